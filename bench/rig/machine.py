@@ -1,0 +1,78 @@
+"""What the numbers were taken on."""
+
+import datetime
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+
+def find(program):
+    """Where a program is, also where only root's PATH leads."""
+    return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/local/sbin")
+
+
+def ropewalk(root, given):
+    """The program to measure; built where it is not named."""
+    if given:
+        path = pathlib.Path(given).resolve()
+    else:
+        subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "ropewalk"], cwd=root, check=True)
+        path = root / "target" / "release" / "ropewalk"
+    if not path.is_file():
+        sys.exit(f"bench: {path} does not exist")
+    return path
+
+
+def delay_link(root):
+    """The program that joins two TUN devices."""
+    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "ropewalk-bench"], cwd=root, check=True)
+    return root / "target" / "release" / "delay-link"
+
+
+def describe(disk, rounds, missing):
+    cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    memory = re.search(r"MemTotal:\s*(\d+)", pathlib.Path("/proc/meminfo").read_text())
+    return {
+        "date": datetime.date.today().isoformat(),
+        "cpu": cpu.group(1) if cpu else "unknown",
+        "cores": os.cpu_count(),
+        "memory_gib": round(int(memory.group(1)) / 2**20) if memory else None,
+        "kernel": os.uname().release,
+        "disk": file_system(disk),
+        "rounds": rounds,
+        "load": os.getloadavg()[0],
+        "programs": {name: version(name) for name in VERSIONS if find(name)},
+        "missing": missing,
+    }
+
+
+def file_system(path):
+    """The type of the file system on which a path is."""
+    path = os.path.realpath(path)
+    mounts = [line.split()[1:3] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
+    above = [mount for mount in mounts if path == mount[0] or path.startswith(mount[0].rstrip("/") + "/")]
+    return max(above, key=lambda mount: len(mount[0]), default=["", "unknown"])[1]
+
+
+VERSIONS = {
+    "globus-gridftp-server": ["-version"],
+    "globus-url-copy": ["-version"],
+    "curl": ["--version"],
+    "vsftpd": None,
+    "rsync": ["--version"],
+    "iperf3": ["--version"],
+}
+
+
+def version(name):
+    """The first number that a program calls its version."""
+    arguments = VERSIONS[name]
+    if arguments is None:
+        told = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", name], capture_output=True, text=True)
+    else:
+        told = subprocess.run([find(name), *arguments], capture_output=True, text=True)
+    number = re.search(r"\d+\.\d+(\.\d+)?", told.stdout + told.stderr)
+    return number.group(0) if number else "unknown"

@@ -1,0 +1,87 @@
+//! The command line: what commands there are. Each command's flags stand in its own file.
+
+use clap::{Parser, Subcommand};
+
+use crate::commands;
+use crate::exit::{self, Exit};
+
+/// GridFTP server and client: moves large amounts of data fast, goes on after interruptions, and checks what it moved.
+#[derive(Debug, Parser)]
+#[command(name = "ropewalk", version, after_help = exit::HELP, subcommand_required = true, arg_required_else_help = true)]
+#[command(disable_help_subcommand = false, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Copy files and trees between this machine and servers, or between two servers
+    Cp(Box<commands::cp::Cp>),
+    /// List directories
+    Ls(commands::ls::Ls),
+    /// Show what is known of files and directories
+    Stat(commands::stat::Stat),
+    /// Find entries of a tree by name, type, size or age
+    Find(commands::find::Find),
+    /// Add up the sizes of trees
+    Du(commands::du::Du),
+    /// Write files to standard output
+    Cat(commands::cat::Cat),
+    /// Compute checksums of files, where the files are
+    Sum(commands::sum::Sum),
+    /// Make directories
+    Mkdir(commands::mkdir::Mkdir),
+    /// Rename or move within one server
+    Mv(commands::mv::Mv),
+    /// Remove files and directories
+    Rm(commands::rm::Rm),
+    /// Run a server
+    Serve(commands::serve::Serve),
+    /// Set, remove or list passwords of a server's users
+    Passwd(commands::passwd::Passwd),
+    /// Show the settings of client commands and where they come from
+    Config(commands::config::Config),
+    /// Behave as GCT's globus-url-copy, with its options (also when called by that name)
+    #[command(disable_help_flag = true)]
+    GlobusUrlCopy(commands::globus_url_copy::GlobusUrlCopy),
+    /// Print completions for a shell
+    Completions(commands::completions::Completions),
+    /// Print the manual page
+    Man(commands::man::Man),
+}
+
+impl Command {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        match self {
+            Self::Cp(command) => command.run(),
+            Self::Ls(command) => command.run(),
+            Self::Stat(command) => command.run(),
+            Self::Find(command) => command.run(),
+            Self::Du(command) => command.run(),
+            Self::Cat(command) => command.run(),
+            Self::Sum(command) => command.run(),
+            Self::Mkdir(command) => command.run(),
+            Self::Mv(command) => command.run(),
+            Self::Rm(command) => command.run(),
+            Self::Serve(command) => command.run(),
+            Self::Passwd(command) => command.run(),
+            Self::Config(command) => command.run(),
+            Self::GlobusUrlCopy(command) => command.run(),
+            Self::Completions(command) => command.run(),
+            Self::Man(command) => command.run(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,140 @@
+//! What every command that may talk to servers begins with: settings, credentials, signals, sessions.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use ropewalk_client::{Cancel, Location, Options, Remote, RemoteError, parse_location};
+use ropewalk_protocol::url::Url;
+
+use crate::credentials;
+use crate::exit::{Exit, usage};
+use crate::output::{Human, Loudness, say};
+use crate::settings::{Flags, Layers, Settings};
+use crate::signals;
+
+/// A place as it was given, and as it was understood.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// For people: without a password.
+    pub(crate) text: String,
+    pub(crate) location: Location,
+}
+
+/// Where something is that has a path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place<'a> {
+    Local(&'a Path),
+    Remote(&'a Url),
+}
+
+impl Target {
+    pub(crate) fn parse(given: &OsStr) -> anyhow::Result<Self> {
+        let location = parse_location(given)?;
+        let text = match &location {
+            Location::Remote(url) => url.to_string(),
+            _ => given.to_string_lossy().into_owned(),
+        };
+        Ok(Self { text, location })
+    }
+
+    /// The path or URL; an error for standard input and the like, which only `cp` knows.
+    pub(crate) fn place(&self) -> anyhow::Result<Place<'_>> {
+        match &self.location {
+            Location::Local(path) => Ok(Place::Local(path)),
+            Location::Remote(url) => Ok(Place::Remote(url)),
+            Location::Standard | Location::Measure { .. } => Err(usage("expected a path or a URL")),
+        }
+    }
+}
+
+/// Settings, events and cancellation of a command.
+pub(crate) struct Client {
+    pub(crate) options: Options,
+    pub(crate) events: Human,
+    pub(crate) cancel: Cancel,
+}
+
+impl Client {
+    /// For the small commands: `ls`, `rm` and the like.
+    pub(crate) fn new<'a>(
+        flags: &Flags,
+        targets: impl IntoIterator<Item = &'a mut Target>,
+    ) -> anyhow::Result<Self> {
+        let Settings { mut options, password_file } = Layers::load(flags)?.settings()?;
+        let locations = targets.into_iter().map(|target| &mut target.location);
+        credentials::complete(&mut options, password_file.as_deref(), true, locations)?;
+        let cancel = Cancel::new();
+        signals::watch(&cancel, "ropewalk: interrupted")?;
+        Ok(Self { options, events: Human::plain(Loudness::Normal), cancel })
+    }
+
+    /// Does something for each target, tells what fails, and goes on.
+    pub(crate) fn each<'a>(
+        &self,
+        targets: impl IntoIterator<Item = &'a Target>,
+        mut run: impl FnMut(&'a Target) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Exit> {
+        let mut failures = Vec::new();
+        let mut failed = false;
+        for target in targets {
+            if self.cancel.is_cancelled() {
+                return Ok(Exit::Interrupted);
+            }
+            if let Err(error) = run(target) {
+                if signals::is_broken_pipe(&error) {
+                    return Err(error);
+                }
+                say(format_args!("ropewalk: {}: {}", target.text, crate::message(&error)));
+                failures.push(Exit::of_error(&error));
+                failed = true;
+            }
+        }
+        Ok(if failed { Exit::of_kinds(failures) } else { Exit::Done })
+    }
+}
+
+/// Parses all; the first that is wrong is an error.
+pub(crate) fn parse_targets(given: &[OsString]) -> anyhow::Result<Vec<Target>> {
+    given.iter().map(|given| Target::parse(given)).collect()
+}
+
+/// Sessions with servers, one a server and user.
+pub(crate) struct Sessions<'e> {
+    client: &'e Client,
+    open: Vec<(Url, Remote<'e>)>,
+}
+
+impl<'e> Sessions<'e> {
+    pub(crate) fn new(client: &'e Client) -> Self {
+        Self { client, open: Vec::new() }
+    }
+
+    /// Does something with the path of `url` at its server, on a session that is open or a new one.
+    pub(crate) fn with<T>(
+        &mut self,
+        url: &Url,
+        run: impl FnOnce(&mut Remote<'e>, &[u8]) -> Result<T, RemoteError>,
+    ) -> Result<T, RemoteError> {
+        let mut remote = match self.open.iter().position(|(open, _)| credentials::same_server(open, url)) {
+            Some(index) => self.open.swap_remove(index).1,
+            None => {
+                let Client { options, events, cancel } = self.client;
+                Remote::connect_with(url, options, events, cancel)?
+            }
+        };
+        let path = remote.path_of(url);
+        let result = run(&mut remote, &path);
+        // After other errors nobody knows what the connection still has to say.
+        if matches!(result, Ok(_) | Err(RemoteError::Refused { .. } | RemoteError::Unsupported { .. })) {
+            self.open.push((url.clone(), remote));
+        }
+        result
+    }
+
+    /// Leaves all servers.
+    pub(crate) fn quit(self) {
+        for (_, remote) in self.open {
+            remote.quit();
+        }
+    }
+}

@@ -1,0 +1,22 @@
+use std::io::{self, Write};
+
+use clap::{Args, CommandFactory};
+use clap_complete::{Shell, generate};
+
+use crate::cli::Cli;
+use crate::exit::Exit;
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// Which shell
+    shell: Shell,
+}
+
+impl Completions {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let mut text = Vec::new();
+        generate(self.shell, &mut Cli::command(), "ropewalk", &mut text);
+        io::stdout().lock().write_all(&text)?;
+        Ok(Exit::Done)
+    }
+}

@@ -1,0 +1,267 @@
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use ropewalk_client::{Cancel, EventSink, Location, Pair, Preserve, Window, copy, parse_location};
+
+use crate::credentials;
+use crate::exit::{Exit, usage};
+use crate::output::{Human, Json, Loudness, print_summary, say};
+use crate::settings::{CopyFlags, Layers, Settings};
+use crate::{pairs, signals, units};
+
+/// What is said at the first Ctrl-C.
+pub(crate) const STOPPING: &str =
+    "ropewalk: stopping; what is there is kept, and the same command goes on with it (again: stop at once)";
+
+#[derive(Debug, Args)]
+#[command(after_help = crate::exit::HELP)]
+#[command(
+    override_usage = "ropewalk cp [OPTIONS] SOURCE... DESTINATION\n       ropewalk cp [OPTIONS] --pairs FILE"
+)]
+pub(crate) struct Cp {
+    /// Sources, then the destination: paths, `-` (standard input or output), ftp:, gsiftp: or file: URLs; zero:SIZE as
+    /// a source and null: as a destination measure without storage. A source directory that ends with `/` gives its
+    /// contents; sources may be patterns. A destination that ends with `/` is a directory
+    #[arg(value_name = "PLACE", num_args = 2.., required_unless_present = "pairs", conflicts_with = "pairs")]
+    places: Vec<OsString>,
+    /// Read pairs from FILE (`-`: standard input), one a line: SOURCE DESTINATION [OFFSET[,LENGTH]], names with spaces
+    /// in double quotes
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pairs: Option<PathBuf>,
+    /// Tell what would be copied and removed, and change nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Copy trees with times, permissions and links: --recursive --preserve=all
+    #[arg(short, long)]
+    archive: bool,
+    #[command(flatten)]
+    filters: Filters,
+    /// Begin at this byte of the source; it is written at the same place of the destination
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
+    offset: Option<u64>,
+    /// Copy so many bytes
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
+    length: Option<u64>,
+    /// Say nothing but errors
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Tell every file
+    #[arg(short, long)]
+    verbose: bool,
+    /// Write every event as a JSON object on one line of standard output
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    flags: CopyFlags,
+}
+
+/// `--include` and `--exclude`, in the order in which they were given: the last one that matches decides.
+#[derive(Clone, Debug, Default)]
+struct Filters(Vec<(bool, String)>);
+
+impl Args for Filters {
+    fn augment_args(command: Command) -> Command {
+        let pattern = |name: &'static str| {
+            Arg::new(name).long(name).value_name("GLOB").action(ArgAction::Append).allow_hyphen_values(true)
+        };
+        command
+            .arg(pattern("exclude").help("Leave out what matches, by its path beneath the source"))
+            .arg(pattern("include").help("Copy what matches although an --exclude before leaves it out"))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Filters {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut found = Vec::new();
+        for (name, include) in [("include", true), ("exclude", false)] {
+            let globs = matches.get_many::<String>(name).into_iter().flatten();
+            found.extend(
+                matches.indices_of(name).into_iter().flatten().zip(globs).map(|(i, g)| (i, include, g)),
+            );
+        }
+        found.sort_by_key(|(index, ..)| *index);
+        Ok(Self(found.into_iter().map(|(_, include, glob)| (include, glob.clone())).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Cp {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let mut pairs = self.pairs()?;
+        let Settings { mut options, password_file } = self.settings()?;
+        self.check(&pairs, password_file.as_deref().is_some_and(|path| path.as_os_str() == "-"))?;
+        let places = pairs.iter_mut().flat_map(|pair| [&mut pair.source, &mut pair.destination]);
+        credentials::complete(&mut options, password_file.as_deref(), self.pairs.is_none(), places)?;
+
+        let cancel = Cancel::new();
+        signals::watch(&cancel, STOPPING)?;
+        let loudness = match (self.quiet, self.verbose) {
+            (true, _) => Loudness::Quiet,
+            (_, true) => Loudness::Verbose,
+            _ => Loudness::Normal,
+        };
+        let human = if self.json { Human::plain(Loudness::Quiet) } else { Human::new(loudness) };
+        let events: &dyn EventSink = if self.json { &Json } else { &human };
+        let result = copy(pairs, &options, events, &cancel);
+        human.finish();
+        let summary = result?;
+        if !self.json && loudness != Loudness::Quiet {
+            print_summary(&summary, options.dry_run);
+        } else if summary.files_failed > 0 && self.json {
+            say(format_args!("ropewalk: {} failed", units::count(summary.files_failed, "file")));
+        }
+        Ok(Exit::of_summary(&summary))
+    }
+
+    fn settings(&self) -> anyhow::Result<Settings> {
+        let mut settings = Layers::load(&self.flags.0)?.settings()?;
+        let options = &mut settings.options;
+        if self.archive {
+            options.recursive = true;
+            options.preserve = Preserve { times: true, modes: true, links: true };
+        }
+        options.dry_run = self.dry_run;
+        options.filters = self.filters.0.clone();
+        if options.delete && (options.sync.is_none() || !options.recursive) {
+            return Err(usage("--delete needs --sync and --recursive"));
+        }
+        Ok(settings)
+    }
+
+    fn pairs(&self) -> anyhow::Result<Vec<Pair>> {
+        if let Some(file) = &self.pairs {
+            if self.offset.is_some() || self.length.is_some() {
+                return Err(usage(
+                    "--offset and --length cannot be used with --pairs: the file has them in each line",
+                ));
+            }
+            return pairs::read(file)?.iter().map(pairs::Line::pair).collect();
+        }
+        let window = (self.offset.is_some() || self.length.is_some())
+            .then(|| Window { offset: self.offset.unwrap_or(0), length: self.length });
+        let Some((destination, sources)) = self.places.split_last() else {
+            return Err(usage("expected a source and a destination"));
+        };
+        let mut destination = parse_location(destination)?;
+        if sources.len() > 1 {
+            if window.is_some() {
+                return Err(usage("--offset and --length are for one file"));
+            }
+            destination = as_directory(destination)?;
+        }
+        let pair =
+            |source| Ok(Pair { source: parse_location(source)?, destination: destination.clone(), window });
+        sources.iter().map(pair).collect()
+    }
+
+    fn check(&self, pairs: &[Pair], password_from_stdin: bool) -> anyhow::Result<()> {
+        let from_stdin = pairs.iter().filter(|pair| pair.source == Location::Standard).count()
+            + usize::from(password_from_stdin)
+            + usize::from(self.pairs.as_ref().is_some_and(|path| path.as_os_str() == "-"));
+        if from_stdin > 1 {
+            return Err(usage("standard input can be one thing only: a source, the pairs, or the password"));
+        }
+        if self.json && pairs.iter().any(|pair| pair.destination == Location::Standard) {
+            return Err(usage("standard output cannot take both the data and --json"));
+        }
+        Ok(())
+    }
+}
+
+/// Several sources go to a directory, whether or not it ends with a slash.
+fn as_directory(destination: Location) -> anyhow::Result<Location> {
+    Ok(match destination {
+        Location::Local(mut path) => {
+            // An empty component adds a slash where there is none.
+            path.push("");
+            Location::Local(path)
+        }
+        Location::Remote(mut url) => {
+            if !url.is_directory() {
+                url.path.push(b'/');
+            }
+            Location::Remote(url)
+        }
+        Location::Standard => return Err(usage("several sources cannot go to standard output")),
+        measure @ Location::Measure { .. } => measure,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        cp: Cp,
+    }
+
+    fn cp(words: &[&str]) -> Cp {
+        Command::try_parse_from([&["cp"], words].concat()).unwrap().cp
+    }
+
+    #[test]
+    fn filters_keep_their_order() {
+        let filters = cp(&["--exclude", "*", "--include", "*.h5", "--exclude", "-tmp*", "a", "b"]).filters;
+        assert_eq!(filters.0, [(false, "*".into()), (true, "*.h5".into()), (false, "-tmp*".into())]);
+    }
+
+    #[test]
+    fn several_sources_need_a_directory() {
+        let pairs = cp(&["a", "b", "c"]).pairs().unwrap();
+        assert_eq!(pairs.len(), 2);
+        let Location::Local(path) = &pairs[1].destination else { panic!("{pairs:?}") };
+        assert_eq!(path.as_os_str(), "c/");
+        assert!(cp(&["a", "b", "-"]).pairs().is_err());
+        assert!(cp(&["--offset", "1", "a", "b", "c"]).pairs().is_err());
+    }
+
+    #[test]
+    fn windows() {
+        let pairs = cp(&["--offset", "1K", "a", "b"]).pairs().unwrap();
+        assert_eq!(pairs[0].window, Some(Window { offset: 1024, length: None }));
+        assert_eq!(cp(&["a", "b"]).pairs().unwrap()[0].window, None);
+    }
+
+    #[test]
+    fn flags_become_options() {
+        let options =
+            cp(&["-a", "-n", "--sync=checksum", "--no-resume", "--delete", "-p", "4", "a", "b"]).settings();
+        let options = options.unwrap().options;
+        assert!(
+            options.recursive
+                && options.preserve.links
+                && options.dry_run
+                && options.delete
+                && !options.resume
+        );
+        assert_eq!(options.sync, Some(ropewalk_client::SyncLevel::Checksum));
+        assert_eq!(options.streams, ropewalk_client::Auto::Set(4));
+        assert!(cp(&["--delete", "-r", "a", "b"]).settings().is_err(), "without --sync");
+    }
+
+    #[test]
+    fn one_use_of_each_standard_stream() {
+        let checked = |words: &[&str]| {
+            let cp = cp(words);
+            cp.check(&cp.pairs().unwrap(), false)
+        };
+        assert!(checked(&["-", "b"]).is_ok());
+        assert!(checked(&["--json", "a", "-"]).is_err());
+        assert!(checked(&["-", "-", "b"]).is_err());
+        assert!(cp(&["-", "b"]).check(&cp(&["-", "b"]).pairs().unwrap(), true).is_err());
+    }
+}

@@ -1,0 +1,75 @@
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use anyhow::bail;
+use clap::Args;
+use ropewalk_client::{Options, Usage, du};
+use serde::Serialize;
+
+use crate::client::{Client, Target, parse_targets};
+use crate::exit::Exit;
+use crate::output::json_line;
+use crate::settings::ConnectionFlags;
+use crate::units;
+
+#[derive(Debug, Args)]
+pub(crate) struct Du {
+    /// Trees or files: paths, or ftp:, gsiftp: or file: URLs
+    #[arg(required = true, value_name = "LOCATION")]
+    locations: Vec<OsString>,
+    /// Plain numbers of bytes
+    #[arg(short, long)]
+    bytes: bool,
+    /// One JSON object a location
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    location: &'a str,
+    bytes: u64,
+    files: u64,
+    directories: u64,
+    links: u64,
+}
+
+impl Du {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let mut targets = parse_targets(&self.locations)?;
+        let client = Client::new(&self.connection.0, &mut targets)?;
+        let options = Options { recursive: true, ..client.options.clone() };
+        client.each(&targets, |target| {
+            let usage = du(&target.location, &options, &client.events, &client.cancel)?;
+            self.print(target, &usage)?;
+            if usage.errors > 0 {
+                bail!("the sum is too small: {} could not be read", units::count(usage.errors, "place"));
+            }
+            Ok(())
+        })
+    }
+
+    fn print(&self, target: &Target, usage: &Usage) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            let line = Line {
+                location: &target.text,
+                bytes: usage.bytes,
+                files: usage.files,
+                directories: usage.directories,
+                links: usage.links,
+            };
+            return json_line(&mut out, &line);
+        }
+        if self.bytes {
+            writeln!(out, "{}\t{}", usage.bytes, target.text)?;
+        } else {
+            let size = units::size(usage.bytes);
+            let files = units::count(usage.files, "file");
+            writeln!(out, "{size}\t{files}\t{}", target.text)?;
+        }
+        Ok(())
+    }
+}

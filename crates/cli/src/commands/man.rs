@@ -1,0 +1,54 @@
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Args, CommandFactory};
+use clap_mangen::Man as Page;
+
+use crate::cli::Cli;
+use crate::exit::{Exit, usage};
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Page of this command instead of the program's
+    #[arg(value_name = "COMMAND")]
+    of: Option<String>,
+    /// Write all pages to this directory
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "of")]
+    directory: Option<PathBuf>,
+}
+
+impl Man {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let mut program = Cli::command();
+        program.build();
+        if let Some(directory) = self.directory {
+            for command in std::iter::once(&program).chain(program.get_subcommands()) {
+                let page = page(command)?;
+                let path = directory.join(format!("{}.1", name(command)));
+                fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
+            }
+            return Ok(Exit::Done);
+        }
+        let command = match &self.of {
+            None => &program,
+            Some(of) => {
+                program.find_subcommand(of).ok_or_else(|| usage(format!("there is no command {of:?}")))?
+            }
+        };
+        io::stdout().lock().write_all(&page(command)?)?;
+        Ok(Exit::Done)
+    }
+}
+
+/// `ropewalk-cp`.
+fn name(command: &clap::Command) -> String {
+    command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
+}
+
+fn page(command: &clap::Command) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    Page::new(command.clone()).title(name(command)).section("1").render(&mut text)?;
+    Ok(text)
+}

@@ -1,0 +1,40 @@
+use std::ffi::OsString;
+use std::fs;
+
+use clap::Args;
+
+use crate::client::{Client, Place, Sessions, parse_targets};
+use crate::exit::Exit;
+use crate::settings::ConnectionFlags;
+
+#[derive(Debug, Args)]
+pub(crate) struct Mkdir {
+    /// Directories: paths, or ftp:, gsiftp: or file: URLs
+    #[arg(required = true, value_name = "LOCATION")]
+    locations: Vec<OsString>,
+    /// Make missing parents as well; a directory that exists is no error
+    #[arg(short, long)]
+    parents: bool,
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+impl Mkdir {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let mut targets = parse_targets(&self.locations)?;
+        let client = Client::new(&self.connection.0, &mut targets)?;
+        let mut sessions = Sessions::new(&client);
+        let exit = client.each(&targets, |target| {
+            match target.place()? {
+                Place::Local(path) if self.parents => fs::create_dir_all(path)?,
+                Place::Local(path) => fs::create_dir(path)?,
+                Place::Remote(url) => {
+                    sessions.with(url, |remote, path| remote.make_directory(path, self.parents))?;
+                }
+            }
+            Ok(())
+        })?;
+        sessions.quit();
+        Ok(exit)
+    }
+}

@@ -1,0 +1,70 @@
+use std::ffi::OsString;
+use std::fs;
+
+use clap::Args;
+use ropewalk_client::Entry;
+
+use crate::client::{Client, Place, Sessions, parse_targets};
+use crate::exit::{Exit, usage};
+use crate::settings::ConnectionFlags;
+
+#[derive(Debug, Args)]
+pub(crate) struct Rm {
+    /// Files and directories: paths, or ftp:, gsiftp: or file: URLs
+    #[arg(required = true, value_name = "LOCATION")]
+    locations: Vec<OsString>,
+    /// Directories with all that is beneath them
+    #[arg(short, long)]
+    recursive: bool,
+    /// What does not exist is no error
+    #[arg(short, long)]
+    force: bool,
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+impl Rm {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let mut targets = parse_targets(&self.locations)?;
+        let client = Client::new(&self.connection.0, &mut targets)?;
+        let mut sessions = Sessions::new(&client);
+        let exit = client.each(&targets, |target| {
+            let result = self.remove(target.place()?, &mut sessions);
+            match result {
+                Err(error) if self.force && Exit::of_error(&error) == Exit::NotFound => Ok(()),
+                other => other,
+            }
+        })?;
+        sessions.quit();
+        Ok(exit)
+    }
+
+    fn remove(&self, place: Place<'_>, sessions: &mut Sessions<'_>) -> anyhow::Result<()> {
+        match place {
+            Place::Local(path) => {
+                // The link itself, never what it points to.
+                if !fs::symlink_metadata(path)?.is_dir() {
+                    fs::remove_file(path)?;
+                } else if self.recursive {
+                    fs::remove_dir_all(path)?;
+                } else {
+                    return Err(usage("it is a directory; use -r"));
+                }
+            }
+            Place::Remote(url) => {
+                let removed = sessions.with(url, |remote, path| {
+                    // A link to a directory is removed as a link.
+                    let directory = |entry: Entry| entry.is_directory() && entry.target.is_none();
+                    if !self.recursive && remote.stat(path).is_ok_and(directory) {
+                        return Ok(false);
+                    }
+                    remote.remove(path, self.recursive).map(|()| true)
+                })?;
+                if !removed {
+                    return Err(usage("it is a directory; use -r"));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,197 @@
+use std::io::{self, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use ropewalk_server::{AnonymousAccess, Config, ConfigError, Error, Server, Severity};
+
+use crate::exit::{Exit, usage};
+use crate::logging::{self, LogFormat};
+use crate::output::say;
+use crate::settings::port_range;
+
+const DEFAULT_FILE: &str = "/etc/ropewalk/server.toml";
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Serve {
+    /// Configuration file; flags are stronger than what it says. Without --config and --root: /etc/ropewalk/server.toml
+    /// where that exists
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address and port to listen on, or a port alone; port 0 lets the system choose
+    #[arg(short, long, value_name = "ADDRESS", value_parser = address)]
+    listen: Vec<Addresses>,
+    /// The directory of this machine that clients see as `/`
+    #[arg(long, value_name = "DIRECTORY")]
+    root: Option<PathBuf>,
+    /// Let anybody read without a password; `rw`: change files as well
+    #[arg(long, value_name = "r|rw", num_args = 0..=1, require_equals = true, default_missing_value = "r")]
+    anonymous: Option<Anonymous>,
+    /// Let anonymous clients have data sent to other hosts (third-party transfers)
+    #[arg(long)]
+    anonymous_third_party: bool,
+    /// The file of users and password hashes that `ropewalk passwd` writes
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Ports for passive data connections, for firewalls
+    #[arg(long, value_name = "FIRST-LAST", value_parser = port_range)]
+    data_ports: Option<(u16, u16)>,
+    /// Tell what is wrong with the configuration, and end
+    #[arg(long)]
+    check: bool,
+    /// Print the whole configuration, flags and defaults included, and end
+    #[arg(long)]
+    print_config: bool,
+    /// What to log on standard error: error, warn, info, debug, trace, or MODULE=LEVEL with commas between [default:
+    /// info]
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<String>,
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Anonymous {
+    #[value(name = "r", alias = "ro")]
+    Read,
+    #[value(name = "rw")]
+    Write,
+}
+
+/// What a name stands for: often IPv6 and IPv4.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Addresses(Vec<SocketAddr>);
+
+fn address(given: &str) -> Result<Addresses, String> {
+    if let Ok(port) = given.trim_start_matches(':').parse::<u16>() {
+        return Ok(Addresses(vec![SocketAddr::from(([0u16; 8], port))]));
+    }
+    match given.to_socket_addrs() {
+        Ok(addresses) => Ok(Addresses(addresses.collect())),
+        Err(error) => {
+            Err(format!("expected ADDRESS:PORT, for example 127.0.0.1:2811 or [::]:2811 ({error})"))
+        }
+    }
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        logging::init(self.log.as_deref(), "info", self.log_format)?;
+        let config = self.load().map_err(|error| usage(error.to_string()))?;
+        if self.print_config {
+            let text = config.to_toml().context("the configuration cannot be printed")?;
+            io::stdout().lock().write_all(text.as_bytes())?;
+            return Ok(Exit::Done);
+        }
+        let problems = config.check();
+        let wrong = problems.iter().any(|problem| problem.severity == Severity::Error);
+        if self.check {
+            for problem in &problems {
+                say(problem);
+            }
+            return Ok(if wrong { Exit::Usage } else { Exit::Done });
+        }
+        for problem in problems.iter().filter(|problem| problem.severity == Severity::Warning) {
+            say(format_args!("ropewalk: {problem}"));
+        }
+        self.serve(config)
+    }
+
+    fn serve(self, config: Config) -> anyhow::Result<Exit> {
+        let server = Server::bind(config).map_err(|error| match error {
+            Error::Config(_) | Error::Load(_) => usage(error.to_string()),
+            _ => error.into(),
+        })?;
+        let mut out = io::stdout().lock();
+        for address in server.local_addrs() {
+            writeln!(out, "Server listening at {address}")?;
+        }
+        out.flush()?;
+        drop(out);
+        server.run_with_signals(move || self.load())?;
+        Ok(Exit::Done)
+    }
+
+    /// The file as it is now, with the flags above it.
+    fn load(&self) -> Result<Config, ConfigError> {
+        let config = match &self.config {
+            Some(path) => Config::load(path)?,
+            None if self.root.is_none() && Path::new(DEFAULT_FILE).exists() => Config::load(DEFAULT_FILE)?,
+            None => Config::default(),
+        };
+        Ok(self.over(config))
+    }
+
+    fn over(&self, mut config: Config) -> Config {
+        if !self.listen.is_empty() {
+            config.listen = self.listen.iter().flat_map(|addresses| addresses.0.clone()).collect();
+        }
+        if let Some(root) = &self.root {
+            config.root = Some(root.clone());
+        }
+        if let Some(anonymous) = self.anonymous {
+            let access = config.anonymous.get_or_insert_with(AnonymousAccess::default);
+            access.write = anonymous == Anonymous::Write;
+        }
+        if let Some(access) = config.anonymous.as_mut().filter(|_| self.anonymous_third_party) {
+            access.third_party = true;
+        }
+        if let Some(path) = &self.password_file {
+            config.password_file = Some(path.clone());
+        }
+        if let Some(ports) = self.data_ports {
+            config.data.ports = Some(ports);
+        }
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        serve: Serve,
+    }
+
+    fn config(flags: &str) -> Config {
+        let words = ["serve"].into_iter().chain(flags.split_whitespace());
+        Command::try_parse_from(words).unwrap().serve.over(Config::default())
+    }
+
+    #[test]
+    fn a_quick_start() {
+        let config = config(
+            "--listen 127.0.0.1:0 --listen [::1]:2811 --anonymous --root /srv --data-ports 50000-50100",
+        );
+        assert_eq!(
+            config.listen,
+            ["127.0.0.1:0".parse().unwrap(), "[::1]:2811".parse::<SocketAddr>().unwrap()]
+        );
+        assert_eq!(config.root, Some("/srv".into()));
+        assert_eq!(config.data.ports, Some((50000, 50100)));
+        let anonymous = config.anonymous.unwrap();
+        assert!(!anonymous.write && !anonymous.third_party);
+    }
+
+    #[test]
+    fn writing_must_be_said() {
+        assert!(config("--anonymous=rw --root /srv").anonymous.unwrap().write);
+        assert_eq!(config("--root /srv").anonymous, None, "nothing is open by default");
+        assert_eq!(config("--root /srv --anonymous-third-party").anonymous, None);
+    }
+
+    #[test]
+    fn addresses() {
+        assert_eq!(address("2811"), Ok(Addresses(vec!["[::]:2811".parse().unwrap()])));
+        assert_eq!(address(":0"), Ok(Addresses(vec!["[::]:0".parse().unwrap()])));
+        assert!(address("localhost").is_err());
+        assert!(address("1.2.3.4:99999").is_err());
+    }
+}

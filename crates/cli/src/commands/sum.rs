@@ -1,0 +1,69 @@
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use clap::Args;
+use ropewalk_client::Window;
+use ropewalk_storage::checksum::Algorithm;
+use serde::Serialize;
+
+use crate::client::{Client, Place, Sessions, parse_targets};
+use crate::exit::Exit;
+use crate::output::json_line;
+use crate::settings::ConnectionFlags;
+use crate::{local, units};
+
+#[derive(Debug, Args)]
+pub(crate) struct Sum {
+    /// Files: paths, or ftp:, gsiftp: or file: URLs
+    #[arg(required = true, value_name = "LOCATION")]
+    locations: Vec<OsString>,
+    /// adler32, blake3, crc32, crc32c, md5, sha1, sha256, sha512 or xxh3_128; servers know some of them
+    #[arg(short, long, value_name = "NAME", default_value = "sha256")]
+    algorithm: Algorithm,
+    /// Begin at this byte
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_size, default_value = "0")]
+    offset: u64,
+    /// So many bytes
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
+    length: Option<u64>,
+    /// One JSON object a file
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    location: &'a str,
+    algorithm: &'a str,
+    checksum: &'a str,
+}
+
+impl Sum {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let mut targets = parse_targets(&self.locations)?;
+        let client = Client::new(&self.connection.0, &mut targets)?;
+        let mut sessions = Sessions::new(&client);
+        let window = (self.offset > 0 || self.length.is_some())
+            .then_some(Window { offset: self.offset, length: self.length });
+        let exit = client.each(&targets, |target| {
+            let checksum = match target.place()? {
+                Place::Local(path) => local::checksum(path, self.algorithm, window)?,
+                Place::Remote(url) => {
+                    sessions.with(url, |remote, path| remote.checksum(path, self.algorithm, window))?
+                }
+            };
+            let mut out = io::stdout().lock();
+            if self.json {
+                let line =
+                    Line { location: &target.text, algorithm: self.algorithm.name(), checksum: &checksum };
+                return Ok(json_line(&mut out, &line)?);
+            }
+            // Two spaces, as md5sum and its relatives print.
+            Ok(writeln!(out, "{checksum}  {}", target.text)?)
+        })?;
+        sessions.quit();
+        Ok(exit)
+    }
+}

@@ -1,0 +1,146 @@
+//! Exit codes, and which one an error means.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use ropewalk_client::{CopyError, FailureKind, LocationError, RemoteError, Summary};
+
+/// How the program ends. The numbers are part of the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    Done = 0,
+    Failed = 1,
+    Usage = 2,
+    Authentication = 3,
+    NotFound = 4,
+    Permission = 5,
+    ChecksumMismatch = 6,
+    NoSpace = 7,
+    Stalled = 8,
+    Unreachable = 9,
+    Interrupted = 130,
+}
+
+/// What `--help` says about them.
+pub(crate) const HELP: &str = "\
+Exit codes:
+    0  done
+    1  some files failed, for different reasons or another reason
+    2  wrong use, or an error in a configuration file
+  When everything that failed did so for one reason:
+    3  authentication          6  checksum mismatch     9  server out of reach
+    4  not found               7  no space
+    5  permission denied       8  stalled
+  130  interrupted";
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+impl From<FailureKind> for Exit {
+    fn from(kind: FailureKind) -> Self {
+        match kind {
+            FailureKind::Authentication => Self::Authentication,
+            FailureKind::ChecksumMismatch => Self::ChecksumMismatch,
+            FailureKind::Interrupted => Self::Interrupted,
+            FailureKind::NoSpace => Self::NoSpace,
+            FailureKind::NotFound => Self::NotFound,
+            FailureKind::Permission => Self::Permission,
+            FailureKind::Stalled => Self::Stalled,
+            FailureKind::Unreachable => Self::Unreachable,
+            FailureKind::Other => Self::Failed,
+        }
+    }
+}
+
+impl Exit {
+    /// The code of several failures: their own where they agree.
+    pub(crate) fn of_kinds(kinds: impl IntoIterator<Item = Self>) -> Self {
+        kinds.into_iter().reduce(|a, b| if a == b { a } else { Self::Failed }).unwrap_or(Self::Done)
+    }
+
+    pub(crate) fn of_summary(summary: &Summary) -> Self {
+        if summary.interrupted {
+            return Self::Interrupted;
+        }
+        if summary.files_failed == 0 {
+            return Self::Done;
+        }
+        // The list is cut at some length: what it does not name may have failed for another reason.
+        if summary.files_failed as usize > summary.failures.len() {
+            return Self::Failed;
+        }
+        Self::of_kinds(summary.failures.iter().map(|failure| failure.kind.into()))
+    }
+
+    pub(crate) fn of_error(error: &anyhow::Error) -> Self {
+        for cause in error.chain() {
+            if cause.is::<Usage>() || cause.is::<LocationError>() {
+                return Self::Usage;
+            }
+            match cause.downcast_ref::<RemoteError>() {
+                Some(RemoteError::Usage(_)) => return Self::Usage,
+                Some(error) => return error.kind().into(),
+                None => {}
+            }
+            if let Some(error) = cause.downcast_ref::<CopyError>() {
+                return match error {
+                    CopyError::Local(RemoteError::Usage(_)) => Self::Usage,
+                    error => error.kind().map_or(Self::Usage, Self::from),
+                };
+            }
+            if let Some(error) = cause.downcast_ref::<io::Error>() {
+                return match error.kind() {
+                    io::ErrorKind::NotFound => Self::NotFound,
+                    io::ErrorKind::PermissionDenied => Self::Permission,
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
+                    _ => Self::Failed,
+                };
+            }
+        }
+        Self::Failed
+    }
+}
+
+/// The request itself is wrong: a flag, a configuration file, a combination.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// An error with exit code 2.
+pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
+    Usage(message.into()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn kinds_that_agree_keep_their_code() {
+        assert_eq!(Exit::of_kinds([]), Exit::Done);
+        assert_eq!(Exit::of_kinds([Exit::NotFound, Exit::NotFound]), Exit::NotFound);
+        assert_eq!(Exit::of_kinds([Exit::NotFound, Exit::Permission]), Exit::Failed);
+    }
+
+    #[test]
+    fn causes_decide() {
+        assert_eq!(Exit::of_error(&usage("x").context("outer")), Exit::Usage);
+        let full = Err::<(), _>(io::Error::from(io::ErrorKind::StorageFull)).context("writing").err();
+        assert_eq!(full.map(|error| Exit::of_error(&error)), Some(Exit::NoSpace));
+        assert_eq!(Exit::of_error(&anyhow::anyhow!("x")), Exit::Failed);
+    }
+}

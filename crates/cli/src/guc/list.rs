@@ -1,0 +1,33 @@
+//! `-list`.
+
+use std::ffi::OsStr;
+use std::io::{self, Write};
+
+use ropewalk_client::{Cancel, EventSink, Options, list};
+
+use crate::client::Target;
+
+pub(super) fn run(
+    url: &OsStr,
+    options: &Options,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+) -> anyhow::Result<()> {
+    let target = Target::parse(url)?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", url.to_string_lossy())?;
+    let entries = match list(&target.location, options, events, cancel) {
+        Ok(entries) => entries,
+        Err(error) => {
+            writeln!(out)?;
+            return Err(error.into());
+        }
+    };
+    for entry in entries {
+        out.write_all(b"    ")?;
+        out.write_all(&entry.name)?;
+        out.write_all(if entry.is_directory() { b"/\n" } else { b" \n" })?;
+    }
+    writeln!(out)?;
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! `globus-url-copy`: GCT's options and output, our transfers.
+
+mod expand;
+mod help;
+mod list;
+mod options;
+mod pending;
+mod perf;
+mod report;
+mod run;
+mod table;
+
+use std::ffi::OsString;
+
+use crate::exit::Exit;
+use crate::output::say;
+
+/// Runs it with the arguments that follow the name. The exit codes are GCT's: 0, or 1 when anything failed; 2
+/// for what is not possible here.
+pub(crate) fn main(arguments: Vec<OsString>) -> Exit {
+    match options::parse(arguments) {
+        Ok(options) => run::run(options),
+        Err(options::Wrong::Usage(text)) => {
+            say(format_args!("\n{text}\n\n{}", help::SYNTAX));
+            Exit::Failed
+        }
+        Err(options::Wrong::NotPossible(text)) => {
+            say(format_args!("\nerror: {text}\n"));
+            Exit::Usage
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Its command line: single dashes, long names, the last one wins.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ropewalk_client::{Auto, ChecksumPolicy, DataMode, Options, Preserve, StallLimit, SyncLevel, Window};
+use ropewalk_storage::checksum::Algorithm;
+
+use super::table::{Action, OPTIONS};
+use crate::settings::port_range;
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Guc {
+    pub(super) help: bool,
+    pub(super) version: bool,
+    pub(super) continue_on_error: bool,
+    pub(super) ascii: bool,
+    pub(super) pairs_file: Option<PathBuf>,
+    pub(super) create_destination: bool,
+    pub(super) recurse: bool,
+    pub(super) fast: bool,
+    pub(super) run_time: Option<Duration>,
+    pub(super) verbose: bool,
+    pub(super) performance: bool,
+    pub(super) debug: bool,
+    pub(super) restart: bool,
+    /// 0 is without end.
+    pub(super) retries: u32,
+    pub(super) retry_interval: Duration,
+    pub(super) retry_limit: Option<Duration>,
+    pub(super) stall: Option<Duration>,
+    pub(super) dump_file: Option<PathBuf>,
+    pub(super) dump_only: Option<PathBuf>,
+    pub(super) relative_paths: bool,
+    pub(super) tcp_buffer: Option<u64>,
+    pub(super) block_size: Option<u64>,
+    /// 0 is MODE S.
+    pub(super) parallel: u32,
+    pub(super) no_third_party: bool,
+    pub(super) offset: Option<u64>,
+    pub(super) length: Option<u64>,
+    pub(super) list: Option<OsString>,
+    pub(super) delayed_passive: bool,
+    /// Commands in the pipeline.
+    pub(super) pipeline: Option<u32>,
+    pub(super) concurrency: u32,
+    pub(super) sync: bool,
+    pub(super) sync_level: SyncLevel,
+    pub(super) algorithm: Algorithm,
+    pub(super) verify: bool,
+    pub(super) preserve: Preserve,
+    pub(super) urls: Vec<OsString>,
+}
+
+impl Default for Guc {
+    fn default() -> Self {
+        Self {
+            help: false,
+            version: false,
+            continue_on_error: false,
+            ascii: false,
+            pairs_file: None,
+            create_destination: false,
+            recurse: false,
+            fast: false,
+            run_time: None,
+            verbose: false,
+            performance: false,
+            debug: false,
+            restart: false,
+            retries: 5,
+            retry_interval: Duration::ZERO,
+            retry_limit: None,
+            stall: Some(Duration::from_secs(600)),
+            dump_file: None,
+            dump_only: None,
+            relative_paths: false,
+            tcp_buffer: None,
+            block_size: None,
+            parallel: 0,
+            no_third_party: false,
+            offset: None,
+            length: None,
+            list: None,
+            delayed_passive: false,
+            pipeline: None,
+            concurrency: 1,
+            sync: false,
+            sync_level: SyncLevel::Time,
+            algorithm: Algorithm::Md5,
+            verify: false,
+            preserve: Preserve::default(),
+            urls: Vec::new(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    Usage(String),
+    /// GCT could.
+    NotPossible(String),
+}
+
+/// Reads the arguments.
+pub(super) fn parse(arguments: Vec<OsString>) -> Result<Guc, Wrong> {
+    let mut guc = Guc::default();
+    let mut arguments = arguments.into_iter().enumerate();
+    while let Some((index, argument)) = arguments.next() {
+        let text = argument.to_string_lossy();
+        let Some(name) = text.strip_prefix('-').filter(|name| !name.is_empty()) else {
+            guc.urls.push(argument);
+            continue;
+        };
+        let wrong =
+            |problem: &str| Wrong::Usage(format!("Error, argument #{} ({text}) : {problem}", index + 1));
+        if name.starts_with('-') {
+            return Err(wrong("double-dashed option syntax is not allowed"));
+        }
+        let option = OPTIONS
+            .iter()
+            .find(|option| option.names.contains(&name))
+            .ok_or_else(|| wrong("unknown option"))?;
+        let value = match option.argument {
+            None => OsString::new(),
+            Some(_) => arguments.next().ok_or_else(|| wrong("not enough arguments"))?.1,
+        };
+        match option.action {
+            Action::Set(set) => set(&mut guc, value).map_err(|problem| wrong(&problem))?,
+            Action::Ignored => {}
+            Action::NotPossible => {
+                return Err(Wrong::NotPossible(format!(
+                    "-{name} is not possible with this program ({}); nothing was copied",
+                    option.help
+                )));
+            }
+        }
+    }
+    Ok(guc)
+}
+
+impl Guc {
+    pub(super) fn window(&self) -> Option<Window> {
+        (self.offset.is_some() || self.length.is_some())
+            .then(|| Window { offset: self.offset.unwrap_or(0), length: self.length })
+    }
+
+    /// The same request to our client. What GCT does only when asked is off: checksums, more files at a time.
+    pub(super) fn options(&self) -> Options {
+        let defaults = Options::default();
+        let extended = self.parallel > 0 || self.fast || self.pipeline.is_some();
+        Options {
+            streams: Auto::Set(self.parallel.max(1)),
+            files: Auto::Set(self.concurrency),
+            pipeline: Auto::Set(self.pipeline.unwrap_or(1)),
+            mode: if extended { DataMode::Extended } else { DataMode::Stream },
+            ascii: self.ascii,
+            block_size: self
+                .block_size
+                .and_then(|size| usize::try_from(size).ok())
+                .map_or(defaults.block_size, |size| size.clamp(1024, 1 << 30)),
+            tcp_buffer: self.tcp_buffer.filter(|size| *size > 0),
+            recursive: self.recurse,
+            create_directories: self.create_destination,
+            sync: self.sync.then_some(self.sync_level),
+            dry_run: self.dump_only.is_some(),
+            preserve: self.preserve,
+            checksum: if self.verify {
+                ChecksumPolicy::Require(self.algorithm)
+            } else {
+                ChecksumPolicy::None
+            },
+            retries: match (self.restart, self.retries) {
+                (false, _) => 0,
+                (true, 0) => u32::MAX,
+                (true, retries) => retries,
+            },
+            retry_pause: if self.retry_interval.is_zero() {
+                defaults.retry_pause
+            } else {
+                self.retry_interval
+            },
+            stall: self.stall.map(|time| StallLimit { bytes_per_second: 1, time }),
+            stop_on_failure: !self.continue_on_error,
+            delayed_passive: self.delayed_passive,
+            data_ports: std::env::var("GLOBUS_TCP_PORT_RANGE").ok().and_then(|range| port_range(&range).ok()),
+            relative_paths: self.relative_paths,
+            trace_control: self.debug,
+            ..defaults
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Guc, Wrong> {
+        parse(line.split_whitespace().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn defaults_are_gcts() {
+        let options = parsed("ftp://a/b file:///c").unwrap().options();
+        assert_eq!(options.mode, DataMode::Stream);
+        assert_eq!(options.checksum, ChecksumPolicy::None);
+        assert_eq!((options.retries, options.files), (0, Auto::Set(1)));
+        assert!(!options.create_directories && options.stop_on_failure);
+        assert_eq!(options.stall.unwrap().time, Duration::from_secs(600));
+    }
+
+    #[test]
+    fn options_and_aliases() {
+        let guc = parsed(
+            "-vb -parallel 4 -cd -rst -rst-retries 0 -st 0 -pp -cc 3 -bs 2M -tcp-bs 8388608 -sync-level 3 -sync -c a b",
+        );
+        let guc = guc.unwrap();
+        assert_eq!(guc.urls, ["a", "b"]);
+        assert!(guc.performance && guc.verbose);
+        let options = guc.options();
+        assert_eq!(options.streams, Auto::Set(4));
+        assert_eq!(options.mode, DataMode::Extended);
+        assert_eq!((options.retries, options.stall), (u32::MAX, None));
+        assert_eq!((options.pipeline, options.files), (Auto::Set(10), Auto::Set(3)));
+        assert_eq!((options.block_size, options.tcp_buffer), (2 << 20, Some(8 << 20)));
+        assert_eq!(options.sync, Some(SyncLevel::Checksum));
+        assert!(!options.stop_on_failure);
+    }
+
+    #[test]
+    fn checksums_when_asked() {
+        let with = |line| parsed(line).unwrap().options().checksum;
+        assert_eq!(with("-verify-checksum a b"), ChecksumPolicy::Require(Algorithm::Md5));
+        assert_eq!(with("-checksum -algo ADLER32 a b"), ChecksumPolicy::Require(Algorithm::Adler32));
+        assert_eq!(with("-checksum-alg ADLER32 a b"), ChecksumPolicy::None);
+    }
+
+    #[test]
+    fn windows() {
+        assert_eq!(
+            parsed("-off 3 -len 4 a b").unwrap().window(),
+            Some(Window { offset: 3, length: Some(4) })
+        );
+        assert_eq!(parsed("-off 3 -len -1 a b").unwrap().window(), Some(Window { offset: 3, length: None }));
+        assert_eq!(parsed("a b").unwrap().window(), None);
+    }
+
+    #[test]
+    fn mistakes() {
+        let usage = |line, problem: &str| match parsed(line) {
+            Err(Wrong::Usage(text)) => assert!(text.ends_with(problem), "{text}"),
+            other => panic!("{other:?}"),
+        };
+        usage("-foo a b", "argument #1 (-foo) : unknown option");
+        usage("a b --help", "argument #3 (--help) : double-dashed option syntax is not allowed");
+        usage("-p", "argument #1 (-p) : not enough arguments");
+        usage("-p x a b", "expected a whole number");
+        assert!(matches!(parsed("-stripe a b"), Err(Wrong::NotPossible(_))));
+        assert!(matches!(parsed("-P cmd a b"), Err(Wrong::NotPossible(_))), "not -p");
+        assert_eq!(parsed("-p 2 - file:///x").unwrap().urls, ["-", "file:///x"]);
+    }
+}

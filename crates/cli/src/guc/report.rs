@@ -1,0 +1,258 @@
+//! Events as GCT's program tells them.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ropewalk_client::{Cancel, Event, EventSink, FileId};
+
+use super::options::Guc;
+use super::pending;
+use super::perf::Perf;
+use crate::output::say;
+
+pub(super) struct Report {
+    verbose: bool,
+    performance: bool,
+    continue_on_error: bool,
+    /// No more tries of a file so long after it first failed.
+    retry_limit: Option<Duration>,
+    cancel: Cancel,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    active: HashMap<FileId, Active>,
+    /// Bytes of the run so far.
+    total: u64,
+    done: HashSet<String>,
+    would_copy: String,
+    failures: u64,
+    first_failure: HashMap<FileId, Instant>,
+    /// Replies of several lines that have not ended, by peer: how the last line begins.
+    replies: HashMap<String, String>,
+}
+
+struct Active {
+    source: String,
+    perf: Perf,
+}
+
+impl Report {
+    pub(super) fn new(guc: &Guc, cancel: &Cancel) -> Self {
+        Self {
+            verbose: guc.verbose,
+            performance: guc.performance,
+            continue_on_error: guc.continue_on_error,
+            retry_limit: guc.retry_limit,
+            cancel: cancel.clone(),
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sources that were copied, or need not be.
+    pub(super) fn done(&self) -> HashSet<String> {
+        self.state().done.clone()
+    }
+
+    pub(super) fn would_copy(&self) -> String {
+        self.state().would_copy.clone()
+    }
+
+    /// Files that failed for good.
+    pub(super) fn failures(&self) -> u64 {
+        self.state().failures
+    }
+
+    /// One heading for a reply, however many lines it has.
+    fn reply(&self, peer: String, line: &str) {
+        let mut state = self.state();
+        if let Some(end) = state.replies.get(&peer) {
+            if line.starts_with(end) {
+                state.replies.remove(&peer);
+                say(format_args!("{line}\n"));
+            } else {
+                say(line);
+            }
+            return;
+        }
+        let several = line.get(3..4) == Some("-");
+        say(format_args!("debug: response from {peer}:\n{line}{}", if several { "" } else { "\n" }));
+        if several {
+            state.replies.insert(peer, format!("{} ", &line[..3]));
+        }
+    }
+
+    fn failed(&self, id: FileId, error: &str, retry_in: Option<f64>) {
+        let mut state = self.state();
+        match (retry_in, self.retry_limit) {
+            (Some(pause), Some(limit)) => {
+                let first = *state.first_failure.entry(id).or_insert_with(Instant::now);
+                if first.elapsed().as_secs_f64() + pause > limit.as_secs_f64() {
+                    say(format_args!("\nerror: {error}\n\nerror: -rst-timeout: no more tries\n"));
+                    self.cancel.cancel();
+                }
+            }
+            (Some(_), None) => {}
+            (None, _) => {
+                state.failures += 1;
+                state.active.remove(&id);
+                // Without -c the first error is the last thing that happens: the others were not begun.
+                match (self.continue_on_error, state.failures) {
+                    (true, _) => say(format_args!("\ncontinuing on error: {error}\n")),
+                    (false, 1) => say(format_args!("\nerror: {error}\n")),
+                    (false, _) => {}
+                }
+            }
+        }
+    }
+}
+
+impl EventSink for Report {
+    fn event(&self, event: Event) {
+        match event {
+            Event::FileStarted { id, source, destination, .. } => {
+                let (source, destination) = (as_url(source), as_url(destination));
+                let mut state = self.state();
+                // A second try is the same file.
+                if state.active.contains_key(&id) {
+                    return;
+                }
+                if self.verbose {
+                    print(&announcement(&source, &destination, self.performance));
+                }
+                let perf = Perf::new(Instant::now(), state.total);
+                state.active.insert(id, Active { source, perf });
+            }
+            Event::Progress { bytes, .. } => {
+                let mut state = self.state();
+                state.total = bytes;
+                if self.performance {
+                    // With several files at a time the line is about the one that began first.
+                    let first = state.active.iter_mut().min_by_key(|(id, _)| **id);
+                    if let Some(line) =
+                        first.and_then(|(_, active)| active.perf.progress(Instant::now(), bytes))
+                    {
+                        print(&line);
+                    }
+                }
+            }
+            Event::FileDone { id, bytes, seconds, .. } => {
+                let mut state = self.state();
+                let Some(mut active) = state.active.remove(&id) else { return };
+                if self.performance {
+                    print(&format!("{}\n", active.perf.done(Instant::now(), bytes, seconds)));
+                }
+                state.done.insert(active.source);
+            }
+            Event::FileSkipped { source, .. } => {
+                self.state().done.insert(as_url(source));
+            }
+            Event::FileFailed { id, error, retry_in, .. } => self.failed(id, &error, retry_in),
+            Event::WouldCopy { source, destination, size } => {
+                let line = pending::line(&as_url(source), &as_url(destination), size);
+                self.state().would_copy += &line;
+            }
+            Event::Warning { message } => say(format_args!("warning: {message}")),
+            Event::Dialogue { peer, direction: '>', line } => {
+                say(format_args!("debug: sending command to {peer}:\n{line}\n"));
+            }
+            Event::Dialogue { peer, line, .. } => self.reply(peer, &line),
+            Event::Planned { .. } | Event::WouldRemove { .. } | Event::Finished(_) => {}
+        }
+    }
+}
+
+/// Standard output may be gone; the copy is still wanted.
+fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// GCT writes URLs throughout.
+fn as_url(name: String) -> String {
+    if name.starts_with('/') { format!("file://{name}") } else { name }
+}
+
+/// The lines before a file: the directories, then the names, one where they are the same.
+fn announcement(source: &str, destination: &str, performance: bool) -> String {
+    let (source_directory, source_name) = cut(source);
+    let (destination_directory, destination_name) = cut(destination);
+    let names = if source_name == destination_name || destination_name.is_empty() {
+        source_name.to_owned()
+    } else {
+        format!("{source_name}  ->  {destination_name}")
+    };
+    let end = if performance { "\n" } else { "" };
+    format!("Source: {source_directory}\nDest:   {destination_directory}\n  {names}\n{end}")
+}
+
+fn cut(url: &str) -> (&str, &str) {
+    url.split_at(url.rfind('/').map_or(0, |at| at + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announcements_as_gct_makes_them() {
+        assert_eq!(
+            announcement("ftp://h:1/tmp/d/big", "file:///dev/null", true),
+            "Source: ftp://h:1/tmp/d/\nDest:   file:///dev/\n  big  ->  null\n\n"
+        );
+        assert_eq!(
+            announcement("ftp://h/d/a", "file:///out/a", false),
+            "Source: ftp://h/d/\nDest:   file:///out/\n  a\n"
+        );
+    }
+
+    #[test]
+    fn a_run() {
+        let cancel = Cancel::new();
+        let report = Report::new(&Guc { continue_on_error: true, ..Guc::default() }, &cancel);
+        let started = |id, name: &str| Event::FileStarted {
+            id,
+            source: format!("/s/{name}"),
+            destination: format!("/d/{name}"),
+            size: None,
+            resumed_from: 0,
+        };
+        report.event(started(0, "a"));
+        report.event(started(1, "b"));
+        report.event(Event::FileDone { id: 0, bytes: 1, seconds: 0.1, checksum: None });
+        report.event(Event::FileFailed {
+            id: 1,
+            source: "/s/b".into(),
+            error: "gone".into(),
+            retry_in: None,
+        });
+        report.event(Event::FileSkipped { source: "/s/c".into(), reason: "same".into() });
+        assert_eq!(report.done(), HashSet::from(["file:///s/a".into(), "file:///s/c".into()]));
+        assert_eq!(report.failures(), 1);
+        assert!(!cancel.is_cancelled());
+    }
+
+    #[test]
+    fn the_time_for_retries_ends() {
+        let cancel = Cancel::new();
+        let report =
+            Report::new(&Guc { retry_limit: Some(Duration::from_secs(1)), ..Guc::default() }, &cancel);
+        let failed = |pause| Event::FileFailed {
+            id: 0,
+            source: "/s/b".into(),
+            error: "gone".into(),
+            retry_in: Some(pause),
+        };
+        report.event(failed(0.1));
+        assert!(!cancel.is_cancelled());
+        report.event(failed(5.0));
+        assert!(cancel.is_cancelled());
+    }
+}

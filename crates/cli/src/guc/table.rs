@@ -1,0 +1,238 @@
+//! Every option that GCT's program has.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use ropewalk_client::SyncLevel;
+use ropewalk_storage::checksum::Algorithm;
+
+use super::options::Guc;
+use crate::units::parse_size;
+
+/// What an option does; the value is empty where it takes none.
+pub(super) type Set = fn(&mut Guc, OsString) -> Result<(), String>;
+
+#[derive(Clone, Copy)]
+pub(super) enum Action {
+    Set(Set),
+    /// Taken without effect: it asks for what is so anyway.
+    Ignored,
+    /// Refused, since silence would change what is copied, where, or how safely.
+    NotPossible,
+}
+
+pub(super) struct Opt {
+    /// Without the dash.
+    pub(super) names: &'static [&'static str],
+    pub(super) argument: Option<&'static str>,
+    /// Empty: hidden, as in GCT.
+    pub(super) help: &'static str,
+    pub(super) action: Action,
+}
+
+const fn flag(names: &'static [&'static str], help: &'static str, set: Set) -> Opt {
+    Opt { names, argument: None, help, action: Action::Set(set) }
+}
+
+const fn value(names: &'static [&'static str], argument: &'static str, help: &'static str, set: Set) -> Opt {
+    Opt { names, argument: Some(argument), help, action: Action::Set(set) }
+}
+
+const fn ignored(names: &'static [&'static str], argument: Option<&'static str>, help: &'static str) -> Opt {
+    Opt { names, argument, help, action: Action::Ignored }
+}
+
+const fn refused(names: &'static [&'static str], argument: Option<&'static str>, help: &'static str) -> Opt {
+    Opt { names, argument, help, action: Action::NotPossible }
+}
+
+macro_rules! on {
+    ($($field:ident).+) => { |guc: &mut Guc, _: OsString| { guc.$($field).+ = true; Ok(()) } };
+}
+
+macro_rules! take {
+    ($field:ident, $parse:expr) => {
+        |guc: &mut Guc, value: OsString| {
+            guc.$field = $parse(value)?;
+            Ok(())
+        }
+    };
+}
+
+#[rustfmt::skip]
+pub(super) const OPTIONS: &[Opt] = &[
+    flag(&["help", "usage"], "Print help", on!(help)),
+    flag(&["version"], "Print the version of this program", on!(version)),
+    flag(&["versions"], "Print the version of this program", on!(version)),
+    flag(&["c", "continue-on-error"], "Go on with other files after an error", on!(continue_on_error)),
+    flag(&["a", "ascii"], "Convert line ends (TYPE A)", on!(ascii)),
+    flag(&["b", "binary"], "Convert nothing; the default", |guc, _| { guc.ascii = false; Ok(()) }),
+    value(&["f", "filename"], "filename",
+        "Read pairs from this file (-: standard input), a line each: <sourceURL> <destURL> [offset[,length]]; URLs with spaces in \
+         double quotes", take!(pairs_file, path)),
+    flag(&["cd", "create-dest"], "Create missing directories of the destination", on!(create_destination)),
+    flag(&["r", "recurse"], "Copy files in subdirectories", on!(recurse)),
+    flag(&["fast", "fast-data-channels"], "MODE E for everything, with data connections that are used again", on!(fast)),
+    value(&["t", "transfer-time"], "seconds", "Stop after this time", take!(run_time, some_seconds)),
+    flag(&["q", "quiet"], "Print nothing when all is well; the default", |guc, _| {
+        (guc.verbose, guc.performance) = (false, false);
+        Ok(())
+    }),
+    flag(&["v", "verbose"], "Print URLs as they are copied", on!(verbose)),
+    flag(&["vb", "verbose-perf"], "Print URLs, and bytes and rates while they are copied", |guc, _| {
+        (guc.verbose, guc.performance) = (true, true);
+        Ok(())
+    }),
+    flag(&["dbg", "debugftp"], "Print the dialogue of control connections on standard error", on!(debug)),
+    flag(&["rst", "restart"], "Try failed transfers again", on!(restart)),
+    value(&["rst-retries"], "retries", "How often, 5 unless set; 0 is without end", take!(retries, number)),
+    value(&["rst-interval"], "seconds", "First pause before that; 0 chooses one", take!(retry_interval, seconds)),
+    value(&["rst-timeout"], "seconds", "No more retries so long after the first failure; 0 is no limit",
+        take!(retry_limit, some_seconds)),
+    value(&["stall-timeout", "st"], "seconds", "Break a transfer off when nothing moves for so long, 600 unless set; 0 is never",
+        take!(stall, some_seconds)),
+    value(&["df", "dumpfile"], "filename",
+        "Write what was not copied to this file, in the format of -f; if it exists, copy what it names and nothing else",
+        take!(dump_file, path)),
+    value(&["do", "dump-only"], "filename", "Copy nothing; write what would be copied to this file, in the format of -f",
+        take!(dump_only, path)),
+    flag(&["rp", "relative-paths"], "Paths of URLs count from the log-in directory; %2F at the start means the root",
+        on!(relative_paths)),
+    refused(&["s", "subject"], Some("subject"), "names the certificate of both servers; needs GSI"),
+    refused(&["ss", "source-subject"], Some("subject"), "names the certificate of the source's server; needs GSI"),
+    refused(&["ds", "dest-subject"], Some("subject"), "names the certificate of the destination's server; needs GSI"),
+    value(&["tcp-bs", "tcp-buffer-size"], "size", "Socket buffers of data connections, in bytes", take!(tcp_buffer, some_size)),
+    value(&["bs", "block-size"], "size", "Block size, in bytes", take!(block_size, some_size)),
+    value(&["p", "parallel"], "parallelism", "Data connections of a file, in MODE E; 0 is one in MODE S", take!(parallel, number)),
+    flag(&["notpt", "no-third-party-transfers"], "Refuse transfers between two servers", on!(no_third_party)),
+    ignored(&["nodcau", "no-data-channel-authentication"], None, "No authentication of data connections; so it is"),
+    refused(&["dcsafe", "data-channel-safe"], None, "protects data connections against change; needs GSI"),
+    refused(&["dcpriv", "data-channel-private"], None, "encrypts data connections; needs GSI"),
+    value(&["off", "partial-offset"], "bytes", "Begin at this byte", take!(offset, some_size)),
+    value(&["len", "partial-length"], "bytes", "Copy so many bytes", take!(length, length)),
+    value(&["list", "list-url"], "URL", "List this directory", |guc, value| { guc.list = Some(value); Ok(()) }),
+    refused(&["stripe", "striped"], None, "moves data between several hosts at each end"),
+    refused(&["striped-block-size", "sbs"], Some("size"), "sets the layout of striped transfers"),
+    ignored(&["ipv6"], None, "Use IPv6 where it is available; so it is"),
+    refused(&["u", "udt"], None, "moves data over UDT"),
+    ignored(&["g2", "gridftp2"], None, ""),
+    ignored(&["no-g2", "nogridftp2"], None, "No GFD.47 commands; so it is"),
+    flag(&["dp", "delayed-pasv"], "Delayed passive mode", on!(delayed_passive)),
+    refused(&["mn", "module-name"], Some("name"), "sets the storage module of both servers"),
+    refused(&["mp", "module-parameters"], Some("parameters"), "sets parameters of the storage modules"),
+    refused(&["smn", "src-module-name"], Some("name"), "sets the storage module of the source"),
+    refused(&["smp", "src-module-parameters"], Some("parameters"), "sets parameters of the source's storage module"),
+    refused(&["dmn", "dst-module-name"], Some("name"), "sets the storage module of the destination"),
+    refused(&["dmp", "dst-module-parameters"], Some("parameters"), "sets parameters of the destination's storage module"),
+    refused(&["aa", "authz-assert"], Some("filename"), "sends an authorisation assertion to both servers"),
+    refused(&["saa", "src-authz-assert"], Some("filename"), "sends an authorisation assertion to the source"),
+    refused(&["daa", "dst-authz-assert"], Some("filename"), "sends an authorisation assertion to the destination"),
+    refused(&["cache-aa", "cache-authz-assert"], None, "keeps the authorisation assertion"),
+    refused(&["cache-saa", "cache-src-authz-assert"], None, "keeps the source's authorisation assertion"),
+    refused(&["cache-daa", "cache-dst-authz-assert"], None, "keeps the destination's authorisation assertion"),
+    flag(&["pipeline", "pp"], "Send commands for further files before a file is done", |guc, _| {
+        guc.pipeline.get_or_insert(10);
+        Ok(())
+    }),
+    value(&["pipelineq", "ppq"], "commands", "How many, 10 unless set", |guc, value| {
+        guc.pipeline = Some(positive(value)?);
+        Ok(())
+    }),
+    value(&["concurrency", "cc"], "number", "Files at a time", take!(concurrency, positive)),
+    refused(&["nl-bottleneck", "nlb"], None, "writes NetLogger events; `ropewalk cp` names the slowest part"),
+    refused(&["nli"], Some("interval"), "writes NetLogger events; `ropewalk cp` names the slowest part"),
+    refused(&["src-pipe", "SP"], Some("command"), "runs a command at the source"),
+    refused(&["dst-pipe", "DP"], Some("command"), "runs a command at the destination"),
+    refused(&["pipe", "P"], Some("command"), "runs a command at both ends"),
+    refused(&["dcstack", "data-channel-stack"], Some("stack"), "sets the network drivers of both servers"),
+    refused(&["fsstack", "file-system-stack"], Some("stack"), "sets the disk drivers of both servers"),
+    refused(&["src-dcstack", "source-data-channel-stack"], Some("stack"), "sets the network drivers of the source"),
+    refused(&["src-fsstack", "source-file-system-stack"], Some("stack"), "sets the disk drivers of the source"),
+    refused(&["dst-dcstack", "dest-data-channel-stack"], Some("stack"), "sets the network drivers of the destination"),
+    refused(&["dst-fsstack", "dest-file-system-stack"], Some("stack"), "sets the disk drivers of the destination"),
+    refused(&["cred"], Some("path"), "names a credential; needs GSI"),
+    refused(&["src-cred", "sc"], Some("path"), "names a credential for the source; needs GSI"),
+    refused(&["dst-cred", "dc"], Some("path"), "names a credential for the destination; needs GSI"),
+    refused(&["data-cred"], Some("path"), "names a credential for data connections; needs GSI"),
+    refused(&["af", "alias-file"], Some("filename"), "spreads transfers over several hosts"),
+    flag(&["sync"], "Copy only files that the destination does not have", on!(sync)),
+    value(&["sync-level"], "number",
+        "What \"have\" means: 0 the name, 1 and the size, 2 and it is not older (the default), 3 the size and the checksum",
+        take!(sync_level, level)),
+    value(&["checksum-alg", "algo"], "algorithm", "Checksum algorithm, MD5 unless set", take!(algorithm, algorithm)),
+    flag(&["verify-checksum", "checksum"], "Compare checksums at both ends after each file", on!(verify)),
+    ignored(&["allo"], None, ""),
+    ignored(&["no-allo"], None, ""),
+    refused(&["X"], Some("extension"), ""),
+    refused(&["MC", "multicast"], Some("filename"), ""),
+    refused(&["CP"], Some("plugin"), ""),
+    flag(&["cp", "copy-perms"], "", on!(preserve.modes)),
+    flag(&["preserve"], "", |guc, _| {
+        (guc.preserve.times, guc.preserve.modes) = (true, true);
+        Ok(())
+    }),
+];
+
+fn text(value: OsString) -> Result<String, String> {
+    value.into_string().map_err(|value| format!("{value:?} is not valid UTF-8"))
+}
+
+fn path(value: OsString) -> Result<Option<std::path::PathBuf>, String> {
+    Ok(Some(value.into()))
+}
+
+fn number(value: OsString) -> Result<u32, String> {
+    text(value)?.parse().map_err(|_| "expected a whole number".into())
+}
+
+fn positive(value: OsString) -> Result<u32, String> {
+    match number(value)? {
+        0 => Err("expected a whole number from 1".into()),
+        number => Ok(number),
+    }
+}
+
+fn seconds(value: OsString) -> Result<Duration, String> {
+    Ok(Duration::from_secs(number(value)?.into()))
+}
+
+/// 0 is none.
+fn some_seconds(value: OsString) -> Result<Option<Duration>, String> {
+    Ok(Some(seconds(value)?).filter(|time| !time.is_zero()))
+}
+
+fn some_size(value: OsString) -> Result<Option<u64>, String> {
+    parse_size(&text(value)?).map(Some)
+}
+
+fn length(value: OsString) -> Result<Option<u64>, String> {
+    if value == "-1" { Ok(None) } else { some_size(value) }
+}
+
+fn level(value: OsString) -> Result<SyncLevel, String> {
+    match number(value)? {
+        0 => Ok(SyncLevel::Exists),
+        1 => Ok(SyncLevel::Size),
+        2 => Ok(SyncLevel::Time),
+        3 => Ok(SyncLevel::Checksum),
+        _ => Err("expected a level from 0 to 3".into()),
+    }
+}
+
+fn algorithm(value: OsString) -> Result<Algorithm, String> {
+    text(value)?.parse().map_err(|error: ropewalk_storage::checksum::UnknownAlgorithm| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = OPTIONS.iter().flat_map(|option| option.names).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+}

@@ -1,0 +1,190 @@
+//! The entries that a location stands for, each with its own location.
+
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use anyhow::{anyhow, bail};
+use bstr::{BStr, BString, ByteSlice};
+use ropewalk_client::{Entry, FailureKind, Options, RemoteError, list, walk};
+use ropewalk_protocol::url::Url;
+
+use crate::client::{Client, Place, Sessions, Target};
+use crate::output::say;
+
+/// Receives an entry and where it is: a raw local path, or a URL.
+pub(crate) type Each<'a> = dyn FnMut(&Entry, &BStr) -> io::Result<()> + 'a;
+
+/// What names of entries count from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Base {
+    Local(BString),
+    Remote(Url),
+}
+
+enum Found {
+    /// A file, or what else is no directory.
+    Itself(Entry),
+    Directory,
+    Pattern,
+}
+
+/// Gives the entries of a directory, the file itself, or what a pattern matches; with `recursive`, all that is beneath.
+/// Directories that cannot be read are told at once and are an error at the end.
+pub(crate) fn each_entry(
+    client: &Client,
+    sessions: &mut Sessions<'_>,
+    target: &Target,
+    recursive: bool,
+    each: &mut Each<'_>,
+) -> anyhow::Result<()> {
+    let place = target.place()?;
+    let found = find(sessions, place)?;
+    let base = match (&found, place) {
+        (Found::Pattern, place) => Base::of_pattern(place),
+        (_, Place::Local(path)) => Base::Local(path.as_os_str().as_bytes().into()),
+        (_, Place::Remote(url)) => Base::Remote(url.clone()),
+    };
+    let mut unread = 0u64;
+    let mut one = |entry: &Entry| {
+        let location = base.locate(&entry.name);
+        if let Some(error) = &entry.error {
+            unread += 1;
+            say(format_args!("ropewalk: {location}: {error}"));
+            return Ok(());
+        }
+        each(entry, location.as_bstr())
+    };
+    match (found, place) {
+        (Found::Itself(entry), _) => each(&entry, base.locate(b"").as_bstr())?,
+        (_, _) if recursive => {
+            let options = Options { recursive: true, ..client.options.clone() };
+            let mut result = Ok(());
+            walk(&target.location, &options, &client.events, &client.cancel, &mut |entry| {
+                result = one(&entry);
+                if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            result?;
+        }
+        (Found::Directory, Place::Remote(url)) => {
+            for entry in sessions.with(url, |remote, path| remote.list(path))? {
+                one(&entry)?;
+            }
+        }
+        _ => {
+            for entry in list(&target.location, &client.options, &client.events, &client.cancel)? {
+                one(&entry)?;
+            }
+        }
+    }
+    match unread {
+        0 => Ok(()),
+        1 => bail!("one directory could not be read"),
+        n => Err(anyhow!("{n} directories could not be read")),
+    }
+}
+
+fn find(sessions: &mut Sessions<'_>, place: Place<'_>) -> anyhow::Result<Found> {
+    let (entry, path): (anyhow::Result<Entry>, &BStr) = match place {
+        Place::Local(path) => (local_entry(path).map_err(Into::into), path.as_os_str().as_bytes().into()),
+        Place::Remote(url) => {
+            let entry = sessions.with(url, |remote, path| remote.stat(path));
+            let missing = matches!(&entry, Err(error) if error.kind() == FailureKind::NotFound);
+            if missing && is_pattern(&url.path) {
+                return Ok(Found::Pattern);
+            }
+            if missing {
+                // In place of what the server said about a command that nobody gave.
+                let reason = "no such file or directory".into();
+                return Err(RemoteError::Lost { kind: FailureKind::NotFound, reason }.into());
+            }
+            (entry.map_err(Into::into), url.path.as_bstr())
+        }
+    };
+    match entry {
+        Ok(entry) if entry.is_directory() => Ok(Found::Directory),
+        Ok(mut entry) => {
+            entry.name = path.rsplit_once_str("/").map_or(path.as_bytes(), |(_, name)| name).into();
+            Ok(Found::Itself(entry))
+        }
+        Err(error) => match error.downcast_ref::<io::Error>() {
+            Some(e) if e.kind() == io::ErrorKind::NotFound && is_pattern(path) => Ok(Found::Pattern),
+            _ => Err(error),
+        },
+    }
+}
+
+/// A link to a directory is shown as the directory, any other link as itself.
+fn local_entry(path: &Path) -> io::Result<Entry> {
+    let mut entry = crate::local::stat(path)?;
+    if fs::metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
+        entry.kind = ropewalk_storage::Kind::Directory;
+    }
+    Ok(entry)
+}
+
+fn is_pattern(path: &[u8]) -> bool {
+    path.find_byteset(b"*?[{").is_some()
+}
+
+impl Base {
+    /// The directory before the first component with a pattern.
+    fn of_pattern(place: Place<'_>) -> Self {
+        let before = |path: &[u8]| -> BString {
+            let first = path.find_byteset(b"*?[{").unwrap_or(path.len());
+            path[..path[..first].rfind_byte(b'/').map_or(0, |at| at + 1)].into()
+        };
+        match place {
+            Place::Local(path) => Self::Local(before(path.as_os_str().as_bytes())),
+            Place::Remote(url) => Self::Remote(url.with_path(&before(&url.path))),
+        }
+    }
+
+    /// The path or URL of `name` beneath it; of itself where the name is empty.
+    fn locate(&self, name: &[u8]) -> BString {
+        let join = |base: &[u8]| -> BString {
+            let mut path = BString::from(base);
+            if !name.is_empty() && !path.is_empty() && !path.ends_with(b"/") {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name);
+            path
+        };
+        match self {
+            Self::Local(path) => join(path),
+            Self::Remote(url) => url.with_path(&join(&url.path)).to_string().into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn locations() {
+        let base = |given: &str| match Target::parse(given.as_ref()).unwrap().place().unwrap() {
+            Place::Local(path) => Base::Local(path.as_os_str().as_bytes().into()),
+            Place::Remote(url) => Base::Remote(url.clone()),
+        };
+        assert_eq!(base("d").locate(b"a/b"), "d/a/b");
+        assert_eq!(base("d/").locate(b"a"), "d/a");
+        assert_eq!(base("/d/f").locate(b""), "/d/f");
+        assert_eq!(base("ftp://h/d").locate(b"a b%"), "ftp://h/d/a%20b%25");
+        assert_eq!(base("ftp://u:secret@h/").locate(b"a"), "ftp://u@h/a");
+    }
+
+    #[test]
+    fn patterns() {
+        let of = |given: &str| {
+            Base::of_pattern(Target::parse(given.as_ref()).unwrap().place().unwrap()).locate(b"x")
+        };
+        assert_eq!(of("*.h5"), "x");
+        assert_eq!(of("d/e/f*/g"), "d/e/x");
+        assert_eq!(of("ftp://h/*"), "ftp://h/x");
+        assert_eq!(of("ftp://h/d/[ab]?"), "ftp://h/d/x");
+    }
+}

@@ -1,0 +1,119 @@
+//! What the small commands do with paths of this machine.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use ropewalk_client::{Amount, Entry};
+use ropewalk_storage::Kind;
+use ropewalk_storage::checksum::{Algorithm, Hasher};
+
+/// What is known of a path; a symbolic link is not followed.
+pub(crate) fn stat(path: &Path) -> io::Result<Entry> {
+    let metadata = fs::symlink_metadata(path)?;
+    let kind = kind(&metadata);
+    let target = if kind == Kind::Symlink {
+        Some(fs::read_link(path)?.into_os_string().into_vec().into())
+    } else {
+        None
+    };
+    Ok(Entry {
+        size: Some(metadata.size()),
+        modified: Some(metadata.mtime()),
+        mode: Some(metadata.mode() & 0o7777),
+        owner: Some(metadata.uid().to_string()),
+        group: Some(metadata.gid().to_string()),
+        target,
+        ..Entry::new(path.file_name().unwrap_or(path.as_os_str()).as_bytes(), kind)
+    })
+}
+
+fn kind(metadata: &Metadata) -> Kind {
+    let kind = metadata.file_type();
+    if kind.is_file() {
+        Kind::File
+    } else if kind.is_dir() {
+        Kind::Directory
+    } else if kind.is_symlink() {
+        Kind::Symlink
+    } else if kind.is_fifo() {
+        Kind::Fifo
+    } else if kind.is_socket() {
+        Kind::Socket
+    } else if kind.is_block_device() {
+        Kind::BlockDevice
+    } else {
+        Kind::CharacterDevice
+    }
+}
+
+fn open(path: &Path, window: Amount) -> io::Result<io::Take<File>> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.is_dir() {
+        return Err(io::Error::from(io::ErrorKind::IsADirectory));
+    }
+    let (offset, length) = window.map_or((0, None), |window| (window.offset, window.length));
+    if offset > 0 {
+        file.seek(SeekFrom::Start(offset))?;
+    }
+    Ok(file.take(length.unwrap_or(u64::MAX)))
+}
+
+/// Writes a file, or a part of it, to `writer`; gives the number of bytes.
+pub(crate) fn read_to(path: &Path, writer: &mut impl Write, window: Amount) -> io::Result<u64> {
+    io::copy(&mut open(path, window)?, writer)
+}
+
+/// The checksum of a file or of a part of it, in hexadecimal.
+pub(crate) fn checksum(path: &Path, algorithm: Algorithm, window: Amount) -> io::Result<String> {
+    let mut file = open(path, window)?;
+    let mut hasher = Hasher::new(algorithm);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(hasher.finish()),
+            Ok(count) => hasher.update(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use ropewalk_client::Window;
+
+    use super::*;
+
+    #[test]
+    fn parts_of_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        fs::write(&path, "0123456789").unwrap();
+        let read = |offset, length| {
+            let mut out = Vec::new();
+            read_to(&path, &mut out, Some(Window { offset, length })).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(read(0, None), "0123456789");
+        assert_eq!(read(3, Some(4)), "3456");
+        assert_eq!(read(8, Some(100)), "89");
+        assert_eq!(read(100, None), "");
+        assert_eq!(
+            read_to(directory.path(), &mut Vec::new(), None).unwrap_err().kind(),
+            io::ErrorKind::IsADirectory
+        );
+    }
+
+    #[test]
+    fn links_are_told_as_links() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        let entry = stat(&link).unwrap();
+        assert_eq!((entry.kind, entry.target), (Kind::Symlink, Some("nowhere".into())));
+    }
+}

@@ -1,0 +1,73 @@
+//! The `ropewalk` program: flags become requests, events become output.
+
+#![forbid(unsafe_code)]
+
+mod cli;
+mod client;
+mod commands;
+mod credentials;
+mod exit;
+mod guc;
+mod listing;
+mod local;
+mod logging;
+mod output;
+mod pairs;
+mod settings;
+mod signals;
+mod units;
+mod utc;
+
+use std::env;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::exit::Exit;
+use crate::logging::LogFormat;
+
+fn main() -> ExitCode {
+    let mut arguments = env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    if Path::new(&name).file_name().is_some_and(|name| name == "globus-url-copy") {
+        return guc::main(arguments.collect()).into();
+    }
+    let all: Vec<OsString> = env::args_os().collect();
+    // Its options are not ours: they go by clap, which would take `-vb` for `-v -b`.
+    if all.get(1).is_some_and(|command| command == "globus-url-copy") {
+        return guc::main(all.into_iter().skip(2).collect()).into();
+    }
+    match run(Cli::parse_from(all)) {
+        Ok(exit) => exit.into(),
+        Err(error) if signals::is_broken_pipe(&error) => Exit::Failed.into(),
+        Err(error) => {
+            output::say(format_args!("ropewalk: {}", message(&error)));
+            Exit::of_error(&error).into()
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<Exit> {
+    if !matches!(cli.command, Command::Serve(_)) {
+        logging::init(None, "error", LogFormat::Text)?;
+    }
+    cli.command.run()
+}
+
+/// The error and its causes, in one line; a cause that the text before already tells is left out.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text += ": ";
+            text += &cause;
+        }
+    }
+    text
+}

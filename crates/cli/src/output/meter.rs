@@ -1,0 +1,198 @@
+//! What progress events say about rates and the time that is left.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// "Now" is the mean of this long.
+const NOW: Duration = Duration::from_secs(3);
+/// The time left is estimated from what happened in this long: long enough to be steady, short enough to follow changes.
+const RECENT: Duration = Duration::from_secs(30);
+/// No estimate before.
+const WARM_UP: Duration = Duration::from_secs(2);
+/// Distance of samples.
+const STEP: Duration = Duration::from_millis(200);
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Instant,
+    bytes: u64,
+    files: u64,
+}
+
+/// Collects progress; all times are given by the caller.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    began: Instant,
+    samples: VecDeque<Sample>,
+    pub(crate) bytes: u64,
+    /// Of `bytes`, what an earlier run had moved.
+    resumed: u64,
+    pub(crate) files_done: u64,
+    pub(crate) streams: u32,
+    pub(crate) files_active: u32,
+    pub(crate) planned_bytes: u64,
+    pub(crate) planned_files: u64,
+    pub(crate) plan_complete: bool,
+}
+
+impl Meter {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            began: now,
+            samples: VecDeque::from([Sample { at: now, bytes: 0, files: 0 }]),
+            bytes: 0,
+            resumed: 0,
+            files_done: 0,
+            streams: 0,
+            files_active: 0,
+            planned_bytes: 0,
+            planned_files: 0,
+            plan_complete: false,
+        }
+    }
+
+    pub(crate) fn planned(&mut self, files: u64, bytes: u64, complete: bool) {
+        (self.planned_files, self.planned_bytes, self.plan_complete) = (files, bytes, complete);
+    }
+
+    /// Bytes that were there before count as done, not as speed.
+    pub(crate) fn resumed(&mut self, bytes: u64) {
+        self.resumed = self.resumed.saturating_add(bytes);
+    }
+
+    pub(crate) fn progress(
+        &mut self,
+        now: Instant,
+        bytes: u64,
+        files_done: u64,
+        files_active: u32,
+        streams: u32,
+    ) {
+        (self.bytes, self.files_done) = (bytes, files_done);
+        (self.files_active, self.streams) = (files_active, streams);
+        if self.samples.back().is_none_or(|last| now.duration_since(last.at) >= STEP) {
+            self.samples.push_back(Sample { at: now, bytes: self.moved(), files: files_done });
+        }
+        while self.samples.len() > 2 && self.samples.get(1).is_some_and(|s| now.duration_since(s.at) > RECENT)
+        {
+            self.samples.pop_front();
+        }
+    }
+
+    fn moved(&self) -> u64 {
+        self.bytes.saturating_sub(self.resumed)
+    }
+
+    /// Bytes a second since the beginning.
+    pub(crate) fn average(&self, now: Instant) -> f64 {
+        per_second(self.moved(), now.duration_since(self.began))
+    }
+
+    /// Bytes a second of the last seconds; it sinks when no progress is told.
+    pub(crate) fn now(&self, now: Instant) -> f64 {
+        self.since(now, NOW).0
+    }
+
+    /// Seconds that are left, judging by the recent past; `None` where that cannot be known. Bytes and files
+    /// are both counted: with many small files the number of files is what takes time.
+    pub(crate) fn left(&self, now: Instant) -> Option<f64> {
+        if now.duration_since(self.began) < WARM_UP {
+            return None;
+        }
+        let (bytes_rate, files_rate) = self.since(now, RECENT);
+        let by = |left: u64, rate: f64| match left {
+            0 => Some(0.0),
+            _ if rate > 0.0 => Some(left as f64 / rate),
+            _ => None,
+        };
+        let bytes = by(self.planned_bytes.saturating_sub(self.bytes), bytes_rate)?;
+        // Files that are under way show in the bytes; those that wait need a rate of files.
+        let waiting = self.planned_files.saturating_sub(self.files_done + u64::from(self.files_active));
+        Some(by(waiting, files_rate).map_or(bytes, |files| bytes.max(files)))
+    }
+
+    /// Bytes and files a second within `window` before `now`.
+    fn since(&self, now: Instant, window: Duration) -> (f64, f64) {
+        let start = self
+            .samples
+            .iter()
+            .rev()
+            .find(|sample| now.duration_since(sample.at) >= window)
+            .or_else(|| self.samples.front());
+        let Some(start) = start else { return (0.0, 0.0) };
+        let time = now.duration_since(start.at);
+        (
+            per_second(self.moved().saturating_sub(start.bytes), time),
+            per_second(self.files_done.saturating_sub(start.files), time),
+        )
+    }
+}
+
+fn per_second(amount: u64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { amount as f64 / time.as_secs_f64() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(start: Instant, seconds: f64) -> Instant {
+        start + Duration::from_secs_f64(seconds)
+    }
+
+    #[test]
+    fn steady_progress() {
+        let start = Instant::now();
+        let mut meter = Meter::new(start);
+        meter.planned(1, 10_000, true);
+        for second in 1..=5u32 {
+            meter.progress(at(start, second.into()), u64::from(second) * 1000, 0, 1, 4);
+        }
+        let now = at(start, 5.0);
+        assert!((meter.average(now) - 1000.0).abs() < 1.0);
+        assert!((meter.now(now) - 1000.0).abs() < 1.0);
+        assert!(meter.left(now).is_some_and(|left| (left - 5.0).abs() < 0.1));
+    }
+
+    #[test]
+    fn a_stall_shows() {
+        let start = Instant::now();
+        let mut meter = Meter::new(start);
+        meter.planned(1, 10_000, true);
+        meter.progress(at(start, 1.0), 5000, 0, 1, 1);
+        assert!(meter.now(at(start, 2.0)) > 0.0);
+        assert!(meter.now(at(start, 60.0)) < 1.0, "no bytes in the last seconds");
+        assert_eq!(meter.left(at(start, 61.0)), None, "nothing moves: no end in sight");
+    }
+
+    #[test]
+    fn resumed_bytes_are_no_speed() {
+        let start = Instant::now();
+        let mut meter = Meter::new(start);
+        meter.planned(1, 1_000_000, true);
+        meter.resumed(900_000);
+        meter.progress(at(start, 1.0), 910_000, 0, 1, 1);
+        meter.progress(at(start, 4.0), 940_000, 0, 1, 1);
+        assert!((meter.average(at(start, 4.0)) - 10_000.0).abs() < 1.0);
+        assert!(meter.left(at(start, 4.0)).is_some_and(|left| (left - 6.0).abs() < 0.5));
+    }
+
+    #[test]
+    fn many_small_files_are_counted_by_files() {
+        let start = Instant::now();
+        let mut meter = Meter::new(start);
+        // One large file is through; a thousand tiny ones wait.
+        meter.planned(1001, 1_001_000, true);
+        meter.progress(at(start, 5.0), 1_000_010, 11, 0, 1);
+        assert!(meter.left(at(start, 5.0)).is_some_and(|left| left > 100.0));
+    }
+
+    #[test]
+    fn no_estimate_at_the_beginning() {
+        let start = Instant::now();
+        let mut meter = Meter::new(start);
+        meter.planned(1, 1000, true);
+        meter.progress(at(start, 1.0), 500, 0, 1, 1);
+        assert_eq!(meter.left(at(start, 1.0)), None);
+    }
+}

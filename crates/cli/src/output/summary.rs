@@ -1,0 +1,157 @@
+//! The last words of a copy.
+
+use ropewalk_client::{SlowestPart, Summary};
+
+use super::say;
+use crate::units;
+
+/// Prints it on standard error.
+pub(crate) fn print_summary(summary: &Summary, dry_run: bool) {
+    for line in lines(summary, dry_run) {
+        say(line);
+    }
+}
+
+fn lines(summary: &Summary, dry_run: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    if dry_run {
+        lines.push("Dry run: nothing was changed.".into());
+        return lines;
+    }
+    let seconds = summary.seconds;
+    // Nothing at all went through: what failed has been told.
+    let nothing = summary.files_failed > 0 && summary.files_done == 0 && summary.bytes == 0;
+    let rate = if seconds > 0.0 { summary.bytes as f64 / seconds } else { 0.0 };
+    let mut first = format!(
+        "{}, {} in {}",
+        units::count(summary.files_done, "file"),
+        units::size(summary.bytes),
+        units::time(seconds)
+    );
+    if summary.bytes > 0 {
+        first += &format!(": {} ({})", units::rate(rate), units::link_rate(rate));
+    }
+    if summary.files_done > 1 && seconds > 0.0 {
+        first += &format!(", {:.1} files/s", summary.files_done as f64 / seconds);
+    }
+    if summary.streams > 0 {
+        first += &format!(", {}", units::count(summary.streams.into(), "stream"));
+    }
+    if summary.files_in_flight > 1 {
+        first += &format!(", {} files at a time", summary.files_in_flight);
+    }
+    if !nothing {
+        lines.push(first);
+    }
+
+    let mut also = Vec::new();
+    let mut note = |number: u64, text: String| {
+        if number > 0 {
+            also.push(text);
+        }
+    };
+    note(summary.files_skipped, format!("{} skipped", units::count(summary.files_skipped, "file")));
+    note(
+        summary.bytes_resumed,
+        format!("{} were there from an earlier run", units::size(summary.bytes_resumed)),
+    );
+    note(summary.removed, format!("{} removed", summary.removed));
+    note(summary.retries, format!("{} tried again", summary.retries));
+    if !also.is_empty() {
+        lines.push(also.join(", "));
+    }
+
+    let whole = summary.bytes + summary.bytes_resumed;
+    if whole > 0 {
+        lines.push(match summary.bytes_verified {
+            0 => "No checksums were compared at both ends".into(),
+            verified if verified >= whole => "Checksums of all bytes agree at both ends".into(),
+            verified => {
+                format!("Checksums of {} of {} agree at both ends", units::size(verified), units::size(whole))
+            }
+        });
+    }
+    if summary.bytes > 0
+        && let Some(part) = slowest(&summary.slowest)
+    {
+        lines.push(format!("Slowest part: {part}"));
+    }
+    if summary.files_failed > 0 {
+        lines.push(format!("{} failed", units::count(summary.files_failed, "file")));
+    }
+    lines
+}
+
+fn slowest(part: &SlowestPart) -> Option<String> {
+    let (what, share) = match part {
+        SlowestPart::SourceRead { share } => ("reading at the source", share),
+        SlowestPart::Network { share } => ("the network", share),
+        SlowestPart::DestinationWrite { share } => ("writing at the destination", share),
+        SlowestPart::Checksum { share } => ("checksums", share),
+        SlowestPart::Cpu { share } => {
+            return Some(format!("the processors of this machine, busy {:.0} % of the time", share * 100.0));
+        }
+        SlowestPart::RoundTrips { share } => ("waiting for replies of the server", share),
+        SlowestPart::Unknown => return None,
+    };
+    Some(format!("{what}, {:.0} % of the streams' time", share * 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary() -> Summary {
+        Summary {
+            files_done: 2,
+            files_skipped: 0,
+            files_failed: 0,
+            interrupted: false,
+            directories: 1,
+            removed: 0,
+            bytes: 1 << 30,
+            bytes_resumed: 0,
+            seconds: 2.0,
+            bytes_verified: 1 << 30,
+            streams: 4,
+            files_in_flight: 2,
+            retries: 0,
+            cpu_seconds: 1.0,
+            slowest: SlowestPart::DestinationWrite { share: 0.62 },
+            failures: vec![],
+        }
+    }
+
+    #[test]
+    fn a_good_end() {
+        assert_eq!(
+            lines(&summary(), false),
+            [
+                "2 files, 1.00 GiB in 2.00 s: 512 MiB/s (4.29 Gbit/s), 1.0 files/s, 4 streams, 2 files at a time",
+                "Checksums of all bytes agree at both ends",
+                "Slowest part: writing at the destination, 62 % of the streams' time",
+            ]
+        );
+    }
+
+    #[test]
+    fn when_nothing_went_through() {
+        let summary = Summary { files_failed: 1, files_done: 0, bytes: 0, ..summary() };
+        assert_eq!(lines(&summary, false), ["1 file failed"]);
+    }
+
+    #[test]
+    fn a_bad_end() {
+        let summary = Summary {
+            files_failed: 12,
+            files_skipped: 1,
+            bytes_verified: 0,
+            slowest: SlowestPart::Unknown,
+            ..summary()
+        };
+        let lines = lines(&summary, false);
+        assert_eq!(lines[1], "1 file skipped");
+        assert_eq!(lines[2], "No checksums were compared at both ends");
+        assert_eq!(lines[3..], ["12 files failed"]);
+    }
+}

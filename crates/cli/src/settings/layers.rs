@@ -1,0 +1,194 @@
+//! Where settings come from: files, the environment, flags.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Flags, SETTINGS, Setting, Settings};
+use crate::exit::usage;
+
+const SYSTEM_FILE: &str = "/etc/ropewalk/config.toml";
+
+/// Where a value was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Default,
+    File(PathBuf),
+    Variable(String),
+    Flag,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => path.display().fmt(f),
+            Self::Variable(name) => write!(f, "environment variable {name}"),
+            Self::Flag => f.write_str("flag"),
+        }
+    }
+}
+
+/// The values that were set anywhere, each from its strongest source.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Layers(BTreeMap<&'static str, (String, Origin)>);
+
+impl Layers {
+    /// Reads the files and the environment of this process, then puts `flags` above them.
+    pub(crate) fn load(flags: &Flags) -> anyhow::Result<Self> {
+        let mut layers = Self::default();
+        layers.add_file(Path::new(SYSTEM_FILE))?;
+        if let Some(path) = user_file(|name| env::var_os(name)) {
+            layers.add_file(&path)?;
+        }
+        layers.add_environment(|name| env::var_os(name))?;
+        for (key, value) in &flags.0 {
+            layers.0.insert(key, (value.clone(), Origin::Flag));
+        }
+        Ok(layers)
+    }
+
+    pub(crate) fn origin(&self, setting: &Setting) -> Origin {
+        self.0.get(setting.key).map_or(Origin::Default, |(_, origin)| origin.clone())
+    }
+
+    pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
+        let mut settings = Settings::default();
+        for setting in SETTINGS {
+            if let Some((value, origin)) = self.0.get(setting.key) {
+                (setting.apply)(&mut settings, value)
+                    .map_err(|problem| usage(format!("{origin}: {}: {problem}", setting.key)))?;
+            }
+        }
+        Ok(settings)
+    }
+
+    fn add_file(&mut self, path: &Path) -> anyhow::Result<()> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(());
+            }
+            Err(error) => return Err(usage(format!("cannot read {}: {error}", path.display()))),
+        };
+        self.add_toml(path, &text)
+    }
+
+    fn add_toml(&mut self, path: &Path, text: &str) -> anyhow::Result<()> {
+        let table: toml::Table =
+            text.parse().map_err(|error| usage(format!("{}: {error}", path.display())))?;
+        for (key, value) in &table {
+            let setting = Setting::find(key).ok_or_else(|| {
+                usage(format!(
+                    "{}: unknown setting {key:?}; `ropewalk config show` lists all",
+                    path.display()
+                ))
+            })?;
+            let value =
+                text_of(value).map_err(|problem| usage(format!("{}: {key}: {problem}", path.display())))?;
+            setting
+                .check(&value)
+                .map_err(|problem| usage(format!("{}: {key}: {problem}", path.display())))?;
+            self.0.insert(setting.key, (value, Origin::File(path.to_owned())));
+        }
+        Ok(())
+    }
+
+    fn add_environment(&mut self, variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<()> {
+        for setting in SETTINGS {
+            let name = setting.variable();
+            let Some(value) = variable(&name) else { continue };
+            let value = value
+                .into_string()
+                .map_err(|_| usage(format!("environment variable {name} is not valid UTF-8")))?;
+            // An empty variable is one that a script could not unset.
+            if !value.is_empty() {
+                self.0.insert(setting.key, (value, Origin::Variable(name)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A value of a configuration file as the text that a flag would have.
+fn text_of(value: &toml::Value) -> Result<String, String> {
+    match value {
+        toml::Value::String(text) => Ok(text.clone()),
+        toml::Value::Integer(number) => Ok(number.to_string()),
+        toml::Value::Boolean(on) => Ok(on.to_string()),
+        toml::Value::Array(items) => {
+            items.iter().map(text_of).collect::<Result<Vec<_>, _>>().map(|v| v.join(","))
+        }
+        other => Err(format!("a {} is not a value of a setting", other.type_str())),
+    }
+}
+
+/// `$XDG_CONFIG_HOME/ropewalk/config.toml`, or the same beneath `~/.config`.
+pub(crate) fn user_file(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    // The XDG specification has relative paths ignored.
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
+    Some(base.join("ropewalk/config.toml"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use ropewalk_client::Auto;
+
+    use super::*;
+
+    #[test]
+    fn stronger_sources_win() {
+        let mut layers = Layers::default();
+        layers
+            .add_toml(
+                Path::new("/s.toml"),
+                "streams = 2\nfiles = 3\npreserve = [\"times\", \"links\"]\nresume = false",
+            )
+            .unwrap();
+        layers.add_toml(Path::new("/u.toml"), "streams = \"auto\"\npipeline = 7").unwrap();
+        layers.add_environment(|name| (name == "ROPEWALK_PIPELINE").then(|| "9".into())).unwrap();
+        let options = layers.settings().unwrap().options;
+        assert_eq!(options.streams, Auto::Auto);
+        assert_eq!(options.files, Auto::Set(3));
+        assert_eq!(options.pipeline, Auto::Set(9));
+        assert!(
+            options.preserve.times && options.preserve.links && !options.preserve.modes && !options.resume
+        );
+        let origin = |key| layers.origin(Setting::find(key).unwrap()).to_string();
+        assert_eq!(origin("streams"), "/u.toml");
+        assert_eq!(origin("files"), "/s.toml");
+        assert_eq!(origin("pipeline"), "environment variable ROPEWALK_PIPELINE");
+        assert_eq!(origin("mode"), "default");
+    }
+
+    #[test]
+    fn mistakes_name_the_file_and_the_key() {
+        let error = |text| Layers::default().add_toml(Path::new("/u.toml"), text).unwrap_err().to_string();
+        assert!(error("stream = 2").contains("/u.toml: unknown setting \"stream\""));
+        assert!(error("streams = 0").contains("/u.toml: streams:"));
+        assert!(error("streams = 1.5").contains("float"));
+        assert!(error("streams = ").starts_with("/u.toml: "));
+        let mut layers = Layers::default();
+        layers.add_environment(|name| (name == "ROPEWALK_FILES").then(|| "x".into())).unwrap();
+        assert!(layers.settings().unwrap_err().to_string().contains("ROPEWALK_FILES"));
+    }
+
+    #[test]
+    fn the_users_file() {
+        let with = |pairs: &'static [(&str, &str)]| {
+            user_file(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+        };
+        assert_eq!(with(&[("HOME", "/h")]), Some("/h/.config/ropewalk/config.toml".into()));
+        assert_eq!(
+            with(&[("HOME", "/h"), ("XDG_CONFIG_HOME", "/x")]),
+            Some("/x/ropewalk/config.toml".into())
+        );
+        assert_eq!(with(&[("XDG_CONFIG_HOME", "x")]), None);
+    }
+}

@@ -1,0 +1,73 @@
+//! What `cp` and the other client commands can be told: one table gives flags, environment variables and configuration keys.
+//!
+//! Flag > `ROPEWALK_*` > the user's file > the system's file > default.
+
+mod flags;
+mod layers;
+mod table;
+
+use std::path::PathBuf;
+
+pub(crate) use flags::{ConnectionFlags, CopyFlags, Flags};
+pub(crate) use layers::{Layers, user_file};
+use ropewalk_client::Options;
+pub(crate) use table::{SETTINGS, port_range};
+
+/// The values of all settings.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) options: Options,
+    /// First line: the password for servers whose URL has none.
+    pub(crate) password_file: Option<PathBuf>,
+}
+
+/// Which commands have the flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    /// Every command that may talk to a server.
+    Connection,
+    /// `cp` only.
+    Copy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// `--key VALUE`; what the value is called in help.
+    Value(&'static str),
+    /// `--key` or `--key=VALUE`: what it is called, and what the bare flag means.
+    Optional(&'static str, &'static str),
+    /// `--key`; against a configuration file also `--no-key`.
+    Switch,
+    /// On by default: `--no-key`; against a configuration file also `--key`.
+    Negated,
+}
+
+/// One setting.
+pub(crate) struct Setting {
+    /// The long flag and the key in configuration files.
+    pub(crate) key: &'static str,
+    pub(crate) short: Option<char>,
+    pub(crate) shape: Shape,
+    pub(crate) group: Group,
+    pub(crate) help: &'static str,
+    /// Sets it from text; the error says what was expected.
+    pub(crate) apply: fn(&mut Settings, &str) -> Result<(), String>,
+    /// As text that `apply` takes.
+    pub(crate) show: fn(&Settings) -> String,
+}
+
+impl Setting {
+    /// The environment variable: `ROPEWALK_TCP_BUFFER` for `tcp-buffer`.
+    pub(crate) fn variable(&self) -> String {
+        format!("ROPEWALK_{}", self.key.to_ascii_uppercase().replace('-', "_"))
+    }
+
+    pub(crate) fn find(key: &str) -> Option<&'static Self> {
+        SETTINGS.iter().find(|setting| setting.key == key)
+    }
+
+    /// Whether `value` is one that it takes.
+    pub(crate) fn check(&self, value: &str) -> Result<(), String> {
+        (self.apply)(&mut Settings::default(), value)
+    }
+}

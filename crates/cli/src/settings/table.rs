@@ -1,0 +1,419 @@
+//! The table of settings.
+
+use std::fmt::Display;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use std::time::Duration;
+
+use ropewalk_client::{Auto, ChecksumPolicy, DataMode, FsyncPolicy, Preserve, StallLimit, SyncLevel};
+use ropewalk_storage::checksum::UnknownAlgorithm;
+
+use super::Group::{Connection, Copy};
+use super::Shape::{Negated, Optional, Switch, Value};
+use super::{Setting, Settings};
+use crate::units::{parse_duration, parse_rate, parse_size};
+
+macro_rules! switch {
+    ($($field:ident).+) => {
+        (|settings: &mut Settings, text: &str| boolean(text).map(|on| settings.$($field).+ = on),
+         |settings: &Settings| settings.$($field).+.to_string())
+    };
+}
+
+macro_rules! automatic {
+    ($($field:ident).+) => {
+        (|settings: &mut Settings, text: &str| auto(text).map(|value| settings.$($field).+ = value),
+         |settings: &Settings| show_auto(settings.$($field).+))
+    };
+}
+
+macro_rules! duration {
+    ($($field:ident).+) => {
+        (|settings: &mut Settings, text: &str| parse_duration(text).map(|value| settings.$($field).+ = value),
+         |settings: &Settings| show_duration(settings.$($field).+))
+    };
+}
+
+type Access = (fn(&mut Settings, &str) -> Result<(), String>, fn(&Settings) -> String);
+
+const fn setting(
+    key: &'static str,
+    short: Option<char>,
+    shape: super::Shape,
+    group: super::Group,
+    access: Access,
+    help: &'static str,
+) -> Setting {
+    Setting { key, short, shape, group, help, apply: access.0, show: access.1 }
+}
+
+#[rustfmt::skip]
+pub(crate) const SETTINGS: &[Setting] = &[
+    setting("streams", Some('p'), Value("N|auto"), Copy, automatic!(options.streams),
+        "Data connections of a file; found by itself unless set"),
+    setting("files", None, Value("N|auto"), Copy, automatic!(options.files),
+        "Files in flight: control connections (pairs of them between two servers) that work at the same time"),
+    setting("pipeline", None, Value("N|auto"), Copy, automatic!(options.pipeline),
+        "Transfer commands outstanding on one control connection"),
+    setting("mode", None, Value("auto|stream|extended"), Copy, (mode, show_mode),
+        "How data connections speak: MODE E (extended) where both sides can, MODE S (stream) otherwise"),
+    setting("ascii", None, Switch, Copy, switch!(options.ascii),
+        "TYPE A: convert line ends of text files"),
+    setting("block-size", None, Value("SIZE"), Copy, (block_size, |s| show_size(s.options.block_size as u64)),
+        "Bytes of a block in MODE E"),
+    setting("tcp-buffer", None, Value("SIZE|auto"), Copy, (tcp_buffer, show_tcp_buffer),
+        "Socket buffers; `auto` leaves them to the kernel, which is best on current systems"),
+    setting("buffer-memory", None, Value("SIZE"), Copy, (buffer_memory, |s| show_size(s.options.buffer_memory as u64)),
+        "Memory for data buffers, for all transfers together"),
+    setting("recursive", Some('r'), Switch, Copy, switch!(options.recursive),
+        "Copy directories and all that is beneath them"),
+    setting("create-directories", None, Negated, Copy, switch!(options.create_directories),
+        "Do not make missing directories of the destination"),
+    setting("sync", None, Optional("exists|size|time|checksum|off", "time"), Copy, (sync, show_sync),
+        "Skip what the destination has: it exists; same size; same size and not older (the default of the bare flag); \
+         same size and checksum"),
+    setting("delete", None, Switch, Copy, switch!(options.delete),
+        "With --sync and --recursive: remove from the destination what the source does not have"),
+    setting("preserve", None, Value("times,modes,links|all|none"), Copy, (preserve, show_preserve),
+        "Keep modification times, permissions; copy symbolic links as links instead of following them"),
+    setting("sparse", None, Negated, Copy, switch!(options.sparse),
+        "Send the holes of sparse files as zeros"),
+    setting("checksum", None, Value("ALGORITHM|auto|none"), Copy, (checksum, show_checksum),
+        "Proof that the destination is right: `auto` takes the best that both sides can do; an algorithm is required or \
+         the file fails"),
+    setting("fsync", None, Optional("none|end|marker", "end"), Copy, (fsync, show_fsync),
+        "Force data to stable storage before a file gets its name, or also before each restart marker"),
+    setting("resume", None, Negated, Copy, switch!(options.resume),
+        "Begin anew where an earlier run was interrupted"),
+    setting("retries", None, Value("N"), Copy, (retries, |s| s.options.retries.to_string()),
+        "Tries of a file after the first"),
+    setting("retry-pause", None, Value("TIME"), Copy, duration!(options.retry_pause),
+        "First pause between tries; it grows to a minute"),
+    setting("stall-limit", None, Value("RATE/TIME|off"), Copy, (stall, show_stall),
+        "Break off and try again when a transfer stays below RATE for TIME, for example 10KiB/60s"),
+    setting("stop-on-failure", None, Switch, Copy, switch!(options.stop_on_failure),
+        "Stop at the first file that fails for good"),
+    setting("delayed-passive", None, Switch, Copy, switch!(options.delayed_passive),
+        "Let the server choose its data address after it knows the file (OPTS PASV AllowDelayed)"),
+    setting("user", None, Value("NAME"), Connection, (user, |s| s.options.user.clone().unwrap_or_default()),
+        "Log in as this user where the URL names none"),
+    setting("password-file", None, Value("FILE"), Connection, (password_file, show_password_file),
+        "Take the password from the first line of FILE (`-`: standard input)"),
+    setting("connect-timeout", None, Value("TIME"), Connection, duration!(options.connect_timeout),
+        "Longest wait for a connection"),
+    setting("reply-timeout", None, Value("TIME"), Connection, duration!(options.reply_timeout),
+        "Longest silence of a server that owes an answer"),
+    setting("keepalive", None, Value("TIME"), Connection, duration!(options.keepalive),
+        "NOOP after a control connection was idle for so long"),
+    setting("data-ports", None, Value("FIRST-LAST|any"), Connection, (data_ports, show_data_ports),
+        "Local ports for data connections that servers open"),
+    setting("relative-paths", None, Switch, Connection, switch!(options.relative_paths),
+        "Paths of URLs count from the log-in directory; %2F at their start means the root"),
+    setting("debug", None, Switch, Connection, switch!(options.trace_control),
+        "Show the dialogue of control connections"),
+];
+
+fn number<T: FromStr + Display>(text: &str, expected: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|_| format!("{text:?}: expected {expected}"))
+}
+
+fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "yes" | "on" | "1" => Ok(true),
+        "false" | "no" | "off" | "0" => Ok(false),
+        _ => Err(format!("{text:?}: expected true or false")),
+    }
+}
+
+fn auto(text: &str) -> Result<Auto<u32>, String> {
+    if text == "auto" {
+        return Ok(Auto::Auto);
+    }
+    number::<NonZeroU32>(text, "a whole number from 1, or auto").map(|n| Auto::Set(n.get()))
+}
+
+fn show_auto(value: Auto<u32>) -> String {
+    match value {
+        Auto::Auto => "auto".into(),
+        Auto::Set(number) => number.to_string(),
+    }
+}
+
+/// With a unit where that loses nothing.
+fn show_size(bytes: u64) -> String {
+    match bytes {
+        0 => "0".into(),
+        b if b % (1 << 20) == 0 => format!("{}M", b >> 20),
+        b if b % 1024 == 0 => format!("{}K", b >> 10),
+        b => b.to_string(),
+    }
+}
+
+fn show_duration(time: Duration) -> String {
+    if time.subsec_millis() == 0 { format!("{}s", time.as_secs()) } else { format!("{}ms", time.as_millis()) }
+}
+
+fn mode(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.mode = match text {
+        "auto" => DataMode::Auto,
+        "stream" | "s" | "S" => DataMode::Stream,
+        "extended" | "e" | "E" => DataMode::Extended,
+        _ => return Err(format!("{text:?}: expected auto, stream or extended")),
+    };
+    Ok(())
+}
+
+fn show_mode(settings: &Settings) -> String {
+    match settings.options.mode {
+        DataMode::Auto => "auto",
+        DataMode::Stream => "stream",
+        DataMode::Extended => "extended",
+    }
+    .into()
+}
+
+fn block_size(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let size = parse_size(text)?;
+    if !(1024..=1 << 30).contains(&size) {
+        return Err(format!("{text:?}: expected a size from 1KiB to 1GiB"));
+    }
+    settings.options.block_size = size as usize;
+    Ok(())
+}
+
+fn tcp_buffer(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.tcp_buffer = if text == "auto" { None } else { Some(parse_size(text)?) };
+    Ok(())
+}
+
+fn show_tcp_buffer(settings: &Settings) -> String {
+    settings.options.tcp_buffer.map_or_else(|| "auto".into(), show_size)
+}
+
+fn buffer_memory(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let size = parse_size(text)?;
+    if size < 1 << 20 {
+        return Err(format!("{text:?}: expected at least 1MiB"));
+    }
+    settings.options.buffer_memory =
+        usize::try_from(size).map_err(|_| format!("{text:?} is more than this machine can address"))?;
+    Ok(())
+}
+
+fn sync(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.sync = match text {
+        "off" | "false" => None,
+        "exists" => Some(SyncLevel::Exists),
+        "size" => Some(SyncLevel::Size),
+        "time" | "true" => Some(SyncLevel::Time),
+        "checksum" => Some(SyncLevel::Checksum),
+        _ => return Err(format!("{text:?}: expected exists, size, time, checksum or off")),
+    };
+    Ok(())
+}
+
+fn show_sync(settings: &Settings) -> String {
+    match settings.options.sync {
+        None => "off",
+        Some(SyncLevel::Exists) => "exists",
+        Some(SyncLevel::Size) => "size",
+        Some(SyncLevel::Time) => "time",
+        Some(SyncLevel::Checksum) => "checksum",
+    }
+    .into()
+}
+
+fn preserve(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let mut preserve = Preserve::default();
+    for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        match word {
+            "times" => preserve.times = true,
+            "modes" => preserve.modes = true,
+            "links" => preserve.links = true,
+            "all" => preserve = Preserve { times: true, modes: true, links: true },
+            "none" => preserve = Preserve::default(),
+            _ => return Err(format!("{word:?}: expected times, modes, links, all or none")),
+        }
+    }
+    settings.options.preserve = preserve;
+    Ok(())
+}
+
+fn show_preserve(settings: &Settings) -> String {
+    let preserve = settings.options.preserve;
+    let words = [(preserve.times, "times"), (preserve.modes, "modes"), (preserve.links, "links")];
+    let words: Vec<_> = words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect();
+    if words.is_empty() { "none".into() } else { words.join(",") }
+}
+
+fn checksum(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.checksum = match text {
+        "auto" => ChecksumPolicy::Default,
+        "none" => ChecksumPolicy::None,
+        name => ChecksumPolicy::Require(name.parse().map_err(|error: UnknownAlgorithm| error.to_string())?),
+    };
+    Ok(())
+}
+
+fn show_checksum(settings: &Settings) -> String {
+    match settings.options.checksum {
+        ChecksumPolicy::Default => "auto".into(),
+        ChecksumPolicy::None => "none".into(),
+        ChecksumPolicy::Require(algorithm) => algorithm.name().to_ascii_lowercase(),
+    }
+}
+
+fn fsync(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.fsync = match text {
+        "none" | "false" => FsyncPolicy::None,
+        "end" | "true" => FsyncPolicy::AtEnd,
+        "marker" => FsyncPolicy::EachMarker,
+        _ => return Err(format!("{text:?}: expected none, end or marker")),
+    };
+    Ok(())
+}
+
+fn show_fsync(settings: &Settings) -> String {
+    match settings.options.fsync {
+        FsyncPolicy::None => "none",
+        FsyncPolicy::AtEnd => "end",
+        FsyncPolicy::EachMarker => "marker",
+    }
+    .into()
+}
+
+fn retries(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.retries = number(text, "a whole number")?;
+    Ok(())
+}
+
+fn stall(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.stall = if text == "off" {
+        None
+    } else {
+        // The rate itself may end with "/s", so the time is what follows the last slash.
+        let (rate, time) = text
+            .rsplit_once('/')
+            .ok_or_else(|| format!("{text:?}: expected RATE/TIME, for example 10KiB/60s, or off"))?;
+        let time = parse_duration(time)?;
+        if time < Duration::from_secs(1) {
+            return Err(format!("{text:?}: the time is shorter than a second"));
+        }
+        Some(StallLimit { bytes_per_second: parse_rate(rate)?, time })
+    };
+    Ok(())
+}
+
+fn show_stall(settings: &Settings) -> String {
+    match settings.options.stall {
+        None => "off".into(),
+        Some(limit) => format!("{}/{}", show_size(limit.bytes_per_second), show_duration(limit.time)),
+    }
+}
+
+fn user(settings: &mut Settings, text: &str) -> Result<(), String> {
+    if text.contains(['\r', '\n', '\0']) {
+        return Err("a user name has no line ends".into());
+    }
+    settings.options.user = (!text.is_empty()).then(|| text.to_owned());
+    Ok(())
+}
+
+fn password_file(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.password_file = (!text.is_empty()).then(|| text.into());
+    Ok(())
+}
+
+fn show_password_file(settings: &Settings) -> String {
+    settings.password_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
+}
+
+fn data_ports(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.data_ports = if text == "any" { None } else { Some(port_range(text)?) };
+    Ok(())
+}
+
+fn show_data_ports(settings: &Settings) -> String {
+    settings.options.data_ports.map_or_else(|| "any".into(), |(first, last)| format!("{first}-{last}"))
+}
+
+/// `50000-51000`; a comma between the two, as GCT's GLOBUS_TCP_PORT_RANGE has it, does as well.
+pub(crate) fn port_range(text: &str) -> Result<(u16, u16), String> {
+    let wrong = || format!("{text:?}: expected FIRST-LAST, for example 50000-51000");
+    let (first, last) = text.split_once(['-', ',']).ok_or_else(wrong)?;
+    let first: u16 = first.trim().parse().map_err(|_| wrong())?;
+    let last: u16 = last.trim().parse().map_err(|_| wrong())?;
+    if first == 0 || first > last { Err(wrong()) } else { Ok((first, last)) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_shown_can_be_read_again() {
+        for setting in SETTINGS {
+            let shown = (setting.show)(&Settings::default());
+            let mut settings = Settings::default();
+            (setting.apply)(&mut settings, &shown).unwrap_or_else(|error| panic!("{}: {error}", setting.key));
+            assert_eq!((setting.show)(&settings), shown, "{}", setting.key);
+        }
+    }
+
+    #[test]
+    fn values() {
+        for (key, text, shown) in [
+            ("streams", "4", "4"),
+            ("block-size", "256K", "256K"),
+            ("tcp-buffer", "8MiB", "8M"),
+            ("sync", "true", "time"),
+            ("preserve", "links,times", "times,links"),
+            ("preserve", "all", "times,modes,links"),
+            ("stall-limit", "10KiB/s/1m", "10K/60s"),
+            ("stall-limit", "1M/500s", "1M/500s"),
+            ("retry-pause", "250ms", "250ms"),
+            ("data-ports", "50000,50010", "50000-50010"),
+            ("fsync", "true", "end"),
+        ] {
+            let setting = Setting::find(key).unwrap();
+            let mut settings = Settings::default();
+            (setting.apply)(&mut settings, text).unwrap();
+            assert_eq!((setting.show)(&settings), shown, "{key} = {text}");
+        }
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        for (key, text) in [
+            ("streams", "0"),
+            ("streams", "many"),
+            ("block-size", "1"),
+            ("buffer-memory", "1K"),
+            ("mode", "blocks"),
+            ("sync", "always"),
+            ("preserve", "owner"),
+            ("checksum", "rot13"),
+            ("stall-limit", "60s"),
+            ("stall-limit", "1K/10ms"),
+            ("data-ports", "0-10"),
+            ("data-ports", "20-10"),
+            ("retries", "-1"),
+            ("resume", "perhaps"),
+            ("user", "a\r\nDELE x"),
+        ] {
+            let error = Setting::find(key).unwrap().check(text);
+            assert!(error.is_err(), "{key} = {text}");
+        }
+    }
+
+    #[test]
+    fn keys_and_shorts_are_unique() {
+        for (index, setting) in SETTINGS.iter().enumerate() {
+            for other in &SETTINGS[index + 1..] {
+                assert_ne!(setting.key, other.key);
+                assert!(setting.short.is_none() || setting.short != other.short);
+            }
+        }
+    }
+}

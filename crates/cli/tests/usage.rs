@@ -1,0 +1,251 @@
+//! The program as a shell sees it: flags, help, exit codes. No server is needed.
+#![allow(clippy::unwrap_used)]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::process::{Command, Output, Stdio};
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
+    command.env_clear().env("HOME", "/nonexistent").stdin(Stdio::null());
+    command
+}
+
+fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
+    program().args(arguments).output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+#[test]
+fn help_lists_the_commands_and_the_exit_codes() {
+    let output = run(["--help"]);
+    assert_eq!(code(&output), 0);
+    let help = out(&output);
+    let commands: Vec<_> = help
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next())
+        .filter(|word| help.contains(&format!("\n  {word} ")))
+        .collect();
+    let expected = [
+        "cp",
+        "ls",
+        "stat",
+        "find",
+        "du",
+        "cat",
+        "sum",
+        "mkdir",
+        "mv",
+        "rm",
+        "serve",
+        "passwd",
+        "config",
+        "globus-url-copy",
+        "completions",
+        "man",
+        "help",
+    ];
+    assert_eq!(commands, expected);
+    assert!(help.contains("Exit codes:") && help.contains("130  interrupted"), "{help}");
+}
+
+#[test]
+fn wrong_use_is_exit_code_2() {
+    let cases: &[&[&str]] = &[
+        &[],
+        &["nonsense"],
+        &["cp"],
+        &["cp", "a"],
+        &["cp", "--streams", "0", "a", "b"],
+        &["cp", "--stall-limit", "60s", "a", "b"],
+        &["cp", "--sync=sometimes", "a", "b"],
+        &["cp", "--delete", "-r", "a", "b"],
+        &["cp", "--offset", "1", "a", "b", "c"],
+        &["cp", "--json", "a", "-"],
+        &["cp", "-q", "-v", "a", "b"],
+        &["cp", "-f", "/nonexistent/pairs"],
+        &["cp", "--password-file", "/nonexistent/password", "ftp://127.0.0.1:1/a", "b"],
+        &["cp", "gopher://127.0.0.1/a", "b"],
+        &["ls"],
+        &["ls", "ftp://127.0.0.1:99999/"],
+        &["find", "/", "--size", "huge"],
+        &["sum", "-a", "rot13", "a"],
+        &["mv", "a", "ftp://127.0.0.1:1/a"],
+        &["serve", "--listen", "nowhere"],
+        &["serve", "--config", "/nonexistent/server.toml"],
+        &["serve", "--data-ports", "9"],
+        &["passwd"],
+        &["completions", "cmd.exe"],
+        &["man", "nonsense"],
+    ];
+    for arguments in cases {
+        let output = run(*arguments);
+        assert_eq!(code(&output), 2, "{arguments:?}: {}", err(&output));
+        assert!(!output.stderr.is_empty(), "{arguments:?}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn mistakes_in_flags_are_explained() {
+    let error = err(&run(["cp", "--streams", "many", "a", "b"]));
+    assert!(
+        error.contains("many") && error.contains("--streams") && error.contains("from 1, or auto"),
+        "{error}"
+    );
+}
+
+#[test]
+fn nothing_is_open_by_default() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = run([
+        "serve".as_ref(),
+        "--listen".as_ref(),
+        "127.0.0.1:0".as_ref(),
+        "--root".as_ref(),
+        directory.path().as_os_str(),
+    ]);
+    assert_eq!(code(&output), 2, "{}", err(&output));
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn settings_have_origins() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("ropewalk")).unwrap();
+    let file = directory.path().join("ropewalk/config.toml");
+    fs::write(&file, "streams = 4\nretries = 1\n").unwrap();
+    let show = |variable: &str| {
+        program()
+            .args(["config", "show", "--origin"])
+            .env("XDG_CONFIG_HOME", directory.path())
+            .env("ROPEWALK_RETRIES", variable)
+            .output()
+            .unwrap()
+    };
+    let text = out(&show("9"));
+    let line = |key: &str| text.lines().find(|line| line.starts_with(key)).unwrap().to_owned();
+    assert!(line("streams = 4").ends_with(&format!("# {}", file.display())));
+    assert!(line("retries = 9").ends_with("# environment variable ROPEWALK_RETRIES"));
+    assert!(line("mode = \"auto\"").ends_with("# default"));
+
+    let output = show("often");
+    assert_eq!(code(&output), 2);
+    assert!(err(&output).contains("ROPEWALK_RETRIES"), "{}", err(&output));
+
+    fs::write(&file, "strams = 4\n").unwrap();
+    let output = show("");
+    assert_eq!(code(&output), 2);
+    assert!(err(&output).contains("strams"), "{}", err(&output));
+}
+
+#[test]
+fn completions_and_manual_pages() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(out(&run(["completions", shell])).contains("stall-limit"), "{shell}");
+    }
+    assert!(out(&run(["man"])).starts_with(".ie"));
+    assert!(out(&run(["man", "cp"])).contains("stall\\-limit"));
+    let directory = tempfile::tempdir().unwrap();
+    assert_eq!(code(&run(["man".as_ref(), "--directory".as_ref(), directory.path().as_os_str()])), 0);
+    assert!(directory.path().join("ropewalk-cp.1").exists() && directory.path().join("ropewalk.1").exists());
+}
+
+#[test]
+fn passwords() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("users");
+    let passwd = |arguments: &[&str], input: &str| {
+        let mut child = program()
+            .arg("passwd")
+            .arg("--file")
+            .arg(&file)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The program may end without reading.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        child.wait_with_output().unwrap()
+    };
+    assert_eq!(code(&passwd(&["alice"], "secret\n")), 0);
+    assert_eq!(code(&passwd(&["bob"], "")), 2, "an empty password");
+    assert_eq!(code(&passwd(&["../x"], "secret\n")), 2);
+    assert_eq!(out(&passwd(&["--list"], "")), "alice\n");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("alice:$argon2id$") && !text.contains("secret"));
+    assert_eq!(code(&passwd(&["--delete", "alice"], "")), 0);
+    assert_eq!(code(&passwd(&["--delete", "alice"], "")), 1);
+    assert_eq!(out(&passwd(&["--list"], "")), "");
+}
+
+#[test]
+fn local_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).into_os_string();
+    let url = |name: &str| format!("file://{}", directory.path().join(name).display());
+    assert_eq!(code(&run(["mkdir".into(), "-p".into(), path("a/b")])), 0);
+    assert_eq!(code(&run(["mkdir".into(), path("a")])), 1);
+    fs::write(path("a/f"), "0123456789").unwrap();
+
+    assert_eq!(out(&run(["cat", "--offset", "2", "--length", "3", &url("a/f")])), "234");
+    let sum = out(&run(["sum", "-a", "md5", &url("a/f")]));
+    assert!(sum.starts_with("781e5e245d69b566979b86e28d23f2c7  "), "{sum}");
+    let stat = out(&run(["stat".into(), "--json".into(), path("a/f")]));
+    assert!(stat.starts_with("{\"schema\":1,") && stat.contains("\"size\":10"), "{stat}");
+
+    assert_eq!(code(&run(["mv".into(), path("a/f"), path("a/b")])), 0);
+    assert!(directory.path().join("a/b/f").exists());
+    assert_eq!(code(&run(["rm".into(), path("a")])), 2, "a directory needs -r");
+    assert_eq!(code(&run(["rm".into(), path("none")])), 4);
+    assert_eq!(code(&run(["rm".into(), "-f".into(), path("none")])), 0);
+    assert_eq!(code(&run(["rm".into(), "-r".into(), path("a")])), 0);
+    assert_eq!(code(&run(["cat".into(), path("none")])), 4);
+}
+
+#[test]
+fn globus_url_copy_by_name_and_as_a_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let link = directory.path().join("globus-url-copy");
+    symlink(env!("CARGO_BIN_EXE_ropewalk"), &link).unwrap();
+    let by_name = |arguments: &[&str]| Command::new(&link).args(arguments).output().unwrap();
+
+    let output = by_name(&["-help"]);
+    assert!(out(&output).contains("-tcp-bs <size> | -tcp-buffer-size <size>"));
+    assert_eq!(out(&output), out(&run(["globus-url-copy", "-help"])));
+    assert!(err(&by_name(&["-version"])).starts_with("globus-url-copy: "));
+
+    let output = by_name(&["-foo", "a", "b"]);
+    assert_eq!(code(&output), 1);
+    assert!(err(&output).contains("Error, argument #1 (-foo) : unknown option"));
+    let output = by_name(&["-vb"]);
+    assert_eq!(code(&output), 1);
+    assert!(err(&output).contains("source and dest url strings are required"));
+    let output = by_name(&["-stripe", "gsiftp://h/a", "file:///b"]);
+    assert_eq!(code(&output), 2);
+    assert!(err(&output).contains("-stripe is not possible"));
+
+    let empty = directory.path().join("empty");
+    fs::write(&empty, "").unwrap();
+    let output = by_name(&["-df", empty.to_str().unwrap()]);
+    assert_eq!(code(&output), 2);
+    assert!(out(&output).contains("Nothing to do."));
+}

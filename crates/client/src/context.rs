@@ -1,0 +1,99 @@
+//! What a run's plan and workers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_storage::checksum::{Algorithm, checksum_file};
+use ropewalk_storage::{PosixOptions, PosixStore, Store};
+
+use crate::abilities::Abilities;
+use crate::auto::RANGE;
+use crate::backoff::pause;
+use crate::place::Endpoints;
+use crate::queue::Queue;
+use crate::report::Report;
+use crate::setup::Setup;
+use crate::state::States;
+use crate::worker::Job;
+use crate::{Cancel, ChecksumPolicy, EventSink, Options, RemoteError};
+
+/// Jobs that may wait between plan and workers.
+const QUEUE: usize = 4096;
+
+pub(crate) struct Context<'e> {
+    pub setup: Arc<Setup<'e>>,
+    pub cancel: &'e Cancel,
+    pub report: Report<'e>,
+    pub queue: Queue<Job>,
+    /// The local file system.
+    pub store: Arc<dyn Store>,
+    pub endpoints: Endpoints,
+    /// Journals of uploads and third-party transfers.
+    pub states: States,
+    /// Workers that there are or will be.
+    pub sessions: AtomicU32,
+}
+
+impl<'e> Context<'e> {
+    pub(crate) fn new(
+        options: &Options,
+        events: &'e dyn EventSink,
+        cancel: &'e Cancel,
+    ) -> Result<Self, RemoteError> {
+        Ok(Self {
+            setup: Setup::new(options, events, cancel),
+            cancel,
+            report: Report::new(events),
+            queue: Queue::new(QUEUE),
+            store: local_store()?,
+            endpoints: Endpoints::default(),
+            states: States::new(),
+            sessions: AtomicU32::new(1),
+        })
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.setup.options
+    }
+
+    /// The pause before another try after `error`; `None` where there is none.
+    pub(crate) fn retry(&self, error: &RemoteError, failed_tries: u32) -> Option<Duration> {
+        let again = error.is_transient()
+            && failed_tries <= self.options().retries
+            && !self.queue.is_stopped()
+            && !self.cancel.is_cancelled();
+        again.then(|| pause(self.options().retry_pause, failed_tries))
+    }
+
+    /// Streams of a transfer, where `size` bytes of a file may be one of several ranges in flight: the streams of a big
+    /// file are shared out between sessions.
+    pub(crate) fn share(&self, streams: u32, size: Option<u64>) -> u32 {
+        let set = matches!(self.options().streams, crate::Auto::Set(_));
+        let sessions = self.sessions.load(Ordering::Relaxed).max(1);
+        if set || size.is_none_or(|size| size < RANGE) { streams } else { streams.div_ceil(sessions) }
+    }
+
+    /// The algorithm by which `sync` compares files: one that all of these servers know.
+    pub(crate) fn comparison(&self, servers: &[&Abilities]) -> Option<Algorithm> {
+        let known = |a: Algorithm| servers.iter().all(|can| can.knows(a));
+        let policy = match self.options().checksum {
+            ChecksumPolicy::Require(algorithm) => ChecksumPolicy::Require(algorithm),
+            _ => ChecksumPolicy::Default,
+        };
+        crate::verify::choose(policy, &known, false, "").ok()?.algorithm()
+    }
+
+    pub(crate) fn local_sum(&self, path: &VirtualPath, algorithm: Algorithm) -> Result<String, RemoteError> {
+        let local = |e| RemoteError::local(path.as_bytes(), e);
+        let handle = self.store.open_read(path).map_err(local)?;
+        checksum_file(&*handle, algorithm, 0, None, &mut |_| Ok(())).map_err(local)
+    }
+}
+
+/// The whole local file system; who may do what is the kernel's business.
+pub(crate) fn local_store() -> Result<Arc<dyn Store>, RemoteError> {
+    let store = PosixStore::new(std::path::Path::new("/"), PosixOptions::default());
+    Ok(Arc::new(store.map_err(|e| RemoteError::local("/", e))?))
+}

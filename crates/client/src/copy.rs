@@ -1,0 +1,177 @@
+//! A whole copy: the plan and the workers, and in the end the summary.
+
+use std::sync::atomic::Ordering;
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::auto::Path;
+use crate::context::Context;
+use crate::filter::{Filter, PatternError};
+use crate::place::Place;
+use crate::plan::{Attributes, Plan, Sink};
+use crate::session::Session;
+use crate::side::Side;
+use crate::worker::{Job, Worker, left_over};
+use crate::{Cancel, EventSink, FailureKind, Options, Pair, RemoteError, Summary};
+
+/// So many files may wait, or so long, before a worker is started beside the plan: a copy of a few files is handed
+/// the plan's own sessions instead.
+const WAITING: u64 = 16;
+const PATIENCE: Duration = Duration::from_millis(50);
+/// How often a blocked plan looks after its idle sessions.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// Why a copy could not be begun. What went wrong with files, or with servers, is in the [`Summary`].
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+    #[error(transparent)]
+    Local(#[from] RemoteError),
+}
+
+impl CopyError {
+    /// `None`: the request itself was wrong (usage).
+    pub fn kind(&self) -> Option<FailureKind> {
+        match self {
+            Self::Pattern(_) => None,
+            Self::Local(e) => Some(e.kind()),
+        }
+    }
+}
+
+/// Copies every pair. Sources may be files, directories (with `recursive`) or globs; a destination that ends with `/`, or is
+/// an existing directory, takes the source's name beneath it, as `cp` does; a source directory that ends with `/`
+/// gives its contents. Files that failed are in the summary, and do not stop the others unless asked.
+///
+/// A file under way at a local or remote destination has the name `.NAME.ropewalk-part`, and gets its own when it is
+/// whole and proved to be right. Windows ([`Pair::window`]), devices and pipes are written in place: a window of a
+/// source goes to the same offset of its destination, as `globus-url-copy -off` does.
+pub fn copy(
+    pairs: Vec<Pair>,
+    options: &Options,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+) -> Result<Summary, CopyError> {
+    let filter = Filter::new(&options.filters)?;
+    let ctx = Context::new(options, events, cancel)?;
+    let ended = Cancel::new();
+    let attributes = std::thread::scope(|scope| {
+        scope.spawn(|| stop_when_cancelled(&ctx, &ended));
+        let mut crew = Crew::new(scope, &ctx);
+        let (sessions, attributes) = Plan::new(&ctx, filter, &mut crew).run(&pairs);
+        ctx.queue.close();
+        crew.finish(sessions);
+        ended.cancel();
+        attributes
+    });
+    set_attributes(&ctx, attributes);
+    let interrupted = cancel.is_cancelled();
+    for job in ctx.queue.drain() {
+        left_over(&ctx, &job, interrupted);
+    }
+    Ok(ctx.report.finish(interrupted))
+}
+
+/// Times and modes of directories, now that nothing changes in them any more; the deepest first.
+fn set_attributes(ctx: &Context<'_>, attributes: Attributes) {
+    let mut side: Option<Side<'_>> = None;
+    for (place, modified, mode) in attributes.into_iter().rev() {
+        if ctx.cancel.is_cancelled() {
+            return;
+        }
+        let set = match (&mut side, &place) {
+            (Some(side), _) => side.set_attributes(&place.path(), modified, mode),
+            (none, Place::Remote(endpoint, _)) => match Session::open(endpoint, &ctx.setup) {
+                Ok(session) => none
+                    .insert(Side::Remote(Box::new(session)))
+                    .set_attributes(&place.path(), modified, mode),
+                Err(e) => return ctx.report.warn_once(format!("attributes of directories were not set: {e}")),
+            },
+            (none, _) => none
+                .insert(Side::Local(ctx.store.clone()))
+                .set_attributes(&place.path(), modified, mode),
+        };
+        if let Err(e) = set {
+            ctx.report.warn_once(format!("{}: times or modes could not be set: {e}", place.display()));
+        }
+    }
+}
+
+/// Stops the queue at [`Cancel::cancel`], so that nobody waits for jobs any more; ends with the run.
+fn stop_when_cancelled(ctx: &Context<'_>, ended: &Cancel) {
+    let (Some(cancelled), Some(over)) = (ctx.cancel.descriptor(), ended.descriptor()) else { return };
+    while !ctx.cancel.is_cancelled() && !ended.is_cancelled() {
+        let mut fds =
+            [PollFd::from_borrowed_fd(cancelled, PollFlags::IN), PollFd::from_borrowed_fd(over, PollFlags::IN)];
+        // An interrupted wait goes round again.
+        let _ = poll(&mut fds, None);
+    }
+    if ctx.cancel.is_cancelled() {
+        ctx.queue.stop();
+    }
+}
+
+/// The workers: as many as are worth it, begun as the plan finds work for them.
+struct Crew<'scope, 'env, 'e> {
+    scope: &'scope Scope<'scope, 'env>,
+    ctx: &'env Context<'e>,
+    workers: Vec<ScopedJoinHandle<'scope, ()>>,
+    files: u64,
+    bytes: u64,
+    began: Option<Instant>,
+}
+
+impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
+    fn new(scope: &'scope Scope<'scope, 'env>, ctx: &'env Context<'e>) -> Self {
+        Self { scope, ctx, workers: Vec::new(), files: 0, bytes: 0, began: None }
+    }
+
+    /// The longest round trip to a server of this run.
+    fn path(&self) -> Path {
+        Path::new(self.ctx.endpoints.longest_rtt())
+    }
+
+    fn grow(&mut self, first: Vec<Session<'e>>) {
+        let worth = self.path().worth(self.ctx.options(), self.files, self.bytes).max(1);
+        self.ctx.sessions.store(worth, Ordering::Relaxed);
+        let mut sessions = Some(first);
+        while self.workers.len() < worth as usize {
+            let ctx = self.ctx;
+            let sessions = sessions.take().unwrap_or_default();
+            self.ctx.report.sessions(self.workers.len() as u32 + 1);
+            self.workers.push(self.scope.spawn(move || Worker::new(ctx, sessions).run()));
+        }
+        for session in sessions.into_iter().flatten() {
+            session.quit();
+        }
+    }
+
+    /// Waits for all workers.
+    fn finish(mut self, sessions: Vec<Session<'e>>) {
+        if self.files > 0 {
+            self.grow(sessions);
+        } else {
+            sessions.into_iter().for_each(Session::quit);
+        }
+        for worker in self.workers {
+            if let Err(panic) = worker.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+impl Sink for Crew<'_, '_, '_> {
+    fn push(&mut self, job: Job, bytes: u64, idle: &mut dyn FnMut()) -> bool {
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        let began = *self.began.get_or_insert_with(Instant::now);
+        if self.files > WAITING || began.elapsed() > PATIENCE {
+            self.grow(Vec::new());
+        }
+        self.ctx.queue.push(job, IDLE, idle)
+    }
+}

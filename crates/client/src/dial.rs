@@ -1,0 +1,124 @@
+//! Connecting to a name that may have several addresses, of both families (RFC 8305: "happy eyeballs").
+
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use crate::{Cancel, RemoteError};
+
+/// The next address is tried after so long a silence of the one before (RFC 8305 section 5 recommends 250 ms).
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// Connects to the first address that answers. Also gives how long the handshake took: a round trip.
+pub(crate) fn dial(
+    host: &str,
+    port: u16,
+    timeout: Duration,
+    cancel: &Cancel,
+) -> Result<(TcpStream, Duration), RemoteError> {
+    let found = (host, port).to_socket_addrs();
+    let found = found.map_err(|source| RemoteError::Resolve { host: host.to_owned(), source })?;
+    let addresses = interleave(found.collect());
+    if addresses.is_empty() {
+        let source = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        return Err(RemoteError::Resolve { host: host.to_owned(), source });
+    }
+    race(&addresses, timeout, cancel).map_err(|source| match source.kind() {
+        io::ErrorKind::Interrupted => RemoteError::Cancelled,
+        _ => RemoteError::Connect { peer: format!("{host}:{port}"), source },
+    })
+}
+
+/// The families in turn, beginning with the one that the resolver prefers.
+fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (first, second): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|a| a.is_ipv6() == first_is_v6);
+    let mut mixed = Vec::with_capacity(first.len() + second.len());
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    loop {
+        let pair = (first.next(), second.next());
+        if pair == (None, None) {
+            return mixed;
+        }
+        mixed.extend(pair.0);
+        mixed.extend(pair.1);
+    }
+}
+
+/// Tries each address in a thread of its own, later ones after a head start of those before them.
+fn race(addresses: &[SocketAddr], timeout: Duration, cancel: &Cancel) -> io::Result<(TcpStream, Duration)> {
+    if let [only] = addresses {
+        let began = Instant::now();
+        return TcpStream::connect_timeout(only, timeout).map(|stream| (stream, began.elapsed()));
+    }
+    let deadline = Instant::now() + timeout;
+    let (sender, results) = mpsc::channel();
+    let mut waiting = addresses.iter().copied();
+    let mut running = 0;
+    let mut failure = io::Error::from(io::ErrorKind::TimedOut);
+    loop {
+        if cancel.is_cancelled() {
+            return Err(Cancel::error());
+        }
+        let next = waiting.next();
+        if let Some(address) = next {
+            let sender = sender.clone();
+            running += 1;
+            // A thread whose attempt lost ends by itself at the time limit; its socket is closed with the channel.
+            std::thread::spawn(move || {
+                let began = Instant::now();
+                let result = TcpStream::connect_timeout(&address, timeout);
+                let _ = sender.send(result.map(|stream| (stream, began.elapsed())));
+            });
+        } else if running == 0 {
+            return Err(failure);
+        }
+        let rest = deadline.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            return Err(failure);
+        }
+        match results.recv_timeout(if next.is_some() { rest.min(HEAD_START) } else { rest }) {
+            Ok(Ok(connected)) => return Ok(connected),
+            Ok(Err(e)) => {
+                running -= 1;
+                failure = e;
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn families_take_turns() {
+        let a = |s: &str| s.parse::<SocketAddr>().unwrap();
+        let mixed = interleave(vec![a("[::1]:1"), a("[::2]:1"), a("1.1.1.1:1"), a("2.2.2.2:1"), a("3.3.3.3:1")]);
+        assert_eq!(mixed, [a("[::1]:1"), a("1.1.1.1:1"), a("[::2]:1"), a("2.2.2.2:1"), a("3.3.3.3:1")]);
+    }
+
+    #[test]
+    fn a_dead_address_does_not_hold_up() {
+        let live = TcpListener::bind("127.0.0.1:0").unwrap();
+        let dead = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = [dead.local_addr().unwrap(), live.local_addr().unwrap()];
+        drop(dead);
+        let (stream, _) = race(&addresses, Duration::from_secs(5), &Cancel::new()).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), addresses[1]);
+    }
+
+    #[test]
+    fn nobody_there() {
+        let dead = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = dead.local_addr().unwrap().port();
+        drop(dead);
+        let error = dial("127.0.0.1", port, Duration::from_secs(5), &Cancel::new()).unwrap_err();
+        assert!(matches!(error, RemoteError::Connect { .. }), "{error}");
+    }
+}

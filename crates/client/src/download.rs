@@ -1,0 +1,298 @@
+//! A file on its way here, perhaps by several sessions at once.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
+
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_storage::checksum::{Algorithm, Pieces, checksum_file};
+use ropewalk_storage::{
+    JournalKey, Journaling, Kind, NullStore, PartFile, PartOptions, Store, WriteHandle, WriteOptions,
+};
+
+use crate::auto::SMALL;
+use crate::place::Place;
+use crate::task::Task;
+use crate::verify::{Check, same};
+use crate::{FsyncPolicy, Options, RemoteError};
+
+/// Permission bits of new files, before the umask.
+const NEW_FILE: u32 = 0o666;
+
+pub(crate) struct Download {
+    pub task: Task,
+    pub check: Check,
+    /// Do not write runs of zeros: the file is new.
+    pub sparse: bool,
+    store: Arc<dyn Store>,
+    target: Option<VirtualPath>,
+    handle: Arc<dyn WriteHandle>,
+    /// `None` where data goes straight into what is there: a window, a device.
+    part: RwLock<Option<PartFile>>,
+    state: Mutex<State>,
+    /// Tries that failed in this run.
+    pub tries: AtomicU32,
+}
+
+struct State {
+    /// Ranges handed out or waiting; the file is whole when the last one is done.
+    left: u32,
+    failed: bool,
+    /// Sums of what arrived in this run, where they could be computed.
+    pieces: Option<Pieces>,
+    /// Proved range by range.
+    proved: RangeSet,
+    /// The end of the data.
+    end: u64,
+    /// The sum that both sides have.
+    proof: Option<String>,
+}
+
+impl Download {
+    /// Opens the destination of `task`; what an earlier run left there is used where the options allow it and the
+    /// source is still the same.
+    pub(crate) fn begin(
+        task: Task,
+        check: Check,
+        store: &Arc<dyn Store>,
+        options: &Options,
+    ) -> Result<Arc<Self>, RemoteError> {
+        let mut sparse = false;
+        let mut part = None;
+        let mut path = None;
+        let handle = match &task.destination {
+            Place::Local(target) => {
+                path = Some(target.clone());
+                let local = |e| RemoteError::local(target.as_bytes(), e);
+                let there = store.stat(target, true).ok();
+                let special = there.as_ref().is_some_and(|m| !matches!(m.kind, Kind::File | Kind::Directory));
+                if there.as_ref().is_some_and(|m| m.kind == Kind::Directory) {
+                    return Err(RemoteError::Usage(format!("{target}: is a directory")));
+                }
+                if special || task.window.is_some() {
+                    let options = WriteOptions { create: true, truncate: false, exclusive: false, mode: NEW_FILE };
+                    store.open_write(target, options).map_err(local)?
+                } else {
+                    let key =
+                        JournalKey { source: task.identity(), size: task.size, modified: task.modified };
+                    let part_options = PartOptions {
+                        mode: task.mode.filter(|_| options.preserve.modes).unwrap_or(NEW_FILE),
+                        resume: options.resume && !options.ascii,
+                        journal: Journaling::Above(SMALL),
+                        sync: options.fsync != FsyncPolicy::None,
+                    };
+                    let begun = PartFile::begin(store, target, key, part_options).map_err(local)?;
+                    let handle = begun.handle();
+                    sparse = options.sparse;
+                    part = Some(begun);
+                    handle
+                }
+            }
+            Place::Measure(_) => {
+                let store = NullStore::new(0);
+                let root = VirtualPath::root();
+                let path = root.child(b"null").unwrap_or(root);
+                let options = WriteOptions { create: true, truncate: false, exclusive: false, mode: NEW_FILE };
+                store.open_write(&path, options).map_err(|e| RemoteError::local("null:", e))?
+            }
+            Place::Remote(..) | Place::Standard => {
+                return Err(RemoteError::Usage(format!("{}: not a local file", task.destination.display())));
+            }
+        };
+        let pieces = match (&part, check.in_passing()) {
+            (Some(part), Some(Algorithm::Crc32c)) => Some(part.pieces()),
+            (_, Some(algorithm)) => Some(Pieces::new(algorithm)),
+            (_, None) => None,
+        };
+        let state = State { left: 1, failed: false, pieces, proved: RangeSet::new(), end: 0, proof: None };
+        Ok(Arc::new(Self {
+            tries: AtomicU32::new(task.tries),
+            task,
+            check,
+            sparse,
+            store: store.clone(),
+            target: path,
+            handle,
+            part: RwLock::new(part),
+            state: Mutex::new(state),
+        }))
+    }
+
+    pub(crate) fn handle(&self) -> Arc<dyn WriteHandle> {
+        self.handle.clone()
+    }
+
+    /// What the destination has already.
+    pub(crate) fn present(&self) -> RangeSet {
+        let part = self.part.read().unwrap_or_else(PoisonError::into_inner);
+        part.as_ref().map(PartFile::present).unwrap_or_default()
+    }
+
+    /// Why what an earlier run left was not used.
+    pub(crate) fn started_over(&self) -> Option<String> {
+        let part = self.part.read().unwrap_or_else(PoisonError::into_inner);
+        part.as_ref().and_then(|p| p.started_over().map(str::to_owned))
+    }
+
+    /// A block is in the file; `sum` is of the check's algorithm.
+    pub(crate) fn record(&self, range: Range<u64>, sum: Option<u32>) -> ropewalk_storage::Result<()> {
+        let part = self.part.read().unwrap_or_else(PoisonError::into_inner);
+        let crc32c = sum.filter(|_| self.check.in_passing() == Some(Algorithm::Crc32c));
+        part.as_ref().map_or(Ok(()), |part| part.record(range, crc32c))
+    }
+
+    /// There will be `more` ranges besides the ones that are known of.
+    pub(crate) fn expect(&self, more: u32) {
+        self.lock().left += more;
+    }
+
+    /// The file failed for good: whoever has a range of it need not begin. `true` for the first to say so.
+    pub(crate) fn give_up(&self) -> bool {
+        !std::mem::replace(&mut self.lock().failed, true)
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.lock().failed
+    }
+
+    pub(crate) fn count_try(&self) -> u32 {
+        self.tries.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A range has arrived. `sums` are of the blocks that arrived, `theirs` is the sender's sum of them. Gives `true` when
+    /// it was the last one.
+    pub(crate) fn arrived(
+        &self,
+        ranges: &RangeSet,
+        sums: Option<&Pieces>,
+        theirs: Option<&str>,
+    ) -> Result<bool, RemoteError> {
+        let mut state = self.lock();
+        if let (Some(sums), Some(theirs)) = (sums, theirs)
+            && let Some(ours) = sums.total_of(ranges)
+        {
+            if !same(&ours, theirs) {
+                return Err(self.mismatch(sums.algorithm(), ours, theirs.to_owned()));
+            }
+            state.proved.union(ranges);
+        }
+        if let (Some(pieces), Some(sums)) = (&mut state.pieces, sums) {
+            pieces.merge(sums);
+        }
+        state.end = state.end.max(ranges.end());
+        state.left = state.left.saturating_sub(1);
+        Ok(state.left == 0)
+    }
+
+    /// Where the data ends: the size announced, or what arrived.
+    pub(crate) fn end(&self) -> u64 {
+        match self.task.length() {
+            Some(length) => self.task.offset() + length,
+            None => self.lock().end,
+        }
+    }
+
+    /// Whether the sum of the whole still has to be compared.
+    pub(crate) fn needs_sum(&self) -> bool {
+        match self.check {
+            Check::Size => false,
+            Check::Asked(_) => true,
+            Check::Inline(_) => !self.lock().proved.contains(self.task.offset()..self.end()),
+        }
+    }
+
+    /// Compares the sum of the whole (or of the window) with the sender's.
+    pub(crate) fn compare(&self, theirs: &str) -> Result<(), RemoteError> {
+        let Some(algorithm) = self.check.algorithm() else { return Ok(()) };
+        let whole = self.task.offset()..self.end();
+        let known = self.lock().pieces.as_ref().and_then(|pieces| pieces.total(whole.clone()));
+        let ours = match known {
+            Some(sum) => sum,
+            None => self.read_back(algorithm, whole)?,
+        };
+        if !same(&ours, theirs) {
+            return Err(self.mismatch(algorithm, ours, theirs.to_owned()));
+        }
+        self.lock().proof = Some(ours);
+        Ok(())
+    }
+
+    /// The sum of what is in the file.
+    fn read_back(&self, algorithm: Algorithm, range: Range<u64>) -> Result<String, RemoteError> {
+        let Some(target) = &self.target else {
+            return Err(RemoteError::Usage("null: keeps no bytes to compute a checksum of".to_owned()));
+        };
+        let in_part = self.part.read().unwrap_or_else(PoisonError::into_inner).is_some();
+        let path = if in_part { ropewalk_storage::part_name(target) } else { target.clone() };
+        let local = |e| RemoteError::local(path.as_bytes(), e);
+        let handle = self.store.open_read(&path).map_err(local)?;
+        let length = Some(range.end - range.start);
+        checksum_file(&*handle, algorithm, range.start, length, &mut |_| Ok(())).map_err(local)
+    }
+
+    fn mismatch(&self, algorithm: Algorithm, ours: String, theirs: String) -> RemoteError {
+        // "theirs" of the error is the destination's.
+        RemoteError::ChecksumMismatch {
+            path: self.task.destination.path(),
+            algorithm,
+            ours: theirs,
+            theirs: ours,
+        }
+    }
+
+    /// All is there and right: the file gets its name. Gives how it was proved.
+    pub(crate) fn commit(&self, options: &Options) -> Result<Option<String>, RemoteError> {
+        let end = self.end();
+        let arrived = self.lock().end;
+        if self.present().is_empty() && self.task.size.is_some() && arrived < end && arrived > 0 {
+            return Err(RemoteError::SourceChanged { path: self.task.source.path() });
+        }
+        let proof = self.check.algorithm().map(|algorithm| {
+            let state = self.lock();
+            let known = || state.pieces.as_ref().and_then(|p| p.total(self.task.offset()..end));
+            let total = state.proof.clone().or_else(known).unwrap_or_default();
+            format!("{}:{total}", algorithm.name().to_ascii_lowercase())
+        });
+        let path = self.target.as_ref().map(VirtualPath::as_bytes).unwrap_or_default();
+        let local = |e| RemoteError::local(path, e);
+        let modified = self.task.modified.filter(|_| options.preserve.times).map(|s| (s, 0));
+        let mode = self.task.mode.filter(|_| options.preserve.modes);
+        let part = self.part.write().unwrap_or_else(PoisonError::into_inner).take();
+        match part {
+            Some(part) => part.commit(end, modified, mode).map_err(local)?,
+            None if self.target.is_some() && options.fsync != FsyncPolicy::None => {
+                self.handle.sync().map_err(local)?;
+            }
+            None => {}
+        }
+        Ok(proof)
+    }
+
+    /// What arrived is wrong: the next try begins anew.
+    pub(crate) fn discard(&self) {
+        if let Some(part) = self.part.write().unwrap_or_else(PoisonError::into_inner).take()
+            && let Err(error) = part.discard()
+        {
+            tracing::warn!(%error, "could not remove a part file");
+        }
+    }
+
+    /// It is left for a later run.
+    pub(crate) fn abandon(&self) {
+        if let Some(part) = self.part.write().unwrap_or_else(PoisonError::into_inner).take()
+            && let Err(error) = part.abandon()
+        {
+            tracing::warn!(%error, "could not keep a part file for later");
+        }
+    }
+
+    pub(crate) fn began(&self) -> Instant {
+        self.task.began.unwrap_or_else(Instant::now)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,116 @@
+//! What a listing tells of one name, local or remote.
+
+use bstr::{BStr, BString};
+use ropewalk_protocol::facts::{self, EntryKind};
+use ropewalk_storage::{Kind, Metadata};
+
+/// One entry of a directory. What the other side did not tell is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Relative to what was listed: a name, or (in a recursive walk) names joined with `/`. Raw bytes.
+    pub name: BString,
+    pub kind: Kind,
+    /// Bytes.
+    pub size: Option<u64>,
+    /// Seconds since 1970, UTC.
+    pub modified: Option<i64>,
+    /// Permission bits, 0o7777.
+    pub mode: Option<u32>,
+    pub owner: Option<String>,
+    pub group: Option<String>,
+    /// Where a symbolic link points to. The entry may be the link itself or, where the server follows links, its target.
+    pub target: Option<BString>,
+    /// Device and inode, where known: the same pair is the same file.
+    pub identity: Option<(u64, u64)>,
+    /// Why the server could not show what is beneath it.
+    pub error: Option<String>,
+}
+
+impl Entry {
+    /// An entry of which no more is known.
+    pub fn new(name: impl Into<BString>, kind: Kind) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            size: None,
+            modified: None,
+            mode: None,
+            owner: None,
+            group: None,
+            target: None,
+            identity: None,
+            error: None,
+        }
+    }
+
+    pub fn is_directory(&self) -> bool {
+        self.kind == Kind::Directory
+    }
+
+    pub(crate) fn local(name: impl Into<BString>, metadata: Metadata) -> Self {
+        Self {
+            size: Some(metadata.size),
+            modified: Some(metadata.modified.0),
+            mode: Some(metadata.mode),
+            owner: Some(metadata.uid.to_string()),
+            group: Some(metadata.gid.to_string()),
+            target: metadata.target,
+            identity: Some((metadata.device, metadata.inode)),
+            ..Self::new(name, metadata.kind)
+        }
+    }
+}
+
+/// From a line of MLSD or MLSR; `None` for the directory itself, its parent, and what cannot be read.
+pub(crate) fn from_facts(line: &BStr) -> Option<Entry> {
+    let entry = facts::Entry::parse(line).ok()?;
+    let itself = matches!(entry.kind, EntryKind::CurrentDirectory | EntryKind::ParentDirectory);
+    (!itself).then(|| convert(entry))
+}
+
+/// From the line of MLST.
+pub(crate) fn status(line: &BStr) -> Option<Entry> {
+    facts::Entry::parse(line).ok().map(convert)
+}
+
+fn convert(entry: facts::Entry) -> Entry {
+    let kind = match entry.kind {
+        EntryKind::File | EntryKind::Other => Kind::File,
+        EntryKind::Directory | EntryKind::CurrentDirectory | EntryKind::ParentDirectory => Kind::Directory,
+        EntryKind::Symlink => Kind::Symlink,
+        EntryKind::BlockDevice => Kind::BlockDevice,
+        EntryKind::CharacterDevice => Kind::CharacterDevice,
+        EntryKind::Fifo => Kind::Fifo,
+        EntryKind::Socket => Kind::Socket,
+    };
+    let text = |name: Option<String>, number: Option<u32>| name.or_else(|| number.map(|n| n.to_string()));
+    Entry {
+        name: entry.name,
+        kind,
+        size: entry.size,
+        modified: entry.modified,
+        mode: entry.mode,
+        owner: text(entry.owner, entry.uid),
+        group: text(entry.group, entry.gid),
+        target: entry.target,
+        identity: entry.device.zip(entry.inode),
+        error: entry.error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn from_gct() {
+        let line = "Type=file;Modify=20261121191739;Size=12;Perm=r;UNIX.mode=0644;UNIX.owner=root;UNIX.uid=0;\
+                    UNIX.group=root;UNIX.gid=0;Unique=fe00-99c50d; small.txt";
+        let entry = from_facts(line.into()).unwrap();
+        assert_eq!((entry.name.as_slice(), entry.size, entry.mode), (&b"small.txt"[..], Some(12), Some(0o644)));
+        assert_eq!(entry.identity, Some((0xfe00, 0x99_c50d)));
+        assert!(from_facts("Type=cdir; .".into()).is_none());
+        assert!(from_facts("no facts".into()).is_none_or(|e| e.size.is_none()));
+    }
+}

@@ -1,0 +1,210 @@
+//! Why something with a server or with local data failed.
+
+use std::io;
+use std::time::Duration;
+
+use bstr::BString;
+use ropewalk_protocol::reply::Reply;
+use ropewalk_storage::checksum::Algorithm;
+
+use crate::FailureKind;
+
+/// An operation that failed, with whom and where.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    #[error("cancelled")]
+    Cancelled,
+    #[error("{path}: a name with an end of line or a NUL byte cannot travel in a command")]
+    CannotTravel { path: BString },
+    #[error("{path}: {algorithm} is {theirs} at the destination and {ours} at the source")]
+    ChecksumMismatch { path: BString, algorithm: Algorithm, ours: String, theirs: String },
+    #[error("{peer} closed the control connection; the answer to {command} was due")]
+    Closed { peer: String, command: String },
+    #[error("cannot connect to {peer}: {source}")]
+    Connect { peer: String, source: io::Error },
+    #[error("control connection with {peer}: {source}")]
+    Control { peer: String, source: io::Error },
+    #[error("{path}: data connection with {peer}: {source}")]
+    Data { peer: String, path: BString, source: Box<ropewalk_engine::Error> },
+    #[error("{path}: {source}")]
+    Local { path: BString, source: ropewalk_storage::Error },
+    #[error("{peer} refused the log-in: {}", text(reply))]
+    Login { peer: String, reply: Reply },
+    /// The server could not be reached before, for all the tries.
+    #[error("{reason}")]
+    Lost { kind: FailureKind, reason: String },
+    #[error("{peer} wrote what is no reply: {reason}")]
+    Nonsense { peer: String, reason: String },
+    #[error("no data connection came from {peer} within {} s", limit.as_secs())]
+    NoDataConnection { peer: String, limit: Duration },
+    #[error("{peer} answered {command} with: {}", text(reply))]
+    Refused { peer: String, command: String, reply: Reply },
+    #[error("cannot find {host}: {source}")]
+    Resolve { host: String, source: io::Error },
+    #[error("{peer} gave no answer to {command} within {} s", limit.as_secs())]
+    Silent { peer: String, command: String, limit: Duration },
+    #[error("{path}: the destination has {there} bytes, the source {expected}")]
+    SizeMismatch { path: BString, expected: u64, there: u64 },
+    #[error("{path}: the file changed while it was copied")]
+    SourceChanged { path: BString },
+    #[error("{path}: fewer than {bytes_per_second} bytes/s for {} s", time.as_secs())]
+    Stalled { path: BString, bytes_per_second: u64, time: Duration },
+    #[error("{peer} cannot {what}")]
+    Unsupported { peer: String, what: String },
+    #[error("{0}")]
+    Usage(String),
+    /// Output that the caller gave could not be written.
+    #[error("writing the output: {0}")]
+    Output(io::Error),
+}
+
+/// The text of a reply in one line, for messages.
+pub(crate) fn text(reply: &Reply) -> String {
+    let lines: Vec<String> = reply.lines().map(ToString::to_string).collect();
+    let last = lines.len() - 1;
+    // The closing "End." of a multi-line reply says nothing.
+    let said = lines.iter().enumerate().filter(|(i, line)| !(*i == last && last > 0 && line.starts_with("End")));
+    let said: Vec<&str> = said.map(|(_, line)| line.trim()).collect();
+    format!("{} {}", reply.code(), said.join("; "))
+}
+
+impl RemoteError {
+    /// What kind of failure this is; decides the exit code.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Cancelled => FailureKind::Interrupted,
+            Self::ChecksumMismatch { .. } | Self::SizeMismatch { .. } => FailureKind::ChecksumMismatch,
+            Self::Closed { .. }
+            | Self::Connect { .. }
+            | Self::Control { .. }
+            | Self::NoDataConnection { .. }
+            | Self::Resolve { .. }
+            | Self::Silent { .. } => FailureKind::Unreachable,
+            Self::Data { source, .. } => match **source {
+                ropewalk_engine::Error::Stalled { .. } => FailureKind::Stalled,
+                _ => FailureKind::Unreachable,
+            },
+            Self::Local { source, .. } => local_kind(source),
+            Self::Login { .. } => FailureKind::Authentication,
+            Self::Lost { kind, .. } => *kind,
+            Self::Refused { reply, .. } => reply_kind(reply),
+            Self::Stalled { .. } => FailureKind::Stalled,
+            Self::CannotTravel { .. }
+            | Self::Nonsense { .. }
+            | Self::Output(_)
+            | Self::SourceChanged { .. }
+            | Self::Unsupported { .. }
+            | Self::Usage(_) => FailureKind::Other,
+        }
+    }
+
+    /// Whether another try may end better.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::ChecksumMismatch { .. }
+            | Self::Closed { .. }
+            | Self::Connect { .. }
+            | Self::Control { .. }
+            | Self::Data { .. }
+            | Self::NoDataConnection { .. }
+            | Self::Nonsense { .. }
+            | Self::Silent { .. }
+            | Self::SizeMismatch { .. }
+            | Self::SourceChanged { .. }
+            | Self::Stalled { .. } => true,
+            Self::Login { reply, .. } => reply.code() < 500,
+            Self::Refused { reply, .. } => transient(reply),
+            Self::CannotTravel { .. }
+            | Self::Cancelled
+            | Self::Local { .. }
+            | Self::Lost { .. }
+            | Self::Output(_)
+            | Self::Resolve { .. }
+            | Self::Unsupported { .. }
+            | Self::Usage(_) => false,
+        }
+    }
+
+    /// Whether the control connection cannot be used after it.
+    pub(crate) fn breaks_session(&self) -> bool {
+        matches!(
+            self,
+            Self::Cancelled
+                | Self::Closed { .. }
+                | Self::Control { .. }
+                | Self::Data { .. }
+                | Self::NoDataConnection { .. }
+                | Self::Nonsense { .. }
+                | Self::Silent { .. }
+                | Self::Stalled { .. }
+        )
+    }
+
+    /// From the engine: what it met locally is no trouble of the connection.
+    pub(crate) fn data(peer: &str, path: BString, error: ropewalk_engine::Error) -> Self {
+        use ropewalk_engine::Error as E;
+        match error {
+            E::Store(source) => Self::Local { path, source },
+            E::SourceChanged { .. } => Self::SourceChanged { path },
+            E::Writer(source) => Self::Output(source),
+            source => Self::Data { peer: peer.to_owned(), path, source: Box::new(source) },
+        }
+    }
+
+    pub(crate) fn local(path: impl Into<BString>, source: ropewalk_storage::Error) -> Self {
+        Self::Local { path: path.into(), source }
+    }
+}
+
+fn local_kind(error: &ropewalk_storage::Error) -> FailureKind {
+    use rustix::io::Errno;
+    match error.errno().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT | Errno::NOTDIR) => FailureKind::NotFound,
+        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => FailureKind::Permission,
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => FailureKind::NoSpace,
+        _ => FailureKind::Other,
+    }
+}
+
+/// What a refusal is about. GCT tells by a class, older servers only in words.
+pub(crate) fn reply_kind(reply: &Reply) -> FailureKind {
+    let said = text(reply).to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    if reply.code() == 530 || reply.code() == 332 || says(&["login_denied"]) {
+        FailureKind::Authentication
+    } else if says(&["incorrect_checksum"]) {
+        FailureKind::ChecksumMismatch
+    } else if reply.code() == 552 || says(&["no_space_left", "quota_exceeded", "no space left", "quota exceeded"]) {
+        FailureKind::NoSpace
+    } else if says(&["path_not_found", "no such file", "not found", "not_a_directory", "failed to open file"]) {
+        FailureKind::NotFound
+    } else if says(&["permission", "not allowed", "access denied", "read-only"]) {
+        FailureKind::Permission
+    } else {
+        FailureKind::Other
+    }
+}
+
+/// 4xx may end better (RFC 959 section 4.2.1). So may 426-like troubles that GCT reports with code 500.
+fn transient(reply: &Reply) -> bool {
+    match reply.code() {
+        0..500 => reply_kind(reply) != FailureKind::NoSpace,
+        500 => reply_kind(reply) == FailureKind::Other && !is_unknown_command(reply),
+        550 => reply_kind(reply) == FailureKind::ChecksumMismatch,
+        _ => false,
+    }
+}
+
+/// The command itself, not what it was about, was refused.
+pub(crate) fn is_unknown_command(reply: &Reply) -> bool {
+    match reply.code() {
+        501 | 502 | 504 => true,
+        500 => {
+            let said = text(reply).to_ascii_lowercase();
+            ["not supported", "unknown command", "not understood", "invalid command", "unrecognized", "opts failed"]
+                .iter()
+                .any(|words| said.contains(words))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,121 @@
+//! Include and exclude globs.
+
+use bstr::{BStr, ByteSlice};
+use globset::{GlobBuilder, GlobMatcher};
+
+/// A glob that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("bad pattern {pattern:?}: {source}")]
+pub struct PatternError {
+    pub pattern: String,
+    #[source]
+    source: globset::Error,
+}
+
+/// Which paths of a tree take part. The last pattern that matches decides; where none does, all take part unless
+/// the first pattern is an include.
+pub(crate) struct Filter {
+    rules: Vec<Rule>,
+}
+
+struct Rule {
+    include: bool,
+    glob: GlobMatcher,
+    /// Without `/` a pattern is for names at any depth.
+    name_only: bool,
+    directory_only: bool,
+}
+
+impl Filter {
+    pub(crate) fn new(rules: &[(bool, String)]) -> Result<Self, PatternError> {
+        let rules = rules.iter().map(|(include, text)| Rule::new(*include, text)).collect::<Result<_, _>>()?;
+        Ok(Self { rules })
+    }
+
+    /// Whether `path`, relative to the top of the tree, takes part. A directory that does not is not entered, except
+    /// where only includes could have let it in: files beneath it still may.
+    pub(crate) fn passes(&self, path: &BStr, directory: bool) -> bool {
+        let last = self.rules.iter().rev().find(|rule| rule.matches(path, directory));
+        match (last, self.rules.first()) {
+            (Some(rule), _) => rule.include,
+            (None, Some(first)) => !first.include || directory,
+            (None, None) => true,
+        }
+    }
+}
+
+impl Rule {
+    fn new(include: bool, text: &str) -> Result<Self, PatternError> {
+        let trimmed = text.strip_suffix('/').unwrap_or(text);
+        let name_only = !trimmed.contains('/');
+        let glob = compile(trimmed.strip_prefix('/').unwrap_or(trimmed))?;
+        Ok(Self { include, glob, name_only, directory_only: text.ends_with('/') })
+    }
+
+    fn matches(&self, path: &BStr, directory: bool) -> bool {
+        if self.directory_only && !directory {
+            return false;
+        }
+        let subject = match path.rfind_byte(b'/') {
+            Some(at) if self.name_only => path[at + 1..].as_bstr(),
+            _ => path,
+        };
+        matches(&self.glob, subject)
+    }
+}
+
+/// A glob in which `*` and `?` do not match `/`, `**` does.
+pub(crate) fn compile(pattern: &str) -> Result<GlobMatcher, PatternError> {
+    GlobBuilder::new(pattern)
+        .literal_separator(true)
+        .backslash_escape(true)
+        .build()
+        .map(|glob| glob.compile_matcher())
+        .map_err(|source| PatternError { pattern: pattern.to_owned(), source })
+}
+
+pub(crate) fn matches(glob: &GlobMatcher, name: &BStr) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    glob.is_match(std::ffi::OsStr::from_bytes(name))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn filter(rules: &[(bool, &str)]) -> Filter {
+        Filter::new(&rules.iter().map(|(i, p)| (*i, (*p).to_owned())).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn last_match_decides() {
+        let f = filter(&[(false, "*.tmp"), (true, "keep.tmp")]);
+        assert!(!f.passes("a/b.tmp".into(), false));
+        assert!(f.passes("a/keep.tmp".into(), false));
+        assert!(f.passes("a/b".into(), false));
+    }
+
+    #[test]
+    fn includes_first_leave_the_rest_out_but_enter_directories() {
+        let f = filter(&[(true, "*.root")]);
+        assert!(f.passes("d/x.root".into(), false));
+        assert!(!f.passes("d/x.txt".into(), false));
+        assert!(f.passes("d".into(), true));
+    }
+
+    #[test]
+    fn slash_anchors_and_trailing_slash_means_directories() {
+        let f = filter(&[(false, "/top.txt"), (false, "cache/"), (false, "a/**")]);
+        assert!(f.passes("x/top.txt".into(), false));
+        assert!(!f.passes("x/cache".into(), true));
+        assert!(f.passes("x/cache".into(), false));
+        assert!(!f.passes("a/b/c".into(), false));
+    }
+
+    #[test]
+    fn raw_bytes() {
+        let f = filter(&[(false, "*.dat")]);
+        assert!(!f.passes(b"\xff\xfe.dat".as_bstr(), false));
+    }
+}

@@ -1,0 +1,60 @@
+//! The GridFTP client as a library: what to copy goes in, events and a summary come out.
+
+#![forbid(unsafe_code)]
+
+mod abilities;
+mod auto;
+mod backoff;
+mod cancel;
+mod context;
+mod control;
+mod copy;
+mod dial;
+mod download;
+mod entry;
+mod error;
+mod event;
+mod filter;
+mod get;
+mod glob;
+mod inline;
+mod local_copy;
+mod location;
+mod ls;
+mod ops;
+mod options;
+mod place;
+mod plan;
+mod put;
+mod queue;
+mod relay;
+mod remote;
+mod report;
+mod session;
+mod setup;
+mod side;
+mod source;
+mod state;
+mod summary;
+mod sync;
+mod task;
+mod third_party;
+mod upload;
+mod verify;
+mod walk;
+mod watch;
+mod worker;
+
+pub use cancel::Cancel;
+pub use copy::{CopyError, copy};
+pub use entry::Entry;
+pub use error::RemoteError;
+pub use event::{Event, EventSink, FileId};
+pub use filter::PatternError;
+pub use location::{Location, LocationError, parse_location};
+pub use options::{
+    Amount, Auto, ChecksumPolicy, DataMode, FsyncPolicy, Options, Pair, Preserve, StallLimit, SyncLevel, Window,
+};
+pub use remote::Remote;
+pub use summary::{FailureKind, FileFailure, SlowestPart, Summary};
+pub use walk::{Usage, du, list, walk};

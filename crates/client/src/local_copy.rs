@@ -1,0 +1,183 @@
+//! From here to here: files, standard input and output, and what is measured; also a server's file to standard output.
+
+use std::io::{Read, Write};
+use std::time::Instant;
+
+use ropewalk_storage::Store;
+
+use crate::download::Download;
+use crate::place::Place;
+use crate::report::Meter;
+use crate::source::{Source, unchanged, wanted};
+use crate::task::Task;
+use crate::verify::Check;
+use crate::worker::{Job, Worker};
+use crate::{Options, RemoteError};
+
+/// Takes data that belongs at an offset.
+type Taker<'t> = dyn FnMut(&[u8], u64) -> Result<(), RemoteError> + 't;
+
+const BUFFER: usize = 1 << 20;
+
+pub(crate) fn run(worker: &Worker<'_, '_>, job: Job) {
+    let Job::File(mut task) = job else { return worker.done() };
+    task.began.get_or_insert_with(Instant::now);
+    let ctx = worker.ctx;
+    match copy(worker, &mut task, ctx.options()) {
+        Ok(bytes) => {
+            let took = task.began.map(|at| at.elapsed()).unwrap_or_default();
+            ctx.report.done(task.id, bytes, took, None);
+            worker.done();
+        }
+        Err(e) => {
+            ctx.report.put_back();
+            worker.fail(Job::File(task), e);
+        }
+    }
+}
+
+fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u64, RemoteError> {
+    let ctx = worker.ctx;
+    let started = |task: &Task| {
+        ctx.report.started(task.id, task.source.display(), task.destination.display(), task.length(), 0);
+    };
+    if let (Some(target), Place::Local(link)) = (&task.link, &task.destination) {
+        started(task);
+        replace_link(&*ctx.store, target, link)?;
+        return Ok(0);
+    }
+    let source = Source::open(task, &*ctx.store)?;
+    started(task);
+    let mut meter = Meter::new(&ctx.report);
+    let mut total = 0;
+    let mut buffer = vec![0; BUFFER];
+    let mut pass = |data: &[u8], write: &mut Taker<'_>| {
+        if ctx.cancel.is_cancelled() {
+            return Err(RemoteError::Cancelled);
+        }
+        write(data, total)?;
+        total += data.len() as u64;
+        meter.update(total, 0);
+        Ok(())
+    };
+    let mut each: Box<Taker<'_>>;
+    let mut download = None;
+    if let Place::Standard = task.destination {
+        let mut out = std::io::stdout().lock();
+        each = Box::new(move |data, _| out.write_all(data).map_err(RemoteError::Output));
+    } else {
+        let begun = Download::begin(task.clone(), Check::Size, &ctx.store, &Options { resume: false, ..options.clone() })?;
+        let (handle, path, offset) = (begun.handle(), task.destination.path(), task.offset());
+        each = Box::new(move |data, at| {
+            handle.write_at(data, offset + at).map_err(|e| RemoteError::local(path.clone(), e))
+        });
+        download = Some(begun);
+    }
+    match &source {
+        Source::Ranged(handle) => {
+            let range = wanted(task.window, task.size.unwrap_or_default());
+            let mut at = range.start;
+            while at < range.end {
+                let want = usize::try_from(range.end - at).unwrap_or(BUFFER).min(BUFFER);
+                let got = handle
+                    .read_at(&mut buffer[..want], at)
+                    .map_err(|e| RemoteError::local(task.source.path(), e))?;
+                if got == 0 {
+                    return Err(RemoteError::SourceChanged { path: task.source.path() });
+                }
+                pass(&buffer[..got], &mut each)?;
+                at += got as u64;
+            }
+            unchanged(&**handle, task)?;
+        }
+        Source::Stream(stream) => {
+            let read = |e| RemoteError::local(task.source.path(), ropewalk_storage::Error::from_io(&e, "read", b"-"));
+            let mut reader = stream.open().map_err(read)?;
+            loop {
+                match reader.read(&mut buffer).map_err(read)? {
+                    0 => break,
+                    n => pass(&buffer[..n], &mut each)?,
+                }
+            }
+        }
+    }
+    drop(each);
+    if let Some(download) = download {
+        let end = task.offset() + total;
+        download.arrived(&ropewalk_protocol::range::RangeSet::from_range(task.offset()..end), None, None)?;
+        download.commit(options)?;
+    } else {
+        std::io::stdout().flush().map_err(RemoteError::Output)?;
+    }
+    Ok(total)
+}
+
+/// A server's file, in order, to standard output.
+pub(crate) fn to_standard_output(worker: &Worker<'_, '_>, task: Task) {
+    let Place::Remote(endpoint, path) = &task.source else { return worker.done() };
+    let ctx = worker.ctx;
+    let mut session = match worker.session(endpoint) {
+        Ok(session) => session,
+        Err(e) => return worker.fail(Job::File(task.clone()), e),
+    };
+    let began = Instant::now();
+    ctx.report.started(task.id, task.source.display(), task.destination.display(), task.length(), 0);
+    let mut out = Metered { out: std::io::stdout().lock(), meter: Meter::new(&ctx.report), bytes: 0 };
+    let result = session
+        .read_to(path, &mut out, task.window)
+        .and_then(|bytes| out.flush().map_err(RemoteError::Output).map(|()| bytes));
+    let written = out.bytes;
+    drop(out);
+    match result {
+        Ok(bytes) => {
+            ctx.report.done(task.id, bytes, began.elapsed(), None);
+            worker.keep(session);
+            worker.done();
+        }
+        Err(e) => {
+            if !e.breaks_session() {
+                worker.keep(session);
+            }
+            ctx.report.put_back();
+            // What was written cannot be taken back: only what wrote nothing may be tried again.
+            let e = if written > 0 && e.is_transient() { RemoteError::Usage(e.to_string()) } else { e };
+            worker.fail(Job::File(task.clone()), e);
+        }
+    }
+}
+
+struct Metered<'r, 'e, W> {
+    out: W,
+    meter: Meter<'r, 'e>,
+    bytes: u64,
+}
+
+impl<W: Write> Write for Metered<'_, '_, W> {
+    fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
+        let n = self.out.write(data)?;
+        self.bytes += n as u64;
+        self.meter.update(self.bytes, 1);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Makes a symbolic link; what has its name already is replaced.
+pub(crate) fn replace_link(
+    store: &dyn Store,
+    target: &bstr::BString,
+    link: &ropewalk_protocol::path::VirtualPath,
+) -> Result<(), RemoteError> {
+    use bstr::ByteSlice;
+    let local = |e| RemoteError::local(link.as_bytes(), e);
+    match store.symlink(target.as_bstr(), link) {
+        Err(e) if store.stat(link, false).is_ok() => {
+            store.remove_file(link).map_err(|_| local(e))?;
+            store.symlink(target.as_bstr(), link).map_err(local)
+        }
+        made => made.map_err(local),
+    }
+}

@@ -1,0 +1,409 @@
+//! Small operations of a session: attributes, names, listings.
+
+use std::io::{self, BufRead, BufReader, Seek, Write};
+use std::ops::ControlFlow;
+
+use bstr::{BStr, BString, ByteSlice};
+use ropewalk_engine::Progress;
+use ropewalk_protocol::command::{Command, Restart, Retrieval};
+use ropewalk_protocol::date;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::reply::Reply;
+use ropewalk_protocol::server::{Mode, Window as Part};
+use ropewalk_protocol::site::SiteCommand;
+use ropewalk_storage::Kind;
+use ropewalk_storage::checksum::Algorithm;
+use tempfile::SpooledTempFile;
+
+use crate::entry::{from_facts, status};
+use crate::error::is_unknown_command;
+use crate::ls::parse_line;
+use crate::place::{base_name, parent};
+use crate::session::Session;
+use crate::verify::wire;
+use crate::watch::Watch;
+use crate::{Amount, Entry, RemoteError};
+
+/// Listings up to so many bytes are kept in memory.
+const LISTING_IN_MEMORY: usize = 4 << 20;
+
+impl Session<'_> {
+    /// The attributes of a file or directory; links are followed. Its name is the one that was asked for.
+    pub(crate) fn stat(&mut self, path: &[u8]) -> Result<Entry, RemoteError> {
+        if self.can.facts {
+            let reply = self.call(&Command::Mlst(Some(path.into())))?;
+            let line = reply.body().next().map(|line| line.trim_start().as_bstr().to_owned());
+            let entry = line.as_ref().and_then(|line| status(line.as_bstr())).ok_or_else(|| self.nonsense("MLST", &reply))?;
+            return Ok(Entry { name: base_name(path).into(), ..entry });
+        }
+        let missing = match self.size(path) {
+            Ok(size) => {
+                let modified = self.control.call(&Command::Mdtm(path.into()))?;
+                let modified = modified.is_success().then(|| date::parse(modified.text().trim()).ok()).flatten();
+                return Ok(Entry { size: Some(size), modified, ..Entry::new(base_name(path), Kind::File) });
+            }
+            Err(e) if e.breaks_session() => return Err(e),
+            Err(e) => e,
+        };
+        // What has no size may be a directory.
+        let here = self.call(&Command::Pwd)?;
+        if self.control.call(&Command::Cwd(path.into()))?.is_failure() {
+            return Err(missing);
+        }
+        if let Some(back) = quoted(here.text()) {
+            self.call(&Command::Cwd(back))?;
+        }
+        Ok(Entry::new(base_name(path), Kind::Directory))
+    }
+
+    /// As [`Session::stat`] for many paths in one go, where the server has MLST.
+    pub(crate) fn stat_many(&mut self, paths: &[BString]) -> Result<Vec<Result<Entry, RemoteError>>, RemoteError> {
+        if !self.can.facts {
+            return Ok(paths.iter().map(|path| self.stat(path)).collect());
+        }
+        let commands: Vec<Command> = paths.iter().map(|path| Command::Mlst(Some(path.clone()))).collect();
+        let mut entries = Vec::with_capacity(paths.len());
+        for (reply, path) in self.calls(&commands)?.into_iter().zip(paths) {
+            entries.push(reply.and_then(|reply| {
+                let line = reply.body().next().map(|line| line.trim_start().as_bstr().to_owned());
+                let entry = line.as_ref().and_then(|line| status(line.as_bstr())).ok_or_else(|| self.nonsense("MLST", &reply))?;
+                Ok(Entry { name: base_name(path).into(), ..entry })
+            }));
+        }
+        Ok(entries)
+    }
+
+    pub(crate) fn size(&mut self, path: &[u8]) -> Result<u64, RemoteError> {
+        let reply = self.call(&Command::Size(path.into()))?;
+        let number = reply.text().to_str().ok().and_then(|text| text.trim().parse().ok());
+        number.ok_or_else(|| self.nonsense("SIZE", &reply))
+    }
+
+    pub(crate) fn checksum(
+        &mut self,
+        path: &[u8],
+        algorithm: Algorithm,
+        window: Amount,
+    ) -> Result<String, RemoteError> {
+        let reply = self.call(&Command::Cksm {
+            algorithm: wire(algorithm),
+            offset: window.map_or(0, |w| w.offset),
+            length: window.and_then(|w| w.length),
+            path: path.into(),
+        })?;
+        Ok(reply.text().trim().to_str_lossy().to_ascii_lowercase())
+    }
+
+    /// What an interrupted upload has left (our extension).
+    pub(crate) fn ranges(&mut self, path: &[u8]) -> Result<RangeSet, RemoteError> {
+        let reply = self.control.call(&Command::Site(SiteCommand::Ranges(path.into())))?;
+        if reply.is_failure() {
+            return Ok(RangeSet::new());
+        }
+        let line = reply.body().next().map(|line| line.trim()).unwrap_or_default();
+        if line.is_empty() {
+            return Ok(RangeSet::new());
+        }
+        RangeSet::parse(line).map_err(|_| self.nonsense("SITE RANGES", &reply))
+    }
+
+    /// The commands that set times and modes, as far as the server has any.
+    pub(crate) fn attributes(&self, path: &BString, modified: Option<i64>, mode: Option<u32>) -> Vec<Command> {
+        let path = path.clone();
+        let time = modified.and_then(|modified| {
+            let path = path.clone();
+            if self.can.set_time {
+                Some(Command::Mfmt { modified, path })
+            } else {
+                self.can.extended.then_some(Command::Site(SiteCommand::Utime { modified, path }))
+            }
+        });
+        let mode = mode.map(|mode| Command::Site(SiteCommand::Chmod { mode: mode & 0o7777, path }));
+        time.into_iter().chain(mode).collect()
+    }
+
+    pub(crate) fn make_directory(&mut self, path: &[u8], parents: bool) -> Result<(), RemoteError> {
+        let first = match self.call(&Command::Mkd(path.into())) {
+            Ok(_) => return Ok(()),
+            Err(e) if e.breaks_session() || !parents => return Err(e),
+            Err(e) => e,
+        };
+        let mut missing = Vec::new();
+        let mut above = Some(path);
+        while let Some(directory) = above.filter(|d| *d != b"/") {
+            missing.push(Command::Mkd(directory.into()));
+            above = parent(directory);
+        }
+        missing.reverse();
+        // Those that exist are refused; only the last one counts.
+        let made = self.calls(&missing)?.pop().is_some_and(|reply| reply.is_ok());
+        if made || self.stat(path).is_ok_and(|entry| entry.is_directory()) { Ok(()) } else { Err(first) }
+    }
+
+    /// Makes directories, parents first; those that exist are no error. All commands go out at once.
+    pub(crate) fn make_directories(&mut self, paths: &[BString]) -> Result<Vec<Result<bool, RemoteError>>, RemoteError> {
+        let commands: Vec<Command> = paths.iter().map(|path| Command::Mkd(path.clone())).collect();
+        let replies = self.calls(&commands)?;
+        let mut results = Vec::with_capacity(paths.len());
+        for (reply, path) in replies.into_iter().zip(paths) {
+            results.push(match reply {
+                Ok(_) => Ok(true),
+                Err(e) if self.stat(path).is_ok_and(|entry| entry.is_directory()) => {
+                    tracing::trace!(%e, "a directory exists");
+                    Ok(false)
+                }
+                Err(e) => Err(e),
+            });
+        }
+        Ok(results)
+    }
+
+    /// Removes a file, a link or an empty directory.
+    pub(crate) fn remove(&mut self, path: &[u8]) -> Result<(), RemoteError> {
+        let file = match self.call(&Command::Dele(path.into())) {
+            Ok(_) => return Ok(()),
+            Err(e) if e.breaks_session() => return Err(e),
+            Err(e) => e,
+        };
+        match self.call(&Command::Rmd(path.into())) {
+            Ok(_) => Ok(()),
+            Err(e) if e.breaks_session() => Err(e),
+            // The better of the two reasons.
+            Err(directory) => match self.stat(path) {
+                Ok(entry) if entry.is_directory() => Err(directory),
+                _ => Err(file),
+            },
+        }
+    }
+
+    /// Removes a whole tree.
+    pub(crate) fn remove_tree(&mut self, path: &[u8]) -> Result<(), RemoteError> {
+        if self.can.extended {
+            let reply = self.control.call(&Command::Site(SiteCommand::Rdel(path.into())))?;
+            if reply.is_success() {
+                return Ok(());
+            }
+            if !is_unknown_command(&reply) && self.stat(path).is_ok_and(|entry| entry.is_directory()) {
+                return Err(self.refused("SITE RDEL", reply));
+            }
+        }
+        if !self.stat(path)?.is_directory() {
+            return self.remove(path);
+        }
+        for entry in self.listing(path)? {
+            let path = crate::place::join(path, &entry.name);
+            if entry.is_directory() && entry.target.is_none() {
+                self.remove_tree(&path)?;
+            } else {
+                self.remove(&path)?;
+            }
+        }
+        self.call(&Command::Rmd(path.into())).map(drop)
+    }
+
+    pub(crate) fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), RemoteError> {
+        let commands = [Command::Rnfr(from.into()), Command::Rnto(to.into())];
+        for reply in self.calls(&commands)? {
+            reply?;
+        }
+        Ok(())
+    }
+
+    /// Makes a symbolic link, in two commands as GCT's server knows it or in one as GCT's client sends it.
+    pub(crate) fn symlink(&mut self, target: &[u8], link: &[u8]) -> Result<(), RemoteError> {
+        let from = Command::Site(SiteCommand::SymlinkFrom(target.into()));
+        if self.try_call(&from)? {
+            return self.call(&Command::Site(SiteCommand::SymlinkTo(link.into()))).map(drop);
+        }
+        let once = Command::Site(SiteCommand::Symlink { target: target.into(), link: link.into() });
+        self.call(&once).map(drop)
+    }
+
+    /// As [`Session::symlink`]; what has the name already is replaced.
+    pub(crate) fn replace_link(&mut self, target: &[u8], link: &[u8]) -> Result<(), RemoteError> {
+        match self.symlink(target, link) {
+            Err(e) if !e.breaks_session() => {
+                if self.control.call(&Command::Dele(link.into()))?.is_failure() {
+                    return Err(e);
+                }
+                self.symlink(target, link)
+            }
+            made => made,
+        }
+    }
+
+    /// The entries of a directory, or the file itself.
+    pub(crate) fn listing(&mut self, path: &[u8]) -> Result<Listing, RemoteError> {
+        if self.can.facts {
+            self.entries(&Command::Mlsd(Some(path.into())), |line| from_facts(line.as_bstr()))
+        } else {
+            self.entries(&Command::List(Some(path.into())), parse_line)
+        }
+    }
+
+    /// Everything beneath a directory in one listing; names are relative to it. Needs MLSR.
+    pub(crate) fn tree(&mut self, path: &[u8]) -> Result<Listing, RemoteError> {
+        self.entries(&Command::Mlsr(Some(path.into())), |line| from_facts(line.as_bstr()))
+    }
+
+    /// Fetches a listing as a whole before it is looked at: whoever takes the entries may take its time, while a server
+    /// would not wait for long.
+    fn entries(&mut self, command: &Command, parse: fn(&[u8]) -> Option<Entry>) -> Result<Listing, RemoteError> {
+        let mut spool = tempfile::spooled_tempfile(LISTING_IN_MEMORY);
+        self.fetch(std::slice::from_ref(command), &mut spool)?;
+        spool.rewind().map_err(RemoteError::Output)?;
+        Ok(Listing { lines: BufReader::new(spool), parse })
+    }
+
+    /// A file, or a part of it, in order.
+    pub(crate) fn read_to(
+        &mut self,
+        path: &[u8],
+        writer: &mut dyn Write,
+        window: Amount,
+    ) -> Result<u64, RemoteError> {
+        let whole = Command::Retr(path.into());
+        let Some(window) = window else { return self.fetch(&[whole], writer) };
+        if self.can.partial {
+            let length = window.length.unwrap_or(i64::MAX as u64 - window.offset);
+            let what = Retrieval::Partial(Part { offset: window.offset, length });
+            return self.fetch(&[Command::Eret { what, path: path.into() }], writer);
+        }
+        let mut limited = Limited { writer, left: window.length.unwrap_or(u64::MAX), full: false, written: 0 };
+        let commands = [Command::Rest(Restart::Offset(window.offset)), whole];
+        match self.fetch(&commands[usize::from(window.offset == 0)..], &mut limited) {
+            Err(RemoteError::Output(_)) if limited.full => Ok(limited.written),
+            result => result.map(|_| limited.written),
+        }
+    }
+
+    /// Carries out commands of which the last one sends data, over a stream of its own.
+    fn fetch(&mut self, commands: &[Command], sink: &mut dyn Write) -> Result<u64, RemoteError> {
+        self.receiving(Mode::Stream, 1, None)?;
+        for command in commands {
+            self.control.send(command)?;
+        }
+        let Some((last, before)) = commands.split_last() else { return Ok(0) };
+        for command in before {
+            let reply = self.control.finish()?;
+            self.accept(command.verb(), reply)?;
+        }
+        let Some(mut channel) = self.take_channel() else { return Ok(0) };
+        let mut ended: Option<Reply> = None;
+        let mut judge = |reply: Reply| {
+            if !reply.is_preliminary() {
+                let failed = reply.is_failure();
+                ended = Some(reply);
+                if failed {
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        let (stall, cancel) = (self.setup.options.stall, self.setup.cancel.clone());
+        let mut watch = Watch::new(&mut self.control, &mut judge, None, stall, &cancel, last.verb().into());
+        let result = channel.data.receive_writer(sink, &mut watch, &Progress::new());
+        let failure = watch.failure.take();
+        drop(channel);
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        // Also after a failure: the server's reason is the better one, and its answer must not stay behind.
+        let ended = match ended {
+            Some(reply) => reply,
+            None => self.control.finish()?,
+        };
+        match result {
+            Ok(received) => self.accept(last.verb(), ended).map(|_| received.bytes),
+            Err(e @ ropewalk_engine::Error::Writer(_)) => Err(RemoteError::data(self.control.peer(), "".into(), e)),
+            Err(_) if ended.is_failure() => Err(self.refused(last.verb(), ended)),
+            Err(e) => Err(RemoteError::data(self.control.peer(), last.verb().into(), e)),
+        }
+    }
+}
+
+/// The name in the quotes of a 257 reply; quotes in it are doubled (RFC 959 appendix II).
+fn quoted(text: &BStr) -> Option<BString> {
+    let (from, to) = (text.find_byte(b'"')?, text.rfind_byte(b'"')?);
+    let inner = text.get(from + 1..to)?;
+    Some(inner.replace("\"\"", "\"").into())
+}
+
+/// Entries of a listing that was fetched: in memory, or in a temporary file where there are very many.
+pub(crate) struct Listing {
+    lines: BufReader<SpooledTempFile>,
+    parse: fn(&[u8]) -> Option<Entry>,
+}
+
+impl Iterator for Listing {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match self.lines.read_until(b'\n', &mut line) {
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::error!(%error, "cannot read a temporary file");
+                    return None;
+                }
+            }
+            let text = line.trim_end_with(|c| c == '\r' || c == '\n');
+            if let Some(entry) = (self.parse)(text)
+                && !matches!(entry.name.as_slice(), b"" | b"." | b"..")
+            {
+                return Some(entry);
+            }
+        }
+    }
+}
+
+/// Takes so many bytes, and then an error ends the transfer.
+struct Limited<'a> {
+    writer: &'a mut dyn Write,
+    left: u64,
+    full: bool,
+    written: u64,
+}
+
+impl Write for Limited<'_> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let n = usize::try_from(self.left).unwrap_or(usize::MAX).min(data.len());
+        if n == 0 && !data.is_empty() {
+            self.full = true;
+            return Err(io::Error::other("enough"));
+        }
+        let n = self.writer.write(&data[..n])?;
+        self.left -= n as u64;
+        self.written += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_listing_is_read_back_line_by_line() {
+        let mut spool = tempfile::spooled_tempfile(8);
+        spool.write_all(b"Type=cdir; .\r\nType=file;Size=1; a\r\n\r\nType=dir; b").unwrap();
+        spool.rewind().unwrap();
+        let listing = Listing { lines: BufReader::new(spool), parse: |line| from_facts(line.as_bstr()) };
+        let names: Vec<_> = listing.map(|e| e.name.to_string()).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+
+    #[test]
+    fn names_in_quotes() {
+        assert_eq!(quoted("\"/a \"\"b\"\"\" is current directory.".into()).unwrap(), "/a \"b\"");
+        assert_eq!(quoted("nothing".into()), None);
+    }
+}

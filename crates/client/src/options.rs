@@ -1,0 +1,189 @@
+//! What a caller can ask for. Everything has a default that suits an unknown path.
+
+use std::time::Duration;
+
+use ropewalk_storage::checksum::Algorithm;
+
+use crate::Location;
+
+/// A knob that is found by the program unless it is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Auto<T> {
+    #[default]
+    Auto,
+    Set(T),
+}
+
+/// How the destination is proved to be right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChecksumPolicy {
+    /// The best that both sides can do; where the peer can do none, sizes are compared and the summary says so.
+    #[default]
+    Default,
+    None,
+    /// This algorithm, or the file fails.
+    Require(Algorithm),
+}
+
+/// MODE of data channels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataMode {
+    /// MODE E where both sides can, MODE S otherwise.
+    #[default]
+    Auto,
+    Stream,
+    Extended,
+}
+
+/// Which files of a tree are skipped because the destination has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncLevel {
+    /// The destination exists.
+    Exists,
+    /// Same size.
+    Size,
+    /// Same size, and destination not older.
+    Time,
+    /// Same size and checksum.
+    Checksum,
+}
+
+/// When data is forced to stable storage at a local destination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FsyncPolicy {
+    #[default]
+    None,
+    /// Once, before a file gets its final name.
+    AtEnd,
+    /// Also before each restart marker or journal checkpoint.
+    EachMarker,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preserve {
+    pub times: bool,
+    pub modes: bool,
+    /// Copy symbolic links as links; otherwise they are followed.
+    pub links: bool,
+}
+
+/// A transfer slower than `bytes_per_second` for `time` is broken off and tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StallLimit {
+    pub bytes_per_second: u64,
+    pub time: Duration,
+}
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    pub offset: u64,
+    /// `None`: to the end.
+    pub length: Option<u64>,
+}
+
+/// How much of a source is copied.
+pub type Amount = Option<Window>;
+
+/// One source and its destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    pub source: Location,
+    pub destination: Location,
+    pub window: Amount,
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Data connections of a file (`-p`).
+    pub streams: Auto<u32>,
+    /// Files in flight: control sessions (pairs of them, third-party) that work at the same time (`--files`).
+    pub files: Auto<u32>,
+    /// Transfer commands outstanding on one control connection (`--pipeline`).
+    pub pipeline: Auto<u32>,
+    pub mode: DataMode,
+    /// TYPE A.
+    pub ascii: bool,
+    /// Payload bytes of a MODE E block.
+    pub block_size: usize,
+    /// Socket buffers in bytes; `None` leaves them to the kernel.
+    pub tcp_buffer: Option<u64>,
+    pub recursive: bool,
+    /// Make missing directories of the destination.
+    pub create_directories: bool,
+    pub sync: Option<SyncLevel>,
+    /// With `sync` and `recursive`: remove what the source does not have.
+    pub delete: bool,
+    /// Globs on paths relative to the source; the last one that matches decides; `include` is `true`.
+    pub filters: Vec<(bool, String)>,
+    pub dry_run: bool,
+    pub preserve: Preserve,
+    pub sparse: bool,
+    pub checksum: ChecksumPolicy,
+    pub fsync: FsyncPolicy,
+    /// Go on with a transfer that an earlier run began.
+    pub resume: bool,
+    /// Tries of a file after the first.
+    pub retries: u32,
+    /// First pause between tries; it grows to a minute, with jitter.
+    pub retry_pause: Duration,
+    pub stall: Option<StallLimit>,
+    pub connect_timeout: Duration,
+    /// Longest silence of a control connection on which an answer is due.
+    pub reply_timeout: Duration,
+    /// NOOP after so long an idle time of a control connection.
+    pub keepalive: Duration,
+    /// Stop at the first file that failed for good.
+    pub stop_on_failure: bool,
+    pub delayed_passive: bool,
+    /// Log in with these where the URL names none.
+    pub user: Option<String>,
+    pub password: Option<String>,
+    /// Local ports for listening data connections.
+    pub data_ports: Option<(u16, u16)>,
+    /// Bytes of memory for data buffers, for all transfers together.
+    pub buffer_memory: usize,
+    /// Paths of `file:`-relative remote URLs count from the log-in directory (GCT's `-rp`).
+    pub relative_paths: bool,
+    /// Control dialogue goes to the events as `Event::Dialogue`.
+    pub trace_control: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            streams: Auto::Auto,
+            files: Auto::Auto,
+            pipeline: Auto::Auto,
+            mode: DataMode::Auto,
+            ascii: false,
+            block_size: 1 << 20,
+            tcp_buffer: None,
+            recursive: false,
+            create_directories: true,
+            sync: None,
+            delete: false,
+            filters: Vec::new(),
+            dry_run: false,
+            preserve: Preserve::default(),
+            sparse: true,
+            checksum: ChecksumPolicy::Default,
+            fsync: FsyncPolicy::None,
+            resume: true,
+            retries: 5,
+            retry_pause: Duration::from_secs(1),
+            stall: Some(StallLimit { bytes_per_second: 1, time: Duration::from_secs(120) }),
+            connect_timeout: Duration::from_secs(20),
+            reply_timeout: Duration::from_secs(120),
+            keepalive: Duration::from_secs(60),
+            stop_on_failure: false,
+            delayed_passive: false,
+            user: None,
+            password: None,
+            data_ports: None,
+            buffer_memory: 64 << 20,
+            relative_paths: false,
+            trace_control: false,
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Locations as the plan and the workers see them: resolved, with the server shared.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bstr::{BString, ByteSlice};
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::url::Url;
+
+use crate::{FailureKind, Location, Options, RemoteError};
+
+/// A server with a log-in: what a session is for.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub url: Url,
+    /// `gsiftp://host:port`, for messages and journals.
+    pub name: String,
+    /// The server could not reach a port of ours: data connections go the other way from now on.
+    pub unreachable_back: AtomicBool,
+    /// Could not be reached any more, for all the tries.
+    lost: Mutex<Option<(FailureKind, String)>>,
+    /// Least round-trip time that a session saw, in microseconds; `u64::MAX` where none did.
+    rtt: AtomicU64,
+}
+
+impl Endpoint {
+    pub(crate) fn new(url: &Url) -> Self {
+        let url = url.with_path(b"/");
+        let host = if url.host.contains(':') { format!("[{}]", url.host) } else { url.host.clone() };
+        let name = if url.port == url.scheme.default_port() {
+            format!("{}://{host}", url.scheme)
+        } else {
+            format!("{}://{host}:{}", url.scheme, url.port)
+        };
+        Self {
+            url,
+            name,
+            unreachable_back: AtomicBool::new(false),
+            lost: Mutex::new(None),
+            rtt: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Nobody need try to connect any more.
+    pub(crate) fn lose(&self, error: &RemoteError) {
+        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some((error.kind(), error.to_string()));
+    }
+
+    pub(crate) fn lost(&self) -> Option<RemoteError> {
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.clone().map(|(kind, reason)| RemoteError::Lost { kind, reason })
+    }
+
+    pub(crate) fn saw_rtt(&self, rtt: Duration) {
+        self.rtt.fetch_min(rtt.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn rtt(&self) -> Option<Duration> {
+        match self.rtt.load(Ordering::Relaxed) {
+            u64::MAX => None,
+            micros => Some(Duration::from_micros(micros)),
+        }
+    }
+}
+
+/// Every endpoint of a run, once.
+#[derive(Debug, Default)]
+pub(crate) struct Endpoints(Mutex<HashMap<String, Arc<Endpoint>>>);
+
+impl Endpoints {
+    pub(crate) fn get(&self, url: &Url) -> Arc<Endpoint> {
+        let new = Endpoint::new(url);
+        let key = new.url.to_string_with_password();
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(key).or_insert_with(|| Arc::new(new)).clone()
+    }
+
+    /// To the farthest server that was reached.
+    pub(crate) fn longest_rtt(&self) -> Duration {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.values().filter_map(|endpoint| endpoint.rtt()).max().unwrap_or_default()
+    }
+}
+
+/// One end of a copy.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    Local(VirtualPath),
+    Remote(Arc<Endpoint>, BString),
+    Standard,
+    /// `zero:` or `null:`
+    Measure(u64),
+}
+
+impl Place {
+    pub(crate) fn new(location: &Location, endpoints: &Endpoints, options: &Options) -> Result<Self, RemoteError> {
+        Ok(match location {
+            Location::Local(path) => Self::Local(local_path(path)?),
+            Location::Remote(url) => Self::Remote(endpoints.get(url), remote_path(url, options)),
+            Location::Standard => Self::Standard,
+            Location::Measure { size } => Self::Measure(*size),
+        })
+    }
+
+    /// The entry `name` (it may have `/` in it) of this directory. Only for files and directories.
+    pub(crate) fn join(&self, name: &[u8]) -> Result<Self, RemoteError> {
+        let bad = || RemoteError::Usage(format!("{}: not the name of a file", name.as_bstr()));
+        match self {
+            Self::Local(path) => {
+                let relative = VirtualPath::parse(name).map_err(|_| bad())?;
+                // A remote listing decides about names: none may lead out of the directory.
+                if name.starts_with(b"/") || name.split_str("/").any(|c| matches!(c, b".." | b"." | b"")) {
+                    return Err(bad());
+                }
+                Ok(Self::Local(relative.beneath(path)))
+            }
+            Self::Remote(endpoint, path) => {
+                if name.starts_with(b"/") || name.split_str("/").any(|c| c == b"..") {
+                    return Err(bad());
+                }
+                Ok(Self::Remote(endpoint.clone(), join(path, name)))
+            }
+            Self::Standard | Self::Measure(_) => Err(bad()),
+        }
+    }
+
+    /// For messages and journals.
+    pub(crate) fn display(&self) -> String {
+        match self {
+            Self::Local(path) => path.to_string(),
+            Self::Remote(endpoint, path) => {
+                let slash = if path.starts_with(b"/") { "" } else { "/~/" };
+                format!("{}{slash}{path}", endpoint.name)
+            }
+            Self::Standard => "-".to_owned(),
+            Self::Measure(size) => format!("measure:{size}"),
+        }
+    }
+
+    /// The path's bytes.
+    pub(crate) fn path(&self) -> BString {
+        match self {
+            Self::Local(path) => path.as_bytes().into(),
+            Self::Remote(_, path) => path.clone(),
+            Self::Standard => "-".into(),
+            Self::Measure(_) => "measure:".into(),
+        }
+    }
+}
+
+/// `directory/name` of a remote path.
+pub(crate) fn join(directory: &[u8], name: &[u8]) -> BString {
+    let mut path = BString::from(directory);
+    if !path.is_empty() && !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+/// The last component; empty for the root.
+pub(crate) fn base_name(path: &[u8]) -> &[u8] {
+    let trimmed = path.trim_end_with(|c| c == '/');
+    trimmed.rfind_byte(b'/').map_or(trimmed, |at| &trimmed[at + 1..])
+}
+
+/// Everything before the last component, without `/` at its end; `None` where there is nothing.
+pub(crate) fn parent(path: &[u8]) -> Option<&[u8]> {
+    let trimmed = path.trim_end_with(|c| c == '/');
+    match trimmed.rfind_byte(b'/') {
+        Some(0) if trimmed.len() > 1 => Some(b"/"),
+        Some(at) if at > 0 => Some(&trimmed[..at]),
+        _ => None,
+    }
+}
+
+/// What commands have to name for a URL: its path counts from the root, as GCT's clients have it; `/~/` begins at the
+/// log-in directory, and so does everything with `relative_paths` (there `%2F` leads to the root).
+pub(crate) fn remote_path(url: &Url, options: &Options) -> BString {
+    let relative = match url.path.strip_prefix(b"/~") {
+        Some(rest) if rest.is_empty() || rest.starts_with(b"/") => rest.strip_prefix(b"/").unwrap_or(rest),
+        _ if options.relative_paths => url.login_relative(),
+        _ => return url.path.clone(),
+    };
+    if relative.is_empty() { ".".into() } else { relative.into() }
+}
+
+/// The absolute path of a local file. `..` is taken lexically only where no symbolic link can be in the way.
+pub(crate) fn local_path(path: &Path) -> Result<VirtualPath, RemoteError> {
+    use std::os::unix::ffi::OsStrExt;
+    let given = BString::from(path.as_os_str().as_bytes());
+    let failed = |e: std::io::Error| {
+        RemoteError::local(given.clone(), ropewalk_storage::Error::from_io(&e, "resolve", &given))
+    };
+    let mut absolute = std::path::absolute(path).map_err(failed)?;
+    if absolute.components().any(|c| c == std::path::Component::ParentDir) {
+        absolute = match (absolute.parent(), absolute.file_name()) {
+            (Some(parent), Some(name)) => parent.canonicalize().map_err(failed)?.join(name),
+            _ => absolute.canonicalize().map_err(failed)?,
+        };
+    }
+    VirtualPath::parse(absolute.as_os_str().as_bytes())
+        .map_err(|_| RemoteError::Usage(format!("{given}: not the name of a file")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn parts_of_remote_paths() {
+        assert_eq!(join(b"/a", b"b"), "/a/b");
+        assert_eq!(join(b"/", b"b"), "/b");
+        assert_eq!(join(b"", b"b"), "b");
+        assert_eq!(base_name(b"/a/b/"), b"b");
+        assert_eq!(base_name(b"/"), b"");
+        assert_eq!(parent(b"/a/b/"), Some(&b"/a"[..]));
+        assert_eq!(parent(b"/a"), Some(&b"/"[..]));
+        assert_eq!(parent(b"/"), None);
+        assert_eq!(parent(b"a"), None);
+    }
+
+    #[test]
+    fn a_listing_cannot_lead_out() {
+        let place = Place::Local(VirtualPath::parse(b"/tmp/x").unwrap());
+        assert!(place.join(b"../y").is_err());
+        assert!(place.join(b"/etc/passwd").is_err());
+        assert!(place.join(b"a/../../y").is_err());
+        assert_eq!(place.join(b"a/b").unwrap().display(), "/tmp/x/a/b");
+    }
+
+    #[test]
+    fn dots_follow_symbolic_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(top.join("a/b")).unwrap();
+        std::os::unix::fs::symlink(top.join("a/b"), top.join("link")).unwrap();
+        let path = local_path(&top.join("link/../file")).unwrap();
+        assert_eq!(path.to_string(), top.join("a/file").to_string_lossy());
+    }
+}

@@ -1,0 +1,160 @@
+//! Small operations on one server: listings, names, checksums, reading.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bstr::BString;
+use ropewalk_protocol::url::Url;
+use ropewalk_storage::checksum::Algorithm;
+
+use crate::place::{Endpoint, remote_path};
+use crate::session::Session;
+use crate::setup::Setup;
+use crate::{Amount, Cancel, Entry, Event, EventSink, Options, RemoteError};
+
+/// A logged-in session with one server. Paths are raw bytes: absolute, or relative to the log-in directory.
+///
+/// Errors that break the session (see [`RemoteError`]) leave it of no further use: connect again.
+pub struct Remote<'e> {
+    session: Session<'e>,
+}
+
+/// Takes events and drops them.
+struct Nobody;
+
+impl EventSink for Nobody {
+    fn event(&self, _event: Event) {}
+}
+
+impl Remote<'static> {
+    /// Connects and logs in.
+    pub fn connect(url: &Url, options: &Options) -> Result<Self, RemoteError> {
+        Self::connect_with(url, options, &Nobody, &Cancel::new())
+    }
+}
+
+impl<'e> Remote<'e> {
+    /// Connects and logs in; the control dialogue goes to `events` where the options ask for it.
+    pub fn connect_with(
+        url: &Url,
+        options: &Options,
+        events: &'e dyn EventSink,
+        cancel: &Cancel,
+    ) -> Result<Self, RemoteError> {
+        let setup = Setup::new(options, events, cancel);
+        Ok(Self { session: Session::open(&Arc::new(Endpoint::new(url)), &setup)? })
+    }
+
+    /// The path of a URL of this server as commands have to name it.
+    pub fn path_of(&self, url: &Url) -> BString {
+        remote_path(url, &self.session.setup.options)
+    }
+
+    /// The text of the greeting.
+    pub fn banner(&self) -> &str {
+        &self.session.greeting
+    }
+
+    /// The lines of FEAT, as the server wrote them.
+    pub fn features(&self) -> Vec<String> {
+        self.session.features.clone()
+    }
+
+    /// The entries of a directory, or the file itself, sorted by name.
+    pub fn list(&mut self, path: &[u8]) -> Result<Vec<Entry>, RemoteError> {
+        let mut entries: Vec<Entry> = self.session.listing(path)?.collect();
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    /// As [`Remote::list`], in the server's order and without keeping them.
+    pub fn list_each(
+        &mut self,
+        path: &[u8],
+        each: &mut dyn FnMut(Entry) -> ControlFlow<()>,
+    ) -> Result<(), RemoteError> {
+        for entry in self.session.listing(path)? {
+            if each(entry).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The attributes of a file or directory; symbolic links are followed.
+    pub fn stat(&mut self, path: &[u8]) -> Result<Entry, RemoteError> {
+        self.session.stat(path)
+    }
+
+    /// Bytes of a file.
+    pub fn size(&mut self, path: &[u8]) -> Result<u64, RemoteError> {
+        self.session.size(path)
+    }
+
+    /// With `parents`, missing parents are made as well and an existing directory is no error.
+    pub fn make_directory(&mut self, path: &[u8], parents: bool) -> Result<(), RemoteError> {
+        self.session.make_directory(path, parents)
+    }
+
+    /// Removes a file or an empty directory; with `recursive`, a whole tree.
+    pub fn remove(&mut self, path: &[u8], recursive: bool) -> Result<(), RemoteError> {
+        if recursive { self.session.remove_tree(path) } else { self.session.remove(path) }
+    }
+
+    pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), RemoteError> {
+        self.session.rename(from, to)
+    }
+
+    /// The checksum of a file or of a part of it, in lower-case hexadecimal.
+    pub fn checksum(
+        &mut self,
+        path: &[u8],
+        algorithm: Algorithm,
+        window: Amount,
+    ) -> Result<String, RemoteError> {
+        self.session.checksum(path, algorithm, window)
+    }
+
+    /// Sends a file, or a part of it, in order to `writer`; gives the number of bytes.
+    pub fn read_to(
+        &mut self,
+        path: &[u8],
+        writer: &mut dyn Write,
+        window: Amount,
+    ) -> Result<u64, RemoteError> {
+        self.session.read_to(path, writer, window)
+    }
+
+    /// Sets permission bits.
+    pub fn set_mode(&mut self, path: &[u8], mode: u32) -> Result<(), RemoteError> {
+        self.attribute(path, None, Some(mode))
+    }
+
+    /// Sets the modification time, in seconds since 1970.
+    pub fn set_modified(&mut self, path: &[u8], seconds: i64) -> Result<(), RemoteError> {
+        self.attribute(path, Some(seconds), None)
+    }
+
+    fn attribute(&mut self, path: &[u8], modified: Option<i64>, mode: Option<u32>) -> Result<(), RemoteError> {
+        let commands = self.session.attributes(&path.into(), modified, mode);
+        if commands.is_empty() {
+            let what = "set modification times".to_owned();
+            return Err(RemoteError::Unsupported { peer: self.session.control.peer().to_owned(), what });
+        }
+        for command in commands {
+            self.session.call(&command)?;
+        }
+        Ok(())
+    }
+
+    /// Makes `link` a symbolic link to `target`.
+    pub fn symlink(&mut self, target: &[u8], link: &[u8]) -> Result<(), RemoteError> {
+        self.session.symlink(target, link)
+    }
+
+    /// Leaves politely.
+    pub fn quit(self) {
+        self.session.quit();
+    }
+}

@@ -1,0 +1,397 @@
+//! What a run has done so far: totals, events, and in the end the summary.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ropewalk_engine::{Progress, Stage};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::{Event, EventSink, FailureKind, FileFailure, FileId, SlowestPart, Summary};
+
+/// Progress events are no closer together.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Failures that the summary keeps.
+const FAILURES_KEPT: usize = 100;
+const STAGES: [Stage; 4] = [Stage::Source, Stage::Network, Stage::Destination, Stage::Checksum];
+
+pub(crate) struct Report<'e> {
+    sink: &'e dyn EventSink,
+    began: Instant,
+    cpu_began: Duration,
+    /// What destinations have of all files, this run's and earlier runs'; may shrink when a file begins anew.
+    bytes_there: AtomicI64,
+    bytes_moved: AtomicU64,
+    streams: AtomicI64,
+    reply_wait: AtomicU64,
+    worker_time: AtomicU64,
+    next_id: AtomicU64,
+    totals: Mutex<Totals>,
+}
+
+#[derive(Default)]
+struct Totals {
+    planned_files: u64,
+    planned_bytes: u64,
+    files_done: u64,
+    files_skipped: u64,
+    files_failed: u64,
+    files_active: u32,
+    most_sessions: u32,
+    most_streams: u32,
+    directories: u64,
+    removed: u64,
+    bytes_resumed: u64,
+    bytes_verified: u64,
+    retries: u64,
+    stages: [Duration; 4],
+    failures: Vec<FileFailure>,
+    warned: HashSet<String>,
+    last_progress: Option<Instant>,
+    last_planned: Option<Instant>,
+}
+
+impl<'e> Report<'e> {
+    pub(crate) fn new(sink: &'e dyn EventSink) -> Self {
+        Self {
+            sink,
+            began: Instant::now(),
+            cpu_began: cpu_time(),
+            bytes_there: AtomicI64::new(0),
+            bytes_moved: AtomicU64::new(0),
+            streams: AtomicI64::new(0),
+            reply_wait: AtomicU64::new(0),
+            worker_time: AtomicU64::new(0),
+            next_id: AtomicU64::new(0),
+            totals: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn event(&self, event: Event) {
+        self.sink.event(event);
+    }
+
+    pub(crate) fn next_id(&self) -> FileId {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// One more file, of `bytes`, is to be copied.
+    pub(crate) fn planned(&self, bytes: u64) {
+        let mut totals = self.lock();
+        totals.planned_files += 1;
+        totals.planned_bytes += bytes;
+        let now = Instant::now();
+        if totals.last_planned.is_none_or(|at| now - at >= PROGRESS_INTERVAL) {
+            totals.last_planned = Some(now);
+            let (files, bytes) = (totals.planned_files, totals.planned_bytes);
+            drop(totals);
+            self.event(Event::Planned { files, bytes, complete: false });
+        }
+    }
+
+    pub(crate) fn plan_complete(&self) {
+        let totals = self.lock();
+        let (files, bytes) = (totals.planned_files, totals.planned_bytes);
+        drop(totals);
+        self.event(Event::Planned { files, bytes, complete: true });
+    }
+
+    pub(crate) fn started(&self, id: FileId, source: String, destination: String, size: Option<u64>, resumed: u64) {
+        {
+            let mut totals = self.lock();
+            totals.files_active += 1;
+            totals.bytes_resumed += resumed;
+        }
+        self.bytes_there.fetch_add(resumed as i64, Ordering::Relaxed);
+        self.event(Event::FileStarted { id, source, destination, size, resumed_from: resumed });
+    }
+
+    /// A file is done. `verified`: bytes whose checksums were compared.
+    pub(crate) fn done(&self, id: FileId, bytes: u64, time: Duration, checksum: Option<String>) {
+        {
+            let mut totals = self.lock();
+            totals.files_active = totals.files_active.saturating_sub(1);
+            totals.files_done += 1;
+            if checksum.is_some() {
+                totals.bytes_verified += bytes;
+            }
+        }
+        self.event(Event::FileDone { id, bytes, seconds: time.as_secs_f64(), checksum });
+        self.progress();
+    }
+
+    pub(crate) fn skipped(&self, source: String, reason: &str) {
+        self.lock().files_skipped += 1;
+        self.event(Event::FileSkipped { source, reason: reason.to_owned() });
+    }
+
+    /// A try failed and another follows.
+    pub(crate) fn will_retry(&self, id: FileId, active: bool, source: String, error: String, pause: Duration) {
+        {
+            let mut totals = self.lock();
+            totals.retries += 1;
+            if active {
+                totals.files_active = totals.files_active.saturating_sub(1);
+            }
+        }
+        self.event(Event::FileFailed { id, source, error, retry_in: Some(pause.as_secs_f64()) });
+    }
+
+    /// A file that was begun goes back to the queue through no fault of its own.
+    pub(crate) fn put_back(&self) {
+        let mut totals = self.lock();
+        totals.files_active = totals.files_active.saturating_sub(1);
+    }
+
+    /// A file failed for good.
+    pub(crate) fn failed(&self, id: FileId, active: bool, failure: FileFailure) {
+        let (source, error) = (failure.source.clone(), failure.error.clone());
+        {
+            let mut totals = self.lock();
+            if active {
+                totals.files_active = totals.files_active.saturating_sub(1);
+            }
+            totals.files_failed += 1;
+            if totals.failures.len() < FAILURES_KEPT {
+                totals.failures.push(failure);
+            }
+        }
+        self.event(Event::FileFailed { id, source, error, retry_in: None });
+    }
+
+    /// A symbolic link was made.
+    pub(crate) fn linked(&self, task: &crate::task::Task) {
+        self.started(task.id, task.source.display(), task.destination.display(), Some(0), 0);
+        self.done(task.id, 0, Duration::ZERO, None);
+    }
+
+    /// So many sessions, or pairs of them, work on files.
+    pub(crate) fn sessions(&self, number: u32) {
+        let mut totals = self.lock();
+        totals.most_sessions = totals.most_sessions.max(number);
+    }
+
+    pub(crate) fn directory_made(&self) {
+        self.lock().directories += 1;
+    }
+
+    pub(crate) fn removed(&self) {
+        self.lock().removed += 1;
+    }
+
+    /// Tells it once in a run.
+    pub(crate) fn warn_once(&self, message: String) {
+        let fresh = self.lock().warned.insert(message.clone());
+        if fresh {
+            self.event(Event::Warning { message });
+        }
+    }
+
+    /// Time spent waiting for control replies while no data moved.
+    pub(crate) fn waited(&self, time: Duration) {
+        self.reply_wait.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn worked(&self, time: Duration) {
+        self.worker_time.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    fn stages(&self, progress: &Progress) {
+        let mut totals = self.lock();
+        for (sum, stage) in totals.stages.iter_mut().zip(STAGES) {
+            *sum += progress.time(stage);
+        }
+    }
+
+    /// Tells the totals, where the last time is long enough ago.
+    fn progress(&self) {
+        let now = Instant::now();
+        let streams = self.streams.load(Ordering::Relaxed).max(0) as u32;
+        let mut totals = self.lock();
+        totals.most_streams = totals.most_streams.max(streams);
+        if totals.last_progress.is_some_and(|at| now - at < PROGRESS_INTERVAL) {
+            return;
+        }
+        totals.last_progress = Some(now);
+        let (files_done, files_active) = (totals.files_done, totals.files_active);
+        drop(totals);
+        let bytes = self.bytes_there.load(Ordering::Relaxed).max(0) as u64;
+        self.event(Event::Progress { bytes, files_done, files_active, streams });
+    }
+
+    /// The end of the run.
+    pub(crate) fn finish(&self, interrupted: bool) -> Summary {
+        let wall = self.began.elapsed();
+        let cpu = cpu_time().saturating_sub(self.cpu_began);
+        let bytes_there = self.bytes_there.load(Ordering::Relaxed).max(0) as u64;
+        let mut totals = self.lock();
+        let slowest = slowest(
+            totals.stages,
+            Duration::from_nanos(self.reply_wait.load(Ordering::Relaxed)),
+            Duration::from_nanos(self.worker_time.load(Ordering::Relaxed)),
+            cpu,
+            wall,
+        );
+        let summary = Summary {
+            files_done: totals.files_done,
+            files_skipped: totals.files_skipped,
+            files_failed: totals.files_failed,
+            directories: totals.directories,
+            removed: totals.removed,
+            bytes: self.bytes_moved.load(Ordering::Relaxed),
+            bytes_resumed: totals.bytes_resumed,
+            seconds: wall.as_secs_f64(),
+            bytes_verified: totals.bytes_verified,
+            streams: totals.most_streams,
+            files_in_flight: totals.most_sessions,
+            retries: totals.retries,
+            cpu_seconds: cpu.as_secs_f64(),
+            slowest,
+            interrupted,
+            failures: std::mem::take(&mut totals.failures),
+        };
+        let (files_done, files_active) = (totals.files_done, totals.files_active);
+        drop(totals);
+        self.event(Event::Progress { bytes: bytes_there, files_done, files_active, streams: 0 });
+        self.event(Event::Finished(Box::new(summary.clone())));
+        summary
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Follows one transfer's progress into the report.
+pub(crate) struct Meter<'r, 'e> {
+    report: &'r Report<'e>,
+    bytes: u64,
+    streams: u32,
+}
+
+impl<'r, 'e> Meter<'r, 'e> {
+    pub(crate) fn new(report: &'r Report<'e>) -> Self {
+        Self { report, bytes: 0, streams: 0 }
+    }
+
+    /// The transfer has moved `bytes` so far, over `streams` connections.
+    pub(crate) fn update(&mut self, bytes: u64, streams: u32) {
+        let more = bytes.saturating_sub(self.bytes);
+        self.bytes = self.bytes.max(bytes);
+        self.report.bytes_there.fetch_add(more as i64, Ordering::Relaxed);
+        self.report.bytes_moved.fetch_add(more, Ordering::Relaxed);
+        self.report.streams.fetch_add(i64::from(streams) - i64::from(self.streams), Ordering::Relaxed);
+        self.streams = streams;
+        self.report.progress();
+    }
+
+    /// The engine's figures of a transfer, at its end.
+    pub(crate) fn finish(&mut self, progress: &Progress) {
+        let streams = self.streams.max(progress.streams());
+        self.update(progress.bytes(), streams);
+        self.report.stages(progress);
+    }
+
+    /// The destination has lost what this transfer moved: the file begins anew.
+    pub(crate) fn lost(&mut self) {
+        self.report.bytes_there.fetch_sub(self.bytes as i64, Ordering::Relaxed);
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Meter<'_, '_> {
+    fn drop(&mut self) {
+        self.report.streams.fetch_sub(i64::from(self.streams), Ordering::Relaxed);
+    }
+}
+
+/// CPU time of this process, user and system.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
+}
+
+/// Judges where the time went. The CPUs come first: when they are busy, every other stage looks slow too.
+fn slowest(stages: [Duration; 4], reply_wait: Duration, workers: Duration, cpu: Duration, wall: Duration) -> SlowestPart {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let busy = cpu.as_secs_f64() / (wall.as_secs_f64() * cpus).max(1e-9);
+    if busy > 0.85 {
+        return SlowestPart::Cpu { share: busy.min(1.0) };
+    }
+    let waiting = reply_wait.as_secs_f64() / workers.as_secs_f64().max(1e-9);
+    if waiting > 0.5 {
+        return SlowestPart::RoundTrips { share: waiting.min(1.0) };
+    }
+    let total: f64 = stages.iter().map(Duration::as_secs_f64).sum();
+    if total <= 0.0 {
+        return SlowestPart::Unknown;
+    }
+    let shares = stages.map(|stage| stage.as_secs_f64() / total);
+    let (at, &share) =
+        shares.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap_or((1, &0.0));
+    match STAGES[at] {
+        Stage::Source => SlowestPart::SourceRead { share },
+        Stage::Network => SlowestPart::Network { share },
+        Stage::Destination => SlowestPart::DestinationWrite { share },
+        Stage::Checksum => SlowestPart::Checksum { share },
+    }
+}
+
+/// Makes the entry of the summary for a file.
+pub(crate) fn failure(source: String, destination: String, kind: FailureKind, error: String) -> FileFailure {
+    FileFailure { source, destination, kind, error }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn names_the_slowest_part() {
+        let none = Duration::ZERO;
+        let part = slowest([none, S, S * 8, S], none, S * 10, none, S * 10);
+        assert!(matches!(part, SlowestPart::DestinationWrite { share } if share == 0.8));
+        assert!(matches!(slowest([none; 4], S * 9, S * 10, none, S * 10), SlowestPart::RoundTrips { .. }));
+        assert!(matches!(slowest([S; 4], none, S, S * 10_000, S * 10), SlowestPart::Cpu { .. }));
+        assert!(matches!(slowest([none; 4], none, none, none, S), SlowestPart::Unknown));
+    }
+
+    #[test]
+    fn progress_is_rare_and_bytes_are_what_the_destination_has() {
+        let events = Mutex::new(Vec::new());
+        let sink = |event: Event| events.lock().unwrap().push(event);
+        let report = Report::new(&sink);
+        report.started(0, "a".into(), "b".into(), Some(100), 10);
+        let mut meter = Meter::new(&report);
+        for n in 0..50 {
+            meter.update(n, 2);
+        }
+        meter.lost();
+        meter.update(7, 2);
+        drop(meter);
+        report.done(0, 100, S, Some("crc32c:0".into()));
+        let summary = report.finish(false);
+        assert_eq!((summary.bytes, summary.bytes_resumed, summary.streams), (56, 10, 2));
+        assert_eq!(summary.bytes_verified, 100);
+        let events = events.lock().unwrap();
+        let progress: Vec<_> = events.iter().filter(|e| matches!(e, Event::Progress { .. })).collect();
+        assert!(progress.len() < 5);
+        assert!(matches!(progress.last(), Some(Event::Progress { bytes: 17, files_done: 1, streams: 0, .. })));
+    }
+
+    #[test]
+    fn warns_once() {
+        let count = AtomicU64::new(0);
+        let sink = |_: Event| {
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        let report = Report::new(&sink);
+        report.warn_once("x".into());
+        report.warn_once("x".into());
+        assert_eq!(count.into_inner(), 1);
+    }
+}

@@ -1,0 +1,363 @@
+//! A logged-in control session, with its data channel.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bstr::{BString, ByteSlice};
+use ropewalk_engine::DataChannel;
+use ropewalk_protocol::command::{Command, MarkerKind, Password};
+use ropewalk_protocol::host_port::{parse_epsv_reply, parse_pasv_reply};
+use ropewalk_protocol::opts::{Options as Opts, RetrOptions};
+use ropewalk_protocol::reply::Reply;
+use ropewalk_protocol::server::{Mode, RepresentationType};
+use ropewalk_protocol::site::SiteCommand;
+use ropewalk_storage::checksum::Algorithm;
+
+use crate::abilities::Abilities;
+use crate::control::Control;
+use crate::error::is_unknown_command;
+use crate::place::Endpoint;
+use crate::setup::{Setup, advertised, reachable};
+use crate::verify::wire;
+use crate::{DataMode, RemoteError};
+
+/// Seconds between signs of life while the server computes a checksum.
+const CHECKSUM_MARKERS: u32 = 30;
+/// Seconds between restart markers of uploads.
+const RESTART_MARKERS: u32 = 1;
+
+pub(crate) struct Session<'e> {
+    pub control: Control<'e>,
+    pub endpoint: Arc<Endpoint>,
+    pub can: Abilities,
+    pub setup: Arc<Setup<'e>>,
+    pub greeting: String,
+    pub features: Vec<String>,
+    mode: Mode,
+    parallelism: Option<u32>,
+    inline: Option<Algorithm>,
+    channel: Option<Channel>,
+    /// TREV was sent.
+    markers_asked: bool,
+}
+
+/// A data channel and how it was made.
+pub(crate) struct Channel {
+    pub data: DataChannel,
+    pub mode: Mode,
+    pub streams: u32,
+    /// We listen: the peer's preliminary reply says that its connections are there.
+    pub listening: bool,
+    /// Made for sending (the number of streams is ours to choose).
+    pub sending: bool,
+}
+
+impl<'e> Session<'e> {
+    /// Connects, logs in and finds out what the server can do.
+    pub(crate) fn open(endpoint: &Arc<Endpoint>, setup: &Arc<Setup<'e>>) -> Result<Self, RemoteError> {
+        let url = &endpoint.url;
+        let control = Control::connect(&url.host, url.port, &setup.options, setup.events, &setup.cancel)?;
+        let mut session = Self {
+            control,
+            endpoint: endpoint.clone(),
+            can: Abilities::default(),
+            setup: setup.clone(),
+            greeting: String::new(),
+            features: Vec::new(),
+            mode: Mode::Stream,
+            parallelism: None,
+            inline: None,
+            channel: None,
+            markers_asked: false,
+        };
+        let greeting = session.control.finish()?;
+        if !greeting.is_success() {
+            return Err(session.refused("the connection", greeting));
+        }
+        session.greeting = greeting.lines().map(|l| l.to_string()).collect::<Vec<_>>().join("\n");
+        session.log_in()?;
+        session.introduce()?;
+        Ok(session)
+    }
+
+    fn log_in(&mut self) -> Result<(), RemoteError> {
+        let options = &self.setup.options;
+        let url = &self.endpoint.url;
+        let user: BString = match (&url.user, &options.user) {
+            (Some(user), _) => user.clone(),
+            (None, Some(user)) => user.as_str().into(),
+            (None, None) => "anonymous".into(),
+        };
+        let password = match (&url.password, &options.password) {
+            (Some(password), _) => password.clone(),
+            (None, Some(password)) => Password::new(password.as_str()),
+            (None, None) => Password::new("ropewalk@"),
+        };
+        let mut reply = self.control.call(&Command::User(user))?;
+        if reply.code() == 331 {
+            reply = self.control.call(&Command::Pass(password))?;
+        }
+        // 202: a password was not needed. 332 (account) nobody asks for any more.
+        if !reply.is_success() {
+            return Err(RemoteError::Login { peer: self.control.peer().to_owned(), reply });
+        }
+        Ok(())
+    }
+
+    /// FEAT, and what holds for the whole session.
+    fn introduce(&mut self) -> Result<(), RemoteError> {
+        let representation =
+            if self.setup.options.ascii { RepresentationType::Ascii } else { RepresentationType::Image };
+        self.control.send(&Command::Feat)?;
+        self.control.send(&Command::Type(representation))?;
+        let features = self.control.finish()?;
+        if features.is_success() {
+            self.features = features.body().map(|line| line.trim().as_bstr().to_string()).collect();
+            self.can = Abilities::new(features.body());
+        }
+        let reply = self.control.finish()?;
+        self.accept("TYPE", reply)?;
+        if self.can.extended {
+            let who = concat!("scheme=gsiftp;appname=\"ropewalk\";appver=\"", env!("CARGO_PKG_VERSION"), "\";");
+            // Servers that do not know these may refuse them.
+            self.calls(&[
+                Command::Site(SiteCommand::ClientInfo(who.into())),
+                Command::Opts(Opts::Checksum { markers: CHECKSUM_MARKERS }),
+            ])?;
+        }
+        self.endpoint.saw_rtt(self.control.rtt());
+        Ok(())
+    }
+
+    /// The command's answer must not be a refusal.
+    pub(crate) fn call(&mut self, command: &Command) -> Result<Reply, RemoteError> {
+        let reply = self.control.call(command)?;
+        self.accept(command.verb(), reply)
+    }
+
+    /// Sends all commands at once; gives the final replies in order.
+    pub(crate) fn calls(&mut self, commands: &[Command]) -> Result<Vec<Result<Reply, RemoteError>>, RemoteError> {
+        let mut replies = Vec::with_capacity(commands.len());
+        for command in commands {
+            self.control.send(command)?;
+        }
+        for command in commands {
+            let reply = self.control.finish()?;
+            replies.push(self.accept(command.verb(), reply));
+        }
+        Ok(replies)
+    }
+
+    pub(crate) fn accept(&self, command: &str, reply: Reply) -> Result<Reply, RemoteError> {
+        if reply.is_failure() { Err(self.refused(command, reply)) } else { Ok(reply) }
+    }
+
+    pub(crate) fn refused(&self, command: &str, reply: Reply) -> RemoteError {
+        RemoteError::Refused { peer: self.control.peer().to_owned(), command: command.to_owned(), reply }
+    }
+
+    /// The MODE that transfers of whole files use here.
+    pub(crate) fn preferred_mode(&self) -> Mode {
+        match self.setup.options.mode {
+            DataMode::Stream => Mode::Stream,
+            DataMode::Extended => Mode::ExtendedBlock,
+            DataMode::Auto if self.can.extended && !self.setup.options.ascii => Mode::ExtendedBlock,
+            DataMode::Auto => Mode::Stream,
+        }
+    }
+
+    /// Sends the commands that bring the session to this MODE and these data channel options, for those that differ,
+    /// and `last` after them, all at once. Gives the answer to `last`.
+    pub(crate) fn prepare(
+        &mut self,
+        mode: Mode,
+        parallelism: Option<u32>,
+        inline: Option<Algorithm>,
+        last: Option<Command>,
+    ) -> Result<Option<Reply>, RemoteError> {
+        let mut commands = Vec::new();
+        if self.mode != mode {
+            self.channel = None;
+            commands.push(Command::Mode(mode));
+        }
+        let mut options = RetrOptions::default();
+        if let Some(n) = parallelism
+            && self.parallelism != parallelism
+        {
+            options.parallelism = Some(n);
+        }
+        if self.can.inline_checksum && self.inline != inline {
+            options.checksum = Some(inline.map(wire));
+        }
+        if options != RetrOptions::default() {
+            commands.push(Command::Opts(Opts::Retr(options)));
+        }
+        let asked = last.is_some();
+        commands.extend(last);
+        let mut answer = None;
+        for reply in self.calls(&commands)? {
+            answer = Some(reply?);
+        }
+        self.mode = mode;
+        self.parallelism = parallelism.or(self.parallelism);
+        if self.can.inline_checksum {
+            self.inline = inline;
+        }
+        Ok(answer.filter(|_| asked))
+    }
+
+    /// The channel that was made last, where it can be used again.
+    pub(crate) fn channel(&mut self) -> Option<&mut Channel> {
+        self.channel.as_mut()
+    }
+
+    pub(crate) fn take_channel(&mut self) -> Option<Channel> {
+        self.channel.take()
+    }
+
+    pub(crate) fn keep_channel(&mut self, channel: Channel) {
+        self.channel = Some(channel);
+    }
+
+    pub(crate) fn drop_channel(&mut self) {
+        self.channel = None;
+    }
+
+    /// A channel for receiving from this server: in MODE S it is passive; in MODE E we listen, unless the server can
+    /// be the passive side while it sends.
+    pub(crate) fn receiving(&mut self, mode: Mode, streams: u32, inline: Option<Algorithm>) -> Result<(), RemoteError> {
+        self.channel = None;
+        let extended = mode == Mode::ExtendedBlock;
+        let parallelism = extended.then_some(streams);
+        self.channel = Some(if extended && !self.can.passive_sender {
+            self.listen(mode, streams, inline)?
+        } else {
+            let address = self.passive(mode, parallelism, inline)?;
+            self.connect(mode, if extended { streams } else { 1 }, address)
+        });
+        Ok(())
+    }
+
+    /// A channel for sending to this server, which is passive.
+    pub(crate) fn sending(&mut self, mode: Mode, streams: u32, inline: Option<Algorithm>) -> Result<(), RemoteError> {
+        self.channel = None;
+        if mode == Mode::ExtendedBlock {
+            self.frequent_markers()?;
+        }
+        let address = self.passive(mode, None, inline)?;
+        let channel = self.connect(mode, streams, address);
+        self.channel = Some(Channel { sending: true, ..channel });
+        Ok(())
+    }
+
+    /// Restart markers more often than the five seconds that are usual: what no marker told is sent again.
+    pub(crate) fn frequent_markers(&mut self) -> Result<(), RemoteError> {
+        if self.can.extended && !self.markers_asked {
+            self.markers_asked = true;
+            let often = Command::Trev { markers: MarkerKind::Restart, seconds: RESTART_MARKERS };
+            // A server that does not know it has its own interval.
+            self.control.call(&often)?;
+        }
+        Ok(())
+    }
+
+    /// Whether we should not be asked to listen any more.
+    pub(crate) fn cannot_call_back(&self) -> bool {
+        self.endpoint.unreachable_back.load(Ordering::Relaxed)
+    }
+
+    fn connect(&self, mode: Mode, streams: u32, address: SocketAddr) -> Channel {
+        let settings = self.setup.channel_settings(mode, streams, None);
+        let data = DataChannel::active(
+            self.setup.driver.clone(),
+            vec![address],
+            settings,
+            self.setup.pool.clone(),
+            self.setup.budget.clone(),
+        );
+        Channel { data, mode, streams, listening: false, sending: false }
+    }
+
+    fn listen(&mut self, mode: Mode, streams: u32, inline: Option<Algorithm>) -> Result<Channel, RemoteError> {
+        let local = SocketAddr::new(self.control.local_addr().ip(), 0);
+        let broken = |source| RemoteError::Control { peer: "the local listener".to_owned(), source };
+        let listener = self.setup.driver.listen(local, &self.setup.socket_options()).map_err(broken)?;
+        let address = advertised(listener.local_addr().map_err(broken)?);
+        self.prepare(mode, Some(streams), inline, Some(port(address)))?;
+        let settings = self.setup.channel_settings(mode, streams, None);
+        let data =
+            DataChannel::passive(listener, settings, self.setup.pool.clone(), self.setup.budget.clone());
+        Ok(Channel { data, mode, streams, listening: true, sending: false })
+    }
+
+    /// Where the server listens for a channel with these options: PASV, or EPSV where the control connection is IPv6.
+    pub(crate) fn passive(
+        &mut self,
+        mode: Mode,
+        parallelism: Option<u32>,
+        inline: Option<Algorithm>,
+    ) -> Result<SocketAddr, RemoteError> {
+        let remote = self.control.remote_addr();
+        let command = if remote.is_ipv6() { Command::Epsv(None) } else { Command::Pasv };
+        let Some(reply) = self.prepare(mode, parallelism, inline, Some(command))? else {
+            return Err(RemoteError::Cancelled);
+        };
+        if remote.is_ipv6() {
+            return match parse_epsv_reply(reply.text()) {
+                Ok((ip, port)) => Ok(SocketAddr::new(ip.unwrap_or(remote.ip()), port)),
+                Err(_) => Err(self.nonsense("EPSV", &reply)),
+            };
+        }
+        match parse_pasv_reply(reply.text()) {
+            Ok(address) => Ok(reachable(address.into(), remote.ip())),
+            Err(_) => Err(self.nonsense("PASV", &reply)),
+        }
+    }
+
+    pub(crate) fn nonsense(&self, command: &str, reply: &Reply) -> RemoteError {
+        let reason = format!("{command} was answered with {}", crate::error::text(reply));
+        RemoteError::Nonsense { peer: self.control.peer().to_owned(), reason }
+    }
+
+    /// Says NOOP where the connection was quiet for long: firewalls forget connections, servers close them.
+    pub(crate) fn keep_alive(&mut self) -> Result<(), RemoteError> {
+        if self.control.outstanding() == 0 && self.control.quiet() >= self.setup.options.keepalive {
+            let reply = self.control.call(&Command::Noop)?;
+            // 421: it has closed the session.
+            if reply.code() == 421 {
+                return Err(self.refused("NOOP", reply));
+            }
+        }
+        Ok(())
+    }
+
+    /// How long this session may stay quiet before [`Session::keep_alive`] is due.
+    pub(crate) fn keepalive_due(&self) -> Duration {
+        self.setup.options.keepalive.saturating_sub(self.control.quiet())
+    }
+
+    /// QUIT. Nobody waits for the answer.
+    pub(crate) fn quit(mut self) {
+        self.channel = None;
+        let _ = self.control.send(&Command::Quit);
+    }
+
+    /// For an optional command: `false` where the server does not know it.
+    pub(crate) fn try_call(&mut self, command: &Command) -> Result<bool, RemoteError> {
+        let reply = self.control.call(command)?;
+        if reply.is_failure() && is_unknown_command(&reply) {
+            return Ok(false);
+        }
+        self.accept(command.verb(), reply).map(|_| true)
+    }
+}
+
+/// PORT, or EPRT for IPv6 addresses (RFC 2428).
+pub(crate) fn port(address: SocketAddr) -> Command {
+    match address {
+        SocketAddr::V4(v4) => Command::Port(v4),
+        SocketAddr::V6(_) => Command::Eprt(address),
+    }
+}

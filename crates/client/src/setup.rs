@@ -1,0 +1,117 @@
+//! What sessions share: options, and the machinery of data channels.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ropewalk_engine::{BufferBudget, ChannelSettings, Pool};
+use ropewalk_protocol::server::{Mode, RepresentationType};
+use ropewalk_transport::{Driver, SocketOptions, Tcp};
+
+use crate::{Cancel, EventSink, Options};
+
+/// Data threads at most; they end when idle.
+const DATA_THREADS: usize = 1024;
+/// Streams at most that a sending server may open to us for one file.
+const MAX_STREAMS: u32 = 256;
+
+pub(crate) struct Setup<'e> {
+    pub options: Options,
+    pub events: &'e dyn EventSink,
+    pub cancel: Cancel,
+    pub pool: Arc<Pool>,
+    pub budget: Arc<BufferBudget>,
+    pub driver: Arc<dyn Driver>,
+}
+
+impl<'e> Setup<'e> {
+    pub(crate) fn new(options: &Options, events: &'e dyn EventSink, cancel: &Cancel) -> Arc<Self> {
+        Arc::new(Self {
+            options: options.clone(),
+            events,
+            cancel: cancel.clone(),
+            pool: Arc::new(Pool::new("data", DATA_THREADS)),
+            budget: BufferBudget::new(options.buffer_memory),
+            driver: Arc::new(Tcp),
+        })
+    }
+
+    pub(crate) fn socket_options(&self) -> SocketOptions {
+        let buffer = self.options.tcp_buffer.and_then(|n| usize::try_from(n).ok());
+        SocketOptions {
+            send_buffer: buffer,
+            receive_buffer: buffer,
+            ports: self.options.data_ports,
+            ..SocketOptions::default()
+        }
+    }
+
+    /// For a data channel of a session with `peer`.
+    pub(crate) fn channel_settings(&self, mode: Mode, streams: u32, only_from: Option<IpAddr>) -> ChannelSettings {
+        ChannelSettings {
+            mode,
+            representation: if self.options.ascii {
+                RepresentationType::Ascii
+            } else {
+                RepresentationType::Image
+            },
+            parallelism: streams.max(1),
+            block_size: self.options.block_size,
+            socket: self.socket_options(),
+            connect_timeout: self.options.connect_timeout,
+            stall_timeout: Some(self.silence()),
+            max_streams: MAX_STREAMS.max(streams),
+            only_from,
+        }
+    }
+
+    /// How long data may stand still before the engine gives a transfer up.
+    fn silence(&self) -> Duration {
+        self.options.stall.map_or(self.options.reply_timeout, |limit| limit.time.max(Duration::from_secs(1)))
+    }
+}
+
+/// The address that a server is told to connect to: `GLOBUS_HOSTNAME` (a name or an address) where it is set and can
+/// be resolved, as GCT's clients have it for hosts behind NAT; the listener's own otherwise.
+pub(crate) fn advertised(listening: SocketAddr) -> SocketAddr {
+    use std::net::ToSocketAddrs;
+    let Ok(name) = std::env::var("GLOBUS_HOSTNAME") else { return listening };
+    let found = (name.as_str(), listening.port()).to_socket_addrs();
+    found.ok().and_then(|mut all| all.find(|a| a.is_ipv4() == listening.is_ipv4())).unwrap_or(listening)
+}
+
+/// The address of a passive server. Some announce an address that only they themselves know (behind NAT, in a container):
+/// a private, loopback or empty one, though we reached the server at a public one. Then that one is used.
+pub(crate) fn reachable(announced: SocketAddr, control_peer: IpAddr) -> SocketAddr {
+    let ip = announced.ip();
+    let wrong = ip.is_unspecified()
+        || (ip.is_loopback() && !control_peer.is_loopback())
+        || (is_private(ip) && !is_private(control_peer) && !control_peer.is_loopback());
+    if wrong { SocketAddr::new(control_peer, announced.port()) } else { announced }
+}
+
+fn is_private(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_private() || ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unique_local() || ip.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn private_addresses_of_public_servers_are_not_believed() {
+        let at = |announced: &str, peer: &str| {
+            reachable(announced.parse().unwrap(), peer.parse().unwrap()).to_string()
+        };
+        assert_eq!(at("10.0.0.5:99", "192.0.2.1"), "192.0.2.1:99");
+        assert_eq!(at("0.0.0.0:99", "10.0.0.1"), "10.0.0.1:99");
+        assert_eq!(at("10.0.0.5:99", "10.0.0.1"), "10.0.0.5:99");
+        // A data node of its own.
+        assert_eq!(at("198.51.100.7:99", "192.0.2.1"), "198.51.100.7:99");
+        assert_eq!(at("127.0.0.1:99", "127.0.0.1"), "127.0.0.1:99");
+    }
+}

@@ -1,0 +1,295 @@
+//! A directory tree, local or on a server, seen in one way.
+
+use std::sync::Arc;
+
+use bstr::{BStr, BString, ByteSlice};
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_storage::{Kind, Store};
+
+use crate::place::{join, parent};
+use crate::session::Session;
+use crate::{Entry, FailureKind, RemoteError};
+
+pub(crate) enum Side<'e> {
+    Local(Arc<dyn Store>),
+    Remote(Box<Session<'e>>),
+}
+
+/// Directories within directories through symbolic links, at most.
+const LINKS_DEEP: usize = 32;
+
+/// What a walk is to do with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Go on; into it, where it is a directory.
+    Into,
+    Over,
+    Stop,
+}
+
+pub(crate) fn is_missing(error: &RemoteError) -> bool {
+    error.kind() == FailureKind::NotFound
+}
+
+fn virtual_path(path: &[u8]) -> Result<VirtualPath, RemoteError> {
+    VirtualPath::parse(path).map_err(|_| RemoteError::Usage(format!("{}: not a path", path.as_bstr())))
+}
+
+impl Side<'_> {
+    /// `None` where there is nothing. Links are followed.
+    pub(crate) fn stat(&mut self, path: &[u8]) -> Result<Option<Entry>, RemoteError> {
+        let found = match self {
+            Self::Local(store) => {
+                let path = virtual_path(path)?;
+                let name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
+                let found = store.stat(&path, true).map(|metadata| Entry::local(name, metadata));
+                found.map_err(|e| RemoteError::local(path.as_bytes(), e))
+            }
+            Self::Remote(session) => session.stat(path),
+        };
+        match found {
+            Ok(entry) => Ok(Some(entry)),
+            Err(e) if is_missing(&e) => Ok(None),
+            // Some servers only say 550.
+            Err(RemoteError::Refused { reply, .. }) if reply.code() == 550 => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The attributes of the link itself, locally; servers follow links, but tell of them.
+    pub(crate) fn stat_link(&mut self, path: &[u8]) -> Result<Option<Entry>, RemoteError> {
+        let Self::Local(store) = self else { return self.stat(path) };
+        let path = virtual_path(path)?;
+        let name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
+        match store.stat(&path, false) {
+            Ok(metadata) => Ok(Some(Entry::local(name, metadata))),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(RemoteError::local(path.as_bytes(), e)),
+        }
+    }
+
+    /// The entries of one directory, one by one.
+    pub(crate) fn list(
+        &mut self,
+        path: &[u8],
+        each: &mut dyn FnMut(Entry) -> Result<bool, RemoteError>,
+    ) -> Result<(), RemoteError> {
+        match self {
+            Self::Local(store) => {
+                let path = virtual_path(path)?;
+                let mut failure = None;
+                let listed = store.list(&path, &mut |name, metadata| match each(Entry::local(name, metadata)) {
+                    Ok(true) => Ok(()),
+                    ended => {
+                        failure = Some(ended.err());
+                        Err(ropewalk_storage::Error::from_errno(0, "stop", path.as_bytes()))
+                    }
+                });
+                match failure {
+                    Some(failure) => failure.map_or(Ok(()), Err),
+                    None => listed.map_err(|e| RemoteError::local(path.as_bytes(), e)),
+                }
+            }
+            Self::Remote(session) => {
+                for entry in session.listing(path)? {
+                    if !each(entry)? {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// What is beneath `root`, parents before children. `links`: symbolic links are told as such, not followed.
+    /// What cannot be read is told as an entry with an error.
+    pub(crate) fn walk(
+        &mut self,
+        root: &[u8],
+        links: bool,
+        visit: &mut dyn FnMut(&mut Self, Entry) -> Result<Step, RemoteError>,
+    ) -> Result<(), RemoteError> {
+        let mut directories = vec![Directory { name: BString::default(), above: None, links: 0 }];
+        while let Some(directory) = directories.pop() {
+            let path = if directory.name.is_empty() { root.into() } else { join(root, &directory.name) };
+            // The listing is taken as a whole where it is remote, so that the session is free meanwhile.
+            let mut names = Vec::new();
+            let mut stop = false;
+            let mut found = |side: &mut Self, mut entry: Entry| -> Result<bool, RemoteError> {
+                if entry.name.contains(&b'/') {
+                    // Some servers list full paths.
+                    entry.name = crate::place::base_name(&entry.name).into();
+                }
+                let name = if directory.name.is_empty() {
+                    entry.name.clone()
+                } else {
+                    join(&directory.name, &entry.name)
+                };
+                let through_link = entry.kind == Kind::Symlink || entry.target.is_some();
+                if links && entry.target.is_some() {
+                    entry.kind = Kind::Symlink;
+                } else if !links && entry.kind == Kind::Symlink {
+                    entry = match side.stat(&join(root, &name)) {
+                        Ok(Some(target)) => target,
+                        Ok(None) => Entry { error: Some("a dangling symbolic link".to_owned()), ..entry },
+                        Err(e) if matches!(e, RemoteError::Cancelled) => return Err(e),
+                        Err(e) => Entry { error: Some(e.to_string()), ..entry },
+                    };
+                }
+                entry.name = name.clone();
+                let child = Directory {
+                    name,
+                    above: None,
+                    links: directory.links + usize::from(through_link),
+                };
+                let looped = through_link
+                    && entry.is_directory()
+                    && (child.links > LINKS_DEEP || directory.is_beneath(entry.identity));
+                if looped {
+                    entry.error = Some("a symbolic link leads back to a directory above it".to_owned());
+                }
+                let identity = entry.identity;
+                let enter = entry.is_directory() && entry.error.is_none();
+                match visit(side, entry)? {
+                    Step::Into if enter => {
+                        let above = Some(Arc::new(Above { identity, above: directory.above.clone() }));
+                        names.push(Directory { above, ..child });
+                    }
+                    Step::Into | Step::Over => {}
+                    Step::Stop => stop = true,
+                }
+                Ok(!stop)
+            };
+            let listed = match self {
+                Self::Local(store) => {
+                    let mut side = Self::Local(store.clone());
+                    self.list(&path, &mut |entry| found(&mut side, entry))
+                }
+                Self::Remote(session) => match session.listing(&path) {
+                    Ok(listing) => listing.map(|entry| found(self, entry)).find(|go_on| !matches!(go_on, Ok(true))),
+                    Err(e) => Some(Err(e)),
+                }
+                .map_or(Ok(()), |ended| ended.map(drop)),
+            };
+            if let Err(e) = listed {
+                if directory.name.is_empty() || e.breaks_session() {
+                    return Err(e);
+                }
+                let entry = Entry { error: Some(e.to_string()), ..Entry::new(directory.name, Kind::Directory) };
+                stop = visit(self, entry)? == Step::Stop;
+            }
+            if stop {
+                return Ok(());
+            }
+            // In the order in which they were found.
+            directories.extend(names.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    /// Makes directories that may exist, parents first.
+    pub(crate) fn make_directories(&mut self, paths: &[BString]) -> Result<Vec<Result<bool, RemoteError>>, RemoteError> {
+        match self {
+            Self::Local(store) => Ok(paths.iter().map(|path| make_local(&**store, path)).collect()),
+            Self::Remote(session) => session.make_directories(paths),
+        }
+    }
+
+    /// Makes a directory with its parents.
+    pub(crate) fn make_path(&mut self, path: &[u8]) -> Result<(), RemoteError> {
+        match self {
+            Self::Remote(session) => match session.make_directory(path, true) {
+                Err(_) if session.stat(path).is_ok_and(|e| e.is_directory()) => Ok(()),
+                made => made,
+            },
+            Self::Local(store) => match make_local(&**store, path) {
+                Ok(_) => Ok(()),
+                Err(e) if is_missing(&e) && parent(path).is_some() => {
+                    let store = store.clone();
+                    self.make_path(parent(path).unwrap_or(b"/"))?;
+                    make_local(&*store, path).map(drop)
+                }
+                Err(e) => Err(e),
+            },
+        }
+    }
+
+    pub(crate) fn remove(&mut self, path: &[u8], tree: bool) -> Result<(), RemoteError> {
+        match self {
+            Self::Local(store) => {
+                let path = virtual_path(path)?;
+                let removed = if tree { store.remove_tree(&path) } else { store.remove_file(&path) };
+                removed.map_err(|e| RemoteError::local(path.as_bytes(), e))
+            }
+            Self::Remote(session) if tree => session.remove_tree(path),
+            Self::Remote(session) => session.remove(path),
+        }
+    }
+
+    pub(crate) fn set_attributes(
+        &mut self,
+        path: &[u8],
+        modified: Option<i64>,
+        mode: Option<u32>,
+    ) -> Result<(), RemoteError> {
+        match self {
+            Self::Local(store) => {
+                let path = virtual_path(path)?;
+                let local = |e| RemoteError::local(path.as_bytes(), e);
+                if let Some(mode) = mode {
+                    store.set_mode(&path, mode).map_err(local)?;
+                }
+                modified.map_or(Ok(()), |seconds| store.set_modified(&path, seconds, 0).map_err(local))
+            }
+            Self::Remote(session) => {
+                for reply in session.calls(&session.attributes(&path.into(), modified, mode))? {
+                    reply?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A directory to be listed.
+struct Directory {
+    /// Relative to the root of the walk.
+    name: BString,
+    above: Option<Arc<Above>>,
+    /// Symbolic links on the way.
+    links: usize,
+}
+
+/// A directory on the way down.
+struct Above {
+    identity: Option<(u64, u64)>,
+    above: Option<Arc<Self>>,
+}
+
+impl Directory {
+    fn is_beneath(&self, identity: Option<(u64, u64)>) -> bool {
+        let mut above = self.above.as_ref();
+        while let Some(directory) = above {
+            if identity.is_some() && directory.identity == identity {
+                return true;
+            }
+            above = directory.above.as_ref();
+        }
+        false
+    }
+}
+
+/// `false`: it was there.
+fn make_local(store: &dyn Store, path: &[u8]) -> Result<bool, RemoteError> {
+    let path = virtual_path(path)?;
+    match store.make_directory(&path, 0o777) {
+        Ok(()) => Ok(true),
+        Err(_) if store.stat(&path, true).is_ok_and(|m| m.kind == Kind::Directory) => Ok(false),
+        Err(e) => Err(RemoteError::local(path.as_bytes(), e)),
+    }
+}
+
+/// The directory part of a relative name; empty at the top.
+pub(crate) fn directory_of(name: &BStr) -> &BStr {
+    name.rfind_byte(b'/').map_or(b"".as_bstr(), |at| name[..at].as_bstr())
+}

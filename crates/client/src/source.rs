@@ -1,0 +1,201 @@
+//! Local sources of uploads.
+
+use std::sync::Arc;
+
+use bstr::BString;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_storage::{Kind, Metadata, ReadHandle, Result, Store};
+
+use crate::place::Place;
+use crate::task::Task;
+use crate::{RemoteError, Window};
+
+/// An open source.
+pub(crate) enum Source {
+    Ranged(Arc<dyn ReadHandle>),
+    /// Standard input, a pipe, a device: only in order, of unknown length.
+    Stream(Stream),
+}
+
+/// What a [`Source::Stream`] is opened from, when its turn comes.
+#[derive(Clone, Debug)]
+pub(crate) enum Stream {
+    Standard,
+    Path(BString),
+}
+
+impl Stream {
+    pub(crate) fn open(&self) -> std::io::Result<Box<dyn std::io::Read + Send>> {
+        use std::os::unix::ffi::OsStrExt;
+        match self {
+            Self::Standard => Ok(Box::new(std::io::stdin())),
+            Self::Path(path) => Ok(Box::new(std::fs::File::open(std::ffi::OsStr::from_bytes(path))?)),
+        }
+    }
+}
+
+impl Source {
+    /// Opens it and fills in what the task does not know of it yet.
+    pub(crate) fn open(task: &mut Task, store: &dyn Store) -> std::result::Result<Self, RemoteError> {
+        match &task.source {
+            Place::Local(path) => {
+                let local = |e| RemoteError::local(path.as_bytes(), e);
+                let metadata = store.stat(path, true).map_err(local)?;
+                match metadata.kind {
+                    Kind::File => {}
+                    Kind::Directory => return Err(RemoteError::Usage(format!("{path}: is a directory"))),
+                    _ => return Ok(Self::Stream(Stream::Path(path.as_bytes().into()))),
+                }
+                let handle = store.open_read(path).map_err(local)?;
+                let metadata = handle.metadata().map_err(local)?;
+                task.size = Some(metadata.size);
+                task.modified = Some(metadata.modified.0);
+                task.mode = Some(metadata.mode);
+                Ok(Self::Ranged(handle))
+            }
+            Place::Measure(size) => {
+                task.size = Some(*size);
+                Ok(Self::Ranged(Arc::new(Zeros(*size))))
+            }
+            Place::Standard => Ok(Self::Stream(Stream::Standard)),
+            Place::Remote(..) => Err(RemoteError::Usage(format!("{}: not a local file", task.source.display()))),
+        }
+    }
+}
+
+/// `zero:SIZE`
+pub(crate) struct Zeros(pub u64);
+
+impl ReadHandle for Zeros {
+    fn metadata(&self) -> Result<Metadata> {
+        Ok(metadata(self.0))
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let n = usize::try_from(self.0.saturating_sub(offset)).unwrap_or(usize::MAX).min(buffer.len());
+        buffer[..n].fill(0);
+        Ok(n)
+    }
+
+    fn data_ranges(&self, start: u64, end: u64) -> Result<RangeSet> {
+        // They are wanted on the wire: it is what is measured.
+        Ok(RangeSet::from_range(start..end.min(self.0)))
+    }
+}
+
+/// A small file, read as a whole.
+pub(crate) struct Bytes(pub Vec<u8>);
+
+impl ReadHandle for Bytes {
+    fn metadata(&self) -> Result<Metadata> {
+        Ok(metadata(self.0.len() as u64))
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|at| self.0.get(at..)).unwrap_or_default();
+        let n = rest.len().min(buffer.len());
+        buffer[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+
+    fn data_ranges(&self, start: u64, end: u64) -> Result<RangeSet> {
+        Ok(RangeSet::from_range(start..end.min(self.0.len() as u64)))
+    }
+}
+
+fn metadata(size: u64) -> Metadata {
+    Metadata {
+        kind: Kind::File,
+        size,
+        modified: (0, 0),
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+        device: 0,
+        inode: 0,
+        links: 1,
+        blocks: size.div_ceil(512),
+        target: None,
+        readable: true,
+        writable: false,
+        searchable: false,
+    }
+}
+
+/// Reads all of a file that has `size` bytes; an error where it has not.
+pub(crate) fn read_whole(handle: &dyn ReadHandle, task: &Task, size: u64) -> std::result::Result<Vec<u8>, RemoteError> {
+    let path = task.source.path();
+    // One byte more shows whether the file grew.
+    let mut data = vec![0; usize::try_from(size).unwrap_or(usize::MAX).saturating_add(1)];
+    let mut at = 0;
+    while at < data.len() {
+        match handle.read_at(&mut data[at..], at as u64).map_err(|e| RemoteError::local(path.clone(), e))? {
+            0 => break,
+            n => at += n,
+        }
+    }
+    if at as u64 != size {
+        return Err(RemoteError::SourceChanged { path });
+    }
+    data.truncate(at);
+    Ok(data)
+}
+
+/// The source is still what it was when it was opened.
+pub(crate) fn unchanged(handle: &dyn ReadHandle, task: &Task) -> std::result::Result<(), RemoteError> {
+    if !matches!(task.source, Place::Local(_)) {
+        return Ok(());
+    }
+    let now = handle.metadata().map_err(|e| RemoteError::local(task.source.path(), e))?;
+    if Some(now.size) == task.size && Some(now.modified.0) == task.modified {
+        Ok(())
+    } else {
+        Err(RemoteError::SourceChanged { path: task.source.path() })
+    }
+}
+
+/// What of a file is sent: the window, or all.
+pub(crate) fn wanted(window: Option<Window>, size: u64) -> std::ops::Range<u64> {
+    let start = window.map_or(0, |w| w.offset).min(size);
+    let end = window.and_then(|w| w.length).map_or(size, |length| start.saturating_add(length).min(size));
+    start..end
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use ropewalk_protocol::path::VirtualPath;
+
+    use super::*;
+
+    fn task() -> Task {
+        let place = Place::Local(VirtualPath::parse(b"/x").unwrap());
+        Task::new(0, place.clone(), place)
+    }
+
+    #[test]
+    fn handles_end_where_they_should() {
+        let mut buffer = [1; 8];
+        assert_eq!(Zeros(10).read_at(&mut buffer, 5).unwrap(), 5);
+        assert_eq!(buffer, [0, 0, 0, 0, 0, 1, 1, 1]);
+        assert_eq!(Bytes(b"abc".to_vec()).read_at(&mut buffer, 2).unwrap(), 1);
+        assert_eq!(Bytes(b"abc".to_vec()).read_at(&mut buffer, 3).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_file_that_grew_or_shrank_is_noticed() {
+        assert_eq!(read_whole(&Bytes(b"abc".to_vec()), &task(), 3).unwrap(), b"abc");
+        for size in [2, 4] {
+            let error = read_whole(&Bytes(b"abc".to_vec()), &task(), size).unwrap_err();
+            assert!(matches!(error, RemoteError::SourceChanged { .. }));
+        }
+    }
+
+    #[test]
+    fn windows_end_with_the_file() {
+        assert_eq!(wanted(None, 10), 0..10);
+        assert_eq!(wanted(Some(Window { offset: 4, length: Some(3) }), 10), 4..7);
+        assert_eq!(wanted(Some(Window { offset: 4, length: Some(30) }), 10), 4..10);
+        assert_eq!(wanted(Some(Window { offset: 40, length: None }), 10), 10..10);
+    }
+}

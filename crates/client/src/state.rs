@@ -1,0 +1,132 @@
+//! Journals of transfers whose bytes land on a server: what it is known to have, kept under `$XDG_STATE_HOME/ropewalk`
+//! so that a later run can go on.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_storage::checksum::{Algorithm, Hasher};
+use serde::{Deserialize, Serialize};
+
+use crate::task::Task;
+
+/// The directory of the journals; without a home directory nothing is kept.
+pub(crate) struct States(Option<PathBuf>);
+
+/// One file's journal. It is found by source and destination, and holds for this size and modification time only.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct State {
+    version: u32,
+    source: String,
+    destination: String,
+    size: Option<u64>,
+    modified: Option<i64>,
+    /// Ends exclusive.
+    present: Vec<(u64, u64)>,
+}
+
+impl States {
+    pub(crate) fn new() -> Self {
+        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let home = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+        Self(home.map(|home| home.join("ropewalk")))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn at(directory: PathBuf) -> Self {
+        Self(Some(directory))
+    }
+
+    /// What the destination was last known to have of this very source; `None` where nothing is known.
+    pub(crate) fn load(&self, task: &Task) -> Option<RangeSet> {
+        let text = fs::read(self.path(task)?).ok()?;
+        let mut state: State = serde_json::from_slice(&text).ok()?;
+        let present = std::mem::take(&mut state.present).into_iter().map(|(start, end)| start..end).collect();
+        (state == State::of(task, &RangeSet::new())).then_some(present)
+    }
+
+    /// Remembers it. Without the journal a transfer still works: a failure is only logged.
+    pub(crate) fn save(&self, task: &Task, present: &RangeSet) {
+        if let Err(error) = self.try_save(task, present) {
+            tracing::warn!(%error, "cannot keep a journal: an interrupted transfer will begin anew");
+        }
+    }
+
+    fn try_save(&self, task: &Task, present: &RangeSet) -> io::Result<()> {
+        let Some(path) = self.path(task) else { return Ok(()) };
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        // One name for each writer: sessions of a file take turns, other runs must not be met half-way.
+        let new = path.with_extension(format!("new-{}", std::process::id()));
+        fs::write(&new, serde_json::to_vec(&State::of(task, present))?)?;
+        fs::rename(&new, &path)
+    }
+
+    pub(crate) fn remove(&self, task: &Task) {
+        if let Some(path) = self.path(task)
+            && let Err(error) = fs::remove_file(path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, "cannot remove a journal");
+        }
+    }
+
+    fn path(&self, task: &Task) -> Option<PathBuf> {
+        let mut hasher = Hasher::new(Algorithm::Sha256);
+        hasher.update(task.source.display().as_bytes());
+        hasher.update(b"\0");
+        hasher.update(task.destination.display().as_bytes());
+        Some(self.0.as_ref()?.join(&hasher.finish()[..32]).with_extension("json"))
+    }
+}
+
+impl State {
+    fn of(task: &Task, present: &RangeSet) -> Self {
+        Self {
+            version: 1,
+            source: task.source.display(),
+            destination: task.destination.display(),
+            size: task.size,
+            modified: task.modified,
+            present: present.iter().map(|r| (r.start, r.end)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::place::Place;
+
+    fn task(modified: i64) -> Task {
+        let local = |p: &str| Place::Local(ropewalk_protocol::path::VirtualPath::parse(p.as_bytes()).unwrap());
+        Task { modified: Some(modified), ..Task::new(0, local("/a"), local("/b")) }
+    }
+
+    #[test]
+    fn remembers_only_the_same_source() {
+        let dir = tempfile::tempdir().unwrap();
+        let states = States::at(dir.path().join("deep/er"));
+        let present: RangeSet = [0..10, 20..30].into_iter().collect();
+        assert_eq!(states.load(&task(1)), None);
+        states.save(&task(1), &present);
+        assert_eq!(states.load(&task(1)), Some(present));
+        assert_eq!(states.load(&task(2)), None);
+        states.remove(&task(1));
+        assert_eq!(states.load(&task(1)), None);
+        states.remove(&task(1));
+    }
+
+    #[test]
+    fn a_damaged_journal_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let states = States::at(dir.path().to_owned());
+        states.save(&task(1), &RangeSet::new());
+        let file = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+        fs::write(file, b"{").unwrap();
+        assert_eq!(states.load(&task(1)), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! How a copy ended.
+
+use serde::Serialize;
+
+/// Why a file failed; decides the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    Authentication,
+    ChecksumMismatch,
+    Interrupted,
+    NoSpace,
+    NotFound,
+    Permission,
+    Stalled,
+    /// Could not connect, or the connection broke more often than retries allow.
+    Unreachable,
+    Other,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct FileFailure {
+    pub source: String,
+    pub destination: String,
+    pub kind: FailureKind,
+    pub error: String,
+}
+
+/// The slowest part that could be seen, with its share of the streams' time, 0 to 1.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case", tag = "part")]
+pub enum SlowestPart {
+    SourceRead { share: f64 },
+    Network { share: f64 },
+    DestinationWrite { share: f64 },
+    Checksum { share: f64 },
+    /// Our CPUs were busy for this share of the time.
+    Cpu { share: f64 },
+    /// Most time went into waiting for control replies.
+    RoundTrips { share: f64 },
+    Unknown,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    pub files_done: u64,
+    pub files_skipped: u64,
+    pub files_failed: u64,
+    pub directories: u64,
+    pub removed: u64,
+    /// Payload bytes that moved in this run.
+    pub bytes: u64,
+    /// Bytes that an earlier run had left at the destination and that were not moved again.
+    pub bytes_resumed: u64,
+    pub seconds: f64,
+    /// Bytes whose checksums were compared at both ends.
+    pub bytes_verified: u64,
+    /// Most data connections in use at once.
+    pub streams: u32,
+    /// Most files in flight at once.
+    pub files_in_flight: u32,
+    pub retries: u64,
+    pub cpu_seconds: f64,
+    pub slowest: SlowestPart,
+    /// Stopped before the end, by [`Cancel`](crate::Cancel).
+    pub interrupted: bool,
+    /// The first failures, 100 at most; `files_failed` counts all.
+    pub failures: Vec<FileFailure>,
+}

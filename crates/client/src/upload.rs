@@ -1,0 +1,319 @@
+//! A file on its way to a server, perhaps by several sessions at once.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bstr::BString;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_storage::ReadHandle;
+use ropewalk_storage::checksum::{Algorithm, Hasher, Pieces, checksum_file};
+
+use crate::RemoteError;
+use crate::auto::SMALL;
+use crate::place::{base_name, join, parent};
+use crate::source::{Source, Stream, read_whole, unchanged};
+use crate::task::Task;
+use crate::verify::{Check, add_holes, same};
+
+pub(crate) struct Upload {
+    pub task: Task,
+    pub check: Check,
+    pub source: UploadSource,
+    /// The bytes of the source that are sent.
+    pub wanted: Range<u64>,
+    /// Where the data goes on the server.
+    pub path: BString,
+    /// It goes to its final name at once: the server keeps it apart until it is whole, or it is no file, or a window.
+    pub direct: bool,
+    /// The sum of a small file, which the server is to expect.
+    pub expected: Option<(Algorithm, String)>,
+    pub tries: AtomicU32,
+    state: Mutex<State>,
+}
+
+pub(crate) enum UploadSource {
+    Ranged(Arc<dyn ReadHandle>),
+    Stream(Stream),
+}
+
+struct State {
+    left: u32,
+    failed: bool,
+    /// On the server already, and not to be sent.
+    present: RangeSet,
+    pieces: Option<Pieces>,
+    proved: RangeSet,
+    /// Bytes of a stream that went through.
+    streamed: u64,
+    proof: Option<String>,
+}
+
+/// How an upload is to be done, from what the server can do.
+pub(crate) struct Manner {
+    pub check: Check,
+    /// The server is ours: a small file whose sum it is told may go to its final name.
+    pub atomic: bool,
+    /// The server can be told what sum to expect.
+    pub expect: bool,
+    pub present: RangeSet,
+}
+
+/// The name under which a file waits beside its place until it is whole.
+pub(crate) fn part_path(path: &[u8]) -> BString {
+    let name = [b".", base_name(path), b".ropewalk-part"].concat();
+    match parent(path) {
+        Some(directory) => join(directory, &name),
+        None => name.into(),
+    }
+}
+
+/// Devices must not be replaced by files.
+pub(crate) fn is_device(path: &[u8]) -> bool {
+    path.starts_with(b"/dev/")
+}
+
+impl Upload {
+    pub(crate) fn begin(task: Task, source: Source, manner: Manner) -> Result<Arc<Self>, RemoteError> {
+        let final_path = task.destination.path();
+        let device = is_device(&final_path);
+        let wanted = crate::source::wanted(task.window, task.size.unwrap_or(u64::MAX));
+        let mut check = if device { Check::Size } else { manner.check };
+        let mut expected = None;
+        let source = match source {
+            Source::Stream(stream) => {
+                // Computed while it passes where that can be; there is no second chance to read it.
+                if check.in_passing().is_none() {
+                    check = Check::Size;
+                }
+                UploadSource::Stream(stream)
+            }
+            Source::Ranged(handle) => {
+                let size = task.size.unwrap_or_default();
+                let in_passing = check.in_passing();
+                if size <= SMALL && task.window.is_none() && manner.expect && in_passing.is_some() {
+                    let data = read_whole(&*handle, &task, size)?;
+                    unchanged(&*handle, &task)?;
+                    expected = in_passing.map(|algorithm| {
+                        let mut hasher = Hasher::new(algorithm);
+                        hasher.update(&data);
+                        (algorithm, hasher.finish())
+                    });
+                    UploadSource::Ranged(Arc::new(crate::source::Bytes(data)))
+                } else {
+                    UploadSource::Ranged(handle)
+                }
+            }
+        };
+        let direct = device || task.window.is_some() || (manner.atomic && expected.is_some());
+        let path = if direct { final_path } else { part_path(&final_path) };
+        let state = State {
+            left: 1,
+            failed: false,
+            present: manner.present,
+            pieces: check.in_passing().map(Pieces::new),
+            proved: RangeSet::new(),
+            streamed: 0,
+            proof: None,
+        };
+        Ok(Arc::new(Self {
+            tries: AtomicU32::new(task.tries),
+            task,
+            check,
+            source,
+            wanted,
+            path,
+            direct,
+            expected,
+            state: Mutex::new(state),
+        }))
+    }
+
+    /// The destination is a device of the server.
+    pub(crate) fn device(&self) -> bool {
+        is_device(&self.task.destination.path())
+    }
+
+    pub(crate) fn present(&self) -> RangeSet {
+        self.lock().present.clone()
+    }
+
+    /// The receiver says that it has this; all that it has now comes back.
+    pub(crate) fn add_present(&self, more: &RangeSet) -> RangeSet {
+        let mut state = self.lock();
+        state.present.union(more);
+        state.present.clone()
+    }
+
+    /// What is sent of `range`: holes of the file are left out, but for its last byte, which gives it its length.
+    pub(crate) fn data(&self, range: Range<u64>, sparse: bool) -> Result<RangeSet, RemoteError> {
+        let UploadSource::Ranged(handle) = &self.source else { return Ok(RangeSet::from_range(range)) };
+        let mut data = RangeSet::from_range(range.clone());
+        if sparse {
+            let local = |e| RemoteError::local(self.task.source.path(), e);
+            data = handle.data_ranges(range.start, range.end).map_err(local)?.intersection(range.clone());
+            if range.end == self.wanted.end && range.end > range.start {
+                data.insert(range.end - 1..range.end);
+            }
+        }
+        data.subtract(&self.lock().present);
+        Ok(data)
+    }
+
+    pub(crate) fn expect(&self, more: u32) {
+        self.lock().left += more;
+    }
+
+    pub(crate) fn give_up(&self) -> bool {
+        !std::mem::replace(&mut self.lock().failed, true)
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.lock().failed
+    }
+
+    pub(crate) fn count_try(&self) -> u32 {
+        self.tries.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A range has been taken by the server. `sums` are of what was sent, `theirs` is the server's sum of it. Gives `true`
+    /// when it was the last one.
+    pub(crate) fn arrived(
+        &self,
+        sent: &RangeSet,
+        sums: Option<&Pieces>,
+        theirs: Option<&str>,
+    ) -> Result<bool, RemoteError> {
+        let mut state = self.lock();
+        if let (Some(sums), Some(theirs)) = (sums, theirs)
+            && let Some(ours) = sums.total_of(sent)
+        {
+            if !same(&ours, theirs) {
+                return Err(self.mismatch(sums.algorithm(), ours, theirs.to_owned()));
+            }
+            state.proved.union(sent);
+        }
+        if let (Some(pieces), Some(sums)) = (&mut state.pieces, sums) {
+            pieces.merge(sums);
+        }
+        state.present.union(sent);
+        state.left = state.left.saturating_sub(1);
+        Ok(state.left == 0)
+    }
+
+    /// A stream went through to its end.
+    pub(crate) fn streamed(&self, bytes: u64) {
+        self.lock().streamed = bytes;
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        match self.source {
+            UploadSource::Ranged(_) => self.wanted.end - self.wanted.start,
+            UploadSource::Stream(_) => self.lock().streamed,
+        }
+    }
+
+    /// Whether the server still has to be asked for the sum of the whole.
+    pub(crate) fn needs_sum(&self) -> bool {
+        match self.check {
+            // The server compared.
+            _ if self.expected.is_some() => false,
+            Check::Size => false,
+            Check::Asked(_) => true,
+            Check::Inline(_) => {
+                let state = self.lock();
+                let holes_only = match self.source {
+                    // What was not sent and was not there before is zero at both ends.
+                    UploadSource::Ranged(_) => state.present == state.proved && state.proved.end() == self.wanted.end,
+                    UploadSource::Stream(_) => state.proved.end() == state.streamed,
+                };
+                !holes_only && self.wanted.start < self.wanted.end
+            }
+        }
+    }
+
+    /// Compares the server's sum of the whole (or of the window) with ours.
+    pub(crate) fn compare(&self, theirs: &str) -> Result<(), RemoteError> {
+        let Some(algorithm) = self.check.algorithm() else { return Ok(()) };
+        let ours = self.sum(algorithm)?;
+        if !same(&ours, theirs) {
+            return Err(self.mismatch(algorithm, ours, theirs.to_owned()));
+        }
+        self.lock().proof = Some(ours);
+        Ok(())
+    }
+
+    fn sum(&self, algorithm: Algorithm) -> Result<String, RemoteError> {
+        let state = self.lock();
+        let whole = match &self.source {
+            UploadSource::Ranged(_) => self.wanted.clone(),
+            UploadSource::Stream(_) => 0..state.streamed,
+        };
+        if let Some(mut pieces) = state.pieces.clone() {
+            // Holes were not sent. What was there before is in no piece, and then a second read decides.
+            let known = pieces.covered();
+            if state.present == known {
+                add_holes(&mut pieces, &known, whole.clone());
+            }
+            if let Some(sum) = pieces.total(whole.clone()) {
+                return Ok(sum);
+            }
+        }
+        drop(state);
+        match &self.source {
+            UploadSource::Ranged(handle) => {
+                let length = Some(whole.end - whole.start);
+                checksum_file(&**handle, algorithm, whole.start, length, &mut |_| Ok(()))
+                    .map_err(|e| RemoteError::local(self.task.source.path(), e))
+            }
+            UploadSource::Stream(_) => {
+                let what = "tell the checksum of a stream that came out of order".to_owned();
+                Err(RemoteError::Unsupported { peer: "the local side".to_owned(), what })
+            }
+        }
+    }
+
+    /// The source did not change while it was read.
+    pub(crate) fn check_source(&self) -> Result<(), RemoteError> {
+        match &self.source {
+            UploadSource::Ranged(handle) if self.expected.is_none() => unchanged(&**handle, &self.task),
+            _ => Ok(()),
+        }
+    }
+
+    /// How it was proved, for the event.
+    pub(crate) fn proof(&self) -> Option<String> {
+        let algorithm = self.check.algorithm()?;
+        let state = self.lock();
+        let expected = self.expected.as_ref().map(|(_, sum)| sum.clone());
+        let known = || state.pieces.as_ref().and_then(|p| p.total(self.wanted.clone()));
+        let sum = expected.or_else(|| state.proof.clone()).or_else(known).unwrap_or_default();
+        Some(format!("{}:{sum}", algorithm.name().to_ascii_lowercase()))
+    }
+
+    fn mismatch(&self, algorithm: Algorithm, ours: String, theirs: String) -> RemoteError {
+        RemoteError::ChecksumMismatch { path: self.task.destination.path(), algorithm, ours, theirs }
+    }
+
+    pub(crate) fn began(&self) -> Instant {
+        self.task.began.unwrap_or_else(Instant::now)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn part_names_stand_beside_their_files() {
+        assert_eq!(part_path(b"/a/b"), "/a/.b.ropewalk-part");
+        assert_eq!(part_path(b"/b"), "/.b.ropewalk-part");
+        assert_eq!(part_path(b"b"), ".b.ropewalk-part");
+        assert_eq!(part_path(b"a/b"), "a/.b.ropewalk-part");
+    }
+}

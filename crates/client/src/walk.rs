@@ -1,0 +1,158 @@
+//! Trees, local or remote, entry by entry.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bstr::{BString, ByteSlice};
+use ropewalk_storage::Kind;
+
+use crate::context::local_store;
+use crate::glob::{Glob, is_glob};
+use crate::place::{Endpoint, base_name, local_path, remote_path};
+use crate::session::Session;
+use crate::setup::Setup;
+use crate::side::{Side, Step};
+use crate::{Cancel, Entry, EventSink, FailureKind, Location, Options, RemoteError};
+
+/// Opens what `location` is on, and gives the path there.
+fn open<'e>(
+    location: &Location,
+    options: &Options,
+    events: &'e dyn EventSink,
+    cancel: &Cancel,
+) -> Result<(Side<'e>, BString), RemoteError> {
+    match location {
+        Location::Local(path) => Ok((Side::Local(local_store()?), local_path(path)?.as_bytes().into())),
+        Location::Remote(url) => {
+            let session = Session::open(&Arc::new(Endpoint::new(url)), &Setup::new(options, events, cancel))?;
+            Ok((Side::Remote(Box::new(session)), remote_path(url, options)))
+        }
+        Location::Standard | Location::Measure { .. } => {
+            Err(RemoteError::Usage("not a file or directory".to_owned()))
+        }
+    }
+}
+
+/// Walks everything beneath `location` (or gives the one file that it is, or what a glob in it matches), parents before
+/// children; names are relative to `location`, or to what comes before the glob. Links are followed unless
+/// `options.preserve.links`. What cannot be read comes as an entry with [`Entry::error`].
+pub fn walk(
+    location: &Location,
+    options: &Options,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+    each: &mut dyn FnMut(Entry) -> ControlFlow<()>,
+) -> Result<(), RemoteError> {
+    let (mut side, path) = open(location, options, events, cancel)?;
+    let mut tell = |cancel: &Cancel, entry: Entry| {
+        if cancel.is_cancelled() {
+            return Err(RemoteError::Cancelled);
+        }
+        Ok(if each(entry).is_break() { Step::Stop } else { Step::Into })
+    };
+    match side.stat(&path)? {
+        Some(entry) if entry.is_directory() => {
+            side.walk(&path, options.preserve.links, &mut |_, entry| tell(cancel, entry))?;
+        }
+        Some(entry) => {
+            tell(cancel, Entry { name: base_name(&path).into(), ..entry })?;
+        }
+        None if is_glob(path.as_bstr()) => {
+            let glob = Glob::new(path.as_bstr()).map_err(|e| RemoteError::Usage(e.to_string()))?;
+            let base = glob.base.clone();
+            let mut whole: Vec<BString> = Vec::new();
+            side.walk(&base, options.preserve.links, &mut |_, entry| {
+                // All names of a directory come before what is beneath them.
+                let beneath = whole.iter().any(|top| entry.name.starts_with(top));
+                let verdict = glob.judge(entry.name.as_bstr());
+                if verdict.matches || beneath {
+                    if entry.is_directory() && !beneath {
+                        whole.push([entry.name.as_slice(), b"/"].concat().into());
+                    }
+                    return tell(cancel, entry);
+                }
+                Ok(if verdict.enter { Step::Into } else { Step::Over })
+            })?;
+        }
+        None => return Err(missing(&path)),
+    }
+    if let Side::Remote(session) = side {
+        session.quit();
+    }
+    Ok(())
+}
+
+/// The entries of one directory (or the file itself, or what a glob matches), sorted by name; local or remote.
+pub fn list(
+    location: &Location,
+    options: &Options,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+) -> Result<Vec<Entry>, RemoteError> {
+    let (mut side, path) = open(location, options, events, cancel)?;
+    let mut entries = Vec::new();
+    match side.stat(&path)? {
+        Some(entry) if entry.is_directory() => side.list(&path, &mut |entry| {
+            entries.push(entry);
+            Ok(true)
+        })?,
+        Some(entry) => entries.push(Entry { name: base_name(&path).into(), ..entry }),
+        None if is_glob(path.as_bstr()) => {
+            let glob = Glob::new(path.as_bstr()).map_err(|e| RemoteError::Usage(e.to_string()))?;
+            side.walk(&glob.base.clone(), true, &mut |_, entry| {
+                let verdict = glob.judge(entry.name.as_bstr());
+                if verdict.matches {
+                    entries.push(entry);
+                }
+                Ok(if verdict.enter { Step::Into } else { Step::Over })
+            })?;
+        }
+        None => return Err(missing(&path)),
+    }
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    if let Side::Remote(session) = side {
+        session.quit();
+    }
+    Ok(entries)
+}
+
+pub(crate) fn missing(path: &BString) -> RemoteError {
+    RemoteError::Lost { kind: FailureKind::NotFound, reason: format!("{path}: no such file or directory") }
+}
+
+/// What a tree holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub files: u64,
+    pub directories: u64,
+    pub links: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+    /// What could not be read.
+    pub errors: u64,
+}
+
+/// Counts what is beneath `location`; symbolic links are not followed.
+pub fn du(
+    location: &Location,
+    options: &Options,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+) -> Result<Usage, RemoteError> {
+    let mut options = options.clone();
+    options.preserve.links = true;
+    let mut usage = Usage::default();
+    walk(location, &options, events, cancel, &mut |entry| {
+        match entry.kind {
+            _ if entry.error.is_some() => usage.errors += 1,
+            Kind::Directory => usage.directories += 1,
+            Kind::Symlink => usage.links += 1,
+            _ => {
+                usage.files += 1;
+                usage.bytes += entry.size.unwrap_or_default();
+            }
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(usage)
+}

@@ -1,0 +1,135 @@
+//! Looking after a transfer while its data moves: replies on the control connection, progress, stalls, Ctrl-C.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use bstr::BString;
+use ropewalk_engine::{Attendant, Progress};
+use ropewalk_protocol::reply::Reply;
+
+use crate::control::Control;
+use crate::report::Meter;
+use crate::{Cancel, RemoteError, StallLimit};
+
+/// What a reply that came during a transfer means for it.
+pub(crate) type Judge<'w> = dyn FnMut(Reply) -> ControlFlow<()> + 'w;
+
+/// The engine's [`Attendant`] of a client's transfer.
+pub(crate) struct Watch<'w, 'r, 'e> {
+    control: &'w mut Control<'e>,
+    judge: &'w mut Judge<'w>,
+    meter: Option<&'w mut Meter<'r, 'e>>,
+    stall: Stall,
+    cancel: &'w Cancel,
+    path: BString,
+    /// Why the transfer was broken off by us; `None` where a reply broke it off.
+    pub failure: Option<RemoteError>,
+}
+
+impl<'w, 'r, 'e> Watch<'w, 'r, 'e> {
+    pub(crate) fn new(
+        control: &'w mut Control<'e>,
+        judge: &'w mut Judge<'w>,
+        meter: Option<&'w mut Meter<'r, 'e>>,
+        stall: Option<StallLimit>,
+        cancel: &'w Cancel,
+        path: BString,
+    ) -> Self {
+        Self { control, judge, meter, stall: Stall::new(stall), cancel, path, failure: None }
+    }
+
+    fn replies(&mut self) -> ControlFlow<()> {
+        loop {
+            match self.control.try_reply() {
+                Ok(Some(reply)) => (self.judge)(reply)?,
+                Ok(None) => return ControlFlow::Continue(()),
+                Err(e) => {
+                    self.failure = Some(e);
+                    return ControlFlow::Break(());
+                }
+            }
+        }
+    }
+}
+
+impl Attendant for Watch<'_, '_, '_> {
+    fn begun(&mut self, _reused: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn tick(&mut self, progress: &Progress) -> ControlFlow<()> {
+        if let Some(meter) = &mut self.meter {
+            meter.update(progress.bytes(), progress.streams());
+        }
+        if self.cancel.is_cancelled() {
+            self.failure = Some(RemoteError::Cancelled);
+            return ControlFlow::Break(());
+        }
+        if let Some(limit) = self.stall.check(Instant::now(), progress.bytes()) {
+            self.failure = Some(RemoteError::Stalled {
+                path: self.path.clone(),
+                bytes_per_second: limit.bytes_per_second,
+                time: limit.time,
+            });
+            return ControlFlow::Break(());
+        }
+        // What is left of a pipelined command may have to be written, and replies may be in the parser already.
+        self.replies()
+    }
+
+    fn watch(&self) -> Option<BorrowedFd<'_>> {
+        self.failure.is_none().then(|| self.control.as_fd())
+    }
+
+    fn readable(&mut self) -> ControlFlow<()> {
+        self.replies()
+    }
+}
+
+/// Finds a transfer that is slower than the limit for the limit's time.
+pub(crate) struct Stall {
+    limit: Option<StallLimit>,
+    since: Instant,
+    bytes: u64,
+}
+
+impl Stall {
+    pub(crate) fn new(limit: Option<StallLimit>) -> Self {
+        Self { limit, since: Instant::now(), bytes: 0 }
+    }
+
+    /// The limit, where `bytes` moved until `now` fall short of it.
+    pub(crate) fn check(&mut self, now: Instant, bytes: u64) -> Option<StallLimit> {
+        let limit = self.limit?;
+        if now.saturating_duration_since(self.since) < limit.time {
+            return None;
+        }
+        let least = limit.bytes_per_second.saturating_mul(limit.time.as_secs().max(1));
+        let stalled = bytes.saturating_sub(self.bytes) < least;
+        self.since = now;
+        self.bytes = bytes;
+        stalled.then_some(limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_stall_is_less_than_the_limit_in_its_time() {
+        let limit = StallLimit { bytes_per_second: 10, time: Duration::from_secs(5) };
+        let mut stall = Stall::new(Some(limit));
+        let start = stall.since;
+        let at = |s: u64| start + Duration::from_secs(s);
+        assert_eq!(stall.check(at(4), 0), None);
+        assert_eq!(stall.check(at(5), 50), None);
+        assert_eq!(stall.check(at(9), 60), None);
+        assert_eq!(stall.check(at(10), 99), Some(limit));
+        assert_eq!(Stall::new(None).check(at(1000), 0), None);
+    }
+}

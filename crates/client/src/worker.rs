@@ -1,0 +1,310 @@
+//! One thread, one session (or a pair of them): takes jobs until there are none.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ropewalk_transport::timespec;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::context::Context;
+use crate::download::Download;
+use crate::place::{Endpoint, Place};
+use crate::queue::Next;
+use crate::relay::Relay;
+use crate::report::failure;
+use crate::session::Session;
+use crate::task::Task;
+use crate::upload::Upload;
+use crate::{FailureKind, RemoteError};
+use crate::{get, local_copy, put, third_party};
+
+/// Something to do.
+pub(crate) enum Job {
+    File(Task),
+    Get(Arc<Download>, Range<u64>),
+    Put(Arc<Upload>, Range<u64>),
+    Third(Arc<Relay>, Range<u64>),
+}
+
+/// Which sessions a job needs. Jobs of one route are pipelined.
+#[derive(Clone)]
+pub(crate) enum Route {
+    Get(Arc<Endpoint>),
+    Put(Arc<Endpoint>),
+    Third(Arc<Endpoint>, Arc<Endpoint>),
+    Local,
+}
+
+impl Route {
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Get(a), Self::Get(b)) | (Self::Put(a), Self::Put(b)) => Arc::ptr_eq(a, b),
+            (Self::Third(a, b), Self::Third(c, d)) => Arc::ptr_eq(a, c) && Arc::ptr_eq(b, d),
+            (Self::Local, Self::Local) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Job {
+    pub(crate) fn task(&self) -> &Task {
+        match self {
+            Self::File(task) => task,
+            Self::Get(download, _) => &download.task,
+            Self::Put(upload, _) => &upload.task,
+            Self::Third(relay, _) => &relay.task,
+        }
+    }
+
+    pub(crate) fn route(&self) -> Route {
+        let task = self.task();
+        match (&task.source, &task.destination) {
+            (Place::Remote(a, _), Place::Remote(b, _)) => Route::Third(a.clone(), b.clone()),
+            (Place::Remote(a, _), _) => Route::Get(a.clone()),
+            (_, Place::Remote(b, _)) => Route::Put(b.clone()),
+            _ => Route::Local,
+        }
+    }
+}
+
+pub(crate) struct Worker<'c, 'e> {
+    pub ctx: &'c Context<'e>,
+    /// Idle sessions of this worker.
+    sessions: RefCell<Vec<Session<'e>>>,
+    /// A job that was taken and is of another kind than those under way.
+    carry: RefCell<Option<Job>>,
+    /// Uploads that are to go one by one, because one before them was refused.
+    pub careful: Cell<u32>,
+}
+
+impl<'c, 'e> Worker<'c, 'e> {
+    pub(crate) fn new(ctx: &'c Context<'e>, sessions: Vec<Session<'e>>) -> Self {
+        let sessions = RefCell::new(sessions);
+        Self { ctx, sessions, carry: RefCell::new(None), careful: Cell::new(0) }
+    }
+
+    /// Until the queue ends.
+    pub(crate) fn run(&self) {
+        let began = Instant::now();
+        while let Some(job) = self.next() {
+            match job.route() {
+                Route::Get(endpoint) => get::run(self, &endpoint, job),
+                Route::Put(endpoint) => put::run(self, &endpoint, job),
+                Route::Third(source, destination) => third_party::run(self, &source, &destination, job),
+                Route::Local => local_copy::run(self, job),
+            }
+        }
+        for session in self.sessions.take() {
+            self.ctx.report.waited(session.control.waited);
+            session.quit();
+        }
+        self.ctx.report.worked(began.elapsed());
+    }
+
+    /// The next job; idle sessions are kept alive while there is none.
+    fn next(&self) -> Option<Job> {
+        if let Some(job) = self.carry.take() {
+            return Some(job);
+        }
+        loop {
+            let due = self.sessions.borrow().iter().map(Session::keepalive_due).min();
+            match self.ctx.queue.next(due.map(|due| Instant::now() + due)) {
+                Next::Job(job) => return Some(job),
+                Next::End => return None,
+                Next::Nothing => self.sessions.borrow_mut().retain_mut(|s| s.keep_alive().is_ok()),
+            }
+        }
+    }
+
+    /// Another job of this route, where one waits.
+    pub(crate) fn more(&self, route: &Route) -> Option<Job> {
+        if self.carry.borrow().is_some() {
+            return None;
+        }
+        match self.ctx.queue.try_next() {
+            Next::Job(job) if job.route().is(route) => Some(job),
+            Next::Job(job) => {
+                self.carry.replace(Some(job));
+                None
+            }
+            Next::Nothing | Next::End => None,
+        }
+    }
+
+    /// A session with this server: an idle one, or a new one. Connecting is tried as often as a file would be.
+    pub(crate) fn session(&self, endpoint: &Arc<Endpoint>) -> Result<Session<'e>, RemoteError> {
+        let mut idle = self.sessions.borrow_mut();
+        if let Some(at) = idle.iter().position(|s| Arc::ptr_eq(&s.endpoint, endpoint)) {
+            return Ok(idle.swap_remove(at));
+        }
+        // Another server's sessions are of no use now.
+        let keep = idle.len().min(1);
+        for session in idle.drain(keep..) {
+            session.quit();
+        }
+        drop(idle);
+        let mut tries = 0;
+        loop {
+            if let Some(reason) = endpoint.lost() {
+                return Err(reason);
+            }
+            let error = match Session::open(endpoint, &self.ctx.setup) {
+                Ok(session) => return Ok(session),
+                Err(e) => e,
+            };
+            tries += 1;
+            let Some(pause) = self.ctx.retry(&error, tries) else {
+                endpoint.lose(&error);
+                return Err(error);
+            };
+            self.ctx.report.warn_once(format!("{error}; trying again"));
+            self.sleep(pause)?;
+        }
+    }
+
+    /// Waits, unless the run is cancelled.
+    fn sleep(&self, time: Duration) -> Result<(), RemoteError> {
+        let deadline = Instant::now() + time;
+        loop {
+            let rest = deadline.saturating_duration_since(Instant::now());
+            if self.ctx.cancel.is_cancelled() {
+                return Err(RemoteError::Cancelled);
+            }
+            if rest.is_zero() {
+                return Ok(());
+            }
+            let mut fds: Vec<PollFd<'_>> = self
+                .ctx
+                .cancel
+                .descriptor()
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+                .into_iter()
+                .collect();
+            // An interrupted wait goes round again.
+            let _ = poll(&mut fds, Some(&timespec(rest)));
+        }
+    }
+
+    /// A session that can be used again.
+    pub(crate) fn keep(&self, mut session: Session<'e>) {
+        self.ctx.report.waited(std::mem::take(&mut session.control.waited));
+        session.endpoint.saw_rtt(session.control.rtt());
+        self.sessions.borrow_mut().push(session);
+    }
+
+    /// A job is finished, one way or another.
+    pub(crate) fn done(&self) {
+        self.ctx.queue.done();
+    }
+
+    /// A job was not begun, or broke off through no fault of its own.
+    pub(crate) fn put_back(&self, job: Job) {
+        self.ctx.queue.push_urgent([job]);
+        self.ctx.queue.done();
+    }
+
+    /// A try of a job failed: it comes again, or its file has failed.
+    pub(crate) fn fail(&self, job: Job, error: RemoteError) {
+        if matches!(error, RemoteError::Cancelled) {
+            return self.put_back(job);
+        }
+        tracing::debug!(%error, file = %job.task().source.display(), "a try failed");
+        match job {
+            Job::File(mut task) => {
+                task.tries += 1;
+                match self.ctx.retry(&error, task.tries) {
+                    Some(pause) => {
+                        self.tell_retry(&task, false, &error, pause);
+                        self.ctx.queue.push_delayed(Job::File(task), Instant::now() + pause);
+                    }
+                    None => self.give_up(&task, false, &error),
+                }
+            }
+            Job::Get(download, range) => {
+                if !download.has_failed() {
+                    let again = Job::Get(download.clone(), range);
+                    self.fail_part(&download.task, download.count_try(), again, &error, &|anew| {
+                        download.give_up();
+                        if anew { download.discard() } else { download.abandon() }
+                    });
+                }
+            }
+            Job::Put(upload, range) => {
+                if !upload.has_failed() {
+                    let again = Job::Put(upload.clone(), range);
+                    self.fail_part(&upload.task, upload.count_try(), again, &error, &|_| {
+                        upload.give_up();
+                    });
+                }
+            }
+            Job::Third(relay, range) => {
+                if !relay.has_failed() {
+                    let again = Job::Third(relay.clone(), range);
+                    self.fail_part(&relay.task, relay.count_try(), again, &error, &|_| {
+                        relay.give_up();
+                    });
+                }
+            }
+        }
+        self.done();
+    }
+
+    /// A range of a file failed. What arrived wrong is thrown away and the whole file comes again; otherwise the range
+    /// does. `end` ends the transfer as it stands; `true`: what it left is of no use.
+    fn fail_part(&self, task: &Task, tries: u32, again: Job, error: &RemoteError, end: &dyn Fn(bool)) {
+        let anew = matches!(
+            error,
+            RemoteError::ChecksumMismatch { .. } | RemoteError::SizeMismatch { .. } | RemoteError::SourceChanged { .. }
+        );
+        let Some(pause) = self.ctx.retry(error, tries) else {
+            end(anew);
+            return self.give_up(task, true, error);
+        };
+        let due = Instant::now() + pause;
+        if anew {
+            end(true);
+            self.tell_retry(task, true, error, pause);
+            self.ctx.queue.push_delayed(Job::File(Task { tries, ..task.clone() }), due);
+        } else {
+            self.tell_retry(task, false, error, pause);
+            self.ctx.queue.push_delayed(again, due);
+        }
+    }
+
+    fn tell_retry(&self, task: &Task, active: bool, error: &RemoteError, pause: Duration) {
+        self.ctx.report.will_retry(task.id, active, task.source.display(), error.to_string(), pause);
+    }
+
+    fn give_up(&self, task: &Task, active: bool, error: &RemoteError) {
+        let entry = failure(task.source.display(), task.destination.display(), error.kind(), error.to_string());
+        self.ctx.report.failed(task.id, active, entry);
+        if self.ctx.options().stop_on_failure {
+            self.ctx.queue.stop();
+        }
+    }
+}
+
+/// Tells that a job was never done, because the run ended first.
+pub(crate) fn left_over(ctx: &Context<'_>, job: &Job, interrupted: bool) {
+    let task = job.task();
+    let active = !matches!(job, Job::File(_));
+    let already = match job {
+        Job::File(_) => false,
+        Job::Get(download, _) => {
+            let known = !download.give_up();
+            download.abandon();
+            known
+        }
+        Job::Put(upload, _) => !upload.give_up(),
+        Job::Third(relay, _) => !relay.give_up(),
+    };
+    if already {
+        return;
+    }
+    let why = if interrupted { "interrupted" } else { "not begun: another file failed" };
+    let entry =
+        failure(task.source.display(), task.destination.display(), FailureKind::Interrupted, why.to_owned());
+    ctx.report.failed(task.id, active, entry);
+}

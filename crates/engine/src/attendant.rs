@@ -1,0 +1,43 @@
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::BorrowedFd;
+
+use crate::Progress;
+
+/// Whoever started a transfer, while it runs: is told when it begins, is asked regularly whether it should go on,
+/// and can have a descriptor watched (the control connection, for ABOR).
+pub trait Attendant {
+    /// The first data connection is up; no byte has moved. An error breaks the transfer off.
+    fn begun(&mut self, reused: bool) -> io::Result<()>;
+    /// Called at least every 250 ms (later only where a store blocks). `Break` breaks the transfer off.
+    fn tick(&mut self, progress: &Progress) -> ControlFlow<()>;
+    /// A descriptor to watch for input.
+    fn watch(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// The watched descriptor has input. `Break` breaks the transfer off. `Ok(false)`-like "stop watching" is
+    /// expressed by returning `None` from [`Attendant::watch`] from now on.
+    fn readable(&mut self) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+    /// Sending over reused connections: true where the receiver is known to have begun this transfer (its 125 was seen
+    /// before [`Attendant::begun`] returned). Only then further connections are opened at once: a receiver that is still
+    /// between two transfers may lose them, as GCT's does. Otherwise they are opened once so much has been sent that
+    /// it must be reading.
+    fn receiver_ready(&self) -> bool {
+        false
+    }
+}
+
+/// An attendant that lets everything pass.
+pub struct Nobody;
+
+impl Attendant for Nobody {
+    fn begun(&mut self, _reused: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn tick(&mut self, _progress: &Progress) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}

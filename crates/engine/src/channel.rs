@@ -1,0 +1,171 @@
+//! Data channels.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ropewalk_protocol::server::{Mode, RepresentationType};
+use ropewalk_transport::{Breaker, Driver, Listener, SocketOptions};
+
+use crate::connect::{Core, End};
+use crate::error::Result;
+use crate::receive::{self, ReceiveJob, Received};
+use crate::send::{self, SendJob, Sent};
+use crate::wire::Wire;
+use crate::{Attendant, BufferBudget, Pool, Progress, ordered};
+
+/// What holds for every transfer over a data channel.
+#[derive(Clone, Debug)]
+pub struct ChannelSettings {
+    pub mode: Mode,
+    pub representation: RepresentationType,
+    /// Streams of a sender in MODE E: opened to each address, or accepted by a sender that listens. At least 1.
+    pub parallelism: u32,
+    /// Payload bytes of a MODE E block that we send.
+    pub block_size: usize,
+    pub socket: SocketOptions,
+    /// How long to wait for the first connection, made or accepted.
+    pub connect_timeout: Duration,
+    /// Break off when no byte moved for so long.
+    pub stall_timeout: Option<Duration>,
+    /// Most streams that a receiver accepts; more end the transfer with an error.
+    pub max_streams: u32,
+    /// Accept data connections only from this address; others are closed at once and do no harm.
+    pub only_from: Option<IpAddr>,
+}
+
+/// A data channel: what a PASV or PORT makes, with its connections, which in MODE E serve one transfer after the other
+/// (GFD.20 section 3.4).
+pub struct DataChannel {
+    core: Core,
+    cache: Vec<Wire>,
+}
+
+impl DataChannel {
+    /// Peers connect to us.
+    pub fn passive(
+        listener: Box<dyn Listener>,
+        settings: ChannelSettings,
+        pool: Arc<Pool>,
+        budget: Arc<BufferBudget>,
+    ) -> Self {
+        Self::new(End::Passive(listener), settings, pool, budget)
+    }
+
+    /// We connect when the first transfer begins: `settings.parallelism` times in MODE E, once in MODE S. A sender in
+    /// MODE E sends all data to the first address, and an end of file to each.
+    pub fn active(
+        driver: Arc<dyn Driver>,
+        addresses: Vec<SocketAddr>,
+        settings: ChannelSettings,
+        pool: Arc<Pool>,
+        budget: Arc<BufferBudget>,
+    ) -> Self {
+        Self::new(End::Active { driver, addresses }, settings, pool, budget)
+    }
+
+    fn new(end: End, settings: ChannelSettings, pool: Arc<Pool>, budget: Arc<BufferBudget>) -> Self {
+        Self { core: Core { end, settings, pool, budget, control: Arc::default() }, cache: Vec::new() }
+    }
+
+    /// Where a passive channel listens. An error where the channel is active and not connected.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match (&self.core.end, self.cache.first()) {
+            (End::Passive(listener), _) => listener.local_addr(),
+            (End::Active { .. }, Some(wire)) => wire.connection.local_addr(),
+            (End::Active { .. }, None) => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Connections kept from the last transfer.
+    pub fn cached(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// Changes how many streams the next sends use. Connections that are too many are closed by the next send.
+    pub fn set_parallelism(&mut self, n: u32) {
+        self.core.settings.parallelism = n.max(1);
+    }
+
+    /// Changes the representation type of the next transfers: clients may send TYPE after PASV.
+    pub fn set_representation(&mut self, representation: RepresentationType) {
+        self.core.settings.representation = representation;
+    }
+
+    /// Breaks off whatever goes on, from another thread, and for good: later transfers over this channel fail with
+    /// [`Aborted`](crate::Error::Aborted).
+    pub fn breaker(&self) -> Breaker {
+        self.core.control.expect_wakes();
+        let control = Arc::downgrade(&self.core.control);
+        Breaker::new(move || {
+            if let Some(control) = control.upgrade() {
+                control.break_off();
+            }
+        })
+    }
+
+    /// Sends a file's ranges. On an error the cache is emptied, as the protocol wants.
+    pub fn send(
+        &mut self,
+        job: &SendJob,
+        attendant: &mut dyn Attendant,
+        progress: &Progress,
+    ) -> Result<Sent> {
+        let mut watch = self.core.watch(attendant, progress);
+        let result = send::send(&self.core, &mut self.cache, job, &mut watch);
+        self.ended(result)
+    }
+
+    /// Receives a file's ranges. On an error the cache is emptied; what came before it is in the store, and in
+    /// [`Progress::received`].
+    pub fn receive(
+        &mut self,
+        job: &ReceiveJob<'_>,
+        attendant: &mut dyn Attendant,
+        progress: &Progress,
+    ) -> Result<Received> {
+        let mut watch = self.core.watch(attendant, progress);
+        let result = receive::receive(&self.core, &mut self.cache, job, &mut watch);
+        self.ended(result)
+    }
+
+    /// Sends what `source` gives until its end, in order and as it is, whatever the representation type (listings, whose
+    /// rows have their CR LF already; standard input). MODE S, or MODE E over one stream.
+    pub fn send_reader(
+        &mut self,
+        source: &mut dyn Read,
+        attendant: &mut dyn Attendant,
+        progress: &Progress,
+    ) -> Result<Sent> {
+        let mut watch = self.core.watch(attendant, progress);
+        let result = ordered::send(&self.core, &mut self.cache, source, &mut watch);
+        self.ended(result)
+    }
+
+    /// Receives in order into `sink`, as it is, whatever the representation type (listings, standard output). Blocks of
+    /// MODE E that come out of order are kept, up to 32 MiB of them; beyond it, it is an error.
+    pub fn receive_writer(
+        &mut self,
+        sink: &mut dyn Write,
+        attendant: &mut dyn Attendant,
+        progress: &Progress,
+    ) -> Result<Received> {
+        let mut watch = self.core.watch(attendant, progress);
+        let result = ordered::receive(&self.core, &mut self.cache, sink, &mut watch);
+        self.ended(result)
+    }
+
+    fn ended<T>(&mut self, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            self.cache.clear();
+        }
+        result
+    }
+}
+
+// A channel is handed from thread to thread with its session.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<DataChannel>();
+};

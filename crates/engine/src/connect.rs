@@ -1,0 +1,137 @@
+//! Where the connections of a data channel come from.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ropewalk_transport::{Driver, Listener, Wait, timespec};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::watch::Watch;
+use crate::wire::{Wire, is_welcome};
+use crate::{Attendant, BufferBudget, ChannelSettings, Pool, Progress};
+
+/// A data channel without its connections: what all threads of a transfer may use.
+pub(crate) struct Core {
+    pub(crate) end: End,
+    pub(crate) settings: ChannelSettings,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) budget: Arc<BufferBudget>,
+    pub(crate) control: Arc<Control>,
+}
+
+/// Who connects.
+pub(crate) enum End {
+    Passive(Box<dyn Listener>),
+    Active { driver: Arc<dyn Driver>, addresses: Vec<SocketAddr> },
+}
+
+impl Core {
+    pub(crate) fn watch<'a>(&self, attendant: &'a mut dyn Attendant, progress: &'a Progress) -> Watch<'a> {
+        Watch::new(attendant, progress, &self.control, self.settings.stall_timeout)
+    }
+
+    /// The first connection of a transfer that has none yet.
+    pub(crate) fn open(&self, watch: &mut Watch<'_>) -> Result<Wire> {
+        match &self.end {
+            End::Active { .. } => self.connect(0, Duration::MAX, watch),
+            End::Passive(listener) => {
+                let deadline = Instant::now() + self.settings.connect_timeout;
+                let mut ready = Vec::new();
+                loop {
+                    if let Some(wire) = self.accept()? {
+                        return Ok(wire);
+                    }
+                    if Instant::now() >= deadline {
+                        return Err(self.missing(0, 1));
+                    }
+                    watch.wait(&[(listener.poll_fd(), PollFlags::IN)], Some(deadline), &mut ready)?;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn missing(&self, made: usize, wanted: usize) -> Error {
+        Error::NoConnection {
+            made: made as u32,
+            wanted: wanted as u32,
+            waited: self.settings.connect_timeout,
+        }
+    }
+
+    /// Makes a connection to one of the addresses, within `patience` and the channel's time limit.
+    pub(crate) fn connect(&self, index: usize, patience: Duration, watch: &mut Watch<'_>) -> Result<Wire> {
+        self.connect_waiting(index, patience, watch).map_err(|e| watch.failure().unwrap_or(e))
+    }
+
+    pub(crate) fn connect_waiting(
+        &self,
+        index: usize,
+        patience: Duration,
+        wait: &mut dyn Wait,
+    ) -> Result<Wire> {
+        let End::Active { driver, addresses } = &self.end else {
+            return Err(Error::Accept(io::ErrorKind::Unsupported.into()));
+        };
+        let Some(&address) = addresses.get(index) else {
+            return Err(Error::System { action: "connect", source: io::ErrorKind::AddrNotAvailable.into() });
+        };
+        let timeout = self.settings.connect_timeout.min(patience);
+        driver
+            .connect_waiting(address, &self.settings.socket, timeout, wait)
+            .and_then(|connection| Wire::new(connection, index, &self.settings.socket, &self.budget))
+            .map_err(|source| Error::Connect { address, source })
+    }
+
+    /// A connection that waits to be accepted and is welcome, if there is one.
+    pub(crate) fn accept(&self) -> Result<Option<Wire>> {
+        let End::Passive(listener) = &self.end else { return Ok(None) };
+        // A deadline in the past: does not wait.
+        let now = Instant::now();
+        while let Some(connection) = listener.accept(now).map_err(Error::Accept)? {
+            // A connection that is broken already is no reason to end the transfer.
+            let Ok(wire) = Wire::new(connection, 0, &self.settings.socket, &self.budget) else { continue };
+            if is_welcome(wire.peer, self.settings.only_from) {
+                return Ok(Some(wire));
+            }
+            tracing::warn!(peer = %wire.peer, "closed a data connection from a foreign address");
+        }
+        Ok(None)
+    }
+
+    /// The listener, to wait for further connections.
+    pub(crate) fn listener(&self) -> Option<&dyn Listener> {
+        match &self.end {
+            End::Passive(listener) => Some(&**listener),
+            End::Active { .. } => None,
+        }
+    }
+}
+
+/// Waits for one thing, until the transfer ends.
+pub(crate) struct Stoppable<'a>(pub(crate) &'a Control);
+
+impl Wait for Stoppable<'_> {
+    fn wait(&mut self, fd: BorrowedFd<'_>, events: PollFlags, deadline: Instant) -> io::Result<bool> {
+        let stop = self.0.stop_event().fd()?;
+        loop {
+            if self.0.stopping() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut fds =
+                [PollFd::from_borrowed_fd(fd, events), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
+            match rustix::event::poll(&mut fds, Some(&timespec(left))) {
+                Ok(0) if left.is_zero() => return Ok(false),
+                Ok(_) if !fds[0].revents().is_empty() => return Ok(true),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What can go wrong with a transfer.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ropewalk_protocol::mode_e::{ReceiveError, SendError};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a transfer did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    #[error("cannot connect to {address}: {source}")]
+    Connect { address: SocketAddr, source: io::Error },
+    /// The peer was to connect and did not, or not often enough.
+    #[error("{made} of {wanted} data connections came within {} s", waited.as_secs_f32())]
+    NoConnection { made: u32, wanted: u32, waited: Duration },
+    #[error("cannot accept data connections: {0}")]
+    Accept(io::Error),
+    /// The connection ended in the middle. `bytes` of payload had come over it in this transfer, `left` were
+    /// outstanding of the block that was cut off.
+    #[error("{peer} closed stream {stream} early, after {bytes} bytes ({left} outstanding in its block)")]
+    PeerClosed { peer: SocketAddr, stream: u32, bytes: u64, left: u64 },
+    #[error("{peer} broke the protocol on stream {stream}: {source}")]
+    Protocol { peer: SocketAddr, stream: u32, source: ReceiveError },
+    /// More bytes came than were asked for (MODE S).
+    #[error("{peer} sent more than the {expected} bytes that were expected")]
+    TooMuch { peer: SocketAddr, expected: u64 },
+    #[error("{peer} opened more than {limit} data connections")]
+    TooManyStreams { peer: SocketAddr, limit: u32 },
+    /// EOF announced fewer streams than brought something.
+    #[error("EOF announced {announced} streams, but there were more{}", peer.map(|p| format!(", one from {p}")).unwrap_or_default())]
+    ExtraStream { peer: Option<SocketAddr>, announced: u64 },
+    /// The ranges to send do not fit the channel.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    #[error(transparent)]
+    Store(#[from] ropewalk_storage::Error),
+    /// What `send_reader` reads from failed.
+    #[error("cannot read the data to send: {0}")]
+    Reader(io::Error),
+    /// What `receive_writer` writes to failed.
+    #[error("cannot write the data received: {0}")]
+    Writer(io::Error),
+    /// Blocks came too far out of order for a destination that takes them in order only.
+    #[error("blocks came out of order: {held} bytes had to wait for those at offset {missing}")]
+    OutOfOrder { missing: u64, held: u64 },
+    #[error("broken off")]
+    Aborted,
+    #[error("no byte moved for {} s", after.as_secs_f32())]
+    Stalled { after: Duration },
+    /// The file became shorter or longer while it was sent: what was sent is not one state of it.
+    #[error("the source changed while it was sent: {found} bytes where {expected} were expected")]
+    SourceChanged { expected: u64, found: u64 },
+    #[error("data connection with {peer}: {source}")]
+    Io { peer: SocketAddr, source: io::Error },
+    /// Who attends the transfer could not go on (the control connection broke, for example).
+    #[error("cannot begin the transfer: {0}")]
+    Attendant(io::Error),
+    /// The system refused something that has nothing to do with the peer.
+    #[error("{action}: {source}")]
+    System { action: &'static str, source: io::Error },
+}
+
+impl Error {
+    pub(crate) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { action, source }
+    }
+
+    pub(crate) fn io(peer: SocketAddr) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { peer, source }
+    }
+
+    /// True where the peer or the path to it is the cause, so that trying again may help.
+    pub fn is_network(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect { .. }
+                | Self::NoConnection { .. }
+                | Self::PeerClosed { .. }
+                | Self::Stalled { .. }
+                | Self::Io { .. }
+        )
+    }
+}

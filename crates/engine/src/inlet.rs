@@ -1,0 +1,154 @@
+//! One stream of a MODE E receiver.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ropewalk_protocol::mode_e::{End, Header, ReceiveError, Receiver, StreamReceiver, Want};
+
+use crate::error::{Error, Result};
+use crate::intake::{Intake, Taken};
+use crate::wire::Wire;
+
+/// The transfer's state, shared by its streams. Locked for a header and for the end of a block.
+pub(crate) type Transfer = Mutex<Receiver>;
+
+pub(crate) fn lock(transfer: &Transfer) -> MutexGuard<'_, Receiver> {
+    transfer.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What one step of an [`Inlet`] did.
+pub(crate) enum Step {
+    Moved,
+    /// Nothing to read now.
+    Blocked,
+    Ended(End),
+    /// The connection ended and had not brought anything in this transfer.
+    Lost,
+}
+
+pub(crate) struct Inlet<'a> {
+    pub(crate) wire: Wire,
+    pub(crate) id: u32,
+    stream: StreamReceiver,
+    pub(crate) intake: Intake<'a>,
+    payload: u64,
+    /// It carries blocks that do not fit in the buffer ahead, so that no more is read ahead than has to be.
+    large: bool,
+    /// What was wrong with its very first header.
+    pub(crate) nonsense: bool,
+}
+
+impl<'a> Inlet<'a> {
+    pub(crate) fn new(wire: Wire, id: u32, stream: StreamReceiver, intake: Intake<'a>) -> Self {
+        Self { wire, id, stream, intake, payload: 0, large: false, nonsense: false }
+    }
+
+    /// True once a block has come that is worth a thread.
+    pub(crate) fn is_large(&self) -> bool {
+        self.large
+    }
+
+    /// True while nothing has come in this transfer.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.stream.is_untouched() && self.wire.ahead().is_empty()
+    }
+
+    /// Reads at most once from the connection, and does what can be done with what came.
+    pub(crate) fn step(&mut self, transfer: &Transfer) -> Result<Step> {
+        let mut read = false;
+        loop {
+            match self.stream.want() {
+                Want::Nothing(end) => {
+                    self.intake.settle()?;
+                    return Ok(Step::Ended(end));
+                }
+                Want::Header { missing } => {
+                    if self.wire.ahead().is_empty() {
+                        if read {
+                            return Ok(Step::Moved);
+                        }
+                        let most = if self.large { missing } else { Wire::ahead_capacity() };
+                        if let Some(step) = self.read_ahead(most)? {
+                            return Ok(step);
+                        }
+                        read = true;
+                    }
+                    let first = self.stream.is_untouched();
+                    let taken = self.stream.header_bytes(self.wire.ahead(), &mut lock(transfer));
+                    match taken {
+                        Ok(n) => self.wire.consume(n),
+                        Err(source) => {
+                            self.nonsense = first;
+                            return Err(self.protocol(source));
+                        }
+                    }
+                }
+                Want::Payload { file_offset, left, last } => {
+                    let ahead = self.wire.ahead().len();
+                    self.large |= left > Wire::ahead_capacity() as u64;
+                    if !self.large && (ahead as u64) < left {
+                        // A small block is written in one piece.
+                        if read {
+                            return Ok(Step::Moved);
+                        }
+                        if let Some(step) = self.read_ahead(Wire::ahead_capacity())? {
+                            return Ok(step);
+                        }
+                        read = true;
+                        continue;
+                    }
+                    if ahead == 0 && read {
+                        return Ok(Step::Moved);
+                    }
+                    let beyond = if last { 0 } else { Header::LEN };
+                    match self.intake.take(&mut self.wire, file_offset, left, beyond)? {
+                        Taken::Bytes(n) => {
+                            self.payload += n;
+                            let result = self.stream.payload(n, &mut lock(transfer));
+                            result.map_err(|e| self.protocol(e))?;
+                        }
+                        Taken::Blocked => return Ok(Step::Blocked),
+                        Taken::End => return self.closed(),
+                    }
+                    read |= ahead == 0;
+                }
+            }
+        }
+    }
+
+    /// `None` where something came.
+    fn read_ahead(&mut self, most: usize) -> Result<Option<Step>> {
+        match self.wire.read_ahead(most) {
+            Ok(0) => self.closed().map(Some),
+            Ok(n) => {
+                self.intake.came(n);
+                Ok(None)
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Some(Step::Blocked)),
+            Err(_) if self.is_untouched() => Ok(Some(Step::Lost)),
+            Err(e) => Err(Error::io(self.wire.peer)(e)),
+        }
+    }
+
+    /// The connection has ended where more was wanted.
+    fn closed(&mut self) -> Result<Step> {
+        if self.is_untouched() {
+            return Ok(Step::Lost);
+        }
+        self.intake.settle()?;
+        match self.stream.disconnected() {
+            Err(ReceiveError::Lost { left, .. }) => Err(Error::PeerClosed {
+                peer: self.wire.peer,
+                stream: self.id,
+                bytes: self.payload,
+                left: left.saturating_sub(self.wire.ahead().len() as u64),
+            }),
+            Err(e) => Err(self.protocol(e)),
+            Ok(()) => Ok(Step::Lost),
+        }
+    }
+
+    fn protocol(&self, source: ReceiveError) -> Error {
+        Error::Protocol { peer: self.wire.peer, stream: self.id, source }
+    }
+}

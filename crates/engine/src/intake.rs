@@ -1,0 +1,346 @@
+//! From one connection into the store.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_storage::WriteHandle;
+use ropewalk_storage::checksum::{Pieces, block_sum};
+use rustix::io::Errno;
+
+use crate::budget::{Buffer, BufferBudget};
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::pipe::{PIPE_SIZE, Pipe};
+use crate::wire::Wire;
+use crate::{Progress, ReceiveJob, Stage};
+
+/// Bytes that are written and reported in one go, as far as the budget has a buffer of that size.
+pub(crate) const CHUNK: usize = 1 << 20;
+/// What came over a slow connection is written after so long even if it is less.
+const LINGER: Duration = Duration::from_millis(500);
+/// Holes are multiples of this, at multiples of it.
+const GRANULE: u64 = 4096;
+
+/// What [`Intake::take`] did.
+pub(crate) enum Taken {
+    /// So many bytes of payload came. The last of those wanted are in the store by now; others may be held back.
+    Bytes(u64),
+    /// There is nothing to read now.
+    Blocked,
+    /// The connection has ended.
+    End,
+}
+
+/// Moves the payload of one stream: with `splice` where nothing has to see the bytes, else through a buffer.
+pub(crate) struct Intake<'a> {
+    job: &'a ReceiveJob<'a>,
+    progress: &'a Progress,
+    control: &'a Control,
+    budget: &'a Arc<BufferBudget>,
+    /// Where `splice` may write to.
+    file: Option<BorrowedFd<'a>>,
+    pipe: Option<Pipe>,
+    buffer: Option<Buffer>,
+    /// Part of the file that is in `buffer`, from its start.
+    held: Range<u64>,
+    /// Part of the file that was spliced and not reported yet.
+    spliced: Range<u64>,
+    stored: Instant,
+    /// What is in the store and was reported.
+    pub(crate) ranges: RangeSet,
+    pub(crate) bytes: u64,
+    pub(crate) pieces: Option<Pieces>,
+}
+
+impl<'a> Intake<'a> {
+    /// For the payload of `wire`.
+    pub(crate) fn new(
+        job: &'a ReceiveJob<'a>,
+        progress: &'a Progress,
+        control: &'a Control,
+        budget: &'a Arc<BufferBudget>,
+        wire: &Wire,
+    ) -> Self {
+        let mut intake = Self::for_store(job, progress, control, budget);
+        if intake.pieces.is_none() && !job.sparse && wire.connection.plain_fd().is_some() {
+            intake.file = job.sink.descriptor();
+        }
+        intake
+    }
+
+    /// For [`Intake::store`] only.
+    pub(crate) fn for_store(
+        job: &'a ReceiveJob<'a>,
+        progress: &'a Progress,
+        control: &'a Control,
+        budget: &'a Arc<BufferBudget>,
+    ) -> Self {
+        let pieces = job.checksum.filter(|a| a.combinable()).map(Pieces::new);
+        Self {
+            job,
+            progress,
+            control,
+            budget,
+            file: None,
+            pipe: None,
+            buffer: None,
+            held: 0..0,
+            spliced: 0..0,
+            stored: Instant::now(),
+            ranges: RangeSet::new(),
+            bytes: 0,
+            pieces,
+        }
+    }
+
+    /// Takes up to `left` bytes from `wire` for the file at `at`. Up to `beyond` bytes that follow those may be read ahead.
+    pub(crate) fn take(&mut self, wire: &mut Wire, at: u64, left: u64, beyond: usize) -> Result<Taken> {
+        if !wire.ahead().is_empty() {
+            return self.take_ahead(wire, at, left);
+        }
+        match self.splice(wire, left).map_err(Error::io(wire.peer))? {
+            Some(Taken::Bytes(n)) => {
+                self.empty_pipe(at, n)?;
+                if n == left || self.spliced.end - self.spliced.start >= CHUNK as u64 {
+                    self.report_spliced()?;
+                }
+                Ok(Taken::Bytes(n))
+            }
+            Some(other) => Ok(other),
+            None => self.copy(wire, at, left, beyond),
+        }
+    }
+
+    /// `n` bytes came that were not taken from here.
+    pub(crate) fn came(&self, n: usize) {
+        self.control.add_moved(n as u64);
+    }
+
+    /// Writes and reports all that was held back.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        self.report_spliced()?;
+        self.flush()
+    }
+
+    /// Writes `data` at `at`, and reports it.
+    pub(crate) fn store(&mut self, data: &[u8], at: u64) -> Result<()> {
+        let sum = self.pieces.as_ref().map(|pieces| {
+            let began = Instant::now();
+            let sum = block_sum(pieces.algorithm(), data);
+            self.progress.add_time(Stage::Checksum, began.elapsed());
+            sum
+        });
+        let began = Instant::now();
+        let sink = &*self.job.sink;
+        if self.job.sparse {
+            write_sparse(sink, data, at)?
+        } else {
+            sink.write_at(data, at)?
+        }
+        self.stored = Instant::now();
+        self.progress.add_time(Stage::Destination, self.stored - began);
+        self.progress.add_bytes(data.len() as u64);
+        self.report(at..at + data.len() as u64, sum)
+    }
+
+    fn take_ahead(&mut self, wire: &mut Wire, at: u64, left: u64) -> Result<Taken> {
+        let whole = wire.ahead().len() as u64 >= left;
+        let ahead = &wire.ahead()[..(wire.ahead().len() as u64).min(left) as usize];
+        let n = ahead.len();
+        if self.held.is_empty() && (whole || self.file.is_some()) {
+            self.store(ahead, at)?;
+        } else {
+            // The start of a block whose rest comes into the same buffer, to be written in one.
+            let mut buffer = self.take_buffer();
+            let fill = (self.held.end - self.held.start) as usize;
+            if fill == 0 {
+                self.held = at..at;
+            }
+            let n = n.min(buffer.len() - fill);
+            buffer[fill..fill + n].copy_from_slice(&ahead[..n]);
+            self.held.end += n as u64;
+            let full = fill + n == buffer.len();
+            self.buffer = Some(buffer);
+            if full || n as u64 == left {
+                self.flush()?;
+            }
+            wire.consume(n);
+            return Ok(Taken::Bytes(n as u64));
+        }
+        wire.consume(n);
+        Ok(Taken::Bytes(n as u64))
+    }
+
+    /// From the socket into the pipe; `None` where it cannot be done.
+    fn splice(&mut self, wire: &Wire, left: u64) -> io::Result<Option<Taken>> {
+        let (Some(_), Some(socket)) = (self.file, wire.connection.plain_fd()) else { return Ok(None) };
+        if self.pipe.is_none() {
+            self.pipe = self.budget.pipe(PIPE_SIZE);
+        }
+        let Some(pipe) = &mut self.pipe else {
+            self.file = None;
+            return Ok(None);
+        };
+        let most = left.min(PIPE_SIZE as u64) as usize;
+        let began = Instant::now();
+        let filled = loop {
+            match pipe.fill(socket, most) {
+                Err(Errno::INTR) => {}
+                result => break result,
+            }
+        };
+        self.progress.add_time(Stage::Network, began.elapsed());
+        match filled {
+            Ok(0) => Ok(Some(Taken::End)),
+            Ok(n) => {
+                self.control.add_moved(n as u64);
+                Ok(Some(Taken::Bytes(n as u64)))
+            }
+            Err(Errno::AGAIN) => Ok(Some(Taken::Blocked)),
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                self.file = None;
+                Ok(None)
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Writes the `n` bytes in the pipe to the file at `at`.
+    fn empty_pipe(&mut self, at: u64, n: u64) -> Result<()> {
+        let mut at = at;
+        let end = at + n;
+        if self.spliced.end != at {
+            self.report_spliced()?;
+            self.spliced = at..at;
+        }
+        let began = Instant::now();
+        while at < end
+            && let (Some(file), Some(pipe)) = (self.file, &mut self.pipe)
+        {
+            let offset = (!self.job.sink.positionless()).then_some(at);
+            match pipe.drain(file, offset) {
+                Ok(n) if n > 0 => {
+                    at += n as u64;
+                    self.spliced.end = at;
+                    self.progress.add_bytes(n as u64);
+                }
+                Err(Errno::INTR) => {}
+                // Not with this file, or the disk is full: an ordinary write says which, with the path.
+                Ok(_) | Err(_) => self.file = None,
+            }
+        }
+        self.progress.add_time(Stage::Destination, began.elapsed());
+        if at < end {
+            self.report_spliced()?;
+        }
+        while at < end {
+            let mut buffer = self.take_buffer();
+            let Some(pipe) = &mut self.pipe else { break };
+            let n = pipe.read(&mut buffer).map_err(|e| Error::system("read from a pipe")(e.into()))?;
+            self.store(&buffer[..n], at)?;
+            at += n as u64;
+            self.buffer = Some(buffer);
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, wire: &mut Wire, at: u64, left: u64, beyond: usize) -> Result<Taken> {
+        let mut buffer = self.take_buffer();
+        if self.held.is_empty() {
+            self.held = at..at;
+        }
+        let fill = (self.held.end - self.held.start) as usize;
+        let room = &mut buffer[fill..];
+        let want = left.min(room.len() as u64) as usize;
+        let beyond = if want as u64 == left { beyond } else { 0 };
+        let began = Instant::now();
+        let result = wire.read_into(&mut room[..want], beyond);
+        self.progress.add_time(Stage::Network, began.elapsed());
+        let full = fill + want == buffer.len();
+        self.buffer = Some(buffer);
+        match result {
+            Ok(0) => Ok(Taken::End),
+            Ok(n) => {
+                self.held.end += n as u64;
+                self.control.add_moved(n as u64);
+                if n as u64 == left || n == want && full {
+                    self.flush()?;
+                }
+                Ok(Taken::Bytes(n as u64))
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                if self.stored.elapsed() >= LINGER {
+                    self.flush()?;
+                }
+                Ok(Taken::Blocked)
+            }
+            Err(e) => Err(Error::io(wire.peer)(e)),
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let (held, at) = ((self.held.end - self.held.start) as usize, self.held.start);
+        self.held = 0..0;
+        let Some(buffer) = self.buffer.take_if(|_| held > 0) else { return Ok(()) };
+        let result = self.store(&buffer[..held], at);
+        self.buffer = Some(buffer);
+        result
+    }
+
+    fn report_spliced(&mut self) -> Result<()> {
+        let range = std::mem::take(&mut self.spliced);
+        if range.is_empty() { Ok(()) } else { self.report(range, None) }
+    }
+
+    /// The bytes of `range` are in the store.
+    fn report(&mut self, range: Range<u64>, sum: Option<u32>) -> Result<()> {
+        self.bytes += range.end - range.start;
+        self.ranges.insert(range.clone());
+        if let (Some(pieces), Some(sum)) = (&mut self.pieces, sum) {
+            pieces.insert(range.clone(), sum);
+        }
+        self.progress.add_received(range.start, range.end);
+        Ok((self.job.written)(range, sum)?)
+    }
+
+    fn take_buffer(&mut self) -> Buffer {
+        self.buffer.take().unwrap_or_else(|| self.budget.take(CHUNK))
+    }
+}
+
+impl Drop for Intake<'_> {
+    fn drop(&mut self) {
+        if let Some(pipe) = self.pipe.take() {
+            self.budget.return_pipe(pipe);
+        }
+    }
+}
+
+/// Leaves out what is zero: the file is new, so holes read the same.
+fn write_sparse(sink: &dyn WriteHandle, data: &[u8], at: u64) -> ropewalk_storage::Result<()> {
+    let is_zero = |part: &[u8]| part.first() == Some(&0) && part[1..] == part[..part.len() - 1];
+    // Start of what has to be written and was not yet.
+    let mut pending = None;
+    let mut position = 0;
+    while position < data.len() {
+        let granule = GRANULE - (at + position as u64) % GRANULE;
+        let end = data.len().min(position + granule as usize);
+        match (is_zero(&data[position..end]), pending) {
+            (true, Some(start)) => {
+                sink.write_at(&data[start..position], at + start as u64)?;
+                pending = None;
+            }
+            (false, None) => pending = Some(position),
+            _ => {}
+        }
+        position = end;
+    }
+    match pending {
+        Some(start) => sink.write_at(&data[start..], at + start as u64),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,35 @@
+//! The data plane: moves byte ranges between one store and a changing set of streams.
+//!
+//! Used by both roles. It knows ranges, buffers and streams; neither FTP replies nor users. Everything blocks;
+//! the thread that calls [`DataChannel::send`] or [`DataChannel::receive`] coordinates the transfer, serves the
+//! first stream itself and takes further threads from a [`Pool`] only for further streams.
+
+mod attendant;
+mod budget;
+mod channel;
+mod connect;
+mod control;
+mod error;
+mod inlet;
+mod intake;
+mod ordered;
+mod outlet;
+mod pipe;
+mod pool;
+mod progress;
+mod receive;
+mod receive_blocks;
+mod send;
+mod send_blocks;
+mod shortage;
+mod watch;
+mod wire;
+
+pub use attendant::{Attendant, Nobody};
+pub use budget::{Buffer, BufferBudget, MIN_BUFFER};
+pub use channel::{ChannelSettings, DataChannel};
+pub use error::{Error, Result};
+pub use pool::{Pool, Scope};
+pub use progress::{Progress, Stage};
+pub use receive::{ReceiveJob, Received};
+pub use send::{SendJob, Sent};

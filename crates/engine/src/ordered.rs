@@ -1,0 +1,424 @@
+//! Data that is produced or consumed in order only: listings, pipes, text.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ropewalk_protocol::mode_e::{End, Header, ReceiveError, Receiver, StreamReceiver, Want};
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::server::Mode;
+use rustix::event::PollFlags;
+
+use crate::budget::MIN_BUFFER;
+use crate::connect::Core;
+use crate::error::{Error, Result};
+use crate::outlet::write_all;
+use crate::shortage::{Shortage, wants_more};
+use crate::watch::{Interest, Watch};
+use crate::wire::{Wire, retry};
+use crate::{Received, Sent, Stage, send, send_blocks};
+
+/// Bytes out of order that are kept; those that follow have to wait.
+const HELD_LIMIT: usize = 32 << 20;
+/// Bytes that are sent in one go.
+const CHUNK: usize = 256 << 10;
+
+/// See `DataChannel::send_reader`.
+pub(crate) fn send(
+    core: &Core,
+    cache: &mut Vec<Wire>,
+    source: &mut dyn Read,
+    watch: &mut Watch<'_>,
+) -> Result<Sent> {
+    let progress = watch.progress;
+    let mut bytes = 0;
+    let streams = send_with(core, cache, watch, 0, &mut |out| {
+        let began = Instant::now();
+        out.resize(CHUNK, 0);
+        let mut filled = 0;
+        while filled < CHUNK {
+            match retry(|| source.read(&mut out[filled..])).map_err(Error::Reader)? {
+                0 => break,
+                n => filled += n,
+            }
+        }
+        out.truncate(filled);
+        progress.add_time(Stage::Source, began.elapsed());
+        progress.add_bytes(filled as u64);
+        bytes += filled as u64;
+        Ok(filled == CHUNK)
+    })?;
+    Ok(Sent { bytes, streams, pieces: None })
+}
+
+/// Sends what `produce` appends, until it returns false. `start` is where the data begins on the wire of MODE E. Returns
+/// the number of streams.
+pub(crate) fn send_with(
+    core: &Core,
+    cache: &mut Vec<Wire>,
+    watch: &mut Watch<'_>,
+    start: u64,
+    produce: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
+) -> Result<u32> {
+    let control = &core.control;
+    let mut data = Vec::with_capacity(MIN_BUFFER);
+    let mut more = true;
+    let mut produce = |data: &mut Vec<u8>| {
+        data.clear();
+        produce(data)
+    };
+    if core.settings.mode == Mode::Stream {
+        let mut wire = core.open(watch)?;
+        watch.progress.set_streams(1);
+        let result = (|| {
+            watch.begun(false)?;
+            while more {
+                more = produce(&mut data)?;
+                write_all(&mut wire, [&data, &[], &[]], control, watch)?;
+                watch.check(&[], &mut Vec::new())?;
+            }
+            Ok(())
+        })();
+        send::close(wire, result)?;
+        return Ok(1);
+    }
+    let reused = !cache.is_empty();
+    let mut wires = std::mem::take(cache);
+    if !reused {
+        wires.push(core.open(watch)?);
+    }
+    watch.begun(reused)?;
+    let mut stripes = send_blocks::other_stripes(core, &mut wires, watch)?;
+    let mut offset = start;
+    while more {
+        more = produce(&mut data)?;
+        if !data.is_empty() {
+            let header = Header::data(offset, data.len() as u64).to_bytes();
+            write_all(&mut wires[0], [&header, &data, &[]], control, watch)?;
+            offset += data.len() as u64;
+        }
+        watch.check(&[], &mut Vec::new())?;
+    }
+    if let (Some(_), false) = (core.listener(), reused) {
+        accept_all(core, &mut wires, watch)?;
+    }
+    let streams = wires.len() as u32;
+    watch.progress.set_streams(streams);
+    for wire in &mut wires[1..] {
+        write_all(wire, [&Header::end_of_data().to_bytes(), &[], &[]], control, watch)?;
+    }
+    write_all(&mut wires[0], [&Header::end_of_file(streams.into()).to_bytes(), &[], &[]], control, watch)?;
+    for wire in &mut stripes {
+        write_all(wire, [&Header::end_of_file(1).to_bytes(), &[], &[]], control, watch)?;
+    }
+    cache.append(&mut wires);
+    cache.append(&mut stripes);
+    Ok(streams)
+}
+
+/// A peer that connects to a sender makes as many connections as it was told.
+fn accept_all(core: &Core, wires: &mut Vec<Wire>, watch: &mut Watch<'_>) -> Result<()> {
+    let wanted = core.settings.parallelism.max(1) as usize;
+    let deadline = Instant::now() + core.settings.connect_timeout;
+    while wires.len() < wanted {
+        if let Some(wire) = core.accept()? {
+            wires.push(wire);
+        } else if Instant::now() >= deadline {
+            return Err(core.missing(wires.len(), wanted));
+        } else if let Some(listener) = core.listener() {
+            watch.wait(&[(listener.poll_fd(), PollFlags::IN)], Some(deadline), &mut Vec::new())?;
+        }
+    }
+    Ok(())
+}
+
+/// See `DataChannel::receive_writer`.
+pub(crate) fn receive(
+    core: &Core,
+    cache: &mut Vec<Wire>,
+    sink: &mut dyn Write,
+    watch: &mut Watch<'_>,
+) -> Result<Received> {
+    let progress = watch.progress;
+    let mut bytes = 0;
+    let delivered = receive_with(core, cache, watch, 0, &mut |_, data| {
+        let began = Instant::now();
+        sink.write_all(data).map_err(Error::Writer)?;
+        progress.add_time(Stage::Destination, began.elapsed());
+        progress.add_bytes(data.len() as u64);
+        progress.add_received(bytes, bytes + data.len() as u64);
+        bytes += data.len() as u64;
+        Ok(())
+    })?;
+    let began = Instant::now();
+    sink.flush().map_err(Error::Writer)?;
+    progress.add_time(Stage::Destination, began.elapsed());
+    Ok(Received { bytes, streams: delivered.streams, ranges: RangeSet::from_range(0..bytes), pieces: None })
+}
+
+/// What [`receive_with`] found.
+pub(crate) struct Delivered {
+    pub(crate) streams: u32,
+    pub(crate) peer: SocketAddr,
+}
+
+/// What takes the bytes, in order.
+type Deliver<'d> = dyn FnMut(SocketAddr, &[u8]) -> Result<()> + 'd;
+
+/// Receives, and gives all bytes to `deliver` in order. `start` is where the data begins on the wire of MODE E.
+pub(crate) fn receive_with(
+    core: &Core,
+    cache: &mut Vec<Wire>,
+    watch: &mut Watch<'_>,
+    start: u64,
+    deliver: &mut Deliver<'_>,
+) -> Result<Delivered> {
+    if core.settings.mode == Mode::ExtendedBlock {
+        return receive_blocks(core, cache, watch, start, deliver);
+    }
+    let mut wire = core.open(watch)?;
+    let peer = wire.peer;
+    watch.begun(false)?;
+    watch.progress.set_streams(1);
+    loop {
+        match read(&mut wire, core, watch)? {
+            Some(0) => return Ok(Delivered { streams: 1, peer }),
+            Some(n) => {
+                deliver(peer, wire.ahead())?;
+                wire.consume(n);
+                watch.pulse()?;
+            }
+            None => watch.wait(&[(wire.poll_fd(), PollFlags::IN)], None, &mut Vec::new())?,
+        }
+    }
+}
+
+/// `None` where there is nothing to read now; 0 is the end.
+fn read(wire: &mut Wire, core: &Core, watch: &Watch<'_>) -> Result<Option<usize>> {
+    let began = Instant::now();
+    let result = wire.read_ahead(Wire::ahead_capacity());
+    watch.progress.add_time(Stage::Network, began.elapsed());
+    match result {
+        Ok(n) => {
+            core.control.add_moved(n as u64);
+            Ok(Some(n))
+        }
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(e) => Err(Error::io(wire.peer)(e)),
+    }
+}
+
+fn receive_blocks(
+    core: &Core,
+    cache: &mut Vec<Wire>,
+    watch: &mut Watch<'_>,
+    start: u64,
+    deliver: &mut Deliver<'_>,
+) -> Result<Delivered> {
+    let reused = !cache.is_empty();
+    let mut wires = std::mem::take(cache);
+    if !reused {
+        wires.push(core.open(watch)?);
+        if core.listener().is_none() {
+            for _ in 1..core.settings.parallelism {
+                wires.push(core.connect(0, Duration::MAX, watch)?);
+            }
+        }
+    }
+    watch.begun(reused)?;
+    let peer = wires[0].peer;
+    let accept = RangeSet::from_range(start..u64::MAX);
+    let mut order = Order {
+        core,
+        transfer: Receiver::new(accept, 0, core.settings.max_streams),
+        lanes: Vec::new(),
+        made: 0,
+        done: Vec::new(),
+        next: start,
+        held: BTreeMap::new(),
+        held_bytes: 0,
+        deliver,
+    };
+    for wire in wires {
+        order.join(wire)?;
+    }
+    order.run(reused, watch)?;
+    let streams = order.transfer.ended() as u32;
+    cache.extend(order.done.into_iter().chain(order.lanes.into_iter().map(|lane| lane.wire)));
+    Ok(Delivered { streams, peer })
+}
+
+/// A stream of an ordered receiver.
+struct Lane {
+    wire: Wire,
+    stream: StreamReceiver,
+    id: u32,
+    payload: u64,
+}
+
+impl Lane {
+    /// True where its next payload comes before others that are missing.
+    fn is_early(&self, next: u64) -> bool {
+        matches!(self.stream.want(), Want::Payload { file_offset, .. } if file_offset > next)
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.stream.is_untouched() && self.wire.ahead().is_empty()
+    }
+}
+
+/// Puts blocks in order; all streams are served by one thread.
+struct Order<'o, 'd> {
+    core: &'o Core,
+    transfer: Receiver,
+    lanes: Vec<Lane>,
+    made: u32,
+    done: Vec<Wire>,
+    /// Where the next bytes to deliver begin.
+    next: u64,
+    held: BTreeMap<u64, Vec<u8>>,
+    held_bytes: usize,
+    deliver: &'o mut Deliver<'d>,
+}
+
+impl Order<'_, '_> {
+    fn join(&mut self, wire: Wire) -> Result<()> {
+        let limit = self.core.settings.max_streams;
+        let peer = wire.peer;
+        let stream = self.transfer.add_stream().map_err(|_| Error::TooManyStreams { peer, limit })?;
+        self.lanes.push(Lane { wire, stream, id: self.made, payload: 0 });
+        self.made += 1;
+        Ok(())
+    }
+
+    fn run(&mut self, reused: bool, watch: &mut Watch<'_>) -> Result<()> {
+        let mut shortage = Shortage::new(reused);
+        let mut ready = Vec::new();
+        // Bytes may be here from the last transfer on.
+        for at in (0..self.lanes.len()).rev() {
+            self.serve(at, &mut shortage, watch)?;
+        }
+        while !self.transfer.is_complete() {
+            let alive = self.lanes.len();
+            watch.progress.set_streams(alive as u32);
+            let deadline = shortage.check(self.core, &self.transfer, alive, self.made as usize)?;
+            // Those that are early have to wait while too much is held: what is missing comes over the others.
+            let full = self.held_bytes > HELD_LIMIT;
+            let served: Vec<usize> =
+                (0..alive).filter(|&at| !full || !self.lanes[at].is_early(self.next)).collect();
+            if served.is_empty() && alive > 0 {
+                return Err(self.out_of_order());
+            }
+            let listener = self.core.listener().filter(|_| wants_more(self.core, &self.transfer, alive));
+            let mut interests: Vec<Interest<'_>> =
+                served.iter().map(|&at| (self.lanes[at].wire.poll_fd(), PollFlags::IN)).collect();
+            interests.extend(listener.map(|listener| (listener.poll_fd(), PollFlags::IN)));
+            if served.iter().any(|&at| self.lanes[at].wire.is_buffered()) {
+                watch.check(&interests, &mut ready)?;
+                ready.extend((0..served.len()).filter(|&at| self.lanes[served[at]].wire.is_buffered()));
+                ready.sort_unstable();
+                ready.dedup();
+            } else {
+                watch.wait(&interests, deadline, &mut ready)?;
+            }
+            // From the last on, because a lane that ends is taken out.
+            for &at in ready.iter().rev() {
+                match served.get(at) {
+                    Some(&lane) => self.serve(lane, &mut shortage, watch)?,
+                    None => {
+                        while let Some(wire) = self.core.accept()? {
+                            self.join(wire)?;
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(lane) = self.lanes.iter().find(|lane| !lane.is_untouched()) {
+            return Err(Error::ExtraStream { peer: Some(lane.wire.peer), announced: self.transfer.ended() });
+        }
+        if self.held.is_empty() { Ok(()) } else { Err(self.out_of_order()) }
+    }
+
+    fn out_of_order(&self) -> Error {
+        Error::OutOfOrder { missing: self.next, held: self.held_bytes as u64 }
+    }
+
+    /// Reads once from a lane, if nothing is there yet, and takes what it brought.
+    fn serve(&mut self, at: usize, shortage: &mut Shortage, watch: &Watch<'_>) -> Result<()> {
+        let lane = &mut self.lanes[at];
+        let peer = lane.wire.peer;
+        if lane.wire.ahead().is_empty() {
+            match read(&mut lane.wire, self.core, watch) {
+                Ok(Some(0)) | Err(_) if lane.stream.is_untouched() => {
+                    shortage.lost(Error::PeerClosed { peer, stream: lane.id, bytes: 0, left: 0 });
+                    self.lanes.swap_remove(at);
+                    return Ok(());
+                }
+                Ok(Some(0)) => {
+                    let left = match lane.stream.disconnected() {
+                        Err(ReceiveError::Lost { left, .. }) => left,
+                        _ => 0,
+                    };
+                    return Err(Error::PeerClosed { peer, stream: lane.id, bytes: lane.payload, left });
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+        loop {
+            let lane = &mut self.lanes[at];
+            let ahead = lane.wire.ahead();
+            let protocol = |source| Error::Protocol { peer, stream: lane.id, source };
+            match lane.stream.want() {
+                Want::Nothing(end) => {
+                    let mut lane = self.lanes.swap_remove(at);
+                    lane.wire.release();
+                    if end == End::Reusable {
+                        self.done.push(lane.wire);
+                    }
+                    return Ok(());
+                }
+                _ if ahead.is_empty() => return Ok(()),
+                Want::Header { .. } => {
+                    let n = lane.stream.header_bytes(ahead, &mut self.transfer).map_err(protocol)?;
+                    lane.wire.consume(n);
+                }
+                Want::Payload { file_offset, left, .. } => {
+                    let n = left.min(ahead.len() as u64) as usize;
+                    if file_offset < self.next {
+                        return Err(self.out_of_order());
+                    }
+                    if file_offset == self.next {
+                        (self.deliver)(peer, &ahead[..n])?;
+                        self.next += n as u64;
+                    } else {
+                        self.held.insert(file_offset, ahead[..n].to_vec());
+                        self.held_bytes += n;
+                    }
+                    lane.wire.consume(n);
+                    lane.payload += n as u64;
+                    lane.stream.payload(n as u64, &mut self.transfer).map_err(protocol)?;
+                    self.deliver_held(peer)?;
+                }
+            }
+        }
+    }
+
+    /// Delivers what was held back for bytes that are there now.
+    fn deliver_held(&mut self, peer: SocketAddr) -> Result<()> {
+        while let Some(entry) = self.held.first_entry()
+            && *entry.key() <= self.next
+        {
+            if *entry.key() < self.next {
+                return Err(self.out_of_order());
+            }
+            let data = entry.remove();
+            (self.deliver)(peer, &data)?;
+            self.held_bytes -= data.len();
+            self.next += data.len() as u64;
+        }
+        Ok(())
+    }
+}

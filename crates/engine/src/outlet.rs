@@ -1,0 +1,267 @@
+//! From the store into one connection.
+
+use std::io::{self, IoSlice, Write};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ropewalk_protocol::mode_e::Header;
+use ropewalk_storage::checksum::{Pieces, block_sum};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::budget::{Buffer, BufferBudget};
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::wire::Wire;
+use crate::{Progress, SendJob, Stage};
+
+/// Up to this size a copy is cheaper than `sendfile`, because header, data and end go out in one call.
+const SMALL: u64 = 64 << 10;
+/// Bytes that are sent in one go.
+const CHUNK: usize = 1 << 20;
+
+/// What a thread does while its connection takes no more.
+pub(crate) trait Patience {
+    /// Returns when it is worth to try again.
+    fn blocked(&mut self, wire: &Wire) -> Result<()>;
+    /// Between two pieces of data.
+    fn between(&mut self) -> Result<()>;
+}
+
+/// That of a thread that serves one stream: its calls wait by themselves, up to the time limit.
+pub(crate) struct Alone<'a>(pub(crate) &'a Control);
+
+impl Patience for Alone<'_> {
+    fn blocked(&mut self, _: &Wire) -> Result<()> {
+        self.between()
+    }
+
+    fn between(&mut self) -> Result<()> {
+        if self.0.stopping() { Err(Error::Aborted) } else { Ok(()) }
+    }
+}
+
+/// Sends ranges of the file: with `sendfile` where nothing has to see the bytes, else through a buffer.
+pub(crate) struct Outlet<'a> {
+    job: &'a SendJob,
+    progress: &'a Progress,
+    control: &'a Control,
+    budget: &'a Arc<BufferBudget>,
+    /// What `sendfile` reads from.
+    file: Option<BorrowedFd<'a>>,
+    chunk: usize,
+    buffer: Option<Buffer>,
+    pub(crate) bytes: u64,
+    pub(crate) pieces: Option<Pieces>,
+}
+
+impl<'a> Outlet<'a> {
+    pub(crate) fn new(
+        job: &'a SendJob,
+        progress: &'a Progress,
+        control: &'a Control,
+        budget: &'a Arc<BufferBudget>,
+        block_size: usize,
+    ) -> Self {
+        let pieces = job.checksum.filter(|a| a.combinable()).map(Pieces::new);
+        let file = job.source.descriptor().filter(|_| pieces.is_none());
+        Self {
+            job,
+            progress,
+            control,
+            budget,
+            file,
+            chunk: block_size.min(CHUNK),
+            buffer: None,
+            bytes: 0,
+            pieces,
+        }
+    }
+
+    /// Sends `head`, the bytes of `range` of the file, and `tail`, which must not go out unless the file is as expected.
+    pub(crate) fn send(
+        &mut self,
+        wire: &mut Wire,
+        head: &[u8],
+        range: Range<u64>,
+        tail: &[u8],
+        patience: &mut dyn Patience,
+    ) -> Result<()> {
+        let mut head = head;
+        let mut at = range.start;
+        if range.end - at > SMALL && self.file.is_some() && wire.connection.plain_fd().is_some() {
+            self.send_head(wire, head, patience)?;
+            head = &[];
+            at = self.send_file(wire, range.clone(), patience)?;
+            if at == range.end {
+                return if tail.is_empty() { Ok(()) } else { self.send_tail(wire, tail, patience) };
+            }
+        }
+        while at < range.end {
+            at = self.send_chunk(wire, head, at..range.end, tail, patience)?;
+            head = &[];
+        }
+        Ok(())
+    }
+
+    /// Sends the end of a stream, unless the file is not as expected.
+    pub(crate) fn send_tail(
+        &mut self,
+        wire: &mut Wire,
+        tail: &[u8],
+        patience: &mut dyn Patience,
+    ) -> Result<()> {
+        self.check_size()?;
+        write_all(wire, [tail, &[], &[]], self.control, patience)
+    }
+
+    /// The file must still have the size that it is expected to have.
+    pub(crate) fn check_size(&self) -> Result<()> {
+        let Some(expected) = self.job.expected_size else { return Ok(()) };
+        let found = self.job.source.metadata()?.size;
+        if found == expected { Ok(()) } else { Err(Error::SourceChanged { expected, found }) }
+    }
+
+    /// The header of a block, which is to travel in one segment with what follows.
+    fn send_head(&mut self, wire: &mut Wire, head: &[u8], patience: &mut dyn Patience) -> Result<()> {
+        let mut head = head;
+        while !head.is_empty() {
+            let Some(socket) = wire.connection.plain_fd() else { break };
+            match rustix::net::send(socket, head, SendFlags::MORE | SendFlags::NOSIGNAL) {
+                Ok(n) => head = &head[n..],
+                Err(Errno::AGAIN) => patience.blocked(wire)?,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(Error::io(wire.peer)(e.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns where it got: short of the end where `sendfile` does not work here.
+    fn send_file(&mut self, wire: &mut Wire, range: Range<u64>, patience: &mut dyn Patience) -> Result<u64> {
+        let mut at = range.start;
+        while at < range.end {
+            let (Some(file), Some(socket)) = (self.file, wire.connection.plain_fd()) else { break };
+            let count = (range.end - at).min(CHUNK as u64) as usize;
+            let began = Instant::now();
+            let mut offset = at;
+            let result = rustix::fs::sendfile(socket, file, Some(&mut offset), count);
+            self.progress.add_time(Stage::Network, began.elapsed());
+            match result {
+                Ok(0) => return Err(self.shrunk(at, range.end)),
+                Ok(n) => {
+                    at += n as u64;
+                    self.sent(n);
+                    self.control.add_moved(n as u64);
+                    patience.between()?;
+                }
+                Err(Errno::AGAIN) => patience.blocked(wire)?,
+                Err(Errno::INTR) => {}
+                Err(e @ (Errno::PIPE | Errno::CONNRESET | Errno::TIMEDOUT)) => {
+                    return Err(Error::io(wire.peer)(e.into()));
+                }
+                // Not with this file, or one of the two has failed: reading and writing tell which.
+                Err(_) => self.file = None,
+            }
+        }
+        Ok(at)
+    }
+
+    /// Sends what fits in the buffer, with `head` before it, and with `tail` if it is the last. Returns where it got.
+    fn send_chunk(
+        &mut self,
+        wire: &mut Wire,
+        head: &[u8],
+        range: Range<u64>,
+        tail: &[u8],
+        patience: &mut dyn Patience,
+    ) -> Result<u64> {
+        let wanted = (range.end - range.start).min(self.chunk as u64) as usize;
+        if self.buffer.as_ref().is_none_or(|b| b.len() < wanted && b.len() < self.chunk) {
+            self.buffer = None;
+            self.buffer = Some(self.budget.take(wanted));
+        }
+        let Some(mut buffer) = self.buffer.take() else { return Ok(range.start) };
+        let wanted = wanted.min(buffer.len());
+        self.read(&mut buffer[..wanted], range.start, range.end)?;
+        let data = &buffer[..wanted];
+        let end = range.start + wanted as u64;
+        if let Some(pieces) = &mut self.pieces {
+            let began = Instant::now();
+            let sum = block_sum(pieces.algorithm(), data);
+            self.progress.add_time(Stage::Checksum, began.elapsed());
+            pieces.insert(range.start..end, sum);
+        }
+        let tail = if end == range.end { tail } else { &[] };
+        if !tail.is_empty() {
+            self.check_size()?;
+        }
+        let began = Instant::now();
+        let result = write_all(wire, [head, data, tail], self.control, patience);
+        self.progress.add_time(Stage::Network, began.elapsed());
+        self.buffer = Some(buffer);
+        result?;
+        self.sent(wanted);
+        patience.between()?;
+        Ok(end)
+    }
+
+    /// Fills `buffer` from the file at `at`.
+    pub(crate) fn read(&mut self, buffer: &mut [u8], at: u64, end: u64) -> Result<()> {
+        let began = Instant::now();
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.job.source.read_at(&mut buffer[filled..], at + filled as u64)? {
+                0 => return Err(self.shrunk(at + filled as u64, end)),
+                n => filled += n,
+            }
+        }
+        self.progress.add_time(Stage::Source, began.elapsed());
+        Ok(())
+    }
+
+    pub(crate) fn sent(&mut self, n: usize) {
+        self.bytes += n as u64;
+        self.progress.add_bytes(n as u64);
+    }
+
+    fn shrunk(&self, found: u64, wanted: u64) -> Error {
+        Error::SourceChanged { expected: self.job.expected_size.unwrap_or(wanted), found }
+    }
+}
+
+/// Writes all parts in as few calls as possible.
+pub(crate) fn write_all(
+    wire: &mut Wire,
+    parts: [&[u8]; 3],
+    control: &Control,
+    patience: &mut dyn Patience,
+) -> Result<()> {
+    let mut slices = parts.map(IoSlice::new);
+    let mut slices = &mut slices[..];
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        let result = match &*slices {
+            [only] => wire.connection.write(only),
+            several => wire.connection.write_vectored(several),
+        };
+        match result {
+            Ok(0) => return Err(Error::io(wire.peer)(io::ErrorKind::WriteZero.into())),
+            Ok(n) => {
+                control.add_moved(n as u64);
+                IoSlice::advance_slices(&mut slices, n);
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => patience.blocked(wire)?,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::io(wire.peer)(e)),
+        }
+    }
+    Ok(())
+}
+
+/// A header as it goes out.
+pub(crate) fn encode(header: Option<Header>) -> ([u8; Header::LEN], usize) {
+    header.map_or(([0; Header::LEN], 0), |header| (header.to_bytes(), Header::LEN))
+}

@@ -1,0 +1,174 @@
+//! Receiving.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ropewalk_protocol::ascii::FromWire;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::server::{Mode, RepresentationType};
+use ropewalk_storage::WriteHandle;
+use ropewalk_storage::checksum::{Algorithm, Pieces};
+use rustix::event::PollFlags;
+
+use crate::connect::Core;
+use crate::error::{Error, Result};
+use crate::intake::{CHUNK, Intake, Taken};
+use crate::watch::Watch;
+use crate::wire::Wire;
+use crate::{ordered, receive_blocks};
+
+/// What to receive, and where to put it.
+pub struct ReceiveJob<'a> {
+    pub sink: Arc<dyn WriteHandle>,
+    /// File offset = wire offset + origin (ESTO A, a window). MODE E only.
+    pub origin: u64,
+    /// MODE S: the file ranges that the bytes that come belong to, in order (REST a-b,c-d); the last may be open (`u64::MAX`).
+    /// MODE E: blocks outside of these ranges are an error (lying peer).
+    pub accept: RangeSet,
+    /// Compute this while the data passes (combinable kinds only).
+    pub checksum: Option<Algorithm>,
+    /// Do not write runs of zeros (the file is new; the caller sets its length at the end).
+    pub sparse: bool,
+    /// Called after each block is in the store, from any stream's thread: file range, and its checksum where computed.
+    /// What was received is reported once, but not necessarily in the blocks in which it came. An error ends the transfer.
+    pub written: &'a (dyn Fn(Range<u64>, Option<u32>) -> ropewalk_storage::Result<()> + Sync),
+}
+
+/// What was received.
+#[derive(Debug)]
+pub struct Received {
+    /// Bytes that the store got.
+    pub bytes: u64,
+    /// Data connections that brought them.
+    pub streams: u32,
+    /// File ranges.
+    pub ranges: RangeSet,
+    /// The checksums of the ranges, where they were asked for.
+    pub pieces: Option<Pieces>,
+}
+
+pub(crate) fn receive(
+    core: &Core,
+    cache: &mut Vec<Wire>,
+    job: &ReceiveJob<'_>,
+    watch: &mut Watch<'_>,
+) -> Result<Received> {
+    match (core.settings.mode, core.settings.representation) {
+        (Mode::ExtendedBlock, RepresentationType::Image) => receive_blocks::receive(core, cache, job, watch),
+        (Mode::Stream, RepresentationType::Image) => receive_stream(core, job, watch),
+        (_, RepresentationType::Ascii) => receive_text(core, cache, job, watch),
+    }
+}
+
+/// MODE S: the bytes of the connection fill the accepted ranges in order, until it ends.
+fn receive_stream(core: &Core, job: &ReceiveJob<'_>, watch: &mut Watch<'_>) -> Result<Received> {
+    let mut wire = core.open(watch)?;
+    watch.begun(false)?;
+    let progress = watch.progress;
+    progress.set_streams(1);
+    let mut intake = Intake::new(job, progress, &core.control, &core.budget, &wire);
+    let result = fill(&mut wire, &mut intake, &job.accept, watch);
+    // What has come is of use whatever happened.
+    let settled = intake.settle();
+    result.and(settled)?;
+    Ok(Received {
+        bytes: intake.bytes,
+        streams: 1,
+        ranges: std::mem::take(&mut intake.ranges),
+        pieces: intake.pieces.take(),
+    })
+}
+
+fn fill(wire: &mut Wire, intake: &mut Intake<'_>, accept: &RangeSet, watch: &mut Watch<'_>) -> Result<()> {
+    let mut unchecked = 0;
+    for range in accept.iter() {
+        let mut at = range.start;
+        while at < range.end {
+            if unchecked >= CHUNK as u64 {
+                unchecked = 0;
+                watch.check(&[], &mut Vec::new())?;
+            }
+            match intake.take(wire, at, range.end - at, 0)? {
+                Taken::Bytes(n) => {
+                    at += n;
+                    unchecked += n;
+                }
+                Taken::Blocked => watch.wait(&[(wire.poll_fd(), PollFlags::IN)], None, &mut Vec::new())?,
+                Taken::End => return Ok(()),
+            }
+        }
+    }
+    loop {
+        match wire.read_ahead(1) {
+            Ok(0) => return Ok(()),
+            Ok(_) => return Err(Error::TooMuch { peer: wire.peer, expected: accept.len() }),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                watch.wait(&[(wire.poll_fd(), PollFlags::IN)], None, &mut Vec::new())?;
+            }
+            Err(e) => return Err(Error::io(wire.peer)(e)),
+        }
+    }
+}
+
+/// TYPE A: lengths change on the way, so that the bytes have to be taken in order in MODE E as well.
+fn receive_text(
+    core: &Core,
+    cache: &mut Vec<Wire>,
+    job: &ReceiveJob<'_>,
+    watch: &mut Watch<'_>,
+) -> Result<Received> {
+    let progress = watch.progress;
+    let mut text = FromWire::default();
+    let mut local = Vec::new();
+    let mut places = Places::new(&job.accept);
+    let mut intake = Intake::for_store(job, progress, &core.control, &core.budget);
+    let start = job.accept.iter().next().map_or(0, |range| range.start.saturating_sub(job.origin));
+    let received = ordered::receive_with(core, cache, watch, start, &mut |peer, data| {
+        local.clear();
+        text.convert(data, &mut local);
+        places.store(&local, &mut intake).map_err(|full| full.unwrap_or_else(|| places.too_much(peer)))
+    })?;
+    local.clear();
+    text.finish(&mut local);
+    places
+        .store(&local, &mut intake)
+        .map_err(|full| full.unwrap_or_else(|| places.too_much(received.peer)))?;
+    Ok(Received {
+        bytes: intake.bytes,
+        streams: received.streams,
+        ranges: std::mem::take(&mut intake.ranges),
+        pieces: intake.pieces.take(),
+    })
+}
+
+/// The accepted ranges, filled in order.
+struct Places {
+    left: std::vec::IntoIter<Range<u64>>,
+    now: Range<u64>,
+    total: u64,
+}
+
+impl Places {
+    fn new(accept: &RangeSet) -> Self {
+        Self { left: accept.iter().collect::<Vec<_>>().into_iter(), now: 0..0, total: accept.len() }
+    }
+
+    /// Fails with `None` where there is no place left.
+    fn store(&mut self, mut data: &[u8], intake: &mut Intake<'_>) -> Result<(), Option<Error>> {
+        while !data.is_empty() {
+            if self.now.is_empty() {
+                self.now = self.left.next().ok_or(None)?;
+            }
+            let n = (self.now.end - self.now.start).min(data.len() as u64);
+            let (part, rest) = data.split_at(n as usize);
+            intake.store(part, self.now.start)?;
+            self.now.start += n;
+            data = rest;
+        }
+        Ok(())
+    }
+
+    fn too_much(&self, peer: std::net::SocketAddr) -> Error {
+        Error::TooMuch { peer, expected: self.total }
+    }
+}

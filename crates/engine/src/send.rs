@@ -1,0 +1,120 @@
+//! Sending.
+
+use std::sync::Arc;
+
+use ropewalk_protocol::ascii::ToWire;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::server::{Mode, RepresentationType};
+use ropewalk_storage::ReadHandle;
+use ropewalk_storage::checksum::{Algorithm, Pieces, block_sum};
+use rustix::event::PollFlags;
+
+use crate::budget::MIN_BUFFER;
+use crate::connect::Core;
+use crate::error::{Error, Result};
+use crate::outlet::{Outlet, Patience};
+use crate::watch::Watch;
+use crate::wire::Wire;
+use crate::{ordered, send_blocks};
+
+/// What to send.
+pub struct SendJob {
+    pub source: Arc<dyn ReadHandle>,
+    /// File ranges to send (file offsets).
+    pub ranges: RangeSet,
+    /// Wire offset = file offset - origin (ERET P). MODE E only.
+    pub origin: u64,
+    /// Compute this while the data passes, over the ranges sent (combinable kinds only; otherwise `None` comes back).
+    pub checksum: Option<Algorithm>,
+    /// The file must still have this size when it has been sent, else [`Error::SourceChanged`].
+    pub expected_size: Option<u64>,
+}
+
+/// What was sent.
+#[derive(Debug)]
+pub struct Sent {
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Data connections that carried them.
+    pub streams: u32,
+    /// The checksums of the ranges, where they were asked for.
+    pub pieces: Option<Pieces>,
+}
+
+pub(crate) fn send(core: &Core, cache: &mut Vec<Wire>, job: &SendJob, watch: &mut Watch<'_>) -> Result<Sent> {
+    match (core.settings.mode, core.settings.representation) {
+        (Mode::ExtendedBlock, RepresentationType::Image) => send_blocks::send(core, cache, job, watch),
+        (Mode::Stream, RepresentationType::Image) => send_stream(core, job, watch),
+        (_, RepresentationType::Ascii) => send_text(core, cache, job, watch),
+    }
+}
+
+/// MODE S: the ranges back to back, then the end of the connection.
+fn send_stream(core: &Core, job: &SendJob, watch: &mut Watch<'_>) -> Result<Sent> {
+    let mut wire = core.open(watch)?;
+    let progress = watch.progress;
+    progress.set_streams(1);
+    let mut outlet = Outlet::new(job, progress, &core.control, &core.budget, usize::MAX);
+    let result = (|| {
+        watch.begun(false)?;
+        for range in job.ranges.iter() {
+            outlet.send(&mut wire, &[], range, &[], watch)?;
+        }
+        outlet.check_size()
+    })();
+    close(wire, result)?;
+    Ok(Sent { bytes: outlet.bytes, streams: 1, pieces: outlet.pieces.take() })
+}
+
+/// Ends a connection of MODE S. After a failure its end must not look like that of a whole file.
+pub(crate) fn close(mut wire: Wire, result: Result<()>) -> Result<()> {
+    let peer = wire.peer;
+    match result {
+        Ok(()) => wire.connection.finish().map_err(Error::io(peer)),
+        Err(e) => {
+            if let Err(failure) = wire.connection.reset_on_drop() {
+                tracing::warn!(%peer, error = %failure, "cannot reset a connection");
+            }
+            Err(e)
+        }
+    }
+}
+
+/// TYPE A: lengths change on the way, so that the bytes go in order over one stream in MODE E as well.
+fn send_text(core: &Core, cache: &mut Vec<Wire>, job: &SendJob, watch: &mut Watch<'_>) -> Result<Sent> {
+    let mut outlet = Outlet::new(job, watch.progress, &core.control, &core.budget, usize::MAX);
+    let mut buffer = core.budget.take(MIN_BUFFER);
+    let mut ranges = job.ranges.iter();
+    let mut now = 0..0;
+    let start = job.ranges.iter().next().map_or(0, |range| range.start.saturating_sub(job.origin));
+    let streams = ordered::send_with(core, cache, watch, start, &mut |out| {
+        if now.start == now.end {
+            let Some(range) = ranges.next() else {
+                outlet.check_size()?;
+                return Ok(false);
+            };
+            now = range;
+        }
+        let n = (now.end - now.start).min(buffer.len() as u64) as usize;
+        let part = &mut buffer[..n];
+        outlet.read(part, now.start, now.end)?;
+        if let Some(pieces) = &mut outlet.pieces {
+            pieces.insert(now.start..now.start + n as u64, block_sum(pieces.algorithm(), part));
+        }
+        ToWire.convert(part, out);
+        now.start += n as u64;
+        outlet.sent(n);
+        Ok(true)
+    })?;
+    Ok(Sent { bytes: outlet.bytes, streams, pieces: outlet.pieces.take() })
+}
+
+impl Patience for Watch<'_> {
+    fn blocked(&mut self, wire: &Wire) -> Result<()> {
+        Watch::wait(self, &[(wire.poll_fd(), PollFlags::OUT)], None, &mut Vec::new())
+    }
+
+    fn between(&mut self) -> Result<()> {
+        self.check(&[], &mut Vec::new())
+    }
+}

@@ -1,0 +1,169 @@
+//! A data connection with what has been read ahead from it.
+
+use std::io::{self, IoSliceMut, Read};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ropewalk_transport::{Connection, SocketOptions};
+
+use crate::budget::{Buffer, BufferBudget, MIN_BUFFER};
+use crate::control::{Control, Registration};
+
+/// No thread is blocked in a socket longer than this before it looks around.
+pub(crate) const TIME_LIMIT: Duration = Duration::from_millis(200);
+
+/// On one host small socket buffers stay in the processor's cache: they are faster than autotuned ones by 15-60 %.
+const LOCAL_BUFFER: usize = 512 << 10;
+
+/// Bytes that come after a file's end belong to the next file: they stay here until it is asked for.
+pub(crate) struct Wire {
+    pub(crate) connection: Box<dyn Connection>,
+    pub(crate) peer: SocketAddr,
+    /// Which of the channel's addresses it leads to.
+    pub(crate) address: usize,
+    budget: Arc<BufferBudget>,
+    ahead: Option<Buffer>,
+    start: usize,
+    end: usize,
+    /// The connection's time limit is set.
+    limited: bool,
+    blocking: Option<Registration>,
+}
+
+impl Wire {
+    pub(crate) fn new(
+        mut connection: Box<dyn Connection>,
+        address: usize,
+        options: &SocketOptions,
+        budget: &Arc<BufferBudget>,
+    ) -> io::Result<Self> {
+        let peer = connection.peer_addr()?;
+        let untouched = options.send_buffer.is_none() && options.receive_buffer.is_none();
+        if untouched && connection.local_addr()?.ip() == peer.ip() {
+            connection.set_buffers(Some(LOCAL_BUFFER), Some(LOCAL_BUFFER))?;
+        }
+        connection.set_nonblocking(true)?;
+        Ok(Self {
+            connection,
+            peer,
+            address,
+            budget: Arc::clone(budget),
+            ahead: None,
+            start: 0,
+            end: 0,
+            limited: false,
+            blocking: None,
+        })
+    }
+
+    /// For a thread of its own: calls wait, but not longer than [`TIME_LIMIT`], and the transfer's end breaks them off.
+    pub(crate) fn set_blocking(&mut self, control: &Arc<Control>) -> io::Result<()> {
+        if self.blocking.is_none() {
+            if !self.limited {
+                self.connection.set_time_limit(TIME_LIMIT)?;
+                self.limited = true;
+            }
+            self.connection.set_nonblocking(false)?;
+            self.blocking = Some(control.register(self.connection.breaker()?));
+        }
+        Ok(())
+    }
+
+    /// For the coordinating thread, which waits with `poll` for several things at once: no call waits. A new wire is
+    /// so, and nothing but its owner breaks it off.
+    pub(crate) fn set_nonblocking(&mut self) -> io::Result<()> {
+        if self.blocking.take().is_some() {
+            self.connection.set_nonblocking(true)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn poll_fd(&self) -> BorrowedFd<'_> {
+        self.connection.poll_fd()
+    }
+
+    /// True where reading gives something although `poll` does not say so.
+    pub(crate) fn is_buffered(&self) -> bool {
+        self.connection.buffered() > 0
+    }
+
+    /// Bytes that have been read and not consumed.
+    pub(crate) fn ahead(&self) -> &[u8] {
+        self.ahead.as_ref().map_or(&[], |buffer| &buffer[self.start..self.end])
+    }
+
+    pub(crate) fn consume(&mut self, n: usize) {
+        self.start = (self.start + n).min(self.end);
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Gives the buffer back if nothing is in it, while the connection is idle.
+    pub(crate) fn release(&mut self) {
+        if self.start == self.end {
+            self.ahead = None;
+        }
+    }
+
+    /// Reads up to `most` bytes behind those that are there already; 0 is the end.
+    pub(crate) fn read_ahead(&mut self, most: usize) -> io::Result<usize> {
+        self.make_room(most);
+        let Self { connection, ahead: Some(ahead), end, .. } = self else { return Ok(0) };
+        let space = &mut ahead[*end..];
+        let most = most.min(space.len());
+        let n = retry(|| connection.read(&mut space[..most]))?;
+        *end += n;
+        Ok(n)
+    }
+
+    /// Reads into `buffer`, and up to `beyond` bytes that follow into the buffer ahead, which has to be empty.
+    /// Returns the bytes that went to `buffer`; 0 is the end.
+    pub(crate) fn read_into(&mut self, buffer: &mut [u8], beyond: usize) -> io::Result<usize> {
+        if beyond == 0 {
+            return retry(|| self.connection.read(buffer));
+        }
+        self.make_room(beyond);
+        let Self { connection, ahead: Some(ahead), end, .. } = self else { return Ok(0) };
+        let rest = &mut ahead[*end..];
+        let beyond = beyond.min(rest.len());
+        let length = buffer.len();
+        let n = retry(|| {
+            connection
+                .read_vectored(&mut [IoSliceMut::new(&mut *buffer), IoSliceMut::new(&mut rest[..beyond])])
+        })?;
+        *end += n.saturating_sub(length);
+        Ok(n.min(length))
+    }
+
+    /// Room for `wanted` more bytes, as far as the buffer is large enough.
+    fn make_room(&mut self, wanted: usize) {
+        let buffer = self.ahead.get_or_insert_with(|| self.budget.take(MIN_BUFFER));
+        if buffer.len() - self.end < wanted && self.start > 0 {
+            buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+    }
+
+    pub(crate) fn ahead_capacity() -> usize {
+        MIN_BUFFER
+    }
+}
+
+/// Whether a connection from `peer` is wanted.
+pub(crate) fn is_welcome(peer: SocketAddr, only_from: Option<IpAddr>) -> bool {
+    only_from.is_none_or(|ip| ip.to_canonical() == peer.ip().to_canonical())
+}
+
+/// Again where a signal interrupted.
+pub(crate) fn retry<T>(mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match f() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The engine from outside: two ends over loopback, and ends that meet peers who lie, stall or vanish.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod failures;
+mod moves;

@@ -1,0 +1,464 @@
+//! Whole transfers between two engines.
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use crate::common::{self, *};
+use proptest::prelude::*;
+use ropewalk_engine::{DataChannel, Error, Nobody, Progress, ReceiveJob, SendJob};
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::server::{Mode, RepresentationType};
+use ropewalk_storage::checksum::Algorithm;
+use ropewalk_transport::{Driver, SocketOptions, Tcp};
+
+const MODES: [(Mode, u32); 5] = [
+    (Mode::Stream, 1),
+    (Mode::ExtendedBlock, 1),
+    (Mode::ExtendedBlock, 2),
+    (Mode::ExtendedBlock, 4),
+    (Mode::ExtendedBlock, 16),
+];
+
+#[test]
+fn every_way_and_size() {
+    for (mode, streams) in MODES {
+        for plain in [true, false] {
+            for size in [0, 1, 17, 65_535, 65_536, 65_537, 262_144, 1_000_003, 5_000_000] {
+                let (mut sender, mut receiver) = channels(mode, streams);
+                roundtrip(&mut sender, &mut receiver, &data(size), plain);
+            }
+        }
+    }
+}
+
+#[test]
+fn checksums_of_what_passes() {
+    let contents = data(3_000_001);
+    for (mode, streams) in MODES {
+        for algorithm in [Algorithm::Crc32c, Algorithm::Adler32] {
+            let (mut sender, mut receiver) = channels(mode, streams);
+            let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
+            let told = Mutex::new(RangeSet::new());
+            let written = |range: Range<u64>, sum: Option<u32>| {
+                assert!(sum.is_some());
+                told.lock().unwrap().insert(range);
+                Ok(())
+            };
+            let sending = SendJob { checksum: Some(algorithm), ..send_job(&source) };
+            let receiving = ReceiveJob { checksum: Some(algorithm), written: &written, ..receive_job(&sink) };
+            let (sent, received) = transfer(&mut sender, &sending, &mut receiver, &receiving);
+            let expected = Some(sum_of(algorithm, &contents));
+            assert_eq!(sent.unwrap().pieces.unwrap().total(0..3_000_001), expected);
+            assert_eq!(received.unwrap().pieces.unwrap().total(0..3_000_001), expected);
+            assert!(sink.contents() == contents);
+            assert_eq!(told.into_inner().unwrap(), RangeSet::from_range(0..3_000_001));
+        }
+    }
+}
+
+#[test]
+fn no_pieces_for_checksums_that_do_not_combine() {
+    let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, 2);
+    let (source, sink) = (TestFile::new(&data(1000), true), TestFile::new(b"", true));
+    let sending = SendJob { checksum: Some(Algorithm::Sha256), ..send_job(&source) };
+    let receiving = ReceiveJob { checksum: Some(Algorithm::Sha256), ..receive_job(&sink) };
+    let (sent, received) = transfer(&mut sender, &sending, &mut receiver, &receiving);
+    assert!(sent.unwrap().pieces.is_none());
+    assert!(received.unwrap().pieces.is_none());
+}
+
+#[test]
+fn zeros_are_left_out_where_holes_will_do() {
+    let mut contents = vec![0; 6 << 20];
+    contents[0] = 1;
+    contents[(2 << 20) - 1] = 2;
+    contents[5_000_000..5_000_100].fill(7);
+    for (mode, streams) in MODES {
+        let (mut sender, mut receiver) = channels(mode, streams);
+        let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
+        let receiving = ReceiveJob { sparse: true, ..receive_job(&sink) };
+        let (_, received) = transfer(&mut sender, &send_job(&source), &mut receiver, &receiving);
+        assert_eq!(received.unwrap().bytes, contents.len() as u64);
+        sink.file.set_len(contents.len() as u64).unwrap();
+        assert!(sink.contents() == contents);
+        let blocks = std::os::unix::fs::MetadataExt::blocks(&sink.file.metadata().unwrap());
+        assert!(blocks * 512 < 64 << 10, "{blocks} blocks in use");
+    }
+}
+
+#[test]
+fn one_set_of_connections_serves_many_files() {
+    for streams in [1, 3] {
+        let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, streams);
+        let mut made = 0;
+        for (n, size) in [4_000_000, 10, 0, 3_000_000, 65_000, 1, 2_000_000].into_iter().enumerate() {
+            let (sent, received) = roundtrip(&mut sender, &mut receiver, &data(size), n % 2 == 0);
+            assert_eq!(sent.streams, received.streams);
+            assert_eq!(sender.cached(), receiver.cached());
+            made = made.max(sender.cached());
+            assert_eq!(sender.cached(), made);
+        }
+        assert_eq!(made, streams as usize);
+    }
+}
+
+#[test]
+fn a_sender_may_be_many_files_ahead() {
+    let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, 1);
+    let files: Vec<Vec<u8>> = (0..200).map(|n| data(n * 37 % 3000)).collect();
+    let (first, later) = files.split_first().unwrap();
+    roundtrip(&mut sender, &mut receiver, first, false);
+    // All fit in the socket's buffers.
+    for contents in later {
+        let job = send_job(&TestFile::new(contents, false));
+        sender.send(&job, &mut Nobody, &Progress::new()).unwrap();
+    }
+    for contents in later {
+        let sink = TestFile::new(b"", true);
+        let progress = Progress::new();
+        let received = receiver.receive(&receive_job(&sink), &mut Nobody, &progress).unwrap();
+        assert_eq!(received.bytes, contents.len() as u64);
+        assert_eq!(progress.bytes(), received.bytes);
+        assert!(sink.contents() == *contents);
+    }
+}
+
+#[test]
+fn attendants_hear_whether_connections_are_reused() {
+    let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, 2);
+    let (sending, receiving) = (Script::default(), Script::default());
+    for _ in 0..2 {
+        let (source, sink) = (TestFile::new(&data(1000), true), TestFile::new(b"", true));
+        thread::scope(|scope| {
+            scope.spawn(|| sender.send(&send_job(&source), &mut &sending, &Progress::new()).unwrap());
+            receiver.receive(&receive_job(&sink), &mut &receiving, &Progress::new()).unwrap();
+        });
+    }
+    assert_eq!(*sending.begun.lock().unwrap(), [false, true]);
+    assert_eq!(*receiving.begun.lock().unwrap(), [false, true]);
+}
+
+#[test]
+fn ranges_and_origins() {
+    let contents = data(2_000_000);
+    let wanted: RangeSet = [100_000..100_001, 500_000..1_200_000, 1_999_000..2_000_000].into_iter().collect();
+    for streams in [1, 4] {
+        let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, streams);
+        let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
+        let sending = SendJob { ranges: wanted.clone(), origin: 100_000, ..send_job(&source) };
+        let receiving = ReceiveJob {
+            origin: 7,
+            accept: wanted.shift_down(100_000).shift_up(7).unwrap(),
+            ..receive_job(&sink)
+        };
+        let (sent, received) = transfer(&mut sender, &sending, &mut receiver, &receiving);
+        assert_eq!(sent.unwrap().bytes, wanted.len());
+        let received = received.unwrap();
+        assert_eq!(received.ranges, wanted.shift_down(100_000).shift_up(7).unwrap());
+        let arrived = sink.contents();
+        for range in wanted.iter() {
+            let (from, to) = (range.start as usize, range.end as usize);
+            assert!(arrived[from - 99_993..to - 99_993] == contents[from..to]);
+        }
+    }
+}
+
+#[test]
+fn a_stream_fills_the_ranges_in_order() {
+    let contents = data(1_000_000);
+    let (mut sender, mut receiver) = channels(Mode::Stream, 1);
+    let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
+    let sending = SendJob { ranges: [0..10, 300_000..1_000_000].into_iter().collect(), ..send_job(&source) };
+    let receiving =
+        ReceiveJob { accept: [5..15, 2_000..u64::MAX].into_iter().collect(), ..receive_job(&sink) };
+    let (sent, received) = transfer(&mut sender, &sending, &mut receiver, &receiving);
+    assert_eq!(sent.unwrap().bytes, 700_010);
+    assert_eq!(received.unwrap().ranges, [5..15, 2_000..702_000].into_iter().collect());
+    let arrived = sink.contents();
+    assert!(arrived[5..15] == contents[..10]);
+    assert!(arrived[2_000..] == contents[300_000..]);
+}
+
+#[test]
+fn a_range_before_the_origin_is_refused_before_anything_moves() {
+    let (mut sender, _receiver) = channels(Mode::ExtendedBlock, 1);
+    let source = TestFile::new(&data(1000), true);
+    let job = SendJob { origin: 10, ..send_job(&source) };
+    let error = sender.send(&job, &mut Nobody, &Progress::new()).unwrap_err();
+    assert!(matches!(error, Error::Send(_)), "{error}");
+}
+
+#[test]
+fn the_receiver_may_be_the_one_that_connects() {
+    for (mode, streams) in MODES {
+        let (mut sender, mut receiver) =
+            channels_with(settings(mode, streams), settings(mode, streams), true);
+        let (sent, received) = roundtrip(&mut sender, &mut receiver, &data(3_000_000), true);
+        assert_eq!((sent.streams, received.streams), (streams, streams));
+        if mode == Mode::ExtendedBlock {
+            roundtrip(&mut sender, &mut receiver, &data(100), true);
+            roundtrip(&mut sender, &mut receiver, &data(2_000_000), true);
+            assert_eq!(receiver.cached(), streams as usize);
+        }
+    }
+}
+
+#[test]
+fn small_files_need_one_connection_only_and_large_ones_get_more_later() {
+    let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, 4);
+    let (sent, _) = roundtrip(&mut sender, &mut receiver, &data(1000), true);
+    assert_eq!(sent.streams, 1);
+    // A receiver that may be between two transfers would lose new connections.
+    let (sent, _) = roundtrip(&mut sender, &mut receiver, &data(4_000_000), true);
+    assert_eq!(sent.streams, 1);
+    let (sent, _) = roundtrip(&mut sender, &mut receiver, &data(80_000_000), true);
+    assert_eq!(sent.streams, 4);
+    assert_eq!(receiver.cached(), 4);
+}
+
+/// Has seen the receiver's 125.
+struct Ready;
+
+impl ropewalk_engine::Attendant for Ready {
+    fn begun(&mut self, _: bool) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn tick(&mut self, _: &Progress) -> std::ops::ControlFlow<()> {
+        std::ops::ControlFlow::Continue(())
+    }
+
+    fn receiver_ready(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn connections_come_and_go_with_the_parallelism() {
+    let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, 1);
+    roundtrip(&mut sender, &mut receiver, &data(1000), true);
+    for (parallelism, expected) in [(3, 3), (2, 2), (5, 5), (1, 1)] {
+        sender.set_parallelism(parallelism);
+        let contents = data(6_000_000);
+        let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
+        thread::scope(|scope| {
+            scope.spawn(|| sender.send(&send_job(&source), &mut Ready, &Progress::new()).unwrap());
+            receiver.receive(&receive_job(&sink), &mut Nobody, &Progress::new()).unwrap();
+        });
+        assert!(sink.contents() == contents);
+        assert_eq!((sender.cached(), receiver.cached()), (expected, expected));
+    }
+}
+
+#[test]
+fn every_stripe_gets_its_own_end() {
+    let listeners: Vec<_> = (0..3).map(|_| listen()).collect();
+    let addresses = listeners.iter().map(|(_, address)| *address).collect();
+    let settings = settings(Mode::ExtendedBlock, 2);
+    let (pool, budget) = (pool(), budget());
+    let mut sender = DataChannel::active(
+        Arc::new(Tcp),
+        addresses,
+        settings.clone(),
+        Arc::clone(&pool),
+        Arc::clone(&budget),
+    );
+    let mut receivers: Vec<DataChannel> = listeners
+        .into_iter()
+        .map(|(listener, _)| {
+            DataChannel::passive(listener, settings.clone(), Arc::clone(&pool), Arc::clone(&budget))
+        })
+        .collect();
+    for _ in 0..2 {
+        let contents = data(2_000_000);
+        let source = TestFile::new(&contents, true);
+        let sinks: Vec<_> = (0..3).map(|_| TestFile::new(b"", true)).collect();
+        thread::scope(|scope| {
+            scope.spawn(|| sender.send(&send_job(&source), &mut Nobody, &Progress::new()).unwrap());
+            for (receiver, sink) in receivers.iter_mut().zip(&sinks) {
+                scope.spawn(|| receiver.receive(&receive_job(sink), &mut Nobody, &Progress::new()).unwrap());
+            }
+        });
+        assert!(sinks[0].contents() == contents);
+        assert!(sinks[1].contents().is_empty() && sinks[2].contents().is_empty());
+    }
+}
+
+#[test]
+fn text_is_converted_both_ways() {
+    let text = b"one\ntwo\r\n\nthree".repeat(50_000);
+    let wire = String::from_utf8(text.clone()).unwrap().replace('\n', "\r\n").into_bytes();
+    for (mode, streams) in MODES {
+        let mut settings = settings(mode, streams);
+        settings.representation = RepresentationType::Ascii;
+        let (mut sender, mut receiver) = channels_with(settings.clone(), settings, false);
+        roundtrip(&mut sender, &mut receiver, &text, true);
+        roundtrip(&mut sender, &mut receiver, b"", true);
+    }
+    // What is on the wire.
+    let (listener, address) = listen();
+    let mut settings = settings(Mode::Stream, 1);
+    settings.representation = RepresentationType::Ascii;
+    let mut sender = DataChannel::passive(listener, settings, pool(), budget());
+    thread::scope(|scope| {
+        let source = TestFile::new(&text, true);
+        let sent =
+            scope.spawn(move || sender.send(&send_job(&source), &mut Nobody, &Progress::new()).unwrap());
+        let mut all = Vec::new();
+        TcpStream::connect(address).unwrap().read_to_end(&mut all).unwrap();
+        assert!(all == wire);
+        assert_eq!(sent.join().unwrap().bytes, text.len() as u64);
+    });
+}
+
+#[test]
+fn readers_and_writers() {
+    let contents = data(3_000_000);
+    for (mode, streams) in MODES {
+        for sender_listens in [false, true] {
+            let settings = settings(mode, streams);
+            let (mut sender, mut receiver) = channels_with(settings.clone(), settings, sender_listens);
+            for part in [&contents[..], &contents[..10], b"", &contents[..600_000]] {
+                let mut sink = Vec::new();
+                thread::scope(|scope| {
+                    scope
+                        .spawn(|| sender.send_reader(&mut &part[..], &mut Nobody, &Progress::new()).unwrap());
+                    receiver.receive_writer(&mut sink, &mut Nobody, &Progress::new()).unwrap();
+                });
+                assert!(sink == part);
+            }
+            if mode == Mode::ExtendedBlock {
+                roundtrip(&mut sender, &mut receiver, &contents, true);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_writer_gets_the_blocks_of_many_streams_in_order() {
+    let contents = data(20_000_000);
+    for streams in [2, 8] {
+        let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, streams);
+        for _ in 0..2 {
+            let source = TestFile::new(&contents, true);
+            let mut sink = Vec::new();
+            thread::scope(|scope| {
+                scope.spawn(|| sender.send(&send_job(&source), &mut Nobody, &Progress::new()).unwrap());
+                receiver.receive_writer(&mut sink, &mut Nobody, &Progress::new()).unwrap();
+            });
+            assert!(sink == contents);
+        }
+    }
+}
+
+#[test]
+fn progress_adds_up() {
+    for plain in [true, false] {
+        let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, 4);
+        let contents = data(10_000_000);
+        let (source, sink) = (TestFile::new(&contents, plain), TestFile::new(b"", plain));
+        let (sending, receiving) = (Progress::new(), Progress::new());
+        thread::scope(|scope| {
+            scope.spawn(|| sender.send(&send_job(&source), &mut Nobody, &sending).unwrap());
+            receiver.receive(&receive_job(&sink), &mut Nobody, &receiving).unwrap();
+        });
+        assert_eq!((sending.bytes(), receiving.bytes()), (10_000_000, 10_000_000));
+        assert_eq!(receiving.received(), RangeSet::from_range(0..10_000_000));
+        assert!(receiving.time(ropewalk_engine::Stage::Destination) > std::time::Duration::ZERO);
+        assert!(sending.time(ropewalk_engine::Stage::Network) > std::time::Duration::ZERO);
+    }
+}
+
+#[test]
+fn memory_keeps_its_bound_with_two_hundred_streams() {
+    let total = 4 << 20;
+    let budget = ropewalk_engine::BufferBudget::new(total);
+    let (listener, address) = listen();
+    let mut settings = settings(Mode::ExtendedBlock, 200);
+    settings.block_size = 1 << 20;
+    let pool = pool();
+    let mut sender = DataChannel::active(
+        Arc::new(Tcp),
+        vec![address],
+        settings.clone(),
+        Arc::clone(&pool),
+        ropewalk_engine::BufferBudget::new(total),
+    );
+    let mut receiver = DataChannel::passive(listener, settings, pool, Arc::clone(&budget));
+    // Without descriptors every stream needs buffers.
+    let contents = data(220 << 20);
+    let (sent, received) = roundtrip(&mut sender, &mut receiver, &contents, false);
+    assert_eq!((sent.streams, received.streams), (200, 200));
+    assert!(budget.peak() <= total + 2 * 200 * ropewalk_engine::MIN_BUFFER, "{}", budget.peak());
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn few_threads_are_enough() {
+    let (listener, address) = listen();
+    let settings = settings(Mode::ExtendedBlock, 6);
+    let pool = Arc::new(ropewalk_engine::Pool::new("test", 1));
+    let mut sender =
+        DataChannel::active(Arc::new(Tcp), vec![address], settings.clone(), common::pool(), common::budget());
+    let mut receiver = DataChannel::passive(listener, settings, pool, common::budget());
+    for _ in 0..3 {
+        roundtrip(&mut sender, &mut receiver, &data(30_000_000), true);
+        roundtrip(&mut sender, &mut receiver, &data(30), true);
+    }
+    // And the other way round: there is no thread for further streams.
+    let (listener, address) = listen();
+    let settings = common::settings(Mode::ExtendedBlock, 6);
+    let pool = Arc::new(ropewalk_engine::Pool::new("test", 1));
+    let mut sender = DataChannel::passive(listener, settings.clone(), pool, common::budget());
+    let mut receiver =
+        DataChannel::active(Arc::new(Tcp), vec![address], settings, common::pool(), common::budget());
+    for _ in 0..3 {
+        roundtrip(&mut sender, &mut receiver, &data(30_000_000), true);
+        roundtrip(&mut sender, &mut receiver, &data(30), true);
+    }
+}
+
+#[test]
+fn socket_buffers_that_are_asked_for_are_left_alone() {
+    let mut asked = settings(Mode::ExtendedBlock, 2);
+    asked.socket =
+        SocketOptions { send_buffer: Some(32_768), receive_buffer: Some(32_768), ..Default::default() };
+    let listener = Tcp.listen(([127, 0, 0, 1], 0).into(), &asked.socket).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut receiver = DataChannel::passive(listener, asked.clone(), pool(), budget());
+    let mut sender = DataChannel::active(Arc::new(Tcp), vec![address], asked, pool(), budget());
+    roundtrip(&mut sender, &mut receiver, &data(3_000_000), true);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn any_ranges_arrive(
+        cuts in prop::collection::btree_set(0u64..700_000, 0..24),
+        streams in 1u32..6,
+        block_size in 1000usize..200_000,
+        plain: bool,
+    ) {
+        let contents = data(700_000);
+        let cuts: Vec<u64> = cuts.into_iter().collect();
+        let wanted: RangeSet = cuts.chunks_exact(2).map(|pair| pair[0]..pair[1]).collect();
+        let mut settings = settings(Mode::ExtendedBlock, streams);
+        settings.block_size = block_size;
+        let (mut sender, mut receiver) = channels_with(settings.clone(), settings, false);
+        let (source, sink) = (TestFile::new(&contents, plain), TestFile::new(b"", plain));
+        let sending = SendJob { ranges: wanted.clone(), ..send_job(&source) };
+        let receiving = ReceiveJob { accept: wanted.clone(), ..receive_job(&sink) };
+        let (sent, received) = transfer(&mut sender, &sending, &mut receiver, &receiving);
+        prop_assert_eq!(sent.unwrap().bytes, wanted.len());
+        prop_assert_eq!(received.unwrap().ranges, wanted.clone());
+        let arrived = sink.contents();
+        for range in wanted.iter() {
+            let range = range.start as usize..range.end as usize;
+            prop_assert!(arrived[range.clone()] == contents[range]);
+        }
+    }
+}

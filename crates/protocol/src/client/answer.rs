@@ -1,0 +1,165 @@
+//! What replies to commands say.
+
+use std::net::{IpAddr, SocketAddr};
+
+use bstr::{BStr, BString, ByteSlice};
+
+use crate::command::ChecksumAlgorithm;
+use crate::date;
+use crate::facts::Entry;
+use crate::host_port::{self, HostPortError};
+use crate::range::RangeSet;
+use crate::reply::Reply;
+
+/// The addresses in a reply to PASV, EPSV or SPAS (227, 229), or in the preliminary one of a delayed passive (127, 129).
+/// `peer`: the address of the control connection, which EPSV leaves out.
+pub fn addresses(reply: &Reply, peer: IpAddr) -> Result<Vec<SocketAddr>, HostPortError> {
+    if reply.code() % 100 == 27 {
+        return Ok(vec![host_port::parse_pasv_reply(reply.text())?.into()]);
+    }
+    if reply.body().len() > 0 {
+        return host_port::parse_spas_lines(reply.body());
+    }
+    let (ip, port) = host_port::parse_epsv_reply(reply.text())?;
+    Ok(vec![SocketAddr::new(ip.unwrap_or(peer), port)])
+}
+
+/// SIZE: bytes.
+pub fn size(reply: &Reply) -> Option<u64> {
+    let digits = text(reply, 213)?.to_str().ok()?;
+    digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// MDTM: seconds since 1970.
+pub fn modified(reply: &Reply) -> Option<i64> {
+    date::parse(text(reply, 213)?).ok()
+}
+
+/// CKSM: the sum in lower case, where it has as many digits as the algorithm's sums.
+pub fn checksum(reply: &Reply, algorithm: ChecksumAlgorithm) -> Option<String> {
+    sum(text(reply, 213)?, algorithm)
+}
+
+/// PWD and MKD: the path between quotation marks (RFC 959 appendix II). RFC 959 doubles marks in the path, GCT does not.
+pub fn path(reply: &Reply) -> Option<BString> {
+    let text = text(reply, 257)?.strip_prefix(b"\"")?;
+    let mut path = BString::default();
+    let mut at = 0;
+    loop {
+        match (*text.get(at)?, text.get(at + 1)) {
+            (b'"', Some(b'"')) => at += 1,
+            (b'"', None | Some(b' ' | b'.' | b';')) => return Some(path),
+            _ => {}
+        }
+        path.push(text[at]);
+        at += 1;
+    }
+}
+
+/// MLST: the entry, whose name is the path as it was asked for.
+pub fn entry(reply: &Reply) -> Option<Entry> {
+    entries(reply).next()
+}
+
+/// MLSC, in its final reply or a preliminary one: the entries that can be understood.
+pub fn entries(reply: &Reply) -> impl Iterator<Item = Entry> {
+    reply.body().filter_map(|line| {
+        // Written with `250-` in front, the line has kept its own space.
+        let line = if line.find_byte(b' ') == Some(0) { &line[1..] } else { line };
+        Entry::parse(line).ok()
+    })
+}
+
+/// The sum in the final reply of a transfer, where the server computed it in passing: an extension of ours.
+pub fn inline_checksum(reply: &Reply) -> Option<(ChecksumAlgorithm, String)> {
+    reply.lines().find_map(|line| {
+        let (algorithm, value) = line.strip_prefix(b"Checksum: ")?.split_once_str(" ")?;
+        let algorithm = algorithm.to_str().ok()?.parse().ok()?;
+        Some((algorithm, sum(value, algorithm)?))
+    })
+}
+
+/// SITE RANGES: what an interrupted upload left on disk: an extension of ours.
+pub fn ranges(reply: &Reply) -> Option<RangeSet> {
+    if !reply.is_success() {
+        return None;
+    }
+    match reply.body().next().map(|line| line.trim()) {
+        None | Some(b"") => Some(RangeSet::new()),
+        Some(line) => RangeSet::parse(line).ok(),
+    }
+}
+
+fn text(reply: &Reply, code: u16) -> Option<&BStr> {
+    (reply.code() == code).then(|| reply.text().trim().as_bstr())
+}
+
+fn sum(value: &[u8], algorithm: ChecksumAlgorithm) -> Option<String> {
+    let value = value.trim().to_str().ok()?.to_ascii_lowercase();
+    (value.len() == algorithm.digits() && value.bytes().all(|b| b.is_ascii_hexdigit())).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::facts::EntryKind;
+
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn all_kinds_of_addresses() {
+        let one = vec!["127.0.0.1:45953".parse().unwrap()];
+        let pasv = "Entering Passive Mode (127,0,0,1,179,129)";
+        assert_eq!(addresses(&Reply::new(227, pasv), PEER).unwrap(), one);
+        assert_eq!(addresses(&Reply::new(127, pasv), PEER).unwrap(), one);
+        let epsv = "Entering Extended Passive Mode (|||45953|)";
+        assert_eq!(addresses(&Reply::new(229, epsv), PEER).unwrap(), one);
+        let spas = Reply::indented(129, "Entering Striped Passive Mode.", ["127,0,0,1,179,129"; 2], "End");
+        assert_eq!(addresses(&spas, PEER).unwrap(), [one[0], one[0]]);
+        assert!(addresses(&Reply::new(227, "?"), PEER).is_err());
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(size(&Reply::new(213, " 5 ")), Some(5));
+        assert_eq!((size(&Reply::new(213, "+5")), size(&Reply::new(550, "5"))), (None, None));
+        assert_eq!(modified(&Reply::new(213, "19700101000001")), Some(1));
+        assert_eq!(checksum(&Reply::new(213, "0000AB01"), ChecksumAlgorithm::Adler32).unwrap(), "0000ab01");
+        assert_eq!(checksum(&Reply::new(213, "0000AB01"), ChecksumAlgorithm::Md5), None);
+        assert_eq!(checksum(&Reply::new(213, "0000AB0g"), ChecksumAlgorithm::Adler32), None);
+    }
+
+    #[test]
+    fn paths() {
+        let path = |text: &str| path(&Reply::new(257, text)).map(|p| p.to_string());
+        assert_eq!(path("\"/a b\" is current directory."), Some("/a b".into()));
+        assert_eq!(path("\"/a\"\"b\" is"), Some("/a\"b".into()));
+        assert_eq!(path("\"/a\"b\" is"), Some("/a\"b".into()));
+        assert_eq!(path("\"/\""), Some("/".into()));
+        assert_eq!((path("/a"), path("\"/a")), (None, None));
+    }
+
+    #[test]
+    fn entries_of_replies() {
+        let reply = Reply::indented(250, "status of x", ["Type=file;Size=5; /d/a b"], "End.");
+        let found = entry(&reply).unwrap();
+        assert_eq!((found.kind, found.size, found.name), (EntryKind::File, Some(5), "/d/a b".into()));
+        let coded = Reply::coded(250, ["Listing", " Type=dir; x", "End"]);
+        assert_eq!(entry(&coded).unwrap().kind, EntryKind::Directory);
+        assert_eq!(entry(&Reply::new(250, "x")), None);
+    }
+
+    #[test]
+    fn our_extensions() {
+        let reply = Reply::coded(226, ["Checksum: CRC32C 0a1b2c3d", "Transfer Complete."]);
+        assert_eq!(inline_checksum(&reply), Some((ChecksumAlgorithm::Crc32c, "0a1b2c3d".into())));
+        assert_eq!(inline_checksum(&Reply::new(226, "Transfer Complete.")), None);
+        let reply = |line: &str| Reply::indented(250, "Ranges of x", [line], "End.");
+        assert_eq!(ranges(&reply("0-5,7-9")), Some([0..5, 7..9].into_iter().collect()));
+        assert_eq!(ranges(&reply("")), Some(RangeSet::new()));
+        assert_eq!((ranges(&reply("x")), ranges(&Reply::new(500, "x"))), (None, None));
+    }
+}

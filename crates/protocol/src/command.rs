@@ -1,0 +1,288 @@
+//! Commands of the control channel (RFC 959, 2228, 2389, 2428, 3659; GFD.20 and GCT's additions).
+//!
+//! A command is parsed from one line without its end of line, and printed to one.
+
+pub(crate) mod arguments;
+mod error;
+pub(crate) mod parse;
+pub(crate) mod print;
+
+use std::fmt;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::str::FromStr;
+
+use bstr::BString;
+pub use error::CommandError;
+pub use print::UnprintableCommand;
+
+use crate::opts::Options;
+use crate::range::RangeSet;
+use crate::server::{Family, Mode, RepresentationType, Window};
+use crate::site::SiteCommand;
+
+/// A checksum algorithm of CKSM and SCKS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ChecksumAlgorithm {
+    Adler32,
+    Blake3,
+    Crc32,
+    Crc32c,
+    Md5,
+    Sha1,
+    Sha256,
+    Sha512,
+    Xxh3_128,
+}
+
+impl ChecksumAlgorithm {
+    pub const ALL: [Self; 9] = [
+        Self::Adler32,
+        Self::Blake3,
+        Self::Crc32,
+        Self::Crc32c,
+        Self::Md5,
+        Self::Sha1,
+        Self::Sha256,
+        Self::Sha512,
+        Self::Xxh3_128,
+    ];
+
+    /// The name in CKSM and FEAT.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Adler32 => "ADLER32",
+            Self::Blake3 => "BLAKE3",
+            Self::Crc32 => "CRC32",
+            Self::Crc32c => "CRC32C",
+            Self::Md5 => "MD5",
+            Self::Sha1 => "SHA1",
+            Self::Sha256 => "SHA256",
+            Self::Sha512 => "SHA512",
+            Self::Xxh3_128 => "XXH3-128",
+        }
+    }
+
+    /// Whether sums of adjacent pieces can be joined, so that data may be summed out of order.
+    pub fn is_combinable(self) -> bool {
+        matches!(self, Self::Adler32 | Self::Crc32 | Self::Crc32c)
+    }
+
+    /// Number of hexadecimal digits of a sum.
+    pub fn digits(self) -> usize {
+        match self {
+            Self::Adler32 | Self::Crc32 | Self::Crc32c => 8,
+            Self::Md5 | Self::Xxh3_128 => 32,
+            Self::Sha1 => 40,
+            Self::Blake3 | Self::Sha256 => 64,
+            Self::Sha512 => 128,
+        }
+    }
+}
+
+impl fmt::Display for ChecksumAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// No algorithm has this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown checksum algorithm")]
+pub struct UnknownAlgorithm;
+
+/// Names are accepted in any case.
+impl FromStr for ChecksumAlgorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        Self::ALL.into_iter().find(|a| a.name().eq_ignore_ascii_case(name)).ok_or(UnknownAlgorithm)
+    }
+}
+
+/// What followed PASS. It is never shown by `Debug`.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Password(BString);
+
+impl Password {
+    pub fn new(password: impl Into<BString>) -> Self {
+        Self(password.into())
+    }
+
+    /// The password itself: for checking it or sending it only.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(***)")
+    }
+}
+
+/// The argument of EPSV (RFC 2428).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EpsvArgument {
+    Family(Family),
+    All,
+}
+
+/// REST: what the destination has already (RFC 3659 section 5, GFD.20 section 3.6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// Everything before this byte: `REST 100`.
+    Offset(u64),
+    /// `REST 0-100,200-300`, ends exclusive; never empty.
+    Ranges(RangeSet),
+}
+
+impl Restart {
+    pub fn ranges(&self) -> RangeSet {
+        match self {
+            Self::Offset(n) => RangeSet::from_range(0..*n),
+            Self::Ranges(set) => set.clone(),
+        }
+    }
+}
+
+/// Data channel authentication (GFD.20 section 3.2.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataAuthentication {
+    None,
+    SelfAuthentication,
+    /// The peer must have this subject.
+    Subject(BString),
+}
+
+/// Protection of the data channel (RFC 2228 section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    Clear,
+    Safe,
+    Private,
+}
+
+/// Which markers TREV is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkerKind {
+    Restart,
+    Performance,
+}
+
+/// How a protected command was wrapped (RFC 2228 section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrapping {
+    Mic,
+    Conf,
+    Enc,
+}
+
+/// The part of a file that ERET names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Retrieval {
+    /// `P offset length`
+    Partial(Window),
+    /// `name="parameters"`: a storage module.
+    Module { name: BString, parameters: BString },
+}
+
+/// Where ESTO puts data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// `A offset`
+    Adjusted(u64),
+    /// `name="parameters"`: a storage module.
+    Module { name: BString, parameters: BString },
+}
+
+/// One command. Paths are raw bytes, as they were written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    Abor,
+    Abuf(u64),
+    Adat(BString),
+    Allo(u64),
+    Appe(BString),
+    Auth(BString),
+    Cdup,
+    /// `length` `None`: to the end of the file (-1 on the wire).
+    Cksm {
+        algorithm: ChecksumAlgorithm,
+        offset: u64,
+        length: Option<u64>,
+        path: BString,
+    },
+    Cwd(BString),
+    Dcau(DataAuthentication),
+    /// Credential for the data channel: type letter and blob.
+    Dcsc {
+        kind: u8,
+        blob: Option<BString>,
+    },
+    Dele(BString),
+    Eprt(SocketAddr),
+    Epsv(Option<EpsvArgument>),
+    Eret {
+        what: Retrieval,
+        path: BString,
+    },
+    Esto {
+        place: Placement,
+        path: BString,
+    },
+    Feat,
+    Help(Option<BString>),
+    /// Only EN is known.
+    Lang(Option<BString>),
+    List(Option<BString>),
+    Mdtm(BString),
+    /// `modified`: seconds since 1970.
+    Mfmt {
+        modified: i64,
+        path: BString,
+    },
+    Mkd(BString),
+    Mlsc(Option<BString>),
+    Mlsd(Option<BString>),
+    Mlsr(Option<BString>),
+    Mlst(Option<BString>),
+    Mode(Mode),
+    Nlst(Option<BString>),
+    Noop,
+    Opts(Options),
+    Pass(Password),
+    Pasv,
+    Pbsz(u64),
+    Port(SocketAddrV4),
+    Prot(Protection),
+    /// MIC, CONF or ENC with base64.
+    Protected(Wrapping, BString),
+    Pwd,
+    Quit,
+    Rest(Restart),
+    Retr(BString),
+    Rmd(BString),
+    Rnfr(BString),
+    Rnto(BString),
+    Sbuf(u64),
+    Scks {
+        algorithm: ChecksumAlgorithm,
+        value: BString,
+    },
+    Site(SiteCommand),
+    Size(BString),
+    Spas(Option<Family>),
+    /// Never empty.
+    Spor(Vec<SocketAddr>),
+    Stat(Option<BString>),
+    Stor(BString),
+    Stru,
+    Syst,
+    /// `seconds` 0: never.
+    Trev {
+        markers: MarkerKind,
+        seconds: u32,
+    },
+    Type(RepresentationType),
+    User(BString),
+}

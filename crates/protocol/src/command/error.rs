@@ -1,0 +1,102 @@
+//! Why a line is not a command, with the reply that says so.
+
+use bstr::BString;
+
+use crate::reply::Reply;
+
+/// A line that is no command, or a command with arguments that make no sense. `Display` is the text of GCT's reply.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// The verb is not a word of one to four letters, or arguments are missing.
+    #[error("Syntax error in parameters or arguments.")]
+    Syntax,
+    #[error("Command not supported.")]
+    UnknownCommand,
+    /// An unknown SITE sub-command.
+    #[error("Invalid command.")]
+    UnknownSite,
+    #[error("Invalid command arguments.")]
+    InvalidArguments,
+    /// STRU with anything but F.
+    #[error("Syntax error in parameter.")]
+    Structure,
+    /// TYPE: the whole line.
+    #[error("'{0}' unrecognized type.")]
+    Type(BString),
+    /// MODE: the whole line.
+    #[error("'{0}' unrecognized transfer mode.")]
+    Mode(BString),
+    /// LANG: the whole line.
+    #[error("'{0}' unrecognized language.")]
+    Language(BString),
+    /// REST, or ERET and ESTO without a path.
+    #[error("bad parameter.")]
+    BadParameter,
+    /// ERET and ESTO with an unknown form or numbers that are none.
+    #[error("command failed.")]
+    Partial,
+    /// PORT and SPOR.
+    #[error("Illegal PORT command.")]
+    IllegalPort,
+    /// EPRT.
+    #[error("Malformed argument.")]
+    MalformedAddress,
+    /// EPRT with another family than 1 and 2.
+    #[error("Network protocol not supported, use (1,2).")]
+    UnknownProtocol,
+    /// EPSV with another number than 1 and 2.
+    #[error("Invalid protocol.")]
+    InvalidProtocol,
+    /// EPSV with neither a number nor ALL.
+    #[error("Invalid network command.")]
+    InvalidNetwork,
+    #[error("Unknown checksum algorithm requested.")]
+    UnknownChecksum,
+    #[error("Invalid offset.")]
+    InvalidOffset,
+    #[error("Invalid length.")]
+    InvalidLength,
+    /// SBUF and ABUF.
+    #[error("Invalid Parameter.")]
+    InvalidBuffer,
+    /// TREV.
+    #[error("Unsupported event.")]
+    UnsupportedEvent,
+    /// PBSZ: the argument.
+    #[error("Bad value for PBSZ: {0}")]
+    BufferSize(BString),
+    /// PROT: the argument.
+    #[error("{0} protection level not supported.")]
+    ProtectionLevel(BString),
+    #[error("Bad DCAU mode.")]
+    DcauMode,
+    #[error("DCAU S expected subject.")]
+    DcauSubject,
+    #[error("Bad Parameter to DCAU.")]
+    DcauParameter,
+    #[error("OPTS failed.")]
+    Options,
+}
+
+impl CommandError {
+    pub fn code(&self) -> u16 {
+        match self {
+            Self::UnknownCommand
+            | Self::UnknownSite
+            | Self::Partial
+            | Self::UnknownChecksum
+            | Self::InvalidOffset
+            | Self::InvalidLength
+            | Self::Options => 500,
+            Self::InvalidBuffer | Self::UnsupportedEvent => 502,
+            Self::UnknownProtocol => 522,
+            Self::ProtectionLevel(_) => 536,
+            _ => 501,
+        }
+    }
+
+    /// The reply to such a line.
+    pub fn reply(&self) -> Reply {
+        Reply::new(self.code(), self.to_string())
+    }
+}

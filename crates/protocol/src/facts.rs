@@ -1,0 +1,234 @@
+//! Facts of files (MLST, MLSD, MLSR; RFC 3659 section 7), printed as GCT prints them.
+
+mod parse;
+mod print;
+
+use bstr::BString;
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    File,
+    Directory,
+    /// The directory that is being listed.
+    CurrentDirectory,
+    ParentDirectory,
+    Symlink,
+    BlockDevice,
+    CharacterDevice,
+    Fifo,
+    Socket,
+    /// Not known, or none of these.
+    Other,
+}
+
+impl EntryKind {
+    /// A directory of any of the three kinds.
+    pub fn is_directory(self) -> bool {
+        matches!(self, Self::Directory | Self::CurrentDirectory | Self::ParentDirectory)
+    }
+}
+
+/// One entry of a listing. What a peer does not tell is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// As it stands in the listing, raw: one component, or a path relative to what was listed.
+    pub name: BString,
+    pub kind: EntryKind,
+    /// Bytes.
+    pub size: Option<u64>,
+    /// Seconds since 1970.
+    pub modified: Option<i64>,
+    /// Permission bits, 0o7777.
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub owner: Option<String>,
+    pub group: Option<String>,
+    pub device: Option<u64>,
+    pub inode: Option<u64>,
+    pub links: Option<u64>,
+    /// Where the symbolic link points to; the entry may be the link itself or, where links are followed, its target.
+    pub target: Option<BString>,
+    /// The user may read the file or list the directory.
+    pub readable: bool,
+    /// The user may write the file, or make and remove entries of the directory.
+    pub writable: bool,
+    /// The user may enter the directory.
+    pub searchable: bool,
+    /// Entries of the directory that is being listed.
+    pub count: Option<u64>,
+    /// Why a part of the tree is missing (`OpenFailed`, `InvalidLink`).
+    pub error: Option<String>,
+}
+
+impl Entry {
+    /// An entry of which no more is known; nothing is forbidden.
+    pub fn new(name: impl Into<BString>, kind: EntryKind) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            size: None,
+            modified: None,
+            mode: None,
+            uid: None,
+            gid: None,
+            owner: None,
+            group: None,
+            device: None,
+            inode: None,
+            links: None,
+            target: None,
+            readable: true,
+            writable: true,
+            searchable: true,
+            count: None,
+            error: None,
+        }
+    }
+}
+
+/// Facts that can be asked for with OPTS MLST, in the order in which they are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fact {
+    Type,
+    Modify,
+    Charset,
+    Size,
+    Perm,
+    UnixMode,
+    UnixOwner,
+    UnixUid,
+    UnixGroup,
+    UnixGid,
+    Unique,
+    UnixSlink,
+    Count,
+}
+
+impl Fact {
+    pub const ALL: [Self; 13] = [
+        Self::Type,
+        Self::Modify,
+        Self::Charset,
+        Self::Size,
+        Self::Perm,
+        Self::UnixMode,
+        Self::UnixOwner,
+        Self::UnixUid,
+        Self::UnixGroup,
+        Self::UnixGid,
+        Self::Unique,
+        Self::UnixSlink,
+        Self::Count,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Type => "Type",
+            Self::Modify => "Modify",
+            Self::Charset => "Charset",
+            Self::Size => "Size",
+            Self::Perm => "Perm",
+            Self::UnixMode => "UNIX.mode",
+            Self::UnixOwner => "UNIX.owner",
+            Self::UnixUid => "UNIX.uid",
+            Self::UnixGroup => "UNIX.group",
+            Self::UnixGid => "UNIX.gid",
+            Self::Unique => "Unique",
+            Self::UnixSlink => "UNIX.slink",
+            Self::Count => "X.count",
+        }
+    }
+
+    /// The fact of this name, in any case.
+    pub fn from_name(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|fact| fact.name().as_bytes().eq_ignore_ascii_case(name))
+    }
+}
+
+/// The facts that a session prints. By default all but `Charset`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FactSet(u16);
+
+impl FactSet {
+    pub const fn empty() -> Self {
+        Self(0)
+    }
+
+    pub fn insert(&mut self, fact: Fact) {
+        self.0 |= 1 << fact as u16;
+    }
+
+    pub fn remove(&mut self, fact: Fact) {
+        self.0 &= !(1 << fact as u16);
+    }
+
+    pub fn contains(self, fact: Fact) -> bool {
+        self.0 & 1 << fact as u16 != 0
+    }
+
+    /// What an OPTS MLST list selects; unknown names are ignored, as RFC 3659 section 7.9 wants.
+    pub fn from_names<N: AsRef<[u8]>>(names: impl IntoIterator<Item = N>) -> Self {
+        names.into_iter().filter_map(|name| Fact::from_name(name.as_ref())).collect()
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = Fact> {
+        Fact::ALL.into_iter().filter(move |fact| self.contains(*fact))
+    }
+
+    /// What follows `MLST ` in FEAT: every fact, selected ones with a star. As GCT does, `X.count` never has one.
+    pub fn feature(self) -> String {
+        use Fact::*;
+        let order = [
+            Type, Size, Modify, Perm, Charset, UnixMode, UnixOwner, UnixUid, UnixGroup, UnixGid, Unique,
+            UnixSlink, Count,
+        ];
+        let star = |fact| if self.contains(fact) && fact != Count { "*;" } else { ";" };
+        order.into_iter().flat_map(|fact| [fact.name(), star(fact)]).collect()
+    }
+}
+
+impl Default for FactSet {
+    fn default() -> Self {
+        Fact::ALL.into_iter().filter(|fact| *fact != Fact::Charset).collect()
+    }
+}
+
+impl FromIterator<Fact> for FactSet {
+    fn from_iter<T: IntoIterator<Item = Fact>>(facts: T) -> Self {
+        let mut set = Self::empty();
+        for fact in facts {
+            set.insert(fact);
+        }
+        set
+    }
+}
+
+pub use parse::FactError;
+pub use print::{decode, encode};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn feature_line_of_gct() {
+        assert_eq!(
+            FactSet::default().feature(),
+            "Type*;Size*;Modify*;Perm*;Charset;UNIX.mode*;UNIX.owner*;UNIX.uid*;UNIX.group*;UNIX.gid*;Unique*;\
+             UNIX.slink*;X.count;"
+        );
+        assert!(FactSet::empty().feature().starts_with("Type;Size;Modify;"));
+    }
+
+    #[test]
+    fn selection() {
+        let set = FactSet::from_names(["SIZE", "type", "nonsense", ""]);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [Fact::Type, Fact::Size]);
+        let mut set = FactSet::default();
+        set.remove(Fact::Type);
+        assert!(!set.contains(Fact::Type) && set.contains(Fact::Count));
+        assert_eq!(FactSet::from_names::<&str>([]), FactSet::empty());
+    }
+}

@@ -1,0 +1,227 @@
+use bstr::{BStr, BString, ByteSlice};
+
+use crate::date;
+use crate::facts::{Entry, EntryKind, decode};
+
+/// A line that is no entry of MLST, MLSD or MLSR.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FactError {
+    #[error("no space between facts and name in {line:?}")]
+    NoName { line: BString },
+    #[error("the fact {fact} has the value {value:?}, expected {expected}")]
+    BadValue { fact: &'static str, value: BString, expected: &'static str },
+}
+
+impl Entry {
+    /// Parses `Fact=value;... name`, without end of line (RFC 3659 section 7.2). Names of facts are accepted in any
+    /// case, unknown facts are ignored; everything after the first space is the name.
+    pub fn parse(line: &[u8]) -> Result<Self, FactError> {
+        let at = line.find_byte(b' ').filter(|at| at + 1 < line.len());
+        let at = at.ok_or_else(|| FactError::NoName { line: line.into() })?;
+        let mut entry = Self::new(&line[at + 1..], EntryKind::Other);
+        for fact in line[..at].split_str(";") {
+            if let Some((name, value)) = fact.split_once_str("=") {
+                entry.set(name, value.as_bstr())?;
+            }
+        }
+        Ok(entry)
+    }
+
+    fn set(&mut self, name: &[u8], value: &BStr) -> Result<(), FactError> {
+        let text = || Some(decode(value).to_str_lossy().into_owned());
+        match name.to_ascii_lowercase().as_slice() {
+            b"type" => self.set_type(value),
+            b"size" | b"sizd" => self.size = Some(number("Size", value)?),
+            b"modify" => {
+                let bad = |_| FactError::BadValue {
+                    fact: "Modify",
+                    value: value.into(),
+                    expected: "YYYYMMDDHHMMSS",
+                };
+                self.modified = Some(date::parse(value).map_err(bad)?);
+            }
+            b"perm" => self.set_permissions(value),
+            b"unix.mode" => {
+                let bits = value.to_str().ok().and_then(|v| u32::from_str_radix(v, 8).ok());
+                let bad = || FactError::BadValue {
+                    fact: "UNIX.mode",
+                    value: value.into(),
+                    expected: "an octal number",
+                };
+                self.mode = Some(bits.ok_or_else(bad)? & 0o7777);
+            }
+            b"unix.owner" | b"unix.ownername" => self.owner = text(),
+            b"unix.group" | b"unix.groupname" => self.group = text(),
+            b"unix.uid" => self.uid = number32("UNIX.uid", value)?,
+            b"unix.gid" => self.gid = number32("UNIX.gid", value)?,
+            b"unique" => self.set_unique(value),
+            b"unix.slink" => self.target = Some(decode(value)),
+            b"x.count" => self.count = Some(number("X.count", value)?),
+            b"error" => self.error = text(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn set_type(&mut self, value: &BStr) {
+        // Some write the target of a link behind a colon (RFC 3659 section 7.7.4).
+        let (kind, target) = match value.split_once_str(":") {
+            Some((kind, target)) => (kind, Some(target)),
+            None => (value.as_bytes(), None),
+        };
+        self.kind = match kind.to_ascii_lowercase().as_slice() {
+            b"file" => EntryKind::File,
+            b"dir" => EntryKind::Directory,
+            b"cdir" => EntryKind::CurrentDirectory,
+            b"pdir" => EntryKind::ParentDirectory,
+            b"slink" | b"os.unix=slink" | b"os.unix=symlink" => EntryKind::Symlink,
+            b"os.unix=pipe" | b"os.unix=fifo" => EntryKind::Fifo,
+            b"os.unix=socket" | b"os.unix=sock" => EntryKind::Socket,
+            b"os.unix=reg" => EntryKind::File,
+            other if other.starts_with(b"os.unix=chr") => EntryKind::CharacterDevice,
+            other if other.starts_with(b"os.unix=blk") => EntryKind::BlockDevice,
+            _ => EntryKind::Other,
+        };
+        if self.kind == EntryKind::Symlink
+            && let Some(target) = target.filter(|t| !t.is_empty())
+        {
+            self.target = Some(decode(target));
+        }
+    }
+
+    /// `Type` may come after `Perm`; the letters of files and directories do not collide.
+    fn set_permissions(&mut self, value: &BStr) {
+        let has = |letters: &[u8]| value.iter().any(|b| letters.contains(&b.to_ascii_lowercase()));
+        self.readable = has(b"rl");
+        self.writable = has(b"wacmp");
+        self.searchable = has(b"e");
+    }
+
+    /// Opaque by RFC 3659; where it is two hexadecimal numbers they are device and inode (`-`: GCT, `g` and `u`:
+    /// others).
+    fn set_unique(&mut self, value: &BStr) {
+        let hex = |digits: &[u8]| u64::from_str_radix(digits.to_str().ok()?, 16).ok();
+        let parts = value.find_byteset("-gGuU").map(|at| (hex(&value[..at]), hex(&value[at + 1..])));
+        if let Some((Some(device), Some(inode))) = parts {
+            (self.device, self.inode) = (Some(device), Some(inode));
+        }
+    }
+}
+
+fn number(fact: &'static str, value: &BStr) -> Result<u64, FactError> {
+    let digits = value.to_str().ok().filter(|v| v.bytes().all(|b| b.is_ascii_digit()));
+    digits.and_then(|v| v.parse().ok()).ok_or_else(|| FactError::BadValue {
+        fact,
+        value: value.into(),
+        expected: "a number below 2^64",
+    })
+}
+
+/// Not a number: some servers put a name here, which is of no use.
+fn number32(fact: &'static str, value: &BStr) -> Result<Option<u32>, FactError> {
+    if value.iter().any(|b| !b.is_ascii_digit()) {
+        return Ok(None);
+    }
+    let n = number(fact, value)?;
+    let bad = |_| FactError::BadValue { fact, value: value.into(), expected: "a number below 2^32" };
+    u32::try_from(n).map(Some).map_err(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::facts::FactSet;
+
+    #[test]
+    fn line_of_gct() {
+        let line =
+            b"Type=file;Modify=20261121191739;Size=12;Perm=r;UNIX.mode=0644;UNIX.owner=root;UNIX.uid=0;\
+            UNIX.group=root;UNIX.gid=0;Unique=fe00-99c50d; a b;c=d%.txt";
+        let entry = Entry::parse(line).unwrap();
+        assert_eq!(entry.name, "a b;c=d%.txt");
+        assert_eq!(entry.kind, EntryKind::File);
+        assert_eq!((entry.size, entry.modified, entry.mode), (Some(12), Some(1_795_288_659), Some(0o644)));
+        assert_eq!((entry.device, entry.inode), (Some(0xfe00), Some(0x99_c50d)));
+        assert!(entry.readable && !entry.writable && !entry.searchable);
+        assert_eq!(entry.owner.as_deref(), Some("root"));
+    }
+
+    #[test]
+    fn lines_of_others() {
+        let entry = Entry::parse(
+            b"modify=20010203040506.5;perm=flcdmpe;type=dir;unique=FD01U1A;UNIX.group=0;x.y=z; \xff\xfe x",
+        )
+        .unwrap();
+        assert_eq!((entry.kind, entry.name.as_slice()), (EntryKind::Directory, &b"\xff\xfe x"[..]));
+        assert_eq!((entry.device, entry.inode), (Some(0xfd01), Some(0x1a)));
+        assert!(entry.readable && entry.writable && entry.searchable);
+        let entry = Entry::parse(b"type=OS.unix=slink:/a%20b; l").unwrap();
+        assert_eq!((entry.kind, entry.target.unwrap()), (EntryKind::Symlink, "/a b".into()));
+        let entry =
+            Entry::parse(b"Type=OS.unix=chr-1/3;UNIX.uid=root;Unique=keVO1+4G4;  two spaces ").unwrap();
+        assert_eq!((entry.kind, entry.uid, entry.device), (EntryKind::CharacterDevice, None, None));
+        assert_eq!(entry.name, " two spaces ");
+        assert_eq!(Entry::parse(b" only a name").unwrap().name, "only a name");
+        assert_eq!(Entry::parse(b"Size=1 x").unwrap().size, Some(1));
+    }
+
+    #[test]
+    fn errors() {
+        assert!(matches!(Entry::parse(b"Type=file;"), Err(FactError::NoName { .. })));
+        assert!(matches!(Entry::parse(b"Type=file; "), Err(FactError::NoName { .. })));
+        assert!(matches!(Entry::parse(b""), Err(FactError::NoName { .. })));
+        for (line, fact) in [
+            (&b"Size=-1; x"[..], "Size"),
+            (b"Size=18446744073709551616; x", "Size"),
+            (b"Modify=2001; x", "Modify"),
+            (b"UNIX.mode=9; x", "UNIX.mode"),
+            (b"UNIX.uid=4294967296; x", "UNIX.uid"),
+        ] {
+            assert!(matches!(Entry::parse(line), Err(FactError::BadValue { fact: f, .. }) if f == fact));
+        }
+    }
+
+    fn entries() -> impl Strategy<Value = Entry> {
+        use EntryKind::*;
+        let kinds =
+            prop::sample::select(vec![File, Directory, CurrentDirectory, ParentDirectory, Symlink, Fifo]);
+        let name = prop::collection::vec(any::<u8>(), 1..20);
+        let target = prop::option::of(prop::collection::vec(any::<u8>(), 0..10));
+        let numbers = any::<(Option<u64>, Option<u32>, Option<u32>, Option<(u64, u64)>)>();
+        (name, kinds, numbers, target, any::<Option<String>>(), 0i64..200_000_000_000).prop_map(
+            |(name, kind, (size, uid, gid, unique), target, owner, modified)| Entry {
+                size,
+                uid,
+                gid,
+                device: unique.map(|u| u.0),
+                inode: unique.map(|u| u.1),
+                target: target.map(Into::into),
+                group: owner.clone(),
+                owner,
+                modified: Some(modified),
+                mode: uid.map(|u| u & 0o7777),
+                ..Entry::new(name, kind)
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn entries_come_back(entry in entries()) {
+            let mut line = Vec::new();
+            entry.print(FactSet::default(), &mut line);
+            let parsed = Entry::parse(&line).unwrap();
+            // What a kind has no letters for is not said.
+            let parsed = Entry { readable: true, writable: true, searchable: true, ..parsed };
+            prop_assert_eq!(parsed, entry);
+        }
+
+        #[test]
+        fn never_panics(line: Vec<u8>) {
+            let _ = Entry::parse(&line);
+        }
+    }
+}

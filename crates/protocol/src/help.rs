@@ -1,0 +1,174 @@
+//! HELP and SITE HELP (RFC 959 section 4.1.3), with GCT's texts.
+
+use bstr::{BStr, ByteSlice};
+
+use crate::reply::Reply;
+
+/// Verbs in the order of GCT's list, with their syntax.
+const COMMANDS: [(&str, &str); 52] = [
+    ("ALLO", "ALLO <sp> <size>"),
+    ("APPE", "APPE <sp> pathname"),
+    ("REST", "REST [<sp> restart marker]"),
+    ("CWD", "CWD <sp> pathname"),
+    ("CDUP", "CDUP (up one directory)"),
+    ("DCAU", "DCAU <S,N,A>"),
+    ("EPSV", "EPSV [<sp> ALL]"),
+    ("FEAT", "FEAT"),
+    ("ERET", "ERET <sp> mod_name=\"mod_parms\" <sp> pathname"),
+    ("MDTM", "MDTM <sp> <filename>"),
+    ("STAT", "STAT [<sp> pathname]"),
+    ("ESTO", "ESTO <sp> mod_name=\"mod_parms\" <sp> pathname"),
+    ("HELP", "HELP [<sp> command]"),
+    ("LIST", "LIST [<sp> <filename>]"),
+    ("MODE", "MODE <sp> mode-code"),
+    ("NLST", "NLST [<sp> <filename>]"),
+    ("MLSC", "MLSC [<sp> <filename>]"),
+    ("MLSD", "MLSD [<sp> <filename>]"),
+    ("PASV", "PASV"),
+    ("RNFR", "RNFR <sp> pathname"),
+    ("MLSR", "MLSR [<sp> <filename>]"),
+    ("MLST", "MLST [<sp> <filename>]"),
+    ("NOOP", "NOOP (no operation)"),
+    ("OPTS", "OPTS <sp> opt-type [parameters]"),
+    ("STOR", "STOR [<sp> pathname]"),
+    ("PASS", "PASS <sp> password"),
+    ("PBSZ", "PBSZ <sp> size"),
+    ("PORT", "PORT <port>"),
+    ("PROT", "PROT <C|P|S>"),
+    ("SITE", ""),
+    ("EPRT", "EPRT <sp> <port>"),
+    ("RETR", "RETR [<sp> pathname]"),
+    ("SPOR", "SPOR <sp> <port list>"),
+    ("MFMT", "MFMT <sp> YYYYMMDDHHMMSS <sp> pathname"),
+    ("SCKS", "SCKS <sp> algorithm <sp> checksum"),
+    ("TREV", "TREV <event name> <frequency> [info list]"),
+    ("PWD", "PWD (returns current working directory)"),
+    ("QUIT", "QUIT (close control connection)"),
+    ("SBUF", "SBUF <sp> window-size"),
+    ("SIZE", "SIZE <sp> pathname"),
+    ("SPAS", "SPAS"),
+    ("STRU", "STRU (specify file structure)"),
+    ("SYST", "SYST (returns system type)"),
+    ("RNTO", "RNTO <sp> pathname"),
+    ("TYPE", "TYPE <sp> type-code"),
+    ("USER", "USER <sp> username"),
+    ("LANG", "LANG: set language for messages"),
+    ("MKD", "MKD <sp> pathname"),
+    ("RMD", "RMD <sp> pathname"),
+    ("DELE", "DELE <sp> pathname"),
+    ("CKSM", "CKSM <sp> algorithm <sp> offset <sp> length <sp> pathname"),
+    ("ABUF", "ABUF <sp> window-size"),
+];
+
+/// SITE verbs and their lines in HELP SITE.
+const SITE_COMMANDS: [(&str, &str); 29] = [
+    ("SBUF", "SITE SBUF: set send and receive buffers"),
+    ("RETRBUFSIZE", "SITE RETRBUFSIZE: set receive buffers"),
+    ("RBUFSZ", "SITE RBUFSZ: set receive buffers"),
+    ("RBUFSIZ", "SITE RBUFSIZ: set receive buffers"),
+    ("CHROOT", "SITE CHROOT <sp> new root path"),
+    ("STORBUFSIZE", "SITE STORBUFSIZE: set send buffers"),
+    ("SBUFSIZ", "SITE SBUFSIZ: set send buffers"),
+    ("SBUFSZ", "SITE SBUFSZ: set send buffers"),
+    ("BUFSIZE", "SITE BUFSIZE: set send and receive buffers"),
+    ("TRNC", "SITE TRNC <sp> length <sp> path"),
+    ("HELP", "SITE HELP: help on server commands"),
+    ("FAULT", "SITE FAULT: force a failure on given command"),
+    ("WHOAMI", "SITE WHOAMI"),
+    ("RDEL", "SITE RDEL <sp> pathname"),
+    ("CHMOD", "SITE CHMOD <sp> mode <sp> pathname"),
+    ("CHGRP", "SITE CHGRP <sp> group <sp> pathname"),
+    ("UTIME", "SITE UTIME <sp> YYYYMMDDHHMMSS <sp> pathname"),
+    ("SYMLINKFROM", "SITE SYMLINKFROM <sp> reference-path"),
+    ("SYMLINKTO", "SITE SYMLINKTO <sp> link-path"),
+    ("SYMLINK", "SITE SYMLINK <sp> reference-path <sp> link-path"),
+    ("DSI", "SITE DSI <sp> dsi name"),
+    ("VERSION", "SITE VERSION"),
+    ("SETNETSTACK", "SITE SETNETSTACK <sp> comma separated list of xio drivers for the data channel"),
+    ("SETDISKSTACK", "SITE SETDISKSTACK <sp> comma separated list of xio drivers for the disk channel"),
+    (
+        "CLIENTINFO",
+        "SITE CLIENTINFO <sp> appname=\"<name of app>\";appver=\"<version string>\";\
+         scheme=\"<ftp,gsiftp,sshftp>\";anyother=\"<interesting client info>\";",
+    ),
+    ("RESTRICT", "SITE RESTRICT <sp> RP string"),
+    ("RANGES", "SITE RANGES <sp> pathname"),
+    ("STORATTR", "SITE STORATTR <sp> attributes"),
+    ("TASKID", "SITE TASKID <sp> taskid"),
+];
+
+/// The answer to HELP. `allowed` is asked for `VERB` and `SITE VERB`.
+///
+/// `subject` is what followed HELP: nothing for the list, SITE, or one verb in any case.
+pub fn reply(subject: Option<&BStr>, allowed: impl Fn(&str) -> bool) -> Reply {
+    let Some(subject) = subject else {
+        return general(allowed);
+    };
+    let verb = subject.to_ascii_uppercase();
+    let lines: Vec<&str> = match COMMANDS.iter().find(|(v, _)| v.as_bytes() == verb && allowed(v)) {
+        Some(("SITE", _)) => SITE_COMMANDS
+            .iter()
+            .filter(|(v, _)| allowed(&format!("SITE {v}")))
+            .map(|(_, line)| *line)
+            .collect(),
+        Some((_, syntax)) => vec![syntax],
+        // ABOR and AUTH too, as GCT does.
+        None => return Reply::new(502, format!("Unknown command '{}'.", verb.as_bstr())),
+    };
+    Reply::indented(214, format!("Help for {}:", verb.as_bstr()), lines, "End.")
+}
+
+fn general(allowed: impl Fn(&str) -> bool) -> Reply {
+    let verbs: Vec<&str> = COMMANDS.iter().map(|(verb, _)| *verb).filter(|verb| allowed(verb)).collect();
+    // Four columns before each verb; the reply itself adds the first one of the row.
+    let rows = verbs.chunks(8).map(|row| {
+        let row: String = row.iter().map(|verb| format!("    {verb:<4}")).collect();
+        row[1..].to_owned()
+    });
+    Reply::indented(214, "The following commands are recognized:", rows, "End")
+}
+
+/// Whether this server knows the verb, as HELP says; upper case.
+pub fn knows(verb: &str) -> bool {
+    COMMANDS.iter().any(|(v, _)| *v == verb)
+}
+
+/// Whether this server knows SITE `verb`, as HELP SITE says; upper case.
+pub fn knows_site(verb: &str) -> bool {
+    SITE_COMMANDS.iter().any(|(v, _)| *v == verb)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list() {
+        let text = reply(None, |_| true).to_bytes();
+        let lines: Vec<&[u8]> = text.lines().collect();
+        assert_eq!(lines[0], b"214-The following commands are recognized:");
+        assert_eq!(lines[1], b"    ALLO    APPE    REST    CWD     CDUP    DCAU    EPSV    FEAT");
+        assert_eq!(lines[6], b"    SPAS    STRU    SYST    RNTO    TYPE    USER    LANG    MKD ");
+        assert_eq!(lines[7], b"    RMD     DELE    CKSM    ABUF");
+        assert_eq!(lines[8], b"214 End");
+        assert_eq!(lines.len(), 9);
+    }
+
+    #[test]
+    fn one_command() {
+        let help = |subject: &str| reply(Some(subject.into()), |_| true).to_string();
+        assert_eq!(help("noop"), "214-Help for NOOP:| NOOP (no operation)|214 End.");
+        assert_eq!(help("XX"), "502 Unknown command 'XX'.");
+        assert_eq!(help("noop x"), "502 Unknown command 'NOOP X'.");
+        assert_eq!(help("ABOR"), "502 Unknown command 'ABOR'.");
+        assert!(help("SITE").contains("| SITE TRNC <sp> length <sp> path|"));
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_not_there() {
+        let allowed = |verb: &str| verb != "ALLO" && verb != "SITE FAULT";
+        assert_eq!(reply(Some("ALLO".into()), allowed).to_string(), "502 Unknown command 'ALLO'.");
+        assert!(!reply(Some("SITE".into()), allowed).to_string().contains("FAULT"));
+        assert!(!reply(None, allowed).to_string().contains("ALLO"));
+    }
+}

@@ -1,0 +1,214 @@
+//! Lines of the control channel (RFC 959 section 2.3; RFC 854 for the Telnet signals).
+
+use bstr::ByteSlice;
+
+/// What ends a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Only CR LF: for commands. A lone CR or LF is part of the line, since a path may contain it.
+    CrLf,
+    /// LF, with or without CR before it: for replies.
+    Lf,
+}
+
+/// A line is longer than allowed. Nothing after it can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a line of more than {limit} bytes")]
+pub struct LineTooLong {
+    pub limit: usize,
+}
+
+/// Cuts a stream of bytes into lines.
+///
+/// It holds what was pushed and not yet taken: push what one read gave, then take lines until there is none.
+#[derive(Debug)]
+pub struct LineDecoder {
+    ending: Ending,
+    limit: usize,
+    buffer: Vec<u8>,
+    /// Bytes at the front that were taken.
+    taken: usize,
+    /// Bytes at the front that hold no end of line.
+    scanned: usize,
+}
+
+impl LineDecoder {
+    /// `limit`: bytes of a line, its end not counted.
+    pub fn new(ending: Ending, limit: usize) -> Self {
+        Self { ending, limit, buffer: Vec::new(), taken: 0, scanned: 0 }
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Bytes that were pushed and not taken.
+    pub fn buffered(&self) -> usize {
+        self.buffer.len() - self.taken
+    }
+
+    /// Gives up the bytes that were not taken, for another protocol on the same connection.
+    pub fn take_rest(&mut self) -> Vec<u8> {
+        self.compact();
+        self.scanned = 0;
+        std::mem::take(&mut self.buffer)
+    }
+
+    /// The next whole line without its end, `None` where there is none yet.
+    ///
+    /// # Errors
+    /// A line, whole or not, is longer than the limit.
+    pub fn next_line(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
+        let too_long = LineTooLong { limit: self.limit };
+        loop {
+            let Some(at) = self.buffer[self.scanned..].find_byte(b'\n') else {
+                self.scanned = self.buffer.len();
+                self.compact();
+                // A CR at the end may turn out to be part of the end of line.
+                return if self.buffered() > self.limit + 1 { Err(too_long) } else { Ok(None) };
+            };
+            let newline = self.scanned + at;
+            self.scanned = newline + 1;
+            let line = &self.buffer[self.taken..newline];
+            let (end, ended) = match line.strip_suffix(b"\r") {
+                Some(line) => (line.len(), true),
+                None => (line.len(), self.ending == Ending::Lf),
+            };
+            if end > self.limit {
+                return Err(too_long);
+            }
+            if ended {
+                let start = std::mem::replace(&mut self.taken, newline + 1);
+                return Ok(Some(&self.buffer[start..start + end]));
+            }
+        }
+    }
+
+    fn compact(&mut self) {
+        if self.taken > 0 {
+            self.buffer.drain(..self.taken);
+            self.scanned -= self.taken;
+            self.taken = 0;
+        }
+        // Ten thousand idle connections should not keep what their longest line needed.
+        if self.buffer.is_empty() && self.buffer.capacity() > 4096 {
+            self.buffer = Vec::new();
+        }
+    }
+}
+
+const IAC: u8 = 0xff;
+const DATA_MARK: u8 = 0xf2;
+const INTERRUPT: u8 = 0xf4;
+
+/// Cuts off the Telnet signals (`IAC IP IAC DM`) that clients send before ABOR (RFC 959 section 4.1.3).
+///
+/// The bytes sent as urgent data may be missing, depending on how the socket is set up.
+pub fn strip_telnet(mut line: &[u8]) -> &[u8] {
+    loop {
+        line = match line {
+            [IAC, 0xfb..=0xfe, _, rest @ ..] | [IAC, 0xf0..=0xff, rest @ ..] => rest,
+            [IAC | DATA_MARK | INTERRUPT, rest @ ..] => rest,
+            _ => return line,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lines(decoder: &mut LineDecoder) -> Vec<Vec<u8>> {
+        let mut lines = Vec::new();
+        while let Some(line) = decoder.next_line().unwrap() {
+            lines.push(line.to_vec());
+        }
+        lines
+    }
+
+    #[test]
+    fn only_crlf_ends_a_command() {
+        let mut decoder = LineDecoder::new(Ending::CrLf, 100);
+        decoder.push(b"NOOP\nNOOP\r");
+        assert!(lines(&mut decoder).is_empty());
+        decoder.push(b"\r\nCWD a\rb\r\n\r\nPW");
+        assert_eq!(lines(&mut decoder), [&b"NOOP\nNOOP\r"[..], b"CWD a\rb", b""]);
+        decoder.push(b"D\r");
+        assert!(lines(&mut decoder).is_empty());
+        decoder.push(b"\n");
+        assert_eq!(lines(&mut decoder), [b"PWD"]);
+        assert_eq!(decoder.buffered(), 0);
+    }
+
+    #[test]
+    fn lf_ends_a_reply() {
+        let mut decoder = LineDecoder::new(Ending::Lf, 100);
+        decoder.push(b"220 a\n221 b\r\n\n");
+        assert_eq!(lines(&mut decoder), [&b"220 a"[..], b"221 b", b""]);
+    }
+
+    #[test]
+    fn limit() {
+        let mut decoder = LineDecoder::new(Ending::CrLf, 4);
+        decoder.push(b"NOOP\r\nNOOP\r");
+        assert_eq!(lines(&mut decoder), [b"NOOP"]);
+        decoder.push(b"\nNOOPS\r\n");
+        assert_eq!(decoder.next_line().unwrap(), Some(&b"NOOP"[..]));
+        assert_eq!(decoder.next_line(), Err(LineTooLong { limit: 4 }));
+
+        let mut decoder = LineDecoder::new(Ending::CrLf, 4);
+        decoder.push(b"NOOPSS");
+        assert_eq!(decoder.next_line(), Err(LineTooLong { limit: 4 }));
+        let mut decoder = LineDecoder::new(Ending::CrLf, 4);
+        decoder.push(b"N\nN\nN\nN\n");
+        assert_eq!(decoder.next_line(), Err(LineTooLong { limit: 4 }));
+    }
+
+    #[test]
+    fn rest_for_another_protocol() {
+        let mut decoder = LineDecoder::new(Ending::CrLf, 100);
+        decoder.push(b"AUTH TLS\r\n\x16\x03\n");
+        assert_eq!(decoder.next_line().unwrap(), Some(&b"AUTH TLS"[..]));
+        assert_eq!(decoder.next_line().unwrap(), None);
+        assert_eq!(decoder.take_rest(), b"\x16\x03\n");
+        decoder.push(b"NOOP\r\n");
+        assert_eq!(lines(&mut decoder), [b"NOOP"]);
+    }
+
+    #[test]
+    fn telnet_signals() {
+        for signals in [&b"\xff\xf4\xff\xf2"[..], b"\xff\xf4\xf2", b"\xf2", b"\xff\xfb\x01", b"\xff", b""] {
+            assert_eq!(strip_telnet(&[signals, b"ABOR"].concat()), b"ABOR");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn fragments_do_not_matter(
+            bytes in prop::collection::vec(prop_oneof![Just(b'\r'), Just(b'\n'), any::<u8>()], 0..200),
+            cuts in prop::collection::vec(0usize..200, 0..10),
+            lf in any::<bool>(),
+        ) {
+            let ending = if lf { Ending::Lf } else { Ending::CrLf };
+            let mut whole = LineDecoder::new(ending, 1000);
+            whole.push(&bytes);
+            let expected = lines(&mut whole);
+
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c.min(bytes.len())).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let mut decoder = LineDecoder::new(ending, 1000);
+            let mut got = Vec::new();
+            for pair in cuts.windows(2) {
+                decoder.push(&bytes[pair[0]..pair[1]]);
+                got.extend(lines(&mut decoder));
+            }
+            prop_assert_eq!(got, expected);
+            prop_assert_eq!(decoder.take_rest(), whole.take_rest());
+        }
+    }
+}

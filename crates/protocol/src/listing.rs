@@ -1,0 +1,168 @@
+//! Listings for people: LIST, STAT and NLST (RFC 959 section 4.1.3).
+//!
+//! Lines are printed as GCT does. There is no standard for them; what is parsed is the Unix form in its usual variants.
+
+mod parse;
+
+use std::fmt::Write as _;
+
+use bstr::{BStr, ByteSlice};
+
+use crate::date::ListStamp;
+use crate::facts::{Entry, EntryKind};
+
+/// Appends the line of LIST or STAT, without end of line: mode, links, owner, group, size, time (UTC, never a year),
+/// name; for a symbolic link that is not followed also ` -> target`.
+pub fn print_long(entry: &Entry, out: &mut Vec<u8>) {
+    let number = |n: Option<u32>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
+    let owner = entry.owner.clone().unwrap_or_else(|| number(entry.uid));
+    let group = entry.group.clone().unwrap_or_else(|| number(entry.gid));
+    let mut line = mode_text(entry.kind, entry.mode.unwrap_or(0));
+    let (links, size) = (entry.links.unwrap_or(1), entry.size.unwrap_or(0));
+    let time = ListStamp(entry.modified.unwrap_or(0));
+    // Writing to a string cannot fail.
+    let _ = write!(line, " {links:>3} {owner:>8} {group:>8} {size:>12} {time} ");
+    out.extend_from_slice(line.as_bytes());
+    out.extend_from_slice(&entry.name);
+    if let (EntryKind::Symlink, Some(target)) = (entry.kind, &entry.target) {
+        out.extend_from_slice(b" -> ");
+        out.extend_from_slice(target);
+    }
+}
+
+/// Parses a line of LIST or STAT. `None` where it is none (`total 12`, an empty line, another form).
+///
+/// Lines often leave the year out: it is the one for which the time is not in the future of `now` (seconds since 1970;
+/// without it such times are `None`). Time zones are unknown and taken as UTC, so times may be wrong by hours.
+pub fn parse_long(line: &[u8], now: Option<i64>) -> Option<Entry> {
+    parse::long(line, now)
+}
+
+/// The names in what NLST sent. Some servers put a path in front of each name, it is dropped; `.` and `..` are left out.
+pub fn parse_names(data: &[u8]) -> impl Iterator<Item = &BStr> {
+    lines(data).filter_map(|line| {
+        let line = line.trim_end_with(|c| c == '/');
+        let name = line.rfind_byte(b'/').map_or(line, |at| &line[at + 1..]);
+        (!matches!(name, b"" | b"." | b"..")).then_some(name.as_bstr())
+    })
+}
+
+/// The lines of a listing, which end with LF or CR LF.
+pub fn lines(data: &[u8]) -> impl Iterator<Item = &BStr> {
+    data.lines().map(ByteSlice::as_bstr)
+}
+
+/// `drwxr-xr-x`.
+fn mode_text(kind: EntryKind, mode: u32) -> String {
+    let letter = match kind {
+        EntryKind::Directory | EntryKind::CurrentDirectory | EntryKind::ParentDirectory => 'd',
+        EntryKind::Symlink => 'l',
+        EntryKind::BlockDevice => 'b',
+        EntryKind::CharacterDevice => 'c',
+        EntryKind::Fifo => 'p',
+        EntryKind::Socket => 's',
+        EntryKind::File | EntryKind::Other => '-',
+    };
+    let mut text = String::from(letter);
+    for (shift, special, with, without) in
+        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+    {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & 1 != 0, mode & special != 0) {
+            (true, true) => with,
+            (false, true) => without,
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn print(entry: &Entry) -> String {
+        let mut out = Vec::new();
+        print_long(entry, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn entry() -> Entry {
+        Entry {
+            size: Some(6),
+            modified: Some(981_173_106),
+            mode: Some(0o644),
+            owner: Some("root".into()),
+            group: Some("root".into()),
+            links: Some(1),
+            ..Entry::new("a b", EntryKind::File)
+        }
+    }
+
+    /// Lines of globus-gridftp-server 13.24.
+    #[test]
+    fn as_gct() {
+        assert_eq!(print(&entry()), "-rw-r--r--   1     root     root            6 Feb  3 04:05 a b");
+        let dir = Entry {
+            kind: EntryKind::Directory,
+            mode: Some(0o755),
+            links: Some(9),
+            size: Some(4096),
+            ..entry()
+        };
+        assert_eq!(print(&dir), "drwxr-xr-x   9     root     root         4096 Feb  3 04:05 a b");
+        let fifo = Entry { kind: EntryKind::Fifo, mode: Some(0o0000), ..entry() };
+        assert_eq!(print(&fifo), "p---------   1     root     root            6 Feb  3 04:05 a b");
+    }
+
+    #[test]
+    fn more_forms() {
+        let link =
+            Entry { kind: EntryKind::Symlink, target: Some("x y".into()), mode: Some(0o777), ..entry() };
+        assert!(print(&link).starts_with("lrwxrwxrwx ") && print(&link).ends_with(" a b -> x y"));
+        let bare = Entry::new("n", EntryKind::File);
+        assert_eq!(print(&bare), "----------   1        ?        ?            0 Jan  1 00:00 n");
+        let by_number = Entry { uid: Some(1000), gid: Some(7), mode: Some(0o7777), ..bare };
+        assert!(print(&by_number).starts_with("-rwsrwsrwt   1     1000        7 "));
+        assert_eq!(mode_text(EntryKind::Socket, 0o7000), "s--S--S--T");
+    }
+
+    #[test]
+    fn names() {
+        let names = |data: &'static str| parse_names(data.as_bytes()).collect::<Vec<_>>();
+        assert_eq!(names(".\r\n..\r\na b\r\n\r\nc"), ["a b", "c"]);
+        assert_eq!(names("dir/a\n/x/dir/b\nsub/\n"), ["a", "b", "sub"]);
+    }
+
+    proptest! {
+        #[test]
+        fn printed_lines_are_parsed(
+            kind in prop::sample::select(vec![EntryKind::File, EntryKind::Directory, EntryKind::Symlink, EntryKind::Fifo, EntryKind::Socket]),
+            name in "[ -~]{1,12}", size: u64, mode in 0u32..0o10000, links in 0u64..10_000, owner in "[a-z0-9_]{1,12}",
+            modified in 1_700_000_000i64..1_731_000_000,
+        ) {
+            let modified = modified - modified.rem_euclid(60);
+            let target = (kind == EntryKind::Symlink).then(|| "x -> y".into());
+            prop_assume!(!name.contains(" -> "));
+            let entry = Entry {
+                size: Some(size), mode: Some(mode), links: Some(links), modified: Some(modified), owner: Some(owner.clone()),
+                group: Some(owner), target, ..Entry::new(name, kind)
+            };
+            let parsed = parse_long(print(&entry).as_bytes(), Some(1_731_000_000)).unwrap();
+            prop_assert_eq!(Entry { uid: None, gid: None, ..parsed }, entry);
+        }
+
+        #[test]
+        fn never_panics(line: Vec<u8>, text in "[-dl][rwx-]{9} [ -~]{0,50}", now: Option<i64>) {
+            let _ = parse_long(&line, now);
+            let _ = parse_long(text.as_bytes(), now);
+            let _ = parse_names(&line).count();
+        }
+    }
+}

@@ -1,0 +1,134 @@
+use std::fmt;
+
+/// The first byte of a header: what the block is (GFD.20 section 3.4.1).
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Descriptor(u8);
+
+impl Descriptor {
+    /// End of record; means nothing here.
+    pub const END_OF_RECORD: Self = Self(0x80);
+    /// The offset field is the number of connections, that is of EODs to expect; there is no payload.
+    pub const END_OF_FILE: Self = Self(0x40);
+    /// The sender suspects errors in the payload. Nobody sends it.
+    pub const SUSPECTED_ERRORS: Self = Self(0x20);
+    /// A restart marker. Nobody sends it.
+    pub const RESTART: Self = Self(0x10);
+    /// Nothing more comes over this connection for this file.
+    pub const END_OF_DATA: Self = Self(0x08);
+    /// The sender will close the connection: do not keep it.
+    pub const CLOSE: Self = Self(0x04);
+
+    pub const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// True where all bits of `other` are set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl fmt::Debug for Descriptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Descriptor({:#04x})", self.0)
+    }
+}
+
+/// What precedes each block: 17 bytes on the wire, numbers big-endian.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Header {
+    pub descriptor: Descriptor,
+    /// Bytes of payload that follow.
+    pub count: u64,
+    /// Where the payload belongs, in bytes; with EOF the number of EODs to expect.
+    pub offset: u64,
+}
+
+impl Header {
+    /// Bytes on the wire.
+    pub const LEN: usize = 17;
+
+    /// A block of data.
+    pub const fn data(offset: u64, count: u64) -> Self {
+        Self { descriptor: Descriptor(0), count, offset }
+    }
+
+    /// EOD alone: this connection is done.
+    pub const fn end_of_data() -> Self {
+        Self { descriptor: Descriptor::END_OF_DATA, count: 0, offset: 0 }
+    }
+
+    /// EOF and EOD in one: this connection is done, and there are `streams` connections in all, this one included.
+    pub const fn end_of_file(streams: u64) -> Self {
+        Self { descriptor: Descriptor::END_OF_FILE.union(Descriptor::END_OF_DATA), count: 0, offset: streams }
+    }
+
+    /// CLOSE alone: what retires a connection that was kept from an earlier transfer.
+    pub const fn close() -> Self {
+        Self { descriptor: Descriptor::CLOSE, count: 0, offset: 0 }
+    }
+
+    pub const fn is_end_of_file(&self) -> bool {
+        self.descriptor.contains(Descriptor::END_OF_FILE)
+    }
+
+    pub const fn is_end_of_data(&self) -> bool {
+        self.descriptor.contains(Descriptor::END_OF_DATA)
+    }
+
+    pub const fn is_close(&self) -> bool {
+        self.descriptor.contains(Descriptor::CLOSE)
+    }
+
+    pub fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[0] = self.descriptor.0;
+        bytes[1..9].copy_from_slice(&self.count.to_be_bytes());
+        bytes[9..].copy_from_slice(&self.offset.to_be_bytes());
+        bytes
+    }
+
+    pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        let number = |at: usize| bytes[at..at + 8].iter().fold(0, |n, b| n << 8 | u64::from(*b));
+        Self { descriptor: Descriptor(bytes[0]), count: number(1), offset: number(9) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn known_bytes() {
+        let header = Header::data(0x0102_0304_0506_0708, 262_144);
+        assert_eq!(header.to_bytes(), *b"\x00\0\0\0\0\0\x04\0\0\x01\x02\x03\x04\x05\x06\x07\x08");
+        assert_eq!(Header::end_of_file(4).to_bytes(), *b"\x48\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x04");
+        assert_eq!(Header::end_of_data().to_bytes(), *b"\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(Header::close().to_bytes()[0], 0x04);
+    }
+
+    #[test]
+    fn bits() {
+        let header = Header { descriptor: Descriptor::from_bits(0x4c), ..Header::default() };
+        assert!(header.is_end_of_file() && header.is_end_of_data() && header.is_close());
+        assert!(!Header::data(0, 1).is_end_of_file());
+        assert_eq!(format!("{:?}", header.descriptor), "Descriptor(0x4c)");
+    }
+
+    proptest! {
+        #[test]
+        fn all_bytes_come_back(bytes: [u8; 17]) {
+            prop_assert_eq!(Header::from_bytes(bytes).to_bytes(), bytes);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+use std::ops::Range;
+
+use crate::mode_e::Header;
+use crate::range::RangeSet;
+
+/// What a sender did wrong. Offsets and counts are those of the wire unless said otherwise, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReceiveError {
+    #[error("a block of {count} bytes at offset {offset} (origin {origin}) ends beyond 2^64")]
+    Overflow { offset: u64, count: u64, origin: u64 },
+    /// `nearest` is the accepted range of the file that begins last before the block, where there is one.
+    #[error(
+        "a block of {count} bytes at offset {offset} (origin {origin}) is outside of what was asked for; \
+         the nearest range of the file that was: {}",
+        nearest.as_ref().map_or_else(|| "none".to_owned(), |r| format!("{}-{}", r.start, r.end))
+    )]
+    OutsideAccepted { offset: u64, count: u64, origin: u64, nearest: Option<Range<u64>> },
+    #[error("EOF announces no stream at all")]
+    NoStreams,
+    #[error("EOF announces {announced} streams, EOF before announced {before}")]
+    Inconsistent { announced: u64, before: u64 },
+    #[error("EOF announces {announced} streams, at most {most} are accepted")]
+    TooManyAnnounced { announced: u64, most: u64 },
+    #[error("{ended} streams have ended, but EOF announced {announced}")]
+    TooManyEnded { ended: u64, announced: u64 },
+    #[error("more than {most} streams in one transfer")]
+    TooManyStreams { most: u64 },
+    #[error(
+        "the connection ended before EOD: {left} bytes of payload and {header} bytes of a header were outstanding"
+    )]
+    Lost { left: u64, header: usize },
+}
+
+/// One transfer as its receiver sees it: how many streams have ended, how many will, what is acceptable.
+#[derive(Debug)]
+pub struct Receiver {
+    accept: RangeSet,
+    origin: u64,
+    most_streams: u64,
+    joined: u64,
+    ended: u64,
+    announced: Option<u64>,
+}
+
+impl Receiver {
+    /// `accept`: the ranges of the file that blocks may touch (open at the end: up to `u64::MAX`). The place in the file
+    /// is the offset on the wire plus `origin`. More than `most_streams` streams are an error.
+    pub fn new(accept: RangeSet, origin: u64, most_streams: u32) -> Self {
+        Self { accept, origin, most_streams: most_streams.into(), joined: 0, ended: 0, announced: None }
+    }
+
+    /// A connection joins the transfer.
+    pub fn add_stream(&mut self) -> Result<StreamReceiver, ReceiveError> {
+        if self.joined >= self.most_streams {
+            return Err(ReceiveError::TooManyStreams { most: self.most_streams });
+        }
+        self.joined += 1;
+        Ok(StreamReceiver {
+            state: State::Header { bytes: [0; Header::LEN], filled: 0 },
+            headers: 0,
+            closing: false,
+        })
+    }
+
+    /// Everything has come: EOF, and as many EODs as it announced.
+    pub fn is_complete(&self) -> bool {
+        self.announced == Some(self.ended)
+    }
+
+    /// Streams that have ended with EOD.
+    pub fn ended(&self) -> u64 {
+        self.ended
+    }
+
+    /// How many streams EOF announced, once it has come.
+    pub fn announced(&self) -> Option<u64> {
+        self.announced
+    }
+
+    fn end_of_file(&mut self, announced: u64) -> Result<(), ReceiveError> {
+        match self.announced {
+            _ if announced == 0 => Err(ReceiveError::NoStreams),
+            Some(before) if before != announced => Err(ReceiveError::Inconsistent { announced, before }),
+            _ if announced > self.most_streams => {
+                Err(ReceiveError::TooManyAnnounced { announced, most: self.most_streams })
+            }
+            _ => {
+                self.announced = Some(announced);
+                self.check_ended()
+            }
+        }
+    }
+
+    fn end_of_data(&mut self) -> Result<(), ReceiveError> {
+        self.ended += 1;
+        self.check_ended()
+    }
+
+    fn check_ended(&self) -> Result<(), ReceiveError> {
+        match self.announced {
+            Some(announced) if self.ended > announced => {
+                Err(ReceiveError::TooManyEnded { ended: self.ended, announced })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where a block belongs in the file.
+    fn place(&self, header: &Header) -> Result<u64, ReceiveError> {
+        let Header { offset, count, .. } = *header;
+        let origin = self.origin;
+        let start = offset.checked_add(origin);
+        let (Some(start), Some(end)) = (start, start.and_then(|s| s.checked_add(count))) else {
+            return Err(ReceiveError::Overflow { offset, count, origin });
+        };
+        if self.accept.contains(start..end) {
+            return Ok(start);
+        }
+        let nearest =
+            self.accept.iter().take_while(|r| r.start <= start).last().or_else(|| self.accept.iter().next());
+        Err(ReceiveError::OutsideAccepted { offset, count, origin, nearest })
+    }
+}
+
+/// How a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With EOD: the connection may serve the next transfer, whose blocks may be in it already.
+    Reusable,
+    /// With EOD, and the sender closes the connection.
+    Closing,
+    /// CLOSE before anything else: the connection took no part in this transfer.
+    Retired,
+}
+
+/// What a connection has to bring next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// That many bytes of a header.
+    Header { missing: usize },
+    /// Payload. After it comes another header, unless it is the `last` of this connection.
+    Payload {
+        /// Where it belongs in the file (the origin is in it).
+        file_offset: u64,
+        left: u64,
+        last: bool,
+    },
+    /// Nothing: bytes that follow belong to another transfer.
+    Nothing(End),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Header { bytes: [u8; Header::LEN], filled: usize },
+    Payload { file_offset: u64, left: u64, last: bool },
+    Ended(End),
+}
+
+/// One connection of a [`Receiver`]. It never sees payload, so payload may go past it with `splice`.
+#[derive(Debug)]
+pub struct StreamReceiver {
+    state: State,
+    headers: u64,
+    closing: bool,
+}
+
+impl StreamReceiver {
+    pub fn want(&self) -> Want {
+        match self.state {
+            State::Header { filled, .. } => Want::Header { missing: Header::LEN - filled },
+            State::Payload { file_offset, left, last } => Want::Payload { file_offset, left, last },
+            State::Ended(end) => Want::Nothing(end),
+        }
+    }
+
+    /// Takes bytes of a header where one is wanted, at most as many as are missing; says how many it took.
+    pub fn header_bytes(&mut self, bytes: &[u8], transfer: &mut Receiver) -> Result<usize, ReceiveError> {
+        let State::Header { bytes: header, filled } = &mut self.state else {
+            return Ok(0);
+        };
+        let n = bytes.len().min(Header::LEN - *filled);
+        header[*filled..*filled + n].copy_from_slice(&bytes[..n]);
+        *filled += n;
+        if *filled == Header::LEN {
+            let header = Header::from_bytes(*header);
+            self.header(&header, transfer)?;
+        }
+        Ok(n)
+    }
+
+    /// `n` bytes of the payload wanted have come and are where they belong: a stream that ends with them ends now, and
+    /// the transfer may be complete.
+    ///
+    /// # Panics
+    /// Where `n` is more than was wanted.
+    pub fn payload(&mut self, n: u64, transfer: &mut Receiver) -> Result<(), ReceiveError> {
+        let State::Payload { file_offset, left, last } = self.state else {
+            assert_eq!(n, 0, "no payload was wanted");
+            return Ok(());
+        };
+        assert!(n <= left, "{n} bytes of payload where {left} were wanted");
+        self.state = State::Payload { file_offset: file_offset + n, left: left - n, last };
+        if n == left { self.block_ended(last, transfer) } else { Ok(()) }
+    }
+
+    /// The connection has ended (end of file or an error when reading). An error unless the stream had ended before.
+    pub fn disconnected(&self) -> Result<(), ReceiveError> {
+        match self.state {
+            State::Header { filled, .. } => Err(ReceiveError::Lost { left: 0, header: Header::LEN - filled }),
+            State::Payload { left, .. } => Err(ReceiveError::Lost { left, header: 0 }),
+            State::Ended(_) => Ok(()),
+        }
+    }
+
+    /// True where the connection has brought nothing at all in this transfer: a kept connection may be closed so.
+    pub fn is_untouched(&self) -> bool {
+        self.headers == 0 && matches!(self.state, State::Header { filled: 0, .. })
+    }
+
+    fn header(&mut self, header: &Header, transfer: &mut Receiver) -> Result<(), ReceiveError> {
+        let first = self.headers == 0;
+        self.headers += 1;
+        self.closing |= header.is_close();
+        let last = header.is_end_of_data();
+        if header.is_end_of_file() {
+            transfer.end_of_file(header.offset)?;
+            // GCT ignores the count of an EOF header; no payload follows.
+            return self.block_ended(last, transfer);
+        }
+        if first && header.is_close() && !last && header.count == 0 {
+            self.state = State::Ended(End::Retired);
+            transfer.joined -= 1;
+            return Ok(());
+        }
+        if header.count == 0 {
+            return self.block_ended(last, transfer);
+        }
+        let file_offset = transfer.place(header)?;
+        self.state = State::Payload { file_offset, left: header.count, last };
+        Ok(())
+    }
+
+    fn block_ended(&mut self, last: bool, transfer: &mut Receiver) -> Result<(), ReceiveError> {
+        self.state = if last {
+            State::Ended(if self.closing { End::Closing } else { End::Reusable })
+        } else {
+            State::Header { bytes: [0; Header::LEN], filled: 0 }
+        };
+        if last { transfer.end_of_data() } else { Ok(()) }
+    }
+}

@@ -1,0 +1,163 @@
+use crate::mode_e::Header;
+use crate::range::RangeSet;
+
+/// One connection of a sender, for one transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StreamId(usize);
+
+/// A block to send: the header, then `header.count` bytes of the file from `file_offset`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    pub header: Header,
+    pub file_offset: u64,
+}
+
+/// What a stream sends next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    Block(Block),
+    /// This header, and then nothing more for this file.
+    End(Header),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    #[error("the range {start}-{end} begins before the origin {origin} of the transfer")]
+    BeforeOrigin { start: u64, end: u64, origin: u64 },
+    #[error("EOF with {streams} streams has been sent already: no stream can be added")]
+    Finished { streams: u64 },
+    /// What was sent before may or may not have arrived, so the transfer cannot go on.
+    #[error("a stream was lost after it had carried {bytes} bytes")]
+    Lost { bytes: u64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    /// `carried`: payload bytes of the blocks before `block`.
+    Active {
+        block: Option<Block>,
+        carried: u64,
+    },
+    Ended,
+    Removed,
+}
+
+/// Deals the ranges of one file out to streams that come and ask for the next block.
+///
+/// Streams may be added until the last one has ended. The last to end sends EOF with the number of streams and its own
+/// EOD; the others send EOD. A stream that has nothing to carry (an empty file, a slow start) still ends with EOD.
+#[derive(Debug)]
+pub struct Sender {
+    todo: RangeSet,
+    origin: u64,
+    block_size: u64,
+    streams: Vec<Stream>,
+    promised: u64,
+    active: u64,
+    ended: u64,
+    finished: bool,
+}
+
+impl Sender {
+    /// `ranges` are file offsets; offsets on the wire count from `origin` (GFD.20, ERET). `block_size` is the most
+    /// payload of a block, in bytes; 0 is taken as 1.
+    pub fn new(ranges: RangeSet, origin: u64, block_size: u64) -> Result<Self, SendError> {
+        if let Some(first) = ranges.iter().next()
+            && first.start < origin
+        {
+            return Err(SendError::BeforeOrigin { start: first.start, end: first.end, origin });
+        }
+        Ok(Self {
+            todo: ranges,
+            origin,
+            block_size: block_size.max(1),
+            streams: Vec::new(),
+            promised: 0,
+            active: 0,
+            ended: 0,
+            finished: false,
+        })
+    }
+
+    /// EOF is not sent before this many streams have been added and ended: for peers that connect to us and were told
+    /// how many connections to make.
+    pub fn promise_streams(&mut self, streams: u64) {
+        self.promised = streams;
+    }
+
+    /// A connection joins the transfer.
+    pub fn add_stream(&mut self) -> Result<StreamId, SendError> {
+        if self.finished {
+            return Err(SendError::Finished { streams: self.ended });
+        }
+        self.streams.push(Stream::Active { block: None, carried: 0 });
+        self.active += 1;
+        Ok(StreamId(self.streams.len() - 1))
+    }
+
+    /// What `stream` sends next; to ask says that its last block is with the kernel. `None` after its end.
+    pub fn next(&mut self, stream: StreamId) -> Option<Next> {
+        let Stream::Active { block, carried } = self.streams[stream.0] else {
+            return None;
+        };
+        let carried = carried + block.map_or(0, |b| b.header.count);
+        if let Some(block) = self.take_block() {
+            self.streams[stream.0] = Stream::Active { block: Some(block), carried };
+            return Some(Next::Block(block));
+        }
+        self.streams[stream.0] = Stream::Ended;
+        self.active -= 1;
+        self.ended += 1;
+        self.finished = self.active == 0 && self.ended >= self.promised;
+        Some(Next::End(if self.finished { Header::end_of_file(self.ended) } else { Header::end_of_data() }))
+    }
+
+    /// The connection failed: others take over the block it had. Only where it had carried nothing before that block,
+    /// because nobody knows what of earlier blocks has arrived. A receiver never saw the stream, so it is not counted.
+    pub fn remove_stream(&mut self, stream: StreamId) -> Result<(), SendError> {
+        match self.streams[stream.0] {
+            Stream::Removed => Ok(()),
+            Stream::Active { block, carried: 0 } => {
+                if let Some(block) = block {
+                    self.todo.insert(block.file_offset..block.file_offset + block.header.count);
+                }
+                self.streams[stream.0] = Stream::Removed;
+                self.active -= 1;
+                Ok(())
+            }
+            Stream::Active { carried, .. } => Err(SendError::Lost { bytes: carried }),
+            Stream::Ended => Err(SendError::Lost { bytes: 0 }),
+        }
+    }
+
+    /// No stream is left that could send what has to be sent: add one, or give up.
+    pub fn needs_stream(&self) -> bool {
+        !self.finished && self.active == 0
+    }
+
+    /// EOF has been handed out: every stream has its end.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Bytes that no stream has taken yet.
+    pub fn remaining(&self) -> u64 {
+        self.todo.len()
+    }
+
+    /// Streams that joined and were not removed.
+    pub fn streams(&self) -> u64 {
+        self.active + self.ended
+    }
+
+    /// Blocks end at multiples of the block size in the file, which suits page caches and disks.
+    fn take_block(&mut self) -> Option<Block> {
+        let range = self.todo.iter().next()?;
+        let boundary =
+            (range.start / self.block_size).checked_add(1).and_then(|n| n.checked_mul(self.block_size));
+        let end = boundary.map_or(range.end, |b| b.min(range.end));
+        self.todo.remove(range.start..end);
+        let header = Header::data(range.start - self.origin, end - range.start);
+        Some(Block { header, file_offset: range.start })
+    }
+}

@@ -1,0 +1,468 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::range::RangeSet;
+
+fn everything() -> RangeSet {
+    RangeSet::from_range(0..u64::MAX)
+}
+
+fn header(bits: u8, count: u64, offset: u64) -> [u8; Header::LEN] {
+    Header { descriptor: Descriptor::from_bits(bits), count, offset }.to_bytes()
+}
+
+fn feed(
+    stream: &mut StreamReceiver,
+    transfer: &mut Receiver,
+    header: [u8; Header::LEN],
+) -> Result<Want, ReceiveError> {
+    stream.header_bytes(&header, transfer)?;
+    Ok(stream.want())
+}
+
+/// Drives one connection as an engine does: what comes is a queue of bytes, read in pieces of at most `piece`.
+fn drain(
+    stream: &mut StreamReceiver,
+    transfer: &mut Receiver,
+    wire: &mut VecDeque<u8>,
+    piece: usize,
+    file: &mut Vec<u8>,
+) -> Result<(), ReceiveError> {
+    while !wire.is_empty() {
+        match stream.want() {
+            Want::Header { missing } => {
+                assert!((1..=Header::LEN).contains(&missing));
+                let bytes: Vec<u8> = wire.drain(..piece.min(wire.len())).collect();
+                let taken = stream.header_bytes(&bytes, transfer)?;
+                assert!(taken <= missing && taken > 0);
+                for b in bytes[taken..].iter().rev() {
+                    wire.push_front(*b);
+                }
+            }
+            Want::Payload { file_offset, left, .. } => {
+                let n = (left.min(piece as u64) as usize).min(wire.len());
+                let end = file_offset as usize + n;
+                file.resize(file.len().max(end), 0);
+                for (at, b) in wire.drain(..n).enumerate() {
+                    file[file_offset as usize + at] = b;
+                }
+                stream.payload(n as u64, transfer)?;
+            }
+            Want::Nothing(_) => break,
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn one_stream() {
+    let mut sender = Sender::new([0..5, 7..12].into_iter().collect(), 0, 4).unwrap();
+    let s = sender.add_stream().unwrap();
+    let mut blocks = Vec::new();
+    while let Some(Next::Block(block)) = sender.next(s) {
+        assert_eq!(block.file_offset, block.header.offset);
+        blocks.push(block.header.offset..block.header.offset + block.header.count);
+    }
+    // They end at multiples of the block size.
+    assert_eq!(blocks, [0..4, 4..5, 7..8, 8..12]);
+    assert!(sender.is_finished() && sender.next(s).is_none());
+    assert_eq!(sender.add_stream(), Err(SendError::Finished { streams: 1 }));
+}
+
+#[test]
+fn empty_file_over_four_streams() {
+    let mut sender = Sender::new(RangeSet::new(), 0, 1 << 20).unwrap();
+    let streams: Vec<_> = (0..4).map(|_| sender.add_stream().unwrap()).collect();
+    let ends: Vec<_> = streams.iter().map(|s| sender.next(*s).unwrap()).collect();
+    let mut expected = vec![Next::End(Header::end_of_data()); 3];
+    expected.push(Next::End(Header::end_of_file(4)));
+    assert_eq!(ends, expected);
+}
+
+#[test]
+fn origin_of_the_sender() {
+    let mut sender = Sender::new(RangeSet::from_range(100..105), 100, 4).unwrap();
+    let s = sender.add_stream().unwrap();
+    assert_eq!(sender.next(s), Some(Next::Block(Block { header: Header::data(0, 4), file_offset: 100 })));
+    assert_eq!((sender.remaining(), sender.streams()), (1, 1));
+    let error = Sender::new(RangeSet::from_range(99..105), 100, 4).unwrap_err();
+    assert_eq!(error, SendError::BeforeOrigin { start: 99, end: 105, origin: 100 });
+    let end = RangeSet::from_range(u64::MAX - 5..u64::MAX);
+    let mut sender = Sender::new(end, 0, u64::MAX).unwrap();
+    let s = sender.add_stream().unwrap();
+    assert_eq!(
+        sender.next(s),
+        Some(Next::Block(Block { header: Header::data(u64::MAX - 5, 5), file_offset: u64::MAX - 5 }))
+    );
+}
+
+#[test]
+fn a_lost_stream_gives_its_block_back() {
+    let mut sender = Sender::new(RangeSet::from_range(0..6), 0, 4).unwrap();
+    let (a, b) = (sender.add_stream().unwrap(), sender.add_stream().unwrap());
+    let first = sender.next(a).unwrap();
+    sender.next(b).unwrap();
+    assert_eq!(sender.remaining(), 0);
+    sender.remove_stream(a).unwrap();
+    assert_eq!((sender.remaining(), sender.streams()), (4, 1));
+    assert_eq!(sender.next(a), None);
+    assert_eq!(sender.next(b), Some(first));
+    // Nobody knows whether what b sent before has arrived.
+    assert_eq!(sender.remove_stream(b), Err(SendError::Lost { bytes: 2 }));
+    assert_eq!(sender.next(b), Some(Next::End(Header::end_of_file(1))));
+}
+
+#[test]
+fn the_last_stream_may_be_lost() {
+    let mut sender = Sender::new(RangeSet::from_range(0..4), 0, 4).unwrap();
+    let (a, b) = (sender.add_stream().unwrap(), sender.add_stream().unwrap());
+    sender.next(a).unwrap();
+    assert_eq!(sender.next(b), Some(Next::End(Header::end_of_data())));
+    sender.remove_stream(a).unwrap();
+    assert!(sender.needs_stream());
+    let c = sender.add_stream().unwrap();
+    assert!(matches!(sender.next(c), Some(Next::Block(_))));
+    assert_eq!(sender.next(c), Some(Next::End(Header::end_of_file(2))));
+    assert!(!sender.needs_stream());
+}
+
+#[test]
+fn promised_streams_are_waited_for() {
+    let mut sender = Sender::new(RangeSet::new(), 0, 4).unwrap();
+    sender.promise_streams(2);
+    let a = sender.add_stream().unwrap();
+    assert_eq!(sender.next(a), Some(Next::End(Header::end_of_data())));
+    assert!(!sender.is_finished() && sender.needs_stream());
+    let b = sender.add_stream().unwrap();
+    assert_eq!(sender.next(b), Some(Next::End(Header::end_of_file(2))));
+}
+
+#[test]
+fn ends_in_any_order() {
+    // EOF alone before everything, EOD with payload, EOD with CLOSE, bits without meaning.
+    let mut transfer = Receiver::new(everything(), 0, 8);
+    let (mut a, mut b) = (transfer.add_stream().unwrap(), transfer.add_stream().unwrap());
+    assert_eq!(feed(&mut a, &mut transfer, header(0x40, 99, 2)), Ok(Want::Header { missing: 17 }));
+    assert_eq!(transfer.announced(), Some(2));
+    let payload = feed(&mut a, &mut transfer, header(0x80 | 0x20 | 0x10 | 0x08, 3, 5)).unwrap();
+    assert_eq!(payload, Want::Payload { file_offset: 5, left: 3, last: true });
+    a.payload(2, &mut transfer).unwrap();
+    assert_eq!(transfer.ended(), 0);
+    a.payload(1, &mut transfer).unwrap();
+    assert_eq!((a.want(), transfer.ended()), (Want::Nothing(End::Reusable), 1));
+    assert!(!transfer.is_complete());
+    assert_eq!(feed(&mut b, &mut transfer, header(0, 0, u64::MAX)), Ok(Want::Header { missing: 17 }));
+    assert_eq!(feed(&mut b, &mut transfer, header(0x4c, 0, 2)), Ok(Want::Nothing(End::Closing)));
+    assert!(transfer.is_complete());
+    assert_eq!((a.disconnected(), b.disconnected()), (Ok(()), Ok(())));
+    // What follows belongs to the next transfer.
+    assert_eq!(a.header_bytes(&[0; 17], &mut transfer), Ok(0));
+}
+
+#[test]
+fn a_leading_close_retires() {
+    let mut transfer = Receiver::new(everything(), 0, 1);
+    let mut a = transfer.add_stream().unwrap();
+    assert_eq!(transfer.add_stream().unwrap_err(), ReceiveError::TooManyStreams { most: 1 });
+    assert!(a.is_untouched());
+    assert_eq!(feed(&mut a, &mut transfer, Header::close().to_bytes()), Ok(Want::Nothing(End::Retired)));
+    assert!(!a.is_untouched() && transfer.ended() == 0);
+    // Another takes its place.
+    let mut b = transfer.add_stream().unwrap();
+    feed(&mut b, &mut transfer, header(0, 0, 0)).unwrap();
+    assert_eq!(feed(&mut b, &mut transfer, Header::close().to_bytes()), Ok(Want::Header { missing: 17 }));
+    assert_eq!(
+        feed(&mut b, &mut transfer, Header::end_of_file(1).to_bytes()),
+        Ok(Want::Nothing(End::Closing))
+    );
+}
+
+#[test]
+fn lies() {
+    let lie = |headers: &[[u8; Header::LEN]]| {
+        let mut transfer = Receiver::new([10..20, 30..40].into_iter().collect(), 10, 4);
+        for h in headers {
+            let mut stream = transfer.add_stream().unwrap();
+            if let Err(error) = feed(&mut stream, &mut transfer, *h) {
+                return error;
+            }
+        }
+        panic!("no error");
+    };
+    let outside = |offset, count, nearest| ReceiveError::OutsideAccepted {
+        offset,
+        count,
+        origin: 10,
+        nearest: Some(nearest),
+    };
+    assert_eq!(lie(&[header(0, 11, 0)]), outside(0, 11, 10..20));
+    assert_eq!(lie(&[header(0, 1, 10)]), outside(10, 1, 10..20));
+    assert_eq!(lie(&[header(0, 1, 30)]), outside(30, 1, 30..40));
+    assert_eq!(lie(&[header(0, 30, 0)]), outside(0, 30, 10..20));
+    assert_eq!(
+        lie(&[header(0, u64::MAX, 1)]),
+        ReceiveError::Overflow { offset: 1, count: u64::MAX, origin: 10 }
+    );
+    assert_eq!(
+        lie(&[header(0, 1, u64::MAX)]),
+        ReceiveError::Overflow { offset: u64::MAX, count: 1, origin: 10 }
+    );
+    assert_eq!(lie(&[header(0x40, 0, 0)]), ReceiveError::NoStreams);
+    assert_eq!(lie(&[header(0x48, 0, 5)]), ReceiveError::TooManyAnnounced { announced: 5, most: 4 });
+    assert_eq!(
+        lie(&[header(0x48, 0, 2), header(0x48, 0, 3)]),
+        ReceiveError::Inconsistent { announced: 3, before: 2 }
+    );
+    assert_eq!(
+        lie(&[header(0x48, 0, 1), header(0x08, 0, 0)]),
+        ReceiveError::TooManyEnded { ended: 2, announced: 1 }
+    );
+    assert_eq!(
+        lie(&[header(0x08, 0, 0), header(0x08, 0, 0), header(0x40, 0, 1)]),
+        ReceiveError::TooManyEnded { ended: 2, announced: 1 }
+    );
+    let text = lie(&[header(0, 11, 0)]).to_string();
+    assert!(text.contains("11 bytes at offset 0") && text.contains("10-20"), "{text}");
+    let nothing = Receiver::new(RangeSet::new(), 0, 1);
+    let mut transfer = nothing;
+    let mut stream = transfer.add_stream().unwrap();
+    let error = feed(&mut stream, &mut transfer, header(0, 1, 0)).unwrap_err();
+    assert!(error.to_string().ends_with("none"), "{error}");
+}
+
+#[test]
+fn lost_connections() {
+    let mut transfer = Receiver::new(everything(), 0, 4);
+    let mut stream = transfer.add_stream().unwrap();
+    assert_eq!(stream.disconnected(), Err(ReceiveError::Lost { left: 0, header: 17 }));
+    stream.header_bytes(&[0; 5], &mut transfer).unwrap();
+    assert!(!stream.is_untouched());
+    assert_eq!(stream.disconnected(), Err(ReceiveError::Lost { left: 0, header: 12 }));
+    stream = transfer.add_stream().unwrap();
+    feed(&mut stream, &mut transfer, header(0, 9, 0)).unwrap();
+    stream.payload(4, &mut transfer).unwrap();
+    assert_eq!(stream.disconnected(), Err(ReceiveError::Lost { left: 5, header: 0 }));
+}
+
+#[test]
+#[should_panic(expected = "where 3 were wanted")]
+fn more_payload_than_wanted() {
+    let mut transfer = Receiver::new(everything(), 0, 4);
+    let mut stream = transfer.add_stream().unwrap();
+    feed(&mut stream, &mut transfer, header(0, 3, 0)).unwrap();
+    let _ = stream.payload(4, &mut transfer);
+}
+
+/// One step of a random schedule.
+#[derive(Clone, Debug)]
+enum Step {
+    /// This stream (modulo their number) sends its next block.
+    Send(usize),
+    Add,
+    /// The stream fails, where it has carried nothing.
+    Remove(usize),
+    /// The receiver reads from this stream.
+    Receive(usize, usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => any::<usize>().prop_map(Step::Send),
+        1 => Just(Step::Add),
+        1 => any::<usize>().prop_map(Step::Remove),
+        3 => (any::<usize>(), 1usize..40).prop_map(|(s, n)| Step::Receive(s, n)),
+    ];
+    prop::collection::vec(step, 0..80)
+}
+
+struct Pipe {
+    id: StreamId,
+    receiver: Option<StreamReceiver>,
+    wire: VecDeque<u8>,
+    removed: bool,
+}
+
+struct World {
+    sender: Sender,
+    transfer: Receiver,
+    pipes: Vec<Pipe>,
+    source: Vec<u8>,
+    file: Vec<u8>,
+}
+
+impl World {
+    fn send(&mut self, at: usize) {
+        let pipe = &mut self.pipes[at];
+        match self.sender.next(pipe.id) {
+            Some(Next::Block(block)) => {
+                pipe.wire.extend(block.header.to_bytes());
+                let start = block.file_offset as usize;
+                pipe.wire.extend(&self.source[start..start + block.header.count as usize]);
+            }
+            Some(Next::End(header)) => pipe.wire.extend(header.to_bytes()),
+            None => {}
+        }
+    }
+
+    fn add(&mut self) {
+        if let Ok(id) = self.sender.add_stream() {
+            self.pipes.push(Pipe { id, receiver: None, wire: VecDeque::new(), removed: false });
+        }
+    }
+
+    fn receive(&mut self, at: usize, piece: usize) {
+        let pipe = &mut self.pipes[at];
+        if !pipe.removed && !pipe.wire.is_empty() {
+            let stream = pipe.receiver.get_or_insert_with(|| self.transfer.add_stream().unwrap());
+            drain(stream, &mut self.transfer, &mut pipe.wire, piece, &mut self.file).unwrap();
+        }
+    }
+}
+
+proptest! {
+    /// Whatever the schedule, what arrives is what was sent, and the transfer is complete exactly at the end.
+    #[test]
+    fn sender_to_receiver(
+        steps in steps(),
+        length in 0usize..200,
+        block_size in 1u64..50,
+        origin in 0u64..100,
+        holes in prop::collection::vec((0u64..200, 0u64..200), 0..4),
+    ) {
+        let mut ranges = RangeSet::from_range(0..length as u64).intersection(origin..u64::MAX);
+        for (a, b) in holes {
+            ranges.remove(a..b);
+        }
+        let accept = ranges.shift_down(origin);
+        let mut world = World {
+            sender: Sender::new(ranges.clone(), origin, block_size).unwrap(),
+            transfer: Receiver::new(accept.clone(), 0, 200),
+            pipes: Vec::new(),
+            source: (0..length).map(|i| (i * 7 + 1) as u8).collect(),
+            file: Vec::new(),
+        };
+        world.add();
+        for step in steps {
+            let n = world.pipes.len();
+            match step {
+                Step::Send(s) => world.send(s % n),
+                Step::Add => world.add(),
+                Step::Receive(s, piece) => world.receive(s % n, piece),
+                Step::Remove(s) => {
+                    let pipe = &mut world.pipes[s % n];
+                    if pipe.receiver.is_none() && world.sender.remove_stream(pipe.id).is_ok() {
+                        pipe.removed = true;
+                    }
+                }
+            }
+            prop_assert!(!world.transfer.is_complete() || world.sender.is_finished());
+        }
+        // In the end everybody gets a turn until nothing is left.
+        if world.sender.needs_stream() {
+            world.add();
+        }
+        for at in 0..world.pipes.len() {
+            while !world.pipes[at].removed && {
+                let before = world.pipes[at].wire.len();
+                world.send(at);
+                world.pipes[at].wire.len() > before
+            } {}
+        }
+        for at in 0..world.pipes.len() {
+            prop_assert!(at == 0 || !world.transfer.is_complete() || world.pipes[at..].iter().all(|p| p.removed || p.wire.is_empty()));
+            world.receive(at, 13);
+        }
+        prop_assert!(world.sender.is_finished());
+        prop_assert!(world.transfer.is_complete());
+        prop_assert_eq!(world.transfer.ended(), world.sender.streams());
+        for range in accept.iter() {
+            let (start, end) = (range.start as usize, range.end as usize);
+            let from = start + origin as usize;
+            prop_assert_eq!(&world.file[start..end], &world.source[from..from + end - start]);
+        }
+    }
+
+    /// Blocks that a foreign sender makes: any cut of the file, dealt to any stream, in any order, read in any pieces.
+    #[test]
+    fn any_interleaving(
+        cuts in prop::collection::vec((1usize..20, 0usize..4, any::<u8>()), 0..20),
+        order in any::<prop::sample::Index>(),
+        eod_with_payload: bool,
+        piece in 1usize..40,
+    ) {
+        let mut wires = vec![VecDeque::new(); 4];
+        let (mut blocks, mut source) = (Vec::new(), Vec::new());
+        for (count, stream, byte) in cuts {
+            blocks.push((source.len(), count, stream));
+            source.extend(std::iter::repeat_n(byte, count));
+        }
+        if !blocks.is_empty() {
+            let at = order.index(blocks.len());
+            blocks.rotate_left(at);
+        }
+        for (i, (offset, count, stream)) in blocks.iter().enumerate() {
+            let last = !blocks[i + 1..].iter().any(|b| b.2 == *stream);
+            let bits = if last && eod_with_payload { 0x08 } else { 0 };
+            wires[*stream].extend(header(bits, *count as u64, *offset as u64));
+            wires[*stream].extend(&source[*offset..*offset + *count]);
+        }
+        for (stream, wire) in wires.iter_mut().enumerate() {
+            if !eod_with_payload || !blocks.iter().any(|b| b.2 == stream) {
+                wire.extend(header(0x08, 0, 0));
+            }
+        }
+        // EOF comes first of all on one of them.
+        for b in header(0x40, 0, 4).iter().rev() {
+            wires[order.index(4)].push_front(*b);
+        }
+        let mut transfer = Receiver::new(RangeSet::from_range(0..source.len() as u64), 0, 4);
+        let mut streams: Vec<_> = (0..4).map(|_| transfer.add_stream().unwrap()).collect();
+        let mut file = Vec::new();
+        // Round robin, a piece at a time.
+        while wires.iter().any(|w| !w.is_empty()) {
+            for (stream, wire) in streams.iter_mut().zip(&mut wires) {
+                let mut part: VecDeque<u8> = wire.drain(..piece.min(wire.len())).collect();
+                drain(stream, &mut transfer, &mut part, piece, &mut file).unwrap();
+                prop_assert!(part.is_empty());
+            }
+        }
+        prop_assert!(transfer.is_complete());
+        prop_assert!(streams.iter().all(|s| s.want() == Want::Nothing(End::Reusable)));
+        prop_assert_eq!(file, source);
+    }
+
+    /// Lying headers are errors; what is wanted always lies within what was accepted.
+    #[test]
+    fn any_bytes(bytes: Vec<u8>, mut wild: Vec<(u8, u64, u64)>, origin in 0u64..10, piece in 1usize..30) {
+        let accept: RangeSet = [5..20, 30..1000].into_iter().collect();
+        let mut transfer = Receiver::new(accept.clone(), origin, 3);
+        let mut stream = transfer.add_stream().unwrap();
+        let mut wire = bytes;
+        for (bits, count, offset) in wild.drain(..) {
+            wire.extend(header(bits & 0x4c, count % 40, offset % 1100));
+        }
+        let mut at = 0;
+        while at < wire.len() {
+            match stream.want() {
+                Want::Header { .. } => match stream.header_bytes(&wire[at..wire.len().min(at + piece)], &mut transfer) {
+                    Ok(n) => at += n,
+                    Err(_) => break,
+                },
+                Want::Payload { file_offset, left, .. } => {
+                    prop_assert!(accept.contains(file_offset..file_offset + left));
+                    let n = left.min((wire.len() - at) as u64);
+                    if stream.payload(n, &mut transfer).is_err() {
+                        break;
+                    }
+                    at += n as usize;
+                }
+                Want::Nothing(_) => break,
+            }
+        }
+        prop_assert!(transfer.ended() <= 1);
+    }
+}

@@ -1,0 +1,133 @@
+#![allow(clippy::unwrap_used)]
+use proptest::prelude::*;
+
+use super::*;
+
+fn set(text: &str) -> RangeSet {
+    RangeSet::parse(text.as_bytes()).unwrap()
+}
+
+#[test]
+fn parse_and_print() {
+    assert_eq!(set("0-10,20-30").to_string(), "0-10,20-30");
+    assert_eq!(set("20-30, 0-10,10-12,25-40,7-7").to_string(), "0-12,20-40");
+    assert_eq!(set("0-18446744073709551615").len(), u64::MAX);
+    assert_eq!(format!("{:?}", set("1-2")), "RangeSet(1-2)");
+    assert!(set("5-5").is_empty());
+    assert_eq!(RangeSet::parse(b"9-5"), Err(RangeError::Reversed { start: 9, end: 5 }));
+    for text in
+        ["", "5", "-", "1-", "-1", "1-2,", "1-2;3-4", "+1-2", "0-18446744073709551616", "a-b", "1-2-3"]
+    {
+        assert!(matches!(RangeSet::parse(text.as_bytes()), Err(RangeError::NotARange { .. })), "{text}");
+    }
+}
+
+#[test]
+fn restart_forms() {
+    let restart = |text: &str| RangeSet::parse_restart(text.as_bytes()).map(|set| set.to_string());
+    assert_eq!(restart("100"), Ok("0-100".into()));
+    assert_eq!(restart("0"), Ok("".into()));
+    assert_eq!(restart("0-5,8-10"), Ok("0-5,8-10".into()));
+    assert!(restart("").is_err() && restart("-5").is_err() && restart("1e3").is_err());
+}
+
+#[test]
+fn shape() {
+    let ranges = set("0-10,20-30");
+    assert_eq!((ranges.len(), ranges.count(), ranges.end(), ranges.prefix()), (20, 2, 30, 10));
+    assert_eq!((RangeSet::new().end(), set("1-2").prefix()), (0, 0));
+    assert_eq!(ranges.complement(5..25).to_string(), "10-20");
+    assert_eq!(ranges.intersection(5..25).to_string(), "5-10,20-25");
+    assert!(
+        ranges.contains(20..30)
+            && ranges.contains(7..7)
+            && !ranges.contains(5..25)
+            && !ranges.contains(30..31)
+    );
+}
+
+#[test]
+fn shifts() {
+    assert_eq!(set("0-10,20-30").shift_up(5), Some(set("5-15,25-35")));
+    assert_eq!(set("1-2").shift_up(u64::MAX), None);
+    assert_eq!(set("0-10,20-30").shift_down(5), set("0-5,15-25"));
+    assert_eq!(set("0-10,20-30").shift_down(25), set("0-5"));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u64, u64),
+    Remove(u64, u64),
+    Union(Vec<(u64, u64)>),
+    Subtract(Vec<(u64, u64)>),
+}
+
+const SIZE: u64 = 40;
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let range = || (0..=SIZE, 0..=SIZE);
+    let step = prop_oneof![
+        range().prop_map(|(a, b)| Step::Insert(a, b)),
+        range().prop_map(|(a, b)| Step::Remove(a, b)),
+        prop::collection::vec(range(), 0..4).prop_map(Step::Union),
+        prop::collection::vec(range(), 0..4).prop_map(Step::Subtract),
+    ];
+    prop::collection::vec(step, 0..30)
+}
+
+fn collect(ranges: &[(u64, u64)]) -> RangeSet {
+    ranges.iter().map(|(a, b)| *a..*b).collect()
+}
+
+proptest! {
+    /// The set behaves as one flag per byte does.
+    #[test]
+    fn as_flags(steps in steps(), (start, end) in (0..=SIZE, 0..=SIZE)) {
+        let (mut set, mut flags) = (RangeSet::new(), vec![false; SIZE as usize]);
+        for step in &steps {
+            let (ranges, value) = match step {
+                Step::Insert(a, b) => { set.insert(*a..*b); (vec![(*a, *b)], true) }
+                Step::Remove(a, b) => { set.remove(*a..*b); (vec![(*a, *b)], false) }
+                Step::Union(ranges) => { set.union(&collect(ranges)); (ranges.clone(), true) }
+                Step::Subtract(ranges) => { set.subtract(&collect(ranges)); (ranges.clone(), false) }
+            };
+            for (a, b) in ranges {
+                for at in a..b {
+                    flags[at as usize] = value;
+                }
+            }
+            let ranges: Vec<_> = set.iter().collect();
+            prop_assert!(ranges.iter().all(|r| r.start < r.end));
+            prop_assert!(ranges.windows(2).all(|w| w[0].end < w[1].start));
+            for at in 0..SIZE {
+                prop_assert_eq!(set.contains(at..at + 1), flags[at as usize]);
+            }
+        }
+        let within = |at: &u64| start <= *at && *at < end;
+        let all: Vec<u64> = (0..SIZE).collect();
+        let bytes = |set: &RangeSet| set.iter().flatten().collect::<Vec<_>>();
+        let has = |at: &u64| flags[*at as usize];
+        prop_assert_eq!(bytes(&set), all.iter().copied().filter(has).collect::<Vec<_>>());
+        prop_assert_eq!(bytes(&set.intersection(start..end)), all.iter().copied().filter(|a| has(a) && within(a)).collect::<Vec<_>>());
+        prop_assert_eq!(bytes(&set.complement(start..end)), all.iter().copied().filter(|a| !has(a) && within(a)).collect::<Vec<_>>());
+        prop_assert_eq!(set.contains(start..end), all.iter().filter(|a| within(a)).all(has));
+        prop_assert_eq!(set.len(), flags.iter().filter(|f| **f).count() as u64);
+        prop_assert_eq!(set.prefix(), flags.iter().take_while(|f| **f).count() as u64);
+        if !set.is_empty() {
+            prop_assert_eq!(RangeSet::parse(set.to_string().as_bytes()), Ok(set.clone()));
+        }
+        let up = set.shift_up(start).unwrap();
+        prop_assert_eq!(bytes(&up), bytes(&set).iter().map(|a| a + start).collect::<Vec<_>>());
+        prop_assert_eq!(up.shift_down(start), set);
+    }
+
+    #[test]
+    fn never_panics(text: Vec<u8>, a: u64, b: u64) {
+        let _ = RangeSet::parse(&text);
+        let _ = RangeSet::parse_restart(&text);
+        let mut set = RangeSet::from_range(a..b);
+        set.insert(b..a);
+        set.remove(a / 2..b);
+        let _ = (set.len(), set.shift_up(b), set.shift_down(a), set.complement(0..u64::MAX));
+    }
+}

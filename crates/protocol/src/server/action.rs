@@ -1,0 +1,333 @@
+//! What a server session asks of its host, and what the host answers.
+//!
+//! The session decides everything that can be decided from the bytes a client sent; the host owns sockets,
+//! files, users and the clock. One operation is under way at a time.
+
+use std::net::SocketAddr;
+
+use bstr::BString;
+
+use crate::command::{ChecksumAlgorithm, Password};
+use crate::error_class::ErrorClass;
+use crate::facts::{Entry, FactSet};
+use crate::path::VirtualPath;
+use crate::range::RangeSet;
+use crate::reply::Reply;
+
+/// One step that the host has to take, in order.
+#[derive(Debug)]
+pub enum Action {
+    /// Write this reply to the control connection.
+    Send(Reply),
+    /// Carry this out, then call [`Session::completed`](super::Session::completed) once.
+    Perform(Operation),
+    /// Break off the operation under way, which still has to be completed, with [`Failure::Aborted`] if it had not ended.
+    /// It is asked for at most once an operation, and only for those that may take long.
+    Abort,
+    /// Close the control connection once everything before has been written.
+    Close,
+}
+
+/// Transfer mode (RFC 959 section 3.4, GFD.20 section 3.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Mode {
+    #[default]
+    Stream,
+    ExtendedBlock,
+}
+
+/// Representation type (RFC 959 section 3.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum RepresentationType {
+    #[default]
+    Ascii,
+    Image,
+}
+
+/// How blocks are dealt to stripes (GFD.20 section 3.4.2.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum StripeLayout {
+    #[default]
+    ServerDefault,
+    Partitioned,
+    Blocked {
+        block_size: Option<u64>,
+    },
+}
+
+/// The session's options at the moment in which a data channel is made; later changes do not reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelOptions {
+    pub mode: Mode,
+    pub representation: RepresentationType,
+    /// Streams that a sending server opens for each address, at least 1.
+    pub parallelism: u32,
+    pub layout: StripeLayout,
+    /// SO_SNDBUF in bytes, where the client asked for one.
+    pub send_buffer: Option<u64>,
+    /// SO_RCVBUF in bytes, where the client asked for one.
+    pub receive_buffer: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+/// Make a passive data channel: answer [`Outcome::Addresses`]. The one before it goes, whatever comes of this.
+///
+/// In stream mode a channel is used up by one transfer or listing that reported [`Event::Begun`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// `None`: the family of the control connection.
+    pub family: Option<Family>,
+    /// SPAS: one address for each stripe.
+    pub striped: bool,
+    pub channel: ChannelOptions,
+}
+
+/// Make an active data channel; nothing is connected yet. Answer [`Outcome::Done`], or a failure where the
+/// user may not send data to these addresses. The channel before it goes, whatever comes of this.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connect {
+    pub addresses: Vec<SocketAddr>,
+    pub channel: ChannelOptions,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The server sends: RETR, ERET.
+    Retrieve,
+    /// The server receives: STOR, APPE, ESTO.
+    Store,
+}
+
+/// An expected checksum of the whole file (SCKS, STORATTR).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpectedChecksum {
+    pub algorithm: ChecksumAlgorithm,
+    /// Lower case hexadecimal.
+    pub value: String,
+}
+
+/// One file transfer over the data channel last made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    pub direction: Direction,
+    pub path: VirtualPath,
+    /// The path as the client wrote it, for replies and logs.
+    pub given: BString,
+    /// Retrieve: `ERET P offset length`; wire offsets count from `offset`.
+    pub window: Option<Window>,
+    /// Store: `ESTO A offset`; wire offsets are added to it and the file is not truncated.
+    pub adjust: Option<u64>,
+    /// Store: APPE.
+    pub append: bool,
+    /// REST was given: `present` is what the destination has already, relative to window or adjust.
+    pub restarted: bool,
+    pub present: RangeSet,
+    /// Store: the size that ALLO announced.
+    pub allocated: Option<u64>,
+    pub expected: Option<ExpectedChecksum>,
+    /// Store: modification time to set, in seconds since 1970 (SITE STORATTR modify).
+    pub modified: Option<i64>,
+    pub mode: Mode,
+    pub representation: RepresentationType,
+    /// Checksum to compute while the data passes (our extension, `OPTS RETR Checksum=ALG;`).
+    pub inline_checksum: Option<ChecksumAlgorithm>,
+    /// Seconds between 112 markers, 0 for none.
+    pub perf_interval: u32,
+    /// Seconds between 111 markers, 0 for none.
+    pub restart_interval: u32,
+    /// Tell the address only now (delayed passive): report [`Event::Listening`] first.
+    pub delayed: Option<Listen>,
+}
+
+/// A part of a file, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    pub offset: u64,
+    pub length: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListForm {
+    /// LIST
+    Long,
+    /// NLST
+    Names,
+    /// MLSD
+    Facts,
+    /// MLSR
+    Recursive,
+}
+
+/// A listing over the data channel: rows are formatted by `listing` and `facts`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List {
+    pub form: ListForm,
+    pub path: VirtualPath,
+    pub given: BString,
+    pub facts: FactSet,
+    /// MLSR: go on after an entry that cannot be read.
+    pub continue_on_error: bool,
+    /// MLSR: descend into directories that symbolic links lead to.
+    pub traverse_links: bool,
+    pub mode: Mode,
+    pub representation: RepresentationType,
+    pub delayed: Option<Listen>,
+}
+
+/// What the host is asked to carry out.
+#[derive(Debug)]
+pub enum Operation {
+    /// Answer [`Outcome::LoggedIn`].
+    Login {
+        user: BString,
+        password: Password,
+    },
+    Listen(Listen),
+    Connect(Connect),
+    /// The data channel and its cached connections go (MODE, DCAU or PROT changed).
+    CloseChannel,
+    Transfer(Box<Transfer>),
+    List(Box<List>),
+    /// Must be a directory that may be entered.
+    ChangeDirectory(VirtualPath),
+    /// Answer [`Outcome::Entry`]; `follow` symbolic links or not.
+    Stat {
+        path: VirtualPath,
+        follow: bool,
+    },
+    /// MLSC: report [`Event::Entries`] in chunks, then complete.
+    ListHere {
+        path: VirtualPath,
+    },
+    /// SIZE: answer [`Outcome::Size`].
+    Size(VirtualPath),
+    MakeDirectory(VirtualPath),
+    RemoveDirectory(VirtualPath),
+    Delete(VirtualPath),
+    /// SITE RDEL.
+    DeleteTree(VirtualPath),
+    Rename {
+        from: VirtualPath,
+        to: VirtualPath,
+    },
+    SetModified {
+        path: VirtualPath,
+        modified: i64,
+    },
+    ChangeMode {
+        path: VirtualPath,
+        mode: u32,
+    },
+    ChangeGroup {
+        path: VirtualPath,
+        group: BString,
+    },
+    Truncate {
+        path: VirtualPath,
+        length: u64,
+    },
+    Symlink {
+        target: BString,
+        link: VirtualPath,
+    },
+    /// CKSM: `length` `None` is to the end of the file. Report [`Event::Checksummed`]; answer [`Outcome::Checksum`].
+    Checksum {
+        algorithm: ChecksumAlgorithm,
+        offset: u64,
+        length: Option<u64>,
+        path: VirtualPath,
+        /// Seconds between 113 markers, 0 for none.
+        marker_interval: u32,
+    },
+    /// What an interrupted upload to this path left on disk (our extension, SITE RANGES): answer [`Outcome::Ranges`].
+    Ranges(VirtualPath),
+    /// SITE CHROOT: the path becomes the session's root.
+    ChangeRoot(VirtualPath),
+    /// SITE RESTRICT: a path rule list (GCT syntax), relative to the session's root.
+    Restrict(BString),
+    /// SITE CLIENTINFO, verbatim, for the log.
+    ClientInfo(BString),
+    /// SITE TASKID, for the log.
+    TaskId(BString),
+}
+
+/// Progress of the operation under way.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Delayed passive: here are the addresses.
+    Listening(Vec<SocketAddr>),
+    /// A data connection is up.
+    Begun { reused: bool },
+    /// Time for a 112 marker. `timestamp` is in tenths of a second since 1970.
+    Perf { timestamp: u64, stripe: u32, stripes: u32, bytes: u64 },
+    /// Time for a 111 marker: what was received since the last one.
+    Received(RangeSet),
+    /// Time for a 113 marker. `timestamp` is in tenths of a second since 1970.
+    Checksummed { timestamp: u64, bytes: u64 },
+    /// A chunk of the listing of [`Operation::ListHere`].
+    Entries(Vec<Entry>),
+}
+
+/// How an operation ended well.
+#[derive(Debug)]
+pub enum Outcome {
+    Done,
+    LoggedIn {
+        local_user: String,
+        home: VirtualPath,
+        message: Option<String>,
+    },
+    Addresses(Vec<SocketAddr>),
+    /// `checksum` where one was computed in passing.
+    Transferred {
+        checksum: Option<(ChecksumAlgorithm, String)>,
+    },
+    Entry(Box<Entry>),
+    Size(u64),
+    Checksum(String),
+    Ranges(RangeSet),
+}
+
+/// How an operation failed; the session turns it into GCT's replies (`error_class`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// A file operation failed: errno, and the name of the call that failed, such as `mkdir` (which makes GCT's
+    /// `System error in mkdir`). Where a file cannot be opened it is `open`: that has replies of its own.
+    System {
+        errno: i32,
+        action: String,
+    },
+    /// A class of GCT's with text lines.
+    Class {
+        class: ErrorClass,
+        lines: Vec<String>,
+    },
+    /// The path is outside of what the user may reach, or the right is missing.
+    NotAllowed,
+    /// Log-in refused, with the reason.
+    LoginDenied(String),
+    /// Data connection could not be made.
+    DataConnection(String),
+    /// Data connection broke or carried nonsense, after it was made.
+    DataBroken(String),
+    /// RETR/STOR before PASV/PORT, or a direction that the channel cannot carry.
+    NoDataChannel(String),
+    ChecksumMismatch {
+        computed: String,
+        expected: String,
+    },
+    /// The server will not: 5xx with this text.
+    Refused {
+        code: u16,
+        text: String,
+    },
+    /// Broken off by ABOR.
+    Aborted,
+    /// Too busy or shutting down: 451 or 421 with this text.
+    Busy(String),
+}

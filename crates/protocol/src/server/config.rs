@@ -1,0 +1,85 @@
+//! What all sessions of a server have in common.
+
+use std::collections::BTreeSet;
+
+use crate::help;
+use crate::reply::Reply;
+
+/// Settings of a server's sessions, made once and shared.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// In the banner.
+    pub hostname: String,
+    /// In the banner and in SITE VERSION: `0.1.0`.
+    pub version: String,
+    pub banner: Banner,
+    /// SITE FAULT, a test aid.
+    pub faults: bool,
+    /// Commands that do not exist, in upper case: `RETR`, `SITE RDEL`.
+    pub disabled: BTreeSet<String>,
+    /// Put the address, not only the port, into the reply to EPSV.
+    pub epsv_address: bool,
+    /// Bytes of a command line. A longer one ends the session.
+    pub max_line: usize,
+    /// Commands that may wait for the one under way. More end the session.
+    pub max_queue: usize,
+    /// Bytes of all commands that wait.
+    pub max_queue_bytes: usize,
+}
+
+/// The greeting.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Banner {
+    #[default]
+    Standard,
+    /// The code only.
+    Terse,
+    /// These lines in place of the standard one.
+    Text(String),
+    /// These lines after the standard one.
+    Appended(String),
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self {
+            hostname: "localhost".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            banner: Banner::Standard,
+            faults: false,
+            disabled: BTreeSet::new(),
+            epsv_address: false,
+            max_line: 64 << 10,
+            max_queue: 1000,
+            max_queue_bytes: 4 << 20,
+        }
+    }
+}
+
+impl SessionConfig {
+    /// The greeting of a new connection.
+    pub fn banner_reply(&self) -> Reply {
+        let standard = format!("{} GridFTP Server {} [Ropewalk] ready.", self.hostname, self.version);
+        match &self.banner {
+            Banner::Standard => Reply::new(220, standard),
+            Banner::Terse => Reply::new(220, ""),
+            Banner::Text(text) => Reply::coded(220, text.lines()),
+            Banner::Appended(text) => Reply::coded(220, [standard.as_str()].into_iter().chain(text.lines())),
+        }
+    }
+
+    /// Whether `VERB` or `SITE VERB` is not switched off.
+    pub(super) fn allows(&self, name: &str) -> bool {
+        !self.disabled.contains(name) && (self.faults || name != "SITE FAULT")
+    }
+
+    /// Whether sessions know the verb; AUTH is known in order to be refused.
+    pub(super) fn knows(&self, verb: &str) -> bool {
+        (matches!(verb, "ABOR" | "AUTH") || help::knows(verb)) && self.allows(verb)
+    }
+
+    /// Whether sessions know the SITE sub-command; SHARING is known in order to be refused.
+    pub(super) fn knows_site(&self, verb: &str) -> bool {
+        (verb == "SHARING" || help::knows_site(verb)) && self.allows(&format!("SITE {verb}"))
+    }
+}

@@ -1,0 +1,282 @@
+//! From a line to what has to be done.
+
+use std::net::SocketAddr;
+
+use bstr::{BString, ByteSlice};
+
+use super::action::*;
+use super::data::TransferKind;
+use super::failure::aborted;
+use super::pending::{ContentsPending, PassiveKind, Pending};
+use super::session::{Session, Step};
+use super::site::buffer_size;
+use crate::command::parse::split_verb;
+use crate::command::{Command, CommandError, DataAuthentication, MarkerKind, Protection};
+use crate::feature;
+use crate::help;
+use crate::opts::{Options, RetrOptions};
+use crate::path::VirtualPath;
+use crate::reply::Reply;
+
+/// What may be sent before log-in.
+const BEFORE_LOGIN: [&str; 8] = ["ABOR", "AUTH", "FEAT", "HELP", "NOOP", "PASS", "QUIT", "USER"];
+
+/// What an ABOR that came after it prevents from beginning.
+const LONG: [&str; 12] =
+    ["APPE", "CKSM", "ERET", "ESTO", "LIST", "MLSC", "MLSD", "MLSR", "NLST", "RETR", "SITE RDEL", "STOR"];
+
+fn reply(code: u16, text: &str) -> Step {
+    Step::Reply(Reply::new(code, text))
+}
+
+fn simple(operation: Operation) -> Step {
+    Step::Perform(operation, Pending::Simple)
+}
+
+impl Session {
+    /// What comes of a line; `abandoned`: an ABOR is in the queue behind it.
+    pub(super) fn command(&mut self, line: &[u8], abandoned: bool) -> Step {
+        let step = self.gate(line, abandoned).and_then(|step| match step {
+            Some(step) => Ok(step),
+            None => self.execute(Command::parse(line)?),
+        });
+        step.unwrap_or_else(|error| Step::Reply(error.reply()))
+    }
+
+    /// What can be said about a line before its arguments are looked at.
+    fn gate(&mut self, line: &[u8], abandoned: bool) -> Result<Option<Step>, CommandError> {
+        let (verb, rest) = split_verb(line)?;
+        if !self.config.knows(&verb) {
+            return Err(CommandError::UnknownCommand);
+        }
+        let mut name = verb;
+        if name == "SITE" {
+            let word = rest.trim_start_with(|c| c == ' ').split_str(" ").next().unwrap_or_default();
+            let word = word.to_ascii_uppercase();
+            if word.is_empty() {
+                return Err(CommandError::Syntax);
+            }
+            let word = word.to_str().map_err(|_| CommandError::UnknownSite)?;
+            if !self.config.knows_site(word) {
+                return Err(CommandError::UnknownSite);
+            }
+            name = format!("SITE {word}");
+        }
+        if !self.state.is_logged_in() && !BEFORE_LOGIN.contains(&name.as_str()) && name != "SITE HELP" {
+            return Ok(Some(reply(530, "Please login with USER and PASS.")));
+        }
+        let verb = name.split(' ').next().unwrap_or_default();
+        if self.state.faults.contains(name.as_str()) || self.state.faults.contains(verb) {
+            return Ok(Some(reply(501, "Fault requested.")));
+        }
+        match name.as_str() {
+            "USER" | "PASS" if self.state.is_logged_in() => {
+                Ok(Some(reply(503, "You are already logged in.")))
+            }
+            "AUTH" if self.state.is_logged_in() => Err(CommandError::UnknownCommand),
+            "AUTH" => Ok(Some(reply(504, "Unknown authentication type."))),
+            long if abandoned && LONG.contains(&long) => {
+                self.state.restart = None;
+                Ok(Some(Step::Reply(aborted())))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn execute(&mut self, command: Command) -> Result<Step, CommandError> {
+        Ok(match command {
+            Command::Abor => reply(226, "Abort successful"),
+            Command::Abuf(bytes) => {
+                self.set_buffers(bytes);
+                reply(200, "ABUF Command Successful.")
+            }
+            Command::Allo(bytes) => {
+                self.state.upload.allocated = Some(bytes);
+                reply(200, "ALLO command successful.")
+            }
+            Command::Appe(path) => self.transfer(TransferKind::append(), path)?,
+            Command::Cdup => {
+                let parent = self.state.directory.parent().unwrap_or_else(VirtualPath::root);
+                change_directory(parent)
+            }
+            Command::Cksm { algorithm, offset, length, path } => {
+                let path = self.resolve(&path)?;
+                let pending = Pending::Checksum(path.clone());
+                let marker_interval = self.state.checksum_markers;
+                Step::Perform(
+                    Operation::Checksum { algorithm, offset, length, path, marker_interval },
+                    pending,
+                )
+            }
+            Command::Cwd(path) => change_directory(self.resolve(&path)?),
+            Command::Dcau(DataAuthentication::None) => reply(200, "DCAU N."),
+            // Without security there is nobody to authenticate.
+            Command::Dcau(_) => reply(504, "Bad DCAU mode."),
+            Command::Dele(path) => simple(Operation::Delete(self.resolve(&path)?)),
+            Command::Eprt(address) => self.active(vec![address]),
+            Command::Epsv(argument) => self.extended_passive(argument),
+            Command::Eret { what, path } => self.transfer(TransferKind::partial(what)?, path)?,
+            Command::Esto { place, path } => self.transfer(TransferKind::adjusted(place)?, path)?,
+            Command::Feat => {
+                Step::Reply(feature::reply(self.state.is_logged_in(), |name| self.config.allows(name)))
+            }
+            Command::Help(subject) => Step::Reply(self.help(subject.as_ref())),
+            Command::Lang(_) => reply(200, "lang set to EN."),
+            Command::List(path) => self.list(ListForm::Long, path)?,
+            Command::Mdtm(path) => {
+                Step::Perform(Operation::Stat { path: self.resolve(&path)?, follow: true }, Pending::Modified)
+            }
+            Command::Mfmt { modified, path } => {
+                simple(Operation::SetModified { path: self.resolve(&path)?, modified })
+            }
+            Command::Mkd(path) => {
+                let path = self.resolve(&path)?;
+                Step::Perform(Operation::MakeDirectory(path.clone()), Pending::MakeDirectory(path))
+            }
+            Command::Mlsc(path) => {
+                let (path, given) = self.resolve_or_here(path)?;
+                let contents = ContentsPending { given, lines: Vec::new() };
+                Step::Perform(Operation::ListHere { path }, Pending::Contents(Box::new(contents)))
+            }
+            Command::Mlsd(path) => self.list(ListForm::Facts, path)?,
+            Command::Mlsr(path) => self.list(ListForm::Recursive, path)?,
+            Command::Mlst(path) => {
+                let (path, given) = self.resolve_or_here(path)?;
+                Step::Perform(Operation::Stat { path, follow: true }, Pending::Facts(given))
+            }
+            Command::Mode(mode) => self.set_mode(mode),
+            Command::Nlst(path) => self.list(ListForm::Names, path)?,
+            Command::Noop => reply(200, "NOOP command successful."),
+            Command::Opts(options) => self.set_options(options),
+            Command::Pass(password) => match self.state.user.clone() {
+                Some(user) => Step::Perform(Operation::Login { user, password }, Pending::Login),
+                None => reply(503, "Login with USER first."),
+            },
+            Command::Pasv => self.passive(PassiveKind::Pasv, Some(Family::V4)),
+            Command::Pbsz(size) => reply(200, &format!("PBSZ={size}")),
+            Command::Port(address) => self.active(vec![SocketAddr::V4(address)]),
+            Command::Prot(Protection::Clear) => reply(200, "Protection level set to C."),
+            Command::Prot(level) => return Err(CommandError::ProtectionLevel(level.letter().into())),
+            Command::Pwd => {
+                let text = [b"\"", self.state.directory.as_bytes(), b"\" is current directory."].concat();
+                Step::Reply(Reply::new(257, text))
+            }
+            Command::Quit => Step::Goodbye(Reply::new(221, "Goodbye.")),
+            Command::Rest(restart) => {
+                self.state.restart = Some(restart.ranges());
+                reply(350, "Restart Marker OK. Send STORE or RETR to initiate transfer.")
+            }
+            Command::Retr(path) => self.transfer(TransferKind::retrieve(), path)?,
+            Command::Rmd(path) => simple(Operation::RemoveDirectory(self.resolve(&path)?)),
+            Command::Rnfr(path) => {
+                let path = self.resolve(&path)?;
+                self.state.rename_from = None;
+                let operation = Operation::Stat { path: path.clone(), follow: false };
+                Step::Perform(operation, Pending::RenameFrom(path))
+            }
+            Command::Rnto(path) => {
+                let to = self.resolve(&path)?;
+                let from = self.state.rename_from.take().ok_or(CommandError::InvalidArguments)?;
+                simple(Operation::Rename { from, to })
+            }
+            Command::Sbuf(bytes) => {
+                self.set_buffers(bytes);
+                reply(200, "SBUF Command Successful.")
+            }
+            Command::Scks { algorithm, value } => {
+                self.expect_checksum(algorithm, &value);
+                reply(200, "OK.")
+            }
+            Command::Site(command) => self.site(command)?,
+            Command::Size(path) => Step::Perform(Operation::Size(self.resolve(&path)?), Pending::Size),
+            Command::Spas(family) => self.passive(PassiveKind::Spas { extended: family.is_some() }, family),
+            Command::Spor(addresses) => self.active(addresses),
+            Command::Stat(None) => reply(212, "GridFTP server status."),
+            Command::Stat(Some(given)) => {
+                let path = self.resolve(&given)?;
+                let operation = Operation::Stat { path: path.clone(), follow: true };
+                Step::Perform(operation, Pending::Status { path, given })
+            }
+            Command::Stor(path) => self.transfer(TransferKind::store(), path)?,
+            Command::Stru => reply(200, "STRU F ok."),
+            Command::Syst => reply(215, "UNIX Type: L8"),
+            Command::Trev { markers, seconds } => {
+                match markers {
+                    MarkerKind::Restart => self.state.options.restart_interval = seconds,
+                    MarkerKind::Performance => self.state.options.perf_interval = seconds,
+                }
+                reply(200, "Command Successful.")
+            }
+            Command::Type(representation) => {
+                self.state.representation = representation;
+                reply(
+                    200,
+                    match representation {
+                        RepresentationType::Ascii => "Type set to A.",
+                        RepresentationType::Image => "Type set to I.",
+                    },
+                )
+            }
+            Command::User(user) => {
+                let text = [b"Password required for ", &user[..], b"."].concat();
+                self.state.user = Some(user);
+                Step::Reply(Reply::new(331, text))
+            }
+            // Not in the table of HELP, which decides what is known.
+            Command::Adat(_) | Command::Auth(_) | Command::Dcsc { .. } | Command::Protected(..) => {
+                return Err(CommandError::UnknownCommand);
+            }
+        })
+    }
+
+    /// The path that the client means.
+    pub(super) fn resolve(&self, given: &[u8]) -> Result<VirtualPath, CommandError> {
+        self.state.directory.join(given).map_err(|_| CommandError::InvalidArguments)
+    }
+
+    /// The path that the client means, by default the working directory, with the text for replies.
+    pub(super) fn resolve_or_here(
+        &self,
+        given: Option<BString>,
+    ) -> Result<(VirtualPath, BString), CommandError> {
+        match given {
+            Some(given) => Ok((self.resolve(&given)?, given)),
+            None => Ok((self.state.directory.clone(), self.state.directory.as_bytes().into())),
+        }
+    }
+
+    pub(super) fn help(&self, subject: Option<&BString>) -> Reply {
+        help::reply(subject.map(|s| s.as_bstr()), |name| self.config.allows(name))
+    }
+
+    fn set_buffers(&mut self, bytes: u64) {
+        self.state.options.send_buffer = buffer_size(bytes);
+        self.state.options.receive_buffer = buffer_size(bytes);
+    }
+
+    fn set_options(&mut self, options: Options) -> Step {
+        let state = &mut self.state;
+        match options {
+            Options::Retr(RetrOptions { layout, block_size, parallelism, markers, checksum }) => {
+                let options = &mut state.options;
+                options.layout = layout.or(options.layout);
+                options.block_size = block_size.or(options.block_size);
+                options.parallelism = parallelism.unwrap_or(options.parallelism);
+                options.send_markers = markers.unwrap_or(options.send_markers);
+                options.checksum = checksum.unwrap_or(options.checksum);
+            }
+            Options::Passive { delayed } => state.options.delayed = delayed,
+            Options::Facts(facts) => state.facts = facts,
+            Options::Mlsr(recursion) => {
+                state.continue_on_error = recursion.continue_on_error.unwrap_or(state.continue_on_error);
+                state.traverse_links = recursion.traverse_links.unwrap_or(state.traverse_links);
+            }
+            Options::Checksum { markers } => state.checksum_markers = markers,
+        }
+        reply(200, "OPTS Command Successful.")
+    }
+}
+
+fn change_directory(path: VirtualPath) -> Step {
+    Step::Perform(Operation::ChangeDirectory(path.clone()), Pending::ChangeDirectory(path))
+}

@@ -1,0 +1,184 @@
+//! The operation under way: what its progress and its end mean to the client.
+
+use std::mem;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+
+use bstr::BString;
+
+use super::action::*;
+use super::state::State;
+use crate::command::ChecksumAlgorithm;
+use crate::facts::Entry;
+use crate::host_port::{Classic, Extended, PortOnly, Striped};
+use crate::marker::{Marker, PerfMarker, StatusMarker};
+use crate::path::VirtualPath;
+use crate::reply::Reply;
+
+/// Most entries in one reply of MLSC, as in GCT.
+const ENTRIES_PER_REPLY: usize = 1000;
+
+/// The command that made a passive channel, and so the form of its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PassiveKind {
+    Pasv,
+    Epsv,
+    /// `extended`: with an argument.
+    Spas {
+        extended: bool,
+    },
+}
+
+/// An operation that has begun, with what is needed to answer its command.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Login,
+    Listen(PassiveKind),
+    Connect,
+    /// The data channel goes: whatever comes of it, this is the reply.
+    CloseChannel(Reply),
+    Data(Box<DataPending>),
+    ChangeDirectory(VirtualPath),
+    /// MLST.
+    Facts(BString),
+    /// STAT.
+    Status {
+        path: VirtualPath,
+        given: BString,
+    },
+    /// MDTM.
+    Modified,
+    /// RNFR.
+    RenameFrom(VirtualPath),
+    /// SITE SYMLINKFROM.
+    SymlinkFrom(VirtualPath),
+    Contents(Box<ContentsPending>),
+    Size,
+    MakeDirectory(VirtualPath),
+    DeleteTree,
+    Truncate,
+    Checksum(VirtualPath),
+    Ranges(BString),
+    ChangeRoot,
+    Restrict,
+    /// Anything that ends with `250 OK.`
+    Simple,
+}
+
+/// A transfer or a listing over the data channel.
+#[derive(Debug)]
+pub(super) struct DataPending {
+    pub(super) path: VirtualPath,
+    pub(super) mode: Mode,
+    /// Delayed passive: the addresses have not been told.
+    pub(super) delayed: Option<PassiveKind>,
+    /// 112 markers are wanted.
+    pub(super) perf: bool,
+    /// 111 markers are wanted.
+    pub(super) restart: bool,
+    /// A checksum in passing is wanted.
+    pub(super) checksum: Option<ChecksumAlgorithm>,
+    pub(super) begun: bool,
+}
+
+/// MLSC.
+#[derive(Debug)]
+pub(super) struct ContentsPending {
+    pub(super) given: BString,
+    /// Lines that were not sent yet.
+    pub(super) lines: Vec<Vec<u8>>,
+}
+
+impl ContentsPending {
+    pub(super) fn reply(&mut self, code: u16) -> Reply {
+        let first = [b"Contents of ", &self.given[..]].concat();
+        Reply::indented(code, first, mem::take(&mut self.lines), "End.")
+    }
+}
+
+pub(super) fn fact_line(entry: &Entry, state: &State) -> Vec<u8> {
+    let mut line = Vec::new();
+    entry.print(state.facts, &mut line);
+    line
+}
+
+/// The reply with the addresses of a passive channel: 227 or 229, and 127 or 129 where it was delayed.
+pub(super) fn addresses(
+    kind: PassiveKind,
+    hundred: u16,
+    addresses: &[SocketAddr],
+    full: bool,
+) -> Option<Reply> {
+    let first = *addresses.first()?;
+    Some(match kind {
+        PassiveKind::Pasv => {
+            let v4 = addresses.iter().find_map(|a| match (a, a.ip().to_canonical()) {
+                (SocketAddr::V4(v4), _) => Some(*v4),
+                (v6, IpAddr::V4(ip)) => Some(SocketAddrV4::new(ip, v6.port())),
+                _ => None,
+            })?;
+            Reply::new(hundred + 27, format!("Entering Passive Mode ({})", Classic(v4)))
+        }
+        PassiveKind::Epsv => {
+            let inner = if full { Extended(first).to_string() } else { PortOnly(first.port()).to_string() };
+            Reply::new(hundred + 29, format!("Entering Extended Passive Mode ({inner})"))
+        }
+        PassiveKind::Spas { extended } => {
+            let body = addresses.iter().map(|address| match extended {
+                true => Extended(*address).to_string(),
+                false => Striped(*address).to_string(),
+            });
+            Reply::indented(hundred + 29, "Entering Striped Passive Mode.", body, "End")
+        }
+    })
+}
+
+impl Pending {
+    /// Whether it may take so long that ABOR is worth it.
+    pub(super) fn is_long(&self) -> bool {
+        matches!(self, Self::Data(_) | Self::Contents(_) | Self::DeleteTree | Self::Checksum(_))
+    }
+
+    /// The replies that an event makes.
+    pub(super) fn progress(&mut self, event: Event, state: &State, full_epsv: bool) -> Vec<Reply> {
+        match (self, event) {
+            (Self::Data(data), event) => data.progress(event, full_epsv).into_iter().collect(),
+            (Self::Checksum(_), Event::Checksummed { timestamp, bytes }) => {
+                vec![Marker::Status(StatusMarker { timestamp, bytes }).to_reply()]
+            }
+            (Self::Contents(contents), Event::Entries(entries)) => {
+                let mut replies = Vec::new();
+                for entry in entries {
+                    if contents.lines.len() == ENTRIES_PER_REPLY {
+                        replies.push(contents.reply(150));
+                    }
+                    contents.lines.push(fact_line(&entry, state));
+                }
+                replies
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl DataPending {
+    fn progress(&mut self, event: Event, full_epsv: bool) -> Option<Reply> {
+        match event {
+            Event::Listening(list) => addresses(self.delayed.take()?, 100, &list, full_epsv),
+            Event::Begun { .. } if self.begun => None,
+            Event::Begun { reused } => {
+                self.begun = true;
+                Some(match reused {
+                    true => Reply::new(125, "Beginning transfer; reusing existing data connection."),
+                    false => Reply::new(150, "Beginning transfer."),
+                })
+            }
+            Event::Perf { timestamp, stripe, stripes, bytes } if self.perf => {
+                Some(Marker::Perf(PerfMarker { timestamp, stripe, bytes, stripes }).to_reply())
+            }
+            Event::Received(ranges) if self.restart && !ranges.is_empty() => {
+                Some(Marker::Range(ranges).to_reply())
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! SITE commands.
+
+use super::action::{ExpectedChecksum, Operation};
+use super::pending::Pending;
+use super::session::{Session, Step};
+use crate::command::{ChecksumAlgorithm, CommandError};
+use crate::reply::Reply;
+use crate::site::{SiteCommand, StoreAttributes};
+
+/// Most verbs that SITE FAULT remembers.
+const MAX_FAULTS: usize = 100;
+
+/// A number of bytes of a buffer, where 0 means the system's own choice.
+pub(super) fn buffer_size(bytes: u64) -> Option<u64> {
+    (bytes > 0).then_some(bytes)
+}
+
+fn simple(operation: Operation) -> Step {
+    Step::Perform(operation, Pending::Simple)
+}
+
+fn ok() -> Step {
+    Step::Reply(Reply::new(250, "OK."))
+}
+
+fn site_done() -> Step {
+    Step::Reply(Reply::new(200, "Site Command Successful."))
+}
+
+/// GCT's refusal of a driver stack.
+fn stack(what: &str, drivers: &[u8], only: &str) -> Step {
+    if drivers.eq_ignore_ascii_case(only.as_bytes()) {
+        return ok();
+    }
+    let name = drivers.split(|b| b",:".contains(b)).find(|name| !name.eq_ignore_ascii_case(only.as_bytes()));
+    let name = String::from_utf8_lossy(name.unwrap_or(drivers));
+    Step::Reply(Reply::coded(
+        500,
+        [
+            format!("Setting {what} driver stack failed."),
+            format!("globus_xio: Bad parameter, {name} driver not whitelisted"),
+            "End.".to_owned(),
+        ],
+    ))
+}
+
+impl Session {
+    pub(super) fn site(&mut self, command: SiteCommand) -> Result<Step, CommandError> {
+        Ok(match command {
+            SiteCommand::Buffers(bytes) => {
+                self.state.options.send_buffer = buffer_size(bytes);
+                self.state.options.receive_buffer = buffer_size(bytes);
+                site_done()
+            }
+            SiteCommand::SendBuffer(bytes) => {
+                self.state.options.send_buffer = buffer_size(bytes);
+                site_done()
+            }
+            SiteCommand::ReceiveBuffer(bytes) => {
+                self.state.options.receive_buffer = buffer_size(bytes);
+                site_done()
+            }
+            SiteCommand::Chgrp { group, path } => {
+                simple(Operation::ChangeGroup { path: self.resolve(&path)?, group })
+            }
+            SiteCommand::Chmod { mode, path } => {
+                simple(Operation::ChangeMode { path: self.resolve(&path)?, mode })
+            }
+            SiteCommand::Chroot(_) if self.state.rooted => {
+                Step::Reply(Reply::new(500, "Root directory is already set."))
+            }
+            SiteCommand::Chroot(path) => {
+                Step::Perform(Operation::ChangeRoot(self.resolve(&path)?), Pending::ChangeRoot)
+            }
+            SiteCommand::ClientInfo(info) => simple(Operation::ClientInfo(info)),
+            SiteCommand::TaskId(id) => simple(Operation::TaskId(id)),
+            SiteCommand::Dsi(_) => Step::Reply(Reply::new(500, "no such DSI")),
+            SiteCommand::Fault(verb) => {
+                if self.state.faults.len() < MAX_FAULTS {
+                    self.state.faults.insert(String::from_utf8_lossy(&verb).to_ascii_uppercase());
+                }
+                site_done()
+            }
+            SiteCommand::Help(subject) => Step::Reply(self.help(subject.as_ref())),
+            SiteCommand::Ranges(path) => {
+                Step::Perform(Operation::Ranges(self.resolve(&path)?), Pending::Ranges(path))
+            }
+            SiteCommand::Rdel(path) => {
+                Step::Perform(Operation::DeleteTree(self.resolve(&path)?), Pending::DeleteTree)
+            }
+            SiteCommand::Restrict(_) if self.state.restricted => {
+                Step::Reply(Reply::new(500, "Session restricted paths list already set."))
+            }
+            SiteCommand::Restrict(rules) => Step::Perform(Operation::Restrict(rules), Pending::Restrict),
+            SiteCommand::SetNetStack(drivers) => stack("data channel", &drivers, "tcp"),
+            SiteCommand::SetDiskStack(drivers) => stack("filesystem", &drivers, "file"),
+            SiteCommand::Sharing(_) => Step::Reply(Reply::new(500, "Sharing not enabled.")),
+            SiteCommand::StorAttr(attributes) => {
+                self.store_attributes(attributes);
+                ok()
+            }
+            SiteCommand::Symlink { target, link } => {
+                simple(Operation::Symlink { target, link: self.resolve(&link)? })
+            }
+            SiteCommand::SymlinkFrom(path) => {
+                let path = self.resolve(&path)?;
+                self.state.symlink_from = None;
+                let operation = Operation::Stat { path: path.clone(), follow: true };
+                Step::Perform(operation, Pending::SymlinkFrom(path))
+            }
+            SiteCommand::SymlinkTo(link) => {
+                let link = self.resolve(&link)?;
+                let from = self.state.symlink_from.take().ok_or(CommandError::InvalidArguments)?;
+                // The whole path, as GCT does: what was given counts from the working directory, not from the link.
+                simple(Operation::Symlink { target: from.as_bytes().into(), link })
+            }
+            SiteCommand::Truncate { length, path } => {
+                let operation = Operation::Truncate { path: self.resolve(&path)?, length };
+                Step::Perform(operation, Pending::Truncate)
+            }
+            SiteCommand::Utime { modified, path } => {
+                simple(Operation::SetModified { path: self.resolve(&path)?, modified })
+            }
+            SiteCommand::Version => {
+                Step::Reply(Reply::new(200, format!("{} [Ropewalk]", self.config.version)))
+            }
+            SiteCommand::WhoAmI => {
+                Step::Reply(Reply::new(200, self.state.local_user.as_deref().unwrap_or_default()))
+            }
+            SiteCommand::AuthzAssert(_)
+            | SiteCommand::Http(_)
+            | SiteCommand::Upas(_)
+            | SiteCommand::Uprt(_) => return Err(CommandError::UnknownSite),
+        })
+    }
+
+    fn store_attributes(&mut self, attributes: StoreAttributes) {
+        if let Some(modified) = attributes.modified {
+            self.state.upload.modified = Some(modified);
+        }
+        if let Some((algorithm, value)) = attributes.checksum {
+            self.expect_checksum(algorithm, &value);
+        }
+    }
+
+    /// SCKS and STORATTR: the next upload has to have this sum.
+    pub(super) fn expect_checksum(&mut self, algorithm: ChecksumAlgorithm, value: &[u8]) {
+        let value = String::from_utf8_lossy(value).to_ascii_lowercase();
+        self.state.upload.expected = Some(ExpectedChecksum { algorithm, value });
+    }
+}

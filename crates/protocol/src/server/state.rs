@@ -1,0 +1,148 @@
+//! What a session remembers between commands.
+
+use std::collections::BTreeSet;
+
+use bstr::BString;
+
+use super::action::*;
+use super::pending::PassiveKind;
+use crate::command::ChecksumAlgorithm;
+use crate::facts::FactSet;
+use crate::opts::Layout;
+use crate::path::VirtualPath;
+use crate::range::RangeSet;
+
+/// Seconds between markers, unless TREV says otherwise.
+const MARKER_INTERVAL: u32 = 5;
+
+/// Everything that commands set.
+#[derive(Debug)]
+pub(super) struct State {
+    /// The name after USER.
+    pub(super) user: Option<BString>,
+    /// The local user, once logged in.
+    pub(super) local_user: Option<String>,
+    pub(super) directory: VirtualPath,
+    pub(super) mode: Mode,
+    pub(super) representation: RepresentationType,
+    pub(super) channel: Channel,
+    pub(super) options: DataOptions,
+    pub(super) facts: FactSet,
+    pub(super) continue_on_error: bool,
+    pub(super) traverse_links: bool,
+    /// Seconds between 113 markers.
+    pub(super) checksum_markers: u32,
+    /// SITE CHROOT was given.
+    pub(super) rooted: bool,
+    /// SITE RESTRICT was given.
+    pub(super) restricted: bool,
+    pub(super) faults: BTreeSet<String>,
+    pub(super) rename_from: Option<VirtualPath>,
+    pub(super) symlink_from: Option<VirtualPath>,
+    /// REST, for the next transfer.
+    pub(super) restart: Option<RangeSet>,
+    pub(super) upload: UploadAttributes,
+}
+
+/// The data channel, as far as the session has to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Channel {
+    None,
+    /// The host has made one.
+    Made,
+    /// To be made by the next transfer (delayed passive).
+    Delayed(Listen, PassiveKind),
+}
+
+#[derive(Debug)]
+pub(super) struct DataOptions {
+    pub(super) parallelism: u32,
+    pub(super) layout: Option<Layout>,
+    pub(super) block_size: Option<u64>,
+    pub(super) send_buffer: Option<u64>,
+    pub(super) receive_buffer: Option<u64>,
+    /// Seconds between 112 markers when sending.
+    pub(super) send_markers: u32,
+    /// Seconds between 112 markers when receiving in MODE E.
+    pub(super) perf_interval: u32,
+    /// Seconds between 111 markers when receiving in MODE E.
+    pub(super) restart_interval: u32,
+    pub(super) checksum: Option<ChecksumAlgorithm>,
+    /// The next passive command may be delayed.
+    pub(super) delayed: bool,
+    /// EPSV ALL was given.
+    pub(super) epsv_only: bool,
+}
+
+/// For the next upload.
+#[derive(Debug, Default)]
+pub(super) struct UploadAttributes {
+    pub(super) allocated: Option<u64>,
+    pub(super) expected: Option<ExpectedChecksum>,
+    pub(super) modified: Option<i64>,
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        Self {
+            user: None,
+            local_user: None,
+            directory: VirtualPath::root(),
+            mode: Mode::default(),
+            representation: RepresentationType::default(),
+            channel: Channel::None,
+            options: DataOptions::new(),
+            facts: FactSet::default(),
+            continue_on_error: false,
+            traverse_links: false,
+            checksum_markers: 0,
+            rooted: false,
+            restricted: false,
+            faults: BTreeSet::new(),
+            rename_from: None,
+            symlink_from: None,
+            restart: None,
+            upload: UploadAttributes::default(),
+        }
+    }
+
+    pub(super) fn is_logged_in(&self) -> bool {
+        self.local_user.is_some()
+    }
+
+    /// The options that a data channel made now gets.
+    pub(super) fn channel_options(&self) -> ChannelOptions {
+        let layout = match (self.options.layout, self.options.block_size) {
+            (Some(Layout::Partitioned), _) => StripeLayout::Partitioned,
+            (Some(Layout::Blocked), block_size) => StripeLayout::Blocked { block_size },
+            (None, Some(n)) => StripeLayout::Blocked { block_size: Some(n) },
+            (None, None) => StripeLayout::ServerDefault,
+        };
+        ChannelOptions {
+            mode: self.mode,
+            representation: self.representation,
+            parallelism: self.options.parallelism,
+            layout,
+            send_buffer: self.options.send_buffer,
+            receive_buffer: self.options.receive_buffer,
+        }
+    }
+}
+
+impl DataOptions {
+    fn new() -> Self {
+        Self {
+            parallelism: 1,
+            layout: None,
+            block_size: None,
+            send_buffer: None,
+            receive_buffer: None,
+            send_markers: 0,
+            perf_interval: MARKER_INTERVAL,
+            restart_interval: MARKER_INTERVAL,
+            checksum: None,
+            delayed: false,
+            epsv_only: false,
+        }
+    }
+}

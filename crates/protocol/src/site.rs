@@ -1,0 +1,263 @@
+//! SITE sub-commands (RFC 959 section 4.1.3, GFD.20 and GCT's own).
+
+use bstr::{BString, ByteSlice};
+
+use crate::command::arguments::{Arguments, number};
+use crate::command::print::Line;
+use crate::command::{ChecksumAlgorithm, CommandError, parse};
+use crate::date::{self, Stamp};
+use crate::facts;
+
+/// A SITE sub-command of GCT, or of ours ([`SiteCommand::Ranges`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SiteCommand {
+    AuthzAssert(BString),
+    /// SBUF or BUFSIZE: send and receive buffer, bytes.
+    Buffers(u64),
+    Chgrp {
+        group: BString,
+        path: BString,
+    },
+    /// `mode`: permission bits, at most 0o7777.
+    Chmod {
+        mode: u32,
+        path: BString,
+    },
+    Chroot(BString),
+    /// `key="value";...` verbatim.
+    ClientInfo(BString),
+    Dsi(BString),
+    /// Test aid: this verb fails from now on.
+    Fault(BString),
+    Help(Option<BString>),
+    Http(BString),
+    /// Our extension: what an interrupted upload to this path left on disk.
+    Ranges(BString),
+    Rdel(BString),
+    /// RETRBUFSIZE, RBUFSZ, RBUFSIZ: bytes.
+    ReceiveBuffer(u64),
+    Restrict(BString),
+    /// STORBUFSIZE, SBUFSZ, SBUFSIZ: bytes.
+    SendBuffer(u64),
+    SetDiskStack(BString),
+    SetNetStack(BString),
+    Sharing(BString),
+    /// Attributes of the next upload.
+    StorAttr(StoreAttributes),
+    /// `SITE SYMLINK target link`; the target cannot contain a space.
+    Symlink {
+        target: BString,
+        link: BString,
+    },
+    SymlinkFrom(BString),
+    SymlinkTo(BString),
+    TaskId(BString),
+    /// TRNC: the length comes first.
+    Truncate {
+        length: u64,
+        path: BString,
+    },
+    Upas(BString),
+    Uprt(BString),
+    /// `modified`: seconds since 1970.
+    Utime {
+        modified: i64,
+        path: BString,
+    },
+    Version,
+    WhoAmI,
+}
+
+/// SITE STORATTR: only what is `Some` changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreAttributes {
+    /// `modify`: modification time to set, in seconds since 1970.
+    pub modified: Option<i64>,
+    /// `checksum.ALGORITHM`: what the file should sum up to, as it was written.
+    pub checksum: Option<(ChecksumAlgorithm, BString)>,
+}
+
+impl SiteCommand {
+    pub(crate) fn parse(mut args: Arguments<'_>) -> Result<Self, CommandError> {
+        let verb = args.word()?.to_ascii_uppercase();
+        Ok(match verb.as_slice() {
+            b"AUTHZ_ASSERT" => Self::AuthzAssert(args.text()?),
+            b"BUFSIZE" | b"SBUF" => Self::Buffers(buffer(args)?),
+            b"CHGRP" => {
+                let group = args.word()?.into();
+                Self::Chgrp { group, path: args.path()? }
+            }
+            b"CHMOD" => {
+                let mode = args.word()?;
+                let path = args.path()?;
+                Self::Chmod { mode: octal(mode).ok_or(CommandError::InvalidArguments)?, path }
+            }
+            b"CHROOT" => Self::Chroot(args.path()?),
+            b"CLIENTINFO" => Self::ClientInfo(args.text()?),
+            b"DSI" => Self::Dsi(args.text()?),
+            b"FAULT" => Self::Fault(args.text()?),
+            b"HELP" => Self::Help(args.optional_text()),
+            b"HTTP" => Self::Http(args.text()?),
+            b"RANGES" => Self::Ranges(args.path()?),
+            b"RDEL" => Self::Rdel(args.path()?),
+            b"RETRBUFSIZE" | b"RBUFSZ" | b"RBUFSIZ" => Self::ReceiveBuffer(buffer(args)?),
+            b"RESTRICT" => Self::Restrict(args.text()?),
+            b"STORBUFSIZE" | b"SBUFSZ" | b"SBUFSIZ" => Self::SendBuffer(buffer(args)?),
+            b"SETDISKSTACK" => Self::SetDiskStack(args.text()?),
+            b"SETNETSTACK" => Self::SetNetStack(args.text()?),
+            b"SHARING" => Self::Sharing(args.text()?),
+            b"STORATTR" => Self::StorAttr(StoreAttributes::parse(&args.text()?)?),
+            b"SYMLINK" => {
+                let target = args.word()?.into();
+                Self::Symlink { target, link: args.path()? }
+            }
+            b"SYMLINKFROM" => Self::SymlinkFrom(args.path()?),
+            b"SYMLINKTO" => Self::SymlinkTo(args.path()?),
+            b"TASKID" => Self::TaskId(args.text()?),
+            b"TRNC" => {
+                let length = args.word()?;
+                let path = args.path()?;
+                Self::Truncate { length: number(length).ok_or(CommandError::InvalidLength)?, path }
+            }
+            b"UPAS" => Self::Upas(args.text()?),
+            b"UPRT" => Self::Uprt(args.text()?),
+            b"UTIME" => {
+                let (modified, path) = parse::dated_path(args)?;
+                Self::Utime { modified, path }
+            }
+            b"VERSION" if args.is_empty() => Self::Version,
+            b"WHOAMI" if args.is_empty() => Self::WhoAmI,
+            b"VERSION" | b"WHOAMI" => return Err(CommandError::InvalidArguments),
+            _ => return Err(CommandError::UnknownSite),
+        })
+    }
+
+    pub(crate) fn print(&self, line: &mut Line) {
+        line.word(self.verb());
+        match self {
+            Self::AuthzAssert(text)
+            | Self::ClientInfo(text)
+            | Self::Dsi(text)
+            | Self::Fault(text)
+            | Self::Http(text)
+            | Self::Restrict(text)
+            | Self::SetDiskStack(text)
+            | Self::SetNetStack(text)
+            | Self::Sharing(text)
+            | Self::TaskId(text)
+            | Self::Upas(text)
+            | Self::Uprt(text) => line.word(text),
+            Self::Chroot(path)
+            | Self::Ranges(path)
+            | Self::Rdel(path)
+            | Self::SymlinkFrom(path)
+            | Self::SymlinkTo(path) => line.word(path),
+            Self::Buffers(n) | Self::ReceiveBuffer(n) | Self::SendBuffer(n) => line.word(n.to_string()),
+            Self::Chgrp { group, path } => {
+                line.word(group);
+                line.word(path);
+            }
+            Self::Chmod { mode, path } => {
+                line.word(format!("{mode:04o}"));
+                line.word(path);
+            }
+            Self::Help(verb) => line.optional(verb.as_ref()),
+            Self::StorAttr(attributes) => line.word(attributes.print()),
+            Self::Symlink { target, link } => {
+                line.word(target);
+                line.word(link);
+            }
+            Self::Truncate { length, path } => {
+                line.word(length.to_string());
+                line.word(path);
+            }
+            Self::Utime { modified, path } => {
+                line.word(Stamp(*modified).to_string());
+                line.word(path);
+            }
+            Self::Version | Self::WhoAmI => {}
+        }
+    }
+
+    /// The word after SITE.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::AuthzAssert(_) => "AUTHZ_ASSERT",
+            Self::Buffers(_) => "SBUF",
+            Self::Chgrp { .. } => "CHGRP",
+            Self::Chmod { .. } => "CHMOD",
+            Self::Chroot(_) => "CHROOT",
+            Self::ClientInfo(_) => "CLIENTINFO",
+            Self::Dsi(_) => "DSI",
+            Self::Fault(_) => "FAULT",
+            Self::Help(_) => "HELP",
+            Self::Http(_) => "HTTP",
+            Self::Ranges(_) => "RANGES",
+            Self::Rdel(_) => "RDEL",
+            Self::ReceiveBuffer(_) => "RETRBUFSIZE",
+            Self::Restrict(_) => "RESTRICT",
+            Self::SendBuffer(_) => "STORBUFSIZE",
+            Self::SetDiskStack(_) => "SETDISKSTACK",
+            Self::SetNetStack(_) => "SETNETSTACK",
+            Self::Sharing(_) => "SHARING",
+            Self::StorAttr(_) => "STORATTR",
+            Self::Symlink { .. } => "SYMLINK",
+            Self::SymlinkFrom(_) => "SYMLINKFROM",
+            Self::SymlinkTo(_) => "SYMLINKTO",
+            Self::TaskId(_) => "TASKID",
+            Self::Truncate { .. } => "TRNC",
+            Self::Upas(_) => "UPAS",
+            Self::Uprt(_) => "UPRT",
+            Self::Utime { .. } => "UTIME",
+            Self::Version => "VERSION",
+            Self::WhoAmI => "WHOAMI",
+        }
+    }
+}
+
+fn buffer(mut args: Arguments<'_>) -> Result<u64, CommandError> {
+    number(args.word()?).ok_or(CommandError::Syntax)
+}
+
+fn octal(digits: &[u8]) -> Option<u32> {
+    if digits.is_empty() || digits.len() > 5 || !digits.iter().all(|d| (b'0'..=b'7').contains(d)) {
+        return None;
+    }
+    let mode = digits.iter().fold(0, |n, d| n * 8 + u32::from(d - b'0'));
+    (mode <= 0o7777).then_some(mode)
+}
+
+impl StoreAttributes {
+    fn parse(text: &[u8]) -> Result<Self, CommandError> {
+        let mut attributes = Self::default();
+        for assignment in text.split_str(";").map(|a| a.trim()).filter(|a| !a.is_empty()) {
+            let (key, value) = assignment.split_once_str("=").ok_or(CommandError::InvalidArguments)?;
+            let key = key.to_ascii_lowercase();
+            let value = facts::decode(value);
+            if key == b"modify" {
+                attributes.modified = Some(date::parse(&value).map_err(|_| CommandError::InvalidArguments)?);
+            } else if let Some(name) = key.strip_prefix(b"x.").unwrap_or(&key).strip_prefix(b"checksum.") {
+                attributes.checksum = Some((parse::algorithm(name)?, value));
+            }
+            // Others are ignored, as GCT does.
+        }
+        Ok(attributes)
+    }
+
+    fn print(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        if let Some(modified) = self.modified {
+            text.extend_from_slice(format!("modify={};", Stamp(modified)).as_bytes());
+        }
+        if let Some((algorithm, value)) = &self.checksum {
+            let name = algorithm.name().to_ascii_lowercase();
+            text.extend_from_slice(format!("checksum.{name}=").as_bytes());
+            text.extend_from_slice(facts::encode(value).as_bytes());
+            text.push(b';');
+        }
+        if text.is_empty() {
+            text.push(b';');
+        }
+        text
+    }
+}

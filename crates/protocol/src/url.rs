@@ -1,0 +1,119 @@
+//! URLs of files and directories: `gsiftp://user:password@host:port/path` (RFC 1738, RFC 3986, RFC 6874) and `file:`.
+
+mod parse;
+mod print;
+
+use std::fmt;
+
+use bstr::{BStr, BString, ByteSlice};
+
+use crate::command::Password;
+
+/// A scheme that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    Ftp,
+    Gsiftp,
+}
+
+impl Scheme {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ftp => "ftp",
+            Self::Gsiftp => "gsiftp",
+        }
+    }
+
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Self::Ftp => 21,
+            Self::Gsiftp => 2811,
+        }
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A file or directory of a server.
+///
+/// `Debug` hides the password and `Display` leaves it out: both may go to logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    pub scheme: Scheme,
+    pub user: Option<BString>,
+    pub password: Option<Password>,
+    /// A name in lower case, an IPv4 address, or an IPv6 address without brackets (a zone may follow: `fe80::1%eth0`).
+    pub host: String,
+    pub port: u16,
+    /// Raw bytes, decoded; always begins with `/`, never contains NUL.
+    pub path: BString,
+}
+
+/// What a text that looks like a URL names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The path of a `file:` URL: absolute, raw bytes.
+    File(BString),
+    Remote(Url),
+}
+
+/// Why a text is no URL that can be used. `at` counts bytes from 0.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    #[error("no scheme: expected gsiftp://, ftp:// or file:")]
+    NoScheme,
+    #[error("unknown scheme {scheme:?}: expected gsiftp, ftp or file")]
+    UnknownScheme { scheme: String },
+    #[error("{scheme}:// is not supported: expected gsiftp, ftp or file")]
+    UnsupportedScheme { scheme: &'static str },
+    #[error("a file: URL names no server: expected gsiftp:// or ftp://")]
+    FileNotRemote,
+    #[error("expected // after {scheme}:")]
+    NoAuthority { scheme: Scheme },
+    #[error("no host")]
+    NoHost,
+    #[error(
+        "the host contains {byte:?} at byte {at}: expected letters, digits, '.', '-' and '_', or [IPv6 address]"
+    )]
+    BadHost { byte: char, at: usize },
+    #[error("{address:?} in brackets is no IPv6 address")]
+    BadIpv6 { address: String },
+    #[error("the bracket of an IPv6 address is not closed")]
+    OpenBracket,
+    #[error("{text:?} after the host is no port: expected a number from 1 to 65535")]
+    BadPort { text: String },
+    #[error("% at byte {at} is not followed by two hexadecimal digits")]
+    BadEscape { at: usize },
+    #[error("NUL byte at byte {at}")]
+    Nul { at: usize },
+    #[error("a line end at byte {at} cannot be sent")]
+    LineEnd { at: usize },
+    #[error("a file: URL must name this host (or none), not {host:?}")]
+    ForeignFile { host: String },
+    #[error("the path of a file: URL must be absolute")]
+    RelativeFile,
+}
+
+impl Url {
+    /// The path below the log-in directory: without its first `/` (`%2F` after it makes it absolute, RFC 1738 section
+    /// 3.2.2). Empty for the log-in directory itself.
+    pub fn login_relative(&self) -> &BStr {
+        self.path.strip_prefix(b"/").unwrap_or(&self.path).as_bstr()
+    }
+
+    /// The same server with another path, which gets a `/` in front where it has none.
+    pub fn with_path(&self, path: &[u8]) -> Self {
+        let mut absolute = BString::from(if path.starts_with(b"/") { "" } else { "/" });
+        absolute.extend_from_slice(path);
+        Self { path: absolute, ..self.clone() }
+    }
+
+    /// True where the URL ends with `/`: it names a directory.
+    pub fn is_directory(&self) -> bool {
+        self.path.ends_with(b"/")
+    }
+}

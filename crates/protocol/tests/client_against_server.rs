@@ -1,0 +1,228 @@
+//! Both ends of a control connection, joined by bytes.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use common::Host;
+use ropewalk_protocol::client::{
+    ClientInfo, Event, FailureKind, Limits, LoggedIn, Login, Session, Settings, SettingsTracker, Ticket,
+    answer,
+};
+use ropewalk_protocol::command::{ChecksumAlgorithm, Command, Password, Placement, Restart};
+use ropewalk_protocol::marker::Marker;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::reply::Reply;
+use ropewalk_protocol::server::{self, Action, Failure, Mode, Operation, Outcome, SessionConfig};
+use ropewalk_protocol::site::SiteCommand;
+
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+struct Pair {
+    client: Session,
+    host: Host,
+    /// Carry out operations at once.
+    prompt: bool,
+    aborted: bool,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let host = Host::new(SessionConfig::default());
+        let mut client = Session::new(Limits::default());
+        client.input(&host.session.banner().to_bytes()).unwrap();
+        Self { client, host, prompt: true, aborted: false }
+    }
+
+    fn logged_in() -> (Self, LoggedIn) {
+        let mut pair = Self::new();
+        let info = ClientInfo { scheme: "gsiftp".into(), name: "test".into(), version: "1".into() };
+        let mut login = Login::new("alice", Some(Password::new("secret")), Some(info));
+        loop {
+            if let Some(logged_in) = login.advance(&mut pair.client).unwrap() {
+                return (pair, logged_in);
+            }
+            pair.pump();
+        }
+    }
+
+    /// Moves bytes until nothing moves.
+    fn pump(&mut self) {
+        loop {
+            if let Some(bytes) = self.client.poll_transmit() {
+                self.host.session.input(&bytes);
+            }
+            match self.host.session.poll() {
+                Some(Action::Send(reply)) => self.client.input(&reply.to_bytes()).unwrap(),
+                Some(Action::Perform(operation)) if self.prompt => {
+                    self.host.session.completed((self.host.answer)(&operation));
+                }
+                Some(Action::Perform(operation)) => self.host.operation = Some(operation),
+                Some(Action::Abort) => self.aborted = true,
+                Some(Action::Close) | None => return,
+            }
+        }
+    }
+
+    /// Submits a command and gives its last reply.
+    fn run(&mut self, command: &Command) -> Reply {
+        let wanted = self.client.submit(command).unwrap();
+        self.pump();
+        while let Some(event) = self.client.poll_event() {
+            match event {
+                Event::Finished { ticket, reply } if ticket == wanted => return reply,
+                _ => {}
+            }
+        }
+        panic!("no reply to {command:?}");
+    }
+
+    fn finished(&mut self) -> Vec<(Ticket, u16)> {
+        std::iter::from_fn(|| self.client.poll_event())
+            .filter_map(|event| match event {
+                Event::Finished { ticket, reply } => Some((ticket, reply.code())),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn log_in_and_features() {
+    let (_, logged_in) = Pair::logged_in();
+    let features = logged_in.features;
+    assert!(features.is_ropewalk() && features.passive_sender && features.inline_checksum && features.ranges);
+    assert!(features.checksum_cost(ChecksumAlgorithm::Crc32c).is_some() && features.facts.is_some());
+    assert!(features.delayed_passive && features.eret && features.esto && !features.get_put);
+    assert_eq!(logged_in.welcome.code(), 230);
+}
+
+#[test]
+fn answers_are_understood() {
+    let (mut pair, _) = Pair::logged_in();
+    let home = answer::path(&pair.run(&Command::Pwd));
+    assert_eq!(home.unwrap(), "/home/alice");
+    assert_eq!(answer::size(&pair.run(&Command::Size("f".into()))), Some(4096));
+    assert_eq!(answer::modified(&pair.run(&Command::Mdtm("f".into()))), Some(1_795_298_223));
+    let sum = Command::Cksm { algorithm: ChecksumAlgorithm::Md5, offset: 0, length: None, path: "f".into() };
+    let sum = answer::checksum(&pair.run(&sum), ChecksumAlgorithm::Md5);
+    assert_eq!(sum.unwrap(), "6f5902ac237024bdd0c176cb93063dc4");
+    let entry = answer::entry(&pair.run(&Command::Mlst(Some("d/f x".into())))).unwrap();
+    assert_eq!((entry.name, entry.size), ("d/f x".into(), Some(12)));
+    let ranges = answer::ranges(&pair.run(&Command::Site(SiteCommand::Ranges("f".into())))).unwrap();
+    assert_eq!(ranges.to_string(), "0-1048576,2097152-3145728");
+    for command in [Command::Pasv, Command::Epsv(None), Command::Spas(None)] {
+        let addresses = answer::addresses(&pair.run(&command), PEER).unwrap();
+        assert!(addresses.iter().all(|a| a.ip() == PEER) && !addresses.is_empty(), "{command:?}");
+    }
+    pair.host.answer = common::missing;
+    let reply = pair.run(&Command::Size("f".into()));
+    assert_eq!(FailureKind::of(&reply), FailureKind::NotFound, "{reply}");
+}
+
+#[test]
+fn every_setting_is_accepted() {
+    let (mut pair, logged_in) = Pair::logged_in();
+    let wanted = Settings {
+        mode: Mode::ExtendedBlock,
+        parallelism: Some(4),
+        markers: 5,
+        inline_checksum: Some(ChecksumAlgorithm::Crc32c),
+        delayed_passive: true,
+        buffers: Some(1 << 20),
+        ..Settings::default()
+    };
+    let mut tracker = SettingsTracker::new(Settings::default());
+    for wanted in
+        [wanted.clone(), Settings { parallelism: Some(4), buffers: Some(1 << 20), ..Settings::default() }]
+    {
+        let changes = tracker.changes(&wanted, &logged_in.features);
+        for change in changes {
+            let reply = pair.run(&change.command);
+            tracker.answered(change, reply).unwrap();
+        }
+        assert_eq!(*tracker.current(), wanted);
+    }
+}
+
+#[test]
+fn restarted_upload_with_markers_and_checksum() {
+    let (mut pair, logged_in) = Pair::logged_in();
+    let wanted = Settings {
+        mode: Mode::ExtendedBlock,
+        inline_checksum: Some(ChecksumAlgorithm::Crc32c),
+        ..Settings::default()
+    };
+    let mut tracker = SettingsTracker::new(Settings::default());
+    for change in tracker.changes(&wanted, &logged_in.features) {
+        let reply = pair.run(&change.command);
+        tracker.answered(change, reply).unwrap();
+    }
+    pair.run(&Command::Pasv);
+    let present: RangeSet = [0..10, 20..30].into_iter().collect();
+    assert_eq!(pair.run(&Command::Rest(Restart::Ranges(present.clone()))).code(), 350);
+    pair.prompt = false;
+    let esto = Command::Esto { place: Placement::Adjusted(100), path: "a b".into() };
+    let stor = pair.client.submit(&esto).unwrap();
+    pair.pump();
+    let Some(Operation::Transfer(transfer)) = pair.host.operation.take() else {
+        panic!("no transfer");
+    };
+    assert_eq!(
+        (transfer.present, transfer.adjust, transfer.given.as_slice()),
+        (present, Some(100), &b"a b"[..])
+    );
+    assert_eq!(transfer.inline_checksum, Some(ChecksumAlgorithm::Crc32c));
+    let received: RangeSet = [10..20, 30..40].into_iter().collect();
+    let session = &mut pair.host.session;
+    session.event(server::Event::Begun { reused: false });
+    session.event(server::Event::Perf { timestamp: 15, stripe: 0, stripes: 1, bytes: 20 });
+    session.event(server::Event::Received(received.clone()));
+    let checksum = Some((ChecksumAlgorithm::Crc32c, "0a1b2c3d".to_owned()));
+    session.completed(Ok(Outcome::Transferred { checksum: checksum.clone() }));
+    pair.pump();
+    let (mut ranges, mut perf, mut sum) = (RangeSet::new(), 0, None);
+    while let Some(event) = pair.client.poll_event() {
+        match event {
+            Event::Marker { ticket, marker: Marker::Range(set) } if ticket == stor => ranges.union(&set),
+            Event::Marker { marker: Marker::Perf(marker), .. } => perf = perf.max(marker.bytes),
+            Event::Finished { ticket, reply } if ticket == stor => sum = answer::inline_checksum(&reply),
+            _ => {}
+        }
+    }
+    assert_eq!((ranges, perf, sum), (received, 20, checksum));
+}
+
+#[test]
+fn abort_keeps_both_in_step() {
+    let (mut pair, _) = Pair::logged_in();
+    pair.run(&Command::Pasv);
+    pair.prompt = false;
+    let running = pair.client.submit(&Command::Retr("a".into())).unwrap();
+    let size = pair.client.submit(&Command::Size("a".into())).unwrap();
+    let waiting = pair.client.submit(&Command::Retr("b".into())).unwrap();
+    pair.pump();
+    assert!(matches!(pair.host.operation.take(), Some(Operation::Transfer(_))));
+    let abort = pair.client.abort().unwrap();
+    let pwd = pair.client.submit(&Command::Pwd).unwrap();
+    pair.pump();
+    assert!(pair.aborted);
+    pair.prompt = true;
+    pair.host.session.completed(Err(Failure::Aborted));
+    pair.pump();
+    let finished = pair.finished();
+    assert_eq!(finished, [(running, 426), (size, 213), (waiting, 426), (abort, 226), (pwd, 257)]);
+    assert_eq!(pair.client.outstanding(), 0);
+}
+
+#[test]
+fn the_server_stops() {
+    let (mut pair, _) = Pair::logged_in();
+    pair.host.session.shutdown("Going down.");
+    let noop = pair.client.submit(&Command::Noop).unwrap();
+    pair.pump();
+    assert_eq!(pair.finished(), [(noop, 421)]);
+    assert!(pair.client.closing().is_some());
+}

@@ -1,0 +1,149 @@
+//! A host for server sessions, which carries out nothing.
+
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+
+use std::sync::Arc;
+
+use ropewalk_protocol::facts::{Entry, EntryKind};
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::server::{Action, Failure, Operation, Outcome, Session, SessionConfig};
+
+/// What the host says to an operation.
+pub type Answer = fn(&Operation) -> Result<Outcome, Failure>;
+
+pub struct Host {
+    pub session: Session,
+    pub answer: Answer,
+    /// The last operation that was asked for.
+    pub operation: Option<Operation>,
+}
+
+pub fn entry() -> Entry {
+    let mut entry = Entry::new("f", EntryKind::File);
+    entry.size = Some(12);
+    entry.modified = Some(1_795_298_223);
+    entry.mode = Some(0o666);
+    entry.uid = Some(0);
+    entry.gid = Some(0);
+    entry.owner = Some("root".to_owned());
+    entry.group = Some("root".to_owned());
+    entry.device = Some(0xfe00);
+    entry.inode = Some(0x98414f);
+    entry
+}
+
+/// Everything works.
+pub fn good(operation: &Operation) -> Result<Outcome, Failure> {
+    Ok(match operation {
+        Operation::Login { .. } => Outcome::LoggedIn {
+            local_user: "alice".to_owned(),
+            home: "/home/alice".parse_path(),
+            message: None,
+        },
+        Operation::Listen(listen) if listen.striped => {
+            Outcome::Addresses(vec!["127.0.0.1:43177".parse().unwrap(), "127.0.0.1:42203".parse().unwrap()])
+        }
+        Operation::Listen(_) => Outcome::Addresses(vec!["127.0.0.1:46041".parse().unwrap()]),
+        Operation::Transfer(_) | Operation::List(_) => Outcome::Transferred { checksum: None },
+        Operation::Stat { .. } => Outcome::Entry(Box::new(entry())),
+        Operation::Size(_) => Outcome::Size(4096),
+        Operation::Checksum { .. } => Outcome::Checksum("6f5902ac237024bdd0c176cb93063dc4".to_owned()),
+        Operation::Ranges(_) => {
+            Outcome::Ranges([0..1_048_576, 2_097_152..3_145_728].into_iter().collect::<RangeSet>())
+        }
+        _ => Outcome::Done,
+    })
+}
+
+/// Nothing is there.
+pub fn missing(_: &Operation) -> Result<Outcome, Failure> {
+    Err(Failure::System { errno: 2, action: "stat".to_owned() })
+}
+
+pub trait ParsePath {
+    fn parse_path(&self) -> ropewalk_protocol::path::VirtualPath;
+}
+
+impl ParsePath for str {
+    fn parse_path(&self) -> ropewalk_protocol::path::VirtualPath {
+        ropewalk_protocol::path::VirtualPath::parse(self.as_bytes()).unwrap()
+    }
+}
+
+impl Host {
+    pub fn new(config: SessionConfig) -> Self {
+        Self { session: Session::new(Arc::new(config)), answer: good, operation: None }
+    }
+
+    pub fn logged_in() -> Self {
+        Self::logged_in_with(SessionConfig::default())
+    }
+
+    pub fn logged_in_with(config: SessionConfig) -> Self {
+        let mut host = Self::new(config);
+        assert_eq!(host.run("USER alice"), "331 Password required for alice.");
+        assert_eq!(host.run("PASS secret"), "230 User alice logged in.");
+        host
+    }
+
+    /// What the session wants now, up to and with the first operation: replies, one a line; `ABORT`, `CLOSE`.
+    pub fn poll(&mut self) -> String {
+        let mut out = Vec::new();
+        while let Some(action) = self.session.poll() {
+            match action {
+                Action::Send(reply) => out.push(reply.to_string()),
+                Action::Perform(operation) => {
+                    assert!(self.operation.is_none(), "one operation at a time");
+                    self.operation = Some(operation);
+                }
+                Action::Abort => out.push("ABORT".to_owned()),
+                Action::Close => out.push("CLOSE".to_owned()),
+            }
+        }
+        out.join("\n")
+    }
+
+    /// Gives bytes, and polls.
+    pub fn input(&mut self, bytes: &[u8]) -> String {
+        self.session.input(bytes);
+        self.poll()
+    }
+
+    /// Ends the operation under way, and polls.
+    pub fn complete(&mut self, result: Result<Outcome, Failure>) -> String {
+        assert!(self.operation.take().is_some(), "an operation is under way");
+        self.session.completed(result);
+        self.poll()
+    }
+
+    /// Gives a line and carries out everything that it asks for.
+    pub fn run(&mut self, line: &str) -> String {
+        let mut out = vec![self.input(format!("{line}\r\n").as_bytes())];
+        while let Some(operation) = self.operation.take() {
+            self.session.completed((self.answer)(&operation));
+            out.push(self.poll());
+        }
+        out.retain(|part| !part.is_empty());
+        out.join("\n")
+    }
+
+    /// Gives a line, and takes the operation that it asks for.
+    pub fn ask(&mut self, line: &str) -> Operation {
+        assert_eq!(self.input(format!("{line}\r\n").as_bytes()), "", "{line}");
+        self.operation.take().unwrap_or_else(|| panic!("{line} asks for nothing"))
+    }
+
+    /// [`Self::ask`], and then ends it well.
+    pub fn ask_and_do(&mut self, line: &str) -> Operation {
+        let operation = self.ask(line);
+        self.session.completed((self.answer)(&operation));
+        self.poll();
+        operation
+    }
+
+    pub fn check(&mut self, transcript: &[(&str, &str)]) {
+        for (line, replies) in transcript {
+            assert_eq!(self.run(line), *replies, "> {line}");
+        }
+    }
+}

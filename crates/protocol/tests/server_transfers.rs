@@ -1,0 +1,479 @@
+//! Data channels, transfers and listings.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Host, ParsePath};
+use ropewalk_protocol::command::ChecksumAlgorithm;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::server::{
+    Direction, Event, Failure, Family, List, ListForm, Listen, Mode, Operation, Outcome, RepresentationType,
+    SessionConfig, StripeLayout, Transfer, Window,
+};
+
+const PASSIVE: &str = "227 Entering Passive Mode (127,0,0,1,179,217)";
+const ACTIVE: &str = "200 PORT Command successful.";
+const NO_CHANNEL: &str = "500 Command failed";
+
+fn transfer(host: &mut Host, line: &str) -> Transfer {
+    match host.ask(line) {
+        Operation::Transfer(transfer) => *transfer,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn list(host: &mut Host, line: &str) -> List {
+    match host.ask(line) {
+        Operation::List(list) => *list,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn listen(host: &mut Host, line: &str) -> Listen {
+    match host.ask_and_do(line) {
+        Operation::Listen(listen) => listen,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn end(host: &mut Host) -> String {
+    host.session.completed(Ok(Outcome::Transferred { checksum: None }));
+    host.poll()
+}
+
+/// Makes a channel and starts a transfer.
+fn started(host: &mut Host, line: &str) -> Transfer {
+    assert_eq!(host.run("PASV"), PASSIVE);
+    transfer(host, line)
+}
+
+#[test]
+fn passive_replies() {
+    Host::logged_in().check(&[
+        ("PASV", PASSIVE),
+        ("EPSV", "229 Entering Extended Passive Mode (|||46041|)"),
+        ("EPSV 1", "229 Entering Extended Passive Mode (|||46041|)"),
+        ("EPSV 3", "501 Invalid protocol."),
+        ("EPSV x", "501 Invalid network command."),
+        ("SPAS", "229-Entering Striped Passive Mode.| 127,0,0,1,168,169| 127,0,0,1,164,219|229 End"),
+        ("SPAS 1", "229-Entering Striped Passive Mode.| |1|127.0.0.1|43177|| |1|127.0.0.1|42203||229 End"),
+    ]);
+    let mut host = Host::logged_in_with(SessionConfig { epsv_address: true, ..SessionConfig::default() });
+    host.check(&[("EPSV", "229 Entering Extended Passive Mode (|1|127.0.0.1|46041|)")]);
+    host.answer = |_| Ok(Outcome::Addresses(vec!["[::1]:46041".parse().unwrap()]));
+    host.check(&[
+        ("PASV", "425 Can't open passive connection."),
+        ("EPSV 2", "229 Entering Extended Passive Mode (|2|::1|46041|)"),
+        ("SPAS", "229-Entering Striped Passive Mode.| |2|::1|46041||229 End"),
+    ]);
+    host.answer = |_| Ok(Outcome::Addresses(vec!["[::ffff:127.0.0.1]:46041".parse().unwrap()]));
+    host.check(&[("PASV", PASSIVE)]);
+    host.answer = |_| Ok(Outcome::Addresses(Vec::new()));
+    host.check(&[("EPSV", "425 Can't open passive connection.")]);
+    host.answer = |_| Err(Failure::DataConnection("no free port".to_owned()));
+    host.check(&[(
+        "EPSV",
+        "425-GlobusError: v=1 c=DATA_CHANNEL_COMMUNICATION_FAILURE|425-GridFTP-Reason: no free port|425 End.",
+    ), ("RETR f", NO_CHANNEL)]);
+}
+
+#[test]
+fn active_replies() {
+    let mut host = Host::logged_in();
+    host.check(&[
+        ("PORT 127,0,0,1,172,43", ACTIVE),
+        ("EPRT |2|::1|1234|", ACTIVE),
+        ("SPOR 127,0,0,1,4,4 127,0,0,1,4,5", ACTIVE),
+        ("PORT 127,0,0,1,0,0", "501 Illegal PORT command."),
+        ("PORT x", "501 Illegal PORT command."),
+        ("EPRT |3|x|1|", "522 Network protocol not supported, use (1,2)."),
+        ("EPRT |1|x|1|", "501 Malformed argument."),
+    ]);
+    let Operation::Connect(connect) = host.ask_and_do("SPOR 127,0,0,1,4,4 |2|::1|5|") else { panic!() };
+    assert_eq!(connect.addresses, ["127.0.0.1:1028".parse().unwrap(), "[::1]:5".parse().unwrap()]);
+    host.answer = |_| Err(Failure::NotAllowed);
+    host.check(&[("PORT 192,0,2,1,4,4", "501 Illegal PORT command."), ("RETR f", NO_CHANNEL)]);
+}
+
+#[test]
+fn epsv_all() {
+    const REFUSED: &str = "503 Only EPSV is allowed after EPSV ALL.";
+    Host::logged_in().check(&[
+        ("EPSV ALL", "229 EPSV ALL Successful."),
+        ("PASV", REFUSED),
+        ("SPAS", REFUSED),
+        ("PORT 127,0,0,1,4,4", REFUSED),
+        ("EPRT |1|127.0.0.1|5|", REFUSED),
+        ("SPOR 127,0,0,1,4,4", REFUSED),
+        ("EPSV", "229 Entering Extended Passive Mode (|||46041|)"),
+    ]);
+}
+
+#[test]
+fn options_are_those_of_the_moment() {
+    let mut host = Host::logged_in();
+    let before = listen(&mut host, "PASV");
+    assert_eq!((before.family, before.striped), (Some(Family::V4), false));
+    assert_eq!(before.channel.mode, Mode::Stream);
+    assert_eq!(before.channel.representation, RepresentationType::Ascii);
+    assert_eq!(before.channel.layout, StripeLayout::ServerDefault);
+    assert_eq!(
+        (before.channel.parallelism, before.channel.send_buffer, before.channel.receive_buffer),
+        (1, None, None)
+    );
+
+    for line in [
+        "MODE E",
+        "TYPE I",
+        "OPTS RETR StripeLayout=Blocked;BlockSize=65536;Parallelism=4,4,4;",
+        "SITE STORBUFSIZE 100",
+        "SITE RETRBUFSIZE 200",
+    ] {
+        assert!(host.run(line).starts_with("200 "), "{line}");
+    }
+    let after = listen(&mut host, "EPSV 2");
+    assert_eq!((after.family, after.striped), (Some(Family::V6), false));
+    assert_eq!(after.channel.mode, Mode::ExtendedBlock);
+    assert_eq!(after.channel.representation, RepresentationType::Image);
+    assert_eq!(after.channel.layout, StripeLayout::Blocked { block_size: Some(65536) });
+    assert_eq!(
+        (after.channel.parallelism, after.channel.send_buffer, after.channel.receive_buffer),
+        (4, Some(100), Some(200))
+    );
+
+    host.run("OPTS RETR StripeLayout=Partitioned;");
+    host.run("SBUF 0");
+    let striped = listen(&mut host, "SPAS");
+    assert_eq!((striped.family, striped.striped), (None, true));
+    assert_eq!(striped.channel.layout, StripeLayout::Partitioned);
+    assert_eq!((striped.channel.send_buffer, striped.channel.receive_buffer), (None, None));
+    assert_eq!(listen(&mut host, "EPSV").family, None);
+}
+
+#[test]
+fn stream_get() {
+    let mut host = Host::logged_in();
+    host.run("TYPE I");
+    let get = started(&mut host, "RETR /data/f10m");
+    assert_eq!(
+        get,
+        Transfer {
+            direction: Direction::Retrieve,
+            path: "/data/f10m".parse_path(),
+            given: "/data/f10m".into(),
+            window: None,
+            adjust: None,
+            append: false,
+            restarted: false,
+            present: RangeSet::new(),
+            allocated: None,
+            expected: None,
+            modified: None,
+            mode: Mode::Stream,
+            representation: RepresentationType::Image,
+            inline_checksum: None,
+            perf_interval: 0,
+            restart_interval: 0,
+            delayed: None,
+        }
+    );
+    host.session.event(Event::Begun { reused: false });
+    assert_eq!(host.poll(), "150 Beginning transfer.");
+    // Nobody asked for markers.
+    host.session.event(Event::Perf { timestamp: 1, stripe: 0, stripes: 1, bytes: 5 });
+    host.session.event(Event::Received(RangeSet::from_range(0..5)));
+    assert_eq!(host.poll(), "");
+    assert_eq!(end(&mut host), "226 Transfer Complete.");
+    // The connection was the data.
+    assert_eq!(host.run("RETR f"), NO_CHANNEL);
+}
+
+#[test]
+fn extended_put() {
+    let mut host = Host::logged_in();
+    host.run("MODE E");
+    host.run("ALLO 10000000");
+    let put = started(&mut host, "STOR /out/p2");
+    assert_eq!(
+        (put.direction, put.mode, put.allocated),
+        (Direction::Store, Mode::ExtendedBlock, Some(10_000_000))
+    );
+    assert_eq!((put.perf_interval, put.restart_interval), (5, 5));
+    host.session.event(Event::Begun { reused: false });
+    host.session.event(Event::Perf { timestamp: 17_952_891_215, stripe: 0, stripes: 1, bytes: 0 });
+    host.session.event(Event::Perf { timestamp: 17_952_891_215, stripe: 0, stripes: 1, bytes: 10_000_000 });
+    host.session.event(Event::Received(RangeSet::new()));
+    host.session.event(Event::Received(RangeSet::from_range(0..10_000_000)));
+    assert_eq!(
+        host.poll(),
+        "150 Beginning transfer.\n\
+         112-Perf Marker| Timestamp:  1795289121.5| Stripe Index: 0| Stripe Bytes Transferred: 0| Total Stripe Count: 1|112 End.\n\
+         112-Perf Marker| Timestamp:  1795289121.5| Stripe Index: 0| Stripe Bytes Transferred: 10000000| Total Stripe Count: 1|112 End.\n\
+         111 Range Marker 0-10000000"
+    );
+    assert_eq!(end(&mut host), "226 Transfer Complete.");
+    // Again on the same connections; ALLO was for one.
+    let again = transfer(&mut host, "STOR f2");
+    assert_eq!(again.allocated, None);
+    host.session.event(Event::Begun { reused: true });
+    assert_eq!(host.poll(), "125 Beginning transfer; reusing existing data connection.");
+    end(&mut host);
+
+    host.run("TREV PERF 0");
+    host.run("TREV RESTART 60");
+    let quiet = transfer(&mut host, "APPE f2");
+    assert!(quiet.append);
+    assert_eq!((quiet.perf_interval, quiet.restart_interval), (0, 60));
+    host.session.event(Event::Begun { reused: true });
+    host.poll();
+    host.session.event(Event::Perf { timestamp: 1, stripe: 0, stripes: 1, bytes: 0 });
+    host.session.event(Event::Received(RangeSet::from_range(3..5)));
+    assert_eq!(host.poll(), "111 Range Marker 3-5");
+}
+
+#[test]
+fn markers_when_sending() {
+    let mut host = Host::logged_in();
+    host.run("OPTS RETR markers=7;");
+    let get = started(&mut host, "RETR f");
+    assert_eq!((get.perf_interval, get.restart_interval), (7, 0));
+    host.session.event(Event::Perf { timestamp: 10, stripe: 1, stripes: 2, bytes: 5 });
+    assert!(host.poll().starts_with("112-Perf Marker| Timestamp:  1.0| Stripe Index: 1| "));
+    // Uploads in stream mode have none.
+    let mut host = Host::logged_in();
+    let put = started(&mut host, "STOR f");
+    assert_eq!((put.perf_interval, put.restart_interval), (0, 0));
+}
+
+#[test]
+fn partial() {
+    let mut host = Host::logged_in();
+    host.run("MODE E");
+    host.run("PASV");
+    let get = transfer(&mut host, "ERET P 1000 500 /f10m");
+    assert_eq!(
+        (get.direction, get.window),
+        (Direction::Retrieve, Some(Window { offset: 1000, length: 500 }))
+    );
+    assert_eq!(get.given, "/f10m");
+    end(&mut host);
+    let put = transfer(&mut host, "ESTO A 1000 /p b");
+    assert_eq!(
+        (put.direction, put.adjust, put.given.as_slice()),
+        (Direction::Store, Some(1000), &b"/p b"[..])
+    );
+    end(&mut host);
+    host.check(&[
+        ("ERET P 0 -1 f", "500 command failed."),
+        ("ERET mod=\"x\" f", "500 command failed."),
+        ("ESTO mod=\"x\" f", "500 command failed."),
+        ("ESTO A 5", "501 bad parameter."),
+    ]);
+}
+
+#[test]
+fn restart() {
+    let mut host = Host::logged_in();
+    let marker = "350 Restart Marker OK. Send STORE or RETR to initiate transfer.";
+    host.check(&[("REST 3", marker), ("RETR f", NO_CHANNEL), ("REST a", "501 bad parameter.")]);
+    // Neither what failed before nor a listing uses it up.
+    host.run("PASV");
+    list(&mut host, "NLST");
+    end(&mut host);
+    let get = started(&mut host, "RETR nope");
+    assert_eq!((get.restarted, get.present), (true, RangeSet::from_range(0..3)));
+    host.session.completed(Err(Failure::System { errno: 2, action: "open".to_owned() }));
+    assert_eq!(
+        host.poll(),
+        "500-Command failed. : globus_l_gfs_file_open failed.|500-globus_xio: Unable to open file /home/alice/nope|\
+         500-globus_xio: System error in open: No such file or directory|\
+         500-globus_xio: A system call failed: No such file or directory|500 End."
+    );
+    // A transfer does, however it ends. The channel is still there.
+    assert!(!transfer(&mut host, "RETR f").restarted);
+    end(&mut host);
+    host.check(&[("REST 0-5,8-10", marker)]);
+    let put = transfer(&mut host, "STOR f");
+    assert_eq!((put.restarted, put.present), (true, [0..5, 8..10].into_iter().collect()));
+    end(&mut host);
+    host.check(&[("REST 0", marker)]);
+    let put = transfer(&mut host, "STOR f");
+    assert_eq!((put.restarted, put.present), (true, RangeSet::new()));
+}
+
+#[test]
+fn attributes_of_the_next_upload() {
+    let mut host = Host::logged_in();
+    host.run("MODE E");
+    host.run("PASV");
+    host.check(&[
+        ("SCKS MD5 ABCDEF", "200 OK."),
+        ("SITE STORATTR modify=20200101000000;", "250 OK."),
+        ("ALLO 7", "200 ALLO command successful."),
+    ]);
+    let get = transfer(&mut host, "RETR f");
+    assert_eq!((get.expected, get.modified, get.allocated), (None, None, None));
+    end(&mut host);
+    let put = transfer(&mut host, "ESTO A 0 f");
+    let expected = put.expected.unwrap();
+    assert_eq!((expected.algorithm, expected.value.as_str()), (ChecksumAlgorithm::Md5, "abcdef"));
+    assert_eq!((put.modified, put.allocated), (Some(1_577_836_800), Some(7)));
+    host.session.completed(Err(Failure::ChecksumMismatch {
+        computed: "12".to_owned(),
+        expected: "abcdef".to_owned(),
+    }));
+    assert_eq!(
+        host.poll(),
+        "550-GlobusError: v=1 c=INCORRECT_CHECKSUM|550-GridFTP-Computed-Checksum: 12|\
+         550-GridFTP-Expected-Checksum: abcdef|550 End."
+    );
+    let put = transfer(&mut host, "STOR f");
+    assert_eq!((put.expected, put.modified, put.allocated), (None, None, None));
+    end(&mut host);
+    host.check(&[("SITE STORATTR checksum.sha256=aa;", "250 OK.")]);
+    assert_eq!(transfer(&mut host, "STOR f").expected.unwrap().algorithm, ChecksumAlgorithm::Sha256);
+}
+
+#[test]
+fn checksum_in_passing() {
+    let mut host = Host::logged_in();
+    host.run("OPTS RETR Checksum=CRC32C;");
+    let sum = |algorithm| Ok(Outcome::Transferred { checksum: Some((algorithm, "e3069283".to_owned())) });
+    assert_eq!(started(&mut host, "RETR f").inline_checksum, Some(ChecksumAlgorithm::Crc32c));
+    host.session.completed(sum(ChecksumAlgorithm::Crc32c));
+    assert_eq!(host.poll(), "226-Checksum: CRC32C e3069283|226 Transfer Complete.");
+    // Not this one, or none.
+    started(&mut host, "RETR f");
+    host.session.completed(sum(ChecksumAlgorithm::Adler32));
+    assert_eq!(host.poll(), "226 Transfer Complete.");
+    started(&mut host, "RETR f");
+    assert_eq!(end(&mut host), "226 Transfer Complete.");
+    host.run("OPTS RETR Checksum=;");
+    assert_eq!(started(&mut host, "RETR f").inline_checksum, None);
+    host.session.completed(sum(ChecksumAlgorithm::Crc32c));
+    assert_eq!(host.poll(), "226 Transfer Complete.");
+}
+
+#[test]
+fn no_channel() {
+    let mut host = Host::logged_in();
+    for line in ["RETR f", "STOR f", "APPE f", "LIST", "NLST", "MLSD", "MLSR", "ERET P 0 1 f", "ESTO A 0 f"] {
+        assert_eq!(host.run(line), NO_CHANNEL, "{line}");
+    }
+    host.run("PASV");
+    transfer(&mut host, "RETR f");
+    host.session.completed(Err(Failure::NoDataChannel("Call local_port first.".to_owned())));
+    assert_eq!(host.poll(), "500 Command failed. : Call local_port first.");
+}
+
+#[test]
+fn mode_change_closes_the_channel() {
+    let mut host = Host::logged_in();
+    host.check(&[("MODE S", "200 Mode set to S."), ("PASV", PASSIVE), ("MODE S", "200 Mode set to S.")]);
+    assert!(matches!(host.ask("MODE E"), Operation::CloseChannel));
+    host.session.completed(Ok(Outcome::Done));
+    assert_eq!(host.poll(), "200 Mode set to E.");
+    host.check(&[("STOR f", NO_CHANNEL), ("MODE S", "200 Mode set to S.")]);
+    // TYPE is that of the transfer.
+    host.check(&[("PASV", PASSIVE), ("TYPE I", "200 Type set to I.")]);
+    assert_eq!(transfer(&mut host, "RETR f").representation, RepresentationType::Image);
+}
+
+#[test]
+fn delayed_passive() {
+    let mut host = Host::logged_in();
+    host.check(&[
+        ("OPTS PASV AllowDelayed=1;", "200 OPTS Command Successful."),
+        ("OPTS RETR Parallelism=3;", "200 OPTS Command Successful."),
+        ("MODE E", "200 Mode set to E."),
+        ("PASV", "200 Passive delayed."),
+        ("OPTS RETR Parallelism=9;", "200 OPTS Command Successful."),
+    ]);
+    let put = transfer(&mut host, "STOR f");
+    let listen = put.delayed.unwrap();
+    assert_eq!((listen.channel.parallelism, listen.channel.mode), (3, Mode::ExtendedBlock));
+    let addresses = vec!["127.0.0.1:38141".parse().unwrap()];
+    host.session.event(Event::Listening(addresses.clone()));
+    assert_eq!(host.poll(), "127 Entering Passive Mode (127,0,0,1,148,253)");
+    host.session.event(Event::Listening(addresses.clone()));
+    host.session.event(Event::Begun { reused: false });
+    assert_eq!(host.poll(), "150 Beginning transfer.");
+    assert_eq!(end(&mut host), "226 Transfer Complete.");
+    // Now it is a channel like any other.
+    assert_eq!(transfer(&mut host, "STOR f").delayed, None);
+    end(&mut host);
+
+    // The old channel goes with the new command.
+    assert!(matches!(host.ask("EPSV"), Operation::CloseChannel));
+    host.session.completed(Ok(Outcome::Done));
+    assert_eq!(host.poll(), "200 Passive delayed.");
+    list(&mut host, "MLSD");
+    host.session.event(Event::Listening(addresses.clone()));
+    assert_eq!(host.poll(), "129 Entering Extended Passive Mode (|||38141|)");
+    host.session.completed(Err(Failure::System { errno: 2, action: "stat".to_owned() }));
+    assert!(host.poll().starts_with("550-"));
+
+    host.ask_and_do("SPAS");
+    assert!(transfer(&mut host, "STOR f").delayed.unwrap().striped);
+    host.session.event(Event::Listening(addresses));
+    assert_eq!(host.poll(), "129-Entering Striped Passive Mode.| 127,0,0,1,148,253|129 End");
+    end(&mut host);
+
+    // Never told: there is no channel.
+    host.ask_and_do("PASV");
+    transfer(&mut host, "STOR f");
+    host.session.completed(Err(Failure::NotAllowed));
+    assert_eq!(host.poll(), "500 Command failed : Path not allowed.");
+    assert_eq!(host.run("STOR f"), NO_CHANNEL);
+
+    host.check(&[("OPTS PASV AllowDelayed=0;", "200 OPTS Command Successful."), ("PASV", PASSIVE)]);
+}
+
+#[test]
+fn listings() {
+    let mut host = Host::logged_in();
+    host.run("MODE E");
+    host.run("PASV");
+    let plain = list(&mut host, "LIST");
+    assert_eq!(
+        (plain.form, plain.path.as_bytes(), plain.given.as_slice()),
+        (ListForm::Long, &b"/home/alice"[..], &b"/home/alice"[..])
+    );
+    end(&mut host);
+    for (line, form, given) in [
+        ("LIST -la", ListForm::Long, "/home/alice"),
+        ("LIST -l -a x y", ListForm::Long, "x y"),
+        ("NLST -a", ListForm::Names, "/home/alice"),
+        ("NLST *.txt", ListForm::Names, "*.txt"),
+        ("MLSD -x", ListForm::Facts, "-x"),
+        ("MLSR sub/", ListForm::Recursive, "sub/"),
+    ] {
+        let list = list(&mut host, line);
+        assert_eq!((list.form, list.given.as_slice()), (form, given.as_bytes()), "{line}");
+        host.session.event(Event::Begun { reused: true });
+        assert_eq!(host.poll(), "125 Beginning transfer; reusing existing data connection.");
+        assert_eq!(end(&mut host), "226 Transfer Complete.");
+    }
+    host.run("OPTS MLSR onerror=continue;traversesymboliclinks=true;");
+    let tree = list(&mut host, "MLSR");
+    assert!(tree.continue_on_error && tree.traverse_links);
+    host.session.completed(Err(Failure::System { errno: 13, action: "opendir".to_owned() }));
+    assert!(host.poll().starts_with("550-GlobusError: v=1 c=PERMISSION_DENIED|"));
+}
+
+#[test]
+fn broken_data() {
+    let mut host = Host::logged_in();
+    started(&mut host, "RETR f");
+    host.session.event(Event::Begun { reused: false });
+    host.session.completed(Err(Failure::DataBroken("Connection reset by peer".to_owned())));
+    assert_eq!(
+        host.poll(),
+        "150 Beginning transfer.\n426-GlobusError: v=1 c=DATA_CHANNEL_COMMUNICATION_FAILURE|\
+         426-GridFTP-Reason: Connection reset by peer|426 End."
+    );
+    started(&mut host, "STOR f");
+    host.session.completed(Err(Failure::Busy("Too many transfers.".to_owned())));
+    assert_eq!(host.poll(), "451 Too many transfers.");
+}

@@ -1,0 +1,17 @@
+//! Who is there and what they may do: passwords, addresses, path rules, accounts.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod account;
+mod glob;
+mod passwords;
+mod rules;
+mod verifier;
+
+pub use access::{AccessList, AddressPattern, InvalidAddressPattern, canonical};
+pub use account::Account;
+pub use glob::{glob, is_glob};
+pub use passwords::{PasswordError, PasswordFile, valid_user_name};
+pub use rules::{Access, InvalidRule, Rules};
+pub use verifier::Verifier;

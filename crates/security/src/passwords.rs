@@ -1,0 +1,282 @@
+//! The password file: lines `user:$argon2id$...`, comments with `#`.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use argon2::password_hash::phc::PasswordHash;
+
+use crate::Verifier;
+
+/// A hash that nobody knows the password of, with the usual cost: compared against where a user does not exist.
+const NOBODY: &str =
+    "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5aXNoZXJl$JKyJ2CXmRq5aJfQkQ5wFZc8rwGqhPzEhSj9V1mJt2gE";
+
+/// Users and their password hashes.
+#[derive(Clone, Debug)]
+pub struct PasswordFile {
+    path: PathBuf,
+    lines: Vec<Line>,
+    stamp: Stamp,
+}
+
+#[derive(Clone, Debug)]
+enum Line {
+    User { name: String, hash: Box<PasswordHash> },
+    /// A comment or an empty line, kept as it is.
+    Other(String),
+}
+
+/// What changes when the file changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// The password file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PasswordError {
+    #[error("password file {path}: {source}")]
+    Io { path: PathBuf, source: io::Error },
+    #[error(
+        "password file {path} has mode {mode:04o}: neither group nor others may write it, and others may not read it"
+    )]
+    Permissions { path: PathBuf, mode: u32 },
+    #[error("password file {path}, line {line}: expected \"user:$argon2id$...\": {problem}")]
+    Line { path: PathBuf, line: usize, problem: String },
+    #[error("{0:?} cannot be a user's name: expected letters, digits and . _ - @ +, not . or - first")]
+    Name(String),
+    #[error("an empty password is no password")]
+    Empty,
+    #[error("cannot compute a password hash: {0}")]
+    Hash(argon2::password_hash::Error),
+}
+
+/// Whether a name can stand in the password file and in paths: letters, digits and `. _ - @ +`, not `.` or `-` first.
+pub fn valid_user_name(name: &str) -> bool {
+    let letter = |c: char| c.is_alphanumeric() || "._-@+".contains(c);
+    !name.is_empty() && name.len() <= 255 && !name.starts_with(['.', '-']) && name.chars().all(letter)
+}
+
+impl PasswordFile {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// It cannot be read, others than its owner may write it or anybody may read it, or a line is not understood.
+    pub fn load(path: impl Into<PathBuf>) -> Result<Self, PasswordError> {
+        let mut passwords = Self { path: path.into(), lines: Vec::new(), stamp: Stamp::default() };
+        passwords.read()?;
+        Ok(passwords)
+    }
+
+    /// As [`PasswordFile::load`], but a file that is not there is an empty one, to be made by [`PasswordFile::set`].
+    ///
+    /// # Errors
+    /// As [`PasswordFile::load`].
+    pub fn load_or_new(path: impl Into<PathBuf>) -> Result<Self, PasswordError> {
+        match Self::load(path) {
+            Err(PasswordError::Io { path, source }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(Self { path, lines: Vec::new(), stamp: Stamp::default() })
+            }
+            other => other,
+        }
+    }
+
+    /// Whether the file is another one than when it was read.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub fn changed(&self) -> Result<bool, PasswordError> {
+        let metadata = std::fs::metadata(&self.path).map_err(|e| self.io(e))?;
+        Ok(Stamp::of(&metadata) != self.stamp)
+    }
+
+    /// Reads the file again.
+    ///
+    /// # Errors
+    /// As [`PasswordFile::load`]; what was read before stays.
+    pub fn refresh(&mut self) -> Result<(), PasswordError> {
+        self.read()
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The users, in the order of the file.
+    pub fn list(&self) -> impl Iterator<Item = &str> {
+        self.users().map(|(name, _)| name)
+    }
+
+    /// Gives a user a password, new or in place of the old one, and writes the file.
+    ///
+    /// # Errors
+    /// The name has other characters than names have, the password is empty, or the file cannot be written.
+    pub fn set(&mut self, user: &str, password: &[u8]) -> Result<(), PasswordError> {
+        if !valid_user_name(user) {
+            return Err(PasswordError::Name(user.to_owned()));
+        }
+        if password.is_empty() {
+            return Err(PasswordError::Empty);
+        }
+        let text = Verifier::new(1).hash(password).map_err(PasswordError::Hash)?;
+        let hash = PasswordHash::new(&text).map_err(|e| PasswordError::Hash(e.into()))?;
+        self.edit(|lines| {
+            let known = lines.iter_mut().find_map(|line| match line {
+                Line::User { name, hash } if name == user => Some(hash),
+                _ => None,
+            });
+            match known {
+                Some(old) => **old = hash,
+                None => lines.push(Line::User { name: user.to_owned(), hash: Box::new(hash) }),
+            }
+            true
+        })?;
+        Ok(())
+    }
+
+    /// Takes a user out and writes the file; false where there was none of this name.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn remove(&mut self, user: &str) -> Result<bool, PasswordError> {
+        self.edit(|lines| {
+            let before = lines.len();
+            lines.retain(|line| !matches!(line, Line::User { name, .. } if name == user));
+            lines.len() < before
+        })
+    }
+
+    /// Whether this is the user's password. It takes as long where there is no such user.
+    pub fn verify(&self, user: &[u8], password: &[u8], verifier: &Verifier) -> bool {
+        if let Some((_, hash)) = self.users().find(|(name, _)| name.as_bytes() == user) {
+            return verifier.verify(password, hash);
+        }
+        // The cost of the file's own hashes, so that the time tells nothing.
+        let nobody = PasswordHash::new(NOBODY).ok();
+        if let Some(hash) = self.users().next().map(|(_, hash)| hash).or(nobody.as_ref()) {
+            verifier.verify(password, hash);
+        }
+        false
+    }
+
+    fn users(&self) -> impl Iterator<Item = (&str, &PasswordHash)> {
+        self.lines.iter().filter_map(|line| match line {
+            Line::User { name, hash } => Some((name.as_str(), &**hash)),
+            Line::Other(_) => None,
+        })
+    }
+
+    fn read(&mut self) -> Result<(), PasswordError> {
+        let mut file = File::open(&self.path).map_err(|e| self.io(e))?;
+        let metadata = file.metadata().map_err(|e| self.io(e))?;
+        let mode = metadata.mode() & 0o7777;
+        if mode & 0o026 != 0 {
+            return Err(PasswordError::Permissions { path: self.path.clone(), mode });
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(|e| self.io(e))?;
+        let mut lines = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            lines.push(parse(line).map_err(|problem| PasswordError::Line {
+                path: self.path.clone(),
+                line: number + 1,
+                problem,
+            })?);
+        }
+        self.lines = lines;
+        self.stamp = Stamp::of(&metadata);
+        Ok(())
+    }
+
+    /// Changes what is on disk now, not what was read once: others may have changed it since.
+    fn edit(&mut self, change: impl FnOnce(&mut Vec<Line>) -> bool) -> Result<bool, PasswordError> {
+        let directory = match self.path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let folder = File::open(&directory).map_err(|e| self.io(e))?;
+        // The file itself is replaced, so the lock is on its directory.
+        folder.lock().map_err(|e| self.io(e))?;
+        match self.read() {
+            Err(PasswordError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                self.lines.clear();
+            }
+            other => other?,
+        }
+        if !change(&mut self.lines) {
+            return Ok(false);
+        }
+        self.replace(&directory, &folder).map_err(|e| self.io(e))?;
+        self.stamp = Stamp::of(&std::fs::metadata(&self.path).map_err(|e| self.io(e))?);
+        Ok(true)
+    }
+
+    fn replace(&self, directory: &Path, folder: &File) -> io::Result<()> {
+        let name = self.path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let mut new = std::ffi::OsString::from(".");
+        new.push(name);
+        new.push(".new");
+        let new = directory.join(new);
+        // A leftover of a run that died. The lock says that nobody is using it.
+        match std::fs::remove_file(&new) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        if let Ok(old) = std::fs::metadata(&self.path) {
+            // The server may run as the owner or in the group, and this as root.
+            if std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid())).is_ok() {
+                file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
+            }
+        }
+        let mut text = String::new();
+        for line in &self.lines {
+            match line {
+                Line::User { name, hash } => text.push_str(&format!("{name}:{hash}\n")),
+                Line::Other(line) => text.push_str(&format!("{line}\n")),
+            }
+        }
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&new, &self.path)?;
+        folder.sync_all()
+    }
+
+    fn io(&self, source: io::Error) -> PasswordError {
+        PasswordError::Io { path: self.path.clone(), source }
+    }
+}
+
+impl Stamp {
+    fn of(metadata: &std::fs::Metadata) -> Self {
+        Self {
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+fn parse(line: &str) -> Result<Line, String> {
+    if line.trim().is_empty() || line.starts_with('#') {
+        return Ok(Line::Other(line.to_owned()));
+    }
+    // Of the line itself nothing is told: it may be a password in the wrong place.
+    let (name, hash) = line.split_once(':').ok_or("there is no colon")?;
+    if !valid_user_name(name) {
+        return Err("the name has characters that names do not have".into());
+    }
+    let hash = PasswordHash::new(hash.trim_end()).map_err(|e| format!("the hash is not understood: {e}"))?;
+    if hash.algorithm.as_str() != "argon2id" || hash.salt.is_none() || hash.hash.is_none() {
+        return Err(format!("the hash is {}, not a whole argon2id hash", hash.algorithm));
+    }
+    argon2::Params::try_from(&hash).map_err(|e| format!("the hash's parameters are out of bounds: {e}"))?;
+    Ok(Line::User { name: name.to_owned(), hash: Box::new(hash) })
+}

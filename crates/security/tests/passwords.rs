@@ -1,0 +1,99 @@
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use ropewalk_security::{PasswordError, PasswordFile, Verifier, valid_user_name};
+
+fn chmod(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn users_come_and_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users");
+    let mut file = PasswordFile::load_or_new(&path).unwrap();
+    assert_eq!(file.list().count(), 0);
+    file.set("ann", b"first").unwrap();
+    file.set("bob", b"other").unwrap();
+    file.set("ann", b"second").unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let read = PasswordFile::load(&path).unwrap();
+    assert_eq!(read.list().collect::<Vec<_>>(), ["ann", "bob"]);
+    let verifier = Verifier::new(2);
+    assert!(read.verify(b"ann", b"second", &verifier));
+    assert!(!read.verify(b"ann", b"first", &verifier));
+    assert!(!read.verify(b"bob", b"second", &verifier));
+    assert!(!read.verify(b"eve", b"second", &verifier));
+
+    assert!(file.remove("ann").unwrap());
+    assert!(!file.remove("ann").unwrap());
+    assert_eq!(PasswordFile::load(&path).unwrap().list().collect::<Vec<_>>(), ["bob"]);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside the file");
+}
+
+#[test]
+fn changes_of_others_are_seen_and_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users");
+    let mut one = PasswordFile::load_or_new(&path).unwrap();
+    one.set("ann", b"x").unwrap();
+    let mut two = PasswordFile::load(&path).unwrap();
+    two.set("bob", b"y").unwrap();
+    assert!(one.changed().unwrap());
+    one.refresh().unwrap();
+    assert!(!one.changed().unwrap());
+    assert_eq!(one.list().count(), 2);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, format!("# staff\n{text}")).unwrap();
+    one.remove("ann").unwrap();
+    assert!(std::fs::read_to_string(&path).unwrap().starts_with("# staff\nbob:$argon2id$"));
+}
+
+#[test]
+fn open_files_are_refused_and_closed_modes_are_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users");
+    PasswordFile::load_or_new(&path).unwrap().set("ann", b"x").unwrap();
+    for mode in [0o644, 0o620, 0o602] {
+        chmod(&path, mode);
+        assert!(matches!(PasswordFile::load(&path), Err(PasswordError::Permissions { .. })), "{mode:o}");
+    }
+    chmod(&path, 0o640);
+    PasswordFile::load(&path).unwrap().set("bob", b"x").unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+}
+
+#[test]
+fn wrong_lines_are_named_without_their_text() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users");
+    for line in
+        ["ann", "ann:secret", "a/b:$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$aGFzaGhhc2g", "ann:$1$abc$def"]
+    {
+        std::fs::write(&path, format!("# comment\n{line}\n")).unwrap();
+        chmod(&path, 0o600);
+        let error = PasswordFile::load(&path).unwrap_err().to_string();
+        assert!(error.contains("line 2"), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
+}
+
+#[test]
+fn an_empty_file_knows_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = PasswordFile::load_or_new(directory.path().join("users")).unwrap();
+    assert!(!file.verify(b"ann", b"", &Verifier::new(1)));
+}
+
+#[test]
+fn names() {
+    for name in ["ann", "a.b", "x-1", "ann@example.org", "Ärni"] {
+        assert!(valid_user_name(name), "{name}");
+    }
+    for name in ["", ".", "..", ".x", "-x", "a/b", "a:b", "a b", "a\n"] {
+        assert!(!valid_user_name(name), "{name}");
+    }
+}

@@ -1,0 +1,137 @@
+//! Checksums of whole files that were computed while their data passed.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+use ropewalk_protocol::command::ChecksumAlgorithm;
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_storage::Metadata;
+
+/// Files that are remembered.
+const MOST: usize = 4096;
+
+#[derive(Default)]
+pub(crate) struct ChecksumCache(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    files: HashMap<Identity, Sum>,
+    /// Oldest first; may have files that are forgotten.
+    order: VecDeque<Identity>,
+}
+
+type Identity = (u64, u64);
+
+struct Sum {
+    path: VirtualPath,
+    size: u64,
+    modified: (i64, u32),
+    algorithm: ChecksumAlgorithm,
+    value: String,
+}
+
+impl ChecksumCache {
+    /// `value` is the sum of all of the file, which is as `metadata` says.
+    pub(crate) fn remember(
+        &self,
+        path: &VirtualPath,
+        metadata: &Metadata,
+        algorithm: ChecksumAlgorithm,
+        value: &str,
+    ) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sum = Sum {
+            path: path.clone(),
+            size: metadata.size,
+            modified: metadata.modified,
+            algorithm,
+            value: value.to_owned(),
+        };
+        if known.files.insert(identity(metadata), sum).is_none() {
+            known.order.push_back(identity(metadata));
+        }
+        while known.order.len() > MOST {
+            if let Some(oldest) = known.order.pop_front() {
+                known.files.remove(&oldest);
+            }
+        }
+    }
+
+    /// The sum, where the file is still the same.
+    pub(crate) fn recall(
+        &self,
+        path: &VirtualPath,
+        metadata: &Metadata,
+        algorithm: ChecksumAlgorithm,
+    ) -> Option<String> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sum = known.files.get(&identity(metadata))?;
+        let same = sum.algorithm == algorithm
+            && sum.size == metadata.size
+            && sum.modified == metadata.modified
+            && sum.path == *path;
+        same.then(|| sum.value.clone())
+    }
+
+    /// The file is about to be written in place; its times may not show that.
+    pub(crate) fn forget(&self, metadata: &Metadata) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).files.remove(&identity(metadata));
+    }
+}
+
+fn identity(metadata: &Metadata) -> Identity {
+    (metadata.device, metadata.inode)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use ropewalk_storage::Kind;
+
+    use super::*;
+
+    fn file(inode: u64, size: u64) -> Metadata {
+        Metadata {
+            kind: Kind::File,
+            size,
+            modified: (1, 2),
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            device: 1,
+            inode,
+            links: 1,
+            blocks: 0,
+            target: None,
+            readable: true,
+            writable: true,
+            searchable: false,
+        }
+    }
+
+    #[test]
+    fn only_the_same_file_is_known() {
+        let cache = ChecksumCache::default();
+        let path = VirtualPath::parse(b"/a").unwrap();
+        let algorithm = ChecksumAlgorithm::Crc32c;
+        cache.remember(&path, &file(1, 10), algorithm, "abcd");
+        assert_eq!(cache.recall(&path, &file(1, 10), algorithm).as_deref(), Some("abcd"));
+        assert_eq!(cache.recall(&path, &file(1, 11), algorithm), None);
+        assert_eq!(cache.recall(&path, &file(2, 10), algorithm), None);
+        assert_eq!(cache.recall(&path, &file(1, 10), ChecksumAlgorithm::Md5), None);
+        assert_eq!(cache.recall(&VirtualPath::root(), &file(1, 10), algorithm), None);
+        cache.forget(&file(1, 10));
+        assert_eq!(cache.recall(&path, &file(1, 10), algorithm), None);
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let cache = ChecksumCache::default();
+        let path = VirtualPath::parse(b"/a").unwrap();
+        for inode in 0..=MOST as u64 {
+            cache.remember(&path, &file(inode, 1), ChecksumAlgorithm::Crc32c, "x");
+        }
+        assert_eq!(cache.recall(&path, &file(0, 1), ChecksumAlgorithm::Crc32c), None);
+        assert!(cache.recall(&path, &file(1, 1), ChecksumAlgorithm::Crc32c).is_some());
+    }
+}

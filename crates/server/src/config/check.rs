@@ -1,0 +1,286 @@
+//! What is wrong with a configuration on this host.
+
+use std::fmt;
+use std::path::Path;
+
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_security::{PasswordFile, Rules, valid_user_name};
+
+use super::{Config, User};
+
+/// How bad a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The server starts, but perhaps not as it was meant.
+    Warning,
+    /// The server does not start.
+    Error,
+}
+
+/// Something wrong or doubtful in a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub severity: Severity,
+    /// The setting as in the file: `limits.active`.
+    pub setting: String,
+    pub text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        write!(f, "{severity}: {}: {}", self.setting, self.text)
+    }
+}
+
+#[derive(Default)]
+struct Report(Vec<Problem>);
+
+impl Report {
+    fn error(&mut self, setting: impl Into<String>, text: impl Into<String>) {
+        self.0.push(Problem { severity: Severity::Error, setting: setting.into(), text: text.into() });
+    }
+
+    fn warning(&mut self, setting: impl Into<String>, text: impl Into<String>) {
+        self.0.push(Problem { severity: Severity::Warning, setting: setting.into(), text: text.into() });
+    }
+}
+
+pub(super) fn check(config: &Config) -> Vec<Problem> {
+    let mut report = Report::default();
+    check_log_in(config, &mut report);
+    check_accounts(config, &mut report);
+    check_numbers(config, &mut report);
+    check_places(config, &mut report);
+    report.0.sort_by_key(|p| std::cmp::Reverse(p.severity));
+    report.0
+}
+
+fn check_log_in(config: &Config, report: &mut Report) {
+    let mut known = Vec::new();
+    if let Some(path) = &config.password_file {
+        match PasswordFile::load(path) {
+            Ok(file) => known = file.list().map(str::to_owned).collect(),
+            Err(error) => report.error("password_file", error.to_string()),
+        }
+        if known.is_empty() && config.anonymous.is_none() {
+            report.warning("password_file", "it has no user yet, so nobody can log in");
+        }
+    } else if config.anonymous.is_none() {
+        report.error(
+            "password_file",
+            "nobody could log in: name a password_file (see `ropewalk passwd`), or allow anonymous access",
+        );
+    }
+    for name in config.users.keys() {
+        if !valid_user_name(name) {
+            report.error(format!("users.{name}"), "this cannot be a user's name");
+        } else if !known.contains(name) {
+            report.warning(format!("users.{name}"), "is not in the password file, so cannot log in");
+        }
+    }
+    if let Some(anonymous) = &config.anonymous {
+        if anonymous.names.is_empty() {
+            report.error("anonymous.names", "there is no name to log in with");
+        }
+        if anonymous.write {
+            report.warning("anonymous.write", "anybody who can connect may change and remove files");
+        }
+    }
+    if rustix::process::geteuid().is_root() {
+        report.warning(
+            "process",
+            "runs as root: every session reads and writes files as root; use a user of its own",
+        );
+    }
+}
+
+fn check_accounts(config: &Config, report: &mut Report) {
+    check_rules("rules", config.rules.as_deref(), report);
+    if let Some(anonymous) = &config.anonymous {
+        check_rules("anonymous.rules", anonymous.rules.as_deref(), report);
+        check_home("anonymous.home", &anonymous.home, report);
+        check_root("anonymous.root", anonymous.root.as_deref().or(config.root.as_deref()), report);
+    }
+    if config.password_file.is_some() {
+        check_user("defaults", "defaults", &config.defaults, config, report);
+        for (name, user) in &config.users {
+            check_user(&format!("users.{name}"), name, &user.or(&config.defaults), config, report);
+        }
+    }
+}
+
+fn check_user(setting: &str, name: &str, user: &User, config: &Config, report: &mut Report) {
+    check_rules(&format!("{setting}.rules"), user.rules.as_deref(), report);
+    check_home(&format!("{setting}.home"), user.home.as_deref().unwrap_or("/"), report);
+    let root = user.root.as_deref().or(config.root.as_deref());
+    let expanded = root.map(|root| crate::accounts::expand(&root.to_string_lossy(), name));
+    if setting == "defaults" && root.is_some_and(|root| root.to_string_lossy().contains("{user}")) {
+        return;
+    }
+    check_root(&format!("{setting}.root"), expanded.as_deref().map(Path::new), report);
+}
+
+fn check_rules(setting: &str, rules: Option<&str>, report: &mut Report) {
+    if let Some(rules) = rules
+        && let Err(error) = Rules::parse(rules.as_bytes(), &VirtualPath::root())
+    {
+        report.error(setting, error.to_string());
+    }
+}
+
+fn check_home(setting: &str, home: &str, report: &mut Report) {
+    if !home.starts_with('/') || VirtualPath::parse(home.as_bytes()).is_err() {
+        report.error(setting, format!("{home:?} is not an absolute path"));
+    }
+}
+
+fn check_root(setting: &str, root: Option<&Path>, report: &mut Report) {
+    let Some(root) = root else {
+        report.error(setting, "there is no directory to serve: set root");
+        return;
+    };
+    match std::fs::metadata(root) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => report.error(setting, format!("{} is not a directory", root.display())),
+        Err(error) => report.error(setting, format!("{}: {error}", root.display())),
+    }
+}
+
+fn check_numbers(config: &Config, report: &mut Report) {
+    if config.listen.is_empty() {
+        report.error("listen", "there is no address to listen on");
+    }
+    for (setting, ports) in
+        [("data.ports", config.data.ports), ("data.source_ports", config.data.source_ports)]
+    {
+        if let Some((first, last)) = ports
+            && (first == 0 || first > last)
+        {
+            report.error(setting, format!("{first} to {last} is not a range of ports"));
+        }
+    }
+    if !(4096..=1 << 30).contains(&config.data.block_size) {
+        report.error("data.block_size", "must be from 4 KiB to 1 GiB");
+    }
+    let positive = [
+        ("data.max_streams", u64::from(config.data.max_streams)),
+        ("data.buffer_memory", config.data.buffer_memory),
+        ("limits.active", u64::from(config.limits.active)),
+        ("limits.password_checks", u64::from(config.limits.password_checks)),
+        ("limits.queue", config.limits.queue as u64),
+    ];
+    for (setting, value) in positive {
+        if value == 0 {
+            report.error(setting, "must be at least 1");
+        }
+    }
+    if config.limits.line_length < 512 {
+        report.error("limits.line_length", "must be at least 512");
+    }
+    for (setting, mode) in [
+        ("files.create_mode", config.files.create_mode),
+        ("files.directory_mode", config.files.directory_mode),
+    ] {
+        if mode > 0o7777 {
+            report.error(setting, format!("{mode:#o} is more than permission bits (did you mean 0o{mode}?)"));
+        }
+    }
+    let times = [("timeouts.login", config.timeouts.login), ("timeouts.idle", config.timeouts.idle)];
+    for (setting, time) in times {
+        if time.is_zero() {
+            report.error(setting, "must be more than 0");
+        }
+    }
+    if config.limits.sessions > 0
+        && let Some(files) = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum
+        && u64::from(config.limits.sessions) > files
+    {
+        let text = format!(
+            "{} sessions need as many open files, of which the system grants {files}",
+            config.limits.sessions
+        );
+        report.warning("limits.sessions", text);
+    }
+}
+
+fn check_places(config: &Config, report: &mut Report) {
+    let logs = [
+        ("log.transfer_log", &config.log.transfer_log),
+        ("log.transfer_log_json", &config.log.transfer_log_json),
+    ];
+    for (setting, path) in logs {
+        if let Some(directory) = path.as_deref().and_then(Path::parent)
+            && !directory.as_os_str().is_empty()
+            && !directory.is_dir()
+        {
+            report.error(setting, format!("{} is not a directory", directory.display()));
+        }
+    }
+    for name in &config.disabled_commands {
+        let words =
+            name.split(' ').all(|word| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic()));
+        if name.eq_ignore_ascii_case("QUIT") || !words {
+            report.error("disabled_commands", format!("{name:?} is not a command that can be turned off"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::config::AnonymousAccess;
+
+    fn errors(config: &Config) -> Vec<String> {
+        let problems = config.check().into_iter().filter(|p| p.severity == Severity::Error);
+        problems.map(|p| p.setting).collect()
+    }
+
+    #[test]
+    fn a_server_without_log_in_is_refused() {
+        let config = Config { root: Some("/".into()), ..Config::default() };
+        assert_eq!(errors(&config), ["password_file"]);
+        let config = Config { anonymous: Some(AnonymousAccess::default()), ..config };
+        assert!(errors(&config).is_empty());
+    }
+
+    #[test]
+    fn every_wrong_setting_is_named() {
+        let config = Config::parse(
+            r#"
+            rules = "data"
+            disabled_commands = ["QUIT"]
+            [anonymous]
+            root = "/nonexistent"
+            home = "pub"
+            [data]
+            ports = [6000, 5000]
+            [files]
+            create_mode = 100000
+            [limits]
+            active = 0
+            [log]
+            transfer_log = "/nonexistent/log"
+            "#,
+        )
+        .unwrap();
+        let mut found = errors(&config);
+        found.sort();
+        let mut expected = [
+            "rules",
+            "disabled_commands",
+            "anonymous.root",
+            "anonymous.home",
+            "data.ports",
+            "files.create_mode",
+            "limits.active",
+            "log.transfer_log",
+        ];
+        expected.sort();
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,60 @@
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::units;
+
+/// Data connections.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Data {
+    /// Local address of data connections. Default: the one to which the client connected.
+    pub interface: Option<IpAddr>,
+    /// Address told to clients in place of the local one, for a server behind address translation. Default: none.
+    pub advertise: Option<IpAddr>,
+    /// Ports for passive data connections, first and last. Default: any.
+    pub ports: Option<(u16, u16)>,
+    /// Local ports for active data connections, first and last. Default: any.
+    pub source_ports: Option<(u16, u16)>,
+    /// Connect to ports below 1024 where a client asks for it. Default `false`.
+    pub privileged_ports: bool,
+    /// Payload bytes of a MODE E block that we send. Default 1 MiB.
+    #[serde(with = "units::bytes")]
+    pub block_size: u64,
+    /// Memory in bytes for data buffers of all transfers together. Default 64 MiB.
+    #[serde(with = "units::bytes")]
+    pub buffer_memory: u64,
+    /// Most data connections of one transfer. Default 64.
+    pub max_streams: u32,
+    /// Largest socket buffer in bytes that a client may ask for. Default 64 MiB.
+    #[serde(with = "units::bytes")]
+    pub max_socket_buffer: u64,
+    /// TCP congestion control of data connections (`bbr`, `cubic`). Default: the system's.
+    pub congestion: Option<String>,
+    /// Longest wait for a data connection, in seconds. Default 60.
+    #[serde(with = "units::seconds")]
+    pub connect_timeout: Duration,
+    /// A transfer in which no byte moves for so long is broken off, in seconds; 0 is never. Default 300.
+    #[serde(with = "units::seconds")]
+    pub stall_timeout: Duration,
+}
+
+impl Default for Data {
+    fn default() -> Self {
+        Self {
+            interface: None,
+            advertise: None,
+            ports: None,
+            source_ports: None,
+            privileged_ports: false,
+            block_size: 1 << 20,
+            buffer_memory: 64 << 20,
+            max_streams: 64,
+            max_socket_buffer: 64 << 20,
+            congestion: None,
+            connect_timeout: Duration::from_secs(60),
+            stall_timeout: Duration::from_secs(300),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+use serde::{Deserialize, Serialize};
+
+use super::units;
+
+/// When uploaded data is forced to stable storage.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fsync {
+    /// When the system likes.
+    #[default]
+    None,
+    /// Before a file gets its name and the client its 226.
+    AtEnd,
+    /// Also before each restart marker.
+    EachMarker,
+}
+
+/// How files are written.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Files {
+    /// Permission bits of new files, before the process's umask. Default 0o644.
+    pub create_mode: u32,
+    /// Permission bits of new directories, before the process's umask. Default 0o755.
+    pub directory_mode: u32,
+    /// Default `"none"`.
+    pub fsync: Fsync,
+    /// Uploads go to `.NAME.ropewalk-part` beside the target and get their name when they are complete. `false`:
+    /// they are written under their name at once. Default `true`.
+    pub part_files: bool,
+    /// Uploads at least this large (in bytes, where the client announced the size) or of unknown size keep a journal
+    /// of what is on disk, so that they can be continued after a crash. Default 16 MiB.
+    #[serde(with = "units::bytes")]
+    pub journal_above: u64,
+    /// Runs of zeros in uploads become holes. Default `false`.
+    pub sparse: bool,
+    /// Refuse an upload whose announced size (ALLO) is more than what is free. Default `true`.
+    pub check_free_space: bool,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self {
+            create_mode: 0o644,
+            directory_mode: 0o755,
+            fsync: Fsync::None,
+            part_files: true,
+            journal_above: 16 << 20,
+            sparse: false,
+            check_free_space: true,
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What the server is told: a TOML file, or values made in code.
+
+mod access;
+mod accounts;
+mod check;
+mod data;
+mod files;
+mod limits;
+mod log;
+mod units;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+pub use access::Access;
+pub use accounts::{AnonymousAccess, User};
+pub use check::{Problem, Severity};
+pub use data::Data;
+pub use files::{Files, Fsync};
+pub use limits::{Limits, Timeouts};
+pub use log::Log;
+use serde::{Deserialize, Serialize};
+
+/// All settings of a server. Every field may be left out; unknown ones are errors.
+///
+/// Times are in seconds (whole or with a fraction), sizes in bytes (a number, or a string with the suffix
+/// K, M, G or T for powers of 1024).
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Addresses and ports on which control connections are accepted. Default `["[::]:2811"]`: every address of
+    /// the host, IPv6 and IPv4.
+    pub listen: Vec<SocketAddr>,
+    /// Directory of the host that sessions see as `/`, unless their account has another one; `{user}` stands for
+    /// the user's name. Default: none; each account must then have its own.
+    pub root: Option<PathBuf>,
+    /// Host name in the greeting and in logs. Default: the system's.
+    pub hostname: Option<String>,
+    /// Greeting in place of the usual one; may have several lines. Default: none.
+    pub banner: Option<String>,
+    /// Lines shown after log-in. Default: none.
+    pub login_message: Option<String>,
+    /// Path rules for everyone, beside those of the account (`RW/data,N/data/private`). Default: none, everything
+    /// beneath the root.
+    pub rules: Option<String>,
+    /// Commands that are answered as unknown, for instance `["DELE", "SITE RDEL"]`. Default: none.
+    pub disabled_commands: Vec<String>,
+    /// Turn everybody away with `422` and this text, as while the service is being repaired. Default: none.
+    pub offline: Option<String>,
+    /// File of users and password hashes, made with `ropewalk passwd`. Default: none, nobody can log in by
+    /// password.
+    pub password_file: Option<PathBuf>,
+    /// Access without a password. Default: none, refused.
+    pub anonymous: Option<AnonymousAccess>,
+    /// What holds for each user of the password file where `users` says nothing else.
+    pub defaults: User,
+    /// Single users of the password file, by name.
+    pub users: BTreeMap<String, User>,
+    /// From where clients may connect.
+    pub access: Access,
+    /// Data connections.
+    pub data: Data,
+    /// How files are written.
+    pub files: Files,
+    pub limits: Limits,
+    pub timeouts: Timeouts,
+    pub log: Log,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from(([0u16; 8], 2811))],
+            root: None,
+            hostname: None,
+            banner: None,
+            login_message: None,
+            rules: None,
+            disabled_commands: Vec::new(),
+            offline: None,
+            password_file: None,
+            anonymous: None,
+            defaults: User::default(),
+            users: BTreeMap::new(),
+            access: Access::default(),
+            data: Data::default(),
+            files: Files::default(),
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            log: Log::default(),
+        }
+    }
+}
+
+/// A configuration could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read {path}: {source}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path}: {source}")]
+    Parse { path: PathBuf, source: Box<toml::de::Error> },
+}
+
+impl Config {
+    /// Reads a TOML file. Relative paths in it count from the file's directory.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not TOML, or has a setting that does not exist or has a wrong value. Whether the
+    /// settings make sense together is told by [`Config::check`].
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let mut config = Self::parse(&text)
+            .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })?;
+        let base = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if let Some(directory) = base.parent() {
+            config.resolve(directory);
+        }
+        Ok(config)
+    }
+
+    /// Reads the text of a TOML file.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        toml::from_str(text)
+    }
+
+    /// The settings as TOML, defaults included.
+    ///
+    /// # Errors
+    /// A value that TOML cannot express, such as a path that is not UTF-8.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        toml::to_string_pretty(self)
+    }
+
+    /// What a start without a file needs: one address, one directory, and anonymous access where wanted. Without
+    /// it, set `password_file` before starting.
+    pub fn quick(listen: SocketAddr, anonymous: Option<AnonymousAccess>, root: impl Into<PathBuf>) -> Self {
+        Self { listen: vec![listen], anonymous, root: Some(root.into()), ..Self::default() }
+    }
+
+    /// Everything that is wrong or doubtful about the settings, looked up on this host: directories, files, rules.
+    /// A server starts when no problem is an error.
+    pub fn check(&self) -> Vec<Problem> {
+        check::check(self)
+    }
+
+    fn resolve(&mut self, directory: &Path) {
+        let paths = [&mut self.root, &mut self.password_file, &mut self.defaults.root]
+            .into_iter()
+            .chain(self.anonymous.as_mut().map(|a| &mut a.root))
+            .chain(self.users.values_mut().map(|u| &mut u.root))
+            .chain([&mut self.log.transfer_log, &mut self.log.transfer_log_json]);
+        for path in paths.flatten() {
+            if path.is_relative() {
+                *path = directory.join(&*path);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_defaults_survive_a_round_trip() {
+        let config = Config::default();
+        assert_eq!(Config::parse(&config.to_toml().unwrap()).unwrap(), config);
+        assert_eq!(Config::parse("").unwrap(), config);
+    }
+
+    #[test]
+    fn unknown_settings_are_errors() {
+        let error = Config::parse("[limits]\nsessionz = 3\n").unwrap_err().to_string();
+        assert!(error.contains("sessionz"), "{error}");
+    }
+
+    #[test]
+    fn a_full_file() {
+        let config = Config::parse(
+            r#"
+            listen = ["127.0.0.1:2811", "[::1]:2811"]
+            root = "/srv/data"
+            password_file = "users"
+
+            [anonymous]
+            rules = "R/pub"
+
+            [defaults]
+            home = "/home/{user}"
+
+            [users.alice]
+            read_only = true
+            third_party = false
+
+            [access]
+            allow = ["10.0.0.0/8", "192.168.1."]
+
+            [data]
+            ports = [50000, 51000]
+            buffer_memory = "128M"
+
+            [files]
+            create_mode = 0o640
+            fsync = "at_end"
+
+            [timeouts]
+            idle = 0.5
+            "#,
+        )
+        .unwrap();
+        assert_eq!(config.listen.len(), 2);
+        assert_eq!(config.data.buffer_memory, 128 << 20);
+        assert_eq!(config.files.fsync, Fsync::AtEnd);
+        assert_eq!(config.timeouts.idle, Duration::from_millis(500));
+        assert_eq!(config.users["alice"].read_only, Some(true));
+    }
+
+    #[test]
+    fn relative_paths_count_from_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("ropewalk.toml");
+        std::fs::write(&file, "root = 'data'\npassword_file = '/etc/users'\n").unwrap();
+        let config = Config::load(&file).unwrap();
+        assert_eq!(config.root.unwrap(), directory.path().canonicalize().unwrap().join("data"));
+        assert_eq!(config.password_file.unwrap(), Path::new("/etc/users"));
+    }
+}

@@ -1,0 +1,83 @@
+//! Seconds and sizes as one writes them.
+
+/// A duration as seconds, whole or with a fraction.
+pub(super) mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(crate) fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        if value.subsec_nanos() == 0 {
+            serializer.serialize_u64(value.as_secs())
+        } else {
+            serializer.serialize_f64(value.as_secs_f64())
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a number of seconds")]
+        enum Number {
+            Whole(u64),
+            Fraction(f64),
+        }
+        match Number::deserialize(deserializer)? {
+            Number::Whole(n) => Ok(Duration::from_secs(n)),
+            Number::Fraction(n) => Duration::try_from_secs_f64(n)
+                .map_err(|_| de::Error::custom(format!("{n} is not a number of seconds"))),
+        }
+    }
+}
+
+/// A size in bytes: a number, or a string such as `"64M"` or `"64 MiB"`.
+pub(super) mod bytes {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(crate) fn serialize<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(*value)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a number of bytes")]
+        enum Size {
+            Number(u64),
+            Text(String),
+        }
+        match Size::deserialize(deserializer)? {
+            Size::Number(n) => Ok(n),
+            Size::Text(text) => parse(&text).ok_or_else(|| {
+                de::Error::custom(format!("{text:?} is not a size in bytes, such as \"64M\""))
+            }),
+        }
+    }
+
+    fn parse(text: &str) -> Option<u64> {
+        let text = text.trim();
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let shift = match text[digits..].trim_start() {
+            "" | "B" => 0,
+            "K" | "KiB" => 10,
+            "M" | "MiB" => 20,
+            "G" | "GiB" => 30,
+            "T" | "TiB" => 40,
+            _ => return None,
+        };
+        text[..digits].parse::<u64>().ok()?.checked_mul(1 << shift)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::parse;
+
+        #[test]
+        fn sizes() {
+            assert_eq!(parse("64M"), Some(64 << 20));
+            assert_eq!(parse("3 KiB"), Some(3 << 10));
+            assert_eq!(parse("7"), Some(7));
+            assert_eq!(parse("99999999T"), None);
+            assert_eq!(parse("M"), None);
+            assert_eq!(parse("1MB"), None);
+        }
+    }
+}

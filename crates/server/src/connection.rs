@@ -1,0 +1,123 @@
+//! A session with its control connection: what is parked while the client is silent.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mio::net::TcpStream;
+use mio::{Registry, Token};
+use ropewalk_protocol::reply::Reply;
+use ropewalk_protocol::server::{Failure, Outcome, Session};
+use ropewalk_security::canonical;
+
+use crate::accounts::Login;
+use crate::codec::ClearText;
+use crate::context::Context;
+use crate::control::Control;
+use crate::host::Host;
+use crate::limits::SessionPermit;
+use crate::reactor::Why;
+use crate::settings::Settings;
+use crate::transfer_log::Record;
+
+pub(crate) struct Connection {
+    pub(crate) session: Session,
+    pub(crate) control: Control,
+    pub(crate) context: Context,
+    /// How the operation ended that the session waits for.
+    pub(crate) answer: Option<Result<Outcome, Failure>>,
+    /// A transfer whose final reply is still to be made.
+    pub(crate) record: Option<Box<Record>>,
+    since: Instant,
+    _permit: SessionPermit,
+}
+
+/// What operations work with.
+pub(crate) struct Job<'a> {
+    pub(crate) host: &'a Arc<Host>,
+    pub(crate) session: &'a mut Session,
+    pub(crate) control: &'a mut Control,
+    pub(crate) context: &'a mut Context,
+    pub(crate) record: &'a mut Option<Box<Record>>,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        host: &Host,
+        settings: Arc<Settings>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        local: SocketAddr,
+        permit: SessionPermit,
+    ) -> Box<Self> {
+        let peer = SocketAddr::new(canonical(peer.ip()), peer.port());
+        let id = host.next_session();
+        tracing::info!(session = id, %peer, "connected");
+        let session = settings.session();
+        Box::new(Self {
+            session,
+            control: Control::new(stream, Box::new(ClearText)),
+            context: Context { id, peer, local, settings, login: None, channel: None, task: None },
+            answer: None,
+            record: None,
+            since: Instant::now(),
+            _permit: permit,
+        })
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.context.id
+    }
+
+    pub(crate) fn job<'a>(&'a mut self, host: &'a Arc<Host>) -> Job<'a> {
+        Job {
+            host,
+            session: &mut self.session,
+            control: &mut self.control,
+            context: &mut self.context,
+            record: &mut self.record,
+        }
+    }
+
+    pub(crate) fn logged_in(&mut self, login: Login) {
+        tracing::info!(session = self.context.id, user = login.account.name, peer = %self.context.peer, "logged in");
+        self.context.login = Some(Box::new(login));
+    }
+
+    /// When a session that is parked now has waited for too long.
+    pub(crate) fn deadline(&self, why: Why) -> Instant {
+        let timeouts = &self.context.settings.config.timeouts;
+        match why {
+            Why::Penalty { until } => until,
+            Why::Write => Instant::now() + timeouts.write,
+            // However much a client says: it has to log in.
+            Why::Idle if self.context.login.is_none() => self.since + timeouts.login,
+            Why::Idle => Instant::now() + timeouts.idle,
+        }
+    }
+
+    pub(crate) fn register(&mut self, registry: &Registry, token: Token, output: bool) -> io::Result<()> {
+        self.control.register(registry, token, output)
+    }
+
+    pub(crate) fn say(&mut self, code: u16, text: &str) {
+        self.control.push(&Reply::new(code, text));
+    }
+
+    pub(crate) fn say_and_close(mut self: Box<Self>, code: u16, text: &str) {
+        self.say(code, text);
+        self.close();
+    }
+
+    pub(crate) fn close(self: Box<Self>) {
+        tracing::info!(session = self.context.id, user = self.context.user(), "closed");
+        let Self { mut control, context, _permit: permit, .. } = *self;
+        // A client that has gone already does not mind.
+        let _ = control.flush();
+        // A client that sees its connection end may come again at once, and finds that the session no longer counts.
+        drop(context);
+        drop(permit);
+        control.close();
+    }
+}

@@ -1,0 +1,156 @@
+//! A control connection: replies out, bytes of commands in, without ever waiting for the client.
+
+use std::borrow::Cow;
+use std::io::{self, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use ropewalk_protocol::reply::Reply;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::codec::ControlCodec;
+
+/// Replies that the client has not taken yet, beyond which it has to read before it gets more.
+pub(crate) const HIGH_WATER: usize = 64 << 10;
+
+pub(crate) struct Control {
+    stream: TcpStream,
+    codec: Box<dyn ControlCodec>,
+    out: Vec<u8>,
+    sent: usize,
+    registered: bool,
+    /// The client has closed its side, or the connection is broken.
+    ended: bool,
+    /// To be closed when everything is written.
+    closing: bool,
+}
+
+/// What came from the client.
+pub(crate) enum Received<'a> {
+    Bytes(Cow<'a, [u8]>),
+    Nothing,
+    End,
+}
+
+impl Control {
+    pub(crate) fn new(stream: TcpStream, codec: Box<dyn ControlCodec>) -> Self {
+        Self { stream, codec, out: Vec::new(), sent: 0, registered: false, ended: false, closing: false }
+    }
+
+    /// Puts a reply behind those that wait to be written.
+    pub(crate) fn push(&mut self, reply: &Reply) {
+        self.codec.encode(reply, &mut self.out);
+    }
+
+    /// Bytes that wait to be written.
+    pub(crate) fn pending(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    /// Writes what the connection takes; true when nothing waits any more.
+    pub(crate) fn flush(&mut self) -> io::Result<bool> {
+        while self.sent < self.out.len() {
+            match self.stream.write(&self.out[self.sent..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => self.sent += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    self.ended = true;
+                    return Err(e);
+                }
+            }
+        }
+        self.sent = 0;
+        // An idle session keeps no buffer.
+        self.out = Vec::new();
+        Ok(true)
+    }
+
+    /// Writes until less than [`HIGH_WATER`] waits, for at most `patience`.
+    pub(crate) fn make_room(&mut self, patience: Duration) -> io::Result<()> {
+        let deadline = Instant::now() + patience;
+        while !self.flush()? && self.pending() >= HIGH_WATER {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let timeout = Timespec::try_from(left).ok();
+            match poll(&mut [PollFd::new(&self.stream, PollFlags::OUT)], timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// What has come from the client, without waiting.
+    pub(crate) fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<Received<'a>> {
+        if self.ended {
+            return Ok(Received::End);
+        }
+        loop {
+            match self.stream.read(buffer) {
+                Ok(0) => {
+                    self.ended = true;
+                    return Ok(Received::End);
+                }
+                Ok(n) => return Ok(Received::Bytes(self.codec.decode(&buffer[..n])?)),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    self.ended = true;
+                    return Err(e);
+                }
+            }
+        }
+    }
+
+    /// The connection has no use any more but for what waits to be written.
+    pub(crate) fn close_after_output(&mut self) {
+        self.closing = true;
+    }
+
+    pub(crate) fn closing(&self) -> bool {
+        self.closing
+    }
+
+    /// No more input will come.
+    pub(crate) fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Ends the connection so that the last reply arrives: input that was not read would make the system reset it.
+    pub(crate) fn close(mut self) {
+        // A client that has gone already does not mind.
+        let _ = self.flush();
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let mut rest = [0; 4096];
+        for _ in 0..16 {
+            match self.stream.read(&mut rest) {
+                Ok(n) if n > 0 => {}
+                _ => break,
+            }
+        }
+    }
+
+    /// Have the poller report, once, when there is input, or (`output`) room for output.
+    pub(crate) fn register(&mut self, registry: &Registry, token: Token, output: bool) -> io::Result<()> {
+        let interest = if output { Interest::WRITABLE } else { Interest::READABLE };
+        if self.registered {
+            registry.reregister(&mut self.stream, token, interest)
+        } else {
+            self.registered = true;
+            registry.register(&mut self.stream, token, interest)
+        }
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

@@ -1,0 +1,144 @@
+//! What all sessions share.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use ropewalk_engine::{BufferBudget, Pool};
+use ropewalk_security::Verifier;
+use ropewalk_transport::{Driver, Tcp};
+
+use crate::checksum_cache::ChecksumCache;
+use crate::error::Result;
+use crate::limits::SessionCounts;
+use crate::names::Names;
+use crate::reactor::Remote;
+use crate::settings::Settings;
+use crate::stores::Stores;
+use crate::throttle::Throttle;
+use crate::transfer_log::TransferLog;
+
+/// What the operations under way get to end after the server was told to stop at once.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How far the server's end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    Running,
+    /// No new connections and commands; transfers may finish until the deadline.
+    Draining,
+    Stopping,
+}
+
+pub(crate) struct Host {
+    settings: RwLock<Arc<Settings>>,
+    phase: AtomicU8,
+    /// When transfers have to end.
+    deadline: Mutex<Option<Instant>>,
+    next_session: AtomicU64,
+    pub(crate) stores: Stores,
+    pub(crate) remote: Remote,
+    pub(crate) limits: Arc<SessionCounts>,
+    pub(crate) throttle: Throttle,
+    pub(crate) verifier: Verifier,
+    /// Sessions that carry out a command.
+    pub(crate) sessions: Pool,
+    /// Sessions whose password is being verified: they take memory, and no thread from others.
+    pub(crate) logins: Pool,
+    /// Further streams of transfers.
+    pub(crate) streams: Arc<Pool>,
+    pub(crate) budget: Arc<BufferBudget>,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) names: Names,
+    pub(crate) checksums: ChecksumCache,
+    pub(crate) transfer_log: TransferLog,
+}
+
+impl Host {
+    pub(crate) fn new(settings: Settings, stores: Stores, remote: Remote) -> Result<Arc<Self>> {
+        let config = &settings.config;
+        let (active, checks) = (config.limits.active as usize, config.limits.password_checks);
+        let streams = active.saturating_mul(config.data.max_streams as usize).min(4096);
+        let transfer_log = TransferLog::open(&config.log)?;
+        let memory = usize::try_from(config.data.buffer_memory).unwrap_or(usize::MAX);
+        Ok(Arc::new(Self {
+            phase: AtomicU8::new(Phase::Running as u8),
+            deadline: Mutex::new(None),
+            next_session: AtomicU64::new(1),
+            stores,
+            remote,
+            limits: Arc::default(),
+            throttle: Throttle::default(),
+            verifier: Verifier::new(checks),
+            sessions: Pool::new("session", active),
+            logins: Pool::new("login", checks as usize),
+            streams: Arc::new(Pool::new("stream", streams)),
+            budget: BufferBudget::new(memory),
+            driver: Arc::new(Tcp::default()),
+            names: Names::default(),
+            checksums: ChecksumCache::default(),
+            transfer_log,
+            settings: RwLock::new(Arc::new(settings)),
+        }))
+    }
+
+    /// The settings for whatever begins now.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn replace_settings(&self, settings: Settings) -> Result<()> {
+        self.transfer_log.reopen(&settings.config.log)?;
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        Ok(())
+    }
+
+    pub(crate) fn next_session(&self) -> u64 {
+        self.next_session.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::SeqCst) {
+            0 => Phase::Running,
+            1 => Phase::Draining,
+            _ => Phase::Stopping,
+        }
+    }
+
+    /// Begins the server's end, or brings it forward.
+    pub(crate) fn end(&self, phase: Phase, grace: Duration) {
+        let mut deadline = self.deadline.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = Instant::now() + grace;
+        *deadline = Some(deadline.map_or(at, |before| before.min(at)));
+        drop(deadline);
+        self.phase.fetch_max(phase as u8, Ordering::SeqCst);
+        self.remote.wake();
+    }
+
+    /// Transfers have to end now.
+    pub(crate) fn must_end(&self) -> bool {
+        self.phase() != Phase::Running
+            && self
+                .deadline
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_some_and(|at| at <= Instant::now())
+    }
+
+    /// When the server that has been told to stop does not wait any more for sessions that hang, in a store that does
+    /// not answer for instance.
+    pub(crate) fn given_up(&self) -> Option<Instant> {
+        if self.phase() != Phase::Stopping {
+            return None;
+        }
+        self.deadline.lock().unwrap_or_else(PoisonError::into_inner).map(|at| at + STOP_PATIENCE)
+    }
+
+    /// A session is gone, perhaps the last one.
+    pub(crate) fn session_ended(&self) {
+        if self.phase() != Phase::Running {
+            self.remote.wake();
+        }
+    }
+}

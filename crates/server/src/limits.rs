@@ -1,0 +1,131 @@
+//! How many sessions there are: in all, by address, by user.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::config;
+
+#[derive(Default)]
+pub(crate) struct SessionCounts(Mutex<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    all: u32,
+    addresses: HashMap<IpAddr, u32>,
+    users: HashMap<String, u32>,
+}
+
+/// The right to one session, until dropped.
+pub(crate) struct SessionPermit {
+    counts: Arc<SessionCounts>,
+    address: IpAddr,
+    ended: Box<dyn Fn() + Send + Sync>,
+}
+
+/// The right to one session of a user, until dropped.
+pub(crate) struct UserPermit {
+    counts: Arc<SessionCounts>,
+    user: String,
+}
+
+impl SessionCounts {
+    pub(crate) fn sessions(&self) -> usize {
+        self.counts().all as usize
+    }
+
+    /// One more session from `address`; `None` where there are too many. `ended` is called after its end.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        address: IpAddr,
+        limits: &config::Limits,
+        ended: impl Fn() + Send + Sync + 'static,
+    ) -> Option<SessionPermit> {
+        let mut counts = self.counts();
+        if limits.sessions > 0 && counts.all >= limits.sessions {
+            return None;
+        }
+        if !take(&mut counts.addresses, address, limits.sessions_per_address) {
+            return None;
+        }
+        counts.all += 1;
+        Some(SessionPermit { counts: Arc::clone(self), address, ended: Box::new(ended) })
+    }
+
+    /// One more session of `user`, of whom there may be `limit`, or any number where that is 0.
+    pub(crate) fn admit_user(self: &Arc<Self>, user: &str, limit: u32) -> Option<UserPermit> {
+        let admitted = take(&mut self.counts().users, user.to_owned(), limit);
+        admitted.then(|| UserPermit { counts: Arc::clone(self), user: user.to_owned() })
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn take<K: Eq + Hash>(counts: &mut HashMap<K, u32>, key: K, limit: u32) -> bool {
+    let count = counts.entry(key).or_default();
+    if limit > 0 && *count >= limit {
+        return false;
+    }
+    *count += 1;
+    true
+}
+
+fn give_back<K: Eq + Hash>(counts: &mut HashMap<K, u32>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+impl Drop for SessionPermit {
+    fn drop(&mut self) {
+        let mut counts = self.counts.counts();
+        counts.all -= 1;
+        give_back(&mut counts.addresses, &self.address);
+        drop(counts);
+        (self.ended)();
+    }
+}
+
+impl Drop for UserPermit {
+    fn drop(&mut self) {
+        give_back(&mut self.counts.counts().users, &self.user);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn permits_come_back() {
+        let counts = Arc::new(SessionCounts::default());
+        let limits = config::Limits { sessions: 3, sessions_per_address: 2, ..config::Limits::default() };
+        let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let first = counts.admit(a, &limits, || ()).unwrap();
+        let _second = counts.admit(a, &limits, || ()).unwrap();
+        assert!(counts.admit(a, &limits, || ()).is_none());
+        let _third = counts.admit(b, &limits, || ()).unwrap();
+        assert!(counts.admit(b, &limits, || ()).is_none());
+        drop(first);
+        assert_eq!(counts.sessions(), 2);
+        assert!(counts.admit(a, &limits, || ()).is_some());
+    }
+
+    #[test]
+    fn users() {
+        let counts = Arc::new(SessionCounts::default());
+        let one = counts.admit_user("ann", 1).unwrap();
+        assert!(counts.admit_user("ann", 1).is_none());
+        assert!(counts.admit_user("bob", 1).is_some());
+        drop(one);
+        assert!(counts.admit_user("ann", 1).is_some());
+        assert!(counts.counts().users.is_empty());
+    }
+}

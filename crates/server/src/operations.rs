@@ -1,0 +1,54 @@
+//! What sessions ask for, carried out with storage and engine.
+
+mod attend;
+mod channel;
+mod checksum;
+mod destination;
+mod directory;
+mod entries;
+mod errors;
+mod files;
+mod here;
+mod listing;
+mod retrieve;
+mod rows;
+mod store;
+mod transfer;
+mod tree;
+
+pub(crate) use channel::Channel;
+pub(crate) use errors::failure;
+use ropewalk_protocol::server::{Failure, Operation, Outcome};
+
+use crate::connection::Job;
+
+pub(crate) type Answer = Result<Outcome, Failure>;
+
+/// Carries out what does not need the session to be put aside (as log-in does).
+pub(crate) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
+    match operation {
+        Operation::Listen(listen) => channel::listen(job, &listen).map(Outcome::Addresses),
+        Operation::Connect(connect) => channel::connect(job, connect),
+        Operation::CloseChannel => {
+            job.context.channel = None;
+            Ok(Outcome::Done)
+        }
+        Operation::Transfer(transfer) => transfer::transfer(job, &transfer),
+        Operation::List(list) => listing::list(job, &list),
+        Operation::ListHere { path } => here::list_here(job, &path),
+        Operation::Checksum { algorithm, offset, length, path, marker_interval } => {
+            let wanted = checksum::Wanted { algorithm, offset, length, path, marker_interval };
+            checksum::checksum(job, &wanted)
+        }
+        Operation::Login { .. } => Err(Failure::Refused { code: 503, text: "Login out of turn.".into() }),
+        Operation::ClientInfo(info) => {
+            tracing::info!(session = job.context.id, client = ?info, "client");
+            Ok(Outcome::Done)
+        }
+        Operation::TaskId(task) => {
+            job.context.task = Some(task);
+            Ok(Outcome::Done)
+        }
+        other => files::perform(job, other),
+    }
+}

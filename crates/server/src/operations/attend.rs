@@ -1,0 +1,249 @@
+//! The session during an operation that takes its time: markers, ABOR, the server's end.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::{Duration, Instant, SystemTime};
+
+use ropewalk_engine::{Attendant, Progress};
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::server::{Action, Event, Failure, Session};
+
+use super::failure;
+use crate::connection::Job;
+use crate::control::{Control, HIGH_WATER, Received};
+use crate::host::Host;
+
+/// Keeps up the dialogue with the client while an operation runs.
+pub(crate) struct Attend<'a> {
+    host: &'a Host,
+    session: &'a mut Session,
+    control: &'a mut Control,
+    markers: Markers<'a>,
+    /// Why the operation is broken off.
+    ended: Option<Failure>,
+    /// The control connection is of no use any more.
+    lost: bool,
+}
+
+/// Which markers a transfer sends, and what they have told already.
+pub(super) struct Markers<'a> {
+    pub(super) perf: Schedule,
+    pub(super) restart: Schedule,
+    /// Wire offsets are so much smaller than the file's.
+    pub(super) origin: u64,
+    /// Makes what was received safe before a restart marker tells of it; the transfer fails where it fails.
+    pub(super) secure: Option<&'a dyn Fn() -> ropewalk_storage::Result<()>>,
+    told: RangeSet,
+    begun: bool,
+}
+
+/// Something that happens every so many seconds, or never.
+pub(super) struct Schedule {
+    interval: Duration,
+    next: Instant,
+}
+
+impl Schedule {
+    /// 0 seconds is never.
+    pub(super) fn every(seconds: u32) -> Self {
+        let interval = Duration::from_secs(seconds.into());
+        Self { interval, next: Instant::now() + interval }
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        !self.interval.is_zero()
+    }
+
+    pub(super) fn due(&mut self) -> bool {
+        let now = Instant::now();
+        if !self.is_on() || now < self.next {
+            return false;
+        }
+        self.next = now + self.interval;
+        true
+    }
+}
+
+impl<'a> Markers<'a> {
+    pub(super) fn new(perf: u32, restart: u32, origin: u64) -> Self {
+        Self {
+            perf: Schedule::every(perf),
+            restart: Schedule::every(restart),
+            origin,
+            secure: None,
+            told: RangeSet::new(),
+            begun: false,
+        }
+    }
+
+    pub(super) fn none() -> Self {
+        Self::new(0, 0, 0)
+    }
+}
+
+impl<'a> Attend<'a> {
+    pub(super) fn new(
+        host: &'a Host,
+        session: &'a mut Session,
+        control: &'a mut Control,
+        markers: Markers<'a>,
+    ) -> Self {
+        Self { host, session, control, markers, ended: None, lost: false }
+    }
+
+    /// Where there are no markers.
+    pub(super) fn of(job: &'a mut Job<'_>) -> Self {
+        Self::new(job.host, job.session, job.control, Markers::none())
+    }
+
+    /// Tells the session, and the client what comes of it.
+    pub(super) fn event(&mut self, event: Event) -> ControlFlow<()> {
+        self.session.event(event);
+        self.pump()
+    }
+
+    /// To be called now and then where no engine does: hears the client, and whether to go on.
+    pub(super) fn check(&mut self) -> ControlFlow<()> {
+        if self.control.pending() >= HIGH_WATER && self.control.make_room(Duration::from_secs(60)).is_err() {
+            return self.lose();
+        }
+        self.readable()?;
+        self.alive()
+    }
+
+    /// The transfer's last markers, where it has begun: what is there although it failed counts as well.
+    pub(super) fn last_markers(&mut self, progress: &Progress) {
+        if !self.markers.begun || self.lost {
+            return;
+        }
+        // Nothing is broken off by this any more.
+        let _ = self.perf(progress);
+        if self.markers.restart.is_on() {
+            let _ = self.ranges(progress);
+        }
+    }
+
+    /// The failure to tell, where the operation was broken off from here.
+    pub(super) fn broken_off(&self) -> Option<Failure> {
+        self.ended.clone()
+    }
+
+    fn end(&mut self, why: Failure) -> ControlFlow<()> {
+        self.ended.get_or_insert(why);
+        ControlFlow::Break(())
+    }
+
+    fn lose(&mut self) -> ControlFlow<()> {
+        self.lost = true;
+        self.end(Failure::Aborted)
+    }
+
+    fn end_by_server(&mut self) -> ControlFlow<()> {
+        self.end(Failure::Busy("Service not available, closing control connection.".into()))
+    }
+
+    fn alive(&mut self) -> ControlFlow<()> {
+        if self.host.must_end() { self.end_by_server() } else { ControlFlow::Continue(()) }
+    }
+
+    /// Does what the session wants now, and writes what the connection takes.
+    fn pump(&mut self) -> ControlFlow<()> {
+        let mut flow = ControlFlow::Continue(());
+        while let Some(action) = self.session.poll() {
+            match action {
+                Action::Send(reply) => self.control.push(&reply),
+                Action::Abort => flow = self.end(Failure::Aborted),
+                Action::Close => {
+                    self.control.close_after_output();
+                    flow = self.lose();
+                }
+                Action::Perform(operation) => {
+                    tracing::error!(?operation, "the session asked for an operation during another one");
+                    flow = self.end_by_server();
+                }
+            }
+        }
+        if self.control.flush().is_err() {
+            return self.lose();
+        }
+        flow
+    }
+
+    fn perf(&mut self, progress: &Progress) -> ControlFlow<()> {
+        if !self.markers.perf.is_on() {
+            return ControlFlow::Continue(());
+        }
+        self.event(Event::Perf { timestamp: timestamp(), stripe: 0, stripes: 1, bytes: progress.bytes() })
+    }
+
+    /// A restart marker with what came since the last one.
+    fn ranges(&mut self, progress: &Progress) -> ControlFlow<()> {
+        let received = progress.received();
+        if let Some(secure) = self.markers.secure
+            && let Err(error) = secure()
+        {
+            return self.end(failure(error));
+        }
+        let mut news = received.clone();
+        news.subtract(&self.markers.told);
+        if news.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        self.markers.told = received;
+        self.event(Event::Received(news.shift_down(self.markers.origin)))
+    }
+}
+
+impl Attendant for Attend<'_> {
+    fn begun(&mut self, reused: bool) -> io::Result<()> {
+        self.markers.begun = true;
+        let mut flow = self.event(Event::Begun { reused });
+        if flow.is_continue() {
+            flow = self.perf(&Progress::new());
+        }
+        match flow {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
+    }
+
+    fn tick(&mut self, progress: &Progress) -> ControlFlow<()> {
+        if self.markers.begun {
+            if self.markers.perf.due() {
+                self.perf(progress)?;
+            }
+            if self.markers.restart.due() {
+                self.ranges(progress)?;
+            }
+        }
+        if self.control.pending() > 0 && self.control.flush().is_err() {
+            return self.lose();
+        }
+        self.alive()
+    }
+
+    fn watch(&self) -> Option<BorrowedFd<'_>> {
+        (!self.control.ended()).then(|| self.control.as_fd())
+    }
+
+    fn readable(&mut self) -> ControlFlow<()> {
+        let mut buffer = [0; 4096];
+        match self.control.receive(&mut buffer) {
+            Ok(Received::Bytes(bytes)) => {
+                self.session.input(&bytes);
+                self.pump()
+            }
+            Ok(Received::Nothing) => ControlFlow::Continue(()),
+            // A client that has said all that it has to say, QUIT among it, may close its side early.
+            Ok(Received::End) if self.session.queued() > 0 => ControlFlow::Continue(()),
+            Ok(Received::End) | Err(_) => self.lose(),
+        }
+    }
+}
+
+/// Tenths of a second since 1970.
+pub(super) fn timestamp() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis() / 100).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,158 @@
+//! Making data channels.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use ropewalk_engine::{ChannelSettings, DataChannel};
+use ropewalk_protocol::server::{ChannelOptions, Connect, Direction, Failure, Family, Listen, Mode, Outcome};
+use ropewalk_security::canonical;
+use ropewalk_transport::SocketOptions;
+
+use super::Answer;
+use crate::connection::Job;
+use crate::context::Context;
+
+/// The session's data channel.
+pub(crate) struct Channel {
+    pub(super) data: DataChannel,
+    pub(super) options: ChannelOptions,
+    /// The client's side connects.
+    pub(super) passive: bool,
+    /// Where we connect to; the client's own address where we do not.
+    pub(super) peer: IpAddr,
+}
+
+/// PASV and its kin: listens, and gives the address for the client.
+pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAddr>, Failure> {
+    // The old channel's port may be the only one in the range.
+    job.context.channel = None;
+    let third_party = job.context.login()?.account.third_party;
+    let context = &mut *job.context;
+    let config = &context.settings.config.data;
+    let local = local_address(context, listen.family)?;
+    let options = socket_options(context, &listen.channel, config.ports);
+    let listener = job.host.driver.listen(SocketAddr::new(local, 0), &options).map_err(|error| {
+        tracing::warn!(session = context.id, %error, "cannot listen for data connections");
+        Failure::DataConnection(format!("cannot listen on {local}: {error}"))
+    })?;
+    let bound = listener.local_addr().map_err(|e| Failure::DataConnection(e.to_string()))?;
+    let mut settings = channel_settings(context, &listen.channel, options);
+    settings.only_from = (!third_party).then_some(context.peer.ip());
+    let (pool, budget) = (Arc::clone(&job.host.streams), Arc::clone(&job.host.budget));
+    let data = DataChannel::passive(listener, settings, pool, budget);
+    let address = SocketAddr::new(config.advertise.unwrap_or_else(|| canonical(bound.ip())), bound.port());
+    context.channel = Some(Box::new(Channel {
+        data,
+        options: listen.channel.clone(),
+        passive: true,
+        peer: context.peer.ip(),
+    }));
+    Ok(vec![address])
+}
+
+/// PORT and its kin: remembers where to connect to.
+pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
+    job.context.channel = None;
+    let third_party = job.context.login()?.account.third_party;
+    let context = &mut *job.context;
+    let config = &context.settings.config.data;
+    let addresses: Vec<_> =
+        connect.addresses.iter().map(|a| SocketAddr::new(canonical(a.ip()), a.port())).collect();
+    for address in &addresses {
+        permitted(context, *address, third_party, config.privileged_ports).map_err(|text| {
+            tracing::warn!(session = context.id, peer = %context.peer, %address, "data address refused: {text}");
+            Failure::Refused { code: 500, text: format!("Illegal PORT command: {text}") }
+        })?;
+    }
+    let Some(first) = addresses.first().map(SocketAddr::ip) else {
+        return Err(Failure::Refused { code: 501, text: "Illegal PORT command: no address.".into() });
+    };
+    let mut options = socket_options(context, &connect.channel, config.source_ports);
+    // A peer that takes data from the address that it knows only must see that one.
+    options.bind =
+        config.interface.or_else(|| (first == context.peer.ip()).then(|| canonical(context.local.ip())));
+    let settings = channel_settings(context, &connect.channel, options);
+    let (driver, pool, budget) =
+        (Arc::clone(&job.host.driver), Arc::clone(&job.host.streams), Arc::clone(&job.host.budget));
+    let data = DataChannel::active(driver, addresses, settings, pool, budget);
+    context.channel = Some(Box::new(Channel { data, options: connect.channel, passive: false, peer: first }));
+    Ok(Outcome::Done)
+}
+
+/// Takes the session's channel for a transfer; it has to be put back.
+pub(super) fn take(context: &mut Context, direction: Direction) -> Result<Box<Channel>, Failure> {
+    let Some(channel) = context.channel.take() else {
+        return Err(Failure::NoDataChannel("No data channel: send PASV or PORT first.".into()));
+    };
+    let sends = direction == Direction::Retrieve;
+    if channel.options.mode == Mode::ExtendedBlock && !channel.passive && !sends {
+        context.channel = Some(channel);
+        // In MODE E the sender connects (GFD.20 section 3.4). The text is GCT's. That a sender listens is our own
+        // extension PassiveSender.
+        return Err(Failure::NoDataChannel("globus_gridftp_server_register_read failed.".into()));
+    }
+    Ok(channel)
+}
+
+fn permitted(
+    context: &Context,
+    address: SocketAddr,
+    third_party: bool,
+    privileged: bool,
+) -> Result<(), String> {
+    let ip = address.ip();
+    if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::from([255; 4]) || address.port() == 0 {
+        return Err(format!("{address} is not an address to connect to."));
+    }
+    if ip != context.peer.ip() && !third_party {
+        return Err(format!("this account may send data to {} only, not to {ip}.", context.peer.ip()));
+    }
+    if address.port() < 1024 && !privileged {
+        return Err(format!("port {} is below 1024.", address.port()));
+    }
+    Ok(())
+}
+
+fn local_address(context: &Context, family: Option<Family>) -> Result<IpAddr, Failure> {
+    let config = &context.settings.config.data;
+    let local = config.interface.unwrap_or_else(|| canonical(context.local.ip()));
+    let told = config.advertise.unwrap_or(local);
+    match family {
+        Some(Family::V4) if told.is_ipv6() => {
+            Err(Failure::Refused { code: 522, text: "Network protocol not supported, use (2).".into() })
+        }
+        Some(Family::V6) if told.is_ipv4() => {
+            Err(Failure::Refused { code: 522, text: "Network protocol not supported, use (1).".into() })
+        }
+        _ => Ok(local),
+    }
+}
+
+fn socket_options(context: &Context, options: &ChannelOptions, ports: Option<(u16, u16)>) -> SocketOptions {
+    let config = &context.settings.config.data;
+    let size = |asked: Option<u64>| {
+        asked.map(|n| usize::try_from(n.min(config.max_socket_buffer)).unwrap_or(usize::MAX))
+    };
+    SocketOptions {
+        send_buffer: size(options.send_buffer),
+        receive_buffer: size(options.receive_buffer),
+        congestion: config.congestion.clone(),
+        ports,
+        bind: None,
+    }
+}
+
+fn channel_settings(context: &Context, options: &ChannelOptions, socket: SocketOptions) -> ChannelSettings {
+    let config = &context.settings.config.data;
+    ChannelSettings {
+        mode: options.mode,
+        representation: options.representation,
+        parallelism: options.parallelism.clamp(1, config.max_streams),
+        block_size: usize::try_from(config.block_size).unwrap_or(1 << 20),
+        socket,
+        connect_timeout: config.connect_timeout,
+        stall_timeout: (!config.stall_timeout.is_zero()).then_some(config.stall_timeout),
+        max_streams: config.max_streams,
+        only_from: None,
+    }
+}

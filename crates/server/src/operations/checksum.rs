@@ -1,0 +1,56 @@
+//! CKSM: checksums of files, or parts of them.
+
+use ropewalk_protocol::command::ChecksumAlgorithm;
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::server::{Event, Outcome};
+use ropewalk_security::Access;
+use ropewalk_storage::checksum::checksum_file;
+use ropewalk_storage::{Error, ErrorKind, Kind};
+use rustix::io::Errno;
+
+use super::attend::{Attend, Schedule, timestamp};
+use super::files::system;
+use super::transfer::algorithm;
+use super::{Answer, failure};
+use crate::connection::Job;
+
+pub(super) struct Wanted {
+    pub(super) algorithm: ChecksumAlgorithm,
+    pub(super) offset: u64,
+    pub(super) length: Option<u64>,
+    pub(super) path: VirtualPath,
+    /// Seconds between 113 markers, 0 for none.
+    pub(super) marker_interval: u32,
+}
+
+pub(super) fn checksum(job: &mut Job<'_>, wanted: &Wanted) -> Answer {
+    let login = job.context.login()?;
+    let place = login.existing(&wanted.path, Access::Read)?;
+    let handle = login.store.open_read(&place).map_err(failure)?;
+    let metadata = handle.metadata().map_err(failure)?;
+    if metadata.kind == Kind::Directory {
+        return Err(system(Errno::ISDIR, "open"));
+    }
+    let whole = wanted.offset == 0 && wanted.length.is_none_or(|length| length >= metadata.size);
+    if whole && let Some(value) = job.host.checksums.recall(&place, &metadata, wanted.algorithm) {
+        return Ok(Outcome::Checksum(value));
+    }
+    let mut markers = Schedule::every(wanted.marker_interval);
+    let mut attend = Attend::of(job);
+    let result =
+        checksum_file(&*handle, algorithm(wanted.algorithm), wanted.offset, wanted.length, &mut |bytes| {
+            let mut flow = attend.check();
+            if flow.is_continue() && markers.due() {
+                flow = attend.event(Event::Checksummed { timestamp: timestamp(), bytes });
+            }
+            if flow.is_break() {
+                return Err(Error::new(ErrorKind::Interrupted, "checksum", place.as_bytes()));
+            }
+            Ok(())
+        });
+    match (attend.broken_off(), result) {
+        (Some(broken_off), _) => Err(broken_off),
+        (None, Ok(value)) => Ok(Outcome::Checksum(value)),
+        (None, Err(error)) => Err(failure(error)),
+    }
+}

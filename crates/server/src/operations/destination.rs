@@ -1,0 +1,315 @@
+//! Where an upload goes: a part file that gets its name at the end, or the file itself.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ropewalk_engine::Received;
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::server::{Failure, Mode, Transfer};
+use ropewalk_storage::checksum::Algorithm;
+use ropewalk_storage::{
+    ErrorKind, JournalKey, Journaling, Kind, Metadata, PartFile, PartOptions, Result, Store, WriteHandle,
+    WriteOptions, journal_of_part, part_name,
+};
+
+use super::{failure, store};
+use crate::config::{Files, Fsync};
+
+/// How an upload is written.
+pub(super) struct Plan {
+    way: Way,
+    /// File offset of the transfer's offset 0.
+    pub(super) origin: u64,
+    /// What is there already, as file offsets.
+    pub(super) present: RangeSet,
+    /// The file is new: bytes that are not written are zero.
+    pub(super) fresh: bool,
+    /// Permission bits of the file that is replaced.
+    mode: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Way {
+    /// Into the file itself; what was in it goes where `truncate`.
+    InPlace { truncate: bool },
+    /// Into a new part file.
+    Part,
+    /// Into the part file that an earlier upload left.
+    Continue(Option<JournalKey>),
+    /// The path is itself that of a part file.
+    AsPart { resume: bool },
+}
+
+impl Plan {
+    pub(super) fn choose(
+        store: &Arc<dyn Store>,
+        place: &VirtualPath,
+        existing: Option<&Metadata>,
+        transfer: &Transfer,
+        files: &Files,
+    ) -> std::result::Result<Self, Failure> {
+        let again = transfer.restarted || transfer.append || transfer.adjust.is_some();
+        let in_place = |truncate, origin, present| Self {
+            way: Way::InPlace { truncate },
+            origin,
+            present,
+            fresh: existing.is_none(),
+            mode: None,
+        };
+        if existing.is_some_and(|metadata| metadata.kind != Kind::File) {
+            let (origin, present) = Self::offsets(transfer, 0)?;
+            return Ok(in_place(false, origin, present));
+        }
+        if again && let Some(plan) = Self::continued(store, place, existing, transfer)? {
+            return Ok(plan);
+        }
+        let size = existing.map_or(0, |metadata| metadata.size);
+        let (origin, present) = Self::offsets(transfer, size)?;
+        if present.end() > size {
+            // With holes instead, the file would be wrong and nobody would know.
+            return Err(Failure::Refused {
+                code: 554,
+                text: format!(
+                    "The restart marker names bytes up to {}, and {size} are there.",
+                    present.end()
+                ),
+            });
+        }
+        if journal_of_part(place).is_some() && transfer.adjust.is_none() && !transfer.append {
+            let way = Way::AsPart { resume: transfer.restarted };
+            return Ok(Self { way, origin, present, fresh: !transfer.restarted, mode: None });
+        }
+        if again || !files.part_files {
+            return Ok(in_place(!again, origin, present));
+        }
+        Ok(Self {
+            way: Way::Part,
+            origin,
+            present,
+            fresh: true,
+            mode: existing.map(|metadata| metadata.mode & 0o777),
+        })
+    }
+
+    /// Where an earlier upload to this name was broken off and this one goes on with it.
+    fn continued(
+        store: &Arc<dyn Store>,
+        place: &VirtualPath,
+        existing: Option<&Metadata>,
+        transfer: &Transfer,
+    ) -> std::result::Result<Option<Self>, Failure> {
+        let Some(part) = PartFile::interrupted(store, place, &mut |_| Ok(())).map_err(failure)? else {
+            return Ok(None);
+        };
+        let (origin, present) = Self::offsets(transfer, part.present.prefix())?;
+        let has_all = present.iter().all(|range| part.present.contains(range));
+        let continues = match (existing, transfer.mode) {
+            _ if !has_all => false,
+            // An ESTO that goes on exactly where the part ends; others fill a file of their own.
+            (None, Mode::Stream) if transfer.adjust.is_some() => origin == part.present.prefix(),
+            (None, Mode::ExtendedBlock) if transfer.adjust.is_some() => false,
+            (None, _) => true,
+            (Some(_), _) if transfer.append || transfer.adjust.is_some() || present.is_empty() => false,
+            // Restart markers were told of the part. In MODE S they come from SIZE, which told of the file.
+            (Some(_), Mode::ExtendedBlock) => true,
+            (Some(metadata), Mode::Stream) => present.end() != metadata.size,
+        };
+        Ok(continues.then(|| Self {
+            way: Way::Continue(part.key),
+            origin,
+            present,
+            fresh: false,
+            mode: existing.map(|metadata| metadata.mode & 0o777),
+        }))
+    }
+
+    /// The transfer's origin and what it says is there, both in the file; `size` is where APPE begins.
+    fn offsets(transfer: &Transfer, size: u64) -> std::result::Result<(u64, RangeSet), Failure> {
+        let origin = if transfer.append { size } else { transfer.adjust.unwrap_or(0) };
+        let present = transfer.present.shift_up(origin).ok_or_else(|| Failure::Refused {
+            code: 554,
+            text: "The restart marker is beyond every file.".into(),
+        })?;
+        Ok((origin, present))
+    }
+
+    pub(super) fn open(
+        &self,
+        store: &Arc<dyn Store>,
+        place: &VirtualPath,
+        transfer: &Transfer,
+        files: &Files,
+    ) -> std::result::Result<Destination, Failure> {
+        let key = JournalKey { source: String::new(), size: transfer.allocated, modified: transfer.modified };
+        let options = PartOptions {
+            mode: files.create_mode,
+            resume: false,
+            journal: match transfer.mode {
+                Mode::Stream => Journaling::Sequential,
+                Mode::ExtendedBlock => Journaling::Above(files.journal_above),
+            },
+            sync: files.fsync != Fsync::None,
+        };
+        let destination = match &self.way {
+            Way::InPlace { truncate } => Self::open_in_place(store, place, *truncate, files),
+            Way::Part => match PartFile::begin(store, place, key, options) {
+                Ok(part) => Ok(Destination::Part(part)),
+                // The directory takes no new files, but this one may be written.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied && self.mode.is_some() => {
+                    Self::open_in_place(store, place, true, files)
+                }
+                Err(error) => Err(error),
+            },
+            Way::Continue(old) => {
+                let options = PartOptions { resume: true, ..options };
+                PartFile::begin(store, place, old.clone().unwrap_or(key), options).map(Destination::Part)
+            }
+            Way::AsPart { resume } => {
+                let options = PartOptions { resume: *resume, ..options };
+                PartFile::begin(store, place, key, options).map(Destination::Part)
+            }
+        };
+        let destination = destination.map_err(failure)?;
+        if let Destination::Part(part) = &destination
+            && let Some(why) = part.started_over()
+            && !self.present.is_empty()
+        {
+            let text = format!("What was uploaded before cannot be used: {why}.");
+            destination.abandon(false);
+            return Err(Failure::Refused { code: 554, text });
+        }
+        Ok(destination)
+    }
+
+    fn open_in_place(
+        store: &Arc<dyn Store>,
+        place: &VirtualPath,
+        truncate: bool,
+        files: &Files,
+    ) -> Result<Destination> {
+        let created = matches!(store.stat(place, true), Err(error) if error.is_not_found());
+        let options = WriteOptions { create: true, truncate, exclusive: false, mode: files.create_mode };
+        Ok(Destination::InPlace { handle: store.open_write(place, options)?, created })
+    }
+
+    /// Bytes of the whole file after this transfer.
+    pub(super) fn length(&self, transfer: &Transfer, received: &Received) -> u64 {
+        let end = received.ranges.end().max(self.present.end());
+        match transfer.allocated {
+            // A sender in MODE E need not send the holes of a sparse file, not even a last one.
+            Some(size) if transfer.mode == Mode::ExtendedBlock && self.is_whole(transfer) => end.max(size),
+            _ => end,
+        }
+    }
+
+    fn is_whole(&self, transfer: &Transfer) -> bool {
+        !transfer.append && transfer.adjust.is_none()
+    }
+}
+
+/// A file that is being written.
+pub(super) enum Destination {
+    Part(PartFile),
+    InPlace {
+        handle: Arc<dyn WriteHandle>,
+        /// There was no file of this name.
+        created: bool,
+    },
+}
+
+impl Destination {
+    pub(super) fn handle(&self) -> Arc<dyn WriteHandle> {
+        match self {
+            Self::Part(part) => part.handle(),
+            Self::InPlace { handle, .. } => Arc::clone(handle),
+        }
+    }
+
+    /// A block is in the store.
+    pub(super) fn record(&self, range: Range<u64>, crc32c: Option<u32>) -> Result<()> {
+        match self {
+            Self::Part(part) => part.record(range, crc32c),
+            Self::InPlace { .. } => Ok(()),
+        }
+    }
+
+    /// What is written so far survives a crash.
+    pub(super) fn secure(&self) -> Result<()> {
+        match self {
+            Self::Part(part) => part.checkpoint(),
+            Self::InPlace { handle, .. } if handle.positionless() => Ok(()),
+            Self::InPlace { handle, .. } => handle.sync(),
+        }
+    }
+
+    /// The sum of what is written, read again.
+    pub(super) fn checksum(
+        &self,
+        store: &Arc<dyn Store>,
+        place: &VirtualPath,
+        length: u64,
+        algorithm: Algorithm,
+    ) -> Result<String> {
+        let path = match self {
+            Self::Part(_) if journal_of_part(place).is_none() => part_name(place),
+            _ => place.clone(),
+        };
+        store::sum_of(&**store, &path, length, algorithm)
+    }
+
+    /// The file is whole.
+    pub(super) fn commit(self, length: u64, modified: Option<i64>, plan: &Plan, files: &Files) -> Result<()> {
+        match self {
+            Self::Part(part) => {
+                // What a sender in MODE E left out are holes.
+                for hole in part.present().complement(0..length).iter() {
+                    part.record(hole, None)?;
+                }
+                let mode = match (plan.mode, &plan.way) {
+                    (None, Way::Continue(_)) => Some(part.handle().metadata()?.mode & 0o777),
+                    (mode, _) => mode,
+                };
+                part.commit(length, modified.map(|seconds| (seconds, 0)), mode)
+            }
+            Self::InPlace { handle, .. } if handle.positionless() => Ok(()),
+            Self::InPlace { handle, .. } => {
+                // Zeros at the end may not have been written.
+                if plan.fresh && handle.metadata()?.size < length {
+                    handle.set_len(length)?;
+                }
+                if files.fsync != Fsync::None {
+                    handle.sync()?;
+                }
+                match modified {
+                    Some(seconds) => handle.set_modified(seconds, 0),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// The upload has failed; what came of it stays for another try, unless there is `nothing`.
+    pub(super) fn abandon(self, nothing: bool) {
+        let Self::Part(part) = self else {
+            return;
+        };
+        let nothing = nothing && part.present().is_empty();
+        let result = if nothing { part.discard() } else { part.abandon() };
+        if let Err(error) = result {
+            tracing::warn!(%error, "an interrupted upload cannot be put aside");
+        }
+    }
+
+    /// What was written is wrong and has to go.
+    pub(super) fn discard(self, store: &Arc<dyn Store>, place: &VirtualPath) {
+        let result = match self {
+            Self::Part(part) => part.discard(),
+            Self::InPlace { created: true, .. } => store.remove_file(place),
+            Self::InPlace { .. } => Ok(()),
+        };
+        if let Err(error) = result {
+            tracing::warn!(%error, "a wrong upload cannot be removed");
+        }
+    }
+}

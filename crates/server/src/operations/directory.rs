@@ -1,0 +1,148 @@
+//! The entries that a listing of one directory shows.
+
+use bstr::{BStr, ByteSlice as _};
+use ropewalk_protocol::facts::{Entry, EntryKind};
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::server::{Failure, ListForm};
+use ropewalk_security::{Access, glob, is_glob};
+use ropewalk_storage::{Kind, Metadata, Result, is_temporary_name};
+
+use super::{entries, failure};
+use crate::accounts::Login;
+use crate::host::Host;
+
+/// Takes entries one by one; its error ends the listing.
+pub(super) type Sink<'a> = dyn FnMut(Entry) -> Result<()> + 'a;
+
+/// What LIST, NLST, MLSD and MLSC show of a path: a directory's entries, those that a pattern matches, or a file.
+pub(super) fn list(
+    host: &Host,
+    login: &Login,
+    form: ListForm,
+    path: &VirtualPath,
+    sink: &mut Sink<'_>,
+) -> std::result::Result<(), Failure> {
+    let directory = Directory { host, login, form };
+    let found = login
+        .existing(path, Access::List)
+        .and_then(|place| login.store.stat(&place, true).map(|metadata| (place, metadata)).map_err(failure));
+    match found {
+        Ok((place, metadata)) if metadata.kind == Kind::Directory => {
+            directory.all(path, &place, &metadata, sink)
+        }
+        Ok((place, metadata)) => {
+            let name = path.file_name().unwrap_or_default().to_owned();
+            sink(entries::entry(host, login, &place, name, &metadata)).map_err(failure)
+        }
+        Err(missing) => directory.matching(path, missing, sink),
+    }
+}
+
+struct Directory<'a> {
+    host: &'a Host,
+    login: &'a Login,
+    form: ListForm,
+}
+
+impl Directory<'_> {
+    fn all(
+        &self,
+        path: &VirtualPath,
+        place: &VirtualPath,
+        metadata: &Metadata,
+        sink: &mut Sink<'_>,
+    ) -> std::result::Result<(), Failure> {
+        match self.form {
+            ListForm::Facts | ListForm::Recursive => {
+                sink(self.special(place, ".", EntryKind::CurrentDirectory, metadata)).map_err(failure)?;
+                if let Some(parent) = self.parent(path, place, metadata) {
+                    sink(parent).map_err(failure)?;
+                }
+            }
+            ListForm::Names => {
+                for name in [".", ".."] {
+                    sink(Entry::new(name, EntryKind::Directory)).map_err(failure)?;
+                }
+            }
+            ListForm::Long => {}
+        }
+        self.each(place, |_| true, sink)
+    }
+
+    /// A pattern in the last component; otherwise the path is just `missing`.
+    fn matching(
+        &self,
+        path: &VirtualPath,
+        missing: Failure,
+        sink: &mut Sink<'_>,
+    ) -> std::result::Result<(), Failure> {
+        let (Some(parent), Some(pattern)) = (path.parent(), path.file_name()) else {
+            return Err(missing);
+        };
+        if !matches!(self.form, ListForm::Long | ListForm::Names) || !is_glob(pattern) {
+            return Err(missing);
+        }
+        let place = self.login.existing(&parent, Access::List)?;
+        let hidden = pattern.starts_with(b".");
+        let mut some = false;
+        let matches = |name: &BStr| (hidden || !name.starts_with(b".")) && glob(pattern, name);
+        self.each(&place, matches, &mut |entry| {
+            some = true;
+            sink(entry)
+        })?;
+        if some { Ok(()) } else { Err(missing) }
+    }
+
+    fn each(
+        &self,
+        place: &VirtualPath,
+        wanted: impl Fn(&BStr) -> bool,
+        sink: &mut Sink<'_>,
+    ) -> std::result::Result<(), Failure> {
+        let listed = self.login.store.list(place, &mut |name, metadata| {
+            if !wanted(name) || is_hidden(name) {
+                return Ok(());
+            }
+            let Ok(child) = place.child(name) else {
+                return Ok(());
+            };
+            if !self.login.shows(&child) {
+                return Ok(());
+            }
+            sink(match self.form {
+                ListForm::Facts | ListForm::Recursive => {
+                    entries::followed(self.host, self.login, place, &child, name.to_owned(), &metadata)
+                }
+                ListForm::Long => entries::entry(self.host, self.login, &child, name.to_owned(), &metadata),
+                // Nothing but the name is shown.
+                ListForm::Names => Entry::new(name, EntryKind::Other),
+            })
+        });
+        listed.map_err(failure)
+    }
+
+    fn special(&self, place: &VirtualPath, name: &str, kind: EntryKind, metadata: &Metadata) -> Entry {
+        let mut entry = entries::entry(self.host, self.login, place, name.into(), metadata);
+        entry.kind = kind;
+        entry
+    }
+
+    /// `..`; that of the session's root is the root itself.
+    fn parent(&self, path: &VirtualPath, place: &VirtualPath, own: &Metadata) -> Option<Entry> {
+        let Some(parent) = path.parent() else {
+            return Some(self.special(place, "..", EntryKind::ParentDirectory, own));
+        };
+        let place = self.login.existing(&parent, Access::List).ok()?;
+        let metadata = self.login.store.stat(&place, true).ok()?;
+        Some(self.special(&place, "..", EntryKind::ParentDirectory, &metadata))
+    }
+}
+
+/// Uploads that are not whole are not shown; neither are names that would look like several lines.
+pub(super) fn is_hidden(name: &BStr) -> bool {
+    if name.find_byteset(b"\r\n").is_some() {
+        tracing::warn!(?name, "a name with an end of line cannot be listed");
+        return true;
+    }
+    is_temporary_name(name)
+}

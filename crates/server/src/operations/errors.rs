@@ -1,0 +1,48 @@
+//! Errors of storage and engine as the session's failures.
+
+use std::io;
+
+use ropewalk_engine::Error as EngineError;
+use ropewalk_protocol::error_class::ErrorClass;
+use ropewalk_protocol::server::Failure;
+use ropewalk_storage::{Error, ErrorKind};
+
+/// Of a file operation.
+pub(crate) fn failure(error: Error) -> Failure {
+    match (error.kind(), error.errno()) {
+        (ErrorKind::Outside, _) => Failure::NotAllowed,
+        (ErrorKind::Interrupted, _) => Failure::Aborted,
+        (ErrorKind::Busy, _) => Failure::Class {
+            class: ErrorClass::TooBusy,
+            lines: vec![format!("GridFTP-Reason: {}", error.detail().unwrap_or("The file is in use."))],
+        },
+        (_, Some(errno)) => Failure::System { errno, action: error.action().to_owned() },
+        (_, None) => Failure::Class {
+            class: ErrorClass::InternalError,
+            lines: vec![format!("GridFTP-Reason: {error}")],
+        },
+    }
+}
+
+/// Of a transfer.
+pub(super) fn transfer_failure(error: EngineError) -> Failure {
+    match error {
+        EngineError::Store(error) => failure(error),
+        EngineError::Aborted => Failure::Aborted,
+        EngineError::Connect { .. } | EngineError::NoConnection { .. } | EngineError::Accept(_) => {
+            Failure::DataConnection(error.to_string())
+        }
+        EngineError::Reader(error) | EngineError::Writer(error) => io_failure(error),
+        other => Failure::DataBroken(other.to_string()),
+    }
+}
+
+fn io_failure(error: io::Error) -> Failure {
+    match error.downcast::<Error>() {
+        Ok(error) => failure(error),
+        Err(error) => match error.raw_os_error() {
+            Some(errno) => Failure::System { errno, action: "read".into() },
+            None => Failure::DataBroken(error.to_string()),
+        },
+    }
+}

@@ -1,0 +1,190 @@
+//! Operations on single files and directories.
+
+use bstr::{BStr, BString};
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::server::{Failure, Operation, Outcome};
+use ropewalk_security::{Access, Rules};
+use ropewalk_storage::{Interrupted, Kind, PartFile};
+use rustix::io::Errno;
+
+use super::{Answer, entries, failure};
+use crate::accounts::Login;
+use crate::connection::Job;
+use crate::names;
+
+pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
+    let login = job.context.login()?;
+    let store = &login.store;
+    match operation {
+        Operation::ChangeDirectory(path) => enter(login, &path).map(|_| Outcome::Done),
+        Operation::Stat { path, follow } => {
+            let entry = entries::stat(job.host, login, &path, follow)?;
+            Ok(Outcome::Entry(Box::new(entry)))
+        }
+        Operation::Size(path) => size(login, &path).map(Outcome::Size),
+        Operation::MakeDirectory(path) => {
+            let place = login.entry(&path, Access::Write)?;
+            done(store.make_directory(&place, job.context.settings.config.files.directory_mode))
+        }
+        Operation::RemoveDirectory(path) => done(store.remove_directory(&login.entry(&path, Access::Write)?)),
+        Operation::Delete(path) => done(store.remove_file(&login.entry(&path, Access::Write)?)),
+        Operation::DeleteTree(path) => done(store.remove_tree(&login.tree(&path)?)),
+        Operation::Rename { from, to } => rename(login, &from, &to),
+        Operation::SetModified { path, modified } => {
+            done(store.set_modified(&login.existing(&path, Access::Write)?, modified, 0))
+        }
+        Operation::ChangeMode { path, mode } => {
+            done(store.set_mode(&login.existing(&path, Access::Write)?, mode))
+        }
+        Operation::ChangeGroup { path, group } => {
+            let place = login.existing(&path, Access::Write)?;
+            let gid = names::gid(&group).ok_or_else(|| system(Errno::INVAL, "chgrp: no such group"))?;
+            done(store.set_group(&place, gid))
+        }
+        Operation::Truncate { path, length } => {
+            let place = login.existing(&path, Access::Write)?;
+            let metadata = store.stat(&place, true).map_err(failure)?;
+            job.host.checksums.forget(&metadata);
+            done(store.truncate(&place, length))
+        }
+        Operation::Symlink { target, link } => symlink(login, &target, &link),
+        Operation::Ranges(path) => ranges(login, &path),
+        Operation::ChangeRoot(path) => {
+            let root = enter(login, &path)?;
+            // The channel's cached connections belong to a session that may see more.
+            job.context.channel = None;
+            if let Some(login) = &mut job.context.login {
+                login.root = root;
+            }
+            Ok(Outcome::Done)
+        }
+        Operation::Restrict(list) => restrict(job, &list),
+        other => Err(Failure::Refused { code: 502, text: format!("{} is not supported.", name(&other)) }),
+    }
+}
+
+/// The place of a directory that may be entered.
+fn enter(login: &Login, path: &VirtualPath) -> Result<VirtualPath, Failure> {
+    let place = login.existing(path, Access::List)?;
+    let metadata = login.store.stat(&place, true).map_err(failure)?;
+    if metadata.kind != Kind::Directory {
+        return Err(system(Errno::NOTDIR, "chdir"));
+    }
+    if !metadata.searchable {
+        return Err(system(Errno::ACCESS, "chdir"));
+    }
+    Ok(place)
+}
+
+/// Of a file; or, where it does not exist yet, how much of an upload in order that was broken off is there, so that
+/// clients that ask for the size can go on from it.
+fn size(login: &Login, path: &VirtualPath) -> Result<u64, Failure> {
+    let missing = match login.existing(path, Access::List) {
+        Ok(place) => match login.store.stat(&place, true) {
+            Ok(metadata) => return Ok(metadata.size),
+            Err(error) => failure(error),
+        },
+        Err(missing) => missing,
+    };
+    if !matches!(missing, Failure::System { errno, .. } if errno == Errno::NOENT.raw_os_error()) {
+        return Err(missing);
+    }
+    match interrupted(login, path).unwrap_or(None) {
+        Some(part) if part.key.is_none() && part.present.count() <= 1 && part.present.prefix() > 0 => {
+            Ok(part.present.prefix())
+        }
+        _ => Err(missing),
+    }
+}
+
+fn interrupted(login: &Login, path: &VirtualPath) -> Result<Option<Interrupted>, Failure> {
+    let place = login.entry(path, Access::List)?;
+    PartFile::interrupted(&login.store, &place, &mut |_| Ok(())).map_err(failure)
+}
+
+fn ranges(login: &Login, path: &VirtualPath) -> Answer {
+    Ok(Outcome::Ranges(interrupted(login, path)?.map(|part| part.present).unwrap_or_default()))
+}
+
+fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath) -> Answer {
+    let (from, to) = (login.tree(from)?, login.tree(to)?);
+    login.store.rename(&from, &to).map_err(failure)?;
+    if let Some(journal) = ropewalk_storage::journal_of_part(&from) {
+        // The upload has its name now; what is known of its parts is of no use any more.
+        match login.store.remove_file(&journal) {
+            Err(error) if !error.is_not_found() => {
+                tracing::warn!(%error, "a journal of an upload stays");
+            }
+            _ => {}
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn symlink(login: &Login, target: &BString, link: &VirtualPath) -> Answer {
+    let place = login.entry(link, Access::Write)?;
+    let directory = place.parent().unwrap_or_else(VirtualPath::root);
+    let directory = login.store.real_path(&directory).map_err(failure)?;
+    let target = match VirtualPath::parse(target) {
+        // What is absolute to the session is not so to others: programs on this host, or sessions with other roots.
+        Ok(path) if target.starts_with(b"/") => relative(&directory, &login.locate(&path)),
+        _ => target.clone(),
+    };
+    if !login.unrestricted() {
+        login.link_target(&directory, &target).ok_or(Failure::NotAllowed)?;
+    }
+    done(login.store.symlink(target.as_ref(), &place))
+}
+
+/// The way from a directory to a path.
+fn relative(directory: &VirtualPath, path: &VirtualPath) -> BString {
+    let (from, to): (Vec<_>, Vec<_>) = (directory.components().collect(), path.components().collect());
+    let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+    let up = from[common..].iter().map(|_| BStr::new(".."));
+    let way: Vec<&BStr> = up.chain(to[common..].iter().copied()).collect();
+    if way.is_empty() { ".".into() } else { bstr::join("/", way).into() }
+}
+
+fn restrict(job: &mut Job<'_>, list: &[u8]) -> Answer {
+    let refused = |text: String| Failure::Refused { code: 500, text };
+    let login = job.context.login.as_mut().ok_or_else(|| refused("Not logged in.".into()))?;
+    if !login.restriction.is_empty() {
+        return Err(refused("The session is restricted already.".into()));
+    }
+    let home = login.account.home.relative_to(&login.root).unwrap_or_else(VirtualPath::root);
+    login.restriction = Rules::parse(list, &home).map_err(|error| refused(error.to_string()))?;
+    Ok(Outcome::Done)
+}
+
+fn done(result: ropewalk_storage::Result<()>) -> Answer {
+    result.map(|()| Outcome::Done).map_err(failure)
+}
+
+pub(super) fn system(errno: Errno, action: &str) -> Failure {
+    Failure::System { errno: errno.raw_os_error(), action: action.to_owned() }
+}
+
+/// The operation's name in its `Debug` form.
+fn name(operation: &Operation) -> String {
+    format!("{operation:?}").split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn ways() {
+        let path = |text: &str| VirtualPath::parse(text.as_bytes()).unwrap();
+        for (directory, to, way) in [
+            ("/a/b", "/a/b/c", "c"),
+            ("/a/b", "/a/x/y", "../x/y"),
+            ("/", "/a", "a"),
+            ("/a/b", "/", "../.."),
+            ("/a", "/a", "."),
+        ] {
+            assert_eq!(relative(&path(directory), &path(to)), way);
+        }
+    }
+}

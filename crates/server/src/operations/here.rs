@@ -1,0 +1,53 @@
+//! Listings on the control connection: MLSC.
+
+use std::ops::ControlFlow;
+
+use ropewalk_protocol::facts::EntryKind;
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::server::{Event, Failure, ListForm, Outcome};
+use ropewalk_storage::{Error, ErrorKind};
+
+use super::attend::Attend;
+use super::{Answer, directory};
+use crate::connection::Job;
+
+/// Entries that are told at a time.
+const CHUNK: usize = 512;
+
+pub(super) fn list_here(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
+    let host = job.host;
+    let login = job.context.login.as_deref().ok_or(Failure::NotAllowed)?;
+    let mut attend = Attend::new(host, job.session, job.control, super::attend::Markers::none());
+    let mut chunk = Vec::new();
+    let (mut count, mut first_chunk) = (0, true);
+    let stopped = || Error::new(ErrorKind::Interrupted, "list", path.as_bytes());
+    let result = directory::list(host, login, ListForm::Facts, path, &mut |entry| {
+        count += u64::from(!matches!(entry.kind, EntryKind::CurrentDirectory | EntryKind::ParentDirectory));
+        chunk.push(entry);
+        if chunk.len() >= CHUNK {
+            first_chunk = false;
+            let mut flow = attend.event(Event::Entries(std::mem::take(&mut chunk)));
+            if flow.is_continue() {
+                flow = attend.check();
+            }
+            if flow.is_break() {
+                return Err(stopped());
+            }
+        }
+        Ok(())
+    });
+    if let (true, Some(first)) = (first_chunk, chunk.first_mut())
+        && first.kind == EntryKind::CurrentDirectory
+    {
+        first.count = Some(count);
+    }
+    let flow = match result {
+        Ok(()) if !chunk.is_empty() => attend.event(Event::Entries(chunk)),
+        _ => ControlFlow::Continue(()),
+    };
+    match attend.broken_off() {
+        Some(failure) => Err(failure),
+        None if flow.is_break() => Err(Failure::Aborted),
+        None => result.map(|()| Outcome::Done),
+    }
+}

@@ -1,0 +1,76 @@
+//! Listings over a data channel: LIST, NLST, MLSD, MLSR.
+
+use std::sync::mpsc;
+use std::thread;
+
+use ropewalk_engine::Progress;
+use ropewalk_protocol::server::{Direction, Failure, List, ListForm, Outcome};
+
+use super::attend::{Attend, Markers};
+use super::channel::{self, Channel};
+use super::errors::transfer_failure;
+use super::rows::{CHUNKS, Reader, Rows};
+use super::transfer::{Started, announce};
+use super::{Answer, directory, tree};
+use crate::accounts::Login;
+use crate::connection::Job;
+use crate::host::Host;
+
+pub(super) fn list(job: &mut Job<'_>, list: &List) -> Answer {
+    let log = Started::now(job, command(list.form), &list.given);
+    let progress = Progress::new();
+    let result = announce(job, list.delayed.as_ref()).and_then(|()| {
+        let mut channel = channel::take(job.context, Direction::Retrieve)?;
+        let result = send(job, &mut channel, list, &progress);
+        job.context.channel = Some(channel);
+        result
+    });
+    log.ended(job, &progress, result.as_ref().err());
+    result.map(|()| Outcome::Transferred { checksum: None })
+}
+
+fn command(form: ListForm) -> &'static str {
+    match form {
+        ListForm::Long => "LIST",
+        ListForm::Names => "NLST",
+        ListForm::Facts => "MLSD",
+        ListForm::Recursive => "MLSR",
+    }
+}
+
+/// A directory may have millions of entries, and the client may be slow: rows are made on a thread of their own while
+/// they are sent, a few chunks ahead.
+fn send(job: &mut Job<'_>, channel: &mut Channel, list: &List, progress: &Progress) -> Result<(), Failure> {
+    let login = job.context.login()?;
+    let host: &Host = job.host;
+    let (sender, chunks) = mpsc::sync_channel(CHUNKS);
+    let rows = Rows::new(list.form, list.facts, sender);
+    thread::scope(|scope| {
+        let maker = thread::Builder::new().name("listing".into());
+        maker
+            .spawn_scoped(scope, || make(host, login, list, rows))
+            .map_err(|error| Failure::Busy(format!("No thread for a listing: {error}")))?;
+        // A path that cannot be listed is told before a data connection is made.
+        let first = match chunks.recv() {
+            Ok(first) => first?,
+            Err(_) => Vec::new(),
+        };
+        let mut reader = Reader::new(first, chunks);
+        let mut attend = Attend::new(host, job.session, job.control, Markers::none());
+        let result = channel.data.send_reader(&mut reader, &mut attend, progress);
+        match (attend.broken_off(), reader.failure.take(), result) {
+            (Some(failure), _, _) | (None, Some(failure), _) => Err(failure),
+            (None, None, Err(error)) => Err(transfer_failure(error)),
+            (None, None, Ok(_)) => Ok(()),
+        }
+        // The reader goes here, so that the other thread does not wait for it.
+    })
+}
+
+fn make(host: &Host, login: &Login, list: &List, mut rows: Rows) {
+    let result = match list.form {
+        ListForm::Recursive => tree::list(host, login, list, &mut |entry| rows.entry(entry)),
+        form => directory::list(host, login, form, &list.path, &mut |entry| rows.entry(entry)),
+    };
+    rows.end(result);
+}

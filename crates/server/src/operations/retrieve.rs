@@ -1,0 +1,133 @@
+//! Sending files: RETR and ERET.
+
+use std::io;
+use std::sync::Arc;
+
+use ropewalk_engine::{Progress, SendJob};
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::server::{Direction, Failure, Transfer};
+use ropewalk_security::Access;
+use ropewalk_storage::{Kind, Metadata, ReadHandle};
+use rustix::io::Errno;
+
+use super::attend::{Attend, Markers};
+use super::channel::{self, Channel};
+use super::errors::transfer_failure;
+use super::failure;
+use super::files::system;
+use super::transfer::{Checksum, algorithm};
+use crate::connection::Job;
+
+pub(super) fn retrieve(
+    job: &mut Job<'_>,
+    transfer: &Transfer,
+    progress: &Progress,
+) -> Result<Checksum, Failure> {
+    let login = job.context.login()?;
+    let place = login.existing(&transfer.path, Access::Read)?;
+    let source = login.store.open_read(&place).map_err(failure)?;
+    let metadata = source.metadata().map_err(failure)?;
+    if metadata.kind == Kind::Directory {
+        return Err(system(Errno::ISDIR, "open"));
+    }
+    let mut channel = channel::take(job.context, Direction::Retrieve)?;
+    let markers = Markers::new(transfer.perf_interval, 0, 0);
+    let mut attend = Attend::new(job.host, job.session, job.control, markers);
+    let result = if metadata.kind == Kind::File {
+        send_ranges(&mut channel, transfer, &source, &metadata, &mut attend, progress)
+    } else {
+        send_all(&mut channel, transfer, &source, &mut attend, progress)
+    };
+    attend.last_markers(progress);
+    let result = result.map_err(|error| attend.broken_off().unwrap_or(error));
+    job.context.channel = Some(channel);
+    let (checksum, whole) = result?;
+    if let (Some((algorithm, value)), true) = (&checksum, whole) {
+        remember(job, &place, &source, &metadata, *algorithm, value);
+    }
+    Ok(checksum)
+}
+
+/// A regular file. True where all of it was sent.
+fn send_ranges(
+    channel: &mut Channel,
+    transfer: &Transfer,
+    source: &Arc<dyn ReadHandle>,
+    metadata: &Metadata,
+    attend: &mut Attend<'_>,
+    progress: &Progress,
+) -> Result<(Checksum, bool), Failure> {
+    let (origin, end) = match transfer.window {
+        None => (0, metadata.size),
+        Some(window) => (window.offset, window.offset.saturating_add(window.length).min(metadata.size)),
+    };
+    let ranges = match transfer.present.shift_up(origin) {
+        Some(present) => present.complement(origin..end.max(origin)),
+        // What is there already lies beyond every file.
+        None => RangeSet::new(),
+    };
+    let inline = transfer.inline_checksum.filter(|algorithm| algorithm.is_combinable());
+    let send = SendJob {
+        source: Arc::clone(source),
+        ranges: ranges.clone(),
+        origin,
+        checksum: inline.map(algorithm),
+        // A log may well grow while it is read.
+        expected_size: None,
+    };
+    let sent = channel.data.send(&send, attend, progress).map_err(transfer_failure)?;
+    let sum = inline.and_then(|algorithm| Some((algorithm, sent.pieces.as_ref()?.total_of(&ranges)?)));
+    let whole = ranges == RangeSet::from_range(0..metadata.size);
+    Ok((sum, whole))
+}
+
+/// A device or pipe, whose size means nothing: everything that comes, or as much as was asked for.
+fn send_all(
+    channel: &mut Channel,
+    transfer: &Transfer,
+    source: &Arc<dyn ReadHandle>,
+    attend: &mut Attend<'_>,
+    progress: &Progress,
+) -> Result<(Checksum, bool), Failure> {
+    let (offset, left) = transfer.window.map_or((0, u64::MAX), |window| (window.offset, window.length));
+    let skip = transfer.present.prefix();
+    let mut reader = Reader {
+        source: Arc::clone(source),
+        offset: offset.saturating_add(skip),
+        left: left.saturating_sub(skip),
+    };
+    channel.data.send_reader(&mut reader, attend, progress).map_err(transfer_failure)?;
+    Ok((None, false))
+}
+
+struct Reader {
+    source: Arc<dyn ReadHandle>,
+    offset: u64,
+    left: u64,
+}
+
+impl io::Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let n = self.source.read_at(&mut buffer[..most], self.offset)?;
+        self.offset += n as u64;
+        self.left -= n as u64;
+        Ok(n)
+    }
+}
+
+fn remember(
+    job: &Job<'_>,
+    place: &VirtualPath,
+    source: &Arc<dyn ReadHandle>,
+    before: &Metadata,
+    algorithm: ropewalk_protocol::command::ChecksumAlgorithm,
+    value: &str,
+) {
+    if let Ok(after) = source.metadata()
+        && (after.size, after.modified) == (before.size, before.modified)
+    {
+        job.host.checksums.remember(place, &after, algorithm, value);
+    }
+}

@@ -1,0 +1,119 @@
+//! Entries as the bytes of a listing, made on one thread and sent on another.
+
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender};
+
+use ropewalk_protocol::facts::{Entry, EntryKind, FactSet};
+use ropewalk_protocol::listing::print_long;
+use ropewalk_protocol::server::{Failure, ListForm};
+use ropewalk_storage::{Error, ErrorKind, Result};
+
+/// Bytes that are handed over at a time.
+const CHUNK: usize = 64 << 10;
+/// Chunks that may wait to be sent.
+pub(super) const CHUNKS: usize = 4;
+
+pub(super) type Chunk = std::result::Result<Vec<u8>, Failure>;
+
+/// Prints entries and hands the rows over.
+pub(super) struct Rows {
+    form: ListForm,
+    facts: FactSet,
+    /// The directory itself: tells how many entries it has, where that is known before the first chunk goes.
+    first: Option<Entry>,
+    count: u64,
+    rows: Vec<u8>,
+    sender: SyncSender<Chunk>,
+}
+
+impl Rows {
+    pub(super) fn new(form: ListForm, facts: FactSet, sender: SyncSender<Chunk>) -> Self {
+        Self { form, facts, first: None, count: 0, rows: Vec::new(), sender }
+    }
+
+    pub(super) fn entry(&mut self, entry: Entry) -> Result<()> {
+        match entry.kind {
+            EntryKind::CurrentDirectory => {
+                self.first = Some(entry);
+                return Ok(());
+            }
+            EntryKind::ParentDirectory => {}
+            _ => self.count += 1,
+        }
+        self.print(&entry);
+        if self.rows.len() >= CHUNK { self.hand_over() } else { Ok(()) }
+    }
+
+    /// No more entries, or a failure in place of them.
+    pub(super) fn end(mut self, result: std::result::Result<(), Failure>) {
+        // Nobody is left to hear of it where the transfer has failed.
+        match result {
+            Ok(()) => {
+                if let Some(first) = &mut self.first {
+                    first.count = Some(self.count);
+                }
+                let _ = self.hand_over();
+            }
+            Err(failure) => {
+                let _ = self.sender.send(Err(failure));
+            }
+        }
+    }
+
+    fn print(&mut self, entry: &Entry) {
+        match self.form {
+            ListForm::Long => print_long(entry, &mut self.rows),
+            ListForm::Names => self.rows.extend_from_slice(&entry.name),
+            ListForm::Facts | ListForm::Recursive => entry.print(self.facts, &mut self.rows),
+        }
+        self.rows.extend_from_slice(b"\r\n");
+    }
+
+    fn hand_over(&mut self) -> Result<()> {
+        if let Some(first) = self.first.take() {
+            let rest = std::mem::take(&mut self.rows);
+            self.print(&first);
+            self.rows.extend_from_slice(&rest);
+        }
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let gone = |_| Error::new(ErrorKind::Interrupted, "list", "");
+        self.sender.send(Ok(std::mem::take(&mut self.rows))).map_err(gone)
+    }
+}
+
+/// The rows as a stream of bytes.
+pub(super) struct Reader {
+    current: Vec<u8>,
+    at: usize,
+    chunks: Receiver<Chunk>,
+    /// Why the listing ended early.
+    pub(super) failure: Option<Failure>,
+}
+
+impl Reader {
+    pub(super) fn new(first: Vec<u8>, chunks: Receiver<Chunk>) -> Self {
+        Self { current: first, at: 0, chunks, failure: None }
+    }
+}
+
+impl io::Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.current.len() {
+            match self.chunks.recv() {
+                Ok(Ok(chunk)) => (self.current, self.at) = (chunk, 0),
+                Ok(Err(failure)) => {
+                    self.failure = Some(failure);
+                    return Err(io::Error::other("the listing failed"));
+                }
+                // The other end has gone: that was all.
+                Err(_) => return Ok(0),
+            }
+        }
+        let n = buffer.len().min(self.current.len() - self.at);
+        buffer[..n].copy_from_slice(&self.current[self.at..self.at + n]);
+        self.at += n;
+        Ok(n)
+    }
+}

@@ -1,0 +1,201 @@
+//! Receiving files: STOR, APPE and ESTO.
+
+use ropewalk_engine::{Progress, ReceiveJob, Received};
+use ropewalk_protocol::command::ChecksumAlgorithm;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::server::{Direction, Failure, Mode, RepresentationType, Transfer};
+use ropewalk_storage::checksum::{Algorithm, checksum_file};
+use ropewalk_storage::{Kind, Metadata};
+use rustix::io::Errno;
+
+use super::attend::{Attend, Markers};
+use super::channel::{self, Channel};
+use super::destination::{Destination, Plan};
+use super::errors::transfer_failure;
+use super::failure;
+use super::files::system;
+use super::transfer::{Checksum, algorithm};
+use crate::config::Fsync;
+use crate::connection::Job;
+
+pub(super) fn store(
+    job: &mut Job<'_>,
+    transfer: &Transfer,
+    progress: &Progress,
+) -> Result<Checksum, Failure> {
+    let mut channel = channel::take(job.context, Direction::Store)?;
+    let result = receive_file(job, &mut channel, transfer, progress);
+    job.context.channel = Some(channel);
+    result
+}
+
+fn receive_file(
+    job: &mut Job<'_>,
+    channel: &mut Channel,
+    transfer: &Transfer,
+    progress: &Progress,
+) -> Result<Checksum, Failure> {
+    let login = job.context.login()?;
+    let place = login.target(&transfer.path)?;
+    let existing = match login.store.stat(&place, true) {
+        Ok(metadata) if metadata.kind == Kind::Directory => return Err(system(Errno::ISDIR, "open")),
+        Ok(metadata) if !metadata.writable => return Err(system(Errno::ACCESS, "open")),
+        Ok(metadata) => Some(metadata),
+        Err(error) if error.is_not_found() => None,
+        Err(error) => return Err(failure(error)),
+    };
+    let files = &job.context.settings.config.files;
+    let plan = Plan::choose(&login.store, &place, existing.as_ref(), transfer, files)?;
+    if files.check_free_space {
+        check_space(job, transfer, &place, existing.as_ref())?;
+    }
+    if let Some(metadata) = &existing {
+        job.host.checksums.forget(metadata);
+    }
+    let destination = plan.open(&login.store, &place, transfer, files)?;
+    let origin = plan.origin;
+    let sum = wanted_sum(transfer);
+    let secure = || destination.secure();
+    let mut markers = Markers::new(transfer.perf_interval, transfer.restart_interval, origin);
+    if files.fsync == Fsync::EachMarker {
+        markers.secure = Some(&secure);
+    }
+    let mut attend = Attend::new(job.host, job.session, job.control, markers);
+    let receive = ReceiveJob {
+        sink: destination.handle(),
+        origin,
+        accept: accepted(transfer, &plan.present, origin),
+        checksum: sum.map(algorithm),
+        sparse: files.sparse && plan.fresh,
+        written: &|range, value| {
+            destination.record(range, value.filter(|_| sum == Some(ChecksumAlgorithm::Crc32c)))
+        },
+    };
+    let result = channel.data.receive(&receive, &mut attend, progress).map_err(transfer_failure);
+    attend.last_markers(progress);
+    // A client that dies closes its connections together: what ends the data may be its death.
+    let _ = attend.check();
+    let result = match attend.broken_off() {
+        Some(failure) => Err(failure),
+        None => result.and_then(|received| complete(transfer, &received).map(|()| received)),
+    };
+    drop(receive);
+    match result {
+        Ok(received) => finish(job, transfer, &place, &plan, destination, &received, sum),
+        Err(failure) => {
+            destination.abandon(progress.bytes() == 0);
+            Err(failure)
+        }
+    }
+}
+
+/// The algorithm to compute in passing: what the client wants told, or what it expects.
+fn wanted_sum(transfer: &Transfer) -> Option<ChecksumAlgorithm> {
+    let expected = transfer.expected.as_ref().map(|expected| expected.algorithm);
+    transfer.inline_checksum.into_iter().chain(expected).find(|algorithm| algorithm.is_combinable())
+}
+
+/// Where bytes may go.
+fn accepted(transfer: &Transfer, present: &RangeSet, origin: u64) -> RangeSet {
+    match transfer.mode {
+        // The bytes that come are those that are missing, one after the other.
+        Mode::Stream => present.complement(origin..u64::MAX),
+        // Each block says where it belongs; one that is there already is written again, as GCT does.
+        Mode::ExtendedBlock => RangeSet::from_range(origin..u64::MAX),
+    }
+}
+
+/// In MODE S the end of the connection is the end of the file, also when the sender died; the announced size tells.
+fn complete(transfer: &Transfer, received: &Received) -> Result<(), Failure> {
+    let plain = transfer.mode == Mode::Stream
+        && transfer.representation == RepresentationType::Image
+        && !transfer.restarted
+        && !transfer.append
+        && transfer.adjust.is_none();
+    match transfer.allocated {
+        Some(size) if plain && received.bytes < size => Err(Failure::DataBroken(format!(
+            "the data connection ended after {} of the {size} bytes announced",
+            received.bytes
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn check_space(
+    job: &Job<'_>,
+    transfer: &Transfer,
+    place: &ropewalk_protocol::path::VirtualPath,
+    existing: Option<&Metadata>,
+) -> Result<(), Failure> {
+    let Some(size) = transfer.allocated else {
+        return Ok(());
+    };
+    if existing.is_some_and(|metadata| metadata.kind != Kind::File) {
+        return Ok(());
+    }
+    let directory = place.parent().unwrap_or_else(ropewalk_protocol::path::VirtualPath::root);
+    let free = job.context.login()?.store.free_space(&directory).map_err(failure)?;
+    // What is there already takes no more room.
+    let needed = size.saturating_sub(transfer.present.len());
+    match free {
+        Some(free) if free < needed => {
+            tracing::warn!(session = job.context.id, path = ?place, size, free, "an upload does not fit");
+            Err(system(Errno::NOSPC, "allocate"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Everything came: verifies it where that was asked for, and gives the file its name.
+fn finish(
+    job: &mut Job<'_>,
+    transfer: &Transfer,
+    place: &ropewalk_protocol::path::VirtualPath,
+    plan: &Plan,
+    destination: Destination,
+    received: &Received,
+    sum: Option<ChecksumAlgorithm>,
+) -> Result<Checksum, Failure> {
+    let login = job.context.login()?;
+    let length = plan.length(transfer, received);
+    let whole = sum.and_then(|_| received.pieces.as_ref()?.total(0..length));
+    if let Some(expected) = &transfer.expected {
+        let computed = match &whole {
+            Some(value) if sum == Some(expected.algorithm) => value.clone(),
+            _ => match destination.checksum(&login.store, place, length, algorithm(expected.algorithm)) {
+                Ok(value) => value,
+                Err(error) => {
+                    destination.abandon(false);
+                    return Err(failure(error));
+                }
+            },
+        };
+        if !computed.eq_ignore_ascii_case(&expected.value) {
+            destination.discard(&login.store, place);
+            return Err(Failure::ChecksumMismatch { computed, expected: expected.value.clone() });
+        }
+    }
+    destination
+        .commit(length, transfer.modified, plan, &job.context.settings.config.files)
+        .map_err(failure)?;
+    if let (Some(algorithm), Some(value)) = (sum, &whole)
+        && let Ok(metadata) = login.store.stat(place, true)
+        && metadata.kind == Kind::File
+        && metadata.size == length
+    {
+        job.host.checksums.remember(place, &metadata, algorithm, value);
+    }
+    let inline = transfer.inline_checksum.filter(|&wanted| sum == Some(wanted));
+    Ok(inline.and_then(|wanted| Some((wanted, received.pieces.as_ref()?.total_of(&received.ranges)?))))
+}
+
+/// The sum of the first `length` bytes of what is at `path`.
+pub(super) fn sum_of(
+    store: &dyn ropewalk_storage::Store,
+    path: &ropewalk_protocol::path::VirtualPath,
+    length: u64,
+    algorithm: Algorithm,
+) -> ropewalk_storage::Result<String> {
+    let handle = store.open_read(path)?;
+    checksum_file(&*handle, algorithm, 0, Some(length), &mut |_| Ok(()))
+}

@@ -1,0 +1,119 @@
+//! File transfers: what RETR, ERET, STOR, APPE and ESTO have in common.
+
+use std::time::SystemTime;
+
+use bstr::BString;
+use ropewalk_engine::Progress;
+use ropewalk_protocol::command::ChecksumAlgorithm;
+use ropewalk_protocol::server::{Direction, Event, Failure, Listen, Outcome, Transfer};
+use ropewalk_storage::checksum::Algorithm;
+
+use super::attend::Attend;
+use super::{Answer, channel, retrieve, store};
+use crate::connection::Job;
+use crate::transfer_log::Record;
+
+pub(super) fn transfer(job: &mut Job<'_>, transfer: &Transfer) -> Answer {
+    let log = Started::now(job, command(transfer), &transfer.given);
+    let progress = Progress::new();
+    let answer = announce(job, transfer.delayed.as_ref()).and_then(|()| {
+        if let Some(channel) = &mut job.context.channel {
+            channel.data.set_representation(transfer.representation);
+        }
+        match transfer.direction {
+            Direction::Retrieve => retrieve::retrieve(job, transfer, &progress),
+            Direction::Store => store::store(job, transfer, &progress),
+        }
+    });
+    log.ended(job, &progress, answer.as_ref().err());
+    answer.map(|checksum| Outcome::Transferred { checksum })
+}
+
+/// A checksum that was computed in passing.
+pub(super) type Checksum = Option<(ChecksumAlgorithm, String)>;
+
+/// Delayed passive: makes the channel now and tells its address, whatever becomes of the file.
+pub(super) fn announce(job: &mut Job<'_>, delayed: Option<&Listen>) -> Result<(), Failure> {
+    let Some(listen) = delayed else {
+        return Ok(());
+    };
+    let addresses = channel::listen(job, listen)?;
+    let mut attend = Attend::of(job);
+    if attend.event(Event::Listening(addresses)).is_break() {
+        return Err(attend.broken_off().unwrap_or(Failure::Aborted));
+    }
+    Ok(())
+}
+
+fn command(transfer: &Transfer) -> &'static str {
+    match transfer.direction {
+        Direction::Retrieve if transfer.window.is_some() => "ERET",
+        Direction::Retrieve => "RETR",
+        Direction::Store if transfer.adjust.is_some() => "ESTO",
+        Direction::Store if transfer.append => "APPE",
+        Direction::Store => "STOR",
+    }
+}
+
+/// The storage's name of an algorithm.
+pub(super) fn algorithm(algorithm: ChecksumAlgorithm) -> Algorithm {
+    match algorithm {
+        ChecksumAlgorithm::Adler32 => Algorithm::Adler32,
+        ChecksumAlgorithm::Blake3 => Algorithm::Blake3,
+        ChecksumAlgorithm::Crc32 => Algorithm::Crc32,
+        ChecksumAlgorithm::Crc32c => Algorithm::Crc32c,
+        ChecksumAlgorithm::Md5 => Algorithm::Md5,
+        ChecksumAlgorithm::Sha1 => Algorithm::Sha1,
+        ChecksumAlgorithm::Sha256 => Algorithm::Sha256,
+        ChecksumAlgorithm::Sha512 => Algorithm::Sha512,
+        ChecksumAlgorithm::Xxh3_128 => Algorithm::Xxh3_128,
+    }
+}
+
+/// A transfer or listing that has begun, for the logs.
+pub(super) struct Started {
+    at: SystemTime,
+    kind: &'static str,
+    given: BString,
+}
+
+impl Started {
+    pub(super) fn now(job: &Job<'_>, kind: &'static str, given: &BString) -> Self {
+        tracing::debug!(session = job.context.id, kind, path = ?given, "transfer begins");
+        Self { at: SystemTime::now(), kind, given: given.clone() }
+    }
+
+    /// Leaves the record for the log, which needs the reply that the session makes of the end.
+    pub(super) fn ended(self, job: &mut Job<'_>, progress: &Progress, failure: Option<&Failure>) {
+        let end = SystemTime::now();
+        let context = &*job.context;
+        let seconds = end.duration_since(self.at).unwrap_or_default().as_secs_f64();
+        let (bytes, streams) = (progress.bytes(), progress.streams());
+        match failure {
+            None => tracing::info!(
+                session = context.id, user = context.user(), kind = self.kind, path = ?self.given, bytes, streams, seconds,
+                "transfer done"
+            ),
+            Some(failure) => tracing::warn!(
+                session = context.id, user = context.user(), kind = self.kind, path = ?self.given, bytes, streams, seconds,
+                ?failure, "transfer failed"
+            ),
+        }
+        let channel = context.channel.as_deref();
+        let options = channel.map(|c| &c.options);
+        *job.record = Some(Box::new(Record {
+            start: self.at,
+            end,
+            user: context.user().to_owned(),
+            path: self.given,
+            buffer: options.and_then(|o| o.send_buffer.max(o.receive_buffer)).unwrap_or(0),
+            block: context.settings.config.data.block_size,
+            bytes,
+            streams,
+            peer: channel.map_or(context.peer.ip(), |c| c.peer),
+            kind: self.kind,
+            code: 0,
+            task: context.task.clone(),
+        }));
+    }
+}

@@ -1,0 +1,87 @@
+//! Recursive listings: MLSR.
+
+use std::collections::HashSet;
+
+use bstr::BString;
+use ropewalk_protocol::facts::{Entry, EntryKind};
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::server::{Failure, List};
+use ropewalk_security::Access;
+use ropewalk_storage::{Error, ErrorKind, Kind};
+use rustix::io::Errno;
+
+use super::directory::{Sink, is_hidden};
+use super::files::system;
+use super::{entries, failure};
+use crate::accounts::Login;
+use crate::host::Host;
+
+/// A directory that is still to be listed.
+struct Pending {
+    place: VirtualPath,
+    /// Its name relative to the top, empty for the top itself.
+    name: BString,
+}
+
+/// The entries of a whole tree; names count from its top.
+pub(super) fn list(host: &Host, login: &Login, list: &List, sink: &mut Sink<'_>) -> Result<(), Failure> {
+    let place = login.existing(&list.path, Access::List)?;
+    let metadata = login.store.stat(&place, true).map_err(failure)?;
+    if metadata.kind != Kind::Directory {
+        return Err(system(Errno::NOTDIR, "opendir"));
+    }
+    let mut top = entries::entry(host, login, &place, ".".into(), &metadata);
+    top.kind = EntryKind::CurrentDirectory;
+    sink(top).map_err(failure)?;
+    // Against symbolic links that lead upwards.
+    let mut seen = HashSet::from([(metadata.device, metadata.inode)]);
+    let mut pending = vec![Pending { place, name: BString::default() }];
+    while let Some(directory) = pending.pop() {
+        let mut beneath = Vec::new();
+        let mut stopped = false;
+        let result = login.store.list(&directory.place, &mut |name, metadata| {
+            let Ok(child) = directory.place.child(name) else {
+                return Ok(());
+            };
+            if is_hidden(name) || !login.shows(&child) {
+                return Ok(());
+            }
+            let mut full = directory.name.clone();
+            if !full.is_empty() {
+                full.push(b'/');
+            }
+            full.extend_from_slice(name);
+            let entry = if list.traverse_links {
+                entries::followed(host, login, &directory.place, &child, full.clone(), &metadata)
+            } else {
+                entries::entry(host, login, &child, full.clone(), &metadata)
+            };
+            if entry.kind == EntryKind::Directory {
+                let identity = (entry.device.unwrap_or(0), entry.inode.unwrap_or(0));
+                if !list.traverse_links || seen.insert(identity) {
+                    beneath.push(Pending { place: child, name: full });
+                }
+            }
+            sink(entry).inspect_err(|_| stopped = true)
+        });
+        match result {
+            Ok(()) => {}
+            Err(error) if stopped => return Err(failure(error)),
+            Err(error) if list.continue_on_error && !directory.name.is_empty() => {
+                tell(&directory, &error, sink).map_err(failure)?;
+            }
+            Err(error) => return Err(failure(error)),
+        }
+        // The first entry's directory comes next.
+        pending.extend(beneath.into_iter().rev());
+    }
+    Ok(())
+}
+
+/// An entry in the place of what cannot be listed.
+fn tell(directory: &Pending, error: &Error, sink: &mut Sink<'_>) -> ropewalk_storage::Result<()> {
+    let mut entry = Entry::new(directory.name.clone(), EntryKind::Directory);
+    entry.error = Some(if error.kind() == ErrorKind::NotFound { "NotFound" } else { "OpenFailed" }.into());
+    (entry.readable, entry.writable) = (false, false);
+    sink(entry)
+}

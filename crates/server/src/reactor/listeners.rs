@@ -1,0 +1,117 @@
+//! Listening for control connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::FIRST_LISTENER;
+use crate::error::{Error, Result};
+
+const BACKLOG: i32 = 1024;
+/// Connections that are accepted before others get attention.
+const AT_ONCE: usize = 64;
+/// Pause after an error, such as too many open files, that will not be gone at once.
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(crate) struct Listeners {
+    open: Vec<Listener>,
+    retry_at: Option<Instant>,
+}
+
+struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+    ready: bool,
+}
+
+impl Listeners {
+    pub(crate) fn bind(addresses: &[SocketAddr]) -> Result<Self> {
+        let open = addresses.iter().map(|&address| {
+            let failed = |source| Error::Listen { address, source };
+            let socket = listen(address).map_err(failed)?;
+            let address = socket.local_addr().map_err(failed)?;
+            Ok(Listener { socket, address, ready: false })
+        });
+        Ok(Self { open: open.collect::<Result<_>>()?, retry_at: None })
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.open.iter().map(|listener| listener.address).collect()
+    }
+
+    pub(super) fn register(&mut self, registry: &Registry) -> io::Result<()> {
+        for (i, listener) in self.open.iter_mut().enumerate() {
+            registry.register(&mut listener.socket, Token(FIRST_LISTENER + i), Interest::READABLE)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn ready(&mut self, index: usize) {
+        if let Some(listener) = self.open.get_mut(index) {
+            listener.ready = true;
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        self.open.clear();
+        self.retry_at = None;
+    }
+
+    /// When to accept again even though the poller says nothing: it reports new connections only.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    /// Accepts what there is.
+    pub(super) fn accept(&mut self, mut accepted: impl FnMut(TcpStream, SocketAddr)) {
+        let now = Instant::now();
+        if self.retry_at.is_some_and(|at| at > now) {
+            return;
+        }
+        self.retry_at = None;
+        for listener in self.open.iter_mut().filter(|listener| listener.ready) {
+            for turn in 0.. {
+                if turn == AT_ONCE {
+                    self.retry_at = Some(now);
+                    break;
+                }
+                match listener.socket.accept() {
+                    Ok((stream, peer)) => accepted(stream, peer),
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                        listener.ready = false;
+                        break;
+                    }
+                    Err(e) if is_of_the_connection(&e) => {}
+                    Err(error) => {
+                        tracing::error!(%error, address = %listener.address, "cannot accept connections");
+                        self.retry_at = Some(now + PAUSE);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The connection was gone before it was accepted; the next one may be well.
+fn is_of_the_connection(error: &io::Error) -> bool {
+    use io::ErrorKind as K;
+    matches!(error.kind(), K::ConnectionAborted | K::ConnectionReset | K::Interrupted | K::ConnectionRefused)
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        // `[::]` means IPv4 as well.
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(TcpListener::from_std(socket.into()))
+}

@@ -1,0 +1,88 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::handle::ServerHandle;
+use crate::host::Host;
+use crate::reactor::{Listeners, Reactor};
+use crate::settings::Settings;
+use crate::stores::{StoreFactory, Stores};
+
+/// A server that is listening; [`Server::run`] makes it serve.
+pub struct Server {
+    host: Arc<Host>,
+    reactor: Reactor,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Server {
+    /// Checks the settings and listens on their addresses.
+    ///
+    /// # Errors
+    /// The settings have errors, nobody could log in, or an address cannot be listened on.
+    pub fn bind(config: Config) -> Result<Self> {
+        Error::refuse(config.check())?;
+        Self::bind_stores(config, Stores::posix())
+    }
+
+    /// As [`Server::bind`], with storage of the caller's: `stores` is asked once for each root directory that
+    /// accounts name, which need not be a directory of this host.
+    ///
+    /// # Errors
+    /// As [`Server::bind`].
+    pub fn bind_with(config: Config, stores: StoreFactory) -> Result<Self> {
+        let problems = config.check().into_iter().filter(|p| !p.setting.ends_with("root"));
+        Error::refuse(problems.collect())?;
+        Self::bind_stores(config, Stores::new(stores))
+    }
+
+    fn bind_stores(config: Config, stores: Stores) -> Result<Self> {
+        raise_open_files();
+        let settings = Settings::prepare(config, &stores)?;
+        let listeners = Listeners::bind(&settings.config.listen)?;
+        let addresses = listeners.addresses();
+        let (reactor, remote) = Reactor::new(listeners)?;
+        let host = Host::new(settings, stores, remote)?;
+        Ok(Self { host, reactor, addresses })
+    }
+
+    /// Where it listens, in the order of the settings, with the ports that the system chose.
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// To steer the server while it runs.
+    pub fn handle(&self) -> ServerHandle {
+        ServerHandle(Arc::clone(&self.host))
+    }
+
+    /// Calls `f` at least every `interval` while the server is well.
+    pub(crate) fn sign_of_life(&mut self, interval: std::time::Duration, f: impl FnMut() + Send + 'static) {
+        self.reactor.set_sign_of_life(interval, f);
+    }
+
+    /// Serves until the server has been told to end and every session is closed.
+    ///
+    /// # Errors
+    /// The system cannot wait for connections any more.
+    pub fn run(self) -> Result<()> {
+        let Self { host, reactor, addresses } = self;
+        tracing::info!(?addresses, "server listening");
+        let result = reactor.run(&host);
+        tracing::info!("server ended");
+        result
+    }
+}
+
+/// Each session needs a descriptor, each transfer several; shells grant few, but let programs ask for more.
+fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! A configuration made ready for use. A session keeps the settings with which it began.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ropewalk_protocol::server::{Banner, Session, SessionConfig};
+use ropewalk_security::{AccessList, PasswordError, PasswordFile};
+
+use crate::config::{Config, Problem, Severity};
+use crate::error::{Error, Result};
+use crate::stores::Stores;
+
+pub(crate) struct Settings {
+    pub(crate) config: Config,
+    pub(crate) access: AccessList,
+    pub(crate) hostname: String,
+    sessions: Arc<SessionConfig>,
+    passwords: Option<Mutex<Arc<PasswordFile>>>,
+}
+
+impl Settings {
+    pub(crate) fn prepare(config: Config, stores: &Stores) -> Result<Self> {
+        let problem = |setting: &str, text: String| {
+            Error::Config(vec![Problem { severity: Severity::Error, setting: setting.into(), text }])
+        };
+        let passwords = match &config.password_file {
+            None => None,
+            Some(path) => {
+                let file = PasswordFile::load(path).map_err(|e| problem("password_file", e.to_string()))?;
+                Some(Mutex::new(Arc::new(file)))
+            }
+        };
+        // Roots with a user's name in them are looked at when the user logs in.
+        let roots =
+            [&config.root, &config.defaults.root, &config.anonymous.as_ref().and_then(|a| a.root.clone())];
+        for root in roots.into_iter().flatten().filter(|root| !names_user(root)) {
+            stores.open(root).map_err(|e| problem("root", format!("{}: {e}", root.display())))?;
+        }
+        let hostname = config.hostname.clone().unwrap_or_else(system_name);
+        Ok(Self {
+            access: AccessList::new(config.access.allow.clone(), config.access.deny.clone()),
+            sessions: Arc::new(session_config(&config, &hostname)),
+            hostname,
+            passwords,
+            config,
+        })
+    }
+
+    /// A new session of these settings.
+    pub(crate) fn session(&self) -> Session {
+        Session::new(Arc::clone(&self.sessions))
+    }
+
+    /// The password file as it is now on disk; `None` where there is none.
+    pub(crate) fn passwords(&self) -> std::result::Result<Option<Arc<PasswordFile>>, PasswordError> {
+        let Some(passwords) = &self.passwords else {
+            return Ok(None);
+        };
+        let mut passwords = passwords.lock().unwrap_or_else(PoisonError::into_inner);
+        if passwords.changed()? {
+            Arc::make_mut(&mut passwords).refresh()?;
+            tracing::info!(path = %passwords.path().display(), "password file read again");
+        }
+        Ok(Some(Arc::clone(&passwords)))
+    }
+}
+
+fn session_config(config: &Config, hostname: &str) -> SessionConfig {
+    SessionConfig {
+        hostname: hostname.to_owned(),
+        banner: config.banner.clone().map_or(Banner::Standard, Banner::Text),
+        disabled: config.disabled_commands.iter().map(|name| name.to_ascii_uppercase()).collect(),
+        max_line: config.limits.line_length,
+        max_queue: config.limits.queue,
+        ..SessionConfig::default()
+    }
+}
+
+fn names_user(root: &Path) -> bool {
+    root.to_string_lossy().contains("{user}")
+}
+
+fn system_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

@@ -1,0 +1,224 @@
+//! The log of transfers: one line each, as GCT writes it, or as JSON.
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bstr::{BString, ByteSlice as _};
+use ropewalk_protocol::date::Stamp;
+use serde::Serialize;
+
+use crate::config;
+use crate::error::{Error, Result};
+
+/// One transfer or listing that has ended.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) start: SystemTime,
+    pub(crate) end: SystemTime,
+    pub(crate) user: String,
+    pub(crate) path: BString,
+    /// Socket buffer in bytes, 0 where the system chooses.
+    pub(crate) buffer: u64,
+    /// Bytes of a block.
+    pub(crate) block: u64,
+    pub(crate) bytes: u64,
+    pub(crate) streams: u32,
+    /// The other end of the data connections, or of the control connection where there were none.
+    pub(crate) peer: IpAddr,
+    /// The command.
+    pub(crate) kind: &'static str,
+    /// The reply that the client got.
+    pub(crate) code: u16,
+    pub(crate) task: Option<BString>,
+}
+
+#[derive(Default)]
+pub(crate) struct TransferLog(Mutex<Files>);
+
+#[derive(Default)]
+struct Files {
+    text: Option<File>,
+    json: Option<File>,
+}
+
+impl TransferLog {
+    pub(crate) fn open(log: &config::Log) -> Result<Self> {
+        Ok(Self(Mutex::new(Files::open(log)?)))
+    }
+
+    /// The files may have been moved away, or be others now.
+    pub(crate) fn reopen(&self, log: &config::Log) -> Result<()> {
+        let files = Files::open(log)?;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = files;
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, host: &str, record: &Record) {
+        let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Each line is one write to a file that is open for appending, so that lines never mix.
+        if let Some(mut file) = files.text.as_ref()
+            && let Err(error) = file.write_all(line(host, record).as_bytes())
+        {
+            tracing::error!(%error, "cannot write the transfer log");
+        }
+        if let Some(mut file) = files.json.as_ref() {
+            let mut line = json(host, record);
+            line.push('\n');
+            if let Err(error) = file.write_all(line.as_bytes()) {
+                tracing::error!(%error, "cannot write the JSON transfer log");
+            }
+        }
+    }
+}
+
+impl Files {
+    fn open(log: &config::Log) -> Result<Self> {
+        let open = |path: &Path| {
+            let file = OpenOptions::new().append(true).create(true).open(path);
+            file.map_err(|source| Error::Log { path: path.to_owned(), source })
+        };
+        Ok(Self {
+            text: log.transfer_log.as_deref().map(open).transpose()?,
+            json: log.transfer_log_json.as_deref().map(open).transpose()?,
+        })
+    }
+}
+
+/// GCT's format; programs that account for use read it.
+fn line(host: &str, record: &Record) -> String {
+    let mut line = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        line,
+        "DATE={} HOST={} PROG=ropewalk NL.EVNT=FTP_INFO START={} USER={} FILE={} BUFFER={} BLOCK={} NBYTES={} \
+         VOLUME=/ STREAMS={} STRIPES=1 DEST=[{}] TYPE={} CODE={} TASKID={}",
+        date(record.end),
+        host,
+        date(record.start),
+        record.user,
+        printable(&record.path),
+        record.buffer,
+        record.block,
+        record.bytes,
+        record.streams,
+        record.peer,
+        record.kind,
+        record.code,
+        record.task.as_ref().map_or_else(|| "none".into(), |task| printable(task)),
+    );
+    line
+}
+
+fn json(host: &str, record: &Record) -> String {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        schema: u32,
+        host: &'a str,
+        start: f64,
+        end: f64,
+        user: &'a str,
+        path: String,
+        bytes: u64,
+        buffer: u64,
+        block: u64,
+        streams: u32,
+        peer: IpAddr,
+        command: &'a str,
+        code: u16,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        task: Option<String>,
+    }
+    let line = Line {
+        schema: 1,
+        host,
+        start: since_epoch(record.start).as_secs_f64(),
+        end: since_epoch(record.end).as_secs_f64(),
+        user: &record.user,
+        path: record.path.to_str_lossy().into_owned(),
+        bytes: record.bytes,
+        buffer: record.buffer,
+        block: record.block,
+        streams: record.streams,
+        peer: record.peer,
+        command: record.kind,
+        code: record.code,
+        task: record.task.as_ref().map(|task| task.to_str_lossy().into_owned()),
+    };
+    serde_json::to_string(&line).unwrap_or_else(|error| format!("{{\"schema\":1,\"error\":\"{error}\"}}"))
+}
+
+/// A client chooses names; it must not be able to write lines of its own.
+fn printable(text: &[u8]) -> String {
+    text.to_str_lossy().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+fn since_epoch(time: SystemTime) -> Duration {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// `YYYYMMDDHHMMSS.uuuuuu`, UTC.
+fn date(time: SystemTime) -> String {
+    let time = since_epoch(time);
+    format!("{}.{:06}", Stamp(i64::try_from(time.as_secs()).unwrap_or(i64::MAX)), time.subsec_micros())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn record() -> Record {
+        let start = SystemTime::UNIX_EPOCH + Duration::from_micros(1_795_290_967_033_379);
+        Record {
+            start,
+            end: start + Duration::from_micros(344),
+            user: "ftp".into(),
+            path: "/p".into(),
+            buffer: 131_072,
+            block: 262_144,
+            bytes: 12,
+            streams: 1,
+            peer: IpAddr::from([127, 0, 0, 1]),
+            kind: "RETR",
+            code: 226,
+            task: None,
+        }
+    }
+
+    #[test]
+    fn lines_are_as_gct_writes_them() {
+        assert_eq!(
+            line("vm", &record()),
+            "DATE=20261121195607.033723 HOST=vm PROG=ropewalk NL.EVNT=FTP_INFO START=20261121195607.033379 USER=ftp \
+             FILE=/p BUFFER=131072 BLOCK=262144 NBYTES=12 VOLUME=/ STREAMS=1 STRIPES=1 DEST=[127.0.0.1] TYPE=RETR \
+             CODE=226 TASKID=none\n"
+        );
+    }
+
+    #[test]
+    fn names_cannot_forge_lines() {
+        let record = Record { path: "/a\nDATE=".into(), task: Some("x\r\ny".into()), ..record() };
+        assert_eq!(line("vm", &record).lines().count(), 1);
+        let parsed: serde_json::Value = serde_json::from_str(&json("vm", &record)).unwrap();
+        assert_eq!(parsed["path"], "/a\nDATE=");
+        assert_eq!(json("vm", &record).lines().count(), 1);
+    }
+
+    #[test]
+    fn logs_can_be_rotated() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let config = config::Log { transfer_log: Some(path.clone()), transfer_log_json: None };
+        let log = TransferLog::open(&config).unwrap();
+        log.write("vm", &record());
+        std::fs::rename(&path, directory.path().join("log.1")).unwrap();
+        log.reopen(&config).unwrap();
+        log.write("vm", &record());
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1);
+    }
+}

@@ -1,0 +1,82 @@
+//! ABOR, and clients that go away.
+
+use std::io::{Read as _, Write as _};
+
+use crate::fixture::Fixture;
+
+#[test]
+fn while_nothing_happens() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    assert_eq!(client.command("ABOR", 226), "226 Abort successful");
+}
+
+#[test]
+fn a_download() {
+    let server = Fixture::new();
+    std::fs::File::create(server.root().join("f")).unwrap().set_len(1 << 40).unwrap();
+    let mut client = server.login();
+    let mut data = client.data();
+    client.command("RETR /f", 150);
+    data.read_exact(&mut [0; 100_000]).unwrap();
+    client.send("ABOR");
+    client.expect(426);
+    client.expect(226);
+    let mut rest = Vec::new();
+    let _ = data.read_to_end(&mut rest);
+    client.command("NOOP", 200);
+}
+
+#[test]
+fn an_upload() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    let mut data = client.data();
+    client.command("STOR /f", 150);
+    data.write_all(b"abc").unwrap();
+    crate::uploads::wait_for(|| {
+        std::fs::metadata(server.root().join(".f.ropewalk-part")).is_ok_and(|part| part.len() == 3)
+    });
+    client.send("NOOP\r\nABOR");
+    client.expect(426);
+    client.expect(200);
+    client.expect(226);
+    assert!(!server.exists("f"));
+    // What came is there.
+    assert_eq!(client.command("SIZE /f", 213), "213 3");
+}
+
+#[test]
+fn before_the_data_connection() {
+    let server = Fixture::new();
+    server.write("f", "x");
+    let mut client = server.login();
+    client.pasv();
+    client.send("RETR /f");
+    client.send("ABOR");
+    client.expect(426);
+    client.expect(226);
+}
+
+#[test]
+fn a_checksum() {
+    let server = Fixture::new();
+    std::fs::File::create(server.root().join("f")).unwrap().set_len(1 << 40).unwrap();
+    let mut client = server.login();
+    client.send("CKSM MD5 0 -1 /f");
+    client.send("ABOR");
+    client.expect(426);
+    client.expect(226);
+}
+
+#[test]
+fn a_client_that_goes_away() {
+    let server = Fixture::new();
+    std::fs::File::create(server.root().join("f")).unwrap().set_len(1 << 40).unwrap();
+    let mut client = server.login();
+    let data = client.data();
+    client.command("RETR /f", 150);
+    drop(client);
+    crate::uploads::wait_for(|| server.handle.sessions() == 0);
+    drop(data);
+}

@@ -1,0 +1,107 @@
+//! CKSM, SCKS, and sums in passing.
+
+use std::io::Write as _;
+
+use crate::fixture::Fixture;
+
+#[test]
+fn of_files_and_parts() {
+    let server = Fixture::new();
+    server.write("f", "hello world\n");
+    let mut client = server.login();
+    assert_eq!(client.command("CKSM MD5 0 -1 /f", 213), "213 6f5902ac237024bdd0c176cb93063dc4");
+    assert_eq!(client.command("CKSM adler32 0 -1 /f", 213), "213 1e720467");
+    assert_eq!(client.command("CKSM MD5 6 5 /f", 213), "213 7d793037a0760186574b0282f2f435e7");
+    client.command("CKSM ROT13 0 -1 /f", 500);
+    client.command("CKSM MD5 0 -1 /nope", 500);
+}
+
+#[test]
+fn expected_ones() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    for (sum, code) in [("6f5902ac237024bdd0c176cb93063dc4", 226), ("6f5902ac237024bdd0c176cb93063dc5", 550)]
+    {
+        client.command(&format!("SCKS MD5 {sum}"), 200);
+        let reply = client.put("STOR /f", b"hello world\n");
+        assert_eq!(reply.code, code, "{}", reply.text);
+        assert_eq!(server.exists("f"), code == 226);
+        assert!(!server.exists(".f.ropewalk-part"));
+        if code == 226 {
+            client.command("DELE /f", 250);
+        } else {
+            assert!(reply.text.contains("INCORRECT_CHECKSUM"), "{}", reply.text);
+        }
+    }
+    client.command("SCKS ADLER32 1e720467", 200);
+    assert_eq!(client.put("STOR /f", b"hello world\n").code, 226);
+    client.command("SITE STORATTR modify=20200102030405;checksum.md5=6f5902ac237024bdd0c176cb93063dc4;", 250);
+    assert_eq!(client.put("STOR /f", b"hello world\n").code, 226);
+    assert_eq!(client.command("MDTM /f", 213), "213 20200102030405");
+}
+
+#[test]
+fn a_wrong_upload_leaves_the_old_file() {
+    let server = Fixture::new();
+    server.write("f", "old");
+    let mut client = server.login();
+    client.command("SCKS ADLER32 00000001", 200);
+    assert_eq!(client.put("STOR /f", b"new").code, 550);
+    assert_eq!(server.read("f"), b"old");
+}
+
+#[test]
+fn in_passing() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    client.command("OPTS RETR Checksum=CRC32C;", 200);
+    let reply = client.put("STOR /f", b"123456789");
+    assert_eq!(reply.text, "226-Checksum: CRC32C e3069283|226 Transfer Complete.");
+    let mut data = client.data();
+    client.command("RETR /f", 150);
+    std::io::Read::read_to_end(&mut data, &mut Vec::new()).unwrap();
+    assert_eq!(client.expect(226), "226-Checksum: CRC32C e3069283|226 Transfer Complete.");
+    assert_eq!(client.command("CKSM CRC32C 0 -1 /f", 213), "213 e3069283");
+    // The sum is remembered, but not beyond a change.
+    std::fs::write(server.root().join("f"), "987654321").unwrap();
+    assert_ne!(client.command("CKSM CRC32C 0 -1 /f", 213), "213 e3069283");
+    client.command("OPTS RETR Checksum=;", 200);
+    assert_eq!(client.put("STOR /f", b"123456789").text, "226 Transfer Complete.");
+}
+
+#[test]
+fn remembered_sums_do_not_survive_writing_in_place() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    client.command("OPTS RETR Checksum=CRC32C;", 200);
+    client.put("STOR /f", b"123456789");
+    let before = std::fs::metadata(server.root().join("f")).unwrap().modified().unwrap();
+    assert_eq!(client.put("ESTO A 0 /f", b"X").code, 226);
+    std::fs::File::options().write(true).open(server.root().join("f")).unwrap().set_modified(before).unwrap();
+    assert_ne!(client.command("CKSM CRC32C 0 -1 /f", 213), "213 e3069283");
+}
+
+#[test]
+fn markers() {
+    let server = Fixture::new();
+    // Long enough for a second: sparse, so it costs no disk.
+    std::fs::File::create(server.root().join("f")).unwrap().set_len(64 << 30).unwrap();
+    let mut client = server.login();
+    client.command("OPTS CKSM markers=1;", 200);
+    client.send("CKSM SHA512 0 -1 /f");
+    let marker = client.expect(113);
+    assert!(
+        marker.starts_with("113-Status Marker| Timestamp: ") && marker.ends_with("|113 End."),
+        "{marker}"
+    );
+    client.send("ABOR");
+    loop {
+        let reply = client.reply();
+        if reply.code != 113 {
+            assert_eq!(reply.code, 426);
+            break;
+        }
+    }
+    client.expect(226);
+    let _ = std::io::sink().flush();
+}

@@ -1,0 +1,139 @@
+//! LIST, NLST, MLSD, MLSR, MLSC.
+
+use std::io::Read as _;
+
+use crate::fixture::Fixture;
+
+fn server() -> Fixture {
+    let server = Fixture::new();
+    server.write("d/a.txt", "12345");
+    server.write("d/b c", "");
+    server.write("d/sub/deep/x", "1");
+    std::os::unix::fs::symlink("a.txt", server.root().join("d/link")).unwrap();
+    std::os::unix::fs::symlink("nowhere", server.root().join("d/dangling")).unwrap();
+    server.write("d/.e.ropewalk-part", "not whole");
+    server
+}
+
+fn name(line: &str) -> &str {
+    line.split_once(' ').unwrap().1
+}
+
+#[test]
+fn facts() {
+    let server = server();
+    let mut client = server.login();
+    let lines = client.list("MLSD /d");
+    assert!(lines[0].starts_with("Type=cdir;") && lines[0].ends_with(" ."), "{lines:?}");
+    assert!(lines[0].contains("X.count=5;"), "{}", lines[0]);
+    assert!(lines[1].starts_with("Type=pdir;") && lines[1].ends_with(" .."), "{lines:?}");
+    let mut names: Vec<_> = lines[2..].iter().map(|line| name(line)).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["a.txt", "b c", "dangling", "link", "sub"]);
+    let of = |wanted: &str| lines.iter().find(|line| name(line) == wanted).unwrap();
+    assert!(of("a.txt").starts_with("Type=file;") && of("a.txt").contains("Size=5;Perm=awr;UNIX.mode=0644;"));
+    assert!(
+        of("link").starts_with("Type=file;") && of("link").contains("UNIX.slink=a.txt;"),
+        "{}",
+        of("link")
+    );
+    assert!(of("dangling").contains("Error=InvalidLink;"), "{}", of("dangling"));
+    assert!(of("sub").contains("Perm=cfmpel;"), "{}", of("sub"));
+    let file = client.list("MLSD /d/a.txt");
+    assert_eq!((file.len(), name(&file[0])), (1, "a.txt"));
+}
+
+#[test]
+fn long_lists_and_names() {
+    let server = server();
+    let mut client = server.login();
+    client.command("CWD /d", 250);
+    let lines = client.list("LIST -la");
+    let a = lines.iter().find(|line| line.ends_with(" a.txt") && !line.starts_with('l')).unwrap();
+    assert!(a.starts_with("-rw-r--r--   1 "), "{a}");
+    assert!(a.contains("            5 "), "{a}");
+    assert!(lines.iter().any(|line| line.ends_with("link -> a.txt")), "{lines:?}");
+    let names = client.list("NLST");
+    assert_eq!(names[..2], [".", ".."]);
+    assert_eq!(names.len(), 7);
+    assert_eq!(client.list("NLST *.txt"), ["a.txt"]);
+    assert_eq!(client.list("LIST a.tx?").len(), 1);
+    let _data = client.data();
+    client.command("NLST *.none", 550);
+}
+
+#[test]
+fn trees() {
+    let server = server();
+    let mut client = server.login();
+    let lines = client.list("MLSR /d");
+    assert!(lines[0].starts_with("Type=cdir;"), "{lines:?}");
+    let mut names: Vec<_> = lines.iter().map(|line| name(line)).collect();
+    names.sort_unstable();
+    assert_eq!(names, [".", "a.txt", "b c", "dangling", "link", "sub", "sub/deep", "sub/deep/x"]);
+    assert!(lines.iter().any(|line| line.starts_with("Type=slink;") && name(line) == "link"), "{lines:?}");
+}
+
+#[test]
+fn here() {
+    let server = server();
+    let mut client = server.login();
+    let text = client.command("MLSC /d", 250);
+    assert!(text.starts_with("250-Contents of /d| Type=cdir;"), "{text}");
+    assert!(text.ends_with("|250 End."), "{text}");
+    assert_eq!(text.split('|').count(), 9);
+}
+
+#[test]
+fn a_large_directory() {
+    let server = Fixture::new();
+    std::fs::create_dir(server.root().join("d")).unwrap();
+    for i in 0..3000 {
+        server.write(&format!("d/file-{i:05}"), "");
+    }
+    let mut client = server.login();
+    let lines = client.list("MLSD /d");
+    assert_eq!(lines.len(), 3002);
+    assert!(lines[0].starts_with("Type=cdir;"), "{}", lines[0]);
+    let mut total = 0;
+    client.send("MLSC /d");
+    loop {
+        let reply = client.reply();
+        total += reply.text.matches(" Type=file;").count();
+        if reply.code != 150 {
+            assert_eq!(reply.code, 250);
+            break;
+        }
+    }
+    assert_eq!(total, 3000);
+}
+
+#[test]
+fn a_client_that_stops_reading_a_list() {
+    let server = Fixture::new();
+    std::fs::create_dir(server.root().join("d")).unwrap();
+    for i in 0..3000 {
+        server.write(&format!("d/file-{i:05}"), "");
+    }
+    let mut client = server.login();
+    let mut data = client.data();
+    client.command("MLSD /d", 150);
+    data.read_exact(&mut [0; 10]).unwrap();
+    drop(data);
+    let code = client.reply().code;
+    assert!(code == 426 || code == 226, "{code}");
+    client.command("NOOP", 200);
+}
+
+#[test]
+fn what_cannot_be_listed() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    let _data = client.data();
+    for command in ["LIST /nope", "MLSD /nope", "MLSR /nope"] {
+        client.send(command);
+        let reply = client.reply();
+        assert!(reply.code >= 500, "{command}: {}", reply.text);
+    }
+    client.command("MLSC /nope", 550);
+}

@@ -1,0 +1,47 @@
+//! The transfer logs.
+
+use crate::fixture::{Fixture, config};
+
+#[test]
+fn transfers_are_logged() {
+    let server = Fixture::with(|config, directory| {
+        config.log.transfer_log = Some(directory.join("log"));
+        config.log.transfer_log_json = Some(directory.join("json"));
+    });
+    server.write("f", "hello world\n");
+    let mut client = server.login();
+    client.command("SITE TASKID job-7", 250);
+    client.get("RETR /f");
+    let _ = client.put("STOR /g", b"x");
+    client.list("MLSD /");
+    let _data = client.data();
+    client.command("RETR /nope", 500);
+    let log = std::fs::read_to_string(server.directory.path().join("log")).unwrap();
+    let lines: Vec<_> = log.lines().collect();
+    assert_eq!(lines.len(), 4, "{log}");
+    assert!(lines[0].contains(" HOST=test PROG=ropewalk NL.EVNT=FTP_INFO START="), "{log}");
+    assert!(
+        lines[0].contains(" USER=anonymous FILE=/f BUFFER=0 BLOCK=1048576 NBYTES=12 VOLUME=/ STREAMS=1 STRIPES=1 DEST=[127.0.0.1] TYPE=RETR CODE=226 TASKID=job-7"),
+        "{log}"
+    );
+    assert!(lines[1].contains("NBYTES=1 ") && lines[1].contains("TYPE=STOR CODE=226"), "{log}");
+    assert!(lines[2].contains("TYPE=MLSD CODE=226"), "{log}");
+    assert!(lines[3].contains("TYPE=RETR CODE=500"), "{log}");
+    let json = std::fs::read_to_string(server.directory.path().join("json")).unwrap();
+    assert_eq!(json.lines().count(), 4);
+    assert!(json.starts_with("{\"schema\":1,\"host\":\"test\","), "{json}");
+}
+
+#[test]
+fn a_reload_opens_them_anew() {
+    let server = Fixture::with(|config, directory| config.log.transfer_log = Some(directory.join("log")));
+    let log = server.directory.path().join("log");
+    let mut client = server.login();
+    let _ = client.put("STOR /g", b"x");
+    std::fs::rename(&log, server.directory.path().join("log.1")).unwrap();
+    let mut same = config(&server.root());
+    same.log.transfer_log = Some(log.clone());
+    server.handle.reload(same).unwrap();
+    let _ = client.put("STOR /g", b"x");
+    assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 1);
+}

@@ -1,0 +1,21 @@
+//! The server as clients see it: over loopback, with a client that speaks raw FTP.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod abort;
+mod anonymous;
+mod blocks;
+mod checksums;
+mod client;
+mod drain;
+mod fixture;
+mod limits;
+mod listings;
+mod logs;
+mod passive;
+mod restart;
+mod rules;
+mod session;
+mod timers;
+mod transfers;
+mod uploads;
+mod users;

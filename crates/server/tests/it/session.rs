@@ -1,0 +1,102 @@
+//! The control connection as such.
+
+use crate::fixture::Fixture;
+
+#[test]
+fn greeting_log_in_and_goodbye() {
+    let server = Fixture::new();
+    let mut client = crate::client::Client::open(server.address);
+    let greeting = client.expect(220);
+    assert!(greeting.starts_with("220 test GridFTP Server ") && greeting.ends_with(" ready."), "{greeting}");
+    assert_eq!(client.command("SYST", 530), "530 Please login with USER and PASS.");
+    client.command("FEAT", 211);
+    client.command("USER anonymous", 331);
+    assert_eq!(client.command("PASS x", 230), "230 User anonymous logged in.");
+    assert_eq!(client.command("PWD", 257), "257 \"/\" is current directory.");
+    assert_eq!(client.command("QUIT", 221), "221 Goodbye.");
+    client.expect_end();
+}
+
+#[test]
+fn a_pipeline_is_answered_in_order() {
+    let server = Fixture::new();
+    server.write("a", "12345");
+    let mut client = server.login();
+    let mut lines = String::new();
+    for i in 0..300 {
+        lines += match i % 3 {
+            0 => "NOOP\r\n",
+            1 => "SIZE /a\r\n",
+            _ => "PWD\r\n",
+        };
+    }
+    client.send_bytes(lines.as_bytes());
+    for i in 0..300 {
+        client.expect([200, 213, 257][i % 3]);
+    }
+}
+
+#[test]
+fn commands_in_pieces() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    for byte in b"NOOP\r\n" {
+        client.send_bytes(&[*byte]);
+    }
+    client.expect(200);
+}
+
+#[test]
+fn a_client_may_say_everything_at_once_and_close_its_side() {
+    let server = Fixture::new();
+    let mut client = server.connect();
+    client.send_bytes(b"USER ftp\r\nPASS x\r\nPWD\r\nQUIT\r\n");
+    client.shut();
+    for code in [331, 230, 257, 221] {
+        client.expect(code);
+    }
+    client.expect_end();
+}
+
+#[test]
+fn files_and_directories() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    assert_eq!(client.command("MKD /d", 257), "257 Directory \"/d\" created successfully.");
+    assert!(client.command("MKD /d", 553).contains("PATH_EXISTS"));
+    client.command("CWD d", 250);
+    assert_eq!(client.put("STOR a b", b"hello").code, 226);
+    assert_eq!(server.read("d/a b"), b"hello");
+    assert_eq!(client.command("SIZE a b", 213), "213 5");
+    client.command("RNFR a b", 350);
+    client.command("RNTO c", 250);
+    client.command("MFMT 20200102030405 c", 250);
+    assert_eq!(client.command("MDTM c", 213), "213 20200102030405");
+    client.command("SITE CHMOD 600 c", 250);
+    let facts = client.command("MLST c", 250);
+    assert!(facts.contains("UNIX.mode=0600") && facts.contains("Size=5"), "{facts}");
+    client.command("SITE SYMLINKFROM c", 350);
+    client.command("SITE SYMLINKTO l", 250);
+    assert_eq!(std::fs::read_link(server.root().join("d/l")).unwrap().to_str(), Some("c"));
+    client.command("SITE TRNC 2 c", 250);
+    assert_eq!(server.read("d/c"), b"he");
+    client.command("DELE l", 250);
+    client.command("CWD /", 250);
+    client.command("SITE RDEL /d", 250);
+    assert!(!server.exists("d"));
+    assert!(client.command("CWD /d", 550).contains("PATH_NOT_FOUND"));
+    assert!(client.command("RMD /d", 550).contains("PATH_NOT_FOUND"));
+}
+
+#[test]
+fn chroot_moves_the_root() {
+    let server = Fixture::new();
+    server.write("in/a", "x");
+    server.write("secret", "y");
+    std::os::unix::fs::symlink("../secret", server.root().join("in/out")).unwrap();
+    let mut client = server.login();
+    client.command("SITE CHROOT /in", 250);
+    client.command("SIZE /a", 213);
+    client.command("SIZE /../secret", 550);
+    assert_eq!(client.command("SIZE /out", 500), "500 Path not allowed.");
+}

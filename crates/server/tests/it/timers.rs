@@ -1,0 +1,105 @@
+//! How long the server waits.
+
+use std::time::{Duration, Instant};
+
+use crate::fixture::Fixture;
+
+const SOON: Duration = Duration::from_millis(50);
+
+#[test]
+fn log_in_has_to_come_soon() {
+    let server = Fixture::with(|config, _| config.timeouts.login = SOON);
+    let mut client = server.connect();
+    assert_eq!(client.expect(421), "421 Idle Timeout: closing control connection.");
+    client.expect_end();
+    let mut client = server.connect();
+    // However much it says. (The connection may end before everything is said.)
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(20) {
+        client.send("NOOP");
+        if client.reply().code == 421 {
+            return;
+        }
+    }
+    panic!("it stays for ever");
+}
+
+#[test]
+fn idle_sessions_are_closed() {
+    let server = Fixture::with(|config, _| config.timeouts.idle = SOON);
+    let mut client = server.login();
+    client.command("NOOP", 200);
+    client.expect(421);
+    client.expect_end();
+    crate::uploads::wait_for(|| server.handle.sessions() == 0);
+}
+
+#[test]
+fn transfers_are_not_idle() {
+    use std::io::Write as _;
+    let server = Fixture::with(|config, _| config.timeouts.idle = Duration::from_millis(300));
+    let mut client = server.login();
+    let mut data = client.data();
+    client.command("STOR /f", 150);
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(500) {
+        data.write_all(b"x").unwrap();
+    }
+    drop(data);
+    client.expect(226);
+}
+
+#[test]
+fn failed_log_ins_are_answered_late_and_cost_no_thread() {
+    let server = Fixture::with(|config, _| {
+        config.limits.active = 1;
+        config.timeouts.login_failure = Duration::from_millis(100);
+    });
+    let mut client = server.connect();
+    client.command("USER eve", 331);
+    let begin = Instant::now();
+    client.send("PASS x");
+    // Others are served meanwhile.
+    let mut other = server.login();
+    other.command("NOOP", 200);
+    client.expect(530);
+    assert!(begin.elapsed() >= Duration::from_millis(100));
+}
+
+#[test]
+fn a_stalled_transfer_is_broken_off() {
+    let server = Fixture::with(|config, _| config.data.stall_timeout = SOON);
+    let mut client = server.login();
+    let _data = client.data();
+    client.command("STOR /f", 150);
+    client.expect(426);
+}
+
+#[test]
+fn markers_come_regularly() {
+    use std::io::Write as _;
+    let server = Fixture::new();
+    let mut client = server.login();
+    crate::blocks::mode_e(&mut client);
+    client.command("TREV PERF 1", 200);
+    client.command("TREV RESTART 1", 200);
+    let mut data = crate::client::connect(client.pasv());
+    client.send("STOR /f");
+    data.write_all(&crate::blocks::block(0, 0, b"abcd")).unwrap();
+    client.expect(150);
+    client.expect(112);
+    let marker = client.expect(112);
+    assert!(marker.contains("Stripe Bytes Transferred: 4|"), "{marker}");
+    assert_eq!(client.expect(111), "111 Range Marker 0-4");
+    data.write_all(&crate::blocks::block(0, 4, b"ef")).unwrap();
+    data.write_all(&crate::blocks::block(0x48, 1, b"")).unwrap();
+    loop {
+        let reply = client.reply();
+        match reply.code {
+            112 => {}
+            // Only what is new.
+            111 => assert_eq!(reply.text, "111 Range Marker 4-6"),
+            code => break assert_eq!(code, 226),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! STOR and its kin in MODE S: nothing looks whole before it is.
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use ropewalk_storage::MemoryStore;
+
+use crate::fixture::Fixture;
+
+const PART: &str = ".f.ropewalk-part";
+
+#[test]
+fn a_file_gets_its_name_at_the_end() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    let mut data = client.data();
+    client.command("STOR /f", 150);
+    data.write_all(b"abc").unwrap();
+    assert!(!server.exists("f"));
+    assert!(server.exists(PART));
+    let mut other = server.login();
+    other.command("SIZE /f", 550);
+    drop(data);
+    client.expect(226);
+    assert_eq!(server.read("f"), b"abc");
+    assert!(!server.exists(PART));
+}
+
+#[test]
+fn a_file_is_replaced_with_its_permissions() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let server = Fixture::new();
+    server.write("f", "old and long");
+    std::fs::set_permissions(server.root().join("f"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let mut client = server.login();
+    assert_eq!(client.put("STOR /f", b"new").code, 226);
+    assert_eq!(server.read("f"), b"new");
+    assert_eq!(std::fs::metadata(server.root().join("f")).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn appending() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    assert_eq!(client.put("APPE /f", b"abc").code, 226);
+    assert_eq!(client.put("APPE /f", b"def").code, 226);
+    assert_eq!(server.read("f"), b"abcdef");
+}
+
+#[test]
+fn in_place() {
+    let server = Fixture::new();
+    server.write("f", "hello world");
+    let mut client = server.login();
+    client.command("REST 6", 350);
+    assert_eq!(client.put("STOR /f", b"WORLD").code, 226);
+    assert_eq!(server.read("f"), b"hello WORLD");
+    assert_eq!(client.put("ESTO A 1 /f", b"ELLO").code, 226);
+    assert_eq!(server.read("f"), b"hELLO WORLD");
+    assert_eq!(client.put("ESTO A 2 /new", b"x").code, 226);
+    assert_eq!(server.read("new"), b"\0\0x");
+    client.command("REST 100", 350);
+    let _data = client.data();
+    client.command("STOR /f", 554);
+}
+
+#[test]
+fn an_interrupted_upload_is_continued() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    client.command("ALLO 6", 200);
+    let mut data = client.data();
+    client.command("STOR /f", 150);
+    data.write_all(b"abc").unwrap();
+    drop(data);
+    let text = client.expect(426);
+    assert!(text.contains("3 of the 6 bytes"), "{text}");
+    assert!(!server.exists("f"));
+    assert_eq!(client.command("SIZE /f", 213), "213 3");
+    assert!(client.command("SITE RANGES /f", 250).contains("| 0-3|"));
+    client.command("REST 3", 350);
+    assert_eq!(client.put("STOR /f", b"def").code, 226);
+    assert_eq!(server.read("f"), b"abcdef");
+    assert!(!server.exists(PART));
+
+    let mut data = client.data();
+    client.command("ALLO 6", 200);
+    client.command("STOR /g", 150);
+    data.write_all(b"uv").unwrap();
+    drop(data);
+    client.expect(426);
+    assert_eq!(client.put("APPE /g", b"wxyz").code, 226);
+    assert_eq!(server.read("g"), b"uvwxyz");
+}
+
+#[test]
+fn an_upload_ends_with_its_client() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    let mut data = client.data();
+    client.command("STOR /f", 150);
+    data.write_all(b"abc").unwrap();
+    drop(client);
+    // The server breaks the data connection off.
+    let mut rest = [0; 1];
+    let _ = std::io::Read::read(&mut data, &mut rest);
+    wait_for(|| server.handle.sessions() == 0);
+    assert!(!server.exists("f"));
+}
+
+#[test]
+fn a_new_upload_begins_anew() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    client.command("ALLO 6", 200);
+    assert_eq!(client.put("STOR /f", b"abc").code, 426);
+    assert_eq!(client.put("STOR /f", b"x").code, 226);
+    assert_eq!(server.read("f"), b"x");
+}
+
+#[test]
+fn one_upload_at_a_time() {
+    let server = Fixture::new();
+    let (mut one, mut two) = (server.login(), server.login());
+    let mut data = one.data();
+    one.command("STOR /f", 150);
+    data.write_all(b"abc").unwrap();
+    let _other = two.data();
+    let text = two.command("STOR /f", 451);
+    assert!(text.contains("TOO_BUSY"), "{text}");
+    drop(data);
+    one.expect(226);
+}
+
+#[test]
+fn a_full_store() {
+    let store = Arc::new(MemoryStore::new(1 << 20));
+    let server = Fixture::with_store(store, |_, _| ());
+    let mut client = server.login();
+    client.command("ALLO 2000000", 200);
+    let _data = client.data();
+    assert!(client.command("STOR /f", 552).contains("NO_SPACE_LEFT"));
+    let mut data = client.data();
+    client.send("STOR /f");
+    client.expect(150);
+    // The server stops reading at some point.
+    let _ = data.write_all(&vec![7; 3 << 20]);
+    drop(data);
+    assert!(client.expect(552).contains("NO_SPACE_LEFT"));
+    client.command("SIZE /f", 213);
+    client.command("DELE /.f.ropewalk-part", 250);
+    assert_eq!(client.put("STOR /f", b"fits").code, 226);
+}
+
+#[test]
+fn without_part_files() {
+    let server = Fixture::with(|config, _| config.files.part_files = false);
+    let mut client = server.login();
+    let mut data = client.data();
+    client.command("STOR /f", 150);
+    assert!(server.exists("f"));
+    data.write_all(b"abc").unwrap();
+    drop(data);
+    client.expect(226);
+    assert_eq!(server.read("f"), b"abc");
+}
+
+#[test]
+fn with_fsync() {
+    let server = Fixture::with(|config, _| config.files.fsync = ropewalk_server::Fsync::AtEnd);
+    let mut client = server.login();
+    assert_eq!(client.put("STOR /f", b"abc").code, 226);
+    assert_eq!(server.read("f"), b"abc");
+}
+
+#[test]
+fn a_link_to_a_file_is_followed() {
+    let server = Fixture::new();
+    server.write("d/real", "old");
+    std::os::unix::fs::symlink("d/real", server.root().join("f")).unwrap();
+    let mut client = server.login();
+    assert_eq!(client.put("STOR /f", b"new").code, 226);
+    assert_eq!(server.read("d/real"), b"new");
+    assert!(server.root().join("f").symlink_metadata().unwrap().is_symlink());
+}
+
+/// Something that another thread does soon.
+pub(crate) fn wait_for(done: impl Fn() -> bool) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !done() {
+        assert!(std::time::Instant::now() < deadline, "it did not happen");
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,79 @@
+//! Users of the password file.
+
+use ropewalk_server::{Config, Server, User};
+
+use crate::fixture::{Fixture, passwords};
+
+#[test]
+fn each_has_what_is_his() {
+    let server = Fixture::with(|config, directory| {
+        config.anonymous = None;
+        config.password_file = Some(passwords(directory, &[("ann", "secret"), ("bob", "other")]));
+        config.defaults.home = Some("/home/{user}".into());
+        config.defaults.rules = Some("RW~,R/pub".into());
+        config.users.insert("bob".into(), User { read_only: Some(true), ..User::default() });
+        config.login_message = Some("Welcome.".into());
+    });
+    server.write("home/ann/x", "1");
+    server.write("home/bob/x", "2");
+    let mut ann = server.connect();
+    ann.command("USER ann", 331);
+    assert_eq!(ann.command("PASS secret", 230), "230-User ann logged in.|230-Welcome.|230 End.");
+    assert_eq!(ann.command("PWD", 257), "257 \"/home/ann\" is current directory.");
+    ann.command("MKD new", 257);
+    ann.command("SIZE /home/bob/x", 500);
+    let mut bob = server.connect();
+    bob.login("bob", "other");
+    bob.command("SIZE x", 213);
+    bob.command("DELE x", 550);
+    bob.command("CWD /home", 250);
+}
+
+#[test]
+fn wrong_passwords_and_users_look_alike() {
+    let server = Fixture::with(|config, directory| {
+        config.anonymous = None;
+        config.password_file = Some(passwords(directory, &[("ann", "secret")]));
+    });
+    let mut client = server.connect();
+    for (user, password) in [("ann", "wrong"), ("eve", "secret"), ("anonymous", "x"), ("ann", "")] {
+        client.command(&format!("USER {user}"), 331);
+        let text = client.command(&format!("PASS {password}"), 530);
+        assert_eq!(text, "530 Login incorrect. : Invalid user or password.");
+    }
+    client.login("ann", "secret");
+    client.command("USER ann", 503);
+}
+
+#[test]
+fn new_users_need_no_reload() {
+    let mut path = None;
+    let server = Fixture::with(|config, directory| {
+        config.password_file = Some(passwords(directory, &[("ann", "secret")]));
+        path.clone_from(&config.password_file);
+    });
+    let mut file = ropewalk_security::PasswordFile::load(path.unwrap()).unwrap();
+    file.set("bob", b"fresh").unwrap();
+    server.connect().login("bob", "fresh");
+}
+
+#[test]
+fn a_root_of_ones_own() {
+    let server = Fixture::with(|config, directory| {
+        config.password_file = Some(passwords(directory, &[("ann", "secret")]));
+        std::fs::create_dir_all(directory.join("homes/ann")).unwrap();
+        std::fs::write(directory.join("homes/ann/mine"), "x").unwrap();
+        config.defaults.root = Some(directory.join("homes/{user}"));
+    });
+    let mut client = server.connect();
+    client.login("ann", "secret");
+    client.command("SIZE /mine", 213);
+}
+
+#[test]
+fn nobody_could_log_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = Config::quick("127.0.0.1:0".parse().unwrap(), None, directory.path());
+    let Err(error) = Server::bind(config) else { panic!("it started") };
+    assert!(error.to_string().contains("nobody could log in"), "{error}");
+}

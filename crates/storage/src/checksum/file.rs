@@ -1,0 +1,33 @@
+use super::{Algorithm, Hasher};
+use crate::{ReadHandle, Result};
+
+/// Large enough to make calls cheap, small enough to stay in the cache between reading and summing.
+const BUFFER: usize = 1 << 20;
+
+/// The checksum of `length` bytes (`None`: to the end) of a file from `offset`, in lowercase hexadecimal.
+///
+/// A file that ends earlier is summed to its end. `progress` is told the bytes summed so far after each MiB; its
+/// error ends the work and is what the caller gets.
+pub fn checksum_file(
+    handle: &dyn ReadHandle,
+    algorithm: Algorithm,
+    offset: u64,
+    length: Option<u64>,
+    progress: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<String> {
+    let end = length.map_or(u64::MAX, |length| offset.saturating_add(length));
+    let mut hasher = Hasher::new(algorithm);
+    let mut buffer = vec![0; BUFFER];
+    let mut at = offset;
+    while at < end {
+        let want = usize::try_from(end - at).unwrap_or(BUFFER).min(BUFFER);
+        let got = handle.read_at(&mut buffer[..want], at)?;
+        if got == 0 {
+            break;
+        }
+        hasher.update(&buffer[..got]);
+        at += got as u64;
+        progress(at - offset)?;
+    }
+    Ok(hasher.finish())
+}

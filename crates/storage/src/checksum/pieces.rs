@@ -1,0 +1,247 @@
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use ropewalk_protocol::range::RangeSet;
+
+use super::{Algorithm, block_sum, combine};
+
+/// The sums of the parts of a file, joined as they come in any order.
+///
+/// Memory grows with the number of gaps, not with the number of blocks.
+///
+/// Where two parts overlap it is not known whose bytes the file has in the end (the same sum for the same range is
+/// taken as the same bytes): that overlap stays unknown, and so is what cannot be told apart from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pieces {
+    algorithm: Algorithm,
+    /// Disjoint and never adjacent: start, and end with sum.
+    known: BTreeMap<u64, (u64, u32)>,
+    /// Written more than once: never known again.
+    doubtful: RangeSet,
+}
+
+impl Pieces {
+    /// For a combinable algorithm; with another one [`Self::total`] is always `None`.
+    pub fn new(algorithm: Algorithm) -> Self {
+        Self { algorithm, known: BTreeMap::new(), doubtful: RangeSet::new() }
+    }
+
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Adds the sum of a range of the file.
+    pub fn insert(&mut self, range: Range<u64>, sum: u32) {
+        if range.start >= range.end || !self.algorithm.combinable() {
+            return;
+        }
+        if self.known.get(&range.start) == Some(&(range.end, sum)) {
+            return;
+        }
+        let overlapped = self.take_overlapping(&range);
+        for piece in &overlapped {
+            self.doubtful.insert(piece.start.max(range.start)..piece.end.min(range.end));
+        }
+        if !overlapped.is_empty() || !self.doubtful.intersection(range.clone()).is_empty() {
+            return;
+        }
+        self.join(range, sum);
+    }
+
+    /// Adds what `other` knows.
+    pub fn merge(&mut self, other: &Self) {
+        if other.algorithm != self.algorithm {
+            return;
+        }
+        for range in other.doubtful.iter() {
+            self.forget(range.clone());
+            self.doubtful.insert(range);
+        }
+        for (&start, &(end, sum)) in &other.known {
+            self.insert(start..end, sum);
+        }
+    }
+
+    /// Drops every sum that has a byte of `range` in it: the bytes have changed and no sum is known.
+    pub fn forget(&mut self, range: Range<u64>) {
+        if range.start < range.end {
+            self.take_overlapping(&range);
+        }
+    }
+
+    /// The ranges whose sums are known.
+    pub fn covered(&self) -> RangeSet {
+        self.known.iter().map(|(&start, &(end, _))| start..end).collect()
+    }
+
+    /// Each range whose sum is known, with it.
+    pub fn iter(&self) -> impl Iterator<Item = (Range<u64>, u32)> + '_ {
+        self.known.iter().map(|(&start, &(end, sum))| (start..end, sum))
+    }
+
+    /// The sum of the bytes of a range in lowercase hexadecimal, where all of it is known.
+    pub fn total(&self, range: Range<u64>) -> Option<String> {
+        self.total_of(&RangeSet::from_range(range))
+    }
+
+    /// The sum of the bytes of several ranges, taken in order of offset, without what lies between.
+    ///
+    /// `None` where a range is not known, or only together with bytes around it.
+    pub fn total_of(&self, ranges: &RangeSet) -> Option<String> {
+        if !self.algorithm.combinable() {
+            return None;
+        }
+        let mut total = block_sum(self.algorithm, b"");
+        for range in ranges.iter() {
+            let &(end, sum) = self.known.get(&range.start)?;
+            if end != range.end {
+                return None;
+            }
+            total = combine(self.algorithm, total, sum, range.end - range.start);
+        }
+        Some(format!("{total:08x}"))
+    }
+
+    fn take_overlapping(&mut self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let mut found = Vec::new();
+        while let Some((&start, &(end, _))) = self.known.range(..range.end).next_back()
+            && end > range.start
+        {
+            self.known.remove(&start);
+            found.push(start..end);
+        }
+        found
+    }
+
+    fn join(&mut self, range: Range<u64>, sum: u32) {
+        let (mut start, mut end, mut total) = (range.start, range.end, sum);
+        if let Some((&before, &(before_end, before_sum))) = self.known.range(..start).next_back()
+            && before_end == start
+        {
+            total = combine(self.algorithm, before_sum, total, end - start);
+            start = before;
+        }
+        if let Some((after_end, after_sum)) = self.known.remove(&end) {
+            total = combine(self.algorithm, total, after_sum, after_end - end);
+            end = after_end;
+        }
+        self.known.insert(start, (end, total));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const A: Algorithm = Algorithm::Crc32c;
+
+    fn data(length: usize) -> Vec<u8> {
+        (0..length).map(|i| (i * 31 + i / 7) as u8).collect()
+    }
+
+    fn hex(data: &[u8]) -> Option<String> {
+        Some(format!("{:08x}", block_sum(A, data)))
+    }
+
+    fn put(pieces: &mut Pieces, data: &[u8], range: Range<usize>) {
+        pieces.insert(range.start as u64..range.end as u64, block_sum(A, &data[range]));
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_in_any_order_give_the_sum_of_the_file(
+            cuts in prop::collection::btree_set(0usize..3000, 0..40),
+            order in prop::collection::vec(any::<u64>(), 64),
+        ) {
+            let data = data(3000);
+            let edges: Vec<usize> = [0].into_iter().chain(cuts).chain([3000]).collect();
+            let mut blocks: Vec<(u64, Range<usize>)> =
+                edges.windows(2).zip(&order).map(|(w, &key)| (key, w[0]..w[1])).collect();
+            blocks.sort_by_key(|(key, _)| *key);
+            let mut halves = [Pieces::new(A), Pieces::new(A)];
+            for (i, (_, range)) in blocks.iter().enumerate() {
+                put(&mut halves[i % 2], &data, range.clone());
+            }
+            let [mut pieces, other] = halves;
+            pieces.merge(&other);
+            prop_assert_eq!(pieces.total(0..3000), hex(&data));
+            prop_assert_eq!(pieces.covered(), RangeSet::from_range(0..3000));
+            prop_assert_eq!(pieces.iter().count(), 1);
+        }
+    }
+
+    #[test]
+    fn gaps_are_not_summed() {
+        let data = data(100);
+        let mut pieces = Pieces::new(A);
+        put(&mut pieces, &data, 0..40);
+        put(&mut pieces, &data, 60..100);
+        assert_eq!(pieces.total(0..100), None);
+        assert_eq!(pieces.total(0..40), hex(&data[..40]));
+        assert_eq!(pieces.total(0..39), None);
+        let both = [&data[..40], &data[60..]].concat();
+        assert_eq!(pieces.total_of(&pieces.covered()), hex(&both));
+        put(&mut pieces, &data, 40..60);
+        assert_eq!(pieces.total(0..100), hex(&data));
+    }
+
+    #[test]
+    fn an_overlap_is_unknown_for_good() {
+        let data = data(100);
+        let mut pieces = Pieces::new(A);
+        put(&mut pieces, &data, 0..50);
+        put(&mut pieces, &data, 40..60);
+        assert!(pieces.covered().is_empty());
+        put(&mut pieces, &data, 0..100);
+        assert_eq!(pieces.total(0..100), None);
+        put(&mut pieces, &data, 60..100);
+        assert_eq!(pieces.total(60..100), hex(&data[60..]));
+    }
+
+    #[test]
+    fn the_same_block_twice_does_no_harm() {
+        let data = data(100);
+        let mut pieces = Pieces::new(A);
+        put(&mut pieces, &data, 10..50);
+        put(&mut pieces, &data, 10..50);
+        assert_eq!(pieces.total(10..50), hex(&data[10..50]));
+        pieces.insert(10..50, 7);
+        assert!(pieces.covered().is_empty());
+    }
+
+    #[test]
+    fn doubt_is_merged_too() {
+        let data = data(100);
+        let mut doubtful = Pieces::new(A);
+        put(&mut doubtful, &data, 0..50);
+        put(&mut doubtful, &data, 40..60);
+        let mut pieces = Pieces::new(A);
+        put(&mut pieces, &data, 0..100);
+        pieces.merge(&doubtful);
+        assert_eq!(pieces.total(0..100), None);
+    }
+
+    #[test]
+    fn what_was_forgotten_can_be_known_again() {
+        let data = data(100);
+        let mut pieces = Pieces::new(A);
+        put(&mut pieces, &data, 0..100);
+        pieces.forget(50..51);
+        assert_eq!(pieces.total(0..100), None);
+        put(&mut pieces, &data, 0..100);
+        assert_eq!(pieces.total(0..100), hex(&data));
+    }
+
+    #[test]
+    fn nothing_has_a_sum_and_other_algorithms_have_none() {
+        assert_eq!(Pieces::new(Algorithm::Adler32).total(0..0).unwrap(), "00000001");
+        let mut pieces = Pieces::new(Algorithm::Md5);
+        pieces.insert(0..5, 1);
+        assert_eq!(pieces.total(0..0), None);
+        assert!(pieces.covered().is_empty());
+    }
+}

@@ -1,0 +1,175 @@
+//! Where bytes live: the data storage interface (DSI) and its stores.
+//!
+//! [`Store`] is the interface; [`PosixStore`], [`MemoryStore`] and [`NullStore`] implement it, and [`testing`] has the
+//! suite that every store must pass. [`PartFile`] keeps uploads that are not whole yet apart from those that are.
+
+#![forbid(unsafe_code)]
+
+pub mod checksum;
+mod error;
+mod journal;
+mod memory;
+mod null;
+mod part;
+mod posix;
+mod remove;
+pub mod testing;
+mod walk;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use bstr::{BStr, BString};
+pub use error::{Error, ErrorKind, Result};
+pub use journal::{Journal, JournalKey};
+pub use memory::MemoryStore;
+pub use null::NullStore;
+pub use part::{
+    Interrupted, Journaling, PartFile, PartOptions, is_temporary_name, journal_name, journal_of_part,
+    part_name,
+};
+pub use posix::{Identity, PosixOptions, PosixStore};
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::range::RangeSet;
+pub use walk::{Step, Visit, WalkOptions, WalkSink, walk};
+
+/// What a store can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Handles give file descriptors, for `sendfile` and `splice`.
+    pub descriptors: bool,
+    /// Holes stay holes, and can be asked for.
+    pub sparse: bool,
+    /// `rename` replaces the target atomically.
+    pub rename: bool,
+    pub symlinks: bool,
+    /// Out-of-order ranged writes.
+    pub random_write: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    File,
+    Directory,
+    Symlink,
+    BlockDevice,
+    CharacterDevice,
+    Fifo,
+    Socket,
+}
+
+/// Attributes of one entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    pub kind: Kind,
+    pub size: u64,
+    /// Modification time: seconds since 1970 and nanoseconds.
+    pub modified: (i64, u32),
+    /// Permission bits, 0o7777.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub device: u64,
+    pub inode: u64,
+    pub links: u64,
+    /// 512-byte blocks in use (less than `size` where the file is sparse).
+    pub blocks: u64,
+    /// Where a symbolic link points to. Filled by `stat` without follow and by `list`.
+    pub target: Option<BString>,
+    /// What this process may do with it (access checks done by the store).
+    pub readable: bool,
+    pub writable: bool,
+    pub searchable: bool,
+}
+
+/// How [`Store::open_write`] opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteOptions {
+    pub create: bool,
+    pub truncate: bool,
+    /// Fail where the file exists.
+    pub exclusive: bool,
+    /// Permission bits of a file that is created, before the umask.
+    pub mode: u32,
+}
+
+/// A file open for ranged reads, from any thread.
+pub trait ReadHandle: Send + Sync {
+    fn metadata(&self) -> Result<Metadata>;
+    /// Reads at `offset`, up to `buffer.len()` bytes; 0 at the end.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
+    /// For `sendfile`.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// The parts of `[start, end)` that hold data; all of it where the store knows no holes.
+    fn data_ranges(&self, start: u64, end: u64) -> Result<RangeSet>;
+}
+
+/// A file open for ranged writes in any order, from any thread.
+pub trait WriteHandle: Send + Sync {
+    fn metadata(&self) -> Result<Metadata>;
+    /// Writes all of `data` at `offset`.
+    fn write_at(&self, data: &[u8], offset: u64) -> Result<()>;
+    /// For `splice`. Only where bytes written at a position through it are the file's bytes.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// True where positions mean nothing (a device such as /dev/null, a pipe): writes go in order of arrival.
+    fn positionless(&self) -> bool {
+        false
+    }
+    fn set_len(&self, length: u64) -> Result<()>;
+    /// Data and size are on stable storage.
+    fn sync(&self) -> Result<()>;
+    /// Takes the file for this handle alone, until it is dropped; `false` where another handle (of any process) has it.
+    /// Only handles that ask are kept apart. Stores that cannot lock say `true`.
+    fn lock(&self) -> Result<bool> {
+        Ok(true)
+    }
+    fn set_modified(&self, seconds: i64, nanoseconds: u32) -> Result<()>;
+    fn set_mode(&self, mode: u32) -> Result<()>;
+}
+
+/// What [`Store::list`] gives for each entry: name and attributes (symbolic links not followed).
+pub type ListSink<'a> = dyn FnMut(&BStr, Metadata) -> Result<()> + 'a;
+
+/// A storage system. All paths are absolute within it and cannot leave it, whatever symbolic links say.
+///
+/// Symbolic links are followed, also at the end of a path; but names are made, removed and renamed as they stand, and
+/// a file is never made where a link leads.
+pub trait Store: Send + Sync {
+    fn name(&self) -> &'static str;
+    fn capabilities(&self) -> Capabilities;
+    fn stat(&self, path: &VirtualPath, follow: bool) -> Result<Metadata>;
+    /// The entries of a directory in no order, without `.` and `..`. An error of `sink` ends the walk.
+    fn list(&self, path: &VirtualPath, sink: &mut ListSink<'_>) -> Result<()>;
+    fn open_read(&self, path: &VirtualPath) -> Result<Arc<dyn ReadHandle>>;
+    fn open_write(&self, path: &VirtualPath, options: WriteOptions) -> Result<Arc<dyn WriteHandle>>;
+    fn make_directory(&self, path: &VirtualPath, mode: u32) -> Result<()>;
+    fn remove_directory(&self, path: &VirtualPath) -> Result<()>;
+    fn remove_file(&self, path: &VirtualPath) -> Result<()>;
+    /// Replaces `to` where it exists.
+    fn rename(&self, from: &VirtualPath, to: &VirtualPath) -> Result<()>;
+    fn symlink(&self, target: &BStr, link: &VirtualPath) -> Result<()>;
+    fn set_modified(&self, path: &VirtualPath, seconds: i64, nanoseconds: u32) -> Result<()>;
+    fn set_mode(&self, path: &VirtualPath, mode: u32) -> Result<()>;
+    fn set_group(&self, path: &VirtualPath, gid: u32) -> Result<()>;
+    fn truncate(&self, path: &VirtualPath, length: u64) -> Result<()>;
+    /// The path with every symbolic link resolved, within the store: what access rules are checked against.
+    fn real_path(&self, path: &VirtualPath) -> Result<VirtualPath>;
+    /// The entries of a directory (names made, renamed, removed) are on stable storage.
+    fn sync_directory(&self, _path: &VirtualPath) -> Result<()> {
+        Ok(())
+    }
+    /// Bytes that can still be written there; `None` where the store has no such figure.
+    fn free_space(&self, _path: &VirtualPath) -> Result<Option<u64>> {
+        Ok(None)
+    }
+    /// Removes a directory with all that is beneath it, or a file. Symbolic links are removed, not followed, even
+    /// where somebody puts them in the place of a directory meanwhile (stores in which that can happen do not use the
+    /// implementation that is given here). Stops at the first error.
+    fn remove_tree(&self, path: &VirtualPath) -> Result<()> {
+        remove::by_path(self, path)
+    }
+}

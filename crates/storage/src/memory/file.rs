@@ -1,0 +1,222 @@
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::range::RangeSet;
+
+use crate::{Error, ErrorKind, Kind, Metadata, ReadHandle, Result, WriteHandle};
+
+/// The bytes that all files of a store may take together.
+pub(super) struct Space {
+    capacity: u64,
+    used: AtomicU64,
+}
+
+impl Space {
+    pub(super) fn new(capacity: u64) -> Self {
+        Self { capacity, used: AtomicU64::new(0) }
+    }
+
+    pub(super) fn free(&self) -> u64 {
+        self.capacity - self.used.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: u64) -> Result<(), ErrorKind> {
+        let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= self.capacity);
+        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.map(drop).map_err(|_| ErrorKind::NoSpace)
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// What files, directories and links have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Attributes {
+    pub(super) mode: u32,
+    pub(super) gid: u32,
+    pub(super) modified: (i64, u32),
+    pub(super) inode: u64,
+    pub(super) links: u64,
+}
+
+impl Attributes {
+    pub(super) fn new(mode: u32, inode: u64) -> Self {
+        Self { mode: mode & 0o7777, gid: 0, modified: now(), inode, links: 1 }
+    }
+
+    pub(super) fn metadata(&self, kind: Kind, size: u64) -> Metadata {
+        Metadata {
+            kind,
+            size,
+            modified: self.modified,
+            mode: self.mode,
+            uid: 0,
+            gid: self.gid,
+            device: 1,
+            inode: self.inode,
+            links: self.links,
+            blocks: size.div_ceil(512),
+            target: None,
+            readable: true,
+            writable: true,
+            searchable: kind == Kind::Directory,
+        }
+    }
+}
+
+pub(super) fn now() -> (i64, u32) {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
+}
+
+/// The content of a file; handles keep it when its name is removed.
+pub(super) struct File {
+    content: RwLock<Vec<u8>>,
+    attributes: Mutex<Attributes>,
+    locked: AtomicBool,
+    space: Arc<Space>,
+}
+
+impl File {
+    pub(super) fn new(space: Arc<Space>) -> Self {
+        Self {
+            content: RwLock::default(),
+            attributes: Mutex::new(Attributes::new(0, 0)),
+            locked: AtomicBool::new(false),
+            space,
+        }
+    }
+
+    pub(super) fn attributes(&self) -> MutexGuard<'_, Attributes> {
+        self.attributes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn metadata(&self) -> Metadata {
+        let size = self.content.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        self.attributes().metadata(Kind::File, size)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> usize {
+        let content = self.content.read().unwrap_or_else(PoisonError::into_inner);
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
+        let length = buffer.len().min(content.len() - start);
+        buffer[..length].copy_from_slice(&content[start..start + length]);
+        length
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> Result<(), ErrorKind> {
+        let mut content = self.content.write().unwrap_or_else(PoisonError::into_inner);
+        let end = offset.checked_add(data.len() as u64).ok_or(ErrorKind::TooLarge)?;
+        if end > content.len() as u64 {
+            self.resize(&mut content, end)?;
+        }
+        // It fits: the content is in memory, so both are `usize`.
+        let start = end as usize - data.len();
+        content[start..start + data.len()].copy_from_slice(data);
+        self.attributes().modified = now();
+        Ok(())
+    }
+
+    pub(super) fn set_len(&self, length: u64) -> Result<(), ErrorKind> {
+        let mut content = self.content.write().unwrap_or_else(PoisonError::into_inner);
+        self.resize(&mut content, length)?;
+        self.attributes().modified = now();
+        Ok(())
+    }
+
+    fn resize(&self, content: &mut Vec<u8>, length: u64) -> Result<(), ErrorKind> {
+        let old = content.len() as u64;
+        if length > old {
+            self.space.take(length - old)?;
+        } else {
+            self.space.give_back(old - length);
+        }
+        let length = usize::try_from(length).map_err(|_| ErrorKind::NoSpace)?;
+        content.resize(length, 0);
+        Ok(())
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let content = self.content.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.space.give_back(content.len() as u64);
+    }
+}
+
+/// A file open for reading or writing.
+pub(super) struct Handle {
+    file: Arc<File>,
+    path: VirtualPath,
+    holds_lock: AtomicBool,
+}
+
+impl Handle {
+    pub(super) fn new(file: Arc<File>, path: VirtualPath) -> Self {
+        Self { file, path, holds_lock: AtomicBool::new(false) }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if *self.holds_lock.get_mut() {
+            self.file.locked.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl ReadHandle for Handle {
+    fn metadata(&self) -> Result<Metadata> {
+        Ok(self.file.metadata())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        Ok(self.file.read_at(buffer, offset))
+    }
+
+    fn data_ranges(&self, start: u64, end: u64) -> Result<RangeSet> {
+        Ok(RangeSet::from_range(start..end.min(self.file.metadata().size)))
+    }
+}
+
+impl WriteHandle for Handle {
+    fn metadata(&self) -> Result<Metadata> {
+        Ok(self.file.metadata())
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        let written = self.file.write_at(data, offset);
+        written.map_err(|kind| Error::new(kind, "write", self.path.as_bytes()).at(offset))
+    }
+
+    fn set_len(&self, length: u64) -> Result<()> {
+        self.file.set_len(length).map_err(|kind| Error::new(kind, "truncate", self.path.as_bytes()))
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_modified(&self, seconds: i64, nanoseconds: u32) -> Result<()> {
+        self.file.attributes().modified = (seconds, nanoseconds);
+        Ok(())
+    }
+
+    fn set_mode(&self, mode: u32) -> Result<()> {
+        self.file.attributes().mode = mode & 0o7777;
+        Ok(())
+    }
+
+    fn lock(&self) -> Result<bool> {
+        if self.holds_lock.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let got = !self.file.locked.swap(true, Ordering::Acquire);
+        self.holds_lock.store(got, Ordering::Relaxed);
+        Ok(got)
+    }
+}

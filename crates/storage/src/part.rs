@@ -1,0 +1,280 @@
+//! Files that are not whole yet.
+
+mod begin;
+mod names;
+mod options;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+pub use names::{is_temporary_name, journal_name, journal_of_part, part_name};
+pub use options::{Interrupted, Journaling, PartOptions};
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::range::RangeSet;
+
+use self::begin::{Begun, Names};
+use crate::checksum::{Algorithm, Pieces};
+use crate::{Error, ErrorKind, Journal, JournalKey, Result, Store, WriteHandle};
+
+/// Says of an unfinished file that its bytes came from front to back (see [`Journaling::Sequential`]).
+const STICKY: u32 = 0o1000;
+
+/// A file that gets its name when it is whole.
+///
+/// Until then its bytes are in [`part_name`], locked against other transfers, and [`journal_name`] says which of them
+/// are there. [`Self::commit`] gives it its name. What is neither committed nor discarded (dropped, killed) can be
+/// gone on with.
+///
+/// Where the path given is itself the name of a part, commit leaves it and its journal as they are: somebody renames
+/// it and then removes the journal ([`journal_of_part`]). Where the store cannot rename, or cannot write in any order,
+/// the file is written in place and there is nothing to go on with.
+pub struct PartFile {
+    store: Arc<dyn Store>,
+    names: Names,
+    key: JournalKey,
+    options: PartOptions,
+    handle: Arc<dyn WriteHandle>,
+    state: Mutex<State>,
+    journal: OnceLock<Journal>,
+    started_over: Option<String>,
+    directory_synced: AtomicBool,
+    /// Committed, abandoned or discarded.
+    done: AtomicBool,
+}
+
+struct State {
+    present: RangeSet,
+    pieces: Pieces,
+    /// Bytes recorded since the beginning of this transfer.
+    recorded: u64,
+}
+
+impl PartFile {
+    /// Opens the part of `target` for writing, or makes it.
+    ///
+    /// [`ErrorKind::Busy`] where another transfer writes it.
+    pub fn begin(
+        store: &Arc<dyn Store>,
+        target: &VirtualPath,
+        key: JournalKey,
+        options: PartOptions,
+    ) -> Result<Self> {
+        let names = Names::of(target, &**store);
+        let begun = begin::begin(&**store, &names, &key, options)?;
+        let Begun { handle, present, pieces, journal, started_over } = begun;
+        let part = Self {
+            store: store.clone(),
+            names,
+            key,
+            options,
+            handle,
+            state: Mutex::new(State { present, pieces, recorded: 0 }),
+            journal: journal.map_or_else(OnceLock::new, OnceLock::from),
+            started_over,
+            directory_synced: AtomicBool::new(false),
+            done: AtomicBool::new(false),
+        };
+        // A part without a journal that others than sequential writers go on with would not say what is there.
+        if part.options.journal != Journaling::Sequential && part.journal.get().is_none() {
+            let state = part.state();
+            if !state.present.is_empty() {
+                part.create_journal(&state)?;
+            }
+        }
+        Ok(part)
+    }
+
+    /// What an interrupted transfer to `target` left; `None` where there is nothing to go on with.
+    ///
+    /// After a crash of the machine this reads what is there, which takes time: `progress` is told how many bytes it has
+    /// read, and can stop it by an error. A [`Self::begin`] that follows need not read again.
+    pub fn interrupted(
+        store: &Arc<dyn Store>,
+        target: &VirtualPath,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Option<Interrupted>> {
+        begin::interrupted(&**store, &Names::of(target, &**store), progress)
+    }
+
+    /// The ranges that are there, from earlier transfers and from this one.
+    pub fn present(&self) -> RangeSet {
+        self.state().present.clone()
+    }
+
+    pub fn handle(&self) -> Arc<dyn WriteHandle> {
+        self.handle.clone()
+    }
+
+    /// CRC-32C of what is there, as far as it was recorded.
+    pub fn pieces(&self) -> Pieces {
+        self.state().pieces.clone()
+    }
+
+    /// Why what an earlier transfer left was not used.
+    pub fn started_over(&self) -> Option<&str> {
+        self.started_over.as_deref()
+    }
+
+    /// Notes that a range has been written through [`Self::handle`]. From any thread.
+    pub fn record(&self, range: Range<u64>, crc32c: Option<u32>) -> Result<()> {
+        if range.start >= range.end {
+            return Ok(());
+        }
+        {
+            let mut state = self.state();
+            state.recorded += range.end - range.start;
+            state.present.insert(range.clone());
+            match crc32c {
+                Some(sum) => state.pieces.insert(range.clone(), sum),
+                None => state.pieces.forget(range.clone()),
+            }
+            if self.journal.get().is_none() {
+                // Under the lock: what others record meanwhile comes either into the new journal or after it.
+                let needed = match self.options.journal {
+                    Journaling::Above(threshold) => state.recorded > threshold,
+                    Journaling::Sequential => !is_prefix(&state.present),
+                };
+                return if needed { self.create_journal(&state) } else { Ok(()) };
+            }
+        }
+        self.journal.get().map_or(Ok(()), |journal| journal.append(range, crc32c))
+    }
+
+    /// Puts on stable storage what has been recorded so far. A crash of the machine does not lose it.
+    pub fn checkpoint(&self) -> Result<()> {
+        let recorded = self.journal.get().map(|journal| (journal, journal.len()));
+        self.handle.sync()?;
+        if let Some((journal, records)) = recorded {
+            journal.append_synced(records)?;
+        }
+        if !self.directory_synced.load(Ordering::Relaxed) {
+            self.sync_directory()?;
+            self.directory_synced.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The file is whole: gives it its length, attributes and name.
+    ///
+    /// [`ErrorKind::Incomplete`] where not all of `0..length` is there; the part stays as it is.
+    pub fn commit(&self, length: u64, modified: Option<(i64, u32)>, mode: Option<u32>) -> Result<()> {
+        let missing = self.state().present.complement(0..length);
+        if !missing.is_empty() {
+            return Err(Error::new(ErrorKind::Incomplete, "finish", self.names.shown().as_bytes())
+                .with_detail(format!(
+                    "{} of {length} bytes are missing, {}",
+                    missing.len(),
+                    first_few(&missing)
+                )));
+        }
+        let metadata = self.handle.metadata()?;
+        if metadata.size != length {
+            self.handle.set_len(length)?;
+        }
+        let marked = metadata.mode & STICKY != 0;
+        if let Some(mode) = mode.or_else(|| marked.then_some(metadata.mode & !STICKY)) {
+            self.handle.set_mode(mode)?;
+        }
+        if let Some((seconds, nanoseconds)) = modified {
+            self.handle.set_modified(seconds, nanoseconds)?;
+        }
+        if self.options.sync {
+            self.handle.sync()?;
+        }
+        if let Some(target) = &self.names.target {
+            self.rename(target)?;
+        }
+        self.done.store(true, Ordering::Relaxed);
+        if self.options.sync { self.sync_directory() } else { Ok(()) }
+    }
+
+    /// Leaves what is there for a later transfer to go on with.
+    pub fn abandon(&self) -> Result<()> {
+        if self.done.swap(true, Ordering::Relaxed)
+            || self.names.journal.is_none()
+            || self.journal.get().is_some()
+        {
+            return Ok(());
+        }
+        let state = self.state();
+        if state.present.is_empty() {
+            return self.remove();
+        }
+        let in_order = self.options.journal == Journaling::Sequential && is_prefix(&state.present);
+        if in_order { Ok(()) } else { self.create_journal(&state) }
+    }
+
+    /// Removes what is there.
+    pub fn discard(&self) -> Result<()> {
+        self.done.store(true, Ordering::Relaxed);
+        self.remove()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn create_journal(&self, state: &State) -> Result<()> {
+        let Some(path) = &self.names.journal else { return Ok(()) };
+        let journal = Journal::create(&*self.store, path, &self.key, &state.present, &state.pieces)?;
+        let _ = self.journal.set(journal);
+        Ok(())
+    }
+
+    /// The journal goes first: one without its part would speak of the next part of that name.
+    fn rename(&self, target: &VirtualPath) -> Result<()> {
+        let journaled = self.journal.get().is_some();
+        if let Some(journal) = self.names.journal.as_ref().filter(|_| journaled) {
+            ignore_missing(self.store.remove_file(journal))?;
+        }
+        self.store.rename(&self.names.part, target).inspect_err(|_| {
+            if let Some(path) = self.names.journal.as_ref().filter(|_| journaled) {
+                let state = self.state();
+                // Best effort: without it the next transfer begins anew.
+                let _ = Journal::create(&*self.store, path, &self.key, &state.present, &state.pieces);
+            }
+        })
+    }
+
+    fn remove(&self) -> Result<()> {
+        if let Some(journal) = self.names.journal.as_ref().filter(|_| self.journal.get().is_some()) {
+            ignore_missing(self.store.remove_file(journal))?;
+        }
+        ignore_missing(self.store.remove_file(&self.names.part))
+    }
+
+    fn sync_directory(&self) -> Result<()> {
+        let directory = self.names.part.parent().unwrap_or_else(VirtualPath::root);
+        self.store.sync_directory(&directory)
+    }
+}
+
+impl Drop for PartFile {
+    fn drop(&mut self) {
+        // Nobody is left to be told of an error; then the next transfer begins anew.
+        let _ = self.abandon();
+    }
+}
+
+fn ignore_missing(result: Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(()),
+        result => result,
+    }
+}
+
+fn is_prefix(ranges: &RangeSet) -> bool {
+    ranges.prefix() == ranges.end()
+}
+
+fn first_few(ranges: &RangeSet) -> String {
+    let few: RangeSet = ranges.iter().take(3).collect();
+    if ranges.count() > 3 { format!("{few},...") } else { few.to_string() }
+}
+
+fn no_pieces() -> Pieces {
+    Pieces::new(Algorithm::Crc32c)
+}

@@ -1,0 +1,192 @@
+use std::sync::Arc;
+
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::range::RangeSet;
+
+use super::{
+    Interrupted, Journaling, PartOptions, STICKY, ignore_missing, journal_name, journal_of_part, no_pieces,
+    part_name,
+};
+use crate::checksum::Pieces;
+use crate::journal::{self, Loaded};
+use crate::{
+    Error, ErrorKind, Journal, JournalKey, Kind, Metadata, Result, Store, WriteHandle, WriteOptions,
+};
+
+/// Where everything is.
+pub(super) struct Names {
+    /// What the part is renamed to at the end; `None` where it is not.
+    pub(super) target: Option<VirtualPath>,
+    pub(super) part: VirtualPath,
+    /// `None` where the file is written in place.
+    pub(super) journal: Option<VirtualPath>,
+}
+
+impl Names {
+    pub(super) fn of(path: &VirtualPath, store: &dyn Store) -> Self {
+        let able = store.capabilities();
+        if !able.rename || !able.random_write {
+            return Self { target: None, part: path.clone(), journal: None };
+        }
+        if let Some(journal) = journal_of_part(path) {
+            return Self { target: None, part: path.clone(), journal: Some(journal) };
+        }
+        Self { target: Some(path.clone()), part: part_name(path), journal: Some(journal_name(path)) }
+    }
+
+    /// The path to speak of.
+    pub(super) fn shown(&self) -> &VirtualPath {
+        self.target.as_ref().unwrap_or(&self.part)
+    }
+}
+
+/// An open part.
+pub(super) struct Begun {
+    pub(super) handle: Arc<dyn WriteHandle>,
+    pub(super) present: RangeSet,
+    pub(super) pieces: Pieces,
+    pub(super) journal: Option<Journal>,
+    pub(super) started_over: Option<String>,
+}
+
+impl Begun {
+    fn empty(handle: Arc<dyn WriteHandle>, started_over: Option<String>) -> Self {
+        Self { handle, present: RangeSet::new(), pieces: no_pieces(), journal: None, started_over }
+    }
+}
+
+pub(super) fn begin(
+    store: &dyn Store,
+    names: &Names,
+    key: &JournalKey,
+    options: PartOptions,
+) -> Result<Begun> {
+    let Some(journal) = &names.journal else {
+        let write = WriteOptions { create: true, truncate: true, exclusive: false, mode: options.mode };
+        return Ok(Begun::empty(store.open_write(&names.part, write)?, None));
+    };
+    let mut why = None;
+    // Another transfer can finish or give up between two steps; then what was found is gone and it goes round again.
+    for _ in 0..16 {
+        match make(store, names, journal, options) {
+            Ok(Some(handle)) => return Ok(Begun::empty(handle, why)),
+            Ok(None) => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        let Some((handle, metadata)) = open_locked(store, names)? else { continue };
+        if options.resume {
+            match load(store, names, journal, &metadata, Some(key), &mut |_| Ok(()))? {
+                Ok(Found { present, pieces, journal, .. }) => {
+                    return Ok(Begun { handle, present, pieces, journal, started_over: None });
+                }
+                Err(reason) => why = Some(reason),
+            }
+        }
+        // Removed, not emptied: it may be somebody else's file, or have other permissions. The journal goes first.
+        ignore_missing(store.remove_file(journal))?;
+        ignore_missing(store.remove_file(&names.part))?;
+    }
+    Err(busy(names))
+}
+
+pub(super) fn interrupted(
+    store: &dyn Store,
+    names: &Names,
+    progress: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Option<Interrupted>> {
+    let Some(journal) = &names.journal else { return Ok(None) };
+    let Some((_locked, metadata)) = open_locked(store, names)? else { return Ok(None) };
+    let found = load(store, names, journal, &metadata, None, progress)?;
+    let found = found.ok().filter(|found| !found.present.is_empty());
+    Ok(found.map(|found| Interrupted { present: found.present, key: found.key }))
+}
+
+/// Makes a new part; `None` where it was taken away before it was ours.
+fn make(
+    store: &dyn Store,
+    names: &Names,
+    journal: &VirtualPath,
+    options: PartOptions,
+) -> Result<Option<Arc<dyn WriteHandle>>> {
+    let sticky = if options.journal == Journaling::Sequential { STICKY } else { 0 };
+    let mode = (options.mode & !STICKY) | sticky;
+    let write = WriteOptions { create: true, truncate: false, exclusive: true, mode };
+    let handle = store.open_write(&names.part, write)?;
+    if !handle.lock()? {
+        return Err(busy(names));
+    }
+    // Whoever opened it before we had the lock may have removed it.
+    if handle.metadata()?.links == 0 {
+        return Ok(None);
+    }
+    // One that lost its part would speak of this one.
+    ignore_missing(store.remove_file(journal))?;
+    Ok(Some(handle))
+}
+
+/// Opens and locks the part that is there; `None` where there is none (any more).
+fn open_locked(store: &dyn Store, names: &Names) -> Result<Option<(Arc<dyn WriteHandle>, Metadata)>> {
+    let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
+    let handle = match store.open_write(&names.part, write) {
+        Ok(handle) => handle,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if !handle.lock()? {
+        return Err(busy(names));
+    }
+    // It may have got its name, or have been removed, before we had the lock.
+    let metadata = handle.metadata()?;
+    match store.stat(&names.part, false) {
+        Ok(named) if named.kind != Kind::File => {
+            Err(Error::new(ErrorKind::Unsupported, "open", names.part.as_bytes())
+                .with_detail("what should be an unfinished file is something else"))
+        }
+        Ok(named) if (named.device, named.inode) == (metadata.device, metadata.inode) => {
+            Ok(Some((handle, metadata)))
+        }
+        Ok(_) => Ok(None),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+struct Found {
+    present: RangeSet,
+    pieces: Pieces,
+    journal: Option<Journal>,
+    key: Option<JournalKey>,
+}
+
+fn load(
+    store: &dyn Store,
+    names: &Names,
+    journal: &VirtualPath,
+    metadata: &Metadata,
+    key: Option<&JournalKey>,
+    progress: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Result<Found, String>> {
+    match journal::load(store, journal, &names.part, key, progress)? {
+        Ok(Loaded { key, present, pieces, journal }) => {
+            Ok(Ok(Found { present, pieces, journal: Some(journal), key: Some(key) }))
+        }
+        Err(_) if metadata.mode & STICKY != 0 && is_missing(store, journal)? => {
+            let present = RangeSet::from_range(0..metadata.size);
+            Ok(Ok(Found { present, pieces: no_pieces(), journal: None, key: None }))
+        }
+        Err(why) => Ok(Err(why)),
+    }
+}
+
+fn is_missing(store: &dyn Store, path: &VirtualPath) -> Result<bool> {
+    match store.stat(path, false) {
+        Ok(_) => Ok(false),
+        Err(error) if error.is_not_found() => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+fn busy(names: &Names) -> Error {
+    Error::new(ErrorKind::Busy, "open", names.shown().as_bytes()).with_detail("another transfer writes it")
+}

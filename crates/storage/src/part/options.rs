@@ -1,0 +1,47 @@
+use ropewalk_protocol::range::RangeSet;
+
+use crate::JournalKey;
+
+/// When a [`super::PartFile`] gets a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Journaling {
+    /// Never, because the file is written from front to back: its size says what is there.
+    ///
+    /// While it is unfinished, the sticky bit of its mode says so to whoever finds it.
+    Sequential,
+    /// As soon as more than so many bytes are written, in any order. If the process is killed before, the file begins
+    /// anew; if it is abandoned, a journal is written then.
+    Above(u64),
+}
+
+impl Default for Journaling {
+    /// Above 4 MiB: to send as much again takes less time than anybody notices.
+    fn default() -> Self {
+        Self::Above(4 << 20)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartOptions {
+    /// Permission bits of the file when it is made, before the umask.
+    pub mode: u32,
+    /// Go on with what an interrupted transfer left; otherwise it is removed.
+    pub resume: bool,
+    pub journal: Journaling,
+    /// Have the file, and its name, on stable storage before it counts as done.
+    pub sync: bool,
+}
+
+impl Default for PartOptions {
+    fn default() -> Self {
+        Self { mode: 0o666, resume: true, journal: Journaling::default(), sync: false }
+    }
+}
+
+/// What an interrupted transfer left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interrupted {
+    pub present: RangeSet,
+    /// What it is a copy of; `None` for a file that was written from front to back without a journal.
+    pub key: Option<JournalKey>,
+}

@@ -1,0 +1,427 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::checksum::block_sum;
+use crate::{MemoryStore, PosixOptions, PosixStore, WriteOptions};
+
+fn path(text: &str) -> VirtualPath {
+    VirtualPath::parse(text.as_bytes()).unwrap()
+}
+
+/// Each test runs on both.
+fn stores() -> Vec<(Arc<dyn Store>, Option<tempfile::TempDir>)> {
+    let directory = tempfile::tempdir().unwrap();
+    let posix: Arc<dyn Store> = Arc::new(PosixStore::new(directory.path(), PosixOptions::default()).unwrap());
+    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 20));
+    vec![(posix, Some(directory)), (memory, None)]
+}
+
+fn options(journal: Journaling) -> PartOptions {
+    PartOptions { mode: 0o640, resume: true, journal, sync: false }
+}
+
+fn key(size: u64) -> JournalKey {
+    JournalKey { source: "ftp://a/b".into(), size: Some(size), modified: Some(1_000_000_000) }
+}
+
+fn data(length: usize) -> Vec<u8> {
+    (0..length).map(|i| (i / 3 + i * 7) as u8).collect()
+}
+
+fn write(part: &PartFile, data: &[u8], range: Range<usize>) {
+    let (start, end) = (range.start as u64, range.end as u64);
+    part.handle().write_at(&data[range.clone()], start).unwrap();
+    part.record(start..end, Some(block_sum(Algorithm::Crc32c, &data[range]))).unwrap();
+}
+
+fn content(store: &dyn Store, path: &VirtualPath) -> Vec<u8> {
+    let file = store.open_read(path).unwrap();
+    let mut bytes = vec![0; file.metadata().unwrap().size as usize];
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+    bytes
+}
+
+fn names(store: &dyn Store) -> Vec<String> {
+    let mut names = Vec::new();
+    store
+        .list(&VirtualPath::root(), &mut |name, _| {
+            names.push(name.to_string());
+            Ok(())
+        })
+        .unwrap();
+    names.sort();
+    names
+}
+
+/// As a kill does: the lock goes, nothing is written.
+fn kill(part: PartFile) {
+    part.done.store(true, Ordering::Relaxed);
+}
+
+const EVERY: [Journaling; 4] =
+    [Journaling::Sequential, Journaling::Above(0), Journaling::Above(50), Journaling::Above(1 << 20)];
+
+#[test]
+fn a_committed_file_has_its_name_and_leaves_nothing_else() {
+    for (store, _keep) in stores() {
+        for journal in EVERY {
+            let data = data(100);
+            let part = PartFile::begin(&store, &path("/f"), key(100), options(journal)).unwrap();
+            assert!(part.present().is_empty());
+            write(&part, &data, 0..40);
+            assert!(store.stat(&path("/f"), false).is_err());
+            write(&part, &data, 40..100);
+            assert_eq!(
+                part.pieces().total(0..100),
+                Some(format!("{:08x}", block_sum(Algorithm::Crc32c, &data)))
+            );
+            part.commit(100, Some((1_000_000_000, 5)), None).unwrap();
+            drop(part);
+            assert_eq!(names(&*store), ["f"], "{journal:?}");
+            assert_eq!(content(&*store, &path("/f")), data);
+            let metadata = store.stat(&path("/f"), false).unwrap();
+            assert_eq!((metadata.mode, metadata.modified), (0o640, (1_000_000_000, 5)));
+            store.remove_file(&path("/f")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn commit_replaces_sets_modes_and_cuts() {
+    for (store, _keep) in stores() {
+        for round in 0..2 {
+            let data = data(100 - round);
+            let part =
+                PartFile::begin(&store, &path("/f"), key(90), options(Journaling::Sequential)).unwrap();
+            write(&part, &data, 0..data.len());
+            part.commit(90, None, Some(0o600)).unwrap();
+            assert_eq!(content(&*store, &path("/f")), data[..90]);
+            assert_eq!(store.stat(&path("/f"), false).unwrap().mode, 0o600);
+        }
+    }
+}
+
+#[test]
+fn an_incomplete_file_does_not_get_its_name() {
+    for (store, _keep) in stores() {
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
+        write(&part, &data(100), 10..20);
+        let error = part.commit(100, None, None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Incomplete);
+        assert!(error.to_string().contains("90 of 100 bytes are missing, 0-10,20-100"), "{error}");
+        assert!(store.stat(&path("/f"), false).is_err());
+    }
+}
+
+#[test]
+fn an_abandoned_transfer_is_gone_on_with() {
+    for (store, _keep) in stores() {
+        for journal in EVERY {
+            let data = data(100);
+            let part = PartFile::begin(&store, &path("/f"), key(100), options(journal)).unwrap();
+            write(&part, &data, 0..30);
+            drop(part);
+            let left = PartFile::interrupted(&store, &path("/f"), &mut |_| Ok(())).unwrap().unwrap();
+            assert_eq!(left.present, RangeSet::from_range(0..30));
+
+            let part = PartFile::begin(&store, &path("/f"), key(100), options(journal)).unwrap();
+            assert_eq!(part.started_over(), None);
+            assert_eq!(part.present(), RangeSet::from_range(0..30), "{journal:?}");
+            write(&part, &data, 30..100);
+            let sum = part.pieces().total(0..100);
+            // Without a journal the sum of what was there before is not known.
+            assert_eq!(sum.is_some(), journal != Journaling::Sequential);
+            part.commit(100, None, None).unwrap();
+            assert_eq!(content(&*store, &path("/f")), data);
+            assert_eq!(names(&*store), ["f"]);
+            assert_eq!(store.stat(&path("/f"), false).unwrap().mode, 0o640);
+            store.remove_file(&path("/f")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_killed_transfer_is_gone_on_with_where_it_is_known_what_is_there() {
+    for (store, _keep) in stores() {
+        for (journal, expected) in [
+            (Journaling::Sequential, RangeSet::from_range(0..60)),
+            (Journaling::Above(0), RangeSet::from_range(0..60)),
+            (Journaling::Above(50), RangeSet::from_range(0..60)),
+            (Journaling::Above(60), RangeSet::new()),
+        ] {
+            let part = PartFile::begin(&store, &path("/f"), key(100), options(journal)).unwrap();
+            let data = data(100);
+            write(&part, &data, 0..30);
+            write(&part, &data, 30..60);
+            kill(part);
+            let part = PartFile::begin(&store, &path("/f"), key(100), options(journal)).unwrap();
+            assert_eq!(part.present(), expected, "{journal:?}");
+            assert_eq!(part.started_over().is_some(), expected.is_empty());
+            part.discard().unwrap();
+            assert!(names(&*store).is_empty());
+        }
+    }
+}
+
+/// Bytes out of order, killed before there was a journal, then found by a transfer from front to back.
+#[test]
+fn holes_are_never_taken_for_bytes() {
+    for (store, _keep) in stores() {
+        let data = data(100);
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(1000))).unwrap();
+        write(&part, &data, 50..100);
+        kill(part);
+        assert_eq!(PartFile::interrupted(&store, &path("/f"), &mut |_| Ok(())).unwrap(), None);
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Sequential)).unwrap();
+        assert!(part.present().is_empty());
+        // The other way round: it began from front to back, and others go on out of order.
+        write(&part, &data, 0..20);
+        kill(part);
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(1000))).unwrap();
+        assert_eq!(part.present(), RangeSet::from_range(0..20));
+        write(&part, &data, 50..100);
+        kill(part);
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Sequential)).unwrap();
+        assert_eq!(part.present(), [0..20, 50..100].into_iter().collect());
+        // A writer that said it would keep the order and does not.
+        part.discard().unwrap();
+        drop(part);
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Sequential)).unwrap();
+        write(&part, &data, 50..100);
+        kill(part);
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Sequential)).unwrap();
+        assert_eq!(part.present(), RangeSet::from_range(50..100));
+    }
+}
+
+#[test]
+fn another_source_starts_over_and_says_why() {
+    for (store, _keep) in stores() {
+        for (other, why) in [
+            (JournalKey { source: "ftp://c/d".into(), ..key(100) }, "ftp://c/d"),
+            (key(101), "the size was 100 and is 101"),
+            (JournalKey { modified: Some(1), ..key(100) }, "modified"),
+        ] {
+            let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
+            write(&part, &data(100), 0..50);
+            drop(part);
+            let part = PartFile::begin(&store, &path("/f"), other, options(Journaling::Above(0))).unwrap();
+            assert!(part.present().is_empty());
+            assert!(part.started_over().unwrap().contains(why), "{:?}", part.started_over());
+            part.discard().unwrap();
+        }
+        // What is not known makes no difference.
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
+        write(&part, &data(100), 0..50);
+        drop(part);
+        let vague = JournalKey { size: None, modified: None, ..key(100) };
+        let part = PartFile::begin(&store, &path("/f"), vague, options(Journaling::Above(0))).unwrap();
+        assert_eq!(part.present(), RangeSet::from_range(0..50));
+    }
+}
+
+#[test]
+fn without_resume_what_is_there_goes() {
+    for (store, _keep) in stores() {
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
+        write(&part, &data(100), 0..50);
+        drop(part);
+        let fresh = PartOptions { resume: false, ..options(Journaling::Above(1000)) };
+        let part = PartFile::begin(&store, &path("/f"), key(100), fresh).unwrap();
+        assert!(part.present().is_empty());
+        kill(part);
+        assert_eq!(names(&*store), [".f.ropewalk-part"], "the old journal must not speak of the new part");
+    }
+}
+
+#[test]
+fn a_journal_that_lost_its_part_does_not_speak_of_the_next() {
+    for (store, _keep) in stores() {
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
+        write(&part, &data(100), 0..100);
+        drop(part);
+        store.remove_file(&part_name(&path("/f"))).unwrap();
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(1000))).unwrap();
+        kill(part);
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(1000))).unwrap();
+        assert!(part.present().is_empty());
+    }
+}
+
+#[test]
+fn two_transfers_do_not_write_the_same_part() {
+    for (store, _keep) in stores() {
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
+        for resume in [true, false] {
+            let again = PartOptions { resume, ..options(Journaling::Above(0)) };
+            let error = PartFile::begin(&store, &path("/f"), key(100), again).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Busy);
+            assert!(error.to_string().contains("/f: in use (another transfer writes it)"), "{error}");
+        }
+        let error = PartFile::interrupted(&store, &path("/f"), &mut |_| Ok(())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        drop(part);
+        PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
+    }
+}
+
+#[test]
+fn many_transfers_of_one_name_give_one_whole_file() {
+    for (store, _keep) in stores() {
+        std::thread::scope(|scope| {
+            for id in 0..8u8 {
+                let store = &store;
+                scope.spawn(move || {
+                    let mut done = 0;
+                    while done < 20 {
+                        let vague = JournalKey { source: format!("{id}"), size: None, modified: None };
+                        let part =
+                            match PartFile::begin(store, &path("/f"), vague, options(Journaling::Above(8))) {
+                                Ok(part) => part,
+                                Err(error) => {
+                                    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+                                    std::thread::yield_now();
+                                    continue;
+                                }
+                            };
+                        for at in [16, 0, 8] {
+                            part.handle().write_at(&[id; 8], at).unwrap();
+                            part.record(at..at + 8, None).unwrap();
+                        }
+                        part.commit(24, None, None).unwrap();
+                        done += 1;
+                    }
+                });
+            }
+        });
+        let content = content(&*store, &path("/f"));
+        assert_eq!(content.len(), 24);
+        assert!(content.iter().all(|byte| *byte == content[0]), "{content:?}");
+        assert_eq!(names(&*store), ["f"]);
+    }
+}
+
+#[test]
+fn streams_record_at_the_same_time() {
+    for (store, _keep) in stores() {
+        let data = data(64 << 10);
+        let part =
+            PartFile::begin(&store, &path("/f"), key(64 << 10), options(Journaling::Above(10_000))).unwrap();
+        std::thread::scope(|scope| {
+            for stream in 0..8 {
+                let (part, data) = (&part, &data);
+                scope.spawn(move || {
+                    // A quarter of the last stream's blocks is left out.
+                    let blocks = if stream == 7 { 48 } else { 64 };
+                    for block in 0..blocks {
+                        let start = (block * 8 + stream) * 128;
+                        write(part, data, start..start + 128);
+                    }
+                });
+            }
+        });
+        let (present, pieces) = (part.present(), part.pieces());
+        kill(part);
+        let part =
+            PartFile::begin(&store, &path("/f"), key(64 << 10), options(Journaling::default())).unwrap();
+        assert_eq!(part.present(), present);
+        assert_eq!(part.pieces(), pieces);
+        for block in 48..64 {
+            let start = (block * 8 + 7) * 128;
+            write(&part, &data, start..start + 128);
+        }
+        part.checkpoint().unwrap();
+        assert_eq!(
+            part.pieces().total(0..64 << 10),
+            Some(format!("{:08x}", block_sum(Algorithm::Crc32c, &data)))
+        );
+        part.commit(64 << 10, None, None).unwrap();
+        assert_eq!(content(&*store, &path("/f")), data);
+    }
+}
+
+#[test]
+fn a_part_named_as_such_is_left_for_somebody_to_rename() {
+    for (store, _keep) in stores() {
+        let name = part_name(&path("/f"));
+        let part = PartFile::begin(&store, &name, key(100), options(Journaling::Above(0))).unwrap();
+        let data = data(100);
+        write(&part, &data, 0..60);
+        drop(part);
+        let left = PartFile::interrupted(&store, &name, &mut |_| Ok(())).unwrap().unwrap();
+        assert_eq!(left.present, RangeSet::from_range(0..60));
+        assert_eq!(PartFile::interrupted(&store, &path("/f"), &mut |_| Ok(())).unwrap(), Some(left));
+        let part = PartFile::begin(&store, &name, key(100), options(Journaling::Above(0))).unwrap();
+        write(&part, &data, 60..100);
+        part.commit(100, None, None).unwrap();
+        drop(part);
+        assert_eq!(names(&*store), [".f.ropewalk-journal", ".f.ropewalk-part"]);
+        let left = PartFile::interrupted(&store, &name, &mut |_| Ok(())).unwrap().unwrap();
+        assert_eq!(left.present, RangeSet::from_range(0..100));
+    }
+}
+
+#[test]
+fn a_store_that_cannot_rename_is_written_in_place() {
+    let store: Arc<dyn Store> = Arc::new(crate::NullStore::new(10));
+    let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
+    assert!(part.present().is_empty());
+    write(&part, &data(100), 0..100);
+    part.commit(100, None, None).unwrap();
+    assert_eq!(PartFile::interrupted(&store, &path("/f"), &mut |_| Ok(())).unwrap(), None);
+}
+
+#[test]
+fn a_failed_rename_keeps_what_is_there() {
+    for (store, _keep) in stores() {
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
+        write(&part, &data(100), 0..100);
+        store.make_directory(&path("/f"), 0o755).unwrap();
+        assert_eq!(part.commit(100, None, None).unwrap_err().kind(), ErrorKind::IsDirectory);
+        drop(part);
+        let left = PartFile::interrupted(&store, &path("/f"), &mut |_| Ok(())).unwrap().unwrap();
+        assert_eq!(left.present, RangeSet::from_range(0..100));
+    }
+}
+
+#[test]
+fn a_link_in_the_place_of_a_part_is_not_written_through() {
+    for (store, _keep) in stores() {
+        let create = WriteOptions { create: true, truncate: false, exclusive: true, mode: 0o600 };
+        store.open_write(&path("/precious"), create).unwrap().write_at(b"gold", 0).unwrap();
+        store.symlink("precious".into(), &part_name(&path("/f"))).unwrap();
+        let error =
+            PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        store.remove_file(&part_name(&path("/f"))).unwrap();
+        store.symlink("precious".into(), &journal_name(&path("/f"))).unwrap();
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
+        write(&part, &data(100), 0..50);
+        drop(part);
+        assert_eq!(content(&*store, &path("/precious")), b"gold");
+    }
+}
+
+#[test]
+fn bytes_cut_off_the_part_are_not_there_any_more() {
+    for (store, _keep) in stores() {
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
+        write(&part, &data(100), 0..30);
+        write(&part, &data(100), 30..100);
+        drop(part);
+        store.truncate(&part_name(&path("/f")), 80).unwrap();
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
+        assert_eq!(part.present(), RangeSet::from_range(0..30));
+        assert_eq!(part.pieces().covered(), part.present());
+    }
+}
+
+#[test]
+fn no_space_is_told() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1000));
+    let part = PartFile::begin(&store, &path("/f"), key(10_000), options(Journaling::Above(0))).unwrap();
+    let error = part.handle().write_at(&[1; 2000], 0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    part.discard().unwrap();
+    assert!(names(&*store).is_empty());
+}

@@ -1,0 +1,193 @@
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::range::RangeSet;
+use rustix::fs::{FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::metadata::Stats;
+use super::{Identity, modification};
+use crate::error::Context;
+use crate::{Error, ErrorKind, Kind, Metadata, ReadHandle, Result, WriteHandle};
+
+/// An open file, device or FIFO.
+pub(super) struct PosixFile {
+    fd: OwnedFd,
+    path: VirtualPath,
+    identity: Arc<Identity>,
+    kind: Kind,
+    /// `/dev/null`: takes bytes at any position.
+    null: bool,
+}
+
+impl PosixFile {
+    /// A file that is known to be a regular one.
+    pub(super) fn regular(fd: OwnedFd, path: VirtualPath, identity: Arc<Identity>) -> Self {
+        Self { fd, path, identity, kind: Kind::File, null: false }
+    }
+
+    /// Looks what it is. The descriptor was opened without waiting.
+    pub(super) fn classified(fd: OwnedFd, path: VirtualPath, identity: Arc<Identity>) -> Result<Self, Errno> {
+        let stats = Stats(rustix::fs::fstat(&fd)?);
+        let kind = stats.kind();
+        match kind {
+            Kind::Directory => return Err(Errno::ISDIR),
+            Kind::File => {}
+            _ => {
+                let flags = rustix::fs::fcntl_getfl(&fd)?;
+                rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK)?;
+            }
+        }
+        let null = kind == Kind::CharacterDevice && stats.0.st_rdev == rustix::fs::makedev(1, 3);
+        Ok(Self { fd, path, identity, kind, null })
+    }
+
+    pub(super) fn new(fd: OwnedFd, path: VirtualPath, identity: Arc<Identity>) -> Result<Self> {
+        let name = path.clone();
+        Self::classified(fd, path, identity).context("open", name.as_bytes())
+    }
+
+    #[cfg(test)]
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn seekable(&self) -> bool {
+        matches!(self.kind, Kind::File | Kind::BlockDevice)
+    }
+
+    fn seek(&self, to: SeekFrom) -> Result<u64, Errno> {
+        retry_on_intr(|| rustix::fs::seek(&self.fd, to))
+    }
+
+    fn find_data(&self, start: u64, end: u64) -> Result<RangeSet, Errno> {
+        // Devices answer anything: /dev/zero says that everything is at 0.
+        if self.kind != Kind::File {
+            return Err(Errno::INVAL);
+        }
+        let mut found = RangeSet::new();
+        let mut at = start;
+        while at < end {
+            let data = match self.seek(SeekFrom::Data(at)) {
+                Ok(data) => data,
+                // Only a hole follows, or the file ends before.
+                Err(Errno::NXIO) => break,
+                Err(error) => return Err(error),
+            };
+            if data >= end {
+                break;
+            }
+            let hole = match self.seek(SeekFrom::Hole(data)) {
+                Ok(hole) => hole,
+                // The file was cut off meanwhile.
+                Err(Errno::NXIO) => break,
+                Err(error) => return Err(error),
+            };
+            if data < at || hole <= data {
+                return Err(Errno::INVAL);
+            }
+            found.insert(data..hole.min(end));
+            at = hole;
+        }
+        Ok(found)
+    }
+}
+
+impl ReadHandle for PosixFile {
+    fn metadata(&self) -> Result<Metadata> {
+        let stats = rustix::fs::fstat(&self.fd).context("stat", self.path.as_bytes())?;
+        Ok(Stats(stats).metadata(&self.identity))
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let read = if self.seekable() {
+            retry_on_intr(|| rustix::io::pread(&self.fd, &mut *buffer, offset))
+        } else {
+            retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer))
+        };
+        read.context("read", self.path.as_bytes()).map_err(|error| error.at(offset))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.seekable().then(|| self.fd.as_fd())
+    }
+
+    fn data_ranges(&self, start: u64, end: u64) -> Result<RangeSet> {
+        match self.find_data(start, end) {
+            // A file system or a device that knows no holes.
+            Err(Errno::INVAL | Errno::SPIPE | Errno::NOTTY | Errno::OPNOTSUPP) => {
+                Ok(RangeSet::from_range(start..end))
+            }
+            result => result.context("find holes", self.path.as_bytes()),
+        }
+    }
+}
+
+impl WriteHandle for PosixFile {
+    fn metadata(&self) -> Result<Metadata> {
+        ReadHandle::metadata(self)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let written = if self.seekable() {
+                rustix::io::pwrite(&self.fd, &data[done..], at)
+            } else {
+                rustix::io::write(&self.fd, &data[done..])
+            };
+            match written {
+                Ok(0) => return Err(Error::new(ErrorKind::Io, "write", self.path.as_bytes()).at(at)),
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno).context("write", self.path.as_bytes()).map_err(|e| e.at(at)),
+            }
+        }
+        Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (self.seekable() || self.null).then(|| self.fd.as_fd())
+    }
+
+    fn positionless(&self) -> bool {
+        !self.seekable()
+    }
+
+    fn set_len(&self, length: u64) -> Result<()> {
+        if self.kind != Kind::File {
+            return Ok(());
+        }
+        retry_on_intr(|| rustix::fs::ftruncate(&self.fd, length)).context("truncate", self.path.as_bytes())
+    }
+
+    fn sync(&self) -> Result<()> {
+        match retry_on_intr(|| rustix::fs::fdatasync(&self.fd)) {
+            // Nothing that could be kept.
+            Err(Errno::INVAL) if !self.seekable() => Ok(()),
+            result => result.context("sync", self.path.as_bytes()),
+        }
+    }
+
+    fn set_modified(&self, seconds: i64, nanoseconds: u32) -> Result<()> {
+        rustix::fs::futimens(&self.fd, &modification(seconds, nanoseconds))
+            .context("set time", self.path.as_bytes())
+    }
+
+    fn set_mode(&self, mode: u32) -> Result<()> {
+        rustix::fs::fchmod(&self.fd, Mode::from_raw_mode(mode & 0o7777))
+            .context("chmod", self.path.as_bytes())
+    }
+
+    fn lock(&self) -> Result<bool> {
+        match retry_on_intr(|| rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive)) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            // Some network file systems have no locks; then nobody has one.
+            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK | Errno::INVAL) => Ok(true),
+            Err(errno) => Err(errno).context("lock", self.path.as_bytes()),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+use rustix::fs::Gid;
+
+/// How a [`super::PosixStore`] works.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PosixOptions {
+    /// The permission bits of every new file, whatever was asked for and whatever the umask says.
+    pub file_mode: Option<u32>,
+    /// The same for new directories.
+    pub directory_mode: Option<u32>,
+    /// Whose rights [`crate::Metadata`] tells; `None`: those of the process. It changes nobody's rights: the kernel
+    /// goes by the identity of the calling thread.
+    pub identity: Option<Identity>,
+}
+
+/// Who works with the files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub uid: u32,
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+impl Identity {
+    /// The effective user and groups of this process.
+    pub fn of_process() -> Self {
+        let groups = rustix::process::getgroups().unwrap_or_default();
+        Self {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            groups: groups.into_iter().map(Gid::as_raw).collect(),
+        }
+    }
+
+    /// What the bits of a mode grant: read, write, execute or search.
+    ///
+    /// It takes no system call, which matters in long listings; access control lists, read-only mounts and the like
+    /// are not seen.
+    pub(super) fn rights(&self, mode: u32, uid: u32, gid: u32, directory: bool) -> (bool, bool, bool) {
+        if self.uid == 0 {
+            return (true, true, directory || mode & 0o111 != 0);
+        }
+        let class = if uid == self.uid {
+            mode >> 6
+        } else if gid == self.gid || self.groups.contains(&gid) {
+            mode >> 3
+        } else {
+            mode
+        };
+        (class & 4 != 0, class & 2 != 0, class & 1 != 0)
+    }
+}
+
+/// `None` for the number that means "leave as it is" to the kernel.
+pub(super) fn group(gid: u32) -> Option<Gid> {
+    (gid != u32::MAX).then(|| Gid::from_raw(gid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_go_by_the_first_class_that_fits() {
+        let user = Identity { uid: 7, gid: 70, groups: vec![71] };
+        assert_eq!(user.rights(0o077, 7, 70, false), (false, false, false));
+        assert_eq!(user.rights(0o640, 7, 0, false), (true, true, false));
+        assert_eq!(user.rights(0o750, 1, 71, true), (true, false, true));
+        assert_eq!(user.rights(0o704, 1, 70, false), (false, false, false));
+        assert_eq!(user.rights(0o704, 1, 1, false), (true, false, false));
+    }
+
+    #[test]
+    fn the_superuser_may_all_but_run_what_is_no_program() {
+        let root = Identity { uid: 0, gid: 0, groups: Vec::new() };
+        assert_eq!(root.rights(0, 7, 7, false), (true, true, false));
+        assert_eq!(root.rights(0, 7, 7, true), (true, true, true));
+    }
+}

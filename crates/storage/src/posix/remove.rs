@@ -1,0 +1,122 @@
+//! Removal of trees that nobody can lead astray.
+
+use std::ffi::CString;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use ropewalk_protocol::path::VirtualPath;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::error::Context;
+use crate::{Error, Result};
+
+/// A directory on the way down.
+struct Level {
+    /// Its name in the level above.
+    name: CString,
+    /// Device and inode, to know it again.
+    identity: (u64, u64),
+}
+
+enum Found {
+    Nothing,
+    Directory(CString),
+}
+
+/// Removes `name` in `parent` with all beneath it. `path` is for errors.
+///
+/// Directories are entered by descriptor without following links, and left by `..`, which must be the directory
+/// we came from. One descriptor is open at a time, so depth does not matter.
+pub(super) fn tree(parent: BorrowedFd<'_>, name: &[u8], path: &VirtualPath) -> Result<()> {
+    let fail = |errno: Errno| Error::from_errno(errno.raw_os_error(), "remove", path.as_bytes());
+    match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) => return Ok(()),
+        // POSIX says EPERM for a directory, Linux EISDIR.
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        Err(errno) => return Err(fail(errno)),
+    }
+    let top = enter(parent, name).map_err(fail)?;
+    empty(top, path)?;
+    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR).context("remove", path.as_bytes())
+}
+
+fn empty(top: OwnedFd, path: &VirtualPath) -> Result<()> {
+    let mut levels: Vec<Level> = Vec::new();
+    let mut here = top;
+    let mut identity = identity_of(&here).context("remove", path.as_bytes())?;
+    let mut buffer = Vec::with_capacity(32 << 10);
+    loop {
+        let failed = |name: &CString, levels: &[Level], errno: Errno| {
+            let mut full = path.as_bytes().to_vec();
+            for part in levels.iter().map(|level| &level.name).chain([name]) {
+                full.push(b'/');
+                full.extend_from_slice(part.to_bytes());
+            }
+            Error::from_errno(errno.raw_os_error(), "remove", full)
+        };
+        match remove_files(&here, &mut buffer).map_err(|(name, errno)| failed(&name, &levels, errno))? {
+            Found::Directory(name) => {
+                let below = enter(rustix::fd::AsFd::as_fd(&here), name.to_bytes())
+                    .map_err(|errno| failed(&name, &levels, errno))?;
+                levels.push(Level { name, identity });
+                here = below;
+                identity = identity_of(&here).context("remove", path.as_bytes())?;
+            }
+            Found::Nothing => {
+                let Some(level) = levels.pop() else { return Ok(()) };
+                let up = (|| {
+                    let above = enter(rustix::fd::AsFd::as_fd(&here), b"..")?;
+                    // Somebody has moved the directory that we are in: what is above it now is not ours to remove.
+                    if identity_of(&above)? != level.identity {
+                        return Err(Errno::BUSY);
+                    }
+                    rustix::fs::unlinkat(&above, &level.name, AtFlags::REMOVEDIR)?;
+                    Ok(above)
+                })();
+                here = up.map_err(|errno| failed(&level.name, &levels, errno))?;
+                identity = level.identity;
+            }
+        }
+    }
+}
+
+/// Removes what is no directory, up to the first directory.
+fn remove_files(directory: &OwnedFd, buffer: &mut Vec<u8>) -> Result<Found, (CString, Errno)> {
+    // From the start: the descriptor is fresh, so its position is 0.
+    let mut raw = RawDir::new(directory, buffer.spare_capacity_mut());
+    while let Some(entry) = raw.next() {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(Errno::NOENT) => return Ok(Found::Nothing),
+            Err(errno) => return Err((CString::default(), errno)),
+        };
+        let name = entry.file_name();
+        if name.to_bytes() == b"." || name.to_bytes() == b".." {
+            continue;
+        }
+        if entry.file_type() == FileType::Directory {
+            return Ok(Found::Directory(name.to_owned()));
+        }
+        match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(Errno::ISDIR) => return Ok(Found::Directory(name.to_owned())),
+            // A file system that tells no types: EPERM can mean both.
+            Err(Errno::PERM) if entry.file_type() == FileType::Unknown => {
+                return Ok(Found::Directory(name.to_owned()));
+            }
+            Err(errno) => return Err((name.to_owned(), errno)),
+        }
+    }
+    Ok(Found::Nothing)
+}
+
+fn enter(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    retry_on_intr(|| rustix::fs::openat(directory, name, flags, Mode::empty()))
+}
+
+#[allow(clippy::unnecessary_cast)]
+fn identity_of(fd: &OwnedFd) -> Result<(u64, u64), Errno> {
+    let stat = rustix::fs::fstat(fd)?;
+    Ok((stat.st_dev as u64, stat.st_ino as u64))
+}

@@ -1,0 +1,170 @@
+//! Paths to descriptors, beneath the root.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bstr::ByteSlice;
+use ropewalk_protocol::path::VirtualPath;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::manual;
+use crate::error::Context;
+use crate::{Error, ErrorKind, Result};
+
+/// How often a resolution that another process disturbed (EAGAIN) is tried again by the kernel.
+const ATTEMPTS: usize = 32;
+
+pub(super) struct Root {
+    directory: OwnedFd,
+    /// The root is `/`: paths are used as they are.
+    plain: bool,
+    /// The kernel has no `openat2`, or a filter forbids it.
+    pub(super) manual: AtomicBool,
+}
+
+/// Where an entry is: its directory, and its name there.
+pub(super) struct Place<'p> {
+    directory: Directory<'p>,
+    name: &'p [u8],
+}
+
+enum Directory<'p> {
+    Opened(OwnedFd),
+    Borrowed(BorrowedFd<'p>),
+}
+
+impl Place<'_> {
+    pub(super) fn directory(&self) -> BorrowedFd<'_> {
+        match &self.directory {
+            Directory::Opened(fd) => fd.as_fd(),
+            Directory::Borrowed(fd) => *fd,
+        }
+    }
+
+    pub(super) fn name(&self) -> &[u8] {
+        self.name
+    }
+
+    /// The place of another entry of the same directory.
+    pub(super) fn sibling<'a>(&'a self, path: &'a VirtualPath) -> Place<'a> {
+        // A place in the file system as it is has the whole path for its name.
+        let whole = self.name.starts_with(b"/");
+        let name =
+            if whole { path.as_bytes() } else { path.file_name().map_or(&b"."[..], |name| name.as_bytes()) };
+        Place { directory: Directory::Borrowed(self.directory()), name }
+    }
+}
+
+impl Root {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let bytes = path.as_os_str().as_bytes();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(path, flags, Mode::empty()).context("open root", bytes)?;
+        let stat = rustix::fs::fstat(&directory).context("open root", bytes)?;
+        let system = rustix::fs::stat("/").context("open root", "/")?;
+        let plain = (stat.st_dev, stat.st_ino) == (system.st_dev, system.st_ino);
+        Ok(Self { directory, plain, manual: AtomicBool::new(false) })
+    }
+
+    /// Opens beneath the root; the descriptor is closed on exec.
+    pub(super) fn open_at(&self, path: &VirtualPath, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::CLOEXEC;
+        // `openat2` refuses a mode where nothing is created.
+        let mode = if flags.contains(OFlags::CREATE) { mode } else { Mode::empty() };
+        if self.plain {
+            return retry_on_intr(|| rustix::fs::openat(CWD, path.as_bytes(), flags, mode));
+        }
+        let inner = if path.is_root() { b"." } else { &path.as_bytes()[1..] };
+        if self.manual.load(Ordering::Relaxed) {
+            return manual::open(self.directory.as_fd(), inner, flags, mode);
+        }
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        for _ in 0..ATTEMPTS {
+            match rustix::fs::openat2(&self.directory, inner, flags, mode, resolve) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                // Filters of containers that do not know the call answer EPERM.
+                Err(Errno::NOSYS | Errno::PERM) if !self.has_openat2() => break,
+                result => return result,
+            }
+        }
+        manual::open(self.directory.as_fd(), inner, flags, mode)
+    }
+
+    /// Finds out, and remembers if not.
+    fn has_openat2(&self) -> bool {
+        let probe = rustix::fs::openat2(
+            &self.directory,
+            ".",
+            OFlags::PATH | OFlags::CLOEXEC,
+            Mode::empty(),
+            ResolveFlags::IN_ROOT,
+        );
+        let missing = matches!(probe, Err(Errno::NOSYS | Errno::PERM));
+        if missing {
+            self.manual.store(true, Ordering::Relaxed);
+        }
+        !missing
+    }
+
+    /// Opens the directory that holds `path`. The root is `.` in itself.
+    pub(super) fn place<'p>(&'p self, path: &'p VirtualPath) -> Result<Place<'p>, Errno> {
+        if self.plain {
+            return Ok(Place { directory: Directory::Borrowed(CWD), name: path.as_bytes() });
+        }
+        let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
+            return Ok(Place { directory: Directory::Borrowed(self.directory.as_fd()), name: b"." });
+        };
+        let directory = if parent.is_root() {
+            Directory::Borrowed(self.directory.as_fd())
+        } else {
+            Directory::Opened(self.open_at(&parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?)
+        };
+        Ok(Place { directory, name: name.as_bytes() })
+    }
+
+    pub(super) fn stat(&self, path: &VirtualPath) -> Result<Stat, Errno> {
+        if self.plain {
+            return rustix::fs::stat(path.as_bytes());
+        }
+        rustix::fs::fstat(self.open_at(path, OFlags::PATH, Mode::empty())?)
+    }
+
+    /// A name by which calls that know no descriptors reach what `path` leads to, as long as the descriptor is open.
+    pub(super) fn followed(&self, path: &VirtualPath) -> Result<(Option<OwnedFd>, Vec<u8>), Errno> {
+        if self.plain {
+            return Ok((None, path.as_bytes().to_vec()));
+        }
+        let fd = self.open_at(path, OFlags::PATH, Mode::empty())?;
+        let name = name_of(&fd);
+        Ok((Some(fd), name))
+    }
+
+    pub(super) fn real_path(&self, path: &VirtualPath) -> Result<VirtualPath> {
+        let resolve = || -> Result<(Vec<u8>, Vec<u8>), Errno> {
+            let fd = self.open_at(path, OFlags::PATH, Mode::empty())?;
+            let real = rustix::fs::readlink(name_of(&fd), Vec::new())?.into_bytes();
+            // What has been removed meanwhile has no path any more.
+            if real.ends_with(b" (deleted)") && rustix::fs::fstat(&fd)?.st_nlink == 0 {
+                return Err(Errno::NOENT);
+            }
+            // The root can have been moved too: ask where it is now.
+            let root = rustix::fs::readlink(name_of(&self.directory), Vec::new())?.into_bytes();
+            Ok((real, root))
+        };
+        let (real, root) = resolve().context("resolve", path.as_bytes())?;
+        let outside = || Error::new(ErrorKind::Outside, "resolve", path.as_bytes());
+        let root = if root == b"/" { &b""[..] } else { &root };
+        let inner = real
+            .strip_prefix(root)
+            .filter(|inner| inner.is_empty() || inner[0] == b'/')
+            .ok_or_else(outside)?;
+        VirtualPath::parse(if inner.is_empty() { b"/" } else { inner }).map_err(|_| outside())
+    }
+}
+
+fn name_of(fd: &OwnedFd) -> Vec<u8> {
+    format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes()
+}

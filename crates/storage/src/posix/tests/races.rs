@@ -1,0 +1,145 @@
+//! Somebody changes the tree while the store works in it.
+
+use std::sync::atomic::AtomicBool;
+
+use rustix::fs::RenameFlags;
+
+use super::*;
+
+/// Enough for a swap to come between any two steps some time.
+const ENOUGH: usize = 300;
+
+/// Tells the other thread to stop, also where a check fails.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `work` while another thread does `disturb` over and over.
+fn disturbed(disturb: impl Fn() + Sync, work: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                disturb();
+            }
+        });
+        let _stop = StopAtEnd(&stop);
+        work();
+    });
+}
+
+fn exchange(a: &Path, b: &Path) {
+    rustix::fs::renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
+}
+
+fn read(store: &PosixStore, at: &str) -> Result<Vec<u8>> {
+    let mut buffer = vec![0; 100];
+    let got = store.open_read(&path(at))?.read_at(&mut buffer, 0)?;
+    buffer.truncate(got);
+    Ok(buffer)
+}
+
+#[test]
+fn a_directory_swapped_for_a_link_never_leads_outside() {
+    for place in both() {
+        let (store, inside) = (&place.store, &place.inside);
+        fs::write(place.outside.join("f"), "outside").unwrap();
+        fs::create_dir(inside.join("d")).unwrap();
+        fs::write(inside.join("d/f"), "inside").unwrap();
+        symlink("../outside", inside.join("swap")).unwrap();
+        let mut seen = [0usize; 2];
+        disturbed(
+            || exchange(&inside.join("d"), &inside.join("swap")),
+            || {
+                // As long as it takes to see both: how the threads take turns is not ours to say.
+                for round in 0.. {
+                    if seen.iter().all(|seen| *seen >= ENOUGH) {
+                        break;
+                    }
+                    match read(store, "/d/f") {
+                        Ok(content) => {
+                            assert_eq!(content, b"inside");
+                            seen[0] += 1;
+                        }
+                        Err(_) => seen[1] += 1,
+                    }
+                    if let Ok(real) = store.real_path(&path("/d/f")) {
+                        assert!(real == path("/d/f") || real == path("/swap/f"), "{real}");
+                    }
+                    let _ = store.set_mode(&path("/d/f"), 0o600 + (round & 0o77));
+                    let _ = store.open_write(&path(&format!("/d/new{}", round % 4)), CREATE);
+                    let _ = store.remove_file(&path(&format!("/d/new{}", round % 4)));
+                    let _ = store.truncate(&path("/d/f"), 6);
+                }
+            },
+        );
+        assert_eq!(fs::read_to_string(place.outside.join("f")).unwrap(), "outside");
+        assert_eq!(fs::read_dir(&place.outside).unwrap().count(), 1);
+    }
+}
+
+/// A directory that is moved out of the root while somebody is in it: its `..` is outside then.
+#[test]
+fn a_directory_moved_outside_does_not_take_the_store_with_it() {
+    for place in both() {
+        let (store, inside, outside) = (&place.store, &place.inside, &place.outside);
+        fs::write(outside.join("secret"), "secret").unwrap();
+        fs::create_dir_all(inside.join("a/b/c")).unwrap();
+        symlink("../../../secret", inside.join("a/b/c/up")).unwrap();
+        let moved = AtomicBool::new(false);
+        disturbed(
+            || {
+                let (from, to) = (inside.join("a/b"), outside.join("b"));
+                let out = moved.fetch_xor(true, Ordering::Relaxed);
+                if out { fs::rename(to, from).unwrap() } else { fs::rename(from, to).unwrap() }
+            },
+            || {
+                for _ in 0..3 * ENOUGH {
+                    let found = read(store, "/a/b/c/up");
+                    assert!(found.is_err(), "{found:?}");
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn a_tree_that_is_removed_takes_nothing_else_with_it() {
+    for place in both() {
+        let (store, inside) = (&place.store, &place.inside);
+        fs::create_dir(inside.join("keep")).unwrap();
+        for i in 0..10 {
+            fs::write(inside.join(format!("keep/{i}")), "keep").unwrap();
+        }
+        symlink("keep", inside.join("link")).unwrap();
+        symlink("../keep", inside.join("link-below")).unwrap();
+        for _ in 0..30 {
+            fs::create_dir_all(inside.join("t/d")).unwrap();
+            for i in 0..10 {
+                fs::write(inside.join(format!("t/d/{i}")), "t").unwrap();
+            }
+            disturbed(
+                || {
+                    let (d, link) = (inside.join("t/d"), inside.join("link-below"));
+                    let _ = rustix::fs::renameat_with(CWD, &d, CWD, &link, RenameFlags::EXCHANGE);
+                },
+                || {
+                    let _ = store.remove_tree(&path("/t"));
+                },
+            );
+            assert_eq!(fs::read_dir(inside.join("keep")).unwrap().count(), 10);
+            // Whatever the swaps have left.
+            let _ = fs::remove_dir_all(inside.join("t"));
+            if fs::symlink_metadata(inside.join("link-below")).is_ok_and(|m| m.is_dir()) {
+                fs::remove_dir_all(inside.join("link-below")).unwrap();
+            }
+            if fs::symlink_metadata(inside.join("link-below")).is_err() {
+                symlink("../keep", inside.join("link-below")).unwrap();
+            }
+        }
+    }
+}

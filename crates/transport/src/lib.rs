@@ -1,0 +1,153 @@
+//! How bytes travel: stacks of transport drivers.
+//!
+//! A *driver* makes connections (TCP here; others come beside it); a *layer* wraps a connection in another one.
+//! The engine knows only [`Connection`], and asks it for a plain descriptor where it may move bytes without copying.
+
+mod tcp;
+mod tcp_info;
+pub mod testing;
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+pub use tcp::Tcp;
+pub use tcp_info::TcpInfo;
+
+/// A connected data stream. Blocking, but no call blocks longer than its time limit: it then fails with `WouldBlock`.
+pub trait Connection: Read + Write + Send {
+    /// The descriptor whose bytes are exactly this stream's bytes, where there is one: `sendfile` and `splice` may use it.
+    fn plain_fd(&self) -> Option<BorrowedFd<'_>>;
+    /// A descriptor to wait on with `poll`. Data may also be buffered above it, see [`Connection::buffered`].
+    fn poll_fd(&self) -> BorrowedFd<'_>;
+    /// Bytes received and decoded but not read yet, which `poll` does not see. 0 for plain TCP.
+    fn buffered(&self) -> usize {
+        0
+    }
+    /// No single read or write blocks longer than this.
+    fn set_time_limit(&mut self, limit: Duration) -> io::Result<()>;
+    /// Non-blocking: a call that would have to wait fails with `WouldBlock` at once instead.
+    fn set_nonblocking(&mut self, on: bool) -> io::Result<()>;
+    /// Sets socket buffers (bytes) on the connection as it stands; `None` leaves one alone. A hint: drivers
+    /// without such buffers ignore it.
+    fn set_buffers(&mut self, send: Option<usize>, receive: Option<usize>) -> io::Result<()> {
+        let _ = (send, receive);
+        Ok(())
+    }
+    /// Everything written is on its way and no more will come: what ends a file in MODE S.
+    fn finish(&mut self) -> io::Result<()>;
+    /// When the connection is dropped from now on, the peer must not take it for an orderly end: TCP sends RST.
+    fn reset_on_drop(&mut self) -> io::Result<()>;
+    /// A handle by which another thread breaks this connection off. It does not keep the connection open.
+    fn breaker(&self) -> io::Result<Breaker>;
+    fn local_addr(&self) -> io::Result<SocketAddr>;
+    fn peer_addr(&self) -> io::Result<SocketAddr>;
+    /// The kernel's view of the connection, where it is TCP.
+    fn info(&self) -> Option<TcpInfo>;
+}
+
+/// Breaks a connection or listener off from another thread; whoever is blocked in it gets an error at once.
+#[derive(Clone)]
+pub struct Breaker(Arc<dyn Fn() + Send + Sync>);
+
+impl Breaker {
+    pub fn new(f: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(f))
+    }
+
+    pub fn break_off(&self) {
+        (self.0)();
+    }
+}
+
+impl std::fmt::Debug for Breaker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Breaker")
+    }
+}
+
+/// Waits for connections.
+pub trait Listener: Send + Sync {
+    fn local_addr(&self) -> io::Result<SocketAddr>;
+    /// The next connection; `Ok(None)` when `deadline` passed (a deadline in the past: do not wait at all).
+    /// Fails with `ConnectionAborted` once the listener is broken off.
+    fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>>;
+    fn poll_fd(&self) -> BorrowedFd<'_>;
+    fn breaker(&self) -> io::Result<Breaker>;
+}
+
+/// Socket options that must be set before a connection is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// SO_SNDBUF in bytes; `None` leaves the kernel's autotuning on.
+    pub send_buffer: Option<usize>,
+    /// SO_RCVBUF in bytes; `None` leaves the kernel's autotuning on.
+    pub receive_buffer: Option<usize>,
+    /// TCP_CONGESTION.
+    pub congestion: Option<String>,
+    /// Local ports to choose from, inclusive; `None` is any.
+    pub ports: Option<(u16, u16)>,
+    /// Local address to bind to.
+    pub bind: Option<std::net::IpAddr>,
+}
+
+/// How a driver waits while it makes a connection, so that its caller can wait for other things too.
+pub trait Wait {
+    /// Returns true when `fd` has one of `events` (or an error), false when `deadline` has passed.
+    /// An error breaks off what is waited for.
+    fn wait(&mut self, fd: BorrowedFd<'_>, events: PollFlags, deadline: Instant) -> io::Result<bool>;
+}
+
+/// Waits for nothing else.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WaitAlone;
+
+impl Wait for WaitAlone {
+    fn wait(&mut self, fd: BorrowedFd<'_>, events: PollFlags, deadline: Instant) -> io::Result<bool> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::from_borrowed_fd(fd, events)];
+            match rustix::event::poll(&mut fds, Some(&timespec(left))) {
+                Ok(0) if left.is_zero() => return Ok(false),
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return Ok(true),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+/// A duration as `poll` wants it.
+pub fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+/// Makes connections.
+pub trait Driver: Send + Sync {
+    /// The name in a stack string (`tcp`).
+    fn name(&self) -> &'static str;
+    /// Listen at `address` (port 0: any, within `options.ports`).
+    fn listen(&self, address: SocketAddr, options: &SocketOptions) -> io::Result<Box<dyn Listener>>;
+    fn connect(
+        &self,
+        address: SocketAddr,
+        options: &SocketOptions,
+        timeout: Duration,
+    ) -> io::Result<Box<dyn Connection>> {
+        self.connect_waiting(address, options, timeout, &mut WaitAlone)
+    }
+    /// Like [`Driver::connect`], but all waiting is done by `wait`.
+    fn connect_waiting(
+        &self,
+        address: SocketAddr,
+        options: &SocketOptions,
+        timeout: Duration,
+        wait: &mut dyn Wait,
+    ) -> io::Result<Box<dyn Connection>>;
+}

@@ -1,0 +1,293 @@
+//! Plain TCP.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sockopt};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::{Breaker, Connection, Driver, Listener, SocketOptions, TcpInfo, Wait, WaitAlone};
+
+/// Connections that may wait to be accepted. The kernel caps it at net.core.somaxconn.
+const BACKLOG: i32 = 1024;
+
+/// The TCP driver, over IPv4 and IPv6.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tcp;
+
+impl Driver for Tcp {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn listen(&self, address: SocketAddr, options: &SocketOptions) -> io::Result<Box<dyn Listener>> {
+        let mut failure = None;
+        for port in ports(address.port(), options.ports) {
+            let socket = new_socket(address, options)?;
+            if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
+                socket.set_only_v6(false)?;
+            }
+            // Two sockets with SO_REUSEADDR may be bound to one port; which one may listen shows only in `listen`.
+            let address = SocketAddr::new(address.ip(), port);
+            match socket.bind(&address.into()).and_then(|()| socket.listen(BACKLOG)) {
+                Ok(()) => {
+                    socket.set_nonblocking(true)?;
+                    return Ok(Box::new(TcpListener { socket: Arc::new(socket) }));
+                }
+                Err(e) if is_port_taken(&e) => failure = Some(e),
+                Err(e) => return Err(e),
+            }
+        }
+        Err(failure.unwrap_or_else(|| io::ErrorKind::AddrInUse.into()))
+    }
+
+    fn connect_waiting(
+        &self,
+        address: SocketAddr,
+        options: &SocketOptions,
+        timeout: Duration,
+        wait: &mut dyn Wait,
+    ) -> io::Result<Box<dyn Connection>> {
+        let deadline = Instant::now() + timeout;
+        let mut failure = None;
+        for port in ports(0, options.ports) {
+            let socket = new_socket(address, options)?;
+            if port != 0 || options.bind.is_some() {
+                let local = options.bind.unwrap_or(match address {
+                    SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                    SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+                });
+                match socket.bind(&SocketAddr::new(local, port).into()) {
+                    Ok(()) => {}
+                    Err(e) if is_port_taken(&e) => {
+                        failure = Some(e);
+                        continue;
+                    }
+                    Err(e) => return Err(e),
+                }
+            }
+            match connect(&socket, address, deadline, wait) {
+                Ok(()) => return Ok(Box::new(TcpConnection::new(socket.into())?)),
+                // The four addresses of the connection are in use, perhaps in TIME_WAIT: another local port may do.
+                Err(e) if port != 0 && is_port_taken(&e) => failure = Some(e),
+                Err(e) => return Err(e),
+            }
+        }
+        Err(failure.unwrap_or_else(|| io::ErrorKind::AddrInUse.into()))
+    }
+}
+
+/// The ports to try in turn: the wanted one, any, or each of a range once, beginning at another one each time so
+/// that concurrent transfers do not all try the same port first.
+fn ports(wanted: u16, range: Option<(u16, u16)>) -> impl Iterator<Item = u16> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let (low, high) = match range {
+        Some((low, high)) if wanted == 0 && low <= high => (low, high),
+        _ => (wanted, wanted),
+    };
+    let count = u32::from(high - low) + 1;
+    let start = if count > 1 { u32::from(NEXT.fetch_add(1, Ordering::Relaxed)) } else { 0 };
+    (0..count).map(move |i| low + ((start + i) % count) as u16)
+}
+
+fn is_port_taken(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
+}
+
+/// A socket with all options that have to be there before the handshake, in which the window scale is agreed.
+fn new_socket(address: SocketAddr, options: &SocketOptions) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if let Some(bytes) = options.send_buffer {
+        socket.set_send_buffer_size(bytes)?;
+    }
+    if let Some(bytes) = options.receive_buffer {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    if let Some(name) = &options.congestion {
+        sockopt::set_tcp_congestion(&socket, name)?;
+    }
+    Ok(socket)
+}
+
+fn connect(socket: &Socket, address: SocketAddr, deadline: Instant, wait: &mut dyn Wait) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    match socket.connect(&address.into()) {
+        Ok(()) => {}
+        Err(e) if e.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {
+            if !wait.wait(socket.as_fd(), PollFlags::OUT, deadline)? {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if let Some(e) = socket.take_error()? {
+                return Err(e);
+            }
+        }
+        Err(e) => return Err(e),
+    }
+    socket.set_nonblocking(false)
+}
+
+/// The address without the IPv4-in-IPv6 form that a listener for both families reports.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+struct TcpListener {
+    socket: Arc<Socket>,
+}
+
+impl Listener for TcpListener {
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        socket_address(self.socket.local_addr()?)
+    }
+
+    fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>> {
+        loop {
+            match rustix::net::accept_with(&*self.socket, rustix::net::SocketFlags::CLOEXEC) {
+                Ok(fd) => return Ok(Some(Box::new(TcpConnection::new(fd.into())?))),
+                Err(Errno::AGAIN) => {
+                    if !WaitAlone.wait(self.poll_fd(), PollFlags::IN, deadline)? {
+                        return Ok(None);
+                    }
+                }
+                // The peer went away while it waited: accept(2) tells to try again.
+                Err(
+                    Errno::INTR
+                    | Errno::CONNABORTED
+                    | Errno::PROTO
+                    | Errno::NETDOWN
+                    | Errno::HOSTUNREACH
+                    | Errno::NETUNREACH,
+                ) => {}
+                // After shutdown(2) the socket no longer listens.
+                Err(Errno::INVAL) => return Err(io::ErrorKind::ConnectionAborted.into()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    fn poll_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn breaker(&self) -> io::Result<Breaker> {
+        let socket = Arc::downgrade(&self.socket);
+        Ok(Breaker::new(move || {
+            if let Some(socket) = Weak::upgrade(&socket) {
+                // Fails only where it has been done before.
+                let _ = socket.shutdown(Shutdown::Both);
+            }
+        }))
+    }
+}
+
+fn socket_address(address: socket2::SockAddr) -> io::Result<SocketAddr> {
+    address.as_socket().map(canonical).ok_or_else(|| io::Error::other("not an internet address"))
+}
+
+struct TcpConnection {
+    // Shared with breakers, which hold it weakly so that they cannot keep the connection open.
+    stream: Arc<TcpStream>,
+}
+
+impl TcpConnection {
+    fn new(stream: TcpStream) -> io::Result<Self> {
+        // Blocks are written whole, so there is nothing that Nagle's algorithm could gather.
+        sockopt::set_tcp_nodelay(&stream, true)?;
+        sockopt::set_socket_keepalive(&stream, true)?;
+        Ok(Self { stream: Arc::new(stream) })
+    }
+}
+
+impl Read for TcpConnection {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&*self.stream).read(buffer)
+    }
+
+    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self.stream).read_vectored(buffers)
+    }
+}
+
+impl Write for TcpConnection {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        (&*self.stream).write(data)
+    }
+
+    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        // writev(2) would raise SIGPIPE in a program that has not turned it off.
+        let mut none = SendAncillaryBuffer::default();
+        Ok(rustix::net::sendmsg(&*self.stream, data, &mut none, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Connection for TcpConnection {
+    fn plain_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.stream.as_fd())
+    }
+
+    fn poll_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    fn set_time_limit(&mut self, limit: Duration) -> io::Result<()> {
+        // 0 would mean no limit at all.
+        let limit = Some(limit.max(Duration::from_millis(1)));
+        self.stream.set_read_timeout(limit)?;
+        self.stream.set_write_timeout(limit)
+    }
+
+    fn set_nonblocking(&mut self, on: bool) -> io::Result<()> {
+        self.stream.set_nonblocking(on)
+    }
+
+    fn set_buffers(&mut self, send: Option<usize>, receive: Option<usize>) -> io::Result<()> {
+        if let Some(bytes) = send {
+            sockopt::set_socket_send_buffer_size(&*self.stream, bytes)?;
+        }
+        if let Some(bytes) = receive {
+            sockopt::set_socket_recv_buffer_size(&*self.stream, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)
+    }
+
+    fn reset_on_drop(&mut self) -> io::Result<()> {
+        Ok(sockopt::set_socket_linger(&*self.stream, Some(Duration::ZERO))?)
+    }
+
+    fn breaker(&self) -> io::Result<Breaker> {
+        let stream = Arc::downgrade(&self.stream);
+        Ok(Breaker::new(move || {
+            if let Some(stream) = Weak::upgrade(&stream) {
+                // Fails where the peer has closed the connection already.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.stream.local_addr().map(canonical)
+    }
+
+    fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.stream.peer_addr().map(canonical)
+    }
+
+    fn info(&self) -> Option<TcpInfo> {
+        TcpInfo::of(self.stream.as_fd())
+    }
+}

@@ -1,0 +1,197 @@
+//! TCP_INFO, whose struct has grown with the kernel: what an older kernel does not tell is `None`.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// The kernel's figures of one connection (tcp(7), TCP_INFO; the fields' meaning is RFC 4898's where it names them).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// Smoothed round-trip time, and its variance.
+    pub rtt: Duration,
+    pub rtt_variance: Duration,
+    pub min_rtt: Option<Duration>,
+    /// Round-trip time as a receiver estimates it; zero where it could not.
+    pub receiver_rtt: Duration,
+    /// In segments of `mss` bytes.
+    pub congestion_window: u32,
+    pub slow_start_threshold: u32,
+    /// Bytes of a segment that we send.
+    pub mss: u32,
+    pub path_mtu: u32,
+    /// Segments in flight, and those of them taken for lost.
+    pub unacknowledged: u32,
+    pub lost: u32,
+    /// Segments sent again since the connection was made.
+    pub retransmitted: u32,
+    /// Bytes per second; `u64::MAX` is no limit.
+    pub pacing_rate: Option<u64>,
+    /// Bytes per second as last measured by the sender; `application_limited` tells whether it was short of data.
+    pub delivery_rate: Option<u64>,
+    pub application_limited: bool,
+    /// Bytes since the connection was made.
+    pub bytes_sent: Option<u64>,
+    pub bytes_acknowledged: Option<u64>,
+    pub bytes_received: Option<u64>,
+    pub bytes_retransmitted: Option<u64>,
+    /// Bytes in the send buffer that have not been sent yet.
+    pub not_sent: Option<u32>,
+    /// Time with data to send; thereof, time in which the peer's window and our send buffer held it back.
+    pub busy: Option<Duration>,
+    pub receive_window_limited: Option<Duration>,
+    pub send_buffer_limited: Option<Duration>,
+    /// The peer's and our window, in bytes.
+    pub send_window: Option<u32>,
+    pub receive_window: Option<u32>,
+    /// Bytes that autotuning thinks our receive buffer needs.
+    pub receive_space: u32,
+    /// Segments that came out of order.
+    pub out_of_order: Option<u32>,
+    /// Reordering events that the sender saw.
+    pub reordered: Option<u32>,
+}
+
+/// `struct tcp_info` of linux/tcp.h.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Raw {
+    state: u8,
+    ca_state: u8,
+    retransmits: u8,
+    probes: u8,
+    backoff: u8,
+    options: u8,
+    window_scales: u8,
+    flags: u8,
+    rto: u32,
+    ato: u32,
+    snd_mss: u32,
+    rcv_mss: u32,
+    unacked: u32,
+    sacked: u32,
+    lost: u32,
+    retrans: u32,
+    fackets: u32,
+    last_data_sent: u32,
+    last_ack_sent: u32,
+    last_data_recv: u32,
+    last_ack_recv: u32,
+    pmtu: u32,
+    rcv_ssthresh: u32,
+    rtt: u32,
+    rttvar: u32,
+    snd_ssthresh: u32,
+    snd_cwnd: u32,
+    advmss: u32,
+    reordering: u32,
+    rcv_rtt: u32,
+    rcv_space: u32,
+    total_retrans: u32,
+    pacing_rate: u64,
+    max_pacing_rate: u64,
+    bytes_acked: u64,
+    bytes_received: u64,
+    segs_out: u32,
+    segs_in: u32,
+    notsent_bytes: u32,
+    min_rtt: u32,
+    data_segs_in: u32,
+    data_segs_out: u32,
+    delivery_rate: u64,
+    busy_time: u64,
+    rwnd_limited: u64,
+    sndbuf_limited: u64,
+    delivered: u32,
+    delivered_ce: u32,
+    bytes_sent: u64,
+    bytes_retrans: u64,
+    dsack_dups: u32,
+    reord_seen: u32,
+    rcv_ooopack: u32,
+    snd_wnd: u32,
+    rcv_wnd: u32,
+    rehash: u32,
+}
+
+impl TcpInfo {
+    /// Asks the kernel; `None` where `socket` is no TCP socket.
+    pub fn of(socket: BorrowedFd<'_>) -> Option<Self> {
+        let mut raw = Raw::default();
+        let mut length = size_of::<Raw>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes to `raw`, which is that long and made of plain integers.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                (&raw mut raw).cast(),
+                &raw mut length,
+            )
+        };
+        (result == 0).then(|| raw.told(length as usize))
+    }
+}
+
+impl Raw {
+    /// What the first `length` bytes say.
+    fn told(&self, length: usize) -> TcpInfo {
+        macro_rules! newer {
+            ($field:ident) => {
+                (length >= std::mem::offset_of!(Raw, $field) + size_of_val(&self.$field))
+                    .then_some(self.$field)
+            };
+        }
+        let micros = |n: u32| Duration::from_micros(n.into());
+        TcpInfo {
+            rtt: micros(self.rtt),
+            rtt_variance: micros(self.rttvar),
+            min_rtt: newer!(min_rtt).map(micros),
+            receiver_rtt: micros(self.rcv_rtt),
+            congestion_window: self.snd_cwnd,
+            slow_start_threshold: self.snd_ssthresh,
+            mss: self.snd_mss,
+            path_mtu: self.pmtu,
+            unacknowledged: self.unacked,
+            lost: self.lost,
+            retransmitted: self.total_retrans,
+            pacing_rate: newer!(pacing_rate),
+            delivery_rate: newer!(delivery_rate),
+            application_limited: self.flags & 1 != 0,
+            bytes_sent: newer!(bytes_sent),
+            bytes_acknowledged: newer!(bytes_acked),
+            bytes_received: newer!(bytes_received),
+            bytes_retransmitted: newer!(bytes_retrans),
+            not_sent: newer!(notsent_bytes),
+            busy: newer!(busy_time).map(Duration::from_micros),
+            receive_window_limited: newer!(rwnd_limited).map(Duration::from_micros),
+            send_buffer_limited: newer!(sndbuf_limited).map(Duration::from_micros),
+            send_window: newer!(snd_wnd),
+            receive_window: newer!(rcv_wnd),
+            receive_space: self.rcv_space,
+            out_of_order: newer!(rcv_ooopack),
+            reordered: newer!(reord_seen),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_struct_has_the_kernels_layout() {
+        assert_eq!(std::mem::offset_of!(Raw, total_retrans), 100);
+        assert_eq!(std::mem::offset_of!(Raw, delivery_rate), 160);
+        assert_eq!(std::mem::offset_of!(Raw, bytes_sent), 200);
+        assert_eq!(size_of::<Raw>(), 240);
+    }
+
+    #[test]
+    fn an_older_kernel_leaves_later_fields_unknown() {
+        let raw = Raw { rtt: 1500, min_rtt: 7, ..Raw::default() };
+        let info = raw.told(148);
+        assert_eq!(info.rtt, Duration::from_micros(1500));
+        assert_eq!(info.min_rtt, None);
+        assert_eq!(info.not_sent, Some(0));
+        assert_eq!(raw.told(240).min_rtt, Some(Duration::from_micros(7)));
+    }
+}

@@ -1,0 +1,202 @@
+//! What every driver has to do: a contract to run in the driver's tests.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+
+use crate::{Connection, Driver, Listener, SocketOptions, Wait, WaitAlone};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const SHORT: Duration = Duration::from_millis(20);
+
+/// Runs every check against a driver that can listen at `address` (port 0).
+///
+/// # Panics
+/// Where the driver breaks the contract.
+pub fn contract(driver: &dyn Driver, address: SocketAddr) {
+    echo_and_half_close(driver, address);
+    large_vectored_writes(driver, address);
+    time_limit(driver, address);
+    nonblocking(driver, address);
+    broken_off_while_reading(driver, address);
+    broken_off_while_writing(driver, address);
+    breaker_does_not_keep_open(driver, address);
+    reset_is_no_orderly_end(driver, address);
+    accept_deadline(driver, address);
+    accept_broken_off(driver, address);
+    connect_refused(driver, address);
+}
+
+/// Both ends of a connection: who connected, who accepted.
+///
+/// # Panics
+/// Where no connection can be made.
+pub fn pair(driver: &dyn Driver, address: SocketAddr) -> (Box<dyn Connection>, Box<dyn Connection>) {
+    let listener = listen(driver, address);
+    let to = listener.local_addr().unwrap();
+    thread::scope(|scope| {
+        let accepting = scope.spawn(|| listener.accept(Instant::now() + PATIENCE).unwrap().unwrap());
+        let mut near = driver.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
+        let mut far = accepting.join().unwrap();
+        near.set_time_limit(PATIENCE).unwrap();
+        far.set_time_limit(PATIENCE).unwrap();
+        (near, far)
+    })
+}
+
+fn listen(driver: &dyn Driver, address: SocketAddr) -> Box<dyn Listener> {
+    driver.listen(address, &SocketOptions::default()).unwrap()
+}
+
+fn echo_and_half_close(driver: &dyn Driver, address: SocketAddr) {
+    let (mut near, mut far) = pair(driver, address);
+    assert_eq!(near.peer_addr().unwrap(), far.local_addr().unwrap());
+    assert_eq!(far.peer_addr().unwrap(), near.local_addr().unwrap());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut all = Vec::new();
+            far.read_to_end(&mut all).unwrap();
+            far.write_all(&all).unwrap();
+            far.finish().unwrap();
+        });
+        near.write_all(b"hello ").unwrap();
+        near.write_all(b"world").unwrap();
+        near.finish().unwrap();
+        let mut back = String::new();
+        near.read_to_string(&mut back).unwrap();
+        assert_eq!(back, "hello world");
+    });
+}
+
+fn large_vectored_writes(driver: &dyn Driver, address: SocketAddr) {
+    let (mut near, mut far) = pair(driver, address);
+    let data: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut all = Vec::new();
+            far.read_to_end(&mut all).unwrap();
+            all
+        });
+        let mut sent = 0;
+        while sent < data.len() {
+            let (head, tail) = data[sent..].split_at((data.len() - sent).min(17));
+            sent += near.write_vectored(&[io::IoSlice::new(head), io::IoSlice::new(tail)]).unwrap();
+        }
+        near.finish().unwrap();
+        assert!(reading.join().unwrap() == data);
+    });
+}
+
+fn time_limit(driver: &dyn Driver, address: SocketAddr) {
+    let (mut near, _far) = pair(driver, address);
+    near.set_time_limit(SHORT).unwrap();
+    let error = near.read(&mut [0; 10]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    let data = vec![0; 1 << 20];
+    let error = loop {
+        match near.write(&data) {
+            Ok(n) => assert!(n > 0),
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+}
+
+fn nonblocking(driver: &dyn Driver, address: SocketAddr) {
+    let (mut near, mut far) = pair(driver, address);
+    near.set_nonblocking(true).unwrap();
+    let began = Instant::now();
+    assert_eq!(near.read(&mut [0; 10]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert!(began.elapsed() < PATIENCE / 2);
+    far.write_all(b"x").unwrap();
+    WaitAlone.wait(near.poll_fd(), PollFlags::IN, Instant::now() + PATIENCE).unwrap();
+    assert_eq!(near.read(&mut [0; 10]).unwrap(), 1);
+    near.set_nonblocking(false).unwrap();
+    near.set_time_limit(SHORT).unwrap();
+    let began = Instant::now();
+    assert_eq!(near.read(&mut [0; 10]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert!(began.elapsed() >= SHORT / 2);
+}
+
+fn broken_off_while_reading(driver: &dyn Driver, address: SocketAddr) {
+    let (mut near, _far) = pair(driver, address);
+    let breaker = near.breaker().unwrap();
+    let began = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            thread::sleep(SHORT);
+            breaker.break_off();
+        });
+        // An orderly end or an error, whichever the transport tells.
+        if let Ok(n) = near.read(&mut [0; 10]) {
+            assert_eq!(n, 0);
+        }
+    });
+    assert!(began.elapsed() < PATIENCE / 2);
+}
+
+fn broken_off_while_writing(driver: &dyn Driver, address: SocketAddr) {
+    let (mut near, _far) = pair(driver, address);
+    let breaker = near.breaker().unwrap();
+    let began = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            thread::sleep(SHORT);
+            breaker.break_off();
+        });
+        let data = vec![0; 1 << 20];
+        while near.write(&data).is_ok() {}
+    });
+    assert!(began.elapsed() < PATIENCE / 2);
+}
+
+fn breaker_does_not_keep_open(driver: &dyn Driver, address: SocketAddr) {
+    let (near, mut far) = pair(driver, address);
+    let breaker = near.breaker().unwrap();
+    drop(near);
+    assert_eq!(far.read(&mut [0; 10]).unwrap(), 0);
+    breaker.break_off();
+}
+
+fn reset_is_no_orderly_end(driver: &dyn Driver, address: SocketAddr) {
+    let (mut near, mut far) = pair(driver, address);
+    near.write_all(b"half a fi").unwrap();
+    near.reset_on_drop().unwrap();
+    drop(near);
+    assert!(far.read_to_end(&mut Vec::new()).is_err());
+}
+
+fn accept_deadline(driver: &dyn Driver, address: SocketAddr) {
+    let listener = listen(driver, address);
+    let began = Instant::now();
+    assert!(listener.accept(began).unwrap().is_none());
+    assert!(listener.accept(began + SHORT).unwrap().is_none());
+    assert!(began.elapsed() >= SHORT && began.elapsed() < PATIENCE);
+}
+
+fn accept_broken_off(driver: &dyn Driver, address: SocketAddr) {
+    let listener = listen(driver, address);
+    let breaker = listener.breaker().unwrap();
+    let began = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            thread::sleep(SHORT);
+            breaker.break_off();
+        });
+        let error = listener.accept(began + PATIENCE).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+    });
+    assert!(began.elapsed() < PATIENCE / 2);
+}
+
+fn connect_refused(driver: &dyn Driver, address: SocketAddr) {
+    let listener = listen(driver, address);
+    let gone = listener.local_addr().unwrap();
+    drop(listener);
+    assert!(driver.connect(gone, &SocketOptions::default(), PATIENCE).is_err());
+}

@@ -1,0 +1,141 @@
+#![allow(clippy::unwrap_used)]
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use ropewalk_transport::{Driver, SocketOptions, Tcp, Wait, testing};
+use rustix::event::PollFlags;
+use rustix::net::sockopt;
+
+const V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const V6: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 0);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[test]
+fn keeps_the_contract_over_ipv4() {
+    testing::contract(&Tcp, V4);
+}
+
+#[test]
+fn keeps_the_contract_over_ipv6() {
+    testing::contract(&Tcp, V6);
+}
+
+#[test]
+fn a_listener_for_both_families_reports_plain_ipv4() {
+    let listener = Tcp.listen((Ipv6Addr::UNSPECIFIED, 0).into(), &SocketOptions::default()).unwrap();
+    let to = SocketAddr::new(V4.ip(), listener.local_addr().unwrap().port());
+    let near = Tcp.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
+    let far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
+    assert_eq!(far.peer_addr().unwrap(), near.local_addr().unwrap());
+    assert!(far.peer_addr().unwrap().is_ipv4());
+}
+
+/// A range of two ports, at least one of which was free a moment ago.
+fn some_range() -> (u16, u16) {
+    let port = Tcp.listen(V4, &SocketOptions::default()).unwrap().local_addr().unwrap().port();
+    if port == u16::MAX { (port - 1, port) } else { (port, port + 1) }
+}
+
+#[test]
+fn listens_within_the_port_range_until_it_is_used_up() {
+    let range = some_range();
+    let options = SocketOptions { ports: Some(range), ..SocketOptions::default() };
+    let mut listeners = Vec::new();
+    let error = loop {
+        match Tcp.listen(V4, &options) {
+            Ok(listener) => {
+                let port = listener.local_addr().unwrap().port();
+                assert!((range.0..=range.1).contains(&port));
+                listeners.push(listener);
+                assert!(listeners.len() <= 2);
+            }
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+}
+
+#[test]
+fn connects_from_the_port_range_and_address() {
+    let listener = Tcp.listen(V4, &SocketOptions::default()).unwrap();
+    let to = listener.local_addr().unwrap();
+    let range = some_range();
+    let bind = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+    let options = SocketOptions { ports: Some(range), bind: Some(bind), ..SocketOptions::default() };
+    let first = Tcp.connect(to, &options, PATIENCE).unwrap();
+    let second = Tcp.connect(to, &options, PATIENCE).unwrap();
+    for connection in [&first, &second] {
+        let local = connection.local_addr().unwrap();
+        assert_eq!(local.ip(), bind);
+        assert!((range.0..=range.1).contains(&local.port()));
+    }
+    let kind = Tcp.connect(to, &options, PATIENCE).err().unwrap().kind();
+    assert!(matches!(kind, io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable), "{kind}");
+}
+
+#[test]
+fn sets_what_is_asked_on_both_sides() {
+    let options = SocketOptions {
+        send_buffer: Some(100_000),
+        receive_buffer: Some(50_000),
+        congestion: Some("reno".into()),
+        ..SocketOptions::default()
+    };
+    let listener = Tcp.listen(V4, &options).unwrap();
+    let near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
+    let mut far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
+    for connection in [&near, &far] {
+        let fd = connection.poll_fd();
+        assert!(sockopt::tcp_nodelay(fd).unwrap());
+        assert!(sockopt::socket_keepalive(fd).unwrap());
+        // Linux doubles what it is asked for.
+        assert_eq!(sockopt::socket_send_buffer_size(fd).unwrap(), 200_000);
+        assert_eq!(sockopt::socket_recv_buffer_size(fd).unwrap(), 100_000);
+        assert_eq!(sockopt::tcp_congestion(fd).unwrap(), "reno");
+    }
+    far.set_buffers(None, Some(70_000)).unwrap();
+    assert_eq!(sockopt::socket_recv_buffer_size(far.poll_fd()).unwrap(), 140_000);
+    assert_eq!(sockopt::socket_send_buffer_size(far.poll_fd()).unwrap(), 200_000);
+}
+
+#[test]
+fn an_unknown_congestion_control_is_an_error() {
+    let options = SocketOptions { congestion: Some("no-such".into()), ..SocketOptions::default() };
+    assert!(Tcp.listen(V4, &options).is_err());
+}
+
+struct GiveUp;
+
+impl Wait for GiveUp {
+    fn wait(&mut self, _: BorrowedFd<'_>, _: PollFlags, _: Instant) -> io::Result<bool> {
+        Err(io::ErrorKind::Interrupted.into())
+    }
+}
+
+#[test]
+fn whoever_waits_can_break_the_connecting_off() {
+    // The backlog of a listener that nobody accepts from fills up, and connecting then has to wait; on loopback
+    // it may also succeed at once.
+    let listener = Tcp.listen(V4, &SocketOptions::default()).unwrap();
+    let to = listener.local_addr().unwrap();
+    match Tcp.connect_waiting(to, &SocketOptions::default(), PATIENCE, &mut GiveUp) {
+        Ok(_) => {}
+        Err(e) => assert_eq!(e.kind(), io::ErrorKind::Interrupted),
+    }
+}
+
+#[test]
+fn tells_what_the_kernel_counted() {
+    let (mut near, mut far) = testing::pair(&Tcp, V4);
+    near.write_all(&[1; 5000]).unwrap();
+    near.finish().unwrap();
+    far.read_to_end(&mut Vec::new()).unwrap();
+    let info = near.info().unwrap();
+    assert!(info.mss > 0 && info.congestion_window > 0);
+    assert_eq!(info.bytes_sent, Some(5000));
+    // The FIN counts as one.
+    assert!((5000..=5001).contains(&far.info().unwrap().bytes_received.unwrap()));
+}

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Builds everything and runs all tests; ends with one line of counts, as `cargo test` prints it.
+#
+#   ./test.sh            all: unit tests, end-to-end tests against foreign programs, the guard on the MODE E codec
+#   ./test.sh --quick    unit tests only
+#
+# As root on Debian, foreign programs that are missing are installed. Otherwise tests that need them are skipped, loudly;
+# with CI=true or ROPEWALK_REQUIRE_PEERS=1 they fail.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+quick=false
+for word in "$@"; do
+    case $word in
+        --quick) quick=true ;;
+        *) echo "usage: ./test.sh [--quick]" >&2; exit 2 ;;
+    esac
+done
+
+# program=package
+PEERS="globus-gridftp-server=globus-gridftp-server-progs globus-url-copy=globus-gass-copy-progs curl=curl lftp=lftp
+    vsftpd=vsftpd valgrind=valgrind python3=python3 setpriv=util-linux unshare=util-linux"
+
+install_missing() {
+    local pair packages=()
+    for pair in "$@"; do
+        command -v "${pair%%=*}" >/dev/null || packages+=("${pair#*=}")
+    done
+    [ ${#packages[@]} -gt 0 ] || return 0
+    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+        echo "test.sh: not installed: ${packages[*]}" >&2
+        return 0
+    fi
+    echo "test.sh: installing ${packages[*]}" >&2
+    # RUNLEVEL=1 keeps packages from starting the servers that they bring.
+    export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+}
+
+export PATH="$PATH:/usr/sbin:/sbin"
+install_missing cc=gcc
+if ! $quick; then
+    # shellcheck disable=SC2086
+    install_missing $PEERS
+fi
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+status=0
+if $quick; then
+    cargo test --workspace --exclude ropewalk-tests 2>&1 | tee "$log" || status=1
+else
+    # What users get is what is tested end to end.
+    cargo build --release -p ropewalk
+    ROPEWALK_BIN="$PWD/${CARGO_TARGET_DIR:-target}/release/ropewalk"
+    [[ ${CARGO_TARGET_DIR:-} != /* ]] || ROPEWALK_BIN="$CARGO_TARGET_DIR/release/ropewalk"
+    export ROPEWALK_BIN
+    cargo test --workspace --no-fail-fast 2>&1 | tee "$log" || status=1
+    if command -v valgrind >/dev/null && command -v python3 >/dev/null; then
+        bench/codec || status=1
+    elif [ "${CI:-}" = true ]; then
+        echo "test.sh: valgrind or python3 is missing: the codec was not guarded" >&2
+        status=1
+    fi
+fi
+
+# The sum of all test programs.
+awk -v status="$status" '
+    /^test result: / {
+        for (i = 1; i < NF; i++) {
+            n = $i + 0
+            if ($(i + 1) ~ /^passed/) passed += n
+            if ($(i + 1) ~ /^failed/) failed += n
+            if ($(i + 1) ~ /^ignored/) ignored += n
+        }
+    }
+    END {
+        printf "\ntest result: %s. %d passed; %d failed; %d ignored; 0 measured; 0 filtered out\n",
+            (status == 0 && failed == 0) ? "ok" : "FAILED", passed, failed, ignored
+    }' "$log"
+exit "$status"

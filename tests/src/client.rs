@@ -1,0 +1,275 @@
+//! One description of a copy, carried out by either GridFTP client.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::peers;
+use crate::process::{self, Outcome, Program};
+use crate::server::percent_encode;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    Ropewalk,
+    /// globus-url-copy.
+    Guc,
+    /// Our `globus-url-copy`, which takes the options of GCT's.
+    Compatible,
+}
+
+/// Data channels of a copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// What the client does by itself.
+    #[default]
+    Auto,
+    Stream,
+    /// MODE E with so many streams.
+    Extended(u32),
+}
+
+/// What to copy and how.
+#[derive(Clone, Debug)]
+pub struct Copy {
+    pub source: OsString,
+    pub destination: OsString,
+    pub mode: Mode,
+    /// Offset and length.
+    pub window: Option<(u64, u64)>,
+    pub recursive: bool,
+    pub pipelined: bool,
+    /// Control connections at once; `None`: what the client does by itself.
+    pub concurrency: Option<u32>,
+    pub sync: bool,
+    pub verify: bool,
+    pub ipv6: bool,
+    /// Go on after a failure of the connection.
+    pub restart: bool,
+    pub ascii: bool,
+    pub delayed_passive: bool,
+    /// More arguments for the client.
+    pub arguments: Vec<OsString>,
+    pub limit: Duration,
+}
+
+impl Copy {
+    pub fn new(source: impl Into<OsString>, destination: impl Into<OsString>) -> Self {
+        Self {
+            source: source.into(),
+            destination: destination.into(),
+            mode: Mode::Auto,
+            window: None,
+            recursive: false,
+            pipelined: false,
+            concurrency: None,
+            sync: false,
+            verify: false,
+            ipv6: false,
+            restart: false,
+            ascii: false,
+            delayed_passive: false,
+            arguments: Vec::new(),
+            limit: Duration::from_secs(60),
+        }
+    }
+
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    pub fn window(mut self, offset: u64, length: u64) -> Self {
+        self.window = Some((offset, length));
+        self
+    }
+
+    pub fn recursive(mut self) -> Self {
+        self.recursive = true;
+        self
+    }
+
+    pub fn argument(mut self, argument: impl Into<OsString>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+}
+
+impl Client {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ropewalk => "ropewalk",
+            Self::Guc => "globus-url-copy",
+            Self::Compatible => "ropewalk globus-url-copy",
+        }
+    }
+
+    /// How this client wants a local path to be written.
+    pub fn local(self, path: &Path, is_directory: bool) -> OsString {
+        let slash = if is_directory { "/" } else { "" };
+        match self {
+            Self::Ropewalk => {
+                let mut text = path.as_os_str().to_owned();
+                text.push(slash);
+                text
+            }
+            Self::Guc | Self::Compatible => {
+                format!("file://{}{slash}", percent_encode(path.as_os_str().as_bytes())).into()
+            }
+        }
+    }
+
+    /// The command line for `copy`.
+    pub fn command(self, copy: &Copy) -> Result<Command> {
+        match self {
+            Self::Ropewalk => ropewalk(copy),
+            Self::Guc => {
+                let binary = peers::find("globus-url-copy").context("globus-url-copy is not installed")?;
+                Ok(guc(process::command(binary), copy))
+            }
+            Self::Compatible => {
+                let mut command = process::command(peers::ropewalk()?);
+                command.arg("globus-url-copy");
+                Ok(guc(command, copy))
+            }
+        }
+    }
+
+    /// Runs `copy` to its end.
+    pub fn run(self, copy: &Copy) -> Result<Outcome> {
+        process::run(&mut self.command(copy)?, copy.limit)
+    }
+
+    /// Lists the directory at `url`.
+    pub fn list(self, url: &str) -> Result<Outcome> {
+        let mut command = match self {
+            Self::Ropewalk => {
+                let mut command = process::command(peers::ropewalk()?);
+                command.arg("ls");
+                command
+            }
+            Self::Guc | Self::Compatible => {
+                let mut command = self.command(&Copy::new("", ""))?;
+                let words: Vec<OsString> = command.get_args().map(OsStr::to_owned).collect();
+                let program = command.get_program().to_owned();
+                // Without the two names at the end.
+                command = Command::new(program);
+                command.args(&words[..words.len() - 2]).arg("-list");
+                command
+            }
+        };
+        process::run(command.arg(url), Duration::from_secs(30))
+    }
+
+    /// Starts `copy` for a test that will disturb it.
+    pub fn start(self, copy: &Copy) -> Result<Program> {
+        Program::start(&mut self.command(copy)?)
+    }
+}
+
+fn ropewalk(copy: &Copy) -> Result<Command> {
+    let mut command = process::command(peers::ropewalk()?);
+    command.args(["cp", "--json"]);
+    match copy.mode {
+        Mode::Auto => &mut command,
+        Mode::Stream => command.args(["--mode", "stream"]),
+        Mode::Extended(streams) => command.args(["--mode", "extended", "-p", &streams.to_string()]),
+    };
+    if let Some((offset, length)) = copy.window {
+        command.args(["--offset", &offset.to_string(), "--length", &length.to_string()]);
+    }
+    let switches = [(copy.recursive, "-r"), (copy.sync, "--sync"), (copy.ascii, "--ascii")];
+    command.args(switches.iter().filter(|(on, _)| *on).map(|(_, switch)| switch));
+    if copy.delayed_passive {
+        command.arg("--delayed-passive");
+    }
+    if copy.pipelined {
+        command.args(["--pipeline", "16"]);
+    }
+    if let Some(count) = copy.concurrency {
+        command.args(["--files", &count.to_string()]);
+    }
+    if copy.restart {
+        command.arg("--retry-pause=200ms");
+    }
+    command.args(&copy.arguments).arg(&copy.source).arg(&copy.destination);
+    Ok(command)
+}
+
+fn guc(mut command: Command, copy: &Copy) -> Command {
+    // Without this it announces an address by the machine's host name.
+    if copy.ipv6 {
+        command.arg("-ipv6");
+    } else {
+        command.env("GLOBUS_HOSTNAME", "127.0.0.1");
+    }
+    if let Mode::Extended(streams) = copy.mode {
+        command.args(["-p", &streams.to_string()]);
+    }
+    if let Some((offset, length)) = copy.window {
+        command.args(["-off", &offset.to_string(), "-len", &length.to_string()]);
+    }
+    if copy.recursive {
+        command.args(["-r", "-cd"]);
+    }
+    if copy.pipelined {
+        command.arg("-pp");
+    }
+    if let Some(count) = copy.concurrency {
+        command.args(["-cc", &count.to_string()]);
+    }
+    if copy.sync {
+        command.args(["-sync", "-sync-level", "1"]);
+    }
+    if copy.verify {
+        command.arg("-verify-checksum");
+    }
+    if copy.restart {
+        command.args(["-rst", "-rst-interval", "1", "-rst-retries", "10"]);
+    }
+    if copy.ascii {
+        command.arg("-a");
+    }
+    if copy.delayed_passive {
+        command.arg("-dp");
+    }
+    command.args(&copy.arguments).arg(&copy.source).arg(&copy.destination);
+    command
+}
+
+/// The summary that `ropewalk cp --json` ends with.
+#[derive(Clone, Debug)]
+pub struct Summary(Value);
+
+impl Summary {
+    /// Of the standard output of a finished run.
+    pub fn of(outcome: &Outcome) -> Result<Self> {
+        Self::parse(&outcome.text())
+    }
+
+    pub fn parse(stdout: &str) -> Result<Self> {
+        let mut found = None;
+        for line in stdout.lines().filter(|line| !line.trim().is_empty()) {
+            let event: Value =
+                serde_json::from_str(line).with_context(|| format!("not a JSON event: {line}"))?;
+            if event["event"] == "finished" {
+                ensure!(found.is_none(), "two `finished` events");
+                found = Some(event);
+            }
+        }
+        Ok(Self(found.context("no `finished` event")?))
+    }
+
+    /// A whole number of the summary.
+    pub fn number(&self, name: &str) -> Result<u64> {
+        self.0[name].as_u64().with_context(|| format!("the summary has no number `{name}`: {}", self.0))
+    }
+
+    pub fn value(&self) -> &Value {
+        &self.0
+    }
+}

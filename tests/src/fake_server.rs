@@ -1,0 +1,121 @@
+//! A server that follows a script: it is polite until a transfer is asked for, and then does what a test says.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::Result;
+
+use crate::control::{host_port, parse_host_port};
+
+/// How the data connection of a transfer is reached.
+#[derive(Debug)]
+pub enum Data {
+    Connect(SocketAddr),
+    Listen(TcpListener),
+}
+
+impl Data {
+    /// One data connection.
+    pub fn open(&self) -> Result<TcpStream> {
+        match self {
+            Self::Connect(address) => Ok(TcpStream::connect(address)?),
+            Self::Listen(listener) => Ok(listener.accept()?.0),
+        }
+    }
+}
+
+/// What is done at a transfer command: its verb, the data connections, and the control connection for replies.
+pub type Script = dyn Fn(&str, &Data, &mut TcpStream) -> Result<()> + Send + Sync;
+
+#[derive(Debug)]
+pub struct FakeServer {
+    address: SocketAddr,
+    over: Arc<AtomicBool>,
+}
+
+impl FakeServer {
+    /// A server whose files all have `size` bytes.
+    pub fn start(size: u64, script: Arc<Script>) -> Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let address = listener.local_addr()?;
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = over.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if ended.load(Ordering::SeqCst) {
+                    break;
+                }
+                let script = script.clone();
+                thread::spawn(move || session(client, size, &*script));
+            }
+        });
+        Ok(Self { address, over })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for FakeServer {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+const FEATURES: &str = "211-Extensions supported\r\n SIZE\r\n MDTM\r\n REST STREAM\r\n PARALLEL\r\n ERET\r\n ESTO\r\n \
+                        MLST Type*;Size*;Modify*;\r\n211 End.\r\n";
+
+fn session(client: TcpStream, size: u64, script: &Script) -> Result<()> {
+    let mut control = client.try_clone()?;
+    let mut lines = BufReader::new(client);
+    let mut data = None;
+    control.write_all(b"220 ready.\r\n")?;
+    let mut line = String::new();
+    while lines.read_line(&mut line)? > 0 {
+        let text = line.trim_end().to_owned();
+        line.clear();
+        let (verb, argument) = text.split_once(' ').unwrap_or((&text, ""));
+        let verb = verb.to_ascii_uppercase();
+        let reply = match verb.as_str() {
+            "USER" => "331 Password required.\r\n".to_owned(),
+            "PASS" => "230 Logged in.\r\n".to_owned(),
+            "FEAT" => FEATURES.to_owned(),
+            "SIZE" => format!("213 {size}\r\n"),
+            "MDTM" => "213 20260101000000\r\n".to_owned(),
+            "MLST" => format!(
+                "250-status\r\n Type=file;Size={size};Modify=20260101000000; {argument}\r\n250 End.\r\n"
+            ),
+            "REST" => "350 Send STORE or RETR to initiate transfer.\r\n".to_owned(),
+            "PASV" => {
+                let listener = TcpListener::bind(("127.0.0.1", 0))?;
+                let at = host_port(listener.local_addr()?)?;
+                data = Some(Data::Listen(listener));
+                format!("227 Entering Passive Mode ({at})\r\n")
+            }
+            "PORT" => {
+                data = parse_host_port(argument).map(Data::Connect);
+                "200 PORT Command successful.\r\n".to_owned()
+            }
+            "MODE" | "TYPE" | "OPTS" | "NOOP" | "ALLO" | "PBSZ" => "200 Ok.\r\n".to_owned(),
+            "RETR" | "STOR" | "ERET" | "ESTO" | "APPE" => match &data {
+                Some(data) => {
+                    script(&verb, data, &mut control)?;
+                    continue;
+                }
+                None => "425 No data connection.\r\n".to_owned(),
+            },
+            "QUIT" => {
+                control.write_all(b"221 Goodbye.\r\n")?;
+                return Ok(());
+            }
+            _ => "500 Command not supported.\r\n".to_owned(),
+        };
+        control.write_all(reply.as_bytes())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Which programs a test needs, and what to do where they are missing.
+
+use std::env;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// Packages of Debian that bring the foreign programs, for the message.
+const PACKAGES: &str = "globus-gridftp-server-progs globus-gass-copy-progs curl lftp vsftpd util-linux";
+
+/// Where `program` is installed.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from))
+        .map(|directory| directory.join(program))
+        .find(|file| file.is_file())
+}
+
+/// True when all `programs` are installed. Where one is missing the test is to be skipped, which is said loudly; in CI
+/// (`CI=true` or `ROPEWALK_REQUIRE_PEERS=1`) it fails instead.
+pub fn available(programs: &[&str]) -> bool {
+    let missing: Vec<&str> = programs.iter().copied().filter(|program| find(program).is_none()).collect();
+    missing.is_empty() || !skip(&format!("not installed: {} (Debian: {PACKAGES})", missing.join(" ")))
+}
+
+/// Says that something cannot be tested here, or fails where everything must be tested. Always true.
+pub fn skip(reason: &str) -> bool {
+    assert!(!everything_required(), "cannot test this here: {reason}");
+    loudly(&format!("SKIPPED: {reason}"));
+    true
+}
+
+pub fn everything_required() -> bool {
+    env::var_os("CI").is_some_and(|v| v == "true")
+        || env::var_os("ROPEWALK_REQUIRE_PEERS").is_some_and(|v| v == "1")
+}
+
+/// Writes to standard error past the test runner, which swallows what passing tests print.
+pub fn loudly(message: &str) {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let _ = writeln!(std::io::stderr(), "\n*** {test}: {message}");
+}
+
+/// The program under test.
+pub fn ropewalk() -> Result<PathBuf> {
+    if let Some(named) = env::var_os("ROPEWALK_BIN") {
+        let named = PathBuf::from(named);
+        let absolute = std::path::absolute(&named)?;
+        return if absolute.is_file() {
+            Ok(absolute)
+        } else {
+            bail!("ROPEWALK_BIN names {}, which does not exist", named.display())
+        };
+    }
+    let test = env::current_exe().context("where the test itself is")?;
+    // target/PROFILE/deps/test-0123 -> target/PROFILE/ropewalk
+    let profile = test.parent().and_then(Path::parent).context("the test is not in a target directory")?;
+    let binary = profile.join("ropewalk");
+    if !binary.is_file() {
+        bail!(
+            "{} does not exist: build it with `cargo build -p ropewalk` in the same profile, or set ROPEWALK_BIN",
+            binary.display()
+        );
+    }
+    Ok(binary)
+}

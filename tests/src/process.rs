@@ -1,0 +1,311 @@
+//! Programs that a test runs: each in a process group of its own, none left behind.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+/// A command that dies with the thread that starts it, so that not even a killed test leaves it behind.
+///
+/// The kernel looks at the *thread*: start servers from one that outlives their use.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
+/// A running program. Dropping it kills its whole process group.
+#[derive(Debug)]
+pub struct Program {
+    child: Child,
+    group: Pid,
+    log: Arc<Mutex<Vec<u8>>>,
+    readers: Vec<JoinHandle<()>>,
+    lines: Mutex<mpsc::Receiver<String>>,
+}
+
+impl Program {
+    /// Starts `command` with its output gathered; lines of standard output can be waited for with [`Self::wait_for_line`].
+    pub fn start(command: &mut Command) -> Result<Self> {
+        let described = format!("{command:?}");
+        let mut child = command
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting {described}"))?;
+        let group = Pid::from_child(&child);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (sender, lines) = mpsc::channel();
+        let mut readers = Vec::new();
+        if let Some(stdout) = child.stdout.take() {
+            readers.push(gather(stdout, log.clone(), Some(sender)));
+        }
+        if let Some(stderr) = child.stderr.take() {
+            readers.push(gather(stderr, log.clone(), None));
+        }
+        Ok(Self { child, group, log, readers, lines: Mutex::new(lines) })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What the program has written so far, both outputs mixed.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&self.log.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+
+    /// The first line of standard output for which `wanted` gives something.
+    pub fn wait_for_line<T>(&self, limit: Duration, wanted: impl Fn(&str) -> Option<T>) -> Result<T> {
+        let end = Instant::now() + limit;
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let rest = end.saturating_duration_since(Instant::now());
+            match lines.recv_timeout(rest) {
+                Ok(line) => {
+                    if let Some(found) = wanted(&line) {
+                        return Ok(found);
+                    }
+                }
+                Err(_) => bail!("the program did not say what was waited for; it wrote: {}", self.log()),
+            }
+        }
+    }
+
+    /// Waits until a socket of the program listens.
+    pub fn wait_for_port(&mut self, limit: Duration) -> Result<SocketAddr> {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(address) = listening_address(self.pid()) {
+                return Ok(address);
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the program ended with {status} before it listened: {}", self.log());
+            }
+            ensure!(Instant::now() < end, "the program did not listen within {limit:?}: {}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let _ = rustix::process::kill_process(self.group, signal);
+    }
+
+    /// As a crash would: SIGKILL to the whole group.
+    pub fn kill(&mut self) {
+        let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
+        let _ = self.child.wait();
+    }
+
+    /// Waits for the end; a program that takes longer than `limit` is killed and that is an error.
+    pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
+        if !ends_within(&self.child, limit)? {
+            self.kill();
+            bail!("did not end within {limit:?}; it wrote: {}", tail(&self.log()));
+        }
+        Ok(self.child.wait()?)
+    }
+
+    /// Ends the program and returns all that it wrote.
+    pub fn finish(mut self) -> String {
+        self.kill();
+        for reader in self.readers.drain(..) {
+            let _ = reader.join();
+        }
+        self.log()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn gather(
+    from: impl Read + Send + 'static,
+    log: Arc<Mutex<Vec<u8>>>,
+    lines: Option<mpsc::Sender<String>>,
+) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let mut from = BufReader::new(from);
+        let mut line = Vec::new();
+        while matches!(from.read_until(b'\n', &mut line), Ok(1..)) {
+            log.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&line);
+            if let Some(lines) = &lines {
+                let _ = lines.send(String::from_utf8_lossy(&line).trim_end().to_owned());
+            }
+            line.clear();
+        }
+    })
+}
+
+fn ends_within(child: &Child, limit: Duration) -> Result<bool> {
+    let pidfd = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+    let end = Instant::now() + limit;
+    loop {
+        let rest = Timespec::try_from(end.saturating_duration_since(Instant::now()))?;
+        match rustix::event::poll(&mut fds, Some(&rest)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// How a program that was run to its end did.
+#[derive(Debug)]
+pub struct Outcome {
+    pub command: String,
+    pub status: ExitStatus,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    pub took: Duration,
+}
+
+impl Outcome {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub fn errors(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// An error with what the program said, unless it ended with 0.
+    pub fn succeeded(self) -> Result<Self> {
+        ensure!(
+            self.status.success(),
+            "{} ended with {}: {}{}",
+            self.command,
+            self.status,
+            tail(&self.errors()),
+            tail(&self.text())
+        );
+        Ok(self)
+    }
+
+    /// An error unless the program ended with a code other than 0 of its own will.
+    pub fn failed(self) -> Result<Self> {
+        ensure!(!self.status.success(), "{} should have failed: {}", self.command, tail(&self.text()));
+        ensure!(self.status.code().is_some(), "{} crashed: {}", self.command, self.status);
+        Ok(self)
+    }
+}
+
+/// Runs `command` to its end, which must come within `limit`.
+pub fn run(command: &mut Command, limit: Duration) -> Result<Outcome> {
+    let described = format!("{command:?}").replace("\"setpriv\" \"--pdeathsig\" \"KILL\" \"--\" ", "");
+    let begin = Instant::now();
+    let mut child = command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {described}"))?;
+    let group = Pid::from_child(&child);
+    let readers = [child.stdout.take().map(read_all), child.stderr.take().map(read_all)];
+    let in_time = ends_within(&child, limit);
+    if !matches!(in_time, Ok(true)) {
+        let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    }
+    let status = child.wait()?;
+    let took = begin.elapsed();
+    // Grandchildren would keep the pipes open.
+    let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    let [stdout, stderr] = readers.map(|reader| reader.and_then(|r| r.join().ok()).unwrap_or_default());
+    if !in_time? {
+        bail!(
+            "{described} did not end within {limit:?}; it wrote: {}",
+            tail(&String::from_utf8_lossy(&stderr))
+        );
+    }
+    Ok(Outcome { command: described, status, stdout, stderr, took })
+}
+
+fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        let _ = from.read_to_end(&mut all);
+        all
+    })
+}
+
+fn tail(text: &str) -> &str {
+    let start = text.len().saturating_sub(2000);
+    let start = (start..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    text[start..].trim()
+}
+
+/// A figure of `/proc/PID/status` in bytes, such as `VmRSS` or `VmHWM`.
+pub fn memory_of(pid: u32, field: &str) -> Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
+        .with_context(|| format!("/proc/{pid}/status has no {field}"))?;
+    let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
+    Ok(kib << 10)
+}
+
+/// The address of a listening TCP socket of process `pid`.
+fn listening_address(pid: u32) -> Option<SocketAddr> {
+    let mut inodes = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten() {
+        let Ok(target) = fs::read_link(entry.path()) else { continue };
+        if let Some(inode) = target.to_str().and_then(|t| t.strip_prefix("socket:[")?.strip_suffix(']')) {
+            inodes.push(inode.to_owned());
+        }
+    }
+    let tables = [format!("/proc/{pid}/net/tcp"), format!("/proc/{pid}/net/tcp6")];
+    for table in tables {
+        for line in fs::read_to_string(table).ok()?.lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [_, local, _, state, .., _] = fields[..] else { continue };
+            let listens =
+                state == "0A" && fields.get(9).is_some_and(|inode| inodes.iter().any(|i| i == inode));
+            if listens {
+                return parse_proc_address(local);
+            }
+        }
+    }
+    None
+}
+
+fn parse_proc_address(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let words: Vec<u32> = (0..address.len() / 8)
+        .map(|at| u32::from_str_radix(&address[at * 8..at * 8 + 8], 16))
+        .collect::<Result<_, _>>()
+        .ok()?;
+    let ip = match words[..] {
+        [v4] => IpAddr::V4(Ipv4Addr::from(v4.to_ne_bytes())),
+        [a, b, c, d] => {
+            let mut bytes = [0; 16];
+            for (chunk, word) in bytes.chunks_mut(4).zip([a, b, c, d]) {
+                chunk.copy_from_slice(&word.to_ne_bytes());
+            }
+            IpAddr::V6(Ipv6Addr::from(bytes))
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
+}

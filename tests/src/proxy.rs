@@ -1,0 +1,210 @@
+//! A proxy for FTP sessions that slows, stalls and cuts them.
+//!
+//! It passes control connections on and puts its own addresses in place of those that `PASV`, `EPSV`, `SPAS`, `PORT`,
+//! `EPRT` and `SPOR` carry, so data connections run through it in either direction. Clear text and loopback only.
+
+mod relay;
+mod rewrite;
+
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+/// Bytes that a data connection passes on at once: what can be on its way between the proxy and the receiver.
+pub const CHUNK: usize = 32 << 10;
+
+/// Socket buffers of data connections, so that a sender cannot run far ahead of what was passed on.
+const BUFFER: usize = 64 << 10;
+
+/// A running proxy; dropping it closes every connection.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: Mutex<SocketAddr>,
+    /// Time that one byte of data takes, in nanoseconds, and when the next may pass.
+    pace: Mutex<Option<(f64, Instant)>>,
+    /// Bytes of data connections that were passed on.
+    moved: AtomicU64,
+    cut_at: AtomicU64,
+    stalled: Mutex<bool>,
+    changed: Condvar,
+    open: Mutex<Vec<Arc<TcpStream>>>,
+    data_connections: AtomicU64,
+    over: AtomicBool,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Proxy {
+    /// A proxy in front of the server at `target`.
+    pub fn start(target: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind((target.ip(), 0))?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            target: Mutex::new(target),
+            pace: Mutex::new(None),
+            moved: AtomicU64::new(0),
+            cut_at: AtomicU64::new(u64::MAX),
+            stalled: Mutex::new(false),
+            changed: Condvar::new(),
+            open: Mutex::new(Vec::new()),
+            data_connections: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+        });
+        let accepting = shared.clone();
+        thread::spawn(move || {
+            while let Some(client) = accepting.accept(&listener) {
+                let target = *locked(&accepting.target);
+                // A server that is down: the client sees its connection closed.
+                let Ok(server) = TcpStream::connect(target) else { continue };
+                rewrite::session(&accepting, client, server);
+            }
+        });
+        Ok(Self { address, shared })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where new sessions go from now on.
+    pub fn set_target(&self, target: SocketAddr) {
+        *locked(&self.shared.target) = target;
+    }
+
+    /// Limits all data connections together; `None` lifts the limit.
+    pub fn set_rate(&self, bytes_per_second: Option<u64>) {
+        *locked(&self.shared.pace) = bytes_per_second.map(|rate| (1e9 / rate.max(1) as f64, Instant::now()));
+    }
+
+    /// Data connections pass nothing on until they are released.
+    pub fn stall(&self, stalled: bool) {
+        *locked(&self.shared.stalled) = stalled;
+        self.shared.changed.notify_all();
+    }
+
+    /// Bytes of data connections passed on so far, both directions.
+    pub fn moved(&self) -> u64 {
+        self.shared.moved.load(Ordering::SeqCst)
+    }
+
+    /// Data connections seen so far.
+    pub fn data_connections(&self) -> u64 {
+        self.shared.data_connections.load(Ordering::SeqCst)
+    }
+
+    /// Waits until `bytes` in all were passed on.
+    pub fn wait_for(&self, bytes: u64, limit: Duration) -> Result<()> {
+        let end = Instant::now() + limit;
+        while self.moved() < bytes {
+            ensure!(Instant::now() < end, "only {} of {bytes} bytes moved within {limit:?}", self.moved());
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Breaks every connection, control connections too.
+    pub fn cut(&self) {
+        self.shared.cut();
+    }
+
+    /// Breaks every connection, once, as soon as `bytes` in all were passed on.
+    pub fn cut_after(&self, bytes: u64) {
+        self.shared.cut_at.store(bytes, Ordering::SeqCst);
+    }
+
+    /// True until the cut of [`Self::cut_after`] has happened.
+    pub fn cut_is_due(&self) -> bool {
+        self.shared.cut_at.load(Ordering::SeqCst) != u64::MAX
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::SeqCst);
+        self.stall(false);
+        self.set_rate(None);
+        self.shared.cut();
+    }
+}
+
+impl Shared {
+    /// The next connection; `None` when the proxy is over.
+    fn accept(&self, listener: &TcpListener) -> Option<TcpStream> {
+        let tick = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        loop {
+            if self.over.load(Ordering::SeqCst) {
+                return None;
+            }
+            let mut fds = [PollFd::new(listener, PollFlags::IN)];
+            if matches!(rustix::event::poll(&mut fds, Some(&tick)), Ok(1..)) {
+                return listener.accept().ok().map(|(stream, _)| stream);
+            }
+        }
+    }
+
+    /// Remembers a connection, so that it can be cut.
+    fn register(&self, stream: TcpStream) -> Arc<TcpStream> {
+        let stream = Arc::new(stream);
+        let mut open = locked(&self.open);
+        open.retain(|other| Arc::strong_count(other) > 1);
+        open.push(stream.clone());
+        stream
+    }
+
+    /// Breaks connections so that the peers see a reset: nothing is sent in the end, and closing discards.
+    fn cut(&self) {
+        let broken = std::mem::take(&mut *locked(&self.open));
+        for stream in &broken {
+            let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
+            let _ = stream.shutdown(Shutdown::Read);
+        }
+        self.changed.notify_all();
+        thread::spawn(move || {
+            // Whoever is still writing is woken the hard way.
+            thread::sleep(Duration::from_millis(50));
+            for stream in broken {
+                if Arc::strong_count(&stream) > 1 {
+                    let _ = stream.shutdown(Shutdown::Both);
+                }
+            }
+        });
+    }
+
+    fn was_cut(&self, stream: &Arc<TcpStream>) -> bool {
+        !locked(&self.open).iter().any(|other| Arc::ptr_eq(other, stream))
+    }
+
+    /// Waits until `count` bytes may pass.
+    fn pace(&self, count: usize) {
+        let wait = {
+            let mut pace = locked(&self.pace);
+            let Some((nanoseconds, next)) = pace.as_mut() else { return };
+            let now = Instant::now();
+            let begin = now.max(*next);
+            *next = begin + Duration::from_nanos((*nanoseconds * count as f64) as u64);
+            begin - now
+        };
+        thread::sleep(wait);
+    }
+
+    fn wait_while_stalled(&self) {
+        let mut stalled = locked(&self.stalled);
+        while *stalled && !self.over.load(Ordering::SeqCst) {
+            let result = self.changed.wait_timeout(stalled, Duration::from_millis(100));
+            stalled = result.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Servers of three kinds that offer one directory to anonymous users.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::peers;
+use crate::process::{self, Program};
+
+const START: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Ropewalk,
+    /// globus-gridftp-server.
+    Gct,
+    Vsftpd,
+}
+
+/// How a server is started; [`Setup::new`] is a writable one on IPv4.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub kind: Kind,
+    pub root: PathBuf,
+    pub ipv6: bool,
+    pub writable: bool,
+    /// More arguments for the server.
+    pub arguments: Vec<OsString>,
+    /// A program with arguments that executes the server, such as `unshare`.
+    pub wrapper: Vec<OsString>,
+}
+
+impl Setup {
+    pub fn new(kind: Kind, root: &Path) -> Self {
+        Self {
+            kind,
+            root: root.to_owned(),
+            ipv6: false,
+            writable: true,
+            arguments: Vec::new(),
+            wrapper: Vec::new(),
+        }
+    }
+
+    pub fn ipv6(mut self) -> Self {
+        self.ipv6 = true;
+        self
+    }
+
+    pub fn read_only(mut self) -> Self {
+        self.writable = false;
+        self
+    }
+
+    pub fn argument(mut self, argument: impl Into<OsString>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    pub fn wrapper<S: Into<OsString>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
+        self.wrapper.extend(words.into_iter().map(Into::into));
+        self
+    }
+
+    pub fn start(self) -> Result<Server> {
+        Server::start(self)
+    }
+
+    fn command(&self, program: impl Into<OsString>) -> Command {
+        let program = program.into();
+        match self.wrapper.split_first() {
+            None => process::command(program),
+            Some((first, rest)) => {
+                let mut command = process::command(first);
+                command.args(rest).arg(program);
+                command
+            }
+        }
+    }
+
+    fn loopback(&self) -> &'static str {
+        if self.ipv6 { "::1" } else { "127.0.0.1" }
+    }
+}
+
+/// A running server; dropping it kills it with all its sessions.
+#[derive(Debug)]
+pub struct Server {
+    program: Program,
+    setup: Setup,
+    address: SocketAddr,
+}
+
+impl Server {
+    pub fn start(setup: Setup) -> Result<Self> {
+        let (program, address) = match setup.kind {
+            Kind::Ropewalk => start_ropewalk(&setup)?,
+            Kind::Gct => start_gct(&setup)?,
+            Kind::Vsftpd => start_vsftpd(&setup)?,
+        };
+        Ok(Self { program, setup, address })
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.setup.kind
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.program.pid()
+    }
+
+    pub fn log(&self) -> String {
+        self.program.log()
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.setup.root
+    }
+
+    pub fn program(&mut self) -> &mut Program {
+        &mut self.program
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.program.is_running()
+    }
+
+    /// As a crash would.
+    pub fn kill(&mut self) {
+        self.program.kill();
+    }
+
+    /// Kills it and starts another one like it, on another port.
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill();
+        *self = Self::start(self.setup.clone())?;
+        Ok(())
+    }
+
+    /// The path by which clients know `path`, which is relative to the directory that is served.
+    pub fn remote_path(&self, path: impl AsRef<Path>) -> Vec<u8> {
+        let mut remote = match self.setup.kind {
+            Kind::Ropewalk => Vec::new(),
+            Kind::Gct | Kind::Vsftpd => self.setup.root.as_os_str().as_bytes().to_vec(),
+        };
+        remote.push(b'/');
+        remote.extend_from_slice(path.as_ref().as_os_str().as_bytes());
+        remote
+    }
+
+    pub fn url(&self, path: impl AsRef<Path>) -> String {
+        self.url_at(self.address, path)
+    }
+
+    /// As [`Self::url`], by way of a proxy at `address`.
+    pub fn url_at(&self, address: SocketAddr, path: impl AsRef<Path>) -> String {
+        format!("ftp://{address}{}", percent_encode(&self.remote_path(path)))
+    }
+}
+
+/// Encodes everything but unreserved characters and `/` (RFC 3986, section 2.3).
+pub fn percent_encode(path: &[u8]) -> String {
+    let mut text = String::new();
+    for &byte in path {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                text.push(byte.into());
+            }
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+fn listening_line(line: &str) -> Option<SocketAddr> {
+    let (host, port) = line.strip_prefix("Server listening at ")?.trim().rsplit_once(':')?;
+    let port = port.parse().ok()?;
+    let host = host.trim_matches(['[', ']']);
+    let ip = host.parse().unwrap_or([127, 0, 0, 1].into());
+    Some(SocketAddr::new(ip, port))
+}
+
+fn start_ropewalk(setup: &Setup) -> Result<(Program, SocketAddr)> {
+    let listen = SocketAddr::new(setup.loopback().parse()?, 0).to_string();
+    let mut command = setup.command(peers::ropewalk()?);
+    command
+        .args(["serve", "--listen", &listen])
+        .arg(if setup.writable { "--anonymous=rw" } else { "--anonymous" })
+        .arg("--root")
+        .arg(&setup.root)
+        .args(&setup.arguments);
+    let program = Program::start(&mut command)?;
+    let address = program.wait_for_line(START, listening_line).context("starting ropewalk serve")?;
+    Ok((program, address))
+}
+
+fn start_gct(setup: &Setup) -> Result<(Program, SocketAddr)> {
+    let binary = peers::find("globus-gridftp-server").context("globus-gridftp-server is not installed")?;
+    let mut command = setup.command(binary);
+    let loopback = setup.loopback();
+    command.args([
+        "-p",
+        "0",
+        "-aa",
+        "-home-dir",
+        "/",
+        "-control-interface",
+        loopback,
+        "-data-interface",
+        loopback,
+    ]);
+    if rustix::process::geteuid().is_root() {
+        command.args(["-anonymous-user", "root", "-allow-root"]);
+    }
+    if !setup.writable {
+        bail!("the harness starts globus-gridftp-server only writable");
+    }
+    command.args(&setup.arguments).env("GLOBUS_HOSTNAME", loopback);
+    let program = Program::start(&mut command)?;
+    let announced = program.wait_for_line(START, listening_line).context("starting globus-gridftp-server")?;
+    Ok((program, SocketAddr::new(loopback.parse()?, announced.port())))
+}
+
+fn start_vsftpd(setup: &Setup) -> Result<(Program, SocketAddr)> {
+    let binary = peers::find("vsftpd").context("vsftpd is not installed")?;
+    let config = tempfile::NamedTempFile::with_prefix("ropewalk-test-vsftpd-")?;
+    let yes_no = |yes: bool| if yes { "YES" } else { "NO" };
+    let text = format!(
+        "background=NO\nlisten={}\nlisten_ipv6={}\nlisten_address{}={}\nlisten_port=0\n\
+         anonymous_enable=YES\nno_anon_password=YES\nlocal_enable=NO\nanon_root=/\nrun_as_launching_user=YES\n\
+         anon_world_readable_only=NO\nanon_umask=022\nwrite_enable={w}\nanon_upload_enable={w}\n\
+         anon_mkdir_write_enable={w}\nanon_other_write_enable={w}\nconnect_from_port_20=NO\nxferlog_enable=NO\n\
+         dirmessage_enable=NO\nseccomp_sandbox=NO\n",
+        yes_no(!setup.ipv6),
+        yes_no(setup.ipv6),
+        if setup.ipv6 { "6" } else { "" },
+        setup.loopback(),
+        w = yes_no(setup.writable),
+    );
+    fs::write(config.path(), text)?;
+    let mut command = setup.command(binary);
+    command.arg(config.path()).args(&setup.arguments);
+    let mut program = Program::start(&mut command)?;
+    // vsftpd has read its configuration when it listens.
+    let address = program.wait_for_port(START).context("starting vsftpd")?;
+    Ok((program, address))
+}

@@ -1,0 +1,248 @@
+//! `kill -9` of the client and of servers at random moments: after a rerun every byte is right, and little was moved twice.
+//!
+//! `ROPEWALK_TEST_SEED` repeats a run with the moments that it printed.
+
+#![allow(clippy::unwrap_used)]
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use ropewalk_tests::client::{Client, Copy, Mode, Summary};
+use ropewalk_tests::peers::loudly;
+use ropewalk_tests::process::Program;
+use ropewalk_tests::proxy::{CHUNK, Proxy};
+use ropewalk_tests::random::Random;
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::{Kind, Server, Setup};
+use ropewalk_tests::{files, peers};
+
+/// Large enough for a journal, and not a multiple of the block size.
+const SIZE: u64 = (80 << 20) + 12_345;
+/// The block size that both programs have unless told otherwise.
+const BLOCK: u64 = 1 << 20;
+const RATE: u64 = 120_000_000;
+/// Kills of one file's transfer. 14 files make 56 kills.
+const KILLS: u64 = 4;
+const SOON: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Get,
+    Put,
+    ThirdParty,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Victim {
+    Client,
+    /// The server beyond the proxy: the only one, or the destination.
+    Server,
+    /// The other server of a third-party transfer.
+    Source,
+}
+
+struct Series {
+    scratch: Scratch,
+    /// Beyond the proxy.
+    server: Server,
+    source_server: Option<Server>,
+    proxy: Proxy,
+    copy: Copy,
+    source: PathBuf,
+    destination: PathBuf,
+}
+
+impl Series {
+    fn new(way: Way, mode: Mode) -> Self {
+        let scratch = Scratch::in_memory(1 << 30).unwrap();
+        let served = scratch.directory("served").unwrap();
+        let server = Setup::new(Kind::Ropewalk, &served).start().unwrap();
+        let proxy = Proxy::start(server.address()).unwrap();
+        proxy.set_rate(Some(RATE));
+        let local = |name: &str| Client::Ropewalk.local(&scratch.join(name), false);
+        let mut source_server = None;
+        let (from, to, source, destination) = match way {
+            Way::Get => (
+                server.url_at(proxy.address(), "source").into(),
+                local("copy"),
+                served.join("source"),
+                scratch.join("copy"),
+            ),
+            Way::Put => (
+                local("source"),
+                server.url_at(proxy.address(), "copy").into(),
+                scratch.join("source"),
+                served.join("copy"),
+            ),
+            Way::ThirdParty => {
+                let other = scratch.directory("other").unwrap();
+                let url =
+                    source_server.insert(Setup::new(Kind::Ropewalk, &other).start().unwrap()).url("source");
+                (
+                    url.into(),
+                    server.url_at(proxy.address(), "copy").into(),
+                    other.join("source"),
+                    served.join("copy"),
+                )
+            }
+        };
+        files::write_random(&source, SIZE, 1).unwrap();
+        let copy = Copy { limit: SOON, ..Copy::new(from, to).mode(mode) }.argument("--block-size=1MiB");
+        Self { scratch, server, source_server, proxy, copy, source, destination }
+    }
+
+    fn start(&self, patient: bool) -> Program {
+        let mut copy = self.copy.clone();
+        if let Some(server) = &self.source_server {
+            copy.source = server.url("source").into();
+        }
+        let retries = if patient { ["--retries=50", "--retry-pause=100ms"] } else { ["--retries=0"; 2] };
+        let retries = if patient { &retries[..] } else { &retries[..1] };
+        let copy = retries.iter().fold(copy, |copy, word| copy.argument(*word));
+        Client::Ropewalk.start(&copy).unwrap()
+    }
+
+    /// Kills what is to be killed and brings servers back.
+    fn kill(&mut self, victim: Victim, running: &mut Program) {
+        match victim {
+            Victim::Client => running.kill(),
+            Victim::Server => {
+                self.server.restart().unwrap();
+                self.proxy.set_target(self.server.address());
+            }
+            Victim::Source => self.source_server.as_mut().unwrap().restart().unwrap(),
+        }
+    }
+}
+
+/// One file whose transfer is killed [`KILLS`] times. `patient`: one client sees all the crashes of its server; otherwise each
+/// crash ends the client, too, and the command is given again.
+fn series(way: Way, mode: Mode, victim: Victim, patient: bool) {
+    let streams = match mode {
+        Mode::Auto | Mode::Stream => 1,
+        Mode::Extended(streams) => u64::from(streams),
+    };
+    let name = format!("{way:?} {mode:?}, {victim:?} killed, patient: {patient}");
+    let mut random = Random::new(seed());
+    let mut series = Series::new(way, mode);
+    let mut running = series.start(patient);
+    let mut moments = Vec::new();
+    for kill in 0..KILLS {
+        // One moment in each part of the file, so that the crashes add up.
+        let part = SIZE / (KILLS + 1);
+        let moment = kill * part + random.below(part) + 1;
+        moments.push(moment);
+        if series.proxy.wait_for(moment, SOON).is_err() {
+            panic!("{name}, moments {moments:?}: {}", running.log());
+        }
+        series.kill(victim, &mut running);
+        if !patient {
+            // It may take the client a moment to see that its server is gone.
+            if victim != Victim::Client {
+                let status = running.wait(SOON).unwrap();
+                assert!(!status.success(), "{name}, moments {moments:?}: {}", running.log());
+            }
+            running = series.start(patient);
+        }
+    }
+    let status = running.wait(SOON).unwrap();
+    let log = running.finish();
+    assert!(status.success(), "{name}, moments {moments:?}: {log}");
+    files::ensure_same(&series.source, &series.destination).unwrap();
+    assert_eq!(leftovers(&series.scratch), Vec::<PathBuf>::new(), "{name}");
+
+    let events: String =
+        log.lines().filter(|line| line.starts_with('{')).map(|line| format!("{line}\n")).collect();
+    let summary = Summary::parse(&events).unwrap();
+    let (bytes, resumed) = (summary.number("bytes").unwrap(), summary.number("bytes_resumed").unwrap());
+    if !patient {
+        assert_eq!(bytes + resumed, SIZE, "{name}: {}", summary.value());
+        assert!(resumed > 0, "{name}: nothing was resumed: {}", summary.value());
+    }
+    // What was in no block that had arrived, and what was between the proxy and the receiver's memory.
+    let allowed = KILLS * streams * (BLOCK + 2 * CHUNK as u64);
+    let headers = 17 * (SIZE / BLOCK + 2 + KILLS * streams * 2);
+    let again = series.proxy.moved().saturating_sub(SIZE + headers);
+    loudly(&format!("{name}: moments {moments:?}, {again} bytes moved again, {allowed} allowed"));
+    assert!(
+        again <= allowed,
+        "{name}, moments {moments:?}: {again} bytes were moved again, {allowed} are allowed"
+    );
+}
+
+fn seed() -> u64 {
+    let seed = env::var("ROPEWALK_TEST_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_else(|| SystemTime::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64));
+    loudly(&format!("ROPEWALK_TEST_SEED={seed}"));
+    seed
+}
+
+/// Part files and journals that are still there.
+fn leftovers(scratch: &Scratch) -> Vec<PathBuf> {
+    fn collect(directory: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(directory).unwrap().flatten() {
+            if entry.path().is_dir() {
+                collect(&entry.path(), found);
+            } else if entry.file_name().to_string_lossy().contains("ropewalk-") {
+                found.push(entry.path());
+            }
+        }
+    }
+    let mut found = Vec::new();
+    collect(scratch.path(), &mut found);
+    found
+}
+
+fn both_modes(way: Way, victim: Victim, patient: bool) {
+    if !peers::available(&["setpriv"]) {
+        return;
+    }
+    series(way, Mode::Stream, victim, patient);
+    series(way, Mode::Extended(4), victim, patient);
+    // Whatever a killed client left running on a server ends by itself.
+    thread::yield_now();
+}
+
+#[test]
+fn get_client_killed() {
+    both_modes(Way::Get, Victim::Client, false);
+}
+
+#[test]
+fn put_client_killed() {
+    both_modes(Way::Put, Victim::Client, false);
+}
+
+#[test]
+fn get_server_killed() {
+    both_modes(Way::Get, Victim::Server, false);
+}
+
+#[test]
+fn put_server_killed() {
+    both_modes(Way::Put, Victim::Server, false);
+}
+
+#[test]
+fn put_server_killed_under_a_patient_client() {
+    both_modes(Way::Put, Victim::Server, true);
+}
+
+#[test]
+fn third_party_client_killed() {
+    both_modes(Way::ThirdParty, Victim::Client, false);
+}
+
+#[test]
+fn third_party_servers_killed() {
+    if !peers::available(&["setpriv"]) {
+        return;
+    }
+    series(Way::ThirdParty, Mode::Extended(4), Victim::Server, false);
+    series(Way::ThirdParty, Mode::Extended(4), Victim::Source, false);
+}

@@ -1,0 +1,204 @@
+//! Disks that are full, files that may not be read, files that change while they are read.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::Result;
+use ropewalk_tests::client::{Client, Copy, Mode};
+use ropewalk_tests::control::Control;
+use ropewalk_tests::proxy::Proxy;
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::{Kind, Setup};
+use ropewalk_tests::{files, peers, process, tree};
+
+use crate::fixture::{Fixture, SOON};
+
+/// Room on the small disk.
+const ROOM: u64 = 8 << 20;
+
+/// Words that execute a program with a file system of [`ROOM`] bytes at `directory`, which only it sees.
+fn on_small_disk(directory: &Path) -> Vec<String> {
+    let mut words = vec!["unshare".to_owned(), "--mount".into()];
+    if !rustix::process::geteuid().is_root() {
+        words.extend(["--user".into(), "--map-root-user".into()]);
+    }
+    let script = format!("mount -t tmpfs -o size={ROOM} none '{}' && exec \"$@\"", directory.display());
+    words.extend(["sh".into(), "-c".into(), script, "sh".into()]);
+    words
+}
+
+/// False, loudly, where this machine lets nobody mount anything.
+fn can_mount() -> bool {
+    let scratch = Scratch::new().unwrap();
+    let words = on_small_disk(scratch.path());
+    let allowed = process::run(process::command(&words[0]).args(&words[1..]).arg("true"), SOON)
+        .and_then(process::Outcome::succeeded)
+        .is_ok();
+    allowed || !peers::skip("a small file system cannot be mounted (needs root or user namespaces)")
+}
+
+#[test]
+fn the_servers_disk_is_full() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let served = scratch.directory("served").unwrap();
+    let server = Setup::new(Kind::Ropewalk, &served).wrapper(on_small_disk(&served)).start().unwrap();
+    let large = scratch.join("large");
+    files::write_random(&large, 2 * ROOM, 1).unwrap();
+
+    // Plain: RFC 959 has 452 and 552 for this.
+    let mut control = Control::log_in(server.address()).unwrap();
+    let address = control.passive().unwrap();
+    control.send("STOR /full").unwrap();
+    let mut data = ropewalk_tests::control::connect_data(address).unwrap();
+    let _ = std::io::copy(&mut fs::File::open(&large).unwrap(), &mut data);
+    drop(data);
+    let reply = control.final_reply().unwrap();
+    assert!(matches!(reply.code, 452 | 552), "{reply:?}");
+    assert_eq!(control.command("MLST /full").unwrap().code, 550, "a file of a failed upload is visible");
+    // Make room again: what the failed upload left may be kept for a restart.
+    for name in ["/.full.ropewalk-part", "/.full.ropewalk-journal"] {
+        let _ = control.command(format!("DELE {name}")).unwrap();
+    }
+
+    for mode in [Mode::Stream, Mode::Extended(4)] {
+        let copy = Copy::new(Client::Ropewalk.local(&large, false), server.url("full"))
+            .mode(mode)
+            .argument("--retries=1");
+        let outcome = Client::Ropewalk.run(&Copy { limit: SOON, ..copy }).unwrap().failed().unwrap();
+        assert_eq!(outcome.status.code(), Some(7), "{mode:?}: {}{}", outcome.text(), outcome.errors());
+        assert_eq!(control.command("MLST /full").unwrap().code, 550, "{mode:?}");
+        for name in ["/.full.ropewalk-part", "/.full.ropewalk-journal"] {
+            let _ = control.command(format!("DELE {name}")).unwrap();
+        }
+    }
+
+    // A small file still fits.
+    let reply = control.store("/small", &[1; 100_000]).unwrap();
+    assert_eq!(reply.code, 226, "{reply:?}");
+}
+
+#[test]
+fn the_clients_disk_is_full() {
+    if !can_mount() {
+        return;
+    }
+    let fixture = Fixture::new().unwrap();
+    files::write_random(&fixture.root.join("large"), 2 * ROOM, 1).unwrap();
+    let local = fixture.scratch.directory("local").unwrap();
+    for mode in [Mode::Stream, Mode::Extended(4)] {
+        let copy = Copy::new(fixture.server.url("large"), Client::Ropewalk.local(&local.join("copy"), false));
+        let plain = Client::Ropewalk.command(&copy.mode(mode).argument("--retries=1")).unwrap();
+        // setpriv --pdeathsig KILL -- ropewalk cp ...
+        let words: Vec<_> = plain.get_args().skip(3).collect();
+        let small = on_small_disk(&local);
+        let mut command = process::command(&small[0]);
+        let outcome = process::run(command.args(&small[1..]).args(words), SOON).unwrap().failed().unwrap();
+        assert_eq!(outcome.status.code(), Some(7), "{mode:?}: {}{}", outcome.text(), outcome.errors());
+    }
+}
+
+/// Words that execute a program as root without root's way past permissions; for others nothing is needed.
+fn obeying_permissions() -> Vec<&'static str> {
+    if rustix::process::geteuid().is_root() {
+        vec!["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--"]
+    } else {
+        Vec::new()
+    }
+}
+
+fn forbid(path: &Path) -> Result<()> {
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o000))?)
+}
+
+fn allow(path: &Path) -> Result<()> {
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
+}
+
+#[test]
+fn a_tree_with_files_that_may_not_be_read_is_copied_but_for_them() {
+    let fixture = Fixture::with(|setup| setup.wrapper(obeying_permissions())).unwrap();
+    let from = fixture.root.join("from");
+    tree::make(&from, false).unwrap();
+    forbid(&from.join("a/block")).unwrap();
+    forbid(&from.join("z")).unwrap();
+    let to = fixture.scratch.join("to");
+    let copy = Copy::new(fixture.server.url("from/"), Client::Ropewalk.local(&to, true)).recursive();
+    let outcome = Client::Ropewalk.run(&copy.argument("--retries=0")).unwrap().failed().unwrap();
+    allow(&from.join("z")).unwrap();
+    // 5: permission denied, the only reason.
+    assert_eq!(outcome.status.code(), Some(5), "{}{}", outcome.text(), outcome.errors());
+    assert!(!to.join("a/block").exists());
+    assert!(!to.join("z/last").exists());
+    for name in ["top", "empty", "a/one", "a/b/c/deep", "a/b/more"] {
+        files::ensure_same(&from.join(name), &to.join(name)).unwrap();
+    }
+}
+
+#[test]
+fn an_upload_into_a_tree_that_may_not_be_written_goes_on_with_the_rest() {
+    let mut fixture = Fixture::with(|setup| setup.wrapper(obeying_permissions())).unwrap();
+    let (from, to) = (fixture.scratch.join("from"), fixture.root.join("to"));
+    tree::make(&from, false).unwrap();
+    fs::create_dir_all(to.join("a")).unwrap();
+    fs::set_permissions(to.join("a"), fs::Permissions::from_mode(0o555)).unwrap();
+    let copy = Copy::new(Client::Ropewalk.local(&from, true), fixture.server.url("to/")).recursive();
+    let outcome = Client::Ropewalk.run(&copy.argument("--retries=0")).unwrap().failed().unwrap();
+    assert_eq!(outcome.status.code(), Some(5), "{}{}", outcome.text(), outcome.errors());
+    for name in ["top", "empty", "z/last"] {
+        files::ensure_same(&from.join(name), &to.join(name)).unwrap();
+    }
+    assert_eq!(fs::read_dir(to.join("a")).unwrap().count(), 0);
+    fixture.still_serves().unwrap();
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_read_fails() {
+    let mut fixture = Fixture::new().unwrap();
+    let size = 32_000_000;
+    for mode in [Mode::Stream, Mode::Extended(2)] {
+        let source = fixture.root.join("shrinking");
+        files::write_random(&source, size, 1).unwrap();
+        let proxy = Proxy::start(fixture.server.address()).unwrap();
+        proxy.set_rate(Some(30_000_000));
+        let copy = fixture.scratch.join("copy");
+        let url = fixture.server.url_at(proxy.address(), "shrinking");
+        let job = Copy::new(url, Client::Ropewalk.local(&copy, false)).mode(mode).argument("--retries=0");
+        let mut running = Client::Ropewalk.start(&job).unwrap();
+        proxy.wait_for(size / 4, SOON).unwrap();
+        fs::File::options().write(true).open(&source).unwrap().set_len(size / 2).unwrap();
+        let status = running.wait(SOON).unwrap();
+        assert!(!status.success(), "{mode:?}: a file that was cut off counted as copied: {}", running.log());
+        assert!(!copy.exists(), "{mode:?}: it looks whole");
+        proxy.set_rate(None);
+        fixture.still_serves().unwrap();
+    }
+}
+
+#[test]
+fn our_client_notices_a_local_file_that_shrinks() {
+    let mut fixture = Fixture::new().unwrap();
+    let size = 32_000_000;
+    for mode in [Mode::Stream, Mode::Extended(2)] {
+        let source = fixture.scratch.join("shrinking");
+        files::write_random(&source, size, 1).unwrap();
+        let proxy = Proxy::start(fixture.server.address()).unwrap();
+        proxy.set_rate(Some(30_000_000));
+        let url = fixture.server.url_at(proxy.address(), "shrunk");
+        let job = Copy::new(Client::Ropewalk.local(&source, false), url).mode(mode).argument("--retries=0");
+        let mut running = Client::Ropewalk.start(&job).unwrap();
+        proxy.wait_for(size / 4, SOON).unwrap();
+        fs::File::options().write(true).open(&source).unwrap().set_len(size / 2).unwrap();
+        let status = running.wait(SOON).unwrap();
+        assert!(!status.success(), "{mode:?}: a file that was cut off counted as copied: {}", running.log());
+        if mode != Mode::Stream {
+            // In stream mode the server cannot tell the end of the file from a sender that stopped.
+            assert_eq!(fixture.visible().unwrap(), ["known"], "{mode:?}: it looks whole");
+        }
+        proxy.set_rate(None);
+        fixture.still_serves().unwrap();
+    }
+}

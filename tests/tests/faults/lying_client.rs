@@ -1,0 +1,157 @@
+//! MODE E streams that lie to our server.
+
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use ropewalk_tests::control::{Reply, connect_data};
+use ropewalk_tests::mode_e::{EOD, EOF, block, end_of_file, header};
+
+use crate::fixture::{Fixture, SOON};
+
+/// Sends an upload as `script` has it; gives the final reply. The data connections stay open until it has come.
+fn upload(
+    fixture: &Fixture,
+    script: impl Fn(&mut dyn FnMut() -> Result<TcpStream>) -> Result<Vec<TcpStream>>,
+) -> Result<Reply> {
+    let mut control = fixture.log_in()?;
+    control.expect("MODE E", 200)?;
+    let address = control.passive()?;
+    control.send("STOR /lie")?;
+    let open = script(&mut || connect_data(address))?;
+    let begin = Instant::now();
+    let reply = control.final_reply()?;
+    ensure!(begin.elapsed() < SOON, "the reply took {:?}", begin.elapsed());
+    drop(open);
+    // The session is as good as before.
+    control.expect("NOOP", 200)?;
+    Ok(reply)
+}
+
+/// The upload must fail, leave no file, and do no harm.
+fn refused(name: &str, script: impl Fn(&mut dyn FnMut() -> Result<TcpStream>) -> Result<Vec<TcpStream>>) {
+    let mut fixture = Fixture::new().unwrap();
+    let before = fixture.memory().unwrap();
+    let reply = upload(&fixture, script).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+    assert!((400..600).contains(&reply.code), "{name}: {reply:?}");
+    assert_eq!(fixture.visible().unwrap(), ["known"], "{name}");
+    let grown = fixture.memory().unwrap().saturating_sub(before);
+    assert!(grown < 64 << 20, "{name}: grew by {grown} bytes");
+    fixture.still_serves().unwrap();
+}
+
+/// One connection that sends `bytes` and then closes its side, or not.
+fn one(bytes: &[u8], close: bool, connect: &mut dyn FnMut() -> Result<TcpStream>) -> Result<Vec<TcpStream>> {
+    let mut data = connect()?;
+    // The server may have had enough before all is sent.
+    let _ = data.write_all(bytes);
+    if close {
+        let _ = data.shutdown(Shutdown::Write);
+    }
+    Ok(vec![data])
+}
+
+#[test]
+fn offset_and_count_overflow() {
+    for (offset, count) in [(u64::MAX - 5, 10), (i64::MAX as u64 - 5, 10), (u64::MAX, 1), (1 << 63, 10)] {
+        refused("overflow", |connect| {
+            let mut bytes = header(0, count, offset).to_vec();
+            bytes.extend_from_slice(&[1; 10]);
+            bytes.extend_from_slice(&end_of_file(1));
+            one(&bytes, true, connect)
+        });
+    }
+}
+
+#[test]
+fn block_of_more_bytes_than_come() {
+    for count in [1000, 1 << 40, i64::MAX as u64, u64::MAX] {
+        refused("count", |connect| {
+            let mut bytes = header(0, count, 0).to_vec();
+            bytes.extend_from_slice(&[1; 500]);
+            one(&bytes, true, connect)
+        });
+    }
+}
+
+#[test]
+fn connection_ends_without_an_end_of_data() {
+    refused("FIN after a block", |connect| one(&block(0, b"some bytes"), true, connect));
+    refused("FIN within a header", |connect| one(&header(0, 10, 0)[..5], true, connect));
+    refused("FIN at once", |connect| one(&[], true, connect));
+}
+
+#[test]
+fn end_of_file_counts_connections_that_never_come() {
+    for count in [2, 1000, u64::MAX] {
+        refused("EOF count", |connect| {
+            let mut bytes = block(0, b"some bytes");
+            bytes.extend_from_slice(&end_of_file(count));
+            one(&bytes, false, connect)
+        });
+    }
+}
+
+#[test]
+fn two_ends_of_file_that_disagree() {
+    refused("two counts", |connect| {
+        let mut first = connect()?;
+        first.write_all(&header(EOF, 0, 2))?;
+        first.write_all(&header(EOF | EOD, 0, 3))?;
+        let mut second = connect()?;
+        second.write_all(&header(EOD, 0, 0))?;
+        Ok(vec![first, second])
+    });
+}
+
+#[test]
+fn end_of_data_without_any_end_of_file() {
+    refused("EOD only", |connect| one(&header(EOD, 0, 0), true, connect));
+}
+
+#[test]
+fn end_of_file_that_counts_none() {
+    refused("EOF 0", |connect| {
+        let mut bytes = block(0, b"some bytes");
+        bytes.extend_from_slice(&end_of_file(0));
+        one(&bytes, true, connect)
+    });
+}
+
+#[test]
+fn a_file_that_is_honest_is_taken() {
+    let mut fixture = Fixture::new().unwrap();
+    let reply = upload(&fixture, |connect| {
+        // Out of order, over three connections, the end of the file in the middle.
+        let (mut a, mut b, mut c) = (connect()?, connect()?, connect()?);
+        c.write_all(&block(10, b"third"))?;
+        a.write_all(&block(5, b"secon"))?;
+        a.write_all(&end_of_file(3))?;
+        b.write_all(&block(0, b"first"))?;
+        b.write_all(&header(EOD, 0, 0))?;
+        c.write_all(&header(EOD, 0, 0))?;
+        Ok(vec![a, b, c])
+    })
+    .unwrap();
+    assert_eq!(reply.code, 226, "{reply:?}");
+    assert_eq!(std::fs::read(fixture.root.join("lie")).unwrap(), b"firstseconthird");
+    fixture.still_serves().unwrap();
+}
+
+#[test]
+fn reserved_bits_and_empty_blocks_are_harmless() {
+    let mut fixture = Fixture::new().unwrap();
+    let reply = upload(&fixture, |connect| {
+        let mut bytes = header(0x80, 0, 0).to_vec();
+        bytes.extend_from_slice(&header(0, 0, 12345));
+        bytes.extend_from_slice(&header(0x03, 4, 0));
+        bytes.extend_from_slice(b"data");
+        bytes.extend_from_slice(&end_of_file(1));
+        one(&bytes, false, connect)
+    })
+    .unwrap();
+    assert_eq!(reply.code, 226, "{reply:?}");
+    assert_eq!(std::fs::read(fixture.root.join("lie")).unwrap(), b"data");
+    fixture.still_serves().unwrap();
+}

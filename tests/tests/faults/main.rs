@@ -1,0 +1,12 @@
+//! Hostile peers, broken connections and failing disks: nothing crashes, hangs, leaks, or leaves a file that looks whole.
+
+#![allow(clippy::unwrap_used)]
+
+mod connections;
+mod disk;
+mod fixture;
+mod lines;
+mod lying_client;
+mod lying_server;
+mod paths;
+mod stalls;

@@ -1,0 +1,111 @@
+//! Peers that stop to read or to write.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ropewalk_tests::client::{Client, Copy, Mode};
+use ropewalk_tests::control::connect_data;
+use ropewalk_tests::files;
+use ropewalk_tests::proxy::Proxy;
+
+use crate::fixture::{Fixture, SOON};
+
+#[test]
+fn a_reader_that_stalls_is_broken_off() {
+    let mut fixture = Fixture::new().unwrap();
+    files::write_random(&fixture.root.join("large"), 64 << 20, 1).unwrap();
+    let mut control = fixture.log_in().unwrap();
+    let address = control.passive().unwrap();
+    control.send("RETR /large").unwrap();
+    let _data = TcpStream::connect(address).unwrap();
+    let begin = Instant::now();
+    let reply = control.final_reply().unwrap();
+    assert!((400..600).contains(&reply.code), "{reply:?}");
+    assert!(begin.elapsed() < SOON);
+    control.expect("NOOP", 200).unwrap();
+    fixture.still_serves().unwrap();
+}
+
+#[test]
+fn a_writer_that_stalls_is_broken_off_and_leaves_no_file() {
+    let mut fixture = Fixture::new().unwrap();
+    let mut control = fixture.log_in().unwrap();
+    let address = control.passive().unwrap();
+    control.send("STOR /stalled").unwrap();
+    let mut data = connect_data(address).unwrap();
+    data.write_all(b"the beginning").unwrap();
+    let reply = control.final_reply().unwrap();
+    assert!((400..600).contains(&reply.code), "{reply:?}");
+    assert_eq!(fixture.visible().unwrap(), ["known"]);
+    fixture.still_serves().unwrap();
+}
+
+#[test]
+fn nobody_connects_to_the_data_port() {
+    let mut fixture = Fixture::new().unwrap();
+    for command in ["RETR /known", "STOR /nobody", "MLSD /"] {
+        let mut control = fixture.log_in().unwrap();
+        control.passive().unwrap();
+        let reply = control.command(command).unwrap();
+        assert!((400..600).contains(&reply.code), "{command}: {reply:?}");
+        control.expect("NOOP", 200).unwrap();
+    }
+    assert_eq!(fixture.visible().unwrap(), ["known"]);
+    fixture.still_serves().unwrap();
+}
+
+#[test]
+fn nobody_listens_at_the_port_that_was_given() {
+    let mut fixture = Fixture::new().unwrap();
+    let mut control = fixture.log_in().unwrap();
+    drop(control.listen_for_data().unwrap());
+    let reply = control.command("RETR /known").unwrap();
+    assert!((400..600).contains(&reply.code), "{reply:?}");
+    control.expect("NOOP", 200).unwrap();
+    fixture.still_serves().unwrap();
+}
+
+#[test]
+fn our_client_breaks_off_a_stalled_transfer_and_goes_on() {
+    let fixture = Arc::new(Fixture::new().unwrap());
+    let size = 24_000_001;
+    files::write_random(&fixture.root.join("large"), size, 2).unwrap();
+    for mode in [Mode::Stream, Mode::Extended(4)] {
+        let proxy = Proxy::start(fixture.server.address()).unwrap();
+        proxy.set_rate(Some(60_000_000));
+        let copy = fixture.scratch.join("copy");
+        let url = fixture.server.url_at(proxy.address(), "large");
+        let job = Copy::new(url, Client::Ropewalk.local(&copy, false))
+            .mode(mode)
+            .argument("--stall-limit=1KiB/2s")
+            .argument("--retry-pause=100ms");
+        let mut running = Client::Ropewalk.start(&job).unwrap();
+        proxy.wait_for(size / 2, SOON).unwrap();
+        proxy.stall(true);
+        std::thread::sleep(Duration::from_secs(4));
+        proxy.stall(false);
+        let status = running.wait(SOON).unwrap();
+        assert!(status.success(), "{mode:?}: {}", running.log());
+        files::ensure_same(&fixture.root.join("large"), &copy).unwrap();
+        std::fs::remove_file(copy).unwrap();
+    }
+}
+
+#[test]
+fn our_client_gives_up_when_everything_stalls() {
+    let fixture = Fixture::new().unwrap();
+    files::write_random(&fixture.root.join("large"), 24_000_001, 2).unwrap();
+    let proxy = Proxy::start(fixture.server.address()).unwrap();
+    proxy.stall(true);
+    let copy = fixture.scratch.join("copy");
+    let url = fixture.server.url_at(proxy.address(), "large");
+    let job = Copy::new(url, Client::Ropewalk.local(&copy, false))
+        .argument("--stall-limit=1KiB/1s")
+        .argument("--retries=0");
+    let outcome = Client::Ropewalk.run(&Copy { limit: SOON, ..job }).unwrap().failed().unwrap();
+    // 8: stalled; the server, whose limit is as short, may be the first to notice.
+    assert!(matches!(outcome.status.code(), Some(8 | 9)), "{}: {}", outcome.status, outcome.text());
+    assert!(!copy.exists(), "a stalled transfer left a file that looks whole");
+}

@@ -1,0 +1,17 @@
+//! The interoperability matrix: every cell moves real bytes between real programs and compares them.
+//!
+//! Each test is one section of `docs/interop.md`, which it rewrites when all its cells did as expected. To look at a few
+//! cells only: `ROPEWALK_TEST_CELLS='put, MODE E/ropewalk' cargo test -p ropewalk-tests --test interop gridftp`; the document is
+//! left alone then.
+
+#![allow(clippy::unwrap_used)]
+
+mod cells;
+mod curl;
+mod document;
+mod gridftp;
+mod lftp;
+mod plain_ftp;
+mod servers;
+mod third_party;
+mod yard;
