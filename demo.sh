@@ -28,7 +28,14 @@ install_packages() {
 }
 
 install_rust() {
-    command -v cargo >/dev/null && return 0
+    if command -v cargo >/dev/null; then
+        local wanted have
+        wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+        have=$(rustc --version | cut -d ' ' -f 2)
+        [ "$(printf '%s\n' "$wanted" "$have" | sort -V | head -n 1)" = "$wanted" ] ||
+            die "Rust $wanted or newer is needed, this is $have; try: rustup update"
+        return 0
+    fi
     if [ -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ]; then
         PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
         return 0
@@ -98,9 +105,9 @@ files=$(find "$data" -type f -printf x | wc -c)
 start_server() {
     local root=$1 line descriptor
     shift
-    exec {descriptor}< <(exec "$ropewalk" serve --listen 127.0.0.1:0 --root "$root" --log warn "$@")
+    exec {descriptor}< <(exec "$ropewalk" serve --listen 127.0.0.1:0 --root "$root" "$@" 2>"$work/server.log")
     servers+=($!)
-    read -r line <&"$descriptor" || die "the server did not start"
+    read -r line <&"$descriptor" || die "the server did not start: $(cat "$work/server.log")"
     address=${line#Server listening at }
 }
 
@@ -113,7 +120,7 @@ compare() {
 mkdir "$work/inbox"
 start_server "$data" --anonymous --anonymous-third-party
 source="ftp://$address"
-start_server "$work/inbox" --anonymous=rw --anonymous-third-party 2>"$work/warning"
+start_server "$work/inbox" --anonymous=rw --anonymous-third-party
 inbox="ftp://$address"
 
 say "Download: $source/ to a directory"

@@ -2,6 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+// Instrumented code does not link without it.
+#[cfg(test)]
+use bolero as _;
+
 /// How often each harness runs in a normal test; `BOLERO_RANDOM_ITERATIONS` overrides it.
 pub const ITERATIONS: usize = 5000;
 

@@ -114,6 +114,9 @@ impl Program {
 
     /// Waits for the end; a program that takes longer than `limit` is killed and that is an error.
     pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
+        if let Some(status) = self.child.try_wait()? {
+            return Ok(status);
+        }
         if !ends_within(&self.child, limit)? {
             self.kill();
             bail!("did not end within {limit:?}; it wrote: {}", tail(&self.log()));

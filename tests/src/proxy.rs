@@ -40,6 +40,8 @@ struct Shared {
     changed: Condvar,
     open: Mutex<Vec<Arc<TcpStream>>>,
     data_connections: AtomicU64,
+    /// Delay of each line of control connections, in microseconds.
+    line_delay: AtomicU64,
     over: AtomicBool,
 }
 
@@ -61,6 +63,7 @@ impl Proxy {
             changed: Condvar::new(),
             open: Mutex::new(Vec::new()),
             data_connections: AtomicU64::new(0),
+            line_delay: AtomicU64::new(0),
             over: AtomicBool::new(false),
         });
         let accepting = shared.clone();
@@ -87,6 +90,11 @@ impl Proxy {
     /// Limits all data connections together; `None` lifts the limit.
     pub fn set_rate(&self, bytes_per_second: Option<u64>) {
         *locked(&self.shared.pace) = bytes_per_second.map(|rate| (1e9 / rate.max(1) as f64, Instant::now()));
+    }
+
+    /// Lines of control connections take so long from now on.
+    pub fn delay_lines(&self, delay: Duration) {
+        self.shared.line_delay.store(delay.as_micros() as u64, Ordering::SeqCst);
     }
 
     /// Data connections pass nothing on until they are released.

@@ -65,7 +65,7 @@ impl Client {
         credentials::complete(&mut options, password_file.as_deref(), true, locations)?;
         let cancel = Cancel::new();
         signals::watch(&cancel, "ropewalk: interrupted")?;
-        Ok(Self { options, events: Human::plain(Loudness::Normal), cancel })
+        Ok(Self { options, events: Human::plain(Loudness::Normal, &cancel), cancel })
     }
 
     /// Does something for each target, tells what fails, and goes on.

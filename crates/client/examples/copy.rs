@@ -13,7 +13,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         Pair { source: parse_location(source)?, destination: parse_location(destination)?, window: None };
     let options = Options { recursive: true, ..Options::default() };
     let tell = |event: Event| match event {
-        Event::FileDone { bytes, checksum, .. } => println!("{bytes} bytes, {}", checksum.unwrap_or_default()),
+        Event::FileDone { bytes, checksum, .. } => {
+            println!("{bytes} bytes, {}", checksum.unwrap_or_default())
+        }
         Event::FileFailed { source, error, .. } => eprintln!("{source}: {error}"),
         _ => {}
     };

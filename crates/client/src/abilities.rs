@@ -87,9 +87,13 @@ mod tests {
 
     #[test]
     fn gct() {
-        let can = of("CKSM MD5:10;ADLER32:10;SHA1:10;SHA256:11;SHA512:12;\nDSI file-13.24\nMFMT\nMLSR\nMLSC\nUTF8\n\
-                      DCAU\nPARALLEL\nSIZE\nMLST Type*;Size*;\nERET\nESTO\nSPAS\nSPOR\nREST STREAM\nMDTM\nPASV AllowDelayed;");
-        assert!(can.extended && can.partial && can.facts && can.recursive && can.restart && can.delayed_passive);
+        let can = of(
+            "CKSM MD5:10;ADLER32:10;SHA1:10;SHA256:11;SHA512:12;\nDSI file-13.24\nMFMT\nMLSR\nMLSC\nUTF8\n\
+                      DCAU\nPARALLEL\nSIZE\nMLST Type*;Size*;\nERET\nESTO\nSPAS\nSPOR\nREST STREAM\nMDTM\nPASV AllowDelayed;",
+        );
+        assert!(
+            can.extended && can.partial && can.facts && can.recursive && can.restart && can.delayed_passive
+        );
         assert!(can.knows(Algorithm::Adler32) && !can.knows(Algorithm::Crc32c));
         assert!(!can.is_ours());
     }

@@ -13,6 +13,7 @@
 //! to start use one. The pipeline covers a round trip at a few thousand small files a second: 16 commands and two
 //! for each millisecond, 200 at most.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::{Auto, Options};
@@ -32,7 +33,10 @@ pub(crate) struct Path {
 
 impl Path {
     pub(crate) fn new(rtt: Duration) -> Self {
-        Self { rtt, cpus: std::thread::available_parallelism().map_or(1, usize::from) }
+        // Asked once: the answer costs a dozen system calls (it reads the control groups).
+        static CPUS: LazyLock<usize> =
+            LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+        Self { rtt, cpus: *CPUS }
     }
 
     /// Data connections for a file of this size (or a range of one).

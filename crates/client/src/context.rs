@@ -49,7 +49,7 @@ impl<'e> Context<'e> {
             queue: Queue::new(QUEUE),
             store: local_store()?,
             endpoints: Endpoints::default(),
-            states: States::new(),
+            states: States::new(options.state_directory.as_deref()),
             sessions: AtomicU32::new(1),
         })
     }

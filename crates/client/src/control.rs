@@ -8,32 +8,39 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use ropewalk_protocol::client::{Event, Limits, Session, SessionError, SubmitError};
 use ropewalk_protocol::command::Command;
-use ropewalk_protocol::line::{Ending, LineDecoder};
-use ropewalk_protocol::reply::{ParserLimits, Reply, ReplyParser};
+use ropewalk_protocol::marker::Marker;
+use ropewalk_protocol::reply::Reply;
 use ropewalk_transport::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
 
 use crate::dial::dial;
 use crate::error::RemoteError;
-use crate::{Cancel, Event, EventSink, Options};
+use crate::{Cancel, EventSink, Options};
 
 /// Round trips that are taken for the estimate.
 const RTT_SAMPLES: u32 = 16;
 /// Checksums and removals of trees take long, and servers that tell nothing meanwhile are no reason to give up: whether
 /// the peer is still there is left to the TCP keepalive.
 const LONG: Duration = Duration::from_secs(3600);
-/// Bytes of a line of a reply: a listing's line has a path in it.
-const LONGEST_LINE: usize = 64 << 10;
+
+/// What came for the oldest command that waits for something.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Preliminary(Reply),
+    Marker(Marker),
+    /// The last one, of any class but 1yz.
+    Final(Reply),
+}
 
 pub(crate) struct Control<'e> {
     stream: TcpStream,
     peer: String,
     remote: SocketAddr,
     local: SocketAddr,
-    lines: LineDecoder,
-    parser: ReplyParser,
+    machine: Session,
     /// Written by us, not taken by the kernel yet.
     out: VecDeque<u8>,
     /// What was sent and not answered for good: name of the command, when.
@@ -46,7 +53,7 @@ pub(crate) struct Control<'e> {
     last_heard: Instant,
     events: Option<&'e dyn EventSink>,
     cancel: Cancel,
-    /// Time spent blocked in [`Control::reply`].
+    /// Time spent blocked in [`Control::answer`].
     pub waited: Duration,
 }
 
@@ -73,13 +80,16 @@ impl<'e> Control<'e> {
         };
         let (remote, local) = prepare().map_err(broken)?;
         let now = Instant::now();
+        let mut machine = Session::new(Limits::default());
+        if options.trace_control {
+            machine.enable_trace();
+        }
         Ok(Self {
             stream,
             peer,
             remote,
             local,
-            lines: LineDecoder::new(Ending::Lf, LONGEST_LINE),
-            parser: ReplyParser::new(ParserLimits::default()),
+            machine,
             out: VecDeque::new(),
             asked: VecDeque::from([("the connection", now)]),
             sole: false,
@@ -122,45 +132,42 @@ impl<'e> Control<'e> {
 
     /// Sends a command, or as much of it as the kernel takes now; the rest follows while replies are waited for.
     pub(crate) fn send(&mut self, command: &Command) -> Result<(), RemoteError> {
-        let mut line = command.to_line().map_err(|e| RemoteError::CannotTravel { path: e.line })?;
         let name = command.verb();
-        if let Some(events) = self.events {
-            let shown = match command {
-                Command::Pass(_) => "PASS ***".to_owned(),
-                Command::Adat(_) => "ADAT ***".to_owned(),
-                _ => String::from_utf8_lossy(&line).into_owned(),
-            };
-            events.event(Event::Dialogue { peer: self.peer.clone(), direction: '>', line: shown });
-        }
-        line.extend_from_slice(b"\r\n");
+        self.machine.submit(command).map_err(|e| match e {
+            SubmitError::Unprintable(e) => RemoteError::CannotTravel { path: e.line },
+            SubmitError::Closing(reply) => {
+                RemoteError::Refused { peer: self.peer.clone(), command: name.to_owned(), reply }
+            }
+        })?;
         let now = Instant::now();
         if self.asked.is_empty() {
             self.last_heard = now;
         }
         self.sole = self.asked.is_empty();
         self.asked.push_back((name, now));
-        self.out.extend(line);
+        self.out.extend(self.machine.poll_transmit().unwrap_or_default());
+        self.tell();
         self.flush()
     }
 
-    /// The next reply, preliminary or final, of the oldest command that waits for one.
-    pub(crate) fn reply(&mut self) -> Result<Reply, RemoteError> {
+    /// What comes next for the oldest command that waits for something.
+    pub(crate) fn answer(&mut self) -> Result<Answer, RemoteError> {
         let began = Instant::now();
         let limit = match self.asked.front() {
             Some(("CKSM" | "SITE", _)) => self.reply_timeout.max(LONG),
             _ => self.reply_timeout,
         };
-        let result = self.reply_until(began + limit);
+        let result = self.answer_until(began + limit);
         self.waited += began.elapsed();
         let silent = || RemoteError::Silent { peer: self.peer.clone(), command: self.due(), limit };
         result?.ok_or_else(silent)
     }
 
-    /// As [`Control::reply`]; `None` when `deadline` has passed.
-    pub(crate) fn reply_until(&mut self, deadline: Instant) -> Result<Option<Reply>, RemoteError> {
+    /// As [`Control::answer`]; `None` when `deadline` has passed.
+    pub(crate) fn answer_until(&mut self, deadline: Instant) -> Result<Option<Answer>, RemoteError> {
         loop {
-            if let Some(reply) = self.try_reply()? {
-                return Ok(Some(reply));
+            if let Some(answer) = self.try_answer()? {
+                return Ok(Some(answer));
             }
             if !self.wait(deadline)? {
                 return Ok(None);
@@ -168,20 +175,37 @@ impl<'e> Control<'e> {
         }
     }
 
-    /// A reply that has come already.
-    pub(crate) fn try_reply(&mut self) -> Result<Option<Reply>, RemoteError> {
+    /// What has come already.
+    pub(crate) fn try_answer(&mut self) -> Result<Option<Answer>, RemoteError> {
         self.flush()?;
         loop {
-            if let Some(reply) = self.parse()? {
-                self.note(&reply);
-                return Ok(Some(reply));
+            while let Some(event) = self.machine.poll_event() {
+                match event {
+                    Event::Greeting(reply) | Event::Finished { reply, .. } => {
+                        self.answered();
+                        return Ok(Some(Answer::Final(reply)));
+                    }
+                    Event::Preliminary { reply, .. } => return Ok(Some(Answer::Preliminary(reply))),
+                    Event::Marker { marker, .. } => return Ok(Some(Answer::Marker(marker))),
+                    // After a 421 every command that waited has it as its answer.
+                    Event::Closing(reply) | Event::Unsolicited(reply) => {
+                        tracing::debug!(peer = self.peer, %reply, "a reply that nobody waited for");
+                    }
+                    Event::Unanswered { .. } => self.answered(),
+                }
             }
             let mut buffer = [0; 16 << 10];
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Err(RemoteError::Closed { peer: self.peer.clone(), command: self.due() }),
                 Ok(n) => {
                     self.last_heard = Instant::now();
-                    self.lines.push(&buffer[..n]);
+                    let taken = self.machine.input(&buffer[..n]);
+                    self.tell();
+                    let nonsense = |e: SessionError| RemoteError::Nonsense {
+                        peer: self.peer.clone(),
+                        reason: e.to_string(),
+                    };
+                    taken.map_err(nonsense)?;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -190,15 +214,15 @@ impl<'e> Control<'e> {
         }
     }
 
-    /// The next reply of what was read.
-    fn parse(&mut self) -> Result<Option<Reply>, RemoteError> {
-        let nonsense = |e: String| RemoteError::Nonsense { peer: self.peer.clone(), reason: e };
-        while let Some(line) = self.lines.next_line().map_err(|e| nonsense(e.to_string()))? {
-            if let Some(reply) = self.parser.line(line).map_err(|e| nonsense(e.to_string()))? {
-                return Ok(Some(reply));
-            }
+    /// Lines of the dialogue for whoever wants to see them.
+    fn tell(&mut self) {
+        while let (Some(events), Some(line)) = (self.events, self.machine.poll_trace()) {
+            events.event(crate::Event::Dialogue {
+                peer: self.peer.clone(),
+                direction: if line.sent { '>' } else { '<' },
+                line: line.line.to_string(),
+            });
         }
-        Ok(None)
     }
 
     /// Waits for input (or room for output) until `deadline`; `false` when it passed.
@@ -220,8 +244,7 @@ impl<'e> Control<'e> {
     /// The final reply of the oldest command; preliminary ones are dropped.
     pub(crate) fn finish(&mut self) -> Result<Reply, RemoteError> {
         loop {
-            let reply = self.reply()?;
-            if !reply.is_preliminary() {
+            if let Answer::Final(reply) = self.answer()? {
                 return Ok(reply);
             }
         }
@@ -247,16 +270,8 @@ impl<'e> Control<'e> {
         Ok(())
     }
 
-    fn note(&mut self, reply: &Reply) {
-        if let Some(events) = self.events {
-            for line in String::from_utf8_lossy(&reply.to_bytes()).lines() {
-                let line = line.to_owned();
-                events.event(Event::Dialogue { peer: self.peer.clone(), direction: '<', line });
-            }
-        }
-        if reply.is_preliminary() {
-            return;
-        }
+    /// The oldest command has its final reply.
+    fn answered(&mut self) {
         if let Some((_, at)) = self.asked.pop_front()
             && self.sole
             && self.asked.is_empty()

@@ -1,5 +1,6 @@
 //! A whole copy: the plan and the workers, and in the end the summary.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -9,8 +10,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::auto::Path;
 use crate::context::Context;
 use crate::filter::{Filter, PatternError};
-use crate::place::Place;
-use crate::plan::{Attributes, Plan, Sink};
+use crate::place::{Endpoint, Place};
+use crate::plan::{Late, Plan, Sink};
+use crate::report::failure;
 use crate::session::Session;
 use crate::side::Side;
 use crate::worker::{Job, Worker, left_over};
@@ -58,16 +60,16 @@ pub fn copy(
     let filter = Filter::new(&options.filters)?;
     let ctx = Context::new(options, events, cancel)?;
     let ended = Cancel::new();
-    let attributes = std::thread::scope(|scope| {
+    let late = std::thread::scope(|scope| {
         scope.spawn(|| stop_when_cancelled(&ctx, &ended));
         let mut crew = Crew::new(scope, &ctx);
-        let (sessions, attributes) = Plan::new(&ctx, filter, &mut crew).run(&pairs);
+        let (sessions, late) = Plan::new(&ctx, filter, &mut crew).run(&pairs);
         ctx.queue.close();
         crew.finish(sessions);
         ended.cancel();
-        attributes
+        late
     });
-    set_attributes(&ctx, attributes);
+    finish(&ctx, late);
     let interrupted = cancel.is_cancelled();
     for job in ctx.queue.drain() {
         left_over(&ctx, &job, interrupted);
@@ -75,27 +77,68 @@ pub fn copy(
     Ok(ctx.report.finish(interrupted))
 }
 
-/// Times and modes of directories, now that nothing changes in them any more; the deepest first.
-fn set_attributes(ctx: &Context<'_>, attributes: Attributes) {
-    let mut side: Option<Side<'_>> = None;
-    for (place, modified, mode) in attributes.into_iter().rev() {
+/// What had to wait until everything else is there: links, then times and modes of directories, the deepest first.
+fn finish(ctx: &Context<'_>, late: Late) {
+    let mut sides = Sides { ctx, open: None };
+    for task in late.links {
+        if ctx.queue.is_stopped() {
+            left_over(ctx, &Job::File(task), ctx.cancel.is_cancelled());
+            continue;
+        }
+        let target = task.link.clone().unwrap_or_default();
+        let made = sides.at(&task.destination).and_then(|side| match side {
+            Side::Remote(session) => session.replace_link(&target, &task.destination.path()),
+            Side::Local(_) => Ok(()),
+        });
+        match made {
+            Ok(()) => ctx.report.linked(&task),
+            Err(e) => {
+                let (source, destination) = (task.source.display(), task.destination.display());
+                ctx.report.failed(task.id, false, failure(source, destination, e.kind(), e.to_string()));
+            }
+        }
+    }
+    for (place, modified, mode) in late.attributes.into_iter().rev() {
         if ctx.cancel.is_cancelled() {
             return;
         }
-        let set = match (&mut side, &place) {
-            (Some(side), _) => side.set_attributes(&place.path(), modified, mode),
-            (none, Place::Remote(endpoint, _)) => match Session::open(endpoint, &ctx.setup) {
-                Ok(session) => none
-                    .insert(Side::Remote(Box::new(session)))
-                    .set_attributes(&place.path(), modified, mode),
-                Err(e) => return ctx.report.warn_once(format!("attributes of directories were not set: {e}")),
-            },
-            (none, _) => none
-                .insert(Side::Local(ctx.store.clone()))
-                .set_attributes(&place.path(), modified, mode),
-        };
+        let set = sides.at(&place).and_then(|side| side.set_attributes(&place.path(), modified, mode));
         if let Err(e) = set {
             ctx.report.warn_once(format!("{}: times or modes could not be set: {e}", place.display()));
+        }
+    }
+}
+
+/// The side that was used last.
+struct Sides<'c, 'e> {
+    ctx: &'c Context<'e>,
+    open: Option<(Option<Arc<Endpoint>>, Side<'e>)>,
+}
+
+impl<'e> Sides<'_, 'e> {
+    fn at(&mut self, place: &Place) -> Result<&mut Side<'e>, RemoteError> {
+        let endpoint = match place {
+            Place::Remote(endpoint, _) => Some(endpoint.clone()),
+            _ => None,
+        };
+        let same = match (&self.open, &endpoint) {
+            (Some((Some(a), _)), Some(b)) => Arc::ptr_eq(a, b),
+            (Some((None, _)), None) => true,
+            _ => false,
+        };
+        if !same {
+            let side = match &endpoint {
+                Some(endpoint) => match endpoint.lost() {
+                    Some(lost) => return Err(lost),
+                    None => Side::Remote(Box::new(Session::open(endpoint, &self.ctx.setup)?)),
+                },
+                None => Side::Local(self.ctx.store.clone()),
+            };
+            self.open = Some((endpoint, side));
+        }
+        match &mut self.open {
+            Some((_, side)) => Ok(side),
+            None => Err(RemoteError::Cancelled),
         }
     }
 }
@@ -104,8 +147,10 @@ fn set_attributes(ctx: &Context<'_>, attributes: Attributes) {
 fn stop_when_cancelled(ctx: &Context<'_>, ended: &Cancel) {
     let (Some(cancelled), Some(over)) = (ctx.cancel.descriptor(), ended.descriptor()) else { return };
     while !ctx.cancel.is_cancelled() && !ended.is_cancelled() {
-        let mut fds =
-            [PollFd::from_borrowed_fd(cancelled, PollFlags::IN), PollFd::from_borrowed_fd(over, PollFlags::IN)];
+        let mut fds = [
+            PollFd::from_borrowed_fd(cancelled, PollFlags::IN),
+            PollFd::from_borrowed_fd(over, PollFlags::IN),
+        ];
         // An interrupted wait goes round again.
         let _ = poll(&mut fds, None);
     }

@@ -99,7 +99,8 @@ mod tests {
     #[test]
     fn families_take_turns() {
         let a = |s: &str| s.parse::<SocketAddr>().unwrap();
-        let mixed = interleave(vec![a("[::1]:1"), a("[::2]:1"), a("1.1.1.1:1"), a("2.2.2.2:1"), a("3.3.3.3:1")]);
+        let mixed =
+            interleave(vec![a("[::1]:1"), a("[::2]:1"), a("1.1.1.1:1"), a("2.2.2.2:1"), a("3.3.3.3:1")]);
         assert_eq!(mixed, [a("[::1]:1"), a("1.1.1.1:1"), a("[::2]:1"), a("2.2.2.2:1"), a("3.3.3.3:1")]);
     }
 

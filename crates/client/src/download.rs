@@ -72,7 +72,8 @@ impl Download {
                     return Err(RemoteError::Usage(format!("{target}: is a directory")));
                 }
                 if special || task.window.is_some() {
-                    let options = WriteOptions { create: true, truncate: false, exclusive: false, mode: NEW_FILE };
+                    let options =
+                        WriteOptions { create: true, truncate: false, exclusive: false, mode: NEW_FILE };
                     store.open_write(target, options).map_err(local)?
                 } else {
                     let key =
@@ -94,7 +95,8 @@ impl Download {
                 let store = NullStore::new(0);
                 let root = VirtualPath::root();
                 let path = root.child(b"null").unwrap_or(root);
-                let options = WriteOptions { create: true, truncate: false, exclusive: false, mode: NEW_FILE };
+                let options =
+                    WriteOptions { create: true, truncate: false, exclusive: false, mode: NEW_FILE };
                 store.open_write(&path, options).map_err(|e| RemoteError::local("null:", e))?
             }
             Place::Remote(..) | Place::Standard => {
@@ -224,7 +226,14 @@ impl Download {
         let Some(target) = &self.target else {
             return Err(RemoteError::Usage("null: keeps no bytes to compute a checksum of".to_owned()));
         };
-        let in_part = self.part.read().unwrap_or_else(PoisonError::into_inner).is_some();
+        let part = self.part.read().unwrap_or_else(PoisonError::into_inner);
+        let in_part = part.is_some();
+        if let Some(part) = &*part {
+            // Zeros at the end were not written; they belong to the file all the same.
+            let end = part.handle().set_len(range.end);
+            end.map_err(|e| RemoteError::local(target.as_bytes(), e))?;
+        }
+        drop(part);
         let path = if in_part { ropewalk_storage::part_name(target) } else { target.clone() };
         let local = |e| RemoteError::local(path.as_bytes(), e);
         let handle = self.store.open_read(&path).map_err(local)?;

@@ -108,7 +108,10 @@ mod tests {
         let line = "Type=file;Modify=20261121191739;Size=12;Perm=r;UNIX.mode=0644;UNIX.owner=root;UNIX.uid=0;\
                     UNIX.group=root;UNIX.gid=0;Unique=fe00-99c50d; small.txt";
         let entry = from_facts(line.into()).unwrap();
-        assert_eq!((entry.name.as_slice(), entry.size, entry.mode), (&b"small.txt"[..], Some(12), Some(0o644)));
+        assert_eq!(
+            (entry.name.as_slice(), entry.size, entry.mode),
+            (&b"small.txt"[..], Some(12), Some(0o644))
+        );
         assert_eq!(entry.identity, Some((0xfe00, 0x99_c50d)));
         assert!(from_facts("Type=cdir; .".into()).is_none());
         assert!(from_facts("no facts".into()).is_none_or(|e| e.size.is_none()));

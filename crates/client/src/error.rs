@@ -49,6 +49,9 @@ pub enum RemoteError {
     SourceChanged { path: BString },
     #[error("{path}: fewer than {bytes_per_second} bytes/s for {} s", time.as_secs())]
     Stalled { path: BString, bytes_per_second: u64, time: Duration },
+    /// What an interrupted transfer left was of no use; the next try begins anew.
+    #[error("cannot go on with what was there: {reason}")]
+    Unresumable { reason: String },
     #[error("{peer} cannot {what}")]
     Unsupported { peer: String, what: String },
     #[error("{0}")]
@@ -63,7 +66,8 @@ pub(crate) fn text(reply: &Reply) -> String {
     let lines: Vec<String> = reply.lines().map(ToString::to_string).collect();
     let last = lines.len() - 1;
     // The closing "End." of a multi-line reply says nothing.
-    let said = lines.iter().enumerate().filter(|(i, line)| !(*i == last && last > 0 && line.starts_with("End")));
+    let said =
+        lines.iter().enumerate().filter(|(i, line)| !(*i == last && last > 0 && line.starts_with("End")));
     let said: Vec<&str> = said.map(|(_, line)| line.trim()).collect();
     format!("{} {}", reply.code(), said.join("; "))
 }
@@ -93,6 +97,7 @@ impl RemoteError {
             | Self::Nonsense { .. }
             | Self::Output(_)
             | Self::SourceChanged { .. }
+            | Self::Unresumable { .. }
             | Self::Unsupported { .. }
             | Self::Usage(_) => FailureKind::Other,
         }
@@ -111,7 +116,8 @@ impl RemoteError {
             | Self::Silent { .. }
             | Self::SizeMismatch { .. }
             | Self::SourceChanged { .. }
-            | Self::Stalled { .. } => true,
+            | Self::Stalled { .. }
+            | Self::Unresumable { .. } => true,
             Self::Login { reply, .. } => reply.code() < 500,
             Self::Refused { reply, .. } => transient(reply),
             Self::CannotTravel { .. }
@@ -127,17 +133,20 @@ impl RemoteError {
 
     /// Whether the control connection cannot be used after it.
     pub(crate) fn breaks_session(&self) -> bool {
-        matches!(
-            self,
-            Self::Cancelled
-                | Self::Closed { .. }
-                | Self::Control { .. }
-                | Self::Data { .. }
-                | Self::NoDataConnection { .. }
-                | Self::Nonsense { .. }
-                | Self::Silent { .. }
-                | Self::Stalled { .. }
-        )
+        // 421: the server closes the session.
+        let closing = matches!(self, Self::Refused { reply, .. } if reply.code() == 421);
+        closing
+            || matches!(
+                self,
+                Self::Cancelled
+                    | Self::Closed { .. }
+                    | Self::Control { .. }
+                    | Self::Data { .. }
+                    | Self::NoDataConnection { .. }
+                    | Self::Nonsense { .. }
+                    | Self::Silent { .. }
+                    | Self::Stalled { .. }
+            )
     }
 
     /// From the engine: what it met locally is no trouble of the connection.
@@ -174,9 +183,12 @@ pub(crate) fn reply_kind(reply: &Reply) -> FailureKind {
         FailureKind::Authentication
     } else if says(&["incorrect_checksum"]) {
         FailureKind::ChecksumMismatch
-    } else if reply.code() == 552 || says(&["no_space_left", "quota_exceeded", "no space left", "quota exceeded"]) {
+    } else if reply.code() == 552
+        || says(&["no_space_left", "quota_exceeded", "no space left", "quota exceeded"])
+    {
         FailureKind::NoSpace
-    } else if says(&["path_not_found", "no such file", "not found", "not_a_directory", "failed to open file"]) {
+    } else if says(&["path_not_found", "no such file", "not found", "not_a_directory", "failed to open file"])
+    {
         FailureKind::NotFound
     } else if says(&["permission", "not allowed", "access denied", "read-only"]) {
         FailureKind::Permission
@@ -201,9 +213,16 @@ pub(crate) fn is_unknown_command(reply: &Reply) -> bool {
         501 | 502 | 504 => true,
         500 => {
             let said = text(reply).to_ascii_lowercase();
-            ["not supported", "unknown command", "not understood", "invalid command", "unrecognized", "opts failed"]
-                .iter()
-                .any(|words| said.contains(words))
+            [
+                "not supported",
+                "unknown command",
+                "not understood",
+                "invalid command",
+                "unrecognized",
+                "opts failed",
+            ]
+            .iter()
+            .any(|words| said.contains(words))
         }
         _ => false,
     }

@@ -12,21 +12,61 @@ pub type FileId = u64;
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// More was found to be copied. Totals so far; `complete` when the walk has ended.
-    Planned { files: u64, bytes: u64, complete: bool },
-    FileStarted { id: FileId, source: String, destination: String, size: Option<u64>, resumed_from: u64 },
+    Planned {
+        files: u64,
+        bytes: u64,
+        complete: bool,
+    },
+    FileStarted {
+        id: FileId,
+        source: String,
+        destination: String,
+        size: Option<u64>,
+        resumed_from: u64,
+    },
     /// Bytes that the destination has, of all files; `streams` and `files` are in use now.
-    Progress { bytes: u64, files_done: u64, files_active: u32, streams: u32 },
-    FileDone { id: FileId, bytes: u64, seconds: f64, checksum: Option<String> },
+    Progress {
+        bytes: u64,
+        files_done: u64,
+        files_active: u32,
+        streams: u32,
+    },
+    FileDone {
+        id: FileId,
+        bytes: u64,
+        seconds: f64,
+        checksum: Option<String>,
+    },
     /// Nothing to do: `sync` found it the same, or a filter left it out.
-    FileSkipped { source: String, reason: String },
-    FileFailed { id: FileId, source: String, error: String, retry_in: Option<f64> },
+    FileSkipped {
+        source: String,
+        reason: String,
+    },
+    FileFailed {
+        id: FileId,
+        source: String,
+        error: String,
+        retry_in: Option<f64>,
+    },
     /// What a dry run would do.
-    WouldCopy { source: String, destination: String, size: Option<u64> },
-    WouldRemove { path: String },
+    WouldCopy {
+        source: String,
+        destination: String,
+        size: Option<u64>,
+    },
+    WouldRemove {
+        path: String,
+    },
     /// Something a person should know, once.
-    Warning { message: String },
+    Warning {
+        message: String,
+    },
     /// A line of a control connection: `>` sent, `<` received; passwords are left out.
-    Dialogue { peer: String, direction: char, line: String },
+    Dialogue {
+        peer: String,
+        direction: char,
+        line: String,
+    },
     Finished(Box<Summary>),
 }
 

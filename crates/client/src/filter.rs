@@ -28,7 +28,8 @@ struct Rule {
 
 impl Filter {
     pub(crate) fn new(rules: &[(bool, String)]) -> Result<Self, PatternError> {
-        let rules = rules.iter().map(|(include, text)| Rule::new(*include, text)).collect::<Result<_, _>>()?;
+        let rules =
+            rules.iter().map(|(include, text)| Rule::new(*include, text)).collect::<Result<_, _>>()?;
         Ok(Self { rules })
     }
 

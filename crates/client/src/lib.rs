@@ -53,7 +53,8 @@ pub use event::{Event, EventSink, FileId};
 pub use filter::PatternError;
 pub use location::{Location, LocationError, parse_location};
 pub use options::{
-    Amount, Auto, ChecksumPolicy, DataMode, FsyncPolicy, Options, Pair, Preserve, StallLimit, SyncLevel, Window,
+    Amount, Auto, ChecksumPolicy, DataMode, FsyncPolicy, Options, Pair, Preserve, StallLimit, SyncLevel,
+    Window,
 };
 pub use remote::Remote;
 pub use summary::{FailureKind, FileFailure, SlowestPart, Summary};

@@ -66,7 +66,12 @@ fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u
         let mut out = std::io::stdout().lock();
         each = Box::new(move |data, _| out.write_all(data).map_err(RemoteError::Output));
     } else {
-        let begun = Download::begin(task.clone(), Check::Size, &ctx.store, &Options { resume: false, ..options.clone() })?;
+        let begun = Download::begin(
+            task.clone(),
+            Check::Size,
+            &ctx.store,
+            &Options { resume: false, ..options.clone() },
+        )?;
         let (handle, path, offset) = (begun.handle(), task.destination.path(), task.offset());
         each = Box::new(move |data, at| {
             handle.write_at(data, offset + at).map_err(|e| RemoteError::local(path.clone(), e))
@@ -91,7 +96,9 @@ fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u
             unchanged(&**handle, task)?;
         }
         Source::Stream(stream) => {
-            let read = |e| RemoteError::local(task.source.path(), ropewalk_storage::Error::from_io(&e, "read", b"-"));
+            let read = |e| {
+                RemoteError::local(task.source.path(), ropewalk_storage::Error::from_io(&e, "read", b"-"))
+            };
             let mut reader = stream.open().map_err(read)?;
             loop {
                 match reader.read(&mut buffer).map_err(read)? {

@@ -14,7 +14,9 @@ pub enum Location {
     /// Standard input (source) or standard output (destination): `-`.
     Standard,
     /// `zero:SIZE` (source: that many zero bytes) or `null:` (destination: discards).
-    Measure { size: u64 },
+    Measure {
+        size: u64,
+    },
     Remote(Url),
 }
 
@@ -42,7 +44,8 @@ pub fn parse_location(given: impl AsRef<OsStr>) -> Result<Location, LocationErro
         return Ok(Location::Measure { size: 0 });
     }
     if let Some(size) = text.strip_prefix("zero:") {
-        let size = bytes(size).ok_or_else(|| wrong("expected zero:SIZE, a size as 10G or 4096".to_owned()))?;
+        let size =
+            bytes(size).ok_or_else(|| wrong("expected zero:SIZE, a size as 10G or 4096".to_owned()))?;
         return Ok(Location::Measure { size });
     }
     if !Target::looks_like_url(text) {

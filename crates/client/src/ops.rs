@@ -7,6 +7,7 @@ use bstr::{BStr, BString, ByteSlice};
 use ropewalk_engine::Progress;
 use ropewalk_protocol::command::{Command, Restart, Retrieval};
 use ropewalk_protocol::date;
+use ropewalk_protocol::error_class::ErrorClass;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Mode, Window as Part};
@@ -15,6 +16,7 @@ use ropewalk_storage::Kind;
 use ropewalk_storage::checksum::Algorithm;
 use tempfile::SpooledTempFile;
 
+use crate::control::Answer;
 use crate::entry::{from_facts, status};
 use crate::error::is_unknown_command;
 use crate::ls::parse_line;
@@ -33,13 +35,17 @@ impl Session<'_> {
         if self.can.facts {
             let reply = self.call(&Command::Mlst(Some(path.into())))?;
             let line = reply.body().next().map(|line| line.trim_start().as_bstr().to_owned());
-            let entry = line.as_ref().and_then(|line| status(line.as_bstr())).ok_or_else(|| self.nonsense("MLST", &reply))?;
+            let entry = line
+                .as_ref()
+                .and_then(|line| status(line.as_bstr()))
+                .ok_or_else(|| self.nonsense("MLST", &reply))?;
             return Ok(Entry { name: base_name(path).into(), ..entry });
         }
         let missing = match self.size(path) {
             Ok(size) => {
                 let modified = self.control.call(&Command::Mdtm(path.into()))?;
-                let modified = modified.is_success().then(|| date::parse(modified.text().trim()).ok()).flatten();
+                let modified =
+                    modified.is_success().then(|| date::parse(modified.text().trim()).ok()).flatten();
                 return Ok(Entry { size: Some(size), modified, ..Entry::new(base_name(path), Kind::File) });
             }
             Err(e) if e.breaks_session() => return Err(e),
@@ -57,7 +63,10 @@ impl Session<'_> {
     }
 
     /// As [`Session::stat`] for many paths in one go, where the server has MLST.
-    pub(crate) fn stat_many(&mut self, paths: &[BString]) -> Result<Vec<Result<Entry, RemoteError>>, RemoteError> {
+    pub(crate) fn stat_many(
+        &mut self,
+        paths: &[BString],
+    ) -> Result<Vec<Result<Entry, RemoteError>>, RemoteError> {
         if !self.can.facts {
             return Ok(paths.iter().map(|path| self.stat(path)).collect());
         }
@@ -66,7 +75,10 @@ impl Session<'_> {
         for (reply, path) in self.calls(&commands)?.into_iter().zip(paths) {
             entries.push(reply.and_then(|reply| {
                 let line = reply.body().next().map(|line| line.trim_start().as_bstr().to_owned());
-                let entry = line.as_ref().and_then(|line| status(line.as_bstr())).ok_or_else(|| self.nonsense("MLST", &reply))?;
+                let entry = line
+                    .as_ref()
+                    .and_then(|line| status(line.as_bstr()))
+                    .ok_or_else(|| self.nonsense("MLST", &reply))?;
                 Ok(Entry { name: base_name(path).into(), ..entry })
             }));
         }
@@ -108,7 +120,12 @@ impl Session<'_> {
     }
 
     /// The commands that set times and modes, as far as the server has any.
-    pub(crate) fn attributes(&self, path: &BString, modified: Option<i64>, mode: Option<u32>) -> Vec<Command> {
+    pub(crate) fn attributes(
+        &self,
+        path: &BString,
+        modified: Option<i64>,
+        mode: Option<u32>,
+    ) -> Vec<Command> {
         let path = path.clone();
         let time = modified.and_then(|modified| {
             let path = path.clone();
@@ -125,6 +142,7 @@ impl Session<'_> {
     pub(crate) fn make_directory(&mut self, path: &[u8], parents: bool) -> Result<(), RemoteError> {
         let first = match self.call(&Command::Mkd(path.into())) {
             Ok(_) => return Ok(()),
+            Err(e) if parents && exists(&e) => return Ok(()),
             Err(e) if e.breaks_session() || !parents => return Err(e),
             Err(e) => e,
         };
@@ -141,13 +159,17 @@ impl Session<'_> {
     }
 
     /// Makes directories, parents first; those that exist are no error. All commands go out at once.
-    pub(crate) fn make_directories(&mut self, paths: &[BString]) -> Result<Vec<Result<bool, RemoteError>>, RemoteError> {
+    pub(crate) fn make_directories(
+        &mut self,
+        paths: &[BString],
+    ) -> Result<Vec<Result<bool, RemoteError>>, RemoteError> {
         let commands: Vec<Command> = paths.iter().map(|path| Command::Mkd(path.clone())).collect();
         let replies = self.calls(&commands)?;
         let mut results = Vec::with_capacity(paths.len());
         for (reply, path) in replies.into_iter().zip(paths) {
             results.push(match reply {
                 Ok(_) => Ok(true),
+                Err(e) if exists(&e) => Ok(false),
                 Err(e) if self.stat(path).is_ok_and(|entry| entry.is_directory()) => {
                     tracing::trace!(%e, "a directory exists");
                     Ok(false)
@@ -210,7 +232,22 @@ impl Session<'_> {
     }
 
     /// Makes a symbolic link, in two commands as GCT's server knows it or in one as GCT's client sends it.
+    ///
+    /// GCT's server takes a relative target from the current directory, makes it absolute, and wants it to exist.
     pub(crate) fn symlink(&mut self, target: &[u8], link: &[u8]) -> Result<(), RemoteError> {
+        let here = self.call(&Command::Pwd)?;
+        let (Some(back), Some(beside)) =
+            (quoted(here.text()), parent(link).filter(|_| !target.starts_with(b"/")))
+        else {
+            return self.symlink_here(target, link);
+        };
+        self.call(&Command::Cwd(beside.into()))?;
+        let made = self.symlink_here(target, if link.starts_with(b"/") { link } else { base_name(link) });
+        self.call(&Command::Cwd(back))?;
+        made
+    }
+
+    fn symlink_here(&mut self, target: &[u8], link: &[u8]) -> Result<(), RemoteError> {
         let from = Command::Site(SiteCommand::SymlinkFrom(target.into()));
         if self.try_call(&from)? {
             return self.call(&Command::Site(SiteCommand::SymlinkTo(link.into()))).map(drop);
@@ -248,7 +285,11 @@ impl Session<'_> {
 
     /// Fetches a listing as a whole before it is looked at: whoever takes the entries may take its time, while a server
     /// would not wait for long.
-    fn entries(&mut self, command: &Command, parse: fn(&[u8]) -> Option<Entry>) -> Result<Listing, RemoteError> {
+    fn entries(
+        &mut self,
+        command: &Command,
+        parse: fn(&[u8]) -> Option<Entry>,
+    ) -> Result<Listing, RemoteError> {
         let mut spool = tempfile::spooled_tempfile(LISTING_IN_MEMORY);
         self.fetch(std::slice::from_ref(command), &mut spool)?;
         spool.rewind().map_err(RemoteError::Output)?;
@@ -269,7 +310,8 @@ impl Session<'_> {
             let what = Retrieval::Partial(Part { offset: window.offset, length });
             return self.fetch(&[Command::Eret { what, path: path.into() }], writer);
         }
-        let mut limited = Limited { writer, left: window.length.unwrap_or(u64::MAX), full: false, written: 0 };
+        let mut limited =
+            Limited { writer, left: window.length.unwrap_or(u64::MAX), full: false, written: 0 };
         let commands = [Command::Rest(Restart::Offset(window.offset)), whole];
         match self.fetch(&commands[usize::from(window.offset == 0)..], &mut limited) {
             Err(RemoteError::Output(_)) if limited.full => Ok(limited.written),
@@ -290,15 +332,11 @@ impl Session<'_> {
         }
         let Some(mut channel) = self.take_channel() else { return Ok(0) };
         let mut ended: Option<Reply> = None;
-        let mut judge = |reply: Reply| {
-            if !reply.is_preliminary() {
-                let failed = reply.is_failure();
-                ended = Some(reply);
-                if failed {
-                    return ControlFlow::Break(());
-                }
-            }
-            ControlFlow::Continue(())
+        let mut judge = |answer: Answer| {
+            let Answer::Final(reply) = answer else { return ControlFlow::Continue(()) };
+            let failed = reply.is_failure();
+            ended = Some(reply);
+            if failed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let (stall, cancel) = (self.setup.options.stall, self.setup.cancel.clone());
         let mut watch = Watch::new(&mut self.control, &mut judge, None, stall, &cancel, last.verb().into());
@@ -315,11 +353,18 @@ impl Session<'_> {
         };
         match result {
             Ok(received) => self.accept(last.verb(), ended).map(|_| received.bytes),
-            Err(e @ ropewalk_engine::Error::Writer(_)) => Err(RemoteError::data(self.control.peer(), "".into(), e)),
+            Err(e @ ropewalk_engine::Error::Writer(_)) => {
+                Err(RemoteError::data(self.control.peer(), "".into(), e))
+            }
             Err(_) if ended.is_failure() => Err(self.refused(last.verb(), ended)),
             Err(e) => Err(RemoteError::data(self.control.peer(), last.verb().into(), e)),
         }
     }
+}
+
+/// Something has the name of a directory that was to be made. Should it be a file, what comes next tells.
+fn exists(error: &RemoteError) -> bool {
+    matches!(error, RemoteError::Refused { reply, .. } if ErrorClass::of(reply) == Some(ErrorClass::PathExists))
 }
 
 /// The name in the quotes of a 257 reply; quotes in it are doubled (RFC 959 appendix II).

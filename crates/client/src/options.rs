@@ -1,5 +1,6 @@
 //! What a caller can ask for. Everything has a default that suits an unknown path.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ropewalk_storage::checksum::Algorithm;
@@ -145,6 +146,9 @@ pub struct Options {
     pub buffer_memory: usize,
     /// Paths of `file:`-relative remote URLs count from the log-in directory (GCT's `-rp`).
     pub relative_paths: bool,
+    /// Where journals of uploads and third-party transfers are kept; `None` is `$XDG_STATE_HOME/ropewalk`, and
+    /// without that variable `~/.local/state/ropewalk`.
+    pub state_directory: Option<PathBuf>,
     /// Control dialogue goes to the events as `Event::Dialogue`.
     pub trace_control: bool,
 }
@@ -183,6 +187,7 @@ impl Default for Options {
             data_ports: None,
             buffer_memory: 64 << 20,
             relative_paths: false,
+            state_directory: None,
             trace_control: false,
         }
     }

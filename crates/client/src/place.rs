@@ -96,7 +96,11 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    pub(crate) fn new(location: &Location, endpoints: &Endpoints, options: &Options) -> Result<Self, RemoteError> {
+    pub(crate) fn new(
+        location: &Location,
+        endpoints: &Endpoints,
+        options: &Options,
+    ) -> Result<Self, RemoteError> {
         Ok(match location {
             Location::Local(path) => Self::Local(local_path(path)?),
             Location::Remote(url) => Self::Remote(endpoints.get(url), remote_path(url, options)),

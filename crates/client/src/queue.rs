@@ -143,7 +143,11 @@ impl<J> Queue<J> {
     }
 
     /// Waits for a change, until a delayed job is due or until `deadline`.
-    fn wait<'a>(&'a self, state: MutexGuard<'a, State<J>>, deadline: Option<Instant>) -> MutexGuard<'a, State<J>> {
+    fn wait<'a>(
+        &'a self,
+        state: MutexGuard<'a, State<J>>,
+        deadline: Option<Instant>,
+    ) -> MutexGuard<'a, State<J>> {
         match state.delayed.iter().map(|(due, _)| *due).chain(deadline).min() {
             Some(due) => {
                 let limit = due.saturating_duration_since(Instant::now());

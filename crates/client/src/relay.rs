@@ -40,7 +40,14 @@ impl Relay {
         let check = if is_device(&target) { Check::Size } else { check };
         let path = if direct { target } else { part_path(&target) };
         let state = State { left: 1, failed: false, present, proved: RangeSet::new(), proof: None };
-        Arc::new(Self { tries: AtomicU32::new(task.tries), task, check, path, direct, state: Mutex::new(state) })
+        Arc::new(Self {
+            tries: AtomicU32::new(task.tries),
+            task,
+            check,
+            path,
+            direct,
+            state: Mutex::new(state),
+        })
     }
 
     /// The bytes of the source that are wanted; the end is open where the size is not known.
@@ -66,6 +73,11 @@ impl Relay {
         let mut state = self.lock();
         state.present.union(more);
         state.present.clone()
+    }
+
+    /// What is there is not to be counted on: it is sent again. `true` where there was something.
+    pub(crate) fn forget_present(&self) -> bool {
+        !std::mem::take(&mut self.lock().present).is_empty()
     }
 
     pub(crate) fn expect(&self, more: u32) {

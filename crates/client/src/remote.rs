@@ -136,7 +136,12 @@ impl<'e> Remote<'e> {
         self.attribute(path, Some(seconds), None)
     }
 
-    fn attribute(&mut self, path: &[u8], modified: Option<i64>, mode: Option<u32>) -> Result<(), RemoteError> {
+    fn attribute(
+        &mut self,
+        path: &[u8],
+        modified: Option<i64>,
+        mode: Option<u32>,
+    ) -> Result<(), RemoteError> {
         let commands = self.session.attributes(&path.into(), modified, mode);
         if commands.is_empty() {
             let what = "set modification times".to_owned();

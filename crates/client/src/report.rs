@@ -97,7 +97,14 @@ impl<'e> Report<'e> {
         self.event(Event::Planned { files, bytes, complete: true });
     }
 
-    pub(crate) fn started(&self, id: FileId, source: String, destination: String, size: Option<u64>, resumed: u64) {
+    pub(crate) fn started(
+        &self,
+        id: FileId,
+        source: String,
+        destination: String,
+        size: Option<u64>,
+        resumed: u64,
+    ) {
         {
             let mut totals = self.lock();
             totals.files_active += 1;
@@ -127,7 +134,14 @@ impl<'e> Report<'e> {
     }
 
     /// A try failed and another follows.
-    pub(crate) fn will_retry(&self, id: FileId, active: bool, source: String, error: String, pause: Duration) {
+    pub(crate) fn will_retry(
+        &self,
+        id: FileId,
+        active: bool,
+        source: String,
+        error: String,
+        pause: Duration,
+    ) {
         {
             let mut totals = self.lock();
             totals.retries += 1;
@@ -313,7 +327,13 @@ fn cpu_time() -> Duration {
 }
 
 /// Judges where the time went. The CPUs come first: when they are busy, every other stage looks slow too.
-fn slowest(stages: [Duration; 4], reply_wait: Duration, workers: Duration, cpu: Duration, wall: Duration) -> SlowestPart {
+fn slowest(
+    stages: [Duration; 4],
+    reply_wait: Duration,
+    workers: Duration,
+    cpu: Duration,
+    wall: Duration,
+) -> SlowestPart {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
     let busy = cpu.as_secs_f64() / (wall.as_secs_f64() * cpus).max(1e-9);
     if busy > 0.85 {
@@ -328,8 +348,7 @@ fn slowest(stages: [Duration; 4], reply_wait: Duration, workers: Duration, cpu: 
         return SlowestPart::Unknown;
     }
     let shares = stages.map(|stage| stage.as_secs_f64() / total);
-    let (at, &share) =
-        shares.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap_or((1, &0.0));
+    let (at, &share) = shares.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap_or((1, &0.0));
     match STAGES[at] {
         Stage::Source => SlowestPart::SourceRead { share },
         Stage::Network => SlowestPart::Network { share },
@@ -380,7 +399,10 @@ mod tests {
         let events = events.lock().unwrap();
         let progress: Vec<_> = events.iter().filter(|e| matches!(e, Event::Progress { .. })).collect();
         assert!(progress.len() < 5);
-        assert!(matches!(progress.last(), Some(Event::Progress { bytes: 17, files_done: 1, streams: 0, .. })));
+        assert!(matches!(
+            progress.last(),
+            Some(Event::Progress { bytes: 17, files_done: 1, streams: 0, .. })
+        ));
     }
 
     #[test]

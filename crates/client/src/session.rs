@@ -120,7 +120,8 @@ impl<'e> Session<'e> {
         let reply = self.control.finish()?;
         self.accept("TYPE", reply)?;
         if self.can.extended {
-            let who = concat!("scheme=gsiftp;appname=\"ropewalk\";appver=\"", env!("CARGO_PKG_VERSION"), "\";");
+            let who =
+                concat!("scheme=gsiftp;appname=\"ropewalk\";appver=\"", env!("CARGO_PKG_VERSION"), "\";");
             // Servers that do not know these may refuse them.
             self.calls(&[
                 Command::Site(SiteCommand::ClientInfo(who.into())),
@@ -138,7 +139,10 @@ impl<'e> Session<'e> {
     }
 
     /// Sends all commands at once; gives the final replies in order.
-    pub(crate) fn calls(&mut self, commands: &[Command]) -> Result<Vec<Result<Reply, RemoteError>>, RemoteError> {
+    pub(crate) fn calls(
+        &mut self,
+        commands: &[Command],
+    ) -> Result<Vec<Result<Reply, RemoteError>>, RemoteError> {
         let mut replies = Vec::with_capacity(commands.len());
         for command in commands {
             self.control.send(command)?;
@@ -227,7 +231,12 @@ impl<'e> Session<'e> {
 
     /// A channel for receiving from this server: in MODE S it is passive; in MODE E we listen, unless the server can
     /// be the passive side while it sends.
-    pub(crate) fn receiving(&mut self, mode: Mode, streams: u32, inline: Option<Algorithm>) -> Result<(), RemoteError> {
+    pub(crate) fn receiving(
+        &mut self,
+        mode: Mode,
+        streams: u32,
+        inline: Option<Algorithm>,
+    ) -> Result<(), RemoteError> {
         self.channel = None;
         let extended = mode == Mode::ExtendedBlock;
         let parallelism = extended.then_some(streams);
@@ -241,7 +250,12 @@ impl<'e> Session<'e> {
     }
 
     /// A channel for sending to this server, which is passive.
-    pub(crate) fn sending(&mut self, mode: Mode, streams: u32, inline: Option<Algorithm>) -> Result<(), RemoteError> {
+    pub(crate) fn sending(
+        &mut self,
+        mode: Mode,
+        streams: u32,
+        inline: Option<Algorithm>,
+    ) -> Result<(), RemoteError> {
         self.channel = None;
         if mode == Mode::ExtendedBlock {
             self.frequent_markers()?;
@@ -280,7 +294,12 @@ impl<'e> Session<'e> {
         Channel { data, mode, streams, listening: false, sending: false }
     }
 
-    fn listen(&mut self, mode: Mode, streams: u32, inline: Option<Algorithm>) -> Result<Channel, RemoteError> {
+    fn listen(
+        &mut self,
+        mode: Mode,
+        streams: u32,
+        inline: Option<Algorithm>,
+    ) -> Result<Channel, RemoteError> {
         let local = SocketAddr::new(self.control.local_addr().ip(), 0);
         let broken = |source| RemoteError::Control { peer: "the local listener".to_owned(), source };
         let listener = self.setup.driver.listen(local, &self.setup.socket_options()).map_err(broken)?;

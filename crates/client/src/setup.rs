@@ -47,7 +47,12 @@ impl<'e> Setup<'e> {
     }
 
     /// For a data channel of a session with `peer`.
-    pub(crate) fn channel_settings(&self, mode: Mode, streams: u32, only_from: Option<IpAddr>) -> ChannelSettings {
+    pub(crate) fn channel_settings(
+        &self,
+        mode: Mode,
+        streams: u32,
+        only_from: Option<IpAddr>,
+    ) -> ChannelSettings {
         ChannelSettings {
             mode,
             representation: if self.options.ascii {

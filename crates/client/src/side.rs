@@ -78,13 +78,14 @@ impl Side<'_> {
             Self::Local(store) => {
                 let path = virtual_path(path)?;
                 let mut failure = None;
-                let listed = store.list(&path, &mut |name, metadata| match each(Entry::local(name, metadata)) {
-                    Ok(true) => Ok(()),
-                    ended => {
-                        failure = Some(ended.err());
-                        Err(ropewalk_storage::Error::from_errno(0, "stop", path.as_bytes()))
-                    }
-                });
+                let listed =
+                    store.list(&path, &mut |name, metadata| match each(Entry::local(name, metadata)) {
+                        Ok(true) => Ok(()),
+                        ended => {
+                            failure = Some(ended.err());
+                            Err(ropewalk_storage::Error::from_errno(0, "stop", path.as_bytes()))
+                        }
+                    });
                 match failure {
                     Some(failure) => failure.map_or(Ok(()), Err),
                     None => listed.map_err(|e| RemoteError::local(path.as_bytes(), e)),
@@ -137,11 +138,8 @@ impl Side<'_> {
                     };
                 }
                 entry.name = name.clone();
-                let child = Directory {
-                    name,
-                    above: None,
-                    links: directory.links + usize::from(through_link),
-                };
+                let child =
+                    Directory { name, above: None, links: directory.links + usize::from(through_link) };
                 let looped = through_link
                     && entry.is_directory()
                     && (child.links > LINKS_DEEP || directory.is_beneath(entry.identity));
@@ -166,7 +164,9 @@ impl Side<'_> {
                     self.list(&path, &mut |entry| found(&mut side, entry))
                 }
                 Self::Remote(session) => match session.listing(&path) {
-                    Ok(listing) => listing.map(|entry| found(self, entry)).find(|go_on| !matches!(go_on, Ok(true))),
+                    Ok(listing) => {
+                        listing.map(|entry| found(self, entry)).find(|go_on| !matches!(go_on, Ok(true)))
+                    }
                     Err(e) => Some(Err(e)),
                 }
                 .map_or(Ok(()), |ended| ended.map(drop)),
@@ -175,7 +175,8 @@ impl Side<'_> {
                 if directory.name.is_empty() || e.breaks_session() {
                     return Err(e);
                 }
-                let entry = Entry { error: Some(e.to_string()), ..Entry::new(directory.name, Kind::Directory) };
+                let entry =
+                    Entry { error: Some(e.to_string()), ..Entry::new(directory.name, Kind::Directory) };
                 stop = visit(self, entry)? == Step::Stop;
             }
             if stop {
@@ -188,7 +189,10 @@ impl Side<'_> {
     }
 
     /// Makes directories that may exist, parents first.
-    pub(crate) fn make_directories(&mut self, paths: &[BString]) -> Result<Vec<Result<bool, RemoteError>>, RemoteError> {
+    pub(crate) fn make_directories(
+        &mut self,
+        paths: &[BString],
+    ) -> Result<Vec<Result<bool, RemoteError>>, RemoteError> {
         match self {
             Self::Local(store) => Ok(paths.iter().map(|path| make_local(&**store, path)).collect()),
             Self::Remote(session) => session.make_directories(paths),

@@ -58,7 +58,9 @@ impl Source {
                 Ok(Self::Ranged(Arc::new(Zeros(*size))))
             }
             Place::Standard => Ok(Self::Stream(Stream::Standard)),
-            Place::Remote(..) => Err(RemoteError::Usage(format!("{}: not a local file", task.source.display()))),
+            Place::Remote(..) => {
+                Err(RemoteError::Usage(format!("{}: not a local file", task.source.display())))
+            }
         }
     }
 }
@@ -123,7 +125,11 @@ fn metadata(size: u64) -> Metadata {
 }
 
 /// Reads all of a file that has `size` bytes; an error where it has not.
-pub(crate) fn read_whole(handle: &dyn ReadHandle, task: &Task, size: u64) -> std::result::Result<Vec<u8>, RemoteError> {
+pub(crate) fn read_whole(
+    handle: &dyn ReadHandle,
+    task: &Task,
+    size: u64,
+) -> std::result::Result<Vec<u8>, RemoteError> {
     let path = task.source.path();
     // One byte more shows whether the file grew.
     let mut data = vec![0; usize::try_from(size).unwrap_or(usize::MAX).saturating_add(1)];

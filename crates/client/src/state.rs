@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
@@ -27,15 +27,13 @@ struct State {
 }
 
 impl States {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(given: Option<&Path>) -> Self {
+        if let Some(given) = given {
+            return Self(Some(given.to_owned()));
+        }
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
         Self(home.map(|home| home.join("ropewalk")))
-    }
-
-    #[cfg(test)]
-    pub(crate) fn at(directory: PathBuf) -> Self {
-        Self(Some(directory))
     }
 
     /// What the destination was last known to have of this very source; `None` where nothing is known.
@@ -102,14 +100,15 @@ mod tests {
     use crate::place::Place;
 
     fn task(modified: i64) -> Task {
-        let local = |p: &str| Place::Local(ropewalk_protocol::path::VirtualPath::parse(p.as_bytes()).unwrap());
+        let local =
+            |p: &str| Place::Local(ropewalk_protocol::path::VirtualPath::parse(p.as_bytes()).unwrap());
         Task { modified: Some(modified), ..Task::new(0, local("/a"), local("/b")) }
     }
 
     #[test]
     fn remembers_only_the_same_source() {
         let dir = tempfile::tempdir().unwrap();
-        let states = States::at(dir.path().join("deep/er"));
+        let states = States::new(Some(&dir.path().join("deep/er")));
         let present: RangeSet = [0..10, 20..30].into_iter().collect();
         assert_eq!(states.load(&task(1)), None);
         states.save(&task(1), &present);
@@ -123,7 +122,7 @@ mod tests {
     #[test]
     fn a_damaged_journal_is_none() {
         let dir = tempfile::tempdir().unwrap();
-        let states = States::at(dir.path().to_owned());
+        let states = States::new(Some(dir.path()));
         states.save(&task(1), &RangeSet::new());
         let file = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
         fs::write(file, b"{").unwrap();

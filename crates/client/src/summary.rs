@@ -30,14 +30,26 @@ pub struct FileFailure {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "part")]
 pub enum SlowestPart {
-    SourceRead { share: f64 },
-    Network { share: f64 },
-    DestinationWrite { share: f64 },
-    Checksum { share: f64 },
+    SourceRead {
+        share: f64,
+    },
+    Network {
+        share: f64,
+    },
+    DestinationWrite {
+        share: f64,
+    },
+    Checksum {
+        share: f64,
+    },
     /// Our CPUs were busy for this share of the time.
-    Cpu { share: f64 },
+    Cpu {
+        share: f64,
+    },
     /// Most time went into waiting for control replies.
-    RoundTrips { share: f64 },
+    RoundTrips {
+        share: f64,
+    },
     Unknown,
 }
 

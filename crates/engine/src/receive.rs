@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::intake::{CHUNK, Intake, Taken};
 use crate::watch::Watch;
 use crate::wire::Wire;
-use crate::{ordered, receive_blocks};
+use crate::{ordered_receive, receive_blocks};
 
 /// What to receive, and where to put it.
 pub struct ReceiveJob<'a> {
@@ -93,7 +93,7 @@ fn fill(wire: &mut Wire, intake: &mut Intake<'_>, accept: &RangeSet, watch: &mut
                     at += n;
                     unchecked += n;
                 }
-                Taken::Blocked => watch.wait(&[(wire.poll_fd(), PollFlags::IN)], None, &mut Vec::new())?,
+                Taken::Blocked => watch.wait_for(wire.poll_fd(), PollFlags::IN)?,
                 Taken::End => return Ok(()),
             }
         }
@@ -103,7 +103,7 @@ fn fill(wire: &mut Wire, intake: &mut Intake<'_>, accept: &RangeSet, watch: &mut
             Ok(0) => return Ok(()),
             Ok(_) => return Err(Error::TooMuch { peer: wire.peer, expected: accept.len() }),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                watch.wait(&[(wire.poll_fd(), PollFlags::IN)], None, &mut Vec::new())?;
+                watch.wait_for(wire.poll_fd(), PollFlags::IN)?;
             }
             Err(e) => return Err(Error::io(wire.peer)(e)),
         }
@@ -123,7 +123,7 @@ fn receive_text(
     let mut places = Places::new(&job.accept);
     let mut intake = Intake::for_store(job, progress, &core.control, &core.budget);
     let start = job.accept.iter().next().map_or(0, |range| range.start.saturating_sub(job.origin));
-    let received = ordered::receive_with(core, cache, watch, start, &mut |peer, data| {
+    let received = ordered_receive::receive_with(core, cache, watch, start, &mut |peer, data| {
         local.clear();
         text.convert(data, &mut local);
         places.store(&local, &mut intake).map_err(|full| full.unwrap_or_else(|| places.too_much(peer)))

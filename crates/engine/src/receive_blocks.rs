@@ -4,23 +4,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use ropewalk_protocol::mode_e::{End, Receiver};
-use ropewalk_protocol::range::RangeSet;
-use ropewalk_storage::checksum::Pieces;
-use rustix::event::PollFlags;
+use ropewalk_protocol::mode_e::Receiver;
 
 use crate::connect::{self, Core};
 use crate::error::{Error, Result};
-use crate::inlet::{Inlet, Step, Transfer, lock};
-use crate::intake::Intake;
-use crate::pool::Scope;
-use crate::shortage::{Shortage, wants_more};
-use crate::watch::{Interest, Watch};
+use crate::inlet::{Inlet, Step, Transfer};
+use crate::receive_hub::Hub;
+use crate::watch::Watch;
 use crate::wire::Wire;
 use crate::{Progress, ReceiveJob, Received};
-
-/// Steps of a stream that never has to wait, before the coordinating thread looks around.
-const BURST: u32 = 8;
 
 pub(crate) fn receive(
     core: &Core,
@@ -52,16 +44,16 @@ pub(crate) fn receive(
 }
 
 /// What the threads of the transfer share.
-struct Shared<'a> {
-    core: &'a Core,
-    job: &'a ReceiveJob<'a>,
-    progress: &'a Progress,
-    transfer: Transfer,
+pub(crate) struct Shared<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) job: &'a ReceiveJob<'a>,
+    pub(crate) progress: &'a Progress,
+    pub(crate) transfer: Transfer,
     messages: Mutex<Vec<Message<'a>>>,
 }
 
 /// What a thread tells the coordinating one.
-enum Message<'a> {
+pub(crate) enum Message<'a> {
     Connected(Result<Wire>),
     Ended(Box<Inlet<'a>>, Result<Step>),
     Panicked,
@@ -73,12 +65,20 @@ impl<'a> Shared<'a> {
         self.core.control.wake();
     }
 
-    fn take_messages(&self) -> Vec<Message<'a>> {
+    pub(crate) fn take_messages(&self) -> Vec<Message<'a>> {
         std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// What a thread does that makes a further connection.
+    pub(crate) fn connect(&self) {
+        let wait = &mut connect::Stoppable(&self.core.control);
+        let connect = || self.core.connect_waiting(0, Duration::MAX, wait);
+        let connected = catch_unwind(AssertUnwindSafe(connect));
+        self.post(connected.map_or(Message::Panicked, Message::Connected));
+    }
+
     /// What a stream's own thread does.
-    fn serve(&self, mut inlet: Box<Inlet<'a>>) {
+    pub(crate) fn serve(&self, mut inlet: Inlet<'a>) {
         let served = catch_unwind(AssertUnwindSafe(move || {
             let result = self.drive(&mut inlet);
             let settled = inlet.intake.settle();
@@ -86,7 +86,7 @@ impl<'a> Shared<'a> {
             (inlet, result)
         }));
         self.post(match served {
-            Ok((inlet, result)) => Message::Ended(inlet, result),
+            Ok((inlet, result)) => Message::Ended(Box::new(inlet), result),
             Err(_) => Message::Panicked,
         });
     }
@@ -100,319 +100,5 @@ impl<'a> Shared<'a> {
                 ended => return Ok(ended),
             }
         }
-    }
-}
-
-/// The coordinating thread's part: it accepts connections, serves those that bring little and one that brings much,
-/// and gives further ones to threads of their own.
-struct Hub<'h, 's, 'e, 'a> {
-    shared: &'e Shared<'a>,
-    scope: &'h Scope<'s, 'e>,
-    /// Served here.
-    local: Vec<Box<Inlet<'a>>>,
-    /// The stream of `local` that brings much.
-    hot: Option<u32>,
-    /// Threads that serve a stream, and threads that make a connection.
-    serving: usize,
-    connecting: usize,
-    next_id: u32,
-    /// Streams that have ended with EOD as far as is known here, and those of them that can be used again.
-    ended: u64,
-    kept: Vec<(u32, Wire)>,
-    shortage: Shortage,
-    bytes: u64,
-    ranges: RangeSet,
-    pieces: Option<Pieces>,
-}
-
-/// What [`Hub::serve`] left behind.
-#[derive(PartialEq)]
-enum Served {
-    Busy,
-    Idle,
-    Gone,
-}
-
-impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
-    fn new(shared: &'e Shared<'a>, scope: &'h Scope<'s, 'e>, reused: bool) -> Self {
-        let pieces = shared.job.checksum.filter(|a| a.combinable()).map(Pieces::new);
-        Self {
-            shared,
-            scope,
-            local: Vec::new(),
-            hot: None,
-            serving: 0,
-            connecting: 0,
-            next_id: 0,
-            ended: 0,
-            kept: Vec::new(),
-            shortage: Shortage::new(reused),
-            bytes: 0,
-            ranges: RangeSet::new(),
-            pieces,
-        }
-    }
-
-    /// Runs the transfer until it is complete.
-    fn run(&mut self, wires: impl Iterator<Item = Wire>, reused: bool, watch: &mut Watch<'_>) -> Result<()> {
-        for wire in wires {
-            self.join(wire)?;
-        }
-        if !reused && self.shared.core.listener().is_none() {
-            self.connect_more(watch)?;
-        }
-        // What has come already may be all there is: nothing has to be waited for then.
-        let ids: Vec<u32> = self.local.iter().map(|inlet| inlet.id).collect();
-        let mut ready = Vec::new();
-        self.serve_all(&ids, watch)?;
-        let mut hot_blocked = false;
-        loop {
-            for message in self.shared.take_messages() {
-                self.hear(message)?;
-            }
-            if self.is_complete()? {
-                return Ok(());
-            }
-            let (deadline, listening) = {
-                let (core, alive, made) = (self.shared.core, self.alive(), self.next_id as usize);
-                let transfer = lock(&self.shared.transfer);
-                (self.shortage.check(core, &transfer, alive, made)?, wants_more(core, &transfer, alive))
-            };
-            if self.hot.is_some() && !hot_blocked {
-                for _ in 0..BURST {
-                    let Some(at) = self.hot.and_then(|id| self.position(id)) else { break };
-                    hot_blocked = self.serve(at)? == Served::Idle;
-                    if hot_blocked {
-                        break;
-                    }
-                    watch.pulse()?;
-                }
-                if self.hot.is_none() || lock(&self.shared.transfer).is_complete() {
-                    continue;
-                }
-            }
-            let interests = self.interests(listening);
-            let buffered: Vec<u32> =
-                self.local.iter().filter(|inlet| inlet.wire.is_buffered()).map(|inlet| inlet.id).collect();
-            if self.hot.is_some() && !hot_blocked || !buffered.is_empty() {
-                // There is something to do anyway.
-                watch.check(&interests, &mut ready)?;
-            } else {
-                watch.wait(&interests, deadline, &mut ready)?;
-            }
-            drop(interests);
-            let listener = usize::from(listening);
-            let mut ids = buffered;
-            ids.extend(ready.iter().filter(|&&at| at >= listener).map(|&at| self.local[at - listener].id));
-            if listening && ready.contains(&0) {
-                self.accept(watch)?;
-            }
-            hot_blocked &= !self.hot.is_some_and(|hot| ids.contains(&hot));
-            self.serve_all(&ids, watch)?;
-        }
-    }
-
-    fn interests(&self, listening: bool) -> Vec<Interest<'_>> {
-        let listener = self.shared.core.listener().filter(|_| listening);
-        let listener = listener.map(|listener| (listener.poll_fd(), PollFlags::IN));
-        listener
-            .into_iter()
-            .chain(self.local.iter().map(|inlet| (inlet.wire.poll_fd(), PollFlags::IN)))
-            .collect()
-    }
-
-    fn position(&self, id: u32) -> Option<usize> {
-        self.local.iter().position(|inlet| inlet.id == id)
-    }
-
-    /// Connections that take part or may yet.
-    fn alive(&self) -> usize {
-        self.local.len() + self.serving + self.connecting
-    }
-
-    fn join(&mut self, wire: Wire) -> Result<()> {
-        let limit = self.shared.core.settings.max_streams;
-        let refused = Error::TooManyStreams { peer: wire.peer, limit };
-        if self.alive() + self.kept.len() >= limit as usize {
-            return Err(refused);
-        }
-        let stream = lock(&self.shared.transfer).add_stream().map_err(|_| refused)?;
-        let Shared { core, job, progress, .. } = *self.shared;
-        let intake = Intake::new(job, progress, &core.control, &core.budget, &wire);
-        self.local.push(Box::new(Inlet::new(wire, self.next_id, stream, intake)));
-        self.next_id += 1;
-        progress.set_streams(self.alive() as u32);
-        Ok(())
-    }
-
-    fn accept(&mut self, watch: &mut Watch<'_>) -> Result<()> {
-        while let Some(wire) = self.shared.core.accept()? {
-            let id = self.next_id;
-            self.join(wire)?;
-            self.serve_all(&[id], watch)?;
-        }
-        Ok(())
-    }
-
-    /// Makes the other connections of an active channel, all at once.
-    fn connect_more(&mut self, watch: &mut Watch<'_>) -> Result<()> {
-        let shared = self.shared;
-        for _ in 1..shared.core.settings.parallelism {
-            shared.core.control.expect_wakes();
-            let refused = self.scope.try_spawn((), move |()| {
-                let wait = &mut connect::Stoppable(&shared.core.control);
-                let connected =
-                    catch_unwind(AssertUnwindSafe(|| shared.core.connect_waiting(0, Duration::MAX, wait)));
-                shared.post(connected.map_or(Message::Panicked, Message::Connected));
-            });
-            match refused {
-                Ok(()) => self.connecting += 1,
-                Err(()) => self.join(shared.core.connect(0, Duration::MAX, watch)?)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn hear(&mut self, message: Message<'a>) -> Result<()> {
-        match message {
-            Message::Connected(wire) => {
-                self.connecting -= 1;
-                self.join(wire?)
-            }
-            Message::Ended(inlet, result) => {
-                self.serving -= 1;
-                self.gone(inlet, result)
-            }
-            Message::Panicked => {
-                let source = std::io::Error::other("a thread of the transfer panicked");
-                Err(Error::System { action: "receive", source })
-            }
-        }
-    }
-
-    fn serve_all(&mut self, ids: &[u32], watch: &mut Watch<'_>) -> Result<()> {
-        for &id in ids {
-            for _ in 0..BURST {
-                let Some(at) = self.position(id) else { break };
-                if self.serve(at)? != Served::Busy || self.hot == Some(id) {
-                    break;
-                }
-                watch.pulse()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets one stream do a step.
-    fn serve(&mut self, at: usize) -> Result<Served> {
-        let inlet = &mut self.local[at];
-        match inlet.step(&self.shared.transfer) {
-            Ok(Step::Moved) => {
-                if inlet.is_large() {
-                    self.promote(at);
-                }
-                Ok(Served::Busy)
-            }
-            Ok(Step::Blocked) => Ok(Served::Idle),
-            result => {
-                let inlet = self.local.swap_remove(at);
-                self.hot = self.hot.filter(|hot| *hot != inlet.id);
-                self.gone(inlet, result)?;
-                Ok(Served::Gone)
-            }
-        }
-    }
-
-    /// A stream brings much: the first one is served here, others get threads, as far as there are threads.
-    fn promote(&mut self, at: usize) {
-        let id = self.local[at].id;
-        if *self.hot.get_or_insert(id) == id {
-            return;
-        }
-        let shared = self.shared;
-        shared.core.control.expect_wakes();
-        let inlet = self.local.swap_remove(at);
-        match self.scope.try_spawn(inlet, move |inlet| shared.serve(inlet)) {
-            Ok(()) => self.serving += 1,
-            Err(inlet) => self.local.push(inlet),
-        }
-    }
-
-    /// A stream takes no more part, for whatever reason.
-    fn gone(&mut self, mut inlet: Box<Inlet<'a>>, result: Result<Step>) -> Result<()> {
-        let end = match result {
-            Ok(Step::Ended(end)) => Some(end),
-            Ok(_) => None,
-            // Somebody who stumbled upon the port, as long as there is another one who knows the protocol.
-            Err(e)
-                if inlet.nonsense
-                    && (self.ended > 0
-                        || self.serving > 0
-                        || self.local.iter().any(|i| !i.is_untouched())) =>
-            {
-                tracing::warn!(peer = %inlet.wire.peer, error = %e, "closed a data connection that brought nonsense");
-                return Ok(());
-            }
-            Err(e) => {
-                // What has come is of use whatever happened.
-                let _ = inlet.intake.settle();
-                return Err(e);
-            }
-        };
-        let Inlet { mut wire, id, mut intake, .. } = *inlet;
-        self.bytes += intake.bytes;
-        self.ranges.union(&intake.ranges);
-        if let (Some(all), Some(some)) = (&mut self.pieces, intake.pieces.take()) {
-            all.merge(&some);
-        }
-        match end {
-            Some(End::Reusable) => {
-                self.ended += 1;
-                wire.release();
-                if wire.set_nonblocking().is_ok() {
-                    self.kept.push((id, wire));
-                }
-            }
-            Some(End::Closing) => self.ended += 1,
-            Some(End::Retired) => {}
-            None => {
-                let error = Error::PeerClosed { peer: wire.peer, stream: id, bytes: 0, left: 0 };
-                self.shortage.lost(error);
-            }
-        }
-        self.shared.progress.set_streams(self.alive() as u32);
-        Ok(())
-    }
-
-    /// All has come, and all who brought it have said so.
-    fn is_complete(&self) -> Result<bool> {
-        let (complete, ended) = {
-            let transfer = lock(&self.shared.transfer);
-            (transfer.is_complete(), transfer.ended())
-        };
-        // Threads whose streams have ended report soon.
-        if !complete || self.ended < ended {
-            return Ok(false);
-        }
-        let extra = self.local.iter().find(|inlet| !inlet.is_untouched());
-        match extra.map(|inlet| inlet.wire.peer) {
-            None if self.serving == 0 => Ok(true),
-            peer => Err(Error::ExtraStream { peer, announced: ended }),
-        }
-    }
-
-    /// After a failure: writes what the streams served here have brought.
-    fn settle(&mut self) {
-        for inlet in &mut self.local {
-            let _ = inlet.intake.settle();
-        }
-    }
-
-    fn finish(mut self, cache: &mut Vec<Wire>) -> Received {
-        // Connections that nobody has used yet: they may be meant for the next transfer.
-        self.kept.extend(self.local.drain(..).map(|inlet| (inlet.id, inlet.wire)));
-        self.kept.sort_by_key(|(id, _)| *id);
-        cache.extend(self.kept.into_iter().map(|(_, wire)| wire));
-        Received { bytes: self.bytes, streams: self.ended as u32, ranges: self.ranges, pieces: self.pieces }
     }
 }

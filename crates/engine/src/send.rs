@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::outlet::{Outlet, Patience};
 use crate::watch::Watch;
 use crate::wire::Wire;
-use crate::{ordered, send_blocks};
+use crate::{ordered_send, send_blocks};
 
 /// What to send.
 pub struct SendJob {
@@ -87,7 +87,7 @@ fn send_text(core: &Core, cache: &mut Vec<Wire>, job: &SendJob, watch: &mut Watc
     let mut ranges = job.ranges.iter();
     let mut now = 0..0;
     let start = job.ranges.iter().next().map_or(0, |range| range.start.saturating_sub(job.origin));
-    let streams = ordered::send_with(core, cache, watch, start, &mut |out| {
+    let streams = ordered_send::send_with(core, cache, watch, start, &mut |out| {
         if now.start == now.end {
             let Some(range) = ranges.next() else {
                 outlet.check_size()?;
@@ -111,7 +111,7 @@ fn send_text(core: &Core, cache: &mut Vec<Wire>, job: &SendJob, watch: &mut Watc
 
 impl Patience for Watch<'_> {
     fn blocked(&mut self, wire: &Wire) -> Result<()> {
-        Watch::wait(self, &[(wire.poll_fd(), PollFlags::OUT)], None, &mut Vec::new())
+        self.wait_for(wire.poll_fd(), PollFlags::OUT)
     }
 
     fn between(&mut self) -> Result<()> {

@@ -3,24 +3,19 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ropewalk_protocol::mode_e::{Block, Descriptor, Header, Next, Sender, StreamId};
+use ropewalk_protocol::mode_e::{Block, Header, Next, Sender, StreamId};
 use ropewalk_storage::checksum::Pieces;
-use rustix::event::PollFlags;
 
 use crate::connect::{self, Core, End};
 use crate::error::{Error, Result};
 use crate::outlet::{Alone, Outlet, Patience, encode, write_all};
-use crate::pool::Scope;
-use crate::watch::{Interest, Watch};
+use crate::send_hub::Hub;
+use crate::watch::Watch;
 use crate::wire::Wire;
 use crate::{Progress, SendJob, Sent};
 
-/// A file of so many blocks is not worth a second thread.
-const FEW_BLOCKS: u64 = 2;
-/// No receiver lets so many bytes come before it reads: it has begun the transfer.
-const RECEIVER_READS: u64 = 64 << 20;
 /// The transfer goes on without a further connection that takes longer, but cannot end before.
 const FURTHER_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -73,31 +68,31 @@ pub(crate) fn other_stripes(core: &Core, wires: &mut Vec<Wire>, watch: &mut Watc
 }
 
 /// What the threads of the transfer share.
-struct Shared<'a> {
-    core: &'a Core,
+pub(crate) struct Shared<'a> {
+    pub(crate) core: &'a Core,
     job: &'a SendJob,
-    progress: &'a Progress,
-    blocks: u64,
+    pub(crate) progress: &'a Progress,
+    pub(crate) blocks: u64,
     sender: Mutex<Sender>,
     messages: Mutex<Vec<Message>>,
 }
 
 /// What a thread tells the coordinating one.
-enum Message {
+pub(crate) enum Message {
     /// A further connection is up and will send, or there is none.
     Connected(Result<()>),
     Ended(Result<Done>),
 }
 
 /// A stream that has sent its end.
-struct Done {
-    wire: Wire,
-    bytes: u64,
-    pieces: Option<Pieces>,
+pub(crate) struct Done {
+    pub(crate) wire: Wire,
+    pub(crate) bytes: u64,
+    pub(crate) pieces: Option<Pieces>,
 }
 
 impl Shared<'_> {
-    fn sender(&self) -> MutexGuard<'_, Sender> {
+    pub(crate) fn sender(&self) -> MutexGuard<'_, Sender> {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,17 +101,17 @@ impl Shared<'_> {
         self.core.control.wake();
     }
 
-    fn take_messages(&self) -> Vec<Message> {
+    pub(crate) fn take_messages(&self) -> Vec<Message> {
         std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn outlet(&self) -> Outlet<'_> {
+    pub(crate) fn outlet(&self) -> Outlet<'_> {
         let Core { control, budget, settings, .. } = self.core;
         Outlet::new(self.job, self.progress, control, budget, settings.block_size)
     }
 
     /// What a thread does that makes its own connection.
-    fn connect_and_serve(&self) {
+    pub(crate) fn connect_and_serve(&self) {
         let wait = &mut connect::Stoppable(&self.core.control);
         let connected = caught(|| {
             let wire = self.core.connect_waiting(0, FURTHER_PATIENCE, wait)?;
@@ -132,7 +127,7 @@ impl Shared<'_> {
     }
 
     /// What a stream's own thread does.
-    fn serve(&self, wire: Wire, id: StreamId) {
+    pub(crate) fn serve(&self, wire: Wire, id: StreamId) {
         self.post(Message::Ended(caught(|| self.drive(wire, id))));
     }
 
@@ -159,7 +154,7 @@ impl Shared<'_> {
     }
 }
 
-fn merged(a: Option<Pieces>, b: Option<Pieces>) -> Option<Pieces> {
+pub(crate) fn merged(a: Option<Pieces>, b: Option<Pieces>) -> Option<Pieces> {
     match (a, b) {
         (Some(mut a), Some(b)) => {
             a.merge(&b);
@@ -176,14 +171,14 @@ fn caught<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// Where no block is left, the end of the stream can go with the last one.
-fn end_if_last(sender: &mut Sender, id: StreamId) -> Option<Header> {
+pub(crate) fn end_if_last(sender: &mut Sender, id: StreamId) -> Option<Header> {
     match (sender.remaining() == 0).then(|| sender.next(id))? {
         Some(Next::End(header)) => Some(header),
         _ => None,
     }
 }
 
-fn send_one(
+pub(crate) fn send_one(
     outlet: &mut Outlet<'_>,
     wire: &mut Wire,
     block: Option<Block>,
@@ -198,279 +193,5 @@ fn send_one(
         }
         None if length > 0 => outlet.send_tail(wire, &end[..length], patience),
         None => Ok(()),
-    }
-}
-
-/// The coordinating thread's part: it serves the first stream, gives others to threads, and ends those that got none.
-struct Hub<'h, 's, 'e, 'a, 'w, 'v> {
-    shared: &'e Shared<'a>,
-    scope: &'h Scope<'s, 'e>,
-    watch: &'w mut Watch<'v>,
-    /// Lent out while this hub does the waiting for it.
-    outlet: Option<Outlet<'e>>,
-    /// The checksums of other streams.
-    pieces: Option<Pieces>,
-    /// Streams without a thread: they only get their end.
-    idle: Vec<Stream>,
-    /// Threads that make a connection, and that serve a stream.
-    connecting: usize,
-    serving: usize,
-    /// Connections to make once so many bytes have gone through sockets.
-    further: Option<(u32, u64)>,
-    /// Connections that peers have made, and are to make.
-    accepted: usize,
-    promised: usize,
-    deadline: Instant,
-    done: Vec<Wire>,
-    bytes: u64,
-}
-
-struct Stream {
-    wire: Wire,
-    id: StreamId,
-    /// It is one too many: close it after this transfer.
-    retire: bool,
-}
-
-impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
-    fn new(shared: &'e Shared<'a>, scope: &'h Scope<'s, 'e>, watch: &'w mut Watch<'v>) -> Self {
-        Self {
-            shared,
-            scope,
-            watch,
-            outlet: None,
-            pieces: None,
-            idle: Vec::new(),
-            connecting: 0,
-            serving: 0,
-            further: None,
-            accepted: 0,
-            promised: 0,
-            deadline: Instant::now() + shared.core.settings.connect_timeout,
-            done: Vec::new(),
-            bytes: 0,
-        }
-    }
-
-    fn run(&mut self, wires: Vec<Wire>, reused: bool) -> Result<()> {
-        let shared = self.shared;
-        let parallelism = shared.core.settings.parallelism.max(1) as usize;
-        let active = shared.core.listener().is_none();
-        self.accepted = wires.len();
-        if !active {
-            // Who connects to us opens as many connections as it was told, once.
-            self.promised = if reused { wires.len() } else { parallelism };
-            shared.sender().promise_streams(self.promised as u64);
-        }
-        let mut streams = Vec::new();
-        for (n, wire) in wires.into_iter().enumerate() {
-            let id = shared.sender().add_stream()?;
-            streams.push(Stream { wire, id, retire: active && n >= parallelism });
-        }
-        let mut streams = streams.into_iter();
-        let Some(first) = streams.next() else { return Ok(()) };
-        let missing = (parallelism as u32).saturating_sub(1 + streams.len() as u32);
-        for stream in streams {
-            self.start(stream);
-        }
-        if active && missing > 0 && shared.blocks > FEW_BLOCKS {
-            if reused && !self.watch.receiver_ready() {
-                self.further = Some((missing, shared.core.control.moved() + RECEIVER_READS));
-            } else {
-                self.connect_more(missing);
-            }
-        }
-        self.serve(first)?;
-        while !self.is_finished() {
-            self.end_idle()?;
-            if !self.is_finished() {
-                self.look(None, true)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn is_finished(&self) -> bool {
-        self.connecting == 0
-            && self.serving == 0
-            && self.idle.is_empty()
-            && self.shared.sender().is_finished()
-    }
-
-    /// Gives a stream to a thread, where that is worth it and there is one.
-    fn start(&mut self, stream: Stream) {
-        let shared = self.shared;
-        let worthwhile = shared.blocks > FEW_BLOCKS
-            && (1 + self.serving as u64) < shared.blocks
-            && shared.sender().remaining() > 0
-            && !stream.retire;
-        if !worthwhile {
-            self.idle.push(stream);
-            return;
-        }
-        shared.core.control.expect_wakes();
-        match self.scope.try_spawn(stream, move |stream| shared.serve(stream.wire, stream.id)) {
-            Ok(()) => self.serving += 1,
-            Err(stream) => self.idle.push(stream),
-        }
-        self.count_streams();
-    }
-
-    /// Makes further connections, each on the thread that will serve it.
-    fn connect_more(&mut self, missing: u32) {
-        let shared = self.shared;
-        shared.core.control.expect_wakes();
-        for _ in 0..u64::from(missing).min(shared.blocks - 1) {
-            if self.scope.try_spawn((), move |()| shared.connect_and_serve()).is_err() {
-                break;
-            }
-            self.connecting += 1;
-        }
-    }
-
-    /// Serves the first stream until its end.
-    fn serve(&mut self, mut first: Stream) -> Result<()> {
-        loop {
-            // While a connection is being made this stream does not end, so that it can be the one that counts it.
-            while self.shared.sender().remaining() == 0 && self.connecting > 0 {
-                self.look(None, true)?;
-            }
-            let next = self.shared.sender().next(first.id);
-            let block = match next {
-                Some(Next::Block(block)) => Some(block),
-                Some(Next::End(end)) => {
-                    self.end_idle()?;
-                    self.send(&mut first.wire, None, Some(end))?;
-                    break;
-                }
-                None => break,
-            };
-            let mut end = None;
-            if self.shared.sender().remaining() == 0 && self.connecting == 0 {
-                self.end_idle()?;
-                end = end_if_last(&mut self.shared.sender(), first.id);
-            }
-            self.send(&mut first.wire, block, end)?;
-            if end.is_some() {
-                break;
-            }
-        }
-        self.done.push(first.wire);
-        self.count_streams();
-        Ok(())
-    }
-
-    fn send(&mut self, wire: &mut Wire, block: Option<Block>, end: Option<Header>) -> Result<()> {
-        let mut outlet = self.outlet.take().unwrap_or_else(|| self.shared.outlet());
-        let result = send_one(&mut outlet, wire, block, end, self);
-        self.outlet = Some(outlet);
-        result
-    }
-
-    /// Ends the streams that nobody serves, once there is nothing left for them to carry.
-    fn end_idle(&mut self) -> Result<()> {
-        if self.shared.sender().remaining() > 0 {
-            return Ok(());
-        }
-        for Stream { mut wire, id, retire } in std::mem::take(&mut self.idle) {
-            let Some(Next::End(mut end)) = self.shared.sender().next(id) else { continue };
-            if retire {
-                end.descriptor = end.descriptor.union(Descriptor::CLOSE);
-            }
-            self.send(&mut wire, None, Some(end))?;
-            if !retire {
-                self.done.push(wire);
-            }
-        }
-        Ok(())
-    }
-
-    /// Sees to everything but the data: messages of threads, connections that peers make, the attendant.
-    fn look(&mut self, wire: Option<&Wire>, wait: bool) -> Result<()> {
-        for message in self.shared.take_messages() {
-            self.hear(message)?;
-        }
-        if let Some((missing, at)) = self.further
-            && self.shared.core.control.moved() >= at
-        {
-            self.further = None;
-            self.connect_more(missing);
-        }
-        let core = self.shared.core;
-        let expecting = self.accepted < self.promised;
-        let listener = core.listener().filter(|_| expecting);
-        let mut interests: Vec<Interest<'_>> = Vec::with_capacity(2);
-        interests.extend(wire.map(|wire| (wire.poll_fd(), PollFlags::OUT)));
-        interests.extend(listener.map(|listener| (listener.poll_fd(), PollFlags::IN)));
-        let mut ready = Vec::new();
-        if wait {
-            self.watch.wait(&interests, expecting.then_some(self.deadline), &mut ready)?;
-        } else if expecting {
-            self.watch.check(&interests[interests.len() - 1..], &mut ready)?;
-        } else {
-            self.watch.check(&[], &mut ready)?;
-        }
-        if expecting {
-            while self.accepted < self.promised
-                && let Some(wire) = core.accept()?
-            {
-                self.accepted += 1;
-                let id = self.shared.sender().add_stream()?;
-                self.start(Stream { wire, id, retire: false });
-            }
-            if self.accepted < self.promised && Instant::now() >= self.deadline {
-                return Err(core.missing(self.accepted, self.promised));
-            }
-        }
-        Ok(())
-    }
-
-    fn hear(&mut self, message: Message) -> Result<()> {
-        match message {
-            Message::Connected(Ok(())) => {
-                self.connecting -= 1;
-                self.serving += 1;
-            }
-            Message::Connected(Err(e)) => {
-                // The others carry on without it.
-                self.connecting -= 1;
-                tracing::warn!(error = %e, "a further data connection could not be made");
-            }
-            Message::Ended(done) => {
-                self.serving -= 1;
-                let Done { mut wire, bytes, pieces } = done?;
-                self.bytes += bytes;
-                self.pieces = merged(self.pieces.take(), pieces);
-                if wire.set_nonblocking().is_ok() {
-                    self.done.push(wire);
-                }
-            }
-        }
-        self.count_streams();
-        Ok(())
-    }
-
-    fn count_streams(&self) {
-        self.shared.progress.set_streams(self.shared.sender().streams() as u32);
-    }
-
-    fn finish(mut self) -> (Sent, Vec<Wire>) {
-        let mut outlet = self.outlet.take().unwrap_or_else(|| self.shared.outlet());
-        let sent = Sent {
-            bytes: self.bytes + outlet.bytes,
-            streams: self.shared.sender().streams() as u32,
-            pieces: merged(outlet.pieces.take(), self.pieces.take()),
-        };
-        (sent, self.done)
-    }
-}
-
-impl Patience for Hub<'_, '_, '_, '_, '_, '_> {
-    fn blocked(&mut self, wire: &Wire) -> Result<()> {
-        self.look(Some(wire), true)
-    }
-
-    fn between(&mut self) -> Result<()> {
-        self.look(None, false)
     }
 }

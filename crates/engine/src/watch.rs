@@ -12,10 +12,12 @@ use rustix::io::Errno;
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::wire::TIME_LIMIT;
-use crate::{Attendant, Progress};
+use crate::{Attendant, Progress, Stage};
 
 /// Attendants are promised a tick every 250 ms.
 const TICK: Duration = TIME_LIMIT;
+/// While data flows nobody has to be polled for more often.
+const GLANCE: Duration = Duration::from_millis(2);
 
 pub(crate) struct Watch<'a> {
     attendant: &'a mut dyn Attendant,
@@ -23,6 +25,7 @@ pub(crate) struct Watch<'a> {
     pub(crate) control: Arc<Control>,
     stall_timeout: Option<Duration>,
     ticked: Instant,
+    polled: Instant,
     moved: u64,
     moved_at: Instant,
     begun: bool,
@@ -48,6 +51,7 @@ impl<'a> Watch<'a> {
             control: Arc::clone(control),
             stall_timeout,
             ticked: now,
+            polled: now,
             moved: control.moved(),
             moved_at: now,
             begun: false,
@@ -70,14 +74,17 @@ impl<'a> Watch<'a> {
         self.attendant.receiver_ready()
     }
 
-    /// Between two blocks: what is due by the clock, and the attendant's descriptor without waiting for it.
+    /// Between two blocks: what is due by the clock, and from time to time the descriptors, without waiting for them.
     /// `ready` gets the indices of `interests` that can be served.
     pub(crate) fn check(&mut self, interests: &[Interest<'_>], ready: &mut Vec<usize>) -> Result<()> {
         ready.clear();
-        self.pulse()?;
-        if interests.is_empty() && self.attendant.watch().is_none() {
+        let now = self.pulse()?;
+        if now.duration_since(self.polled) < GLANCE
+            || interests.is_empty() && self.attendant.watch().is_none()
+        {
             return Ok(());
         }
+        self.polled = now;
         self.poll(interests, Duration::ZERO, ready)
     }
 
@@ -90,24 +97,32 @@ impl<'a> Watch<'a> {
         ready: &mut Vec<usize>,
     ) -> Result<()> {
         ready.clear();
-        self.pulse()?;
-        let now = Instant::now();
+        let now = self.pulse()?;
         let mut until = self.ticked + TICK;
         if let Some(deadline) = deadline {
             until = until.min(deadline);
         }
         self.poll(interests, until.saturating_duration_since(now), ready)?;
-        self.pulse()
+        self.polled = self.pulse()?;
+        Ok(())
     }
 
-    /// Ticks, stalls and breaking off.
-    pub(crate) fn pulse(&mut self) -> Result<()> {
+    /// Waits for one socket.
+    pub(crate) fn wait_for(&mut self, socket: BorrowedFd<'_>, events: PollFlags) -> Result<()> {
+        let began = Instant::now();
+        let result = Self::wait(self, &[(socket, events)], None, &mut Vec::new());
+        self.progress.add_time(Stage::Network, began.elapsed());
+        result
+    }
+
+    /// Ticks, stalls and breaking off. Returns the time.
+    pub(crate) fn pulse(&mut self) -> Result<Instant> {
         if self.control.is_broken() {
             return Err(Error::Aborted);
         }
         let now = Instant::now();
         if now.duration_since(self.ticked) < TICK {
-            return Ok(());
+            return Ok(now);
         }
         self.ticked = now;
         if self.attendant.tick(self.progress).is_break() {
@@ -122,7 +137,7 @@ impl<'a> Watch<'a> {
         {
             return Err(Error::Stalled { after: limit });
         }
-        Ok(())
+        Ok(now)
     }
 
     fn poll(&mut self, interests: &[Interest<'_>], timeout: Duration, ready: &mut Vec<usize>) -> Result<()> {

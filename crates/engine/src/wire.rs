@@ -14,7 +14,8 @@ use crate::control::{Control, Registration};
 /// No thread is blocked in a socket longer than this before it looks around.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_millis(200);
 
-/// On one host small socket buffers stay in the processor's cache: they are faster than autotuned ones by 15-60 %.
+/// On one host small socket buffers stay in the processor's cache: they move up to 60 % more than autotuned ones, which
+/// grow to tens of MiB, and never less.
 const LOCAL_BUFFER: usize = 512 << 10;
 
 /// Bytes that come after a file's end belong to the next file: they stay here until it is asked for.

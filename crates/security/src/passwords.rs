@@ -23,7 +23,10 @@ pub struct PasswordFile {
 
 #[derive(Clone, Debug)]
 enum Line {
-    User { name: String, hash: Box<PasswordHash> },
+    User {
+        name: String,
+        hash: Box<PasswordHash>,
+    },
     /// A comment or an empty line, kept as it is.
     Other(String),
 }

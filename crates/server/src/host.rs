@@ -75,7 +75,7 @@ impl Host {
             logins: Pool::new("login", checks as usize),
             streams: Arc::new(Pool::new("stream", streams)),
             budget: BufferBudget::new(memory),
-            driver: Arc::new(Tcp::default()),
+            driver: Arc::new(Tcp),
             names: Names::default(),
             checksums: ChecksumCache::default(),
             transfer_log,

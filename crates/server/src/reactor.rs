@@ -87,8 +87,8 @@ impl Reactor {
             }
             if host.phase() != Phase::Running {
                 self.listeners.close();
-                for connection in host.remote.parking.take_all() {
-                    connection.say_and_close(421, "Service not available, closing control connection.");
+                for entry in host.remote.parking.take_all() {
+                    entry.connection.say_and_close(421, "Service not available, closing control connection.");
                 }
                 if host.limits.sessions() == 0 {
                     return Ok(());

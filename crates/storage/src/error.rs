@@ -54,6 +54,9 @@ pub enum ErrorKind {
     /// The path leads out of the store.
     #[error("outside of the store")]
     Outside,
+    /// A [`crate::Guard`] refused it.
+    #[error("not allowed")]
+    NotAllowed,
     /// Bytes are missing where the whole was expected.
     #[error("incomplete")]
     Incomplete,
@@ -112,13 +115,13 @@ impl ErrorKind {
             Self::Io => Errno::IO,
             Self::Unsupported => Errno::OPNOTSUPP,
             Self::Other(raw) => Errno::from_raw_os_error(raw),
-            Self::Outside | Self::Incomplete | Self::Interrupted => return None,
+            Self::Outside | Self::NotAllowed | Self::Incomplete | Self::Interrupted => return None,
         })
     }
 
     fn io_kind(self) -> io::ErrorKind {
         match self {
-            Self::Outside => io::ErrorKind::PermissionDenied,
+            Self::Outside | Self::NotAllowed => io::ErrorKind::PermissionDenied,
             Self::Incomplete => io::ErrorKind::UnexpectedEof,
             Self::Interrupted => io::ErrorKind::Other,
             kind => kind.errno().map_or(io::ErrorKind::Other, |errno| errno.kind()),

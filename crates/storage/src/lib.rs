@@ -7,6 +7,7 @@
 
 pub mod checksum;
 mod error;
+mod guard;
 mod journal;
 mod memory;
 mod null;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 use bstr::{BStr, BString};
 pub use error::{Error, ErrorKind, Result};
+pub use guard::{Guard, Purpose};
 pub use journal::{Journal, JournalKey};
 pub use memory::MemoryStore;
 pub use null::NullStore;
@@ -141,6 +143,13 @@ pub type ListSink<'a> = dyn FnMut(&BStr, Metadata) -> Result<()> + 'a;
 pub trait Store: Send + Sync {
     fn name(&self) -> &'static str;
     fn capabilities(&self) -> Capabilities;
+    /// The same store for somebody who may not use all of it: before anything is done, `guard` is asked about the
+    /// place that a path leads to at that very moment, whoever swaps directories for symbolic links meanwhile
+    /// ([`ErrorKind::NotAllowed`] where it refuses). `real_path`, `free_space` and `sync_directory` are not guarded.
+    /// `None` where the store cannot do that.
+    fn guarded(&self, _guard: Guard) -> Option<Arc<dyn Store>> {
+        None
+    }
     fn stat(&self, path: &VirtualPath, follow: bool) -> Result<Metadata>;
     /// The entries of a directory in no order, without `.` and `..`. An error of `sink` ends the walk.
     fn list(&self, path: &VirtualPath, sink: &mut ListSink<'_>) -> Result<()>;

@@ -9,7 +9,9 @@ mod remove;
 mod root;
 #[cfg(test)]
 mod tests;
+mod watch;
 
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,7 +26,8 @@ use self::metadata::Stats;
 use self::root::Root;
 use crate::error::Context;
 use crate::{
-    Capabilities, Error, ErrorKind, ListSink, Metadata, ReadHandle, Result, Store, WriteHandle, WriteOptions,
+    Capabilities, Error, ErrorKind, Guard, ListSink, Metadata, Purpose, ReadHandle, Result, Store,
+    WriteHandle, WriteOptions,
 };
 
 /// The files beneath a directory of this machine.
@@ -33,16 +36,17 @@ use crate::{
 /// counts from it, `..` does not leave it, and nobody who moves directories or swaps links meanwhile can change that.
 /// A root of `/` is used as it is.
 pub struct PosixStore {
-    root: Root,
+    root: Arc<Root>,
     options: PosixOptions,
     identity: Arc<Identity>,
+    guard: Option<Guard>,
 }
 
 impl PosixStore {
     /// Fails where `root` is not a directory that can be opened.
     pub fn new(root: &Path, options: PosixOptions) -> Result<Self> {
         let identity = Arc::new(options.identity.clone().unwrap_or_else(Identity::of_process));
-        Ok(Self { root: Root::open(root)?, options, identity })
+        Ok(Self { root: Arc::new(Root::open(root)?), options, identity, guard: None })
     }
 
     fn file(&self, fd: rustix::fd::OwnedFd, path: &VirtualPath) -> Result<PosixFile> {
@@ -50,23 +54,34 @@ impl PosixStore {
     }
 
     /// Opens what exists, for writing.
-    fn open_existing(&self, path: &VirtualPath, truncate: bool) -> Result<PosixFile, Errno> {
+    fn open_existing(&self, path: &VirtualPath, truncate: bool) -> Result<PosixFile> {
         // Not waiting for a reader of a FIFO or the carrier of a line; cleared again by `PosixFile`.
         let mut flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        flags.set(OFlags::TRUNC, truncate);
-        let fd = self.root.open_at(path, flags, Mode::empty())?;
-        PosixFile::classified(fd, path.clone(), self.identity.clone())
+        // The guard comes first.
+        flags.set(OFlags::TRUNC, truncate && self.guard.is_none());
+        let file = self.file(self.opened(path, flags, "open", Purpose::Write)?, path)?;
+        if truncate && self.guard.is_some() {
+            file.set_len(0)?;
+        }
+        Ok(file)
     }
 
     /// Makes a file, never through a symbolic link.
-    fn open_new(&self, path: &VirtualPath, mode: u32) -> Result<PosixFile, Errno> {
+    fn open_new(&self, path: &VirtualPath, mode: u32) -> Result<PosixFile> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY;
         // The bits beyond rwx are not permissions, and stay as they were asked for.
         let bits = self.options.file_mode.map_or(mode, |fixed| fixed | (mode & 0o7000));
         let mode = Mode::from_raw_mode(bits & 0o7777);
-        let fd = self.root.open_at(path, flags, mode)?;
+        let made = if self.guard.is_none() {
+            self.root.open_at(path, flags, mode)
+        } else {
+            let place = self.place(path, "create", Purpose::Write)?;
+            let flags = flags | OFlags::CLOEXEC;
+            retry_on_intr(|| rustix::fs::openat(place.directory(), place.name(), flags, mode))
+        };
+        let fd = made.context("create", path.as_bytes())?;
         if self.options.file_mode.is_some() {
-            rustix::fs::fchmod(&fd, mode)?;
+            rustix::fs::fchmod(&fd, mode).context("create", path.as_bytes())?;
         }
         Ok(PosixFile::regular(fd, path.clone(), self.identity.clone()))
     }
@@ -81,12 +96,24 @@ impl Store for PosixStore {
         Capabilities { descriptors: true, sparse: true, rename: true, symlinks: true, random_write: true }
     }
 
+    fn guarded(&self, guard: Guard) -> Option<Arc<dyn Store>> {
+        Some(Arc::new(Self {
+            root: Arc::clone(&self.root),
+            options: self.options.clone(),
+            identity: Arc::clone(&self.identity),
+            guard: Some(guard),
+        }))
+    }
+
     fn stat(&self, path: &VirtualPath, follow: bool) -> Result<Metadata> {
         if follow {
-            let stats = self.root.stat(path).context("stat", path.as_bytes())?;
-            return Ok(Stats(stats).metadata(&self.identity));
+            let stats = match &self.guard {
+                None => self.root.stat(path),
+                Some(_) => rustix::fs::fstat(self.opened(path, OFlags::PATH, "stat", Purpose::See)?),
+            };
+            return Ok(Stats(stats.context("stat", path.as_bytes())?).metadata(&self.identity));
         }
-        let place = self.root.place(path).context("stat", path.as_bytes())?;
+        let place = self.place(path, "stat", Purpose::See)?;
         let stats = rustix::fs::statat(place.directory(), place.name(), AtFlags::SYMLINK_NOFOLLOW)
             .context("stat", path.as_bytes())?;
         let mut metadata = Stats(stats).metadata(&self.identity);
@@ -96,30 +123,39 @@ impl Store for PosixStore {
 
     fn list(&self, path: &VirtualPath, sink: &mut ListSink<'_>) -> Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let directory = self.root.open_at(path, flags, Mode::empty()).context("list", path.as_bytes())?;
-        list::entries(&directory, path, &self.identity, sink)
+        let directory = self.opened(path, flags, "list", Purpose::See)?;
+        let guarded = match &self.guard {
+            None => None,
+            Some(guard) => Some((guard, self.root.path_of(directory.as_fd(), path)?)),
+        };
+        let shown = |name: &[u8]| {
+            guarded
+                .as_ref()
+                .is_none_or(|(guard, real)| real.child(name).is_ok_and(|entry| guard(&entry, Purpose::See)))
+        };
+        list::entries(&directory, path, &self.identity, &shown, sink)
     }
 
     fn open_read(&self, path: &VirtualPath) -> Result<Arc<dyn ReadHandle>> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let fd = self.root.open_at(path, flags, Mode::empty()).context("open", path.as_bytes())?;
+        let fd = self.opened(path, flags, "open", Purpose::Read)?;
         Ok(Arc::new(self.file(fd, path)?))
     }
 
     fn open_write(&self, path: &VirtualPath, options: WriteOptions) -> Result<Arc<dyn WriteHandle>> {
         if options.exclusive {
-            return Ok(Arc::new(self.open_new(path, options.mode).context("create", path.as_bytes())?));
+            return Ok(Arc::new(self.open_new(path, options.mode)?));
         }
         // A file that comes and goes between the two calls is tried again; a symbolic link that leads nowhere
         // "exists" for the one and not for the other for ever.
         for _ in 0..8 {
             match self.open_existing(path, options.truncate) {
-                Err(Errno::NOENT) if options.create => {}
-                result => return Ok(Arc::new(result.context("open", path.as_bytes())?)),
+                Err(error) if error.is_not_found() && options.create => {}
+                result => return Ok(Arc::new(result?)),
             }
             match self.open_new(path, options.mode) {
-                Err(Errno::EXIST) => {}
-                result => return Ok(Arc::new(result.context("create", path.as_bytes())?)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                result => return Ok(Arc::new(result?)),
             }
         }
         Err(Error::new(ErrorKind::AlreadyExists, "create", path.as_bytes())
@@ -127,8 +163,11 @@ impl Store for PosixStore {
     }
 
     fn make_directory(&self, path: &VirtualPath, mode: u32) -> Result<()> {
+        if path.is_root() {
+            return Err(Error::new(ErrorKind::AlreadyExists, "mkdir", path.as_bytes()));
+        }
+        let place = self.place(path, "mkdir", Purpose::Write)?;
         let make = || {
-            let place = self.root.place(path)?;
             let mode = Mode::from_raw_mode(self.options.directory_mode.unwrap_or(mode) & 0o7777);
             rustix::fs::mkdirat(place.directory(), place.name(), mode)?;
             if self.options.directory_mode.is_some() {
@@ -138,21 +177,18 @@ impl Store for PosixStore {
             }
             Ok(())
         };
-        if path.is_root() {
-            return Err(Error::new(ErrorKind::AlreadyExists, "mkdir", path.as_bytes()));
-        }
         make().context("mkdir", path.as_bytes())
     }
 
     fn remove_directory(&self, path: &VirtualPath) -> Result<()> {
         keep_root(path, "rmdir")?;
-        let place = self.root.place(path).context("rmdir", path.as_bytes())?;
+        let place = self.place(path, "rmdir", Purpose::Write)?;
         rustix::fs::unlinkat(place.directory(), place.name(), AtFlags::REMOVEDIR)
             .context("rmdir", path.as_bytes())
     }
 
     fn remove_file(&self, path: &VirtualPath) -> Result<()> {
-        let place = self.root.place(path).context("unlink", path.as_bytes())?;
+        let place = self.place(path, "unlink", Purpose::Write)?;
         rustix::fs::unlinkat(place.directory(), place.name(), AtFlags::empty())
             .context("unlink", path.as_bytes())
     }
@@ -160,11 +196,13 @@ impl Store for PosixStore {
     fn rename(&self, from: &VirtualPath, to: &VirtualPath) -> Result<()> {
         keep_root(from, "rename")?;
         keep_root(to, "rename to")?;
-        let old = self.root.place(from).context("rename", from.as_bytes())?;
+        let old = self.place(from, "rename", Purpose::WriteTree)?;
         let new = if from.parent() == to.parent() {
-            old.sibling(to)
+            let new = old.sibling(to);
+            self.ask_of_entry(&new, to, "rename to", Purpose::WriteTree)?;
+            new
         } else {
-            self.root.place(to).context("rename to", to.as_bytes())?
+            self.place(to, "rename to", Purpose::WriteTree)?
         };
         rustix::fs::renameat(old.directory(), old.name(), new.directory(), new.name())
             .context("rename", from.as_bytes())
@@ -172,42 +210,32 @@ impl Store for PosixStore {
     }
 
     fn symlink(&self, target: &BStr, link: &VirtualPath) -> Result<()> {
-        let place = self.root.place(link).context("symlink", link.as_bytes())?;
+        let place = self.place(link, "symlink", Purpose::Write)?;
         rustix::fs::symlinkat(&**target, place.directory(), place.name()).context("symlink", link.as_bytes())
     }
 
     fn set_modified(&self, path: &VirtualPath, seconds: i64, nanoseconds: u32) -> Result<()> {
-        let set = || {
-            let (_open, name) = self.root.followed(path)?;
-            rustix::fs::utimensat(CWD, name, &modification(seconds, nanoseconds), AtFlags::empty())
-        };
-        set().context("set time", path.as_bytes())
+        let (_open, name) = self.followed(path, "set time")?;
+        rustix::fs::utimensat(CWD, name, &modification(seconds, nanoseconds), AtFlags::empty())
+            .context("set time", path.as_bytes())
     }
 
     fn set_mode(&self, path: &VirtualPath, mode: u32) -> Result<()> {
-        let set = || {
-            let (_open, name) = self.root.followed(path)?;
-            rustix::fs::chmodat(CWD, name, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())
-        };
-        set().context("chmod", path.as_bytes())
+        let (_open, name) = self.followed(path, "chmod")?;
+        rustix::fs::chmodat(CWD, name, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())
+            .context("chmod", path.as_bytes())
     }
 
     fn set_group(&self, path: &VirtualPath, gid: u32) -> Result<()> {
-        let set = || {
-            let (_open, name) = self.root.followed(path)?;
-            let group = options::group(gid).ok_or(Errno::INVAL)?;
-            rustix::fs::chownat(CWD, name, None, Some(group), AtFlags::empty())
-        };
-        set().context("chgrp", path.as_bytes())
+        let group = options::group(gid).ok_or(Errno::INVAL).context("chgrp", path.as_bytes())?;
+        let (_open, name) = self.followed(path, "chgrp")?;
+        rustix::fs::chownat(CWD, name, None, Some(group), AtFlags::empty()).context("chgrp", path.as_bytes())
     }
 
     fn truncate(&self, path: &VirtualPath, length: u64) -> Result<()> {
-        let set = || {
-            let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-            let fd = self.root.open_at(path, flags, Mode::empty())?;
-            retry_on_intr(|| rustix::fs::ftruncate(&fd, length))
-        };
-        set().context("truncate", path.as_bytes())
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = self.opened(path, flags, "truncate", Purpose::Write)?;
+        retry_on_intr(|| rustix::fs::ftruncate(&fd, length)).context("truncate", path.as_bytes())
     }
 
     fn real_path(&self, path: &VirtualPath) -> Result<VirtualPath> {
@@ -230,7 +258,7 @@ impl Store for PosixStore {
 
     fn remove_tree(&self, path: &VirtualPath) -> Result<()> {
         keep_root(path, "remove")?;
-        let place = self.root.place(path).context("remove", path.as_bytes())?;
+        let place = self.place(path, "remove", Purpose::WriteTree)?;
         remove::tree(place.directory(), place.name(), path)
     }
 }

@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -34,6 +36,7 @@ fn pass_on(
             if let Ok(Some(other)) = rewritten(&shared, &line) {
                 line = other;
             }
+            thread::sleep(Duration::from_micros(shared.line_delay.load(Ordering::SeqCst)));
             if shared.was_cut(&to) || (&*to).write_all(&line).is_err() {
                 break;
             }

@@ -102,7 +102,7 @@ fn the_clients_disk_is_full() {
 }
 
 /// Words that execute a program as root without root's way past permissions; for others nothing is needed.
-fn obeying_permissions() -> Vec<&'static str> {
+pub(crate) fn obeying_permissions() -> Vec<&'static str> {
     if rustix::process::geteuid().is_root() {
         vec!["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--"]
     } else {
@@ -147,7 +147,8 @@ fn an_upload_into_a_tree_that_may_not_be_written_goes_on_with_the_rest() {
     fs::set_permissions(to.join("a"), fs::Permissions::from_mode(0o555)).unwrap();
     let copy = Copy::new(Client::Ropewalk.local(&from, true), fixture.server.url("to/")).recursive();
     let outcome = Client::Ropewalk.run(&copy.argument("--retries=0")).unwrap().failed().unwrap();
-    assert_eq!(outcome.status.code(), Some(5), "{}{}", outcome.text(), outcome.errors());
+    // 1: some were denied, others had no directory to go to.
+    assert_eq!(outcome.status.code(), Some(1), "{}{}", outcome.text(), outcome.errors());
     for name in ["top", "empty", "z/last"] {
         files::ensure_same(&from.join(name), &to.join(name)).unwrap();
     }

@@ -12,7 +12,7 @@ const REFUSED: &[&[u8]] = &[
     b"XYZZ",
     b"LONGVERB",
     b"\x00",
-    b"\xff\xfe\xfd",
+    b"\xfe\xfd\xfc",
     b"RETR",
     b"RETR ",
     b"STOR",

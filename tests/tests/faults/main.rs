@@ -8,5 +8,6 @@ mod fixture;
 mod lines;
 mod lying_client;
 mod lying_server;
+mod neighbours;
 mod paths;
 mod stalls;

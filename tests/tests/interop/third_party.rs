@@ -158,7 +158,7 @@ fn part(yard: &Yard, three: Three, mode: Mode) -> Result<()> {
     files::ensure_same_range(&before, end, &destination, end, SIZE - end)
 }
 
-/// Where our server meets another program, and our servers among themselves.
+/// Where our server meets another program.
 fn huge_wanted(three: Three) -> bool {
     match three.client {
         Client::Ropewalk => three.source != three.destination,

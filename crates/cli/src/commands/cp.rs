@@ -109,7 +109,8 @@ impl Cp {
             (_, true) => Loudness::Verbose,
             _ => Loudness::Normal,
         };
-        let human = if self.json { Human::plain(Loudness::Quiet) } else { Human::new(loudness) };
+        let human =
+            if self.json { Human::plain(Loudness::Quiet, &cancel) } else { Human::new(loudness, &cancel) };
         let events: &dyn EventSink = if self.json { &Json } else { &human };
         let result = copy(pairs, &options, events, &cancel);
         human.finish();

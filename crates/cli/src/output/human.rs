@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use ropewalk_client::{Event, EventSink};
+use ropewalk_client::{Cancel, Event, EventSink};
 
 use super::meter::Meter;
 use super::{Loudness, colour_wanted, harmless, progress_wanted, say};
@@ -17,6 +17,8 @@ pub(crate) struct Human {
     loudness: Loudness,
     meter: Arc<Mutex<Meter>>,
     bar: Option<ProgressBar>,
+    /// After it, files that were not done are no news.
+    cancel: Cancel,
 }
 
 fn lock(meter: &Mutex<Meter>) -> MutexGuard<'_, Meter> {
@@ -24,15 +26,16 @@ fn lock(meter: &Mutex<Meter>) -> MutexGuard<'_, Meter> {
 }
 
 impl Human {
-    pub(crate) fn new(loudness: Loudness) -> Self {
+    pub(crate) fn new(loudness: Loudness, cancel: &Cancel) -> Self {
         let meter = Arc::new(Mutex::new(Meter::new(Instant::now())));
         let bar = progress_wanted(loudness).then(|| bar(&meter));
-        Self { loudness, meter, bar }
+        Self { loudness, meter, bar, cancel: cancel.clone() }
     }
 
     /// Without a bar, whatever standard error is.
-    pub(crate) fn plain(loudness: Loudness) -> Self {
-        Self { loudness, meter: Arc::new(Mutex::new(Meter::new(Instant::now()))), bar: None }
+    pub(crate) fn plain(loudness: Loudness, cancel: &Cancel) -> Self {
+        let meter = Arc::new(Mutex::new(Meter::new(Instant::now())));
+        Self { loudness, meter, bar: None, cancel: cancel.clone() }
     }
 
     /// Takes the bar away.
@@ -100,6 +103,7 @@ impl EventSink for Human {
             Event::FileFailed { source, error, retry_in, .. } => {
                 let (source, error) = (harmless(&source), harmless(&error));
                 match retry_in {
+                    None if self.cancel.is_cancelled() && !self.verbose() => {}
                     None => self.line(format_args!("ropewalk: {source}: {error}")),
                     Some(seconds) if self.loudness != Loudness::Quiet => self.line(format_args!(
                         "ropewalk: {source}: {error}; trying again in {}",

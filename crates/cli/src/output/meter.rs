@@ -9,6 +9,8 @@ const NOW: Duration = Duration::from_secs(3);
 const RECENT: Duration = Duration::from_secs(30);
 /// No estimate before.
 const WARM_UP: Duration = Duration::from_secs(2);
+/// So many files within the recent past say how long a file takes beside its bytes.
+const ENOUGH_FILES: f64 = 10.0;
 /// Distance of samples.
 const STEP: Duration = Duration::from_millis(200);
 
@@ -27,6 +29,8 @@ pub(crate) struct Meter {
     pub(crate) bytes: u64,
     /// Of `bytes`, what an earlier run had moved.
     resumed: u64,
+    /// Highest rate in bytes a second that was seen over `NOW`.
+    peak: f64,
     pub(crate) files_done: u64,
     pub(crate) streams: u32,
     pub(crate) files_active: u32,
@@ -42,6 +46,7 @@ impl Meter {
             samples: VecDeque::from([Sample { at: now, bytes: 0, files: 0 }]),
             bytes: 0,
             resumed: 0,
+            peak: 0.0,
             files_done: 0,
             streams: 0,
             files_active: 0,
@@ -73,6 +78,9 @@ impl Meter {
         if self.samples.back().is_none_or(|last| now.duration_since(last.at) >= STEP) {
             self.samples.push_back(Sample { at: now, bytes: self.moved(), files: files_done });
         }
+        if now.duration_since(self.began) >= WARM_UP {
+            self.peak = self.peak.max(self.now(now));
+        }
         while self.samples.len() > 2 && self.samples.get(1).is_some_and(|s| now.duration_since(s.at) > RECENT)
         {
             self.samples.pop_front();
@@ -93,22 +101,30 @@ impl Meter {
         self.since(now, NOW).0
     }
 
-    /// Seconds that are left, judging by the recent past; `None` where that cannot be known. Bytes and files
-    /// are both counted: with many small files the number of files is what takes time.
+    /// Seconds that are left, judging by the recent past; `None` where that cannot be known.
+    ///
+    /// With small files it is not bytes that take time. So a file is taken to cost what its bytes need at the best
+    /// rate that was seen, and a share for itself, which the recent files tell when there were enough of them.
     pub(crate) fn left(&self, now: Instant) -> Option<f64> {
         if now.duration_since(self.began) < WARM_UP {
             return None;
         }
+        let bytes_left = self.planned_bytes.saturating_sub(self.bytes) as f64;
+        // Files that are under way show in the bytes.
+        let waiting =
+            self.planned_files.saturating_sub(self.files_done + u64::from(self.files_active)) as f64;
         let (bytes_rate, files_rate) = self.since(now, RECENT);
-        let by = |left: u64, rate: f64| match left {
-            0 => Some(0.0),
-            _ if rate > 0.0 => Some(left as f64 / rate),
-            _ => None,
+        let by_bytes = match bytes_left {
+            0.0 => 0.0,
+            _ if bytes_rate > 0.0 => bytes_left / bytes_rate,
+            _ => return None,
         };
-        let bytes = by(self.planned_bytes.saturating_sub(self.bytes), bytes_rate)?;
-        // Files that are under way show in the bytes; those that wait need a rate of files.
-        let waiting = self.planned_files.saturating_sub(self.files_done + u64::from(self.files_active));
-        Some(by(waiting, files_rate).map_or(bytes, |files| bytes.max(files)))
+        let window = now.duration_since(self.began).min(RECENT).as_secs_f64();
+        if waiting == 0.0 || files_rate * window < ENOUGH_FILES || self.peak <= 0.0 {
+            return Some(by_bytes);
+        }
+        let per_file = ((1.0 - bytes_rate / self.peak) / files_rate).max(0.0);
+        Some(bytes_left / self.peak + waiting * per_file)
     }
 
     /// Bytes and files a second within `window` before `now`.
@@ -178,13 +194,27 @@ mod tests {
     }
 
     #[test]
-    fn many_small_files_are_counted_by_files() {
+    fn small_files_take_time_of_their_own() {
         let start = Instant::now();
         let mut meter = Meter::new(start);
-        // One large file is through; a thousand tiny ones wait.
-        meter.planned(1001, 1_001_000, true);
-        meter.progress(at(start, 5.0), 1_000_010, 11, 0, 1);
-        assert!(meter.left(at(start, 5.0)).is_some_and(|left| left > 100.0));
+        // A large file is through in 5 seconds; then ten tiny ones came a second, and hundreds wait.
+        meter.planned(1001, 50_001_000, true);
+        meter.progress(at(start, 2.5), 25_000_000, 0, 1, 1);
+        meter.progress(at(start, 5.0), 50_000_000, 1, 1, 1);
+        meter.progress(at(start, 40.0), 50_000_350, 351, 0, 1);
+        let left = meter.left(at(start, 40.0));
+        assert!(left.is_some_and(|left| (50.0..80.0).contains(&left)), "{left:?}");
+    }
+
+    #[test]
+    fn a_few_waiting_files_do_not_weigh_what_a_large_one_took() {
+        let start = Instant::now();
+        let mut meter = Meter::new(start);
+        meter.planned(52, 2_000_000, true);
+        meter.progress(at(start, 2.0), 400_000, 1, 1, 1);
+        meter.progress(at(start, 8.0), 1_600_000, 1, 1, 1);
+        let left = meter.left(at(start, 8.0));
+        assert!(left.is_some_and(|left| left < 5.0), "{left:?}");
     }
 
     #[test]

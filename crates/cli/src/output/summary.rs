@@ -76,7 +76,10 @@ fn lines(summary: &Summary, dry_run: bool) -> Vec<String> {
     {
         lines.push(format!("Slowest part: {part}"));
     }
-    if summary.files_failed > 0 {
+    if summary.interrupted {
+        let left = units::count(summary.files_failed, "file");
+        lines.push(format!("Interrupted with {left} to do; the same command goes on where this one stopped"));
+    } else if summary.files_failed > 0 {
         lines.push(format!("{} failed", units::count(summary.files_failed, "file")));
     }
     lines
@@ -138,6 +141,9 @@ mod tests {
     fn when_nothing_went_through() {
         let summary = Summary { files_failed: 1, files_done: 0, bytes: 0, ..summary() };
         assert_eq!(lines(&summary, false), ["1 file failed"]);
+        let summary = Summary { interrupted: true, ..summary };
+        let line = "Interrupted with 1 file to do; the same command goes on where this one stopped";
+        assert_eq!(lines(&summary, false), [line]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Peers who lie, stall or vanish, and transfers that are broken off.
+//! Peers who stall or vanish, and transfers that are broken off.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
@@ -11,260 +11,14 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ropewalk_engine::{Attendant, DataChannel, Error, Nobody, Progress, ReceiveJob, Received, SendJob};
-use ropewalk_protocol::mode_e::{Descriptor, Header, ReceiveError};
+use ropewalk_engine::{Attendant, DataChannel, Error, Nobody, Progress, ReceiveJob, SendJob};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
 use ropewalk_storage::ErrorKind;
 use ropewalk_transport::{Driver, Tcp};
 
 use crate::common::*;
-
-const SHORT: Duration = Duration::from_millis(300);
-
-/// A listening receiver, and where it listens.
-fn receiver(mode: Mode) -> (DataChannel, SocketAddr) {
-    receiver_with(settings(mode, 1))
-}
-
-fn receiver_with(settings: ropewalk_engine::ChannelSettings) -> (DataChannel, SocketAddr) {
-    let (listener, address) = listen();
-    (DataChannel::passive(listener, settings, pool(), budget()), address)
-}
-
-/// A connecting sender, and the listener that it will connect to.
-fn sender(mode: Mode, streams: u32) -> (DataChannel, std::net::TcpListener) {
-    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    let settings = settings(mode, streams);
-    (DataChannel::active(Arc::new(Tcp), vec![address], settings, pool(), budget()), listener)
-}
-
-/// Connections that send the given bytes and are then closed, or are left open.
-fn play(address: SocketAddr, scripts: &[(Vec<u8>, bool)]) -> Vec<TcpStream> {
-    let mut open = Vec::new();
-    for (bytes, close) in scripts {
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(bytes).unwrap();
-        if *close {
-            stream.shutdown(Shutdown::Write).unwrap();
-        }
-        open.push(stream);
-    }
-    open
-}
-
-fn receive(channel: &mut DataChannel, accept: RangeSet) -> (Result<Received, Error>, Vec<u8>) {
-    let sink = TestFile::new(b"", true);
-    let job = ReceiveJob { accept, ..receive_job(&sink) };
-    let result = channel.receive(&job, &mut Nobody, &Progress::new());
-    (result, sink.contents())
-}
-
-/// What comes of peers that send these bytes.
-fn received(scripts: &[(Vec<u8>, bool)]) -> (Result<Received, Error>, Vec<u8>) {
-    let (mut channel, address) = receiver(Mode::ExtendedBlock);
-    let _open = play(address, scripts);
-    let result = receive(&mut channel, RangeSet::from_range(0..1_000_000));
-    if result.0.is_err() {
-        assert_eq!(channel.cached(), 0);
-    }
-    result
-}
-
-fn block(offset: u64, data: &[u8]) -> Vec<u8> {
-    [&Header::data(offset, data.len() as u64).to_bytes()[..], data].concat()
-}
-
-fn eod() -> Vec<u8> {
-    Header::end_of_data().to_bytes().to_vec()
-}
-
-fn eof(streams: u64) -> Vec<u8> {
-    Header::end_of_file(streams).to_bytes().to_vec()
-}
-
-fn header(bits: u8, count: u64, offset: u64) -> Vec<u8> {
-    Header { descriptor: Descriptor::from_bits(bits), count, offset }.to_bytes().to_vec()
-}
-
-#[test]
-fn every_form_of_the_end_is_understood() {
-    for scripts in [
-        // EOF alone, first; EOD with payload; EOF on another connection than the last EOD.
-        vec![([header(0x40, 0, 1), block(0, b"abc"), eod()].concat(), false)],
-        vec![([header(0x08, 3, 0), b"abc".to_vec()].concat(), false), (eof(2), false)],
-        vec![(eod(), false), ([block(0, b"a"), block(1, b"bc"), eod()].concat(), false), (eof(3), false)],
-        // Empty blocks; closing connections; EOR.
-        vec![([block(0, b""), block(2, b"c"), block(0, b"ab"), header(0x4c, 0, 1)].concat(), true)],
-        vec![([header(0x80, 3, 0), b"abc".to_vec(), eof(1)].concat(), true)],
-        // GCT ignores the count of an EOF header.
-        vec![([block(0, b"abc"), header(0x48, 77, 1)].concat(), false)],
-    ] {
-        let (result, contents) = received(&scripts);
-        assert_eq!(result.unwrap().bytes, 3);
-        assert_eq!(contents, b"abc");
-    }
-}
-
-#[test]
-fn closing_connections_are_not_kept() {
-    let (mut channel, address) = receiver(Mode::ExtendedBlock);
-    let _open = play(address, &[([block(0, b"x"), header(0x0c, 0, 0)].concat(), false), (eof(2), false)]);
-    receive(&mut channel, RangeSet::from_range(0..10)).0.unwrap();
-    assert_eq!(channel.cached(), 1);
-}
-
-#[test]
-fn a_kept_connection_can_be_retired() {
-    let (mut channel, address) = receiver(Mode::ExtendedBlock);
-    let mut open = play(address, &[(eod(), false), (eof(2), false)]);
-    receive(&mut channel, RangeSet::from_range(0..10)).0.unwrap();
-    assert_eq!(channel.cached(), 2);
-    open[0].write_all(&header(0x04, 0, 0)).unwrap();
-    open[1].write_all(&[block(0, b"hello"), eof(1)].concat()).unwrap();
-    let (result, contents) = receive(&mut channel, RangeSet::from_range(0..10));
-    result.unwrap();
-    assert_eq!(contents, b"hello");
-    assert_eq!(channel.cached(), 1);
-    // Closing the last one without a word leaves nothing to wait for.
-    drop(open);
-    let error = receive(&mut channel, RangeSet::from_range(0..10)).0.unwrap_err();
-    assert!(matches!(error, Error::PeerClosed { .. }), "{error}");
-}
-
-#[test]
-fn an_end_before_eod_is_an_error() {
-    let large = data(300_000);
-    for script in [
-        block(0, b"abc"),
-        block(0, &large),
-        block(0, &large)[..100_000].to_vec(),
-        block(0, b"abc")[..19].to_vec(),
-        block(0, b"abc")[..5].to_vec(),
-    ] {
-        let (result, _) = received(&[(script.clone(), true)]);
-        let error = result.unwrap_err();
-        assert!(matches!(error, Error::PeerClosed { .. }), "{error} after {} bytes", script.len());
-    }
-}
-
-#[test]
-fn what_came_before_the_end_is_kept() {
-    let contents = data(700_000);
-    for plain in [true, false] {
-        let (mut channel, address) = receiver(Mode::ExtendedBlock);
-        let _open = play(address, &[(block(1000, &contents)[..600_017].to_vec(), true)]);
-        let sink = TestFile::new(b"", plain);
-        let progress = Progress::new();
-        let error = channel.receive(&receive_job(&sink), &mut Nobody, &progress).unwrap_err();
-        assert!(matches!(error, Error::PeerClosed { bytes: 600_000, left: 100_000, .. }), "{error}");
-        assert_eq!(progress.received(), RangeSet::from_range(1000..601_000));
-        assert_eq!(progress.bytes(), 600_000);
-        assert!(sink.contents()[1000..] == contents[..600_000]);
-    }
-}
-
-#[test]
-fn lies_are_found() {
-    let protocol = |scripts: &[(Vec<u8>, bool)]| match received(scripts).0 {
-        Err(Error::Protocol { source, .. }) => source,
-        other => panic!("{other:?}"),
-    };
-    // Outside of what was asked for, even if far outside.
-    for offset in [999_999, 1_000_000, u64::MAX - 1, i64::MAX as u64 - 1] {
-        let found = protocol(&[(block(offset, b"abc"), false)]);
-        assert!(
-            matches!(found, ReceiveError::OutsideAccepted { .. } | ReceiveError::Overflow { .. }),
-            "{found}"
-        );
-    }
-    assert!(matches!(protocol(&[(eof(0), false)]), ReceiveError::NoStreams));
-    assert!(matches!(protocol(&[(eof(10_000), false)]), ReceiveError::TooManyAnnounced { .. }));
-    let twice = [header(0x40, 0, 2), header(0x40, 0, 3)].concat();
-    assert!(matches!(protocol(&[(twice, false)]), ReceiveError::Inconsistent { .. }));
-    // Fewer streams than there are.
-    let (result, _) = received(&[(block(0, b"abc"), false), ([block(3, b"d"), eof(1)].concat(), false)]);
-    let error = result.unwrap_err();
-    assert!(matches!(error, Error::ExtraStream { announced: 1, .. }), "{error}");
-}
-
-#[test]
-fn more_streams_than_come_are_waited_for_but_not_for_ever() {
-    let mut settings = settings(Mode::ExtendedBlock, 1);
-    settings.connect_timeout = SHORT;
-    let (mut channel, address) = receiver_with(settings);
-    let _open = play(address, &[([block(0, b"abc"), eof(2)].concat(), false)]);
-    let error = receive(&mut channel, RangeSet::from_range(0..10)).0.unwrap_err();
-    assert!(matches!(error, Error::NoConnection { made: 1, wanted: 2, .. }), "{error}");
-}
-
-#[test]
-fn too_many_streams_end_the_transfer() {
-    let mut settings = settings(Mode::ExtendedBlock, 1);
-    settings.max_streams = 3;
-    let (mut channel, address) = receiver_with(settings);
-    let _open = play(address, &vec![(block(0, b"abc"), false); 4]);
-    let error = receive(&mut channel, RangeSet::from_range(0..10)).0.unwrap_err();
-    assert!(matches!(error, Error::TooManyStreams { limit: 3, .. }), "{error}");
-}
-
-#[test]
-fn passers_by_do_no_harm() {
-    let (mut channel, address) = receiver(Mode::ExtendedBlock);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            drop(TcpStream::connect(address).unwrap());
-            let mut real = TcpStream::connect(address).unwrap();
-            real.write_all(&block(0, b"abc")).unwrap();
-            drop(TcpStream::connect(address).unwrap());
-            let mut web = TcpStream::connect(address).unwrap();
-            web.write_all(b"GET / HTTP/1.1\r\nHost: example\r\n\r\n").unwrap();
-            // The nonsense is closed, and nothing else is.
-            assert!(!matches!(web.read(&mut [0; 10]), Ok(n) if n > 0));
-            let idle = TcpStream::connect(address).unwrap();
-            real.write_all(&[block(3, b"def"), eof(1)].concat()).unwrap();
-            drop(idle);
-        });
-        let (result, contents) = receive(&mut channel, RangeSet::from_range(0..10));
-        assert_eq!(result.unwrap().streams, 1);
-        assert_eq!(contents, b"abcdef");
-    });
-}
-
-#[test]
-fn only_the_expected_address_is_let_in() {
-    for mode in [Mode::Stream, Mode::ExtendedBlock] {
-        let mut settings = settings(mode, 1);
-        settings.only_from = Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
-        let (mut channel, address) = receiver_with(settings);
-        let mut stranger = TcpStream::connect(address).unwrap();
-        let local = (Ipv4Addr::new(127, 0, 0, 2), 0).into();
-        let options =
-            ropewalk_transport::SocketOptions { bind: Some(SocketAddr::ip(&local)), ..Default::default() };
-        let mut friend = Tcp.connect(address, &options, PATIENCE).unwrap();
-        if mode == Mode::Stream {
-            friend.write_all(b"abc").unwrap();
-        } else {
-            friend.write_all(&[block(0, b"abc"), eof(1)].concat()).unwrap();
-        }
-        friend.finish().unwrap();
-        let (result, contents) = receive(&mut channel, RangeSet::from_range(0..10));
-        result.unwrap();
-        assert_eq!(contents, b"abc");
-        assert_eq!(stranger.read(&mut [0; 10]).unwrap(), 0);
-    }
-}
-
-#[test]
-fn a_stream_that_does_not_end_where_it_should() {
-    let (mut channel, address) = receiver(Mode::Stream);
-    let _open = play(address, &[(b"0123456789x".to_vec(), true)]);
-    let (result, contents) = receive(&mut channel, RangeSet::from_range(0..10));
-    let error = result.unwrap_err();
-    assert!(matches!(error, Error::TooMuch { expected: 10, .. }), "{error}");
-    assert_eq!(contents, b"0123456789");
-}
+use crate::peers::*;
 
 #[test]
 fn nobody_comes() {
@@ -320,7 +74,7 @@ fn stalls_are_found() {
             let mut settings = settings(mode, streams);
             settings.stall_timeout = Some(SHORT);
             let mut channel = DataChannel::active(Arc::new(Tcp), vec![address], settings, pool(), budget());
-            let source = TestFile::new(&data(30_000_000), plain);
+            let source = TestFile::new(&data(8_000_000), plain);
             let error = channel.send(&send_job(&source), &mut Nobody, &Progress::new()).unwrap_err();
             assert!(matches!(error, Error::Stalled { .. }), "{error}");
             assert_eq!(channel.cached(), 0);
@@ -589,7 +343,7 @@ fn a_receiver_that_vanishes_is_noticed() {
     for (mode, streams) in [(Mode::Stream, 1), (Mode::ExtendedBlock, 1), (Mode::ExtendedBlock, 3)] {
         for plain in [true, false] {
             let (mut channel, listener) = sender(mode, streams);
-            let source = TestFile::new(&data(30_000_000), plain);
+            let source = TestFile::new(&data(8_000_000), plain);
             thread::scope(|scope| {
                 scope.spawn(move || {
                     let mut stream = listener.accept().unwrap().0;
@@ -659,5 +413,62 @@ fn a_reader_that_fails_never_looks_whole() {
             let (result, all) = reading.join().unwrap();
             assert!(result.is_err() || mode == Mode::ExtendedBlock && !all.ends_with(&eof(1)));
         });
+    }
+}
+
+/// A listener whose queue is full: connecting to it takes for ever.
+fn full_listener() -> (rustix::fd::OwnedFd, std::net::SocketAddr, Vec<rustix::fd::OwnedFd>) {
+    use rustix::net::{
+        AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, listen, socket_with,
+    };
+    let new = || socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::NONBLOCK, None).unwrap();
+    let listener = new();
+    bind(&listener, &std::net::SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    listen(&listener, 0).unwrap();
+    let address = std::net::SocketAddr::try_from(getsockname(&listener).unwrap()).unwrap();
+    let waiting = (0..4)
+        .map(|_| {
+            let socket = new();
+            let _ = connect(&socket, &address);
+            socket
+        })
+        .collect();
+    (listener, address, waiting)
+}
+
+#[test]
+fn connecting_takes_no_longer_than_it_may() {
+    for mode in [Mode::Stream, Mode::ExtendedBlock] {
+        let (_listener, address, _waiting) = full_listener();
+        let source = TestFile::new(b"abc", true);
+        let mut settings = settings(mode, 1);
+        settings.connect_timeout = SHORT;
+        let mut channel =
+            DataChannel::active(Arc::new(Tcp), vec![address], settings.clone(), pool(), budget());
+        let script = Script::default();
+        let error = channel.send(&send_job(&source), &mut &script, &Progress::new()).unwrap_err();
+        assert!(
+            matches!(&error, Error::Connect { source, .. } if source.kind() == io::ErrorKind::TimedOut),
+            "{error}"
+        );
+        assert!(script.ticks.load(Ordering::SeqCst) > 0);
+        // It can be broken off from both sides.
+        settings.connect_timeout = PATIENCE;
+        let mut channel = DataChannel::active(Arc::new(Tcp), vec![address], settings, pool(), budget());
+        let (near, mut far) = UnixStream::pair().unwrap();
+        far.write_all(b"A").unwrap();
+        let error = channel.send(&send_job(&source), &mut Watcher(near), &Progress::new()).unwrap_err();
+        assert!(matches!(error, Error::Aborted), "{error}");
+        let breaker = channel.breaker();
+        let began = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                thread::sleep(SHORT / 10);
+                breaker.break_off();
+            });
+            let error = channel.send(&send_job(&source), &mut Nobody, &Progress::new()).unwrap_err();
+            assert!(matches!(error, Error::Aborted), "{error}");
+        });
+        assert!(began.elapsed() < PATIENCE / 2);
     }
 }

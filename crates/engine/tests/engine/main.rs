@@ -4,4 +4,6 @@
 
 mod common;
 mod failures;
+mod lies;
 mod moves;
+mod peers;

@@ -461,4 +461,24 @@ proptest! {
             prop_assert!(arrived[range.clone()] == contents[range]);
         }
     }
+
+    #[test]
+    fn holes_change_nothing(
+        runs in prop::collection::vec((any::<bool>(), 1usize..20_000), 0..30),
+        offset in 0u64..10_000,
+        block_size in 1000usize..100_000,
+    ) {
+        let contents: Vec<u8> =
+            runs.iter().flat_map(|&(zero, length)| std::iter::repeat_n(if zero { 0 } else { 9 }, length)).collect();
+        let size = contents.len() as u64;
+        let mut settings = settings(Mode::ExtendedBlock, 2);
+        settings.block_size = block_size;
+        let (mut sender, mut receiver) = channels_with(settings.clone(), settings, false);
+        let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
+        let receiving = ReceiveJob { sparse: true, origin: offset, ..receive_job(&sink) };
+        let (_, received) = transfer(&mut sender, &send_job(&source), &mut receiver, &receiving);
+        prop_assert_eq!(received.unwrap().bytes, size);
+        sink.file.set_len(offset + size).unwrap();
+        prop_assert!(sink.contents()[offset as usize..] == contents);
+    }
 }

@@ -82,6 +82,12 @@ fn check_log_in(config: &Config, report: &mut Report) {
             report.warning(format!("users.{name}"), "is not in the password file, so cannot log in");
         }
     }
+    if config.password_file.is_some() && config.listen.iter().any(|address| !address.ip().is_loopback()) {
+        report.warning(
+            "password_file",
+            "passwords travel in clear text; use it on networks that you trust only",
+        );
+    }
     if let Some(anonymous) = &config.anonymous {
         if anonymous.names.is_empty() {
             report.error("anonymous.names", "there is no name to log in with");

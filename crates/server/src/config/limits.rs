@@ -18,7 +18,7 @@ pub struct Limits {
     pub active: u32,
     /// Most passwords that are verified at the same time, about 19 MiB of memory each. Default 2.
     pub password_checks: u32,
-    /// Longest line of the control connection, in bytes. Default 16384.
+    /// Longest line of the control connection, in bytes. Default 65536.
     pub line_length: usize,
     /// Most commands of a session that wait for their turn. Default 1000.
     pub queue: usize,
@@ -32,7 +32,7 @@ impl Default for Limits {
             sessions_per_user: 0,
             active: 256,
             password_checks: 2,
-            line_length: 16 << 10,
+            line_length: 64 << 10,
             queue: 1000,
         }
     }

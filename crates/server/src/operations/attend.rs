@@ -105,9 +105,12 @@ impl<'a> Attend<'a> {
 
     /// To be called now and then where no engine does: hears the client, and whether to go on.
     pub(super) fn check(&mut self) -> ControlFlow<()> {
-        if self.control.pending() >= HIGH_WATER && self.control.make_room(Duration::from_secs(60)).is_err() {
+        if self.control.pending() >= HIGH_WATER
+            && self.control.make_room(self.host.settings().config.timeouts.write).is_err()
+        {
             return self.lose();
         }
+        self.pump()?;
         self.readable()?;
         self.alive()
     }
@@ -217,9 +220,8 @@ impl Attendant for Attend<'_> {
                 self.ranges(progress)?;
             }
         }
-        if self.control.pending() > 0 && self.control.flush().is_err() {
-            return self.lose();
-        }
+        // The session may have wanted something from the beginning, because of what came with the command.
+        self.pump()?;
         self.alive()
     }
 

@@ -154,7 +154,7 @@ impl Plan {
         let destination = match &self.way {
             Way::InPlace { truncate } => Self::open_in_place(store, place, *truncate, files),
             Way::Part => match PartFile::begin(store, place, key, options) {
-                Ok(part) => Ok(Destination::Part(part)),
+                Ok(part) => Ok(Destination::Part(Box::new(part))),
                 // The directory takes no new files, but this one may be written.
                 Err(error) if error.kind() == ErrorKind::PermissionDenied && self.mode.is_some() => {
                     Self::open_in_place(store, place, true, files)
@@ -163,21 +163,23 @@ impl Plan {
             },
             Way::Continue(old) => {
                 let options = PartOptions { resume: true, ..options };
-                PartFile::begin(store, place, old.clone().unwrap_or(key), options).map(Destination::Part)
+                PartFile::begin(store, place, old.clone().unwrap_or(key), options)
+                    .map(|part| Destination::Part(Box::new(part)))
             }
             Way::AsPart { resume } => {
                 let options = PartOptions { resume: *resume, ..options };
-                PartFile::begin(store, place, key, options).map(Destination::Part)
+                PartFile::begin(store, place, key, options).map(|part| Destination::Part(Box::new(part)))
             }
         };
         let destination = destination.map_err(failure)?;
-        if let Destination::Part(part) = &destination
-            && let Some(why) = part.started_over()
-            && !self.present.is_empty()
-        {
-            let text = format!("What was uploaded before cannot be used: {why}.");
-            destination.abandon(false);
-            return Err(Failure::Refused { code: 554, text });
+        if let Destination::Part(part) = &destination {
+            let there = part.present();
+            if !self.present.iter().all(|range| there.contains(range)) {
+                let why = part.started_over().unwrap_or("the restart marker names bytes that are not there");
+                let text = format!("The upload cannot be continued: {why}.");
+                destination.abandon(false);
+                return Err(Failure::Refused { code: 554, text });
+            }
         }
         Ok(destination)
     }
@@ -210,7 +212,7 @@ impl Plan {
 
 /// A file that is being written.
 pub(super) enum Destination {
-    Part(PartFile),
+    Part(Box<PartFile>),
     InPlace {
         handle: Arc<dyn WriteHandle>,
         /// There was no file of this name.

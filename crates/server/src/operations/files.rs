@@ -34,7 +34,8 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
             done(store.set_modified(&login.existing(&path, Access::Write)?, modified, 0))
         }
         Operation::ChangeMode { path, mode } => {
-            done(store.set_mode(&login.existing(&path, Access::Write)?, mode))
+            // Whoever may upload a file must not be able to have it run as somebody else.
+            done(store.set_mode(&login.existing(&path, Access::Write)?, mode & 0o1777))
         }
         Operation::ChangeGroup { path, group } => {
             let place = login.existing(&path, Access::Write)?;

@@ -83,10 +83,10 @@ impl Parking {
         state.remove(token).map(|entry| entry.connection)
     }
 
-    pub(super) fn take_all(&self) -> Vec<Box<Connection>> {
+    pub(super) fn take_all(&self) -> Vec<Entry> {
         let mut state = self.lock();
         state.deadlines.clear();
-        state.entries.drain().map(|(_, entry)| entry.connection).collect()
+        state.entries.drain().map(|(_, entry)| entry).collect()
     }
 
     pub(super) fn expired(&self, now: Instant) -> Vec<Entry> {

@@ -80,3 +80,21 @@ fn a_client_that_goes_away() {
     crate::uploads::wait_for(|| server.handle.sessions() == 0);
     drop(data);
 }
+
+#[test]
+fn as_urgent_data() {
+    let server = Fixture::new();
+    std::fs::File::create(server.root().join("f")).unwrap().set_len(1 << 40).unwrap();
+    let mut client = server.login();
+    let mut data = client.data();
+    client.command("RETR /f", 150);
+    data.read_exact(&mut [0; 1000]).unwrap();
+    // As RFC 959 section 4.1.3 has it: Telnet IP and Synch first.
+    let writer = client.writer();
+    let socket = socket2::SockRef::from(&writer);
+    socket.send_out_of_band(b"\xff\xf4\xff").unwrap();
+    socket.send_out_of_band(b"\xf2ABOR\r\n").unwrap();
+    client.expect(426);
+    client.expect(226);
+    client.command("NOOP", 200);
+}

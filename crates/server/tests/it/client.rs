@@ -99,6 +99,10 @@ impl Client {
         self.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
     }
 
+    pub(crate) fn writer(&self) -> TcpStream {
+        self.stream.get_ref().try_clone().unwrap()
+    }
+
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.stream.get_ref().local_addr().unwrap()
     }

@@ -100,3 +100,59 @@ fn chroot_moves_the_root() {
     client.command("SIZE /../secret", 550);
     assert_eq!(client.command("SIZE /out", 500), "500 Path not allowed.");
 }
+
+#[test]
+fn a_client_may_close_its_side_during_a_transfer() {
+    use std::io::Read as _;
+    let server = Fixture::new();
+    server.write("f", vec![7; 3_000_000]);
+    let mut client = server.login();
+    let mut data = client.data();
+    client.send("RETR /f\r\nQUIT");
+    client.shut();
+    client.expect(150);
+    let mut bytes = Vec::new();
+    data.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes.len(), 3_000_000);
+    client.expect(226);
+    client.expect(221);
+    client.expect_end();
+}
+
+#[test]
+fn a_client_that_reads_late_gets_everything() {
+    const COMMANDS: usize = 20_000;
+    let server = Fixture::new();
+    let mut client = server.login();
+    let mut writer = client.writer();
+    let thread = std::thread::spawn(move || {
+        use std::io::Write as _;
+        writer.write_all("HELP\r\n".repeat(COMMANDS).as_bytes()).unwrap();
+    });
+    // The server neither waits on a thread nor keeps megabytes of replies.
+    server.login().command("NOOP", 200);
+    for _ in 0..COMMANDS {
+        client.expect(214);
+    }
+    thread.join().unwrap();
+    client.command("NOOP", 200);
+}
+
+#[test]
+fn garbage_does_no_harm() {
+    let server = Fixture::new();
+    let mut random = 1u64;
+    for round in 0..100 {
+        let mut bytes = Vec::new();
+        for _ in 0..200 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            bytes.extend_from_slice(&random.to_le_bytes());
+        }
+        bytes.extend_from_slice(b"\r\nSIZE \xff\xfe\r\nRETR \r\n");
+        let mut client = if round % 2 == 0 { server.login() } else { server.connect() };
+        client.send_bytes(&bytes);
+        client.shut();
+        while client.try_reply().is_some() {}
+    }
+    server.login().command("NOOP", 200);
+}

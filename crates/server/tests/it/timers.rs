@@ -78,7 +78,7 @@ fn a_stalled_transfer_is_broken_off() {
 #[test]
 fn markers_come_regularly() {
     use std::io::Write as _;
-    let server = Fixture::new();
+    let server = Fixture::with(|config, _| config.files.fsync = ropewalk_server::Fsync::EachMarker);
     let mut client = server.login();
     crate::blocks::mode_e(&mut client);
     client.command("TREV PERF 1", 200);
@@ -102,4 +102,15 @@ fn markers_come_regularly() {
             code => break assert_eq!(code, 226),
         }
     }
+}
+
+#[test]
+fn a_client_that_never_reads_is_dropped() {
+    use std::io::Write as _;
+    let server = Fixture::with(|config, _| config.timeouts.write = SOON);
+    let client = server.login();
+    let mut writer = client.writer();
+    let help = "HELP\r\n".repeat(1000);
+    while writer.write_all(help.as_bytes()).is_ok() {}
+    crate::uploads::wait_for(|| server.handle.sessions() == 0);
 }

@@ -13,11 +13,12 @@ use crate::{Kind, ListSink, Metadata, Result};
 /// Room for what one call to the kernel gives: some hundred entries.
 const BUFFER: usize = 32 << 10;
 
-/// Gives every entry of an open directory to `sink`. Memory does not grow with the directory.
+/// Gives every entry of an open directory that is `shown` to `sink`. Memory does not grow with the directory.
 pub(super) fn entries(
     directory: &OwnedFd,
     path: &VirtualPath,
     identity: &Identity,
+    shown: &dyn Fn(&[u8]) -> bool,
     sink: &mut ListSink<'_>,
 ) -> Result<()> {
     let mut buffer = Vec::with_capacity(BUFFER);
@@ -30,7 +31,7 @@ pub(super) fn entries(
             Err(errno) => return Err(errno).context("list", path.as_bytes()),
         };
         let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." {
+        if name == b"." || name == b".." || !shown(name) {
             continue;
         }
         // Without waking automounters: a listing is no reason to.

@@ -109,11 +109,16 @@ impl Root {
         !missing
     }
 
-    /// Opens the directory that holds `path`. The root is `.` in itself.
+    /// The directory that holds `path`, and its name there.
     pub(super) fn place<'p>(&'p self, path: &'p VirtualPath) -> Result<Place<'p>, Errno> {
         if self.plain {
             return Ok(Place { directory: Directory::Borrowed(CWD), name: path.as_bytes() });
         }
+        self.opened_place(path)
+    }
+
+    /// As [`Self::place`], always with an open directory. The root is `.` in itself.
+    pub(super) fn opened_place<'p>(&'p self, path: &'p VirtualPath) -> Result<Place<'p>, Errno> {
         let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
             return Ok(Place { directory: Directory::Borrowed(self.directory.as_fd()), name: b"." });
         };
@@ -132,26 +137,26 @@ impl Root {
         rustix::fs::fstat(self.open_at(path, OFlags::PATH, Mode::empty())?)
     }
 
-    /// A name by which calls that know no descriptors reach what `path` leads to, as long as the descriptor is open.
-    pub(super) fn followed(&self, path: &VirtualPath) -> Result<(Option<OwnedFd>, Vec<u8>), Errno> {
-        if self.plain {
-            return Ok((None, path.as_bytes().to_vec()));
-        }
-        let fd = self.open_at(path, OFlags::PATH, Mode::empty())?;
-        let name = name_of(&fd);
-        Ok((Some(fd), name))
+    /// The paths of the whole file system are the store's.
+    pub(super) fn is_plain(&self) -> bool {
+        self.plain
     }
 
     pub(super) fn real_path(&self, path: &VirtualPath) -> Result<VirtualPath> {
+        let fd = self.open_at(path, OFlags::PATH, Mode::empty()).context("resolve", path.as_bytes())?;
+        self.path_of(fd.as_fd(), path)
+    }
+
+    /// Where in the store an open file or directory is now; `path` is what it was opened by, for errors.
+    pub(super) fn path_of(&self, fd: BorrowedFd<'_>, path: &VirtualPath) -> Result<VirtualPath> {
         let resolve = || -> Result<(Vec<u8>, Vec<u8>), Errno> {
-            let fd = self.open_at(path, OFlags::PATH, Mode::empty())?;
-            let real = rustix::fs::readlink(name_of(&fd), Vec::new())?.into_bytes();
+            let real = rustix::fs::readlink(name_of(fd), Vec::new())?.into_bytes();
             // What has been removed meanwhile has no path any more.
-            if real.ends_with(b" (deleted)") && rustix::fs::fstat(&fd)?.st_nlink == 0 {
+            if real.ends_with(b" (deleted)") && rustix::fs::fstat(fd)?.st_nlink == 0 {
                 return Err(Errno::NOENT);
             }
             // The root can have been moved too: ask where it is now.
-            let root = rustix::fs::readlink(name_of(&self.directory), Vec::new())?.into_bytes();
+            let root = rustix::fs::readlink(name_of(self.directory.as_fd()), Vec::new())?.into_bytes();
             Ok((real, root))
         };
         let (real, root) = resolve().context("resolve", path.as_bytes())?;
@@ -165,6 +170,7 @@ impl Root {
     }
 }
 
-fn name_of(fd: &OwnedFd) -> Vec<u8> {
+/// A name by which calls that know no descriptors reach an open file, as long as it is open.
+pub(super) fn name_of(fd: BorrowedFd<'_>) -> Vec<u8> {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes()
 }

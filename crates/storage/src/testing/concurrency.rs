@@ -76,7 +76,7 @@ fn names_change_while_others_look(store: &dyn Store) {
             scope.spawn(move || {
                 let (a, b) = (path(format!("/{id}a")), path(format!("/{id}b")));
                 store.open_write(&a, keep).unwrap();
-                for _ in 0..200 {
+                for _ in 0..100 {
                     store.rename(&a, &b).unwrap();
                     store.rename(&b, &a).unwrap();
                 }

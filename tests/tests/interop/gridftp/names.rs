@@ -61,6 +61,11 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
+/// Where a server cannot do it, there is no point in long pauses.
+fn few_retries(pair: Pair, copy: Copy) -> Copy {
+    if pair.client == Client::Ropewalk { copy.argument("--retries=1") } else { copy }
+}
+
 fn singly(yard: &Yard, pair: Pair, way: Way, names: &[OsString]) -> Result<()> {
     let plot = yard.plot()?;
     let server = pair.server(yard)?;
@@ -76,7 +81,7 @@ fn singly(yard: &Yard, pair: Pair, way: Way, names: &[OsString]) -> Result<()> {
             Way::Get => Copy::new(remote, local),
             Way::Put => Copy::new(local, remote),
         };
-        pair.client.run(&copy)?.succeeded().with_context(|| format!("{name:?}"))?;
+        pair.client.run(&few_retries(pair, copy))?.succeeded().with_context(|| format!("{name:?}"))?;
         files::ensure_same(&from.join(name), &to.join(name))?;
     }
     Ok(())
@@ -93,6 +98,7 @@ fn together(yard: &Yard, pair: Pair, way: Way, names: &[OsString]) -> Result<()>
         files::write_random(&from.join(directory).join("inner"), 10, 1)?;
     }
     let copy = super::trees::copy(yard, &plot, pair, way)?.mode(Mode::Extended(1));
+    let copy = few_retries(pair, copy);
     pair.client.run(&copy)?.succeeded()?;
     tree::ensure_same(&from, &to)
 }

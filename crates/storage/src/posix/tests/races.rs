@@ -117,7 +117,7 @@ fn a_tree_that_is_removed_takes_nothing_else_with_it() {
         }
         symlink("keep", inside.join("link")).unwrap();
         symlink("../keep", inside.join("link-below")).unwrap();
-        for _ in 0..30 {
+        for _ in 0..15 {
             fs::create_dir_all(inside.join("t/d")).unwrap();
             for i in 0..10 {
                 fs::write(inside.join(format!("t/d/{i}")), "t").unwrap();

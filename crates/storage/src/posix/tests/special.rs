@@ -66,7 +66,7 @@ fn trees_of_any_depth_are_removed() {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let name = "a-directory-of-some-length";
     let mut here = rustix::fs::open(&place.inside, flags, Mode::empty()).unwrap();
-    for level in 0..1000 {
+    for level in 0..200 {
         let made = if level == 0 { "top" } else { name };
         rustix::fs::mkdirat(&here, made, Mode::from_raw_mode(0o755)).unwrap();
         here = rustix::fs::openat(&here, made, flags, Mode::empty()).unwrap();

@@ -1,137 +1,24 @@
-//! Data that is produced or consumed in order only: listings, pipes, text.
+//! Receiving what is consumed in order only: listings, pipes, text.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ropewalk_protocol::mode_e::{End, Header, ReceiveError, Receiver, StreamReceiver, Want};
+use ropewalk_protocol::mode_e::{End, ReceiveError, Receiver, StreamReceiver, Want};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
 use rustix::event::PollFlags;
 
-use crate::budget::MIN_BUFFER;
 use crate::connect::Core;
 use crate::error::{Error, Result};
-use crate::outlet::write_all;
 use crate::shortage::{Shortage, wants_more};
 use crate::watch::{Interest, Watch};
-use crate::wire::{Wire, retry};
-use crate::{Received, Sent, Stage, send, send_blocks};
+use crate::wire::Wire;
+use crate::{Received, Stage};
 
 /// Bytes out of order that are kept; those that follow have to wait.
 const HELD_LIMIT: usize = 32 << 20;
-/// Bytes that are sent in one go.
-const CHUNK: usize = 256 << 10;
-
-/// See `DataChannel::send_reader`.
-pub(crate) fn send(
-    core: &Core,
-    cache: &mut Vec<Wire>,
-    source: &mut dyn Read,
-    watch: &mut Watch<'_>,
-) -> Result<Sent> {
-    let progress = watch.progress;
-    let mut bytes = 0;
-    let streams = send_with(core, cache, watch, 0, &mut |out| {
-        let began = Instant::now();
-        out.resize(CHUNK, 0);
-        let mut filled = 0;
-        while filled < CHUNK {
-            match retry(|| source.read(&mut out[filled..])).map_err(Error::Reader)? {
-                0 => break,
-                n => filled += n,
-            }
-        }
-        out.truncate(filled);
-        progress.add_time(Stage::Source, began.elapsed());
-        progress.add_bytes(filled as u64);
-        bytes += filled as u64;
-        Ok(filled == CHUNK)
-    })?;
-    Ok(Sent { bytes, streams, pieces: None })
-}
-
-/// Sends what `produce` appends, until it returns false. `start` is where the data begins on the wire of MODE E. Returns
-/// the number of streams.
-pub(crate) fn send_with(
-    core: &Core,
-    cache: &mut Vec<Wire>,
-    watch: &mut Watch<'_>,
-    start: u64,
-    produce: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
-) -> Result<u32> {
-    let control = &core.control;
-    let mut data = Vec::with_capacity(MIN_BUFFER);
-    let mut more = true;
-    let mut produce = |data: &mut Vec<u8>| {
-        data.clear();
-        produce(data)
-    };
-    if core.settings.mode == Mode::Stream {
-        let mut wire = core.open(watch)?;
-        watch.progress.set_streams(1);
-        let result = (|| {
-            watch.begun(false)?;
-            while more {
-                more = produce(&mut data)?;
-                write_all(&mut wire, [&data, &[], &[]], control, watch)?;
-                watch.check(&[], &mut Vec::new())?;
-            }
-            Ok(())
-        })();
-        send::close(wire, result)?;
-        return Ok(1);
-    }
-    let reused = !cache.is_empty();
-    let mut wires = std::mem::take(cache);
-    if !reused {
-        wires.push(core.open(watch)?);
-    }
-    watch.begun(reused)?;
-    let mut stripes = send_blocks::other_stripes(core, &mut wires, watch)?;
-    let mut offset = start;
-    while more {
-        more = produce(&mut data)?;
-        if !data.is_empty() {
-            let header = Header::data(offset, data.len() as u64).to_bytes();
-            write_all(&mut wires[0], [&header, &data, &[]], control, watch)?;
-            offset += data.len() as u64;
-        }
-        watch.check(&[], &mut Vec::new())?;
-    }
-    if let (Some(_), false) = (core.listener(), reused) {
-        accept_all(core, &mut wires, watch)?;
-    }
-    let streams = wires.len() as u32;
-    watch.progress.set_streams(streams);
-    for wire in &mut wires[1..] {
-        write_all(wire, [&Header::end_of_data().to_bytes(), &[], &[]], control, watch)?;
-    }
-    write_all(&mut wires[0], [&Header::end_of_file(streams.into()).to_bytes(), &[], &[]], control, watch)?;
-    for wire in &mut stripes {
-        write_all(wire, [&Header::end_of_file(1).to_bytes(), &[], &[]], control, watch)?;
-    }
-    cache.append(&mut wires);
-    cache.append(&mut stripes);
-    Ok(streams)
-}
-
-/// A peer that connects to a sender makes as many connections as it was told.
-fn accept_all(core: &Core, wires: &mut Vec<Wire>, watch: &mut Watch<'_>) -> Result<()> {
-    let wanted = core.settings.parallelism.max(1) as usize;
-    let deadline = Instant::now() + core.settings.connect_timeout;
-    while wires.len() < wanted {
-        if let Some(wire) = core.accept()? {
-            wires.push(wire);
-        } else if Instant::now() >= deadline {
-            return Err(core.missing(wires.len(), wanted));
-        } else if let Some(listener) = core.listener() {
-            watch.wait(&[(listener.poll_fd(), PollFlags::IN)], Some(deadline), &mut Vec::new())?;
-        }
-    }
-    Ok(())
-}
 
 /// See `DataChannel::receive_writer`.
 pub(crate) fn receive(
@@ -189,7 +76,7 @@ pub(crate) fn receive_with(
                 wire.consume(n);
                 watch.pulse()?;
             }
-            None => watch.wait(&[(wire.poll_fd(), PollFlags::IN)], None, &mut Vec::new())?,
+            None => watch.wait_for(wire.poll_fd(), PollFlags::IN)?,
         }
     }
 }
@@ -320,7 +207,9 @@ impl Order<'_, '_> {
                 ready.sort_unstable();
                 ready.dedup();
             } else {
+                let began = Instant::now();
                 watch.wait(&interests, deadline, &mut ready)?;
+                watch.progress.add_time(Stage::Network, began.elapsed());
             }
             // From the last on, because a lane that ends is taken out.
             for &at in ready.iter().rev() {

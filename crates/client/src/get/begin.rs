@@ -1,0 +1,212 @@
+//! What comes before the data: which ranges, over which channel, by which commands.
+
+use super::*;
+
+impl<'e> Flow<'_, 'e> {
+    /// Opens the destination, and cuts a big file up between the sessions.
+    pub(super) fn begin(&mut self, mut task: Task, ask: bool) -> Result<Option<Part>, RemoteError> {
+        let ctx = self.worker.ctx;
+        let options = ctx.options();
+        if ask && !options.ascii {
+            match self.session.stat(&task.source.path()) {
+                Ok(entry) => {
+                    task.size = entry.size;
+                    task.modified = entry.modified.or(task.modified);
+                    task.mode = entry.mode.or(task.mode);
+                }
+                Err(e) => {
+                    let session_is_fine = !e.breaks_session();
+                    self.worker.fail(Job::File(task), e);
+                    return if session_is_fine { Ok(None) } else { Err(RemoteError::Cancelled) };
+                }
+            }
+        }
+        if task.compare && self.same_already(&task)? {
+            ctx.report.skipped(task.source.display(), "same checksum");
+            self.worker.done();
+            return Ok(None);
+        }
+        let check = match self.check() {
+            Ok(check) => check,
+            Err(e) => {
+                self.worker.fail(Job::File(task), e);
+                return Ok(None);
+            }
+        };
+        let whole = task.offset()..task.length().map_or(u64::MAX, |length| task.offset() + length);
+        task.began.get_or_insert_with(Instant::now);
+        let download = match Download::begin(task.clone(), check, &ctx.store, options) {
+            Ok(download) => download,
+            Err(e) => {
+                self.worker.fail(Job::File(task), e);
+                return Ok(None);
+            }
+        };
+        if let Some(reason) = download.started_over() {
+            tracing::info!(file = %download.task.destination.display(), reason, "begins anew");
+        }
+        let present = download.present();
+        let size = download.task.length();
+        ctx.report.started(
+            download.task.id,
+            download.task.source.display(),
+            download.task.destination.display(),
+            size,
+            present.len(),
+        );
+        let cut = self.cut(&whole, &present);
+        let mut ranges = cut.into_iter();
+        let Some(first) = ranges.next() else { return Ok(Some((download, whole))) };
+        let rest: Vec<Job> = ranges.map(|range| Job::Get(download.clone(), range)).collect();
+        download.expect(rest.len() as u32);
+        ctx.queue.push_urgent(rest);
+        Ok(Some((download, first)))
+    }
+
+    /// The ranges that are handed out one by one; the whole where it is not worth it or cannot be done.
+    pub(super) fn cut(&self, whole: &Range<u64>, present: &RangeSet) -> Vec<Range<u64>> {
+        let ctx = self.worker.ctx;
+        let sessions = ctx.sessions.load(Ordering::Relaxed);
+        let can = self.session.can.partial && self.session.preferred_mode() == Mode::ExtendedBlock;
+        if whole.end == u64::MAX || !can {
+            return vec![whole.clone()];
+        }
+        let missing = present.complement(whole.clone());
+        let step = Path::range_size(whole.end - whole.start, sessions);
+        if step >= whole.end - whole.start || missing.len() < 2 * crate::auto::RANGE {
+            return vec![whole.clone()];
+        }
+        let starts = (whole.start..whole.end).step_by(step as usize);
+        starts
+            .map(|start| start..(start + step).min(whole.end))
+            .filter(|range| !missing.intersection(range.clone()).is_empty())
+            .collect()
+    }
+
+    pub(super) fn check(&self) -> Result<Check, RemoteError> {
+        let (ctx, can) = (self.worker.ctx, &self.session.can);
+        let options = ctx.options();
+        if options.ascii {
+            return Ok(Check::Size);
+        }
+        let inline = can.inline_checksum;
+        let check = choose(options.checksum, &|a| can.knows(a), inline, self.session.control.peer())?;
+        if check == Check::Size && options.checksum != crate::ChecksumPolicy::None {
+            ctx.report.warn_once(format!(
+                "{} computes no checksums: only sizes are compared",
+                self.session.endpoint.name
+            ));
+        }
+        Ok(check)
+    }
+
+    /// `sync` by checksum: whether the destination has the same bytes.
+    pub(super) fn same_already(&mut self, task: &Task) -> Result<bool, RemoteError> {
+        let Place::Local(path) = &task.destination else { return Ok(false) };
+        let Some(algorithm) = self.worker.ctx.comparison(&[&self.session.can]) else { return Ok(false) };
+        let command = checksum_command(algorithm, task, &task.source.path());
+        let Ok(reply) = self.session.call(&command) else { return Ok(false) };
+        let ours = self.worker.ctx.local_sum(path, algorithm);
+        Ok(ours.is_ok_and(|ours| crate::verify::same(&ours, &reply.text().to_str_lossy())))
+    }
+
+    /// MODE and number of streams for a transfer.
+    pub(super) fn shape(&self, download: &Download, missing: &RangeSet) -> (Mode, u32) {
+        let options = self.worker.ctx.options();
+        let mut mode = self.session.preferred_mode();
+        if self.session.cannot_call_back() && !self.session.can.passive_sender {
+            mode = Mode::Stream;
+        }
+        // One range after the other is all that MODE S can do.
+        if mode == Mode::Stream || missing.is_empty() {
+            return (mode, 1);
+        }
+        let size = download.task.length().map(|_| missing.len());
+        let streams = Path::new(self.session.control.rtt()).streams(options, size);
+        (mode, self.worker.ctx.share(streams, size))
+    }
+
+    pub(super) fn fits(&mut self, mode: Mode, streams: u32) -> bool {
+        self.session.channel().is_some_and(|c| {
+            !c.sending && c.mode == mode && mode == Mode::ExtendedBlock && c.streams >= streams
+        })
+    }
+
+    pub(super) fn send(
+        &mut self,
+        download: Arc<Download>,
+        range: Range<u64>,
+        missing: RangeSet,
+        mode: Mode,
+    ) -> Result<(), RemoteError> {
+        let path = download.task.source.path();
+        let id = self.first + self.slots.len() as u64;
+        let whole = range.start == 0 && download.task.length().is_none_or(|n| range.end >= n);
+        let partial = download.task.window.is_some() || !whole;
+        let (origin, command) = if partial {
+            let length = range.end.saturating_sub(range.start);
+            // An open end: as much as there is.
+            let length = if range.end == u64::MAX { i64::MAX as u64 - range.start } else { length };
+            let what = Retrieval::Partial(Window { offset: range.start, length });
+            (range.start, Command::Eret { what, path: path.clone() })
+        } else {
+            (0, Command::Retr(path.clone()))
+        };
+        // What is there counts from the beginning of the window.
+        let mut missing = missing;
+        let there = missing.complement(range.clone()).shift_down(origin);
+        let restart = match mode {
+            _ if there.is_empty() => None,
+            Mode::ExtendedBlock => Some(Restart::Ranges(there)),
+            Mode::Stream if there.prefix() > 0 && self.session.can.restart => {
+                missing = RangeSet::from_range(origin + there.prefix()..range.end);
+                Some(Restart::Offset(there.prefix()))
+            }
+            Mode::Stream => {
+                missing = RangeSet::from_range(range.clone());
+                None
+            }
+        };
+        if partial && !self.session.can.partial {
+            let what = "send a part of a file (no ERET)".to_owned();
+            let error = RemoteError::Unsupported { peer: self.session.control.peer().to_owned(), what };
+            self.worker.fail(Job::Get(download, range), error);
+            return Ok(());
+        }
+        let sum = (matches!(download.check, Check::Asked(_)) && whole)
+            .then(|| download.check.algorithm())
+            .flatten()
+            .map(|algorithm| checksum_command(algorithm, &download.task, &path));
+        let mut asks = Vec::new();
+        if let Some(restart) = restart {
+            asks.push((Ask::Restart, Command::Rest(restart)));
+        }
+        asks.push((Ask::Transfer, command));
+        let asked_sum = sum.is_some();
+        asks.extend(sum.map(|command| (Ask::Sum, command)));
+        for (ask, command) in asks {
+            if let Err(e) = self.session.control.send(&command) {
+                if let RemoteError::CannotTravel { .. } = e {
+                    self.worker.fail(Job::Get(download, range), e);
+                    return Ok(());
+                }
+                self.worker.put_back(Job::Get(download, range));
+                return Err(e);
+            }
+            self.asks.push_back((id, ask));
+        }
+        self.slots.push_back(Slot {
+            download,
+            range,
+            missing,
+            origin,
+            begun: false,
+            moved: None,
+            ended: None,
+            asked_sum,
+            sum: None,
+            error: None,
+        });
+        Ok(())
+    }
+}

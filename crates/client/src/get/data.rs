@@ -1,0 +1,135 @@
+//! The data of downloads.
+
+use super::*;
+
+impl<'e> Flow<'_, 'e> {
+    /// We listen: the peer's connections come before its preliminary reply.
+    pub(super) fn await_begin(&mut self) -> Result<(), RemoteError> {
+        let limit = self.worker.ctx.options().connect_timeout;
+        let fresh = self.session.channel().is_some_and(|c| c.data.cached() == 0);
+        if !fresh {
+            let answer = self.session.control.answer()?;
+            self.hear(answer);
+            return Ok(());
+        }
+        match self.session.control.answer_until(Instant::now() + limit)? {
+            Some(answer) => {
+                self.hear(answer);
+                Ok(())
+            }
+            None => {
+                self.avoid_listening();
+                let peer = self.session.control.peer().to_owned();
+                Err(RemoteError::NoDataConnection { peer, limit })
+            }
+        }
+    }
+
+    /// Takes the data of one slot.
+    pub(super) fn receive(&mut self, at: usize) -> Result<(), RemoteError> {
+        let ctx = self.worker.ctx;
+        let id = self.first + at as u64;
+        let Some(mut channel) = self.session.take_channel() else {
+            let what = "send: the data channel is gone".to_owned();
+            return Err(RemoteError::Unsupported { peer: self.session.control.peer().to_owned(), what });
+        };
+        let (download, accept, origin) = {
+            let slot = &self.slots[at];
+            (slot.download.clone(), slot.missing.clone(), slot.origin)
+        };
+        let path = download.task.source.path();
+        let progress = Progress::new();
+        let mut meter = Meter::new(&ctx.report);
+        let written = |range: Range<u64>, sum: Option<u32>| download.record(range, sum);
+        let job = ReceiveJob {
+            sink: download.handle(),
+            origin,
+            accept,
+            checksum: download.check.in_passing(),
+            sparse: download.sparse,
+            written: &written,
+        };
+        let (asks, slots, first) = (&mut self.asks, &mut self.slots, self.first);
+        let mut judge = |answer: Answer| {
+            hear(asks, slots, first, answer);
+            let slot = &slots[(id - first) as usize];
+            if slot.error.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let mut watch = Watch::new(
+            &mut self.session.control,
+            &mut judge,
+            Some(&mut meter),
+            ctx.options().stall,
+            ctx.cancel,
+            path.clone(),
+        );
+        let result = channel.data.receive(&job, &mut watch, &progress);
+        let failure = watch.failure.take();
+        if let Ok(received) = &result {
+            meter.update(received.bytes, received.streams);
+        }
+        meter.finish(&progress);
+        drop(meter);
+        match result {
+            Ok(received) => {
+                self.slots[at].moved = Some((received.ranges, received.pieces));
+                if channel.mode == Mode::ExtendedBlock {
+                    self.session.keep_channel(channel);
+                }
+                Ok(())
+            }
+            Err(source) => {
+                drop(channel);
+                let peer = self.session.control.peer().to_owned();
+                let mut error = failure.unwrap_or_else(|| RemoteError::data(&peer, path, source));
+                if matches!(error, RemoteError::Data { .. }) {
+                    self.last_words(at);
+                    error = self.slots[at].error.take().unwrap_or(error);
+                }
+                // In MODE S the next file has a new channel anyway; else what is in the pipeline is lost.
+                let alone = self.slots.len() == 1 && !error.breaks_session();
+                self.slots[at].error = Some(error);
+                if alone { Ok(()) } else { Err(RemoteError::Cancelled) }
+            }
+        }
+    }
+
+    /// Waits a little for what the server has to say about a transfer that broke.
+    pub(super) fn last_words(&mut self, at: usize) {
+        let deadline = Instant::now() + LAST_WORDS;
+        while self.slots[at].ended.is_none() && self.slots[at].error.is_none() {
+            match self.session.control.answer_until(deadline) {
+                Ok(Some(answer)) => self.hear(answer),
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+
+    /// The server could not connect to us, or did not say why it failed before it did: it must not try any more.
+    pub(super) fn no_way_back(&mut self) -> bool {
+        let fresh = self.session.channel().is_some_and(|c| c.listening && c.data.cached() == 0);
+        let suspicious = |slot: &Slot| match &slot.error {
+            Some(RemoteError::Refused { reply, .. }) => {
+                !slot.begun && reply_kind(reply) == FailureKind::Other
+            }
+            _ => false,
+        };
+        if !fresh || !self.slots.front().is_some_and(suspicious) {
+            return false;
+        }
+        self.avoid_listening();
+        for slot in &mut self.slots {
+            slot.error = None;
+        }
+        true
+    }
+
+    pub(super) fn avoid_listening(&self) {
+        self.session.endpoint.unreachable_back.store(true, Ordering::Relaxed);
+        self.worker.ctx.report.warn_once(format!(
+            "{} cannot open data connections to this host (a firewall or NAT?): single connections to it are used \
+             instead, which is slower",
+            self.session.endpoint.name
+        ));
+    }
+}

@@ -1,0 +1,99 @@
+//! What comes after the data: proof, name, and who is to blame.
+
+use super::*;
+
+impl<'e> Flow<'_, 'e> {
+    /// Finishes the slots at the front that have all they wait for.
+    pub(super) fn settle(&mut self) -> Result<(), RemoteError> {
+        if self.no_way_back() {
+            return Err(RemoteError::Cancelled);
+        }
+        while let Some(slot) = self.slots.front_mut() {
+            let first = self.first;
+            if slot.error.is_some() {
+                // Its later commands are still to be answered.
+                if self.asks.iter().any(|(id, _)| *id == first) {
+                    return Ok(());
+                }
+                let Some(slot) = self.pop() else { return Ok(()) };
+                let error = slot.error.unwrap_or(RemoteError::Cancelled);
+                self.worker.fail(Job::Get(slot.download, slot.range), error);
+                continue;
+            }
+            if slot.moved.is_none() || slot.ended.is_none() || (slot.asked_sum && slot.sum.is_none()) {
+                return Ok(());
+            }
+            if slot.download.has_failed() {
+                self.pop();
+                self.worker.done();
+                continue;
+            }
+            if let Some((ranges, pieces)) = slot.moved.take() {
+                let theirs = slot.ended.as_ref().and_then(|sum| sum.as_deref());
+                match slot.download.arrived(&ranges, pieces.as_ref(), theirs) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        self.pop();
+                        self.worker.done();
+                        continue;
+                    }
+                    Err(e) => {
+                        slot.error = Some(e);
+                        continue;
+                    }
+                }
+                slot.moved = Some((ranges, pieces));
+            }
+            if slot.download.needs_sum() && slot.sum.is_none() {
+                let Some(algorithm) = slot.download.check.algorithm() else { return Ok(()) };
+                let path = slot.download.task.source.path();
+                let command = checksum_command(algorithm, &slot.download.task, &path);
+                slot.asked_sum = true;
+                // It must not be counted as arrived twice.
+                slot.moved = Some((RangeSet::new(), None));
+                slot.download.expect(1);
+                self.session.control.send(&command)?;
+                self.asks.push_back((first, Ask::Sum));
+                return Ok(());
+            }
+            let Some(slot) = self.pop() else { return Ok(()) };
+            self.finish(slot);
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(&self, slot: Slot) {
+        let download = slot.download;
+        let compared = match &slot.sum {
+            Some(theirs) => download.compare(theirs),
+            None => Ok(()),
+        };
+        let bytes = download.end().saturating_sub(download.task.offset());
+        match compared.and_then(|()| download.commit(self.worker.ctx.options())) {
+            Ok(proof) => {
+                self.worker.ctx.report.done(download.task.id, bytes, download.began().elapsed(), proof);
+                self.worker.done();
+            }
+            Err(e) => self.worker.fail(Job::Get(download, slot.range), e),
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Slot> {
+        let slot = self.slots.pop_front()?;
+        self.first += 1;
+        Some(slot)
+    }
+
+    /// The session is of no more use. The first slot that failed gets the blame, the others go back.
+    pub(super) fn abandon(mut self, error: RemoteError) {
+        let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
+        self.worker.ctx.report.waited(self.session.control.waited);
+        while let Some(slot) = self.pop() {
+            let job = Job::Get(slot.download, slot.range);
+            match slot.error.or_else(|| blame.take_if(|_| slot.moved.is_none())) {
+                Some(error) => self.worker.fail(job, error),
+                None => self.worker.put_back(job),
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The trees that a plan looks into, and what it asks them.
+
+use super::*;
+
+impl<'e> Plan<'_, 'e> {
+    /// The tree that a place is in. Source and destination have sessions of their own.
+    pub(super) fn side(&mut self, place: &Place, destination: bool) -> Result<&mut Side<'e>, RemoteError> {
+        let name = match place {
+            Place::Remote(endpoint, _) => format!("{:p}", std::sync::Arc::as_ptr(endpoint)),
+            _ => String::new(),
+        };
+        let key = (name, destination);
+        if let Some(Side::Remote(session)) = self.sides.get_mut(&key)
+            && session.keep_alive().is_err()
+        {
+            self.sides.remove(&key);
+        }
+        if !self.sides.contains_key(&key) {
+            let side = match place {
+                Place::Remote(endpoint, _) => match endpoint.lost() {
+                    Some(lost) => return Err(lost),
+                    None => match Session::open(endpoint, &self.ctx.setup) {
+                        Ok(session) => Side::Remote(Box::new(session)),
+                        Err(e) => {
+                            endpoint.lose(&e);
+                            return Err(e);
+                        }
+                    },
+                },
+                _ => Side::Local(self.ctx.store.clone()),
+            };
+            self.sides.insert(key.clone(), side);
+        }
+        self.sides.get_mut(&key).ok_or(RemoteError::Cancelled)
+    }
+
+    /// A session that broke is replaced when it is needed again.
+    pub(super) fn forget(&mut self, place: &Place, destination: bool, error: &RemoteError) {
+        if let (Place::Remote(endpoint, _), true) = (place, error.breaks_session()) {
+            self.sides.remove(&(format!("{:p}", std::sync::Arc::as_ptr(endpoint)), destination));
+        }
+    }
+
+    /// The attributes of many ends, with one round trip for all of a server.
+    pub(super) fn stat_all<'x>(&mut self, ends: impl Iterator<Item = &'x Ends>) -> Known {
+        let mut wanted: HashMap<(String, bool), (Place, Vec<BString>)> = HashMap::new();
+        for end in ends {
+            for (place, destination) in [(&end.source, false), (&end.destination, true)] {
+                if let Place::Remote(endpoint, path) = place {
+                    let key = (format!("{:p}", std::sync::Arc::as_ptr(endpoint)), destination);
+                    wanted.entry(key).or_insert_with(|| (place.clone(), Vec::new())).1.push(path.clone());
+                }
+            }
+        }
+        let mut known = Known::new();
+        for ((_, destination), (place, mut paths)) in wanted {
+            paths.sort();
+            paths.dedup();
+            if paths.len() < 2 {
+                continue;
+            }
+            let Ok(Side::Remote(session)) = self.side(&place, destination) else { continue };
+            match session.stat_many(&paths) {
+                Ok(entries) => {
+                    for (path, entry) in paths.into_iter().zip(entries) {
+                        let place = with_path(&place, path);
+                        // Errors are met again, and told, when it is asked for alone.
+                        if let Ok(entry) = entry {
+                            known.insert((place.display(), destination), Some(entry));
+                        }
+                    }
+                }
+                Err(e) => self.forget(&place, destination, &e),
+            }
+        }
+        known
+    }
+
+    pub(super) fn stat(
+        &mut self,
+        place: &Place,
+        destination: bool,
+        known: &mut Known,
+    ) -> Result<Option<Entry>, RemoteError> {
+        if let Some(entry) = known.remove(&(place.display(), destination)) {
+            return Ok(entry);
+        }
+        let links = self.ctx.options().preserve.links && !destination;
+        let side = self.side(place, destination)?;
+        let result = if links { side.stat_link(&place.path()) } else { side.stat(&place.path()) };
+        result.inspect_err(|e| self.forget(place, destination, e))
+    }
+
+    /// What there is at the destination.
+    pub(super) fn destination(
+        &mut self,
+        ends: &Ends,
+        known: &mut Known,
+    ) -> Result<Option<Entry>, RemoteError> {
+        match ends.destination {
+            Place::Standard | Place::Measure(_) => Ok(None),
+            _ => self.stat(&ends.destination, true, known),
+        }
+    }
+
+    pub(super) fn key(&self, place: &Place) -> String {
+        match place {
+            Place::Remote(endpoint, _) => format!("{:p}", std::sync::Arc::as_ptr(endpoint)),
+            _ => String::new(),
+        }
+    }
+}

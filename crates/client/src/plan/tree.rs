@@ -1,0 +1,305 @@
+//! Whole trees.
+
+use super::*;
+
+impl<'e> Plan<'_, 'e> {
+    /// What is in a directory, recursively.
+    pub(super) fn tree(
+        &mut self,
+        source: &Place,
+        destination: &Place,
+        exists: bool,
+    ) -> Result<(), RemoteError> {
+        let options = self.ctx.options().clone();
+        let discards = matches!(destination, Place::Measure(_));
+        if !options.dry_run && !discards {
+            if options.create_directories {
+                self.side(destination, true)?.make_path(&destination.path())?;
+            } else if !exists {
+                self.side(destination, true)?
+                    .make_directories(&[destination.path()])?
+                    .pop()
+                    .unwrap_or(Ok(true))?;
+            }
+        }
+        let mut gathered = Gathered::default();
+        // The side is taken out while it lists: what is found is worked on with the others.
+        let key = self.key(source);
+        self.side(source, false)?;
+        let Some(mut from) = self.sides.remove(&(key.clone(), false)) else { return Ok(()) };
+        let whole = options.sync.is_none()
+            && matches!(&from, Side::Remote(session) if session.can.recursive && session.can.facts);
+        let mut synced = Synced::default();
+        if exists && options.sync.is_some() {
+            synced.waiting.insert(Vec::new());
+        }
+        let result = if whole {
+            self.whole_tree(&mut from, source, destination, &mut gathered)
+        } else {
+            from.walk(&source.path(), options.preserve.links, &mut |_, entry| {
+                self.found(source, destination, entry, &mut gathered, &mut synced)
+            })
+        };
+        if result.as_ref().err().is_none_or(|e| !e.breaks_session()) {
+            self.sides.insert((key, false), from);
+        }
+        let complete = result.is_ok() && !self.is_over();
+        self.flush(destination, &mut gathered)?;
+        if complete && options.delete && options.sync.is_some() {
+            // Directories that are empty at the source were not come to.
+            for directory in std::mem::take(&mut synced.waiting) {
+                synced.waiting.insert(directory.clone());
+                self.visit(destination, directory.as_bstr(), &mut synced)?;
+            }
+            self.leave_directory(destination, &mut synced)?;
+        }
+        self.late.attributes.extend(
+            gathered
+                .attributes
+                .into_iter()
+                .map(|(path, time, mode)| (with_path(destination, path), time, mode)),
+        );
+        result
+    }
+
+    /// A tree that comes in one listing; symbolic links are told as such there.
+    pub(super) fn whole_tree(
+        &mut self,
+        from: &mut Side<'e>,
+        source: &Place,
+        destination: &Place,
+        gathered: &mut Gathered,
+    ) -> Result<(), RemoteError> {
+        let links = self.ctx.options().preserve.links;
+        let Side::Remote(session) = from else { return Ok(()) };
+        // Entries may come in any order, but for directories before what is in them.
+        let mut left_out: HashSet<BString> = HashSet::new();
+        let mut followed = Vec::new();
+        for entry in session.tree(&source.path())? {
+            let mut above = directory_of(entry.name.as_bstr());
+            while !above.is_empty() && !left_out.contains(above) {
+                above = directory_of(above);
+            }
+            if !above.is_empty() {
+                continue;
+            }
+            if entry.kind == Kind::Symlink && !links {
+                followed.push(entry.name);
+                continue;
+            }
+            let (name, directory) = (entry.name.clone(), entry.is_directory());
+            match self.found(source, destination, entry, gathered, &mut Synced::default())? {
+                Step::Into => {}
+                Step::Over if directory => {
+                    left_out.insert(name);
+                }
+                Step::Over => {}
+                Step::Stop => return Ok(()),
+            }
+        }
+        for name in followed {
+            let path = join(&source.path(), &name);
+            let target = from.stat(&path)?;
+            match target {
+                Some(entry) if entry.is_directory() => {
+                    let (inner, there) = (source.join(&name)?, destination.join(&name)?);
+                    let top = Entry { name: name.clone(), target: None, ..entry };
+                    if self.found(source, destination, top, gathered, &mut Synced::default())? == Step::Into {
+                        // One by one, so that links that lead in a circle are noticed.
+                        from.walk(&path, links, &mut |_, entry| {
+                            self.found(&inner, &there, entry, gathered, &mut Synced::default())
+                        })?;
+                    }
+                }
+                Some(entry) => {
+                    let entry = Entry { name, target: None, ..entry };
+                    self.found(source, destination, entry, gathered, &mut Synced::default())?;
+                }
+                None => self.fail(
+                    source.join(&name)?.display(),
+                    destination.join(&name)?.display(),
+                    &RemoteError::Usage(format!("{path}: a dangling symbolic link")),
+                ),
+            }
+        }
+        Ok(())
+    }
+
+    /// An entry of a tree; its name is relative to `source`.
+    pub(super) fn found(
+        &mut self,
+        source: &Place,
+        destination: &Place,
+        entry: Entry,
+        gathered: &mut Gathered,
+        synced: &mut Synced,
+    ) -> Result<Step, RemoteError> {
+        if self.is_over() {
+            return Ok(Step::Stop);
+        }
+        let name = entry.name.clone();
+        let (from, to) = (source.join(&name), destination_of(destination, &name));
+        let (from, to) = match (from, to) {
+            (Ok(from), Ok(to)) => (from, to),
+            (Err(e), _) | (_, Err(e)) => {
+                self.fail(name.to_string(), destination.display(), &e);
+                return Ok(Step::Over);
+            }
+        };
+        if !self.filter.passes(name.as_bstr(), entry.is_directory()) {
+            if !entry.is_directory() {
+                self.ctx.report.skipped(from.display(), "left out by a filter");
+            }
+            return Ok(Step::Over);
+        }
+        if let Some(error) = &entry.error {
+            self.fail(from.display(), to.display(), &RemoteError::Usage(error.clone()));
+            synced.incomplete = true;
+            synced.waiting.remove(name.as_slice());
+            return Ok(Step::Over);
+        }
+        let options = self.ctx.options().clone();
+        let there =
+            if options.sync.is_some() { self.there(destination, name.as_bstr(), synced)? } else { None };
+        if entry.is_directory() {
+            if there.as_ref().is_some_and(|t| !t.is_directory()) {
+                if !options.delete {
+                    let e = RemoteError::Usage(format!("{}: is no directory", to.display()));
+                    self.fail(from.display(), to.display(), &e);
+                    return Ok(Step::Over);
+                }
+                self.remove(&to, false)?;
+            }
+            if there.is_some() {
+                synced.waiting.insert(name.to_vec());
+            }
+            if there.is_none() && !matches!(to, Place::Measure(_)) {
+                gathered.directories.push(to.path());
+            }
+            if options.preserve.times || options.preserve.modes {
+                let (time, mode) = (
+                    entry.modified.filter(|_| options.preserve.times),
+                    entry.mode.filter(|_| options.preserve.modes),
+                );
+                gathered.attributes.push((to.path(), time, mode));
+            }
+            return Ok(Step::Into);
+        }
+        if !matches!(entry.kind, Kind::File | Kind::Symlink) {
+            self.ctx.report.skipped(from.display(), "neither a file nor a directory");
+            return Ok(Step::Over);
+        }
+        let mut task = self.task(from, to, None);
+        fill(&mut task, &entry);
+        let (source_name, destination_name) = (task.source.display(), task.destination.display());
+        match self.wanted(task, there.as_ref()) {
+            Ok(Some(task)) => gathered.files.push(task),
+            Ok(None) => {}
+            Err(e) if e.breaks_session() => return Err(e),
+            Err(e) => self.fail(source_name, destination_name, &e),
+        }
+        if gathered.files.len() >= GATHERED || gathered.directories.len() >= GATHERED {
+            self.flush(destination, gathered)?;
+        }
+        Ok(Step::Over)
+    }
+
+    /// What the destination has of this name. Its directories are listed as the walk comes to them.
+    pub(super) fn there(
+        &mut self,
+        destination: &Place,
+        name: &bstr::BStr,
+        synced: &mut Synced,
+    ) -> Result<Option<Entry>, RemoteError> {
+        self.visit(destination, directory_of(name), synced)?;
+        Ok(synced.names.remove(base_name(name)))
+    }
+
+    /// The walk has come to a directory: its counterpart is listed, the one before is left.
+    pub(super) fn visit(
+        &mut self,
+        destination: &Place,
+        directory: &bstr::BStr,
+        synced: &mut Synced,
+    ) -> Result<(), RemoteError> {
+        if synced.directory.as_ref().is_some_and(|current| current.as_bstr() == directory) {
+            return Ok(());
+        }
+        self.leave_directory(destination, synced)?;
+        synced.directory = Some(directory.into());
+        synced.incomplete = false;
+        if !synced.waiting.remove(directory.as_bytes()) {
+            // It is new: there is nothing to compare with.
+            return Ok(());
+        }
+        let path =
+            if directory.is_empty() { destination.path() } else { join(&destination.path(), directory) };
+        let names = &mut synced.names;
+        let listed = self.side(destination, true)?.list(&path, &mut |entry| {
+            names.insert(entry.name.clone(), entry);
+            Ok(true)
+        });
+        match listed {
+            Err(e) if !crate::side::is_missing(&e) && !self.ctx.options().dry_run => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what the source has not, in the directory that the walk was in.
+    pub(super) fn leave_directory(
+        &mut self,
+        destination: &Place,
+        synced: &mut Synced,
+    ) -> Result<(), RemoteError> {
+        let names = std::mem::take(&mut synced.names);
+        let (Some(directory), true, false) =
+            (&synced.directory, self.ctx.options().delete, synced.incomplete)
+        else {
+            return Ok(());
+        };
+        for (name, entry) in names {
+            let relative = if directory.is_empty() { name } else { join(directory, &name) };
+            if !self.filter.passes(relative.as_bstr(), entry.is_directory()) {
+                continue;
+            }
+            let place = destination.join(&relative)?;
+            let tree = entry.is_directory() && entry.target.is_none();
+            if let Err(e) = self.remove(&place, tree) {
+                if e.breaks_session() {
+                    return Err(e);
+                }
+                self.fail(String::new(), place.display(), &e);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, place: &Place, tree: bool) -> Result<(), RemoteError> {
+        self.ctx.report.event(Event::WouldRemove { path: place.display() });
+        if self.ctx.options().dry_run {
+            return Ok(());
+        }
+        self.side(place, true)?.remove(&place.path(), tree)?;
+        self.ctx.report.removed();
+        Ok(())
+    }
+
+    /// Makes the directories that were found, and queues the files in them.
+    pub(super) fn flush(&mut self, destination: &Place, gathered: &mut Gathered) -> Result<(), RemoteError> {
+        let directories = std::mem::take(&mut gathered.directories);
+        if !directories.is_empty() && !self.ctx.options().dry_run {
+            let results = self.side(destination, true)?.make_directories(&directories)?;
+            for (path, result) in directories.into_iter().zip(results) {
+                match result {
+                    Ok(true) => self.ctx.report.directory_made(),
+                    Ok(false) => {}
+                    Err(e) => self.fail(String::new(), with_path(destination, path).display(), &e),
+                }
+            }
+        }
+        for task in std::mem::take(&mut gathered.files) {
+            self.push(task);
+        }
+        Ok(())
+    }
+}

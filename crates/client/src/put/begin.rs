@@ -1,0 +1,219 @@
+//! What comes before the data: which ranges, over which channel, by which commands.
+
+use super::*;
+
+impl<'e> Flow<'_, 'e> {
+    pub(super) fn begin(&mut self, mut task: Task) -> Result<Begun, RemoteError> {
+        let ctx = self.worker.ctx;
+        let options = ctx.options();
+        let settled = |error: RemoteError, task: Task| {
+            let broken = error.breaks_session();
+            self.worker.fail(Job::File(task), error);
+            if broken { Err(RemoteError::Cancelled) } else { Ok(Begun::Settled) }
+        };
+        let source = match Source::open(&mut task, &*ctx.store) {
+            Ok(source) => source,
+            Err(e) => return settled(e, task),
+        };
+        let resumable = options.resume
+            && !options.ascii
+            && task.window.is_none()
+            && !is_device(&task.destination.path())
+            && task.size.is_some_and(|size| size > SMALL);
+        let known = if resumable { ctx.states.load(&task) } else { None };
+        let ask = known.is_some() || task.compare || (resumable && self.cuts(&task));
+        if ask && !self.slots.is_empty() {
+            return Ok(Begun::Later(task));
+        }
+        if task.compare {
+            match self.same_already(&task) {
+                Ok(true) => {
+                    ctx.report.skipped(task.source.display(), "same checksum");
+                    self.worker.done();
+                    return Ok(Begun::Settled);
+                }
+                Ok(false) => {}
+                Err(e) => return settled(e, task),
+            }
+        }
+        let part = part_path(&task.destination.path());
+        let present = match known {
+            Some(known) => match self.found(&task, &part, known) {
+                Ok(present) => present,
+                Err(e) => return settled(e, task),
+            },
+            None => RangeSet::new(),
+        };
+        let can = &self.session.can;
+        let manner = match self.check() {
+            Ok(check) => {
+                let expect = can.expect_checksum && self.session.preferred_mode() == Mode::ExtendedBlock;
+                Manner { check, atomic: can.is_ours(), expect, present: present.clone() }
+            }
+            Err(e) => return settled(e, task),
+        };
+        task.began.get_or_insert_with(Instant::now);
+        let upload = match Upload::begin(task.clone(), source, manner) {
+            Ok(upload) => upload,
+            Err(e) => return settled(e, task),
+        };
+        if resumable {
+            ctx.states.save(&upload.task, &present);
+        }
+        ctx.report.started(
+            upload.task.id,
+            upload.task.source.display(),
+            upload.task.destination.display(),
+            upload.task.length(),
+            present.len(),
+        );
+        let whole = upload.wanted.clone();
+        let mut ranges = self.cut(&upload, &present).into_iter();
+        let Some(first) = ranges.next() else { return Ok(Begun::Yes(upload, whole)) };
+        let rest: Vec<Job> = ranges.map(|range| Job::Put(upload.clone(), range)).collect();
+        if !rest.is_empty() && present.is_empty() {
+            // ESTO does not truncate: nothing of an earlier file must stay behind the end of this one.
+            self.session.control.call(&Command::Dele(part))?;
+        }
+        upload.expect(rest.len() as u32);
+        ctx.queue.push_urgent(rest);
+        Ok(Begun::Yes(upload, first))
+    }
+
+    /// Whether a file of this size would be cut up between sessions.
+    pub(super) fn cuts(&self, task: &Task) -> bool {
+        let sessions = self.worker.ctx.sessions.load(Ordering::Relaxed);
+        let size = task.size.unwrap_or_default();
+        self.session.can.partial
+            && self.session.preferred_mode() == Mode::ExtendedBlock
+            && Path::range_size(size, sessions) < size
+    }
+
+    pub(super) fn cut(&self, upload: &Upload, present: &RangeSet) -> Vec<Range<u64>> {
+        let whole = upload.wanted.clone();
+        let missing = present.complement(whole.clone());
+        if upload.direct
+            || !matches!(upload.source, UploadSource::Ranged(_))
+            || !self.cuts(&upload.task)
+            || missing.len() < 2 * RANGE
+        {
+            return vec![whole];
+        }
+        let step = Path::range_size(whole.end, self.worker.ctx.sessions.load(Ordering::Relaxed));
+        (whole.start..whole.end)
+            .step_by(step as usize)
+            .map(|start| start..(start + step).min(whole.end))
+            .filter(|range| !missing.intersection(range.clone()).is_empty())
+            .collect()
+    }
+
+    /// What of an interrupted upload is really there.
+    pub(super) fn found(
+        &mut self,
+        task: &Task,
+        part: &BString,
+        known: RangeSet,
+    ) -> Result<RangeSet, RemoteError> {
+        if self.session.can.ranges {
+            return self.session.ranges(part);
+        }
+        // Where the part file is gone or too short for what the journal says, it begins anew.
+        let size = match self.session.size(part) {
+            Ok(size) => size,
+            Err(e) if e.breaks_session() => return Err(e),
+            Err(_) => return Ok(RangeSet::new()),
+        };
+        if self.session.preferred_mode() == Mode::Stream {
+            return Ok(RangeSet::from_range(0..size.min(task.size.unwrap_or_default())));
+        }
+        Ok(if known.end() <= size { known } else { RangeSet::new() })
+    }
+
+    pub(super) fn check(&self) -> Result<Check, RemoteError> {
+        let (ctx, can) = (self.worker.ctx, &self.session.can);
+        let options = ctx.options();
+        if options.ascii {
+            return Ok(Check::Size);
+        }
+        let peer = self.session.control.peer();
+        let check = choose(options.checksum, &|a| can.knows(a), can.inline_checksum, peer)?;
+        if check == Check::Size && options.checksum != ChecksumPolicy::None {
+            ctx.report.warn_once(format!(
+                "{} computes no checksums: only sizes are compared",
+                self.session.endpoint.name
+            ));
+        }
+        Ok(check)
+    }
+
+    pub(super) fn same_already(&mut self, task: &Task) -> Result<bool, RemoteError> {
+        let Place::Local(path) = &task.source else { return Ok(false) };
+        let Some(algorithm) = self.worker.ctx.comparison(&[&self.session.can]) else { return Ok(false) };
+        let ours = self.worker.ctx.local_sum(path, algorithm)?;
+        let theirs = self.session.checksum(&task.destination.path(), algorithm, None)?;
+        Ok(same(&ours, &theirs))
+    }
+
+    /// Sends the commands of a transfer.
+    pub(super) fn send(
+        &mut self,
+        upload: Arc<Upload>,
+        range: Range<u64>,
+        mut data: RangeSet,
+        mode: Mode,
+    ) -> Result<(), RemoteError> {
+        let id = self.first + self.slots.len() as u64;
+        let size = upload.task.length();
+        let whole = upload.task.window.is_none() && range == upload.wanted;
+        let present = upload.present();
+        let path = upload.path.clone();
+        let mut asks = Vec::new();
+        if let Some((algorithm, value)) = &upload.expected {
+            let command = Command::Scks { algorithm: wire(*algorithm), value: value.as_str().into() };
+            asks.push((Ask::Expect, command));
+        }
+        if whole && let Some(size) = size.filter(|size| *size > SMALL) {
+            asks.push((Ask::Hint, Command::Allo(size)));
+        }
+        match mode {
+            _ if whole && present.is_empty() => asks.push((Ask::Transfer, Command::Stor(path))),
+            Mode::ExtendedBlock => {
+                // Offsets on the wire stay those of the file; ESTO does not truncate.
+                asks.push((Ask::Transfer, Command::Esto { place: Placement::Adjusted(0), path }));
+            }
+            Mode::Stream => {
+                let at = if whole { present.prefix() } else { range.start };
+                data = RangeSet::from_range(at..range.end);
+                if at > 0 {
+                    asks.push((Ask::Restart, Command::Rest(Restart::Offset(at))));
+                }
+                asks.push((Ask::Transfer, Command::Stor(path)));
+            }
+        }
+        let due = asks.len() as u32;
+        for (ask, command) in asks {
+            if let Err(e) = self.session.control.send(&command) {
+                let broken = e.breaks_session();
+                self.worker.fail(Job::Put(upload, range), e);
+                return if broken { Err(RemoteError::Cancelled) } else { Ok(()) };
+            }
+            self.asks.push_back((id, ask));
+        }
+        self.slots.push_back(Slot {
+            upload,
+            range,
+            data,
+            begun: false,
+            sent: None,
+            ended: None,
+            not_expected: false,
+            counted: false,
+            sum: None,
+            asked_sum: false,
+            committing: false,
+            due,
+            error: None,
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! The data of uploads.
+
+use super::*;
+
+impl<'e> Flow<'_, 'e> {
+    /// Sends the data of one slot.
+    pub(super) fn transfer(&mut self, at: usize) -> Result<(), RemoteError> {
+        let ctx = self.worker.ctx;
+        let id = self.first + at as u64;
+        let Some(mut channel) = self.session.take_channel() else { return Err(RemoteError::Cancelled) };
+        let (upload, ranges) = (self.slots[at].upload.clone(), self.slots[at].data.clone());
+        let path = upload.task.source.path();
+        let progress = Progress::new();
+        let mut meter = Meter::new(&ctx.report);
+        let (asks, slots, first) = (&mut self.asks, &mut self.slots, self.first);
+        let mut judge = |answer: Answer| {
+            hear(asks, slots, first, ctx, answer);
+            let slot = &slots[(id - first) as usize];
+            if slot.error.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let mut watch = Watch::new(
+            &mut self.session.control,
+            &mut judge,
+            Some(&mut meter),
+            ctx.options().stall,
+            ctx.cancel,
+            path.clone(),
+        );
+        let result = match &upload.source {
+            UploadSource::Ranged(handle) => {
+                let job = SendJob {
+                    source: handle.clone(),
+                    ranges,
+                    origin: 0,
+                    // A small file was summed when it was read.
+                    checksum: upload.check.in_passing().filter(|_| upload.expected.is_none()),
+                    expected_size: upload.task.size,
+                };
+                channel.data.send(&job, &mut watch, &progress)
+            }
+            UploadSource::Stream(stream) => match stream.open() {
+                Ok(mut reader) => channel.data.send_reader(&mut *reader, &mut watch, &progress),
+                Err(e) => Err(ropewalk_engine::Error::Reader(e)),
+            },
+        };
+        let failure = watch.failure.take();
+        if let Ok(sent) = &result {
+            meter.update(sent.bytes, sent.streams);
+        }
+        meter.finish(&progress);
+        drop(meter);
+        match result {
+            Ok(sent) => {
+                if let UploadSource::Stream(_) = upload.source {
+                    upload.streamed(sent.bytes);
+                    self.slots[at].data = RangeSet::from_range(0..sent.bytes);
+                }
+                self.slots[at].sent = Some(sent.pieces);
+                if channel.mode == Mode::ExtendedBlock {
+                    self.session.keep_channel(channel);
+                }
+                Ok(())
+            }
+            Err(source) => {
+                drop(channel);
+                let mut error =
+                    failure.unwrap_or_else(|| RemoteError::data(self.session.control.peer(), path, source));
+                if matches!(error, RemoteError::Data { .. }) {
+                    self.last_words(at);
+                    error = self.slots[at].error.take().unwrap_or(error);
+                }
+                let refused = matches!(error, RemoteError::Refused { .. });
+                if refused {
+                    self.worker.careful.set(CAREFUL);
+                }
+                self.slots[at].error = Some(error);
+                // The last command was answered: the session is as good as new, its channel is not.
+                let clean = refused && self.slots.len() == 1 && self.asks.is_empty();
+                if clean { Ok(()) } else { Err(RemoteError::Cancelled) }
+            }
+        }
+    }
+
+    pub(super) fn last_words(&mut self, at: usize) {
+        let deadline = Instant::now() + LAST_WORDS;
+        while self.slots[at].ended.is_none() && self.slots[at].error.is_none() {
+            match self.session.control.answer_until(deadline) {
+                Ok(Some(answer)) => self.hear(answer),
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+}

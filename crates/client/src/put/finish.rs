@@ -1,0 +1,168 @@
+//! What comes after the data: proof, name, and who is to blame.
+
+use super::*;
+
+impl<'e> Flow<'_, 'e> {
+    /// Goes on with what was confirmed, in order.
+    pub(super) fn settle(&mut self) -> Result<(), RemoteError> {
+        for at in 0..self.slots.len() {
+            if self.slots[at].error.is_some() {
+                return self.refusal(at);
+            }
+            self.advance(at)?;
+        }
+        while self.slots.front().is_some_and(|s| s.counted && s.due == 0 && s.error.is_none() && s.is_over())
+        {
+            let Some(slot) = self.slots.pop_front() else { break };
+            self.first += 1;
+            let careful = &self.worker.careful;
+            careful.set(careful.get().saturating_sub(1));
+            if slot.committing {
+                self.finish(&slot.upload);
+            }
+            self.worker.done();
+        }
+        Ok(())
+    }
+
+    /// A file was refused. Alone in the pipeline it fails alone; otherwise nobody knows whose data went where.
+    pub(super) fn refusal(&mut self, at: usize) -> Result<(), RemoteError> {
+        self.worker.careful.set(CAREFUL);
+        if self.slots.len() > 1 {
+            return Err(RemoteError::Cancelled);
+        }
+        if self.slots[at].due > 0 {
+            return Ok(());
+        }
+        let Some(slot) = self.slots.pop_front() else { return Ok(()) };
+        self.first += 1;
+        // Data may have gone into the void.
+        self.session.drop_channel();
+        let Some(error) = slot.error else { return Ok(()) };
+        let upload = slot.upload;
+        let over = !error.is_transient() && slot.range == upload.wanted;
+        let part = upload.path.clone();
+        let leftover = over && !upload.direct && slot.ended.is_some();
+        self.worker.fail(Job::Put(upload, slot.range), error);
+        if leftover {
+            // It arrived and has no use.
+            self.session.control.call(&Command::Dele(part))?;
+        }
+        Ok(())
+    }
+
+    /// The next commands of a slot whose transfer is confirmed.
+    pub(super) fn advance(&mut self, at: usize) -> Result<(), RemoteError> {
+        let id = self.first + at as u64;
+        let slot = &mut self.slots[at];
+        let (Some(pieces), Some(theirs)) = (&slot.sent, &slot.ended) else { return Ok(()) };
+        let upload = slot.upload.clone();
+        if !slot.counted {
+            slot.counted = true;
+            let last = upload
+                .check_source()
+                .and_then(|()| upload.arrived(&slot.data, pieces.as_ref(), theirs.as_deref()));
+            match last {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(e) => {
+                    slot.error = Some(e);
+                    return Ok(());
+                }
+            }
+            slot.committing = true;
+            if upload.needs_sum() || slot.not_expected {
+                let Some(algorithm) = upload.check.algorithm() else { return Ok(()) };
+                slot.asked_sum = true;
+                let command = sum_command(&upload, algorithm);
+                return self.ask(id, Ask::Sum, &command);
+            }
+            let ascii = self.worker.ctx.options().ascii;
+            if upload.check == Check::Size && self.session.can.size && !upload.device() && !ascii {
+                slot.asked_sum = true;
+                let command = Command::Size(upload.path.clone());
+                return self.ask(id, Ask::Sum, &command);
+            }
+            return self.commit(at);
+        }
+        if slot.asked_sum
+            && let Some(theirs) = slot.sum.take()
+        {
+            let compared = match upload.check {
+                Check::Size => compare_sizes(&upload, &theirs),
+                _ => upload.compare(&theirs),
+            };
+            match compared {
+                Ok(()) => return self.commit(at),
+                Err(e) => slot.error = Some(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the file its name and attributes.
+    pub(super) fn commit(&mut self, at: usize) -> Result<(), RemoteError> {
+        let id = self.first + at as u64;
+        let upload = self.slots[at].upload.clone();
+        let options = self.worker.ctx.options();
+        let (time, mode) = (
+            upload.task.modified.filter(|_| options.preserve.times),
+            upload.task.mode.filter(|_| options.preserve.modes),
+        );
+        for command in self.session.attributes(&upload.path, time, mode) {
+            self.ask(id, Ask::Attribute, &command)?;
+        }
+        if !upload.direct {
+            self.ask(id, Ask::RenameFrom, &Command::Rnfr(upload.path.clone()))?;
+            self.ask(id, Ask::RenameTo, &Command::Rnto(upload.task.destination.path()))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn ask(&mut self, id: u64, ask: Ask, command: &Command) -> Result<(), RemoteError> {
+        self.session.control.send(command)?;
+        self.asks.push_back((id, ask));
+        if let Some(slot) = id.checked_sub(self.first).and_then(|at| self.slots.get_mut(at as usize)) {
+            slot.due += 1;
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(&self, upload: &Upload) {
+        let ctx = self.worker.ctx;
+        ctx.states.remove(&upload.task);
+        ctx.report.done(upload.task.id, upload.bytes(), upload.began().elapsed(), upload.proof());
+    }
+
+    /// The session is of no more use. The first slot that failed gets the blame, the others go back.
+    pub(super) fn abandon(mut self, error: RemoteError) {
+        let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
+        self.worker.ctx.report.waited(self.session.control.waited);
+        while let Some(slot) = self.slots.pop_front() {
+            let whole = slot.counted && slot.range == slot.upload.wanted;
+            let job = match slot.error {
+                // It was counted as arrived; what is left to do for it is begun anew.
+                None if slot.counted && slot.committing => {
+                    slot.upload.give_up();
+                    self.worker.ctx.report.put_back();
+                    Job::File(slot.upload.task.clone())
+                }
+                None if slot.counted && !whole => {
+                    self.worker.done();
+                    continue;
+                }
+                _ => {
+                    if slot.upload.task.size.is_none_or(|size| size <= SMALL) {
+                        // Not worth a restart; servers keep no journal of it.
+                        slot.upload.forget_present();
+                    }
+                    Job::Put(slot.upload, slot.range)
+                }
+            };
+            match slot.error.or_else(|| blame.take_if(|_| slot.sent.is_none())) {
+                Some(error) => self.worker.fail(job, error),
+                None => self.worker.put_back(job),
+            }
+        }
+    }
+}

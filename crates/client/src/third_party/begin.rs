@@ -1,0 +1,271 @@
+//! What comes before the data: the channel between the servers, the ranges, the commands.
+
+use super::*;
+
+impl<'e> Flow<'_, 'e> {
+    pub(super) fn resumable(&self, task: &Task) -> bool {
+        let options = self.worker.ctx.options();
+        options.resume
+            && self.mode() == Mode::ExtendedBlock
+            && task.window.is_none()
+            && !is_device(&task.destination.path())
+            && task.size.is_some_and(|size| size > SMALL)
+    }
+
+    /// Makes the two servers ready for each other.
+    pub(super) fn connect(&mut self, mode: Mode, streams: u32, check: Check) -> Result<(), RemoteError> {
+        self.channel = None;
+        let inline = if let Check::Inline(algorithm) = check { Some(algorithm) } else { None };
+        self.destination.drop_channel();
+        self.source.drop_channel();
+        let parallelism = (mode == Mode::ExtendedBlock).then_some(streams);
+        if self.delayed() {
+            // The address comes after STOR.
+            self.destination.prepare(
+                mode,
+                None,
+                inline,
+                Some(Command::Opts(Opts::Passive { delayed: true })),
+            )?;
+            self.destination.call(&Command::Pasv)?;
+            self.source.prepare(mode, parallelism, inline, None)?;
+        } else {
+            if parallelism.is_some() {
+                self.destination.frequent_markers()?;
+            }
+            let address = self.destination.passive(mode, None, inline)?;
+            self.source.prepare(mode, parallelism, inline, None)?;
+            self.point(address)?;
+        }
+        self.channel = Some((mode, streams));
+        Ok(())
+    }
+
+    pub(super) fn delayed(&self) -> bool {
+        self.worker.ctx.options().delayed_passive && self.destination.can.delayed_passive
+    }
+
+    /// Tells the source where to connect to.
+    pub(super) fn point(&mut self, address: SocketAddr) -> Result<(), RemoteError> {
+        let refused = self.source.call(&port(address));
+        refused.map(drop).map_err(|e| match e {
+            RemoteError::Refused { reply, .. } => RemoteError::Unsupported {
+                peer: self.source.endpoint.name.clone(),
+                what: format!(
+                    "send to another server ({}, third-party transfer): {}",
+                    self.destination.endpoint.name,
+                    crate::error::text(&reply)
+                ),
+            },
+            other => other,
+        })
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        mut task: Task,
+        ask: bool,
+        known: Option<RangeSet>,
+        resumable: bool,
+    ) -> Result<Option<Part>, RemoteError> {
+        let ctx = self.worker.ctx;
+        if ask {
+            let entry = self.source.stat(&task.source.path())?;
+            let changed = known.is_some() && (entry.size != task.size);
+            task.size = entry.size.or(task.size);
+            task.modified = entry.modified.or(task.modified);
+            task.mode = entry.mode.or(task.mode);
+            if changed {
+                return Err(RemoteError::SourceChanged { path: task.source.path() });
+            }
+        }
+        if task.compare && self.same_already(&task)? {
+            ctx.report.skipped(task.source.display(), "same checksum");
+            self.worker.done();
+            return Ok(None);
+        }
+        let check = self.check()?;
+        let part = part_path(&task.destination.path());
+        let mut present = RangeSet::new();
+        if let Some(known) = known {
+            present = if self.destination.can.ranges {
+                self.destination.ranges(&part)?
+            } else {
+                match self.destination.size(&part) {
+                    Ok(size) if known.end() <= size => known,
+                    Err(e) if e.breaks_session() => return Err(e),
+                    _ => RangeSet::new(),
+                }
+            };
+        }
+        task.began.get_or_insert_with(Instant::now);
+        let relay = Relay::begin(task, check, present.clone());
+        if resumable {
+            ctx.states.save(&relay.task, &present);
+        }
+        let task = &relay.task;
+        ctx.report.started(
+            task.id,
+            task.source.display(),
+            task.destination.display(),
+            task.length(),
+            present.len(),
+        );
+        let whole = relay.whole();
+        let mut ranges = self.cut(&relay, &present).into_iter();
+        let Some(first) = ranges.next() else { return Ok(Some((relay, whole))) };
+        let rest: Vec<Job> = ranges.map(|range| Job::Third(relay.clone(), range)).collect();
+        if !rest.is_empty() && present.is_empty() {
+            // ESTO does not truncate.
+            self.destination.control.call(&Command::Dele(part))?;
+        }
+        relay.expect(rest.len() as u32);
+        ctx.queue.push_urgent(rest);
+        Ok(Some((relay, first)))
+    }
+
+    pub(super) fn cut(&self, relay: &Relay, present: &RangeSet) -> Vec<Range<u64>> {
+        let whole = relay.whole();
+        let can =
+            self.source.can.partial && self.destination.can.partial && self.mode() == Mode::ExtendedBlock;
+        if !can || relay.direct || whole.end == u64::MAX {
+            return vec![whole];
+        }
+        let sessions = self.worker.ctx.sessions.load(Ordering::Relaxed);
+        let step = Path::range_size(whole.end, sessions);
+        let missing = present.complement(whole.clone());
+        if step >= whole.end || missing.len() < 2 * RANGE {
+            return vec![whole];
+        }
+        (0..whole.end)
+            .step_by(step as usize)
+            .map(|start| start..(start + step).min(whole.end))
+            .filter(|range| !missing.intersection(range.clone()).is_empty())
+            .collect()
+    }
+
+    pub(super) fn check(&self) -> Result<Check, RemoteError> {
+        let ctx = self.worker.ctx;
+        let options = ctx.options();
+        if options.ascii {
+            return Ok(Check::Size);
+        }
+        let (a, b) = (&self.source.can, &self.destination.can);
+        let inline = a.inline_checksum && b.inline_checksum;
+        let both = format!("{} and {}", self.source.endpoint.name, self.destination.endpoint.name);
+        let check = choose(options.checksum, &|x| a.knows(x) && b.knows(x), inline, &both)?;
+        if check == Check::Size && options.checksum != ChecksumPolicy::None {
+            ctx.report.warn_once(format!("{both} have no checksum in common: only sizes are compared"));
+        }
+        Ok(check)
+    }
+
+    pub(super) fn same_already(&mut self, task: &Task) -> Result<bool, RemoteError> {
+        let servers = [&self.source.can, &self.destination.can];
+        let Some(algorithm) = self.worker.ctx.comparison(&servers) else { return Ok(false) };
+        // Both at the same time.
+        self.source.control.send(&checksum_command(algorithm, task, &task.source.path()))?;
+        let theirs = self.destination.checksum(&task.destination.path(), algorithm, None);
+        let reply = self.source.control.finish()?;
+        let ours = self.source.accept("CKSM", reply)?;
+        Ok(same(&ours.text().to_str_lossy(), &theirs?))
+    }
+
+    /// Sends the commands of a transfer to both.
+    pub(super) fn send(
+        &mut self,
+        relay: Arc<Relay>,
+        range: Range<u64>,
+        mode: Mode,
+    ) -> Result<(), RemoteError> {
+        let id = self.first + self.slots.len() as u64;
+        let whole = range == relay.whole() && relay.task.window.is_none();
+        let (origin, path, from) = (range.start, relay.path.clone(), relay.task.source.path());
+        let there = relay.present().intersection(range.clone()).shift_down(origin);
+        let restart = match mode {
+            _ if there.is_empty() => None,
+            Mode::ExtendedBlock => Some(Restart::Ranges(there)),
+            Mode::Stream => (there.prefix() > 0).then(|| Restart::Offset(there.prefix())),
+        };
+        let (retrieve, store) = if whole {
+            (Command::Retr(from), Command::Stor(path))
+        } else {
+            let length = if range.end == u64::MAX { i64::MAX as u64 - origin } else { range.end - origin };
+            let what = Retrieval::Partial(Window { offset: origin, length });
+            (Command::Eret { what, path: from }, Command::Esto { place: Placement::Adjusted(origin), path })
+        };
+        let mut to_destination = Vec::new();
+        if let Some(size) = relay.task.length().filter(|size| *size > SMALL && whole) {
+            to_destination.push((Ask::Hint, Command::Allo(size)));
+        }
+        to_destination.extend(restart.clone().map(|restart| (Ask::Restart, Command::Rest(restart))));
+        to_destination.push((Ask::Transfer, store));
+        let mut to_source = Vec::new();
+        to_source.extend(restart.map(|restart| (Ask::Restart, Command::Rest(restart))));
+        to_source.push((Ask::Transfer, retrieve));
+        let meter = Meter::new(&self.worker.ctx.report);
+        self.slots.push_back(Slot {
+            relay,
+            range,
+            origin,
+            source: Said::default(),
+            destination: Said::default(),
+            counted: false,
+            asked_sum: false,
+            committing: false,
+            due: 0,
+            meter,
+            stripes: HashMap::new(),
+            error: None,
+        });
+        if let Err(e) = self.ask_all(id, to_destination, to_source) {
+            // Half of it may be on its way: nothing can be said about either session.
+            if let Some(slot) = self.slots.back_mut() {
+                slot.error = Some(e);
+            }
+            return Err(RemoteError::Cancelled);
+        }
+        Ok(())
+    }
+
+    pub(super) fn ask_all(
+        &mut self,
+        id: u64,
+        to_destination: Vec<(Ask, Command)>,
+        to_source: Vec<(Ask, Command)>,
+    ) -> Result<(), RemoteError> {
+        for (ask, command) in to_destination {
+            self.ask(id, true, ask, &command)?;
+        }
+        if self.delayed() {
+            let address = self.delayed_address(id)?;
+            self.point(address)?;
+        }
+        for (ask, command) in to_source {
+            self.ask(id, false, ask, &command)?;
+        }
+        Ok(())
+    }
+
+    /// Delayed passive: the address is a preliminary reply to STOR.
+    pub(super) fn delayed_address(&mut self, id: u64) -> Result<SocketAddr, RemoteError> {
+        loop {
+            let answer = self.destination.control.answer()?;
+            if let Answer::Preliminary(reply) = &answer
+                && reply.code() == 127
+            {
+                let peer = self.destination.control.remote_addr().ip();
+                let address = parse_pasv_reply(reply.text());
+                return match address {
+                    Ok(address) => Ok(reachable(address.into(), peer)),
+                    Err(_) => Err(self.destination.nonsense("STOR", reply)),
+                };
+            }
+            self.hear(true, answer);
+            let slot = &mut self.slots[(id - self.first) as usize];
+            if let Some(error) = slot.error.take() {
+                return Err(error);
+            }
+        }
+    }
+}

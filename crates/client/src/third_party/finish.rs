@@ -1,0 +1,152 @@
+//! What comes after the data: proof, name, and who is to blame.
+
+use super::*;
+
+impl<'e> Flow<'_, 'e> {
+    /// Goes on with what both sides confirmed, in order.
+    pub(super) fn settle(&mut self) -> Result<(), RemoteError> {
+        for at in 0..self.slots.len() {
+            if self.slots[at].error.is_some() {
+                self.worker.careful.set(CAREFUL);
+                // One side may still wait for the other: both sessions are given up.
+                let slot = &self.slots[at];
+                let over = slot.due == 0 && slot.source.ended.is_some() && slot.destination.ended.is_some();
+                if !over || self.slots.len() > 1 {
+                    return Err(RemoteError::Cancelled);
+                }
+                if let Some(slot) = self.slots.pop_front() {
+                    self.first += 1;
+                    let error = slot.error.unwrap_or(RemoteError::Cancelled);
+                    self.worker.fail(Job::Third(slot.relay, slot.range), error);
+                }
+                return Ok(());
+            }
+            self.advance(at)?;
+        }
+        while self.slots.front().is_some_and(Slot::is_over) {
+            let Some(slot) = self.slots.pop_front() else { break };
+            self.first += 1;
+            self.worker.careful.set(self.worker.careful.get().saturating_sub(1));
+            if slot.committing {
+                self.finish(&slot.relay);
+            }
+            self.worker.done();
+        }
+        if self.slots.is_empty() && self.channel.is_some_and(|(mode, _)| mode == Mode::Stream) {
+            self.channel = None;
+        }
+        Ok(())
+    }
+
+    pub(super) fn advance(&mut self, at: usize) -> Result<(), RemoteError> {
+        let id = self.first + at as u64;
+        let slot = &mut self.slots[at];
+        let (Some(source), Some(destination)) = (&slot.source.ended, &slot.destination.ended) else {
+            return Ok(());
+        };
+        let relay = slot.relay.clone();
+        if !slot.counted {
+            slot.counted = true;
+            if slot.relay.task.size.is_some() {
+                let markers: u64 = slot.stripes.values().sum();
+                // Without markers (MODE S) this is the first that is known of progress.
+                let moved = if slot.stripes.is_empty() { slot.range.end - slot.range.start } else { markers };
+                slot.meter.update(moved, 0);
+            }
+            let range = RangeSet::from_range(slot.range.clone());
+            match relay.arrived(&range, source.as_deref(), destination.as_deref()) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(e) => {
+                    slot.error = Some(e);
+                    return Ok(());
+                }
+            }
+            slot.committing = true;
+            if relay.needs_sum() {
+                let Some(algorithm) = relay.check.algorithm() else { return Ok(()) };
+                slot.asked_sum = true;
+                let source = checksum_command(algorithm, &relay.task, &relay.task.source.path());
+                let window = relay.task.window.is_some();
+                let destination = Command::Cksm {
+                    algorithm: wire(algorithm),
+                    offset: relay.task.offset(),
+                    length: relay.task.length().filter(|_| window),
+                    path: relay.path.clone(),
+                };
+                self.ask(id, false, Ask::Sum, &source)?;
+                return self.ask(id, true, Ask::Sum, &destination);
+            }
+            let plain = !relay.device() && !self.worker.ctx.options().ascii && relay.task.window.is_none();
+            if relay.check == Check::Size && self.destination.can.size && plain && relay.task.size.is_some() {
+                slot.asked_sum = true;
+                return self.ask(id, true, Ask::Sum, &Command::Size(relay.path.clone()));
+            }
+            return self.commit(at);
+        }
+        if slot.asked_sum && slot.destination.sum.is_some() {
+            let theirs = slot.destination.sum.as_deref().unwrap_or_default();
+            let compared = match (relay.check, slot.source.sum.as_deref()) {
+                (Check::Size, _) => compare_sizes(&relay, theirs),
+                (_, Some(ours)) => relay.compare(ours, theirs),
+                (_, None) => return Ok(()),
+            };
+            slot.destination.sum = None;
+            slot.asked_sum = false;
+            match compared {
+                Ok(()) => return self.commit(at),
+                Err(e) => slot.error = Some(e),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn commit(&mut self, at: usize) -> Result<(), RemoteError> {
+        let id = self.first + at as u64;
+        let relay = self.slots[at].relay.clone();
+        let options = self.worker.ctx.options();
+        let time = relay.task.modified.filter(|_| options.preserve.times);
+        let mode = relay.task.mode.filter(|_| options.preserve.modes);
+        for command in self.destination.attributes(&relay.path, time, mode) {
+            self.ask(id, true, Ask::Attribute, &command)?;
+        }
+        if !relay.direct {
+            self.ask(id, true, Ask::Rename, &Command::Rnfr(relay.path.clone()))?;
+            self.ask(id, true, Ask::Rename, &Command::Rnto(relay.task.destination.path()))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(&self, relay: &Relay) {
+        let ctx = self.worker.ctx;
+        ctx.states.remove(&relay.task);
+        ctx.report.done(relay.task.id, relay.bytes(), relay.began().elapsed(), relay.proof());
+    }
+
+    /// The sessions are of no more use. The first slot that failed gets the blame, the others go back.
+    pub(super) fn abandon(mut self, error: RemoteError) {
+        let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
+        while let Some(mut slot) = self.slots.pop_front() {
+            let job = if slot.counted && slot.committing {
+                slot.relay.give_up();
+                self.worker.ctx.report.put_back();
+                Job::File(slot.relay.task.clone())
+            } else if slot.counted {
+                self.worker.done();
+                continue;
+            } else {
+                // What no marker confirmed is sent again.
+                slot.meter.lost();
+                if slot.relay.task.size.is_none_or(|size| size <= SMALL) {
+                    // Not worth a restart; servers keep no journal of it.
+                    slot.relay.forget_present();
+                }
+                Job::Third(slot.relay, slot.range)
+            };
+            match slot.error.or_else(|| blame.take()) {
+                Some(error) => self.worker.fail(job, error),
+                None => self.worker.put_back(job),
+            }
+        }
+    }
+}

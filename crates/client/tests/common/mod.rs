@@ -1,0 +1,135 @@
+//! What the tests against real servers share.
+#![allow(dead_code)]
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ropewalk_client::{Cancel, Event, Location, Options, Pair, Summary, copy, parse_location};
+use ropewalk_tests::peers;
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::{Kind, Server, Setup};
+
+/// A server whose root is a directory of its own, and a directory for local files.
+pub(crate) struct Bench {
+    pub(crate) server: Server,
+    pub(crate) local: Scratch,
+    pub(crate) remote: Scratch,
+}
+
+impl Bench {
+    /// `None` where the server is not installed.
+    pub(crate) fn new(kind: Kind) -> Result<Option<Self>> {
+        let program = match kind {
+            Kind::Gct => "globus-gridftp-server",
+            Kind::Vsftpd => "vsftpd",
+            Kind::Ropewalk => "true",
+        };
+        if !peers::available(&[program]) {
+            return Ok(None);
+        }
+        let (local, remote) = (Scratch::new()?, Scratch::new()?);
+        let server = Setup::new(kind, remote.path()).start()?;
+        Ok(Some(Self { server, local, remote }))
+    }
+
+    pub(crate) fn url(&self, path: &str) -> Location {
+        place(&self.server.url(path))
+    }
+
+    pub(crate) fn here(&self, path: &str) -> Location {
+        Location::Local(format!("{}/{path}", self.local.path().display()).into())
+    }
+}
+
+/// GridFTP servers: GCT's, and ours where `ROPEWALK_BIN` names the program.
+pub(crate) fn gridftp() -> Vec<Kind> {
+    let ours = std::env::var_os("ROPEWALK_BIN").map(|_| Kind::Ropewalk);
+    [Kind::Gct].into_iter().chain(ours).collect()
+}
+
+/// Plain FTP servers too.
+pub(crate) fn servers() -> Vec<Kind> {
+    [Kind::Vsftpd].into_iter().chain(gridftp()).collect()
+}
+
+/// Runs a test against each of the servers that are installed.
+pub(crate) fn each(kinds: &[Kind], test: impl Fn(Bench) -> Result<()>) -> Result<()> {
+    for kind in kinds {
+        if let Some(bench) = Bench::new(*kind)? {
+            test(bench).with_context(|| format!("with {kind:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn place(text: &str) -> Location {
+    parse_location(text).expect("a test's own location")
+}
+
+pub(crate) fn bytes(name: &[u8]) -> OsString {
+    OsString::from_vec(name.to_vec())
+}
+
+pub(crate) fn options() -> Options {
+    Options { retry_pause: Duration::from_millis(10), recursive: true, ..Options::default() }
+}
+
+/// What a copy told and how it ended.
+pub(crate) struct Told {
+    pub(crate) events: Vec<Event>,
+    pub(crate) summary: Summary,
+}
+
+impl Told {
+    pub(crate) fn succeeded(self) -> Result<Self> {
+        ensure!(self.summary.files_failed == 0, "failed: {:?}", self.summary.failures);
+        Ok(self)
+    }
+
+    pub(crate) fn count(&self, wanted: impl Fn(&Event) -> bool) -> usize {
+        self.events.iter().filter(|event| wanted(event)).count()
+    }
+}
+
+pub(crate) fn run(source: Location, destination: Location, options: &Options) -> Result<Told> {
+    run_pairs(vec![Pair { source, destination, window: None }], options)
+}
+
+pub(crate) fn run_pairs(pairs: Vec<Pair>, options: &Options) -> Result<Told> {
+    run_until(pairs, options, &Cancel::new(), &|_| {})
+}
+
+pub(crate) fn run_until(
+    pairs: Vec<Pair>,
+    options: &Options,
+    cancel: &Cancel,
+    look: &(dyn Fn(&Event) + Sync),
+) -> Result<Told> {
+    let events = Mutex::new(Vec::new());
+    let tell = |event: Event| {
+        look(&event);
+        events.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(event);
+    };
+    let summary = copy(pairs, options, &tell, cancel)?;
+    Ok(Told { events: events.into_inner()?, summary })
+}
+
+pub(crate) fn write(path: &Path, data: &[u8]) -> Result<()> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    Ok(std::fs::write(path, data)?)
+}
+
+/// Nothing of an unfinished transfer is left.
+pub(crate) fn ensure_clean(directory: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        ensure!(!name.to_string_lossy().contains(".ropewalk-"), "{name:?} was left behind");
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! Connections that break, stand still or are slow; runs that are stopped.
+
+mod common;
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use common::*;
+use ropewalk_client::{Auto, Cancel, DataMode, Event, FailureKind, Options, Pair, StallLimit};
+use ropewalk_tests::files::{ensure_same, write_random};
+use ropewalk_tests::proxy::Proxy;
+use ropewalk_tests::tree;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_cut_connection_is_made_again_and_goes_on() -> Result<()> {
+    each(&servers(), |bench| {
+        let size = 24 * MIB;
+        write_random(&bench.local.join("f"), size, 1)?;
+        write_random(&bench.remote.join("f"), size, 1)?;
+        for get in [true, false] {
+            let proxy = Proxy::start(bench.server.address())?;
+            proxy.set_rate(Some(20 * MIB));
+            proxy.cut_after(12 * MIB);
+            let through = |name: &str| place(&bench.server.url_at(proxy.address(), name));
+            let (from, to, copied) = if get {
+                (through("f"), bench.here("back"), bench.local.join("back"))
+            } else {
+                (bench.here("f"), through("up"), bench.remote.join("up"))
+            };
+            let state = bench.local.directory("state")?;
+            let options = Options { state_directory: Some(state), streams: Auto::Set(2), ..options() };
+            let told = run(from, to, &options)?.succeeded()?;
+            ensure!(told.summary.retries >= 1, "{:?}", told.summary);
+            ensure_same(&bench.local.join("f"), &copied)?;
+            // What arrived does not move again; of an upload only what a marker told of is known to have arrived.
+            let most = if get { size + 4 * MIB } else { 2 * size };
+            ensure!(proxy.moved() <= most, "{} bytes moved for {size}", proxy.moved());
+        }
+        ensure_clean(bench.remote.path())?;
+        ensure_clean(bench.local.path())?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_cut_between_servers_is_survived() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write_random(&bench.remote.join("f"), 24 * MIB, 1)?;
+        let proxy = Proxy::start(bench.server.address())?;
+        proxy.set_rate(Some(20 * MIB));
+        proxy.cut_after(12 * MIB);
+        let to = place(&bench.server.url_at(proxy.address(), "third"));
+        let options = Options { state_directory: Some(bench.local.directory("state")?), ..options() };
+        let told = run(bench.url("f"), to, &options)?.succeeded()?;
+        ensure!(told.summary.retries >= 1, "{:?}", told.summary);
+        ensure_same(&bench.remote.join("f"), &bench.remote.join("third"))?;
+        ensure_clean(bench.remote.path())
+    })
+}
+
+#[test]
+fn a_stopped_run_is_taken_up() -> Result<()> {
+    each(&gridftp(), |bench| {
+        let size = 24 * MIB;
+        write_random(&bench.local.join("f"), size, 2)?;
+        write_random(&bench.remote.join("f"), size, 2)?;
+        let proxy = Proxy::start(bench.server.address())?;
+        let through = |name: &str| place(&bench.server.url_at(proxy.address(), name));
+        for (source, destination, copied) in [
+            (through("f"), bench.here("back"), bench.local.join("back")),
+            (bench.here("f"), through("up"), bench.remote.join("up")),
+            (bench.url("f"), through("third"), bench.remote.join("third")),
+        ] {
+            proxy.set_rate(Some(8 * MIB));
+            let pairs = vec![Pair { source, destination, window: None }];
+            let options = Options { state_directory: Some(bench.local.directory("state")?), ..options() };
+            let cancel = Cancel::new();
+            let began = Instant::now();
+            let told = run_until(pairs.clone(), &options, &cancel, &|event| {
+                // Late enough for a marker.
+                if matches!(event, Event::Progress { bytes, .. } if *bytes > 12 * MIB) {
+                    cancel.cancel();
+                }
+            })?;
+            ensure!(
+                told.summary.interrupted && began.elapsed() < Duration::from_secs(10),
+                "{:?}",
+                told.summary
+            );
+            ensure!(told.summary.failures[0].kind == FailureKind::Interrupted, "{:?}", told.summary);
+            ensure!(!copied.exists(), "{copied:?}: {:?}", told.summary);
+            proxy.set_rate(None);
+            let told = run_pairs(pairs, &options)?.succeeded()?;
+            ensure!(told.summary.bytes_resumed >= 4 * MIB, "{:?}", told.summary);
+            ensure!(told.summary.bytes + told.summary.bytes_resumed == size, "{:?}", told.summary);
+            ensure_same(&bench.local.join("f"), &copied)?;
+        }
+        ensure_clean(bench.remote.path())?;
+        ensure_clean(bench.local.path())?;
+        ensure!(fs::read_dir(bench.local.join("state"))?.next().is_none(), "a journal was left");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_stall_is_noticed() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write_random(&bench.remote.join("f"), 4 * MIB, 3)?;
+        let proxy = Proxy::start(bench.server.address())?;
+        proxy.stall(true);
+        let limit = StallLimit { bytes_per_second: 1, time: Duration::from_secs(1) };
+        let options = Options { stall: Some(limit), mode: DataMode::Stream, ..options() };
+        let pair = Pair {
+            source: place(&bench.server.url_at(proxy.address(), "f")),
+            destination: bench.here("f"),
+            window: None,
+        };
+        let failed = AtomicBool::new(false);
+        let told = run_until(vec![pair], &options, &Cancel::new(), &|event| {
+            if let Event::FileFailed { .. } = event {
+                failed.store(true, Ordering::Relaxed);
+                proxy.stall(false);
+            }
+        })?;
+        told.succeeded()?;
+        ensure!(failed.load(Ordering::Relaxed));
+        ensure_same(&bench.remote.join("f"), &bench.local.join("f"))
+    })
+}
+
+#[test]
+fn a_server_that_is_gone_is_given_up() -> Result<()> {
+    each(&gridftp(), |mut bench| {
+        tree::make_many(&bench.local.join("s"), 30, 500)?;
+        let url = bench.url("up/");
+        bench.server.kill();
+        let told = run(bench.here("s/"), url, &Options { retries: 2, ..options() })?;
+        ensure!(told.summary.files_done == 0 && told.summary.files_failed > 0, "{:?}", told.summary);
+        ensure!(told.summary.failures[0].kind == FailureKind::Unreachable, "{:?}", told.summary);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_source_that_changes_is_not_taken_for_whole() -> Result<()> {
+    each(&gridftp(), |bench| {
+        let file = bench.local.join("f");
+        write_random(&file, 16 * MIB, 4)?;
+        let proxy = Proxy::start(bench.server.address())?;
+        proxy.set_rate(Some(16 * MIB));
+        let pair = Pair {
+            source: bench.here("f"),
+            destination: place(&bench.server.url_at(proxy.address(), "up")),
+            window: None,
+        };
+        let changed = AtomicBool::new(false);
+        let told = run_until(vec![pair], &options(), &Cancel::new(), &|event| {
+            if matches!(event, Event::Progress { bytes, .. } if *bytes > 2 * MIB)
+                && !changed.swap(true, Ordering::Relaxed)
+            {
+                let _ = write_random(&file, 17 * MIB, 5);
+                proxy.set_rate(None);
+            }
+        })?;
+        ensure!(told.summary.retries >= 1, "{:?}", told.summary);
+        told.succeeded()?;
+        ensure_same(&file, &bench.remote.join("up"))
+    })
+}

@@ -1,0 +1,361 @@
+//! Copies from, to and between real servers.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+use anyhow::{Result, ensure};
+use common::*;
+use ropewalk_client::{
+    Auto, Cancel, ChecksumPolicy, DataMode, Event, FailureKind, Location, Options, Pair, Preserve, SyncLevel,
+    Window, du, list, walk,
+};
+use ropewalk_storage::checksum::Algorithm;
+use ropewalk_tests::files::{ensure_same, ensure_same_range, write_random, write_sparse};
+use ropewalk_tests::server::Kind;
+use ropewalk_tests::tree;
+
+#[test]
+fn trees_there_and_back() -> Result<()> {
+    each(&servers(), |bench| {
+        let kind = bench.server.kind();
+        let tree = bench.local.join("tree");
+        tree::make(&tree, true)?;
+        run(bench.here("tree/"), bench.url("up/"), &options())?.succeeded()?;
+        tree::ensure_same(&tree, &bench.remote.join("up"))?;
+        let told = run(bench.url("up/"), bench.here("back/"), &options())?.succeeded()?;
+        tree::ensure_same(&tree, &bench.local.join("back"))?;
+        ensure!(kind == Kind::Vsftpd || told.summary.bytes_verified == told.summary.bytes);
+        run(bench.url("up/"), bench.url("third/"), &options())?.succeeded()?;
+        tree::ensure_same(&tree, &bench.remote.join("third"))?;
+        Ok(())
+    })
+}
+
+#[test]
+fn every_mode_and_number_of_streams() -> Result<()> {
+    each(&gridftp(), |bench| {
+        let file = bench.local.join("f");
+        write_random(&file, 9_000_001, 1)?;
+        for (mode, streams) in [
+            (DataMode::Stream, Auto::Auto),
+            (DataMode::Extended, Auto::Set(1)),
+            (DataMode::Extended, Auto::Set(5)),
+            (DataMode::Auto, Auto::Auto),
+        ] {
+            let options = Options { mode, streams, ..options() };
+            for (from, to) in [
+                (bench.here("f"), bench.url("up")),
+                (bench.url("up"), bench.here("back")),
+                (bench.url("up"), bench.url("third")),
+            ] {
+                run(from, to, &options)?.succeeded()?;
+            }
+            for copied in [bench.remote.join("up"), bench.local.join("back"), bench.remote.join("third")] {
+                ensure_same(&file, &copied)?;
+                fs::remove_file(copied)?;
+            }
+        }
+        ensure_clean(bench.local.path())?;
+        ensure_clean(bench.remote.path())
+    })
+}
+
+#[test]
+fn big_files_in_ranges_over_several_sessions() -> Result<()> {
+    each(&gridftp(), |bench| {
+        let file = bench.local.join("f");
+        write_random(&file, (140 << 20) + 12_345, 2)?;
+        let options = Options { files: Auto::Set(3), streams: Auto::Set(2), ..options() };
+        let told = run(bench.here("f"), bench.url("up"), &options)?.succeeded()?;
+        ensure_same(&file, &bench.remote.join("up"))?;
+        ensure!(told.summary.files_in_flight == 3, "{:?}", told.summary);
+        run(bench.url("up"), bench.here("back"), &options)?.succeeded()?;
+        ensure_same(&file, &bench.local.join("back"))?;
+        run(bench.url("up"), bench.url("third"), &options)?.succeeded()?;
+        ensure_same(&file, &bench.remote.join("third"))?;
+        ensure_clean(bench.local.path())?;
+        ensure_clean(bench.remote.path())
+    })
+}
+
+#[test]
+fn windows_keep_their_offsets() -> Result<()> {
+    each(&gridftp(), |bench| {
+        let file = bench.remote.join("f");
+        write_random(&file, 3_000_000, 3)?;
+        write_random(&bench.local.join("f"), 3_000_000, 3)?;
+        let window = Some(Window { offset: 1_000_001, length: Some(500_000) });
+        for (source, destination, copied) in [
+            (bench.url("f"), bench.here("part"), bench.local.join("part")),
+            (bench.here("f"), bench.url("part"), bench.remote.join("part")),
+            (bench.url("f"), bench.url("third"), bench.remote.join("third")),
+        ] {
+            run_pairs(vec![Pair { source, destination, window }], &options())?.succeeded()?;
+            ensure!(fs::metadata(&copied)?.len() == 1_500_001, "{copied:?}");
+            ensure_same_range(&file, 1_000_001, &copied, 1_000_001, 500_000)?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn names_of_all_kinds() -> Result<()> {
+    each(&servers(), |bench| {
+        let kind = bench.server.kind();
+        let source = bench.local.join("odd");
+        let mut names = tree::foreign_names();
+        if kind != Kind::Vsftpd {
+            names = tree::odd_names();
+        }
+        names.retain(|name| !name.as_encoded_bytes().contains(&b'\n'));
+        tree::make_named(&source, &names)?;
+        run(bench.here("odd/"), bench.url("up/"), &options())?.succeeded()?;
+        tree::ensure_same(&source, &bench.remote.join("up"))?;
+        run(bench.url("up/"), bench.here("back/"), &options())?.succeeded()?;
+        tree::ensure_same(&source, &bench.local.join("back"))?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_name_with_an_end_of_line_fails_alone() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.local.join("s/good"), b"good")?;
+        write(&bench.local.join("s/bad\nname"), b"bad")?;
+        write(&bench.local.join("s/zood"), b"good")?;
+        let told = run(bench.here("s/"), bench.url("up/"), &options())?;
+        ensure!((told.summary.files_done, told.summary.files_failed) == (2, 1), "{:?}", told.summary);
+        ensure!(told.summary.failures[0].error.contains("cannot travel"), "{:?}", told.summary.failures);
+        Ok(())
+    })
+}
+
+#[test]
+fn refused_files_do_not_harm_others() -> Result<()> {
+    each(&gridftp(), |bench| {
+        for n in 0..60 {
+            write(&bench.local.join(format!("s/f{n}")), format!("contents of {n}").as_bytes())?;
+        }
+        // A directory stands where files should go.
+        for n in [20, 21, 40] {
+            fs::create_dir_all(bench.remote.join(format!("up/.f{n}.ropewalk-part/x")))?;
+            fs::create_dir_all(bench.remote.join(format!("third/.f{n}.ropewalk-part/x")))?;
+        }
+        let options = Options { retries: 1, ..options() };
+        let told = run(bench.here("s/"), bench.url("up/"), &options)?;
+        ensure!((told.summary.files_done, told.summary.files_failed) == (57, 3), "{:?}", told.summary);
+        let told = run(bench.here("s/"), bench.url("all/"), &options)?;
+        told.succeeded()?;
+        let told = run(bench.url("all/"), bench.url("third/"), &options)?;
+        ensure!((told.summary.files_done, told.summary.files_failed) == (57, 3), "{:?}", told.summary);
+        for n in (0..60).filter(|n| ![20, 21, 40].contains(n)) {
+            for copy in ["up", "third"] {
+                let text = fs::read_to_string(bench.remote.join(format!("{copy}/f{n}")))?;
+                ensure!(text == format!("contents of {n}"), "{copy}/f{n} has {text}");
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn missing_sources_are_told() -> Result<()> {
+    each(&servers(), |bench| {
+        write(&bench.remote.join("there"), b"x")?;
+        let pairs = ["none", "there"].map(|name| Pair {
+            source: bench.url(name),
+            destination: bench.here("into/"),
+            window: None,
+        });
+        let told = run_pairs(pairs.to_vec(), &options())?;
+        ensure!((told.summary.files_done, told.summary.files_failed) == (1, 1), "{:?}", told.summary);
+        ensure!(told.summary.failures[0].kind == FailureKind::NotFound, "{:?}", told.summary.failures);
+        ensure!(bench.local.join("into/there").is_file());
+        Ok(())
+    })
+}
+
+#[test]
+fn sync_levels_and_delete() -> Result<()> {
+    each(&servers(), |bench| {
+        let kind = bench.server.kind();
+        for name in ["same", "longer", "sub/changed"] {
+            write(&bench.local.join("s").join(name), name.as_bytes())?;
+        }
+        run(bench.here("s/"), bench.url("d/"), &options())?.succeeded()?;
+        write(&bench.local.join("s/longer"), b"longer than before")?;
+        write(&bench.remote.join("d/extra"), b"not at the source")?;
+        fs::create_dir_all(bench.remote.join("d/extradir/deep"))?;
+        fs::create_dir_all(bench.local.join("s/emptied"))?;
+        write(&bench.remote.join("d/emptied/old"), b"old")?;
+        let sync = Options { sync: Some(SyncLevel::Size), delete: true, ..options() };
+        let dry = run(bench.here("s/"), bench.url("d/"), &Options { dry_run: true, ..sync.clone() })?;
+        ensure!(dry.count(|e| matches!(e, Event::WouldCopy { .. })) == 1);
+        ensure!(dry.count(|e| matches!(e, Event::WouldRemove { .. })) == 3);
+        ensure!(bench.remote.join("d/extra").exists());
+        let told = run(bench.here("s/"), bench.url("d/"), &sync)?.succeeded()?;
+        ensure!((told.summary.files_done, told.summary.files_skipped) == (1, 2), "{:?}", told.summary);
+        tree::ensure_same(&bench.local.join("s"), &bench.remote.join("d"))?;
+        // The other way, by checksum where there is one.
+        write(&bench.remote.join("d/sub/changed"), b"sub/CHANGED")?;
+        let level = if kind == Kind::Vsftpd { SyncLevel::Exists } else { SyncLevel::Checksum };
+        let told = run(bench.url("d/"), bench.here("s/"), &Options { sync: Some(level), ..options() })?
+            .succeeded()?;
+        let copied = u64::from(kind != Kind::Vsftpd);
+        ensure!(told.summary.files_done == copied, "{:?}", told.summary);
+        Ok(())
+    })
+}
+
+#[test]
+fn attributes_are_kept_when_asked() -> Result<()> {
+    each(&gridftp(), |bench| {
+        let file = bench.local.join("s/d/f");
+        write(&file, b"x")?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640))?;
+        symlink("f", bench.local.join("s/d/link"))?;
+        let old = fs::FileTimes::new()
+            .set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000));
+        fs::File::options().write(true).open(&file)?.set_times(old)?;
+        fs::File::open(bench.local.join("s/d"))?.set_times(old)?;
+        let options = Options { preserve: Preserve { times: true, modes: true, links: true }, ..options() };
+        run(bench.here("s/"), bench.url("up/"), &options)?.succeeded()?;
+        // GCT's server makes links absolute, and tells them so.
+        let target = if bench.server.kind() == Kind::Gct { bench.remote.join("up/d/f") } else { "f".into() };
+        ensure!(fs::read_link(bench.remote.join("up/d/link"))? == target);
+        fs::remove_file(bench.remote.join("up/d/link"))?;
+        symlink("f", bench.remote.join("up/d/link"))?;
+        fs::File::open(bench.remote.join("up/d"))?.set_times(old)?;
+        run(bench.url("up/"), bench.here("back/"), &options)?.succeeded()?;
+        run(bench.url("up/"), bench.url("third/"), &options)?.succeeded()?;
+        for top in [bench.remote.join("up"), bench.local.join("back"), bench.remote.join("third")] {
+            let metadata = fs::metadata(top.join("d/f"))?;
+            ensure!(
+                (metadata.mtime(), metadata.mode() & 0o777) == (1_000_000_000, 0o640),
+                "{top:?}: {metadata:?}"
+            );
+            ensure!(fs::metadata(top.join("d"))?.mtime() == 1_000_000_000, "{top:?}");
+            ensure!(fs::read_to_string(top.join("d/link"))? == "x", "{top:?}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn links_are_followed_and_circles_noticed() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.remote.join("s/d/f"), b"x")?;
+        symlink("d", bench.remote.join("s/dirlink"))?;
+        symlink("d/f", bench.remote.join("s/filelink"))?;
+        symlink("..", bench.remote.join("s/d/up"))?;
+        let told = run(bench.url("s/"), bench.here("back/"), &options())?;
+        for name in ["d/f", "dirlink/f", "filelink"] {
+            ensure!(bench.local.join("back").join(name).is_file(), "{name}");
+        }
+        ensure!(told.summary.files_done < 20 && told.summary.files_failed >= 1, "{:?}", told.summary);
+        Ok(())
+    })
+}
+
+#[test]
+fn filters_and_globs() -> Result<()> {
+    each(&gridftp(), |bench| {
+        for name in ["a.dat", "b.dat", "c.txt", "sub/d.dat", "skip/e.dat"] {
+            write(&bench.remote.join("s").join(name), name.as_bytes())?;
+            write(&bench.local.join("s").join(name), name.as_bytes())?;
+        }
+        run(bench.url("s/*.dat"), bench.here("one/"), &options())?.succeeded()?;
+        ensure!(list(&bench.here("one"), &options(), &|_: Event| {}, &Cancel::new())?.len() == 2);
+        run(bench.here("s/{a,c}.*"), bench.url("two/"), &options())?.succeeded()?;
+        let names: Vec<String> = list(&bench.url("two"), &options(), &|_: Event| {}, &Cancel::new())?
+            .iter()
+            .map(|e| e.name.to_string())
+            .collect();
+        ensure!(names == ["a.dat", "c.txt"], "{names:?}");
+        let filters = vec![(false, "skip/".to_owned()), (false, "*.txt".to_owned())];
+        run(bench.url("s/"), bench.here("three/"), &Options { filters, ..options() })?.succeeded()?;
+        let usage = du(&bench.here("three"), &options(), &|_: Event| {}, &Cancel::new())?;
+        ensure!((usage.files, usage.directories) == (3, 1), "{usage:?}");
+        let mut seen = Vec::new();
+        walk(&bench.url("s"), &options(), &|_: Event| {}, &Cancel::new(), &mut |entry| {
+            seen.push(entry.name.to_string());
+            std::ops::ControlFlow::Continue(())
+        })?;
+        ensure!(seen.contains(&"sub/d.dat".to_owned()) && seen.len() == 7, "{seen:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn holes_stay_holes() -> Result<()> {
+    each(&gridftp(), |bench| {
+        let file = bench.local.join("f");
+        write_sparse(&file, 64 << 20, &[(1 << 20, 5000), (40 << 20, 70_000)], 7)?;
+        run(bench.here("f"), bench.url("up"), &options())?.succeeded()?;
+        run(bench.url("up"), bench.here("back"), &options())?.succeeded()?;
+        for copied in [bench.remote.join("up"), bench.local.join("back")] {
+            ensure_same(&file, &copied)?;
+            ensure!(fs::metadata(&copied)?.blocks() * 512 < 8 << 20, "{copied:?}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn other_checksums_and_none() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write_random(&bench.local.join("f"), 5_000_000, 9)?;
+        for (policy, proof) in
+            [(ChecksumPolicy::Require(Algorithm::Md5), Some("md5:")), (ChecksumPolicy::None, None)]
+        {
+            let options = Options { checksum: policy, ..options() };
+            for (from, to) in [
+                (bench.here("f"), bench.url("up")),
+                (bench.url("up"), bench.here("back")),
+                (bench.url("up"), bench.url("third")),
+            ] {
+                let told = run(from, to, &options)?.succeeded()?;
+                let found = told.events.iter().find_map(|event| match event {
+                    Event::FileDone { checksum, .. } => checksum.clone(),
+                    _ => None,
+                });
+                ensure!(found.as_deref().map(|s| &s[..4]) == proof, "{found:?}");
+            }
+            ensure_same(&bench.local.join("f"), &bench.local.join("back"))?;
+        }
+        if bench.server.kind() == Kind::Gct {
+            let options = Options { checksum: ChecksumPolicy::Require(Algorithm::Blake3), ..options() };
+            let told = run(bench.here("f"), bench.url("no"), &options)?;
+            ensure!(told.summary.files_failed == 1 && !bench.remote.join("no").exists());
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn measuring_ends() -> Result<()> {
+    each(&gridftp(), |bench| {
+        run(Location::Measure { size: 10 << 20 }, bench.url("zeros"), &options())?.succeeded()?;
+        ensure!(fs::metadata(bench.remote.join("zeros"))?.len() == 10 << 20);
+        let told = run(bench.url("zeros"), Location::Measure { size: 0 }, &options())?.succeeded()?;
+        ensure!(told.summary.bytes == 10 << 20);
+        if bench.server.kind() == Kind::Gct {
+            let device = place(&format!("ftp://{}/dev/null", bench.server.address()));
+            run(Location::Measure { size: 10 << 20 }, device, &options())?.succeeded()?;
+            ensure!(!fs::metadata("/dev/null")?.is_file(), "/dev/null was replaced");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_wrong_password_is_an_authentication_failure() -> Result<()> {
+    each(&gridftp(), |bench| {
+        let url = place(&format!("ftp://nobody:wrong@{}/x", bench.server.address()));
+        let told = run(url, bench.here("x"), &options())?;
+        ensure!(told.summary.failures[0].kind == FailureKind::Authentication, "{:?}", told.summary.failures);
+        Ok(())
+    })
+}

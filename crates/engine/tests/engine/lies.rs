@@ -1,0 +1,192 @@
+//! Peers who send what they should not, or end where they should not.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::thread;
+
+use ropewalk_engine::{Error, Nobody, Progress};
+use ropewalk_protocol::mode_e::ReceiveError;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::server::Mode;
+use ropewalk_transport::{Driver, Tcp};
+
+use crate::common::*;
+use crate::peers::*;
+
+#[test]
+fn every_form_of_the_end_is_understood() {
+    for scripts in [
+        // EOF alone, first; EOD with payload; EOF on another connection than the last EOD.
+        vec![([header(0x40, 0, 1), block(0, b"abc"), eod()].concat(), false)],
+        vec![([header(0x08, 3, 0), b"abc".to_vec()].concat(), false), (eof(2), false)],
+        vec![(eod(), false), ([block(0, b"a"), block(1, b"bc"), eod()].concat(), false), (eof(3), false)],
+        // Empty blocks; closing connections; EOR.
+        vec![([block(0, b""), block(2, b"c"), block(0, b"ab"), header(0x4c, 0, 1)].concat(), true)],
+        vec![([header(0x80, 3, 0), b"abc".to_vec(), eof(1)].concat(), true)],
+        // GCT ignores the count of an EOF header.
+        vec![([block(0, b"abc"), header(0x48, 77, 1)].concat(), false)],
+    ] {
+        let (result, contents) = received(&scripts);
+        assert_eq!(result.unwrap().bytes, 3);
+        assert_eq!(contents, b"abc");
+    }
+}
+
+#[test]
+fn closing_connections_are_not_kept() {
+    let (mut channel, address) = receiver(Mode::ExtendedBlock);
+    let _open = play(address, &[([block(0, b"x"), header(0x0c, 0, 0)].concat(), false), (eof(2), false)]);
+    receive(&mut channel, RangeSet::from_range(0..10)).0.unwrap();
+    assert_eq!(channel.cached(), 1);
+}
+
+#[test]
+fn a_kept_connection_can_be_retired() {
+    let (mut channel, address) = receiver(Mode::ExtendedBlock);
+    let mut open = play(address, &[(eod(), false), (eof(2), false)]);
+    receive(&mut channel, RangeSet::from_range(0..10)).0.unwrap();
+    assert_eq!(channel.cached(), 2);
+    open[0].write_all(&header(0x04, 0, 0)).unwrap();
+    open[1].write_all(&[block(0, b"hello"), eof(1)].concat()).unwrap();
+    let (result, contents) = receive(&mut channel, RangeSet::from_range(0..10));
+    result.unwrap();
+    assert_eq!(contents, b"hello");
+    assert_eq!(channel.cached(), 1);
+    // Closing the last one without a word leaves nothing to wait for.
+    drop(open);
+    let error = receive(&mut channel, RangeSet::from_range(0..10)).0.unwrap_err();
+    assert!(matches!(error, Error::PeerClosed { .. }), "{error}");
+}
+
+#[test]
+fn an_end_before_eod_is_an_error() {
+    let large = data(300_000);
+    for script in [
+        block(0, b"abc"),
+        block(0, &large),
+        block(0, &large)[..100_000].to_vec(),
+        block(0, b"abc")[..19].to_vec(),
+        block(0, b"abc")[..5].to_vec(),
+    ] {
+        let (result, _) = received(&[(script.clone(), true)]);
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::PeerClosed { .. }), "{error} after {} bytes", script.len());
+    }
+}
+
+#[test]
+fn what_came_before_the_end_is_kept() {
+    let contents = data(700_000);
+    for plain in [true, false] {
+        let (mut channel, address) = receiver(Mode::ExtendedBlock);
+        let _open = play(address, &[(block(1000, &contents)[..600_017].to_vec(), true)]);
+        let sink = TestFile::new(b"", plain);
+        let progress = Progress::new();
+        let error = channel.receive(&receive_job(&sink), &mut Nobody, &progress).unwrap_err();
+        assert!(matches!(error, Error::PeerClosed { bytes: 600_000, left: 100_000, .. }), "{error}");
+        assert_eq!(progress.received(), RangeSet::from_range(1000..601_000));
+        assert_eq!(progress.bytes(), 600_000);
+        assert!(sink.contents()[1000..] == contents[..600_000]);
+    }
+}
+
+#[test]
+fn lies_are_found() {
+    let protocol = |scripts: &[(Vec<u8>, bool)]| match received(scripts).0 {
+        Err(Error::Protocol { source, .. }) => source,
+        other => panic!("{other:?}"),
+    };
+    // Outside of what was asked for, even if far outside.
+    for offset in [999_999, 1_000_000, u64::MAX - 1, i64::MAX as u64 - 1] {
+        let found = protocol(&[(block(offset, b"abc"), false)]);
+        assert!(
+            matches!(found, ReceiveError::OutsideAccepted { .. } | ReceiveError::Overflow { .. }),
+            "{found}"
+        );
+    }
+    assert!(matches!(protocol(&[(eof(0), false)]), ReceiveError::NoStreams));
+    assert!(matches!(protocol(&[(eof(10_000), false)]), ReceiveError::TooManyAnnounced { .. }));
+    let twice = [header(0x40, 0, 2), header(0x40, 0, 3)].concat();
+    assert!(matches!(protocol(&[(twice, false)]), ReceiveError::Inconsistent { .. }));
+    // Fewer streams than there are.
+    let (result, _) = received(&[(block(0, b"abc"), false), ([block(3, b"d"), eof(1)].concat(), false)]);
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::ExtraStream { announced: 1, .. }), "{error}");
+}
+
+#[test]
+fn more_streams_than_come_are_waited_for_but_not_for_ever() {
+    let mut settings = settings(Mode::ExtendedBlock, 1);
+    settings.connect_timeout = SHORT;
+    let (mut channel, address) = receiver_with(settings);
+    let _open = play(address, &[([block(0, b"abc"), eof(2)].concat(), false)]);
+    let error = receive(&mut channel, RangeSet::from_range(0..10)).0.unwrap_err();
+    assert!(matches!(error, Error::NoConnection { made: 1, wanted: 2, .. }), "{error}");
+}
+
+#[test]
+fn too_many_streams_end_the_transfer() {
+    let mut settings = settings(Mode::ExtendedBlock, 1);
+    settings.max_streams = 3;
+    let (mut channel, address) = receiver_with(settings);
+    let _open = play(address, &vec![(block(0, b"abc"), false); 4]);
+    let error = receive(&mut channel, RangeSet::from_range(0..10)).0.unwrap_err();
+    assert!(matches!(error, Error::TooManyStreams { limit: 3, .. }), "{error}");
+}
+
+#[test]
+fn passers_by_do_no_harm() {
+    let (mut channel, address) = receiver(Mode::ExtendedBlock);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            drop(TcpStream::connect(address).unwrap());
+            let mut real = TcpStream::connect(address).unwrap();
+            real.write_all(&block(0, b"abc")).unwrap();
+            drop(TcpStream::connect(address).unwrap());
+            let mut web = TcpStream::connect(address).unwrap();
+            web.write_all(b"GET / HTTP/1.1\r\nHost: example\r\n\r\n").unwrap();
+            // The nonsense is closed, and nothing else is.
+            assert!(!matches!(web.read(&mut [0; 10]), Ok(n) if n > 0));
+            let idle = TcpStream::connect(address).unwrap();
+            real.write_all(&[block(3, b"def"), eof(1)].concat()).unwrap();
+            drop(idle);
+        });
+        let (result, contents) = receive(&mut channel, RangeSet::from_range(0..10));
+        assert_eq!(result.unwrap().streams, 1);
+        assert_eq!(contents, b"abcdef");
+    });
+}
+
+#[test]
+fn only_the_expected_address_is_let_in() {
+    for mode in [Mode::Stream, Mode::ExtendedBlock] {
+        let mut settings = settings(mode, 1);
+        settings.only_from = Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
+        let (mut channel, address) = receiver_with(settings);
+        let mut stranger = TcpStream::connect(address).unwrap();
+        let local = (Ipv4Addr::new(127, 0, 0, 2), 0).into();
+        let options =
+            ropewalk_transport::SocketOptions { bind: Some(SocketAddr::ip(&local)), ..Default::default() };
+        let mut friend = Tcp.connect(address, &options, PATIENCE).unwrap();
+        if mode == Mode::Stream {
+            friend.write_all(b"abc").unwrap();
+        } else {
+            friend.write_all(&[block(0, b"abc"), eof(1)].concat()).unwrap();
+        }
+        friend.finish().unwrap();
+        let (result, contents) = receive(&mut channel, RangeSet::from_range(0..10));
+        result.unwrap();
+        assert_eq!(contents, b"abc");
+        assert_eq!(stranger.read(&mut [0; 10]).unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_stream_that_does_not_end_where_it_should() {
+    let (mut channel, address) = receiver(Mode::Stream);
+    let _open = play(address, &[(b"0123456789x".to_vec(), true)]);
+    let (result, contents) = receive(&mut channel, RangeSet::from_range(0..10));
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::TooMuch { expected: 10, .. }), "{error}");
+    assert_eq!(contents, b"0123456789");
+}

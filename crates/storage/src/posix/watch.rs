@@ -1,0 +1,103 @@
+//! Opening files and directories under the eyes of a guard.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ropewalk_protocol::path::VirtualPath;
+use rustix::fs::{Mode, OFlags};
+
+use super::PosixStore;
+use super::root::{Place, name_of};
+use crate::error::Context;
+use crate::{Error, ErrorKind, Purpose, Result};
+
+impl PosixStore {
+    /// Opens what exists.
+    pub(super) fn opened(
+        &self,
+        path: &VirtualPath,
+        flags: OFlags,
+        action: &'static str,
+        purpose: Purpose,
+    ) -> Result<OwnedFd> {
+        let fd = self.root.open_at(path, flags, Mode::empty()).context(action, path.as_bytes())?;
+        self.ask_of_open(fd.as_fd(), path, action, purpose)?;
+        Ok(fd)
+    }
+
+    /// The place of an entry, which need not exist. What is done is to be done there, not by the path.
+    pub(super) fn place<'p>(
+        &'p self,
+        path: &'p VirtualPath,
+        action: &'static str,
+        purpose: Purpose,
+    ) -> Result<Place<'p>> {
+        let place = match &self.guard {
+            None => self.root.place(path),
+            Some(_) => self.root.opened_place(path),
+        };
+        let place = place.context(action, path.as_bytes())?;
+        self.ask_of_entry(&place, path, action, purpose)?;
+        Ok(place)
+    }
+
+    /// A name by which calls that know no descriptors reach what `path` leads to, as long as the descriptor is open.
+    pub(super) fn followed(
+        &self,
+        path: &VirtualPath,
+        action: &'static str,
+    ) -> Result<(Option<OwnedFd>, Vec<u8>)> {
+        if self.root.is_plain() && self.guard.is_none() {
+            return Ok((None, path.as_bytes().to_vec()));
+        }
+        let fd = self.opened(path, OFlags::PATH, action, Purpose::Write)?;
+        let name = name_of(fd.as_fd());
+        Ok((Some(fd), name))
+    }
+
+    pub(super) fn ask_of_open(
+        &self,
+        fd: BorrowedFd<'_>,
+        path: &VirtualPath,
+        action: &'static str,
+        purpose: Purpose,
+    ) -> Result<()> {
+        match &self.guard {
+            None => Ok(()),
+            Some(_) => self.ask(&self.root.path_of(fd, path)?, path, action, purpose),
+        }
+    }
+
+    /// `path` is what leads to the place, for errors.
+    pub(super) fn ask_of_entry(
+        &self,
+        place: &Place<'_>,
+        path: &VirtualPath,
+        action: &'static str,
+        purpose: Purpose,
+    ) -> Result<()> {
+        if self.guard.is_none() {
+            return Ok(());
+        }
+        let directory = self.root.path_of(place.directory(), path)?;
+        let real = match place.name() {
+            b"." => directory,
+            name => {
+                directory.child(name).map_err(|_| Error::new(ErrorKind::Invalid, action, path.as_bytes()))?
+            }
+        };
+        self.ask(&real, path, action, purpose)
+    }
+
+    fn ask(
+        &self,
+        real: &VirtualPath,
+        path: &VirtualPath,
+        action: &'static str,
+        purpose: Purpose,
+    ) -> Result<()> {
+        if self.guard.as_ref().is_none_or(|guard| guard(real, purpose)) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::NotAllowed, action, path.as_bytes()))
+    }
+}

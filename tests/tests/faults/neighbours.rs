@@ -1,0 +1,97 @@
+//! Files that are refused in the middle of a pipeline must not disturb those before and after them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use ropewalk_tests::client::{Client, Copy, Mode};
+use ropewalk_tests::files;
+
+use crate::disk::obeying_permissions;
+use crate::fixture::Fixture;
+
+const COUNT: u64 = 120;
+
+fn name(number: u64) -> String {
+    format!("f{number:03}")
+}
+
+/// Every seventh, and two in a row.
+fn is_refused(number: u64) -> bool {
+    number % 7 == 3 || number % 21 == 4
+}
+
+fn make(from: &Path) {
+    for number in 0..COUNT {
+        files::write_random(&from.join(name(number)), 10 + number * 997, number).unwrap();
+    }
+}
+
+fn ways() -> [Copy; 4] {
+    let plain = Copy::new("", "").recursive().argument("--retries=0");
+    let pipelined = Copy { pipelined: true, concurrency: Some(1), ..plain.clone() };
+    [
+        plain.clone().mode(Mode::Stream),
+        plain,
+        pipelined.clone().mode(Mode::Extended(1)),
+        pipelined.mode(Mode::Extended(4)),
+    ]
+}
+
+/// Runs the copy, which must fail as a whole, and compares what it brought.
+fn run(copy: &Copy, from: &Path, to: &Path) {
+    let outcome = Client::Ropewalk.run(copy).unwrap().failed().unwrap();
+    let text = outcome.text();
+    let is_innocent = |line: &&str| {
+        line.contains("\"file_failed\"")
+            && (0..COUNT).any(|number| !is_refused(number) && line.contains(&format!("{}\"", name(number))))
+    };
+    let innocent: Vec<&str> = text.lines().filter(is_innocent).collect();
+    assert!(innocent.is_empty(), "{:?}: these should not have failed: {innocent:#?}", copy.mode);
+    for number in 0..COUNT {
+        let path = to.join(name(number));
+        assert_eq!(path.is_file(), !is_refused(number), "{:?}: {}", copy.mode, path.display());
+        if !is_refused(number) {
+            files::ensure_same(&from.join(name(number)), &path).unwrap();
+        }
+    }
+}
+
+#[test]
+fn uploads_that_are_refused() {
+    for (round, way) in ways().into_iter().enumerate() {
+        let mut fixture = Fixture::new().unwrap();
+        let (from, to) = (fixture.scratch.join("from"), fixture.root.join("to"));
+        make(&from);
+        for number in (0..COUNT).filter(|number| is_refused(*number)) {
+            // A file cannot take the name of a directory that is not empty.
+            fs::create_dir_all(to.join(name(number)).join("inner")).unwrap();
+        }
+        let copy = Copy {
+            source: Client::Ropewalk.local(&from, true),
+            destination: fixture.server.url("to/").into(),
+            ..way
+        };
+        run(&copy, &from, &to);
+        fixture.still_serves().unwrap_or_else(|error| panic!("round {round}: {error:#}"));
+    }
+}
+
+#[test]
+fn downloads_that_are_refused() {
+    for (round, way) in ways().into_iter().enumerate() {
+        let mut fixture = Fixture::with(|setup| setup.wrapper(obeying_permissions())).unwrap();
+        let (from, to) = (fixture.root.join("from"), fixture.scratch.join("to"));
+        make(&from);
+        for number in (0..COUNT).filter(|number| is_refused(*number)) {
+            fs::set_permissions(from.join(name(number)), fs::Permissions::from_mode(0o000)).unwrap();
+        }
+        let copy = Copy {
+            source: fixture.server.url("from/").into(),
+            destination: Client::Ropewalk.local(&to, true),
+            ..way
+        };
+        run(&copy, &from, &to);
+        fixture.still_serves().unwrap_or_else(|error| panic!("round {round}: {error:#}"));
+    }
+}
