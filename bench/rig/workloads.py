@@ -65,7 +65,10 @@ class Programs:
         server = self.servers.get("ropewalk")
         if server:
             argv = [self.bench.binary, "cp", "--quiet", *words, source(server), destination(server)]
-            self.add("ours", f"ropewalk {label}".strip(), argv, server, **attributes)
+            # Neither the settings nor the journals of whoever runs the bench.
+            home = str(self.bench.disk / "home")
+            env = {"XDG_STATE_HOME": home, "XDG_CONFIG_HOME": home}
+            self.add("ours", f"ropewalk {label}".strip(), argv, server, env, **attributes)
 
     def gct(self, words, source, destination, **attributes):
         server = self.servers.get("gct")

@@ -132,7 +132,7 @@ impl Client {
                 Ok(guc(process::command(binary), copy))
             }
             Self::Compatible => {
-                let mut command = process::command(peers::ropewalk()?);
+                let mut command = peers::ropewalk_command()?;
                 command.arg("globus-url-copy");
                 Ok(guc(command, copy))
             }
@@ -148,7 +148,7 @@ impl Client {
     pub fn list(self, url: &str) -> Result<Outcome> {
         let mut command = match self {
             Self::Ropewalk => {
-                let mut command = process::command(peers::ropewalk()?);
+                let mut command = peers::ropewalk_command()?;
                 command.arg("ls");
                 command
             }
@@ -172,7 +172,7 @@ impl Client {
 }
 
 fn ropewalk(copy: &Copy) -> Result<Command> {
-    let mut command = process::command(peers::ropewalk()?);
+    let mut command = peers::ropewalk_command()?;
     command.args(["cp", "--json"]);
     match copy.mode {
         Mode::Auto => &mut command,

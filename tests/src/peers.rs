@@ -1,10 +1,14 @@
 //! Which programs a test needs, and what to do where they are missing.
 
-use std::env;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
+
+use crate::process;
 
 /// Packages of Debian that bring the foreign programs, for the message.
 const PACKAGES: &str = "globus-gridftp-server-progs globus-gass-copy-progs curl lftp vsftpd util-linux";
@@ -65,4 +69,26 @@ pub fn ropewalk() -> Result<PathBuf> {
         );
     }
     Ok(binary)
+}
+
+/// A command that runs the program under test, with neither the settings nor the journals of whoever runs the tests.
+pub fn ropewalk_command() -> Result<Command> {
+    static HOME: LazyLock<PathBuf> = LazyLock::new(fresh_home);
+    let mut command = process::command(ropewalk()?);
+    command.env("XDG_STATE_HOME", &*HOME).env("XDG_CONFIG_HOME", HOME.join("config"));
+    Ok(command)
+}
+
+/// A directory for this process; those of earlier ones that are gone are removed.
+fn fresh_home() -> PathBuf {
+    const PREFIX: &str = "ropewalk-test-home-";
+    let parent = env::temp_dir();
+    for entry in fs::read_dir(&parent).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix(PREFIX).and_then(|pid| pid.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    parent.join(format!("{PREFIX}{}", std::process::id()))
 }

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
+/// Bytes of memory that are left to programs.
+const SPARE: u64 = 3 << 30;
+
 /// A directory that any user may enter and that is removed with everything in it.
 #[derive(Debug)]
 pub struct Scratch(TempDir);
@@ -20,7 +23,7 @@ impl Scratch {
     /// In memory where `/dev/shm` has `needed` bytes free, otherwise in the directory for temporary files.
     pub fn in_memory(needed: u64) -> Result<Self> {
         let shm = Path::new("/dev/shm");
-        if free_bytes(shm).is_ok_and(|free| free >= needed) && needed <= available_memory() / 2 {
+        if free_bytes(shm).is_ok_and(|free| free >= needed) && available_memory() >= needed + SPARE {
             Self::within(shm)
         } else {
             Self::new()

@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = Options { recursive: true, ..Options::default() };
     let tell = |event: Event| match event {
         Event::FileDone { bytes, checksum, .. } => {
-            println!("{bytes} bytes, {}", checksum.unwrap_or_default())
+            println!("{bytes} bytes, {}", checksum.unwrap_or_default());
         }
         Event::FileFailed { source, error, .. } => eprintln!("{source}: {error}"),
         _ => {}

@@ -14,8 +14,10 @@ use crate::backoff::pause;
 use crate::place::Endpoints;
 use crate::queue::Queue;
 use crate::report::Report;
+use crate::session::Session;
 use crate::setup::Setup;
 use crate::state::States;
+use crate::verify::{Check, choose};
 use crate::worker::Job;
 use crate::{Cancel, ChecksumPolicy, EventSink, Options, RemoteError};
 
@@ -67,12 +69,28 @@ impl<'e> Context<'e> {
         again.then(|| pause(self.options().retry_pause, failed_tries))
     }
 
-    /// Streams of a transfer, where `size` bytes of a file may be one of several ranges in flight: the streams of a big
-    /// file are shared out between sessions.
+    /// Streams of a transfer of a file of `size` bytes, or of a range of it: several sessions may work on a big file, and
+    /// they share its streams out.
     pub(crate) fn share(&self, streams: u32, size: Option<u64>) -> u32 {
         let set = matches!(self.options().streams, crate::Auto::Set(_));
         let sessions = self.sessions.load(Ordering::Relaxed).max(1);
-        if set || size.is_none_or(|size| size < RANGE) { streams } else { streams.div_ceil(sessions) }
+        if set || size.is_none_or(|size| size < 2 * RANGE) { streams } else { streams.div_ceil(sessions) }
+    }
+
+    /// How a file from or to this server is proved to be right.
+    pub(crate) fn check(&self, session: &Session<'_>) -> Result<Check, RemoteError> {
+        let (options, can) = (self.options(), &session.can);
+        if options.ascii {
+            // Line ends are translated: the two sides have different bytes.
+            return Ok(Check::Size);
+        }
+        let peer = session.control.peer();
+        let check = choose(options.checksum, &|a| can.knows(a), can.inline_checksum, peer)?;
+        if check == Check::Size && options.checksum != ChecksumPolicy::None {
+            let name = &session.endpoint.name;
+            self.report.warn_once(format!("{name} computes no checksums: only sizes are compared"));
+        }
+        Ok(check)
     }
 
     /// The algorithm by which `sync` compares files: one that all of these servers know.
@@ -82,7 +100,7 @@ impl<'e> Context<'e> {
             ChecksumPolicy::Require(algorithm) => ChecksumPolicy::Require(algorithm),
             _ => ChecksumPolicy::Default,
         };
-        crate::verify::choose(policy, &known, false, "").ok()?.algorithm()
+        choose(policy, &known, false, "").ok()?.algorithm()
     }
 
     pub(crate) fn local_sum(&self, path: &VirtualPath, algorithm: Algorithm) -> Result<String, RemoteError> {

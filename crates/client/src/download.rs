@@ -48,6 +48,8 @@ struct State {
     end: u64,
     /// The sum that both sides have.
     proof: Option<String>,
+    /// The source's sum, where it was told ahead.
+    theirs: Option<String>,
 }
 
 impl Download {
@@ -108,7 +110,15 @@ impl Download {
             (_, Some(algorithm)) => Some(Pieces::new(algorithm)),
             (_, None) => None,
         };
-        let state = State { left: 1, failed: false, pieces, proved: RangeSet::new(), end: 0, proof: None };
+        let state = State {
+            left: 1,
+            failed: false,
+            pieces,
+            proved: RangeSet::new(),
+            end: 0,
+            proof: None,
+            theirs: None,
+        };
         Ok(Arc::new(Self {
             tries: AtomicU32::new(task.tries),
             task,
@@ -200,9 +210,18 @@ impl Download {
     pub(crate) fn needs_sum(&self) -> bool {
         match self.check {
             Check::Size => false,
-            Check::Asked(_) => true,
+            Check::Asked(_) => self.lock().theirs.is_none(),
             Check::Inline(_) => !self.lock().proved.contains(self.task.offset()..self.end()),
         }
+    }
+
+    /// The sender's sum of the whole, known before all has arrived.
+    pub(crate) fn told(&self, theirs: Option<String>) {
+        self.lock().theirs = theirs;
+    }
+
+    pub(crate) fn theirs(&self) -> Option<String> {
+        self.lock().theirs.clone()
     }
 
     /// Compares the sum of the whole (or of the window) with the sender's.

@@ -27,7 +27,7 @@ use crate::place::{Endpoint, Place};
 use crate::report::Meter;
 use crate::session::Session;
 use crate::task::Task;
-use crate::verify::{Check, choose, wire};
+use crate::verify::{Check, wire};
 use crate::watch::Watch;
 use crate::worker::{Job, Route, Worker};
 use crate::{FailureKind, RemoteError};
@@ -60,6 +60,14 @@ struct Slot {
     asked_sum: bool,
     sum: Option<String>,
     error: Option<RemoteError>,
+    /// No data belongs to it: the server computes a checksum for the whole download.
+    sum_only: bool,
+}
+
+impl Slot {
+    fn into_job(self) -> Job {
+        if self.sum_only { Job::Sum(self.download) } else { Job::Get(self.download, self.range) }
+    }
 }
 
 /// A range of a file.
@@ -117,8 +125,15 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
 impl<'e> Flow<'_, 'e> {
     fn has_room(&mut self) -> bool {
         let waiting: u64 = self.slots.iter().filter(|s| s.moved.is_none()).map(|s| s.missing.len()).sum();
-        let pipelined = self.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
+        let extended = self.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
+        // Should the first file be refused, the second one's data would come over the connections made for it.
+        let pipelined = extended && !self.must_connect();
         self.slots.len() < if pipelined { self.depth } else { 1 } && waiting < AHEAD
+    }
+
+    /// We are the ones to connect, and have not done so yet.
+    fn must_connect(&mut self) -> bool {
+        self.session.channel().is_some_and(|c| !c.listening && c.data.cached() == 0)
     }
 
     /// Sends the commands for a job. Gives it back where it has to wait until the pipeline is empty. An error
@@ -126,6 +141,7 @@ impl<'e> Flow<'_, 'e> {
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
         let (download, range) = match job {
             Job::Get(download, range) => (download, range),
+            Job::Sum(download) => return self.ask_sum(download).map(|()| None),
             Job::File(task) if task.link.is_some() => {
                 self.link(task);
                 return Ok(None);
@@ -186,8 +202,9 @@ impl<'e> Flow<'_, 'e> {
         let next = self.slots.iter().position(|s| s.moved.is_none() && s.error.is_none());
         match next {
             Some(at) => {
-                let listening = self.session.channel().is_some_and(|c| c.listening);
-                if self.slots[at].begun || !listening {
+                // A passive sender begins when we have connected; in any other case its preliminary reply says
+                // whose data comes next.
+                if self.slots[at].begun || self.must_connect() {
                     self.receive(at)?;
                 } else {
                     self.await_begin()?;

@@ -1,4 +1,14 @@
 //! The GridFTP client as a library: what to copy goes in, events and a summary come out.
+//!
+//! [`copy`] is the whole of it: a plan walks the sources and puts files into a queue while workers, each with one control
+//! session (or a pair of them, between two servers), take them out. Small files are pipelined over one cached data
+//! connection, big ones are cut up into ranges that several sessions move at once. What is under way has the name
+//! `.NAME.ropewalk-part`; it gets its own name when it is whole and its checksum was compared. [`Remote`] has the small
+//! operations on one server, [`walk`], [`list`] and [`du`] look into trees of either kind.
+//!
+//! Everything blocks; a [`Cancel`] stops it from another thread. Servers need nothing but RFC 959: what they can do
+//! beyond is taken from FEAT. MODE E, ERET, ESTO, MLSR and CKSM are used where they are (GFD.20 and GCT), and our own
+//! extensions with our own server.
 
 #![forbid(unsafe_code)]
 

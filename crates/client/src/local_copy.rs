@@ -4,13 +4,14 @@ use std::io::{Read, Write};
 use std::time::Instant;
 
 use ropewalk_storage::Store;
+use ropewalk_storage::checksum::Hasher;
 
 use crate::download::Download;
 use crate::place::Place;
 use crate::report::Meter;
 use crate::source::{Source, unchanged, wanted};
 use crate::task::Task;
-use crate::verify::Check;
+use crate::verify::{Check, same};
 use crate::worker::{Job, Worker};
 use crate::{Options, RemoteError};
 
@@ -129,15 +130,27 @@ pub(crate) fn to_standard_output(worker: &Worker<'_, '_>, task: Task) {
     };
     let began = Instant::now();
     ctx.report.started(task.id, task.source.display(), task.destination.display(), task.length(), 0);
-    let mut out = Metered { out: std::io::stdout().lock(), meter: Meter::new(&ctx.report), bytes: 0 };
-    let result = session
-        .read_to(path, &mut out, task.window)
-        .and_then(|bytes| out.flush().map_err(RemoteError::Output).map(|()| bytes));
+    let algorithm = ctx.check(&session).map(Check::algorithm);
+    let hasher = algorithm.as_ref().ok().copied().flatten().map(Hasher::new);
+    let mut out = Metered { out: std::io::stdout().lock(), meter: Meter::new(&ctx.report), bytes: 0, hasher };
+    let result = algorithm.and_then(|algorithm| {
+        let bytes = session.read_to(path, &mut out, task.window)?;
+        out.flush().map_err(RemoteError::Output)?;
+        let (Some(algorithm), Some(hasher)) = (algorithm, out.hasher.take()) else {
+            return Ok((bytes, None));
+        };
+        let (ours, theirs) = (hasher.finish(), session.checksum(path, algorithm, task.window)?);
+        if !same(&ours, &theirs) {
+            let path = path.clone();
+            return Err(RemoteError::ChecksumMismatch { path, algorithm, ours: theirs, theirs: ours });
+        }
+        Ok((bytes, Some(format!("{}:{ours}", algorithm.name().to_ascii_lowercase()))))
+    });
     let written = out.bytes;
     drop(out);
     match result {
-        Ok(bytes) => {
-            ctx.report.done(task.id, bytes, began.elapsed(), None);
+        Ok((bytes, proof)) => {
+            ctx.report.done(task.id, bytes, began.elapsed(), proof);
             worker.keep(session);
             worker.done();
         }
@@ -157,11 +170,15 @@ struct Metered<'r, 'e, W> {
     out: W,
     meter: Meter<'r, 'e>,
     bytes: u64,
+    hasher: Option<Hasher>,
 }
 
 impl<W: Write> Write for Metered<'_, '_, W> {
     fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
         let n = self.out.write(data)?;
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(&data[..n]);
+        }
         self.bytes += n as u64;
         self.meter.update(self.bytes, 1);
         Ok(n)

@@ -272,9 +272,15 @@ impl Session<'_> {
     /// The entries of a directory, or the file itself.
     pub(crate) fn listing(&mut self, path: &[u8]) -> Result<Listing, RemoteError> {
         if self.can.facts {
-            self.entries(&Command::Mlsd(Some(path.into())), |line| from_facts(line.as_bstr()))
-        } else {
-            self.entries(&Command::List(Some(path.into())), parse_line)
+            return self.entries(&Command::Mlsd(Some(path.into())), |line| from_facts(line.as_bstr()));
+        }
+        // Many servers leave out names that begin with a dot unless they are asked as `ls` is. Others take the option
+        // for a name, and have nothing of that name.
+        let asked = [b"-a ", path].concat();
+        match self.entries(&Command::List(Some(asked.into())), parse_line) {
+            Err(e) if e.breaks_session() => Err(e),
+            Ok(listing) if listing.bytes > 0 => Ok(listing),
+            Ok(_) | Err(_) => self.entries(&Command::List(Some(path.into())), parse_line),
         }
     }
 
@@ -291,9 +297,9 @@ impl Session<'_> {
         parse: fn(&[u8]) -> Option<Entry>,
     ) -> Result<Listing, RemoteError> {
         let mut spool = tempfile::spooled_tempfile(LISTING_IN_MEMORY);
-        self.fetch(std::slice::from_ref(command), &mut spool)?;
+        let bytes = self.fetch(std::slice::from_ref(command), &mut spool)?;
         spool.rewind().map_err(RemoteError::Output)?;
-        Ok(Listing { lines: BufReader::new(spool), parse })
+        Ok(Listing { lines: BufReader::new(spool), parse, bytes })
     }
 
     /// A file, or a part of it, in order.
@@ -378,6 +384,7 @@ fn quoted(text: &BStr) -> Option<BString> {
 pub(crate) struct Listing {
     lines: BufReader<SpooledTempFile>,
     parse: fn(&[u8]) -> Option<Entry>,
+    bytes: u64,
 }
 
 impl Iterator for Listing {
@@ -441,7 +448,8 @@ mod tests {
         let mut spool = tempfile::spooled_tempfile(8);
         spool.write_all(b"Type=cdir; .\r\nType=file;Size=1; a\r\n\r\nType=dir; b").unwrap();
         spool.rewind().unwrap();
-        let listing = Listing { lines: BufReader::new(spool), parse: |line| from_facts(line.as_bstr()) };
+        let listing =
+            Listing { lines: BufReader::new(spool), parse: |line| from_facts(line.as_bstr()), bytes: 0 };
         let names: Vec<_> = listing.map(|e| e.name.to_string()).collect();
         assert_eq!(names, ["a", "b"]);
     }

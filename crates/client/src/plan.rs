@@ -196,37 +196,46 @@ impl<'p, 'e> Plan<'p, 'e> {
         let glob = Glob::new(path.as_bstr()).map_err(|e| RemoteError::Usage(e.to_string()))?;
         let base = with_path(&ends.source, glob.base.clone());
         let links = self.ctx.options().preserve.links;
-        let mut found = Vec::new();
-        self.side(&base, false)?.walk(&base.path(), links, &mut |_, entry| {
+        // The side is taken out while it lists, so that what is found can be worked on.
+        let key = (self.key(&base), false);
+        self.side(&base, false)?;
+        let Some(mut from) = self.sides.remove(&key) else { return Ok(()) };
+        let mut any = false;
+        let walked = from.walk(&base.path(), links, &mut |_, entry| {
             let verdict = glob.judge(entry.name.as_bstr());
-            let enter = verdict.enter && !verdict.matches;
             if verdict.matches {
-                found.push(entry);
+                any = true;
+                self.matched(ends, &base, &entry)?;
             }
-            Ok(if enter { Step::Into } else { Step::Over })
-        })?;
-        if found.is_empty() {
-            return Err(crate::walk::missing(path));
+            Ok(if self.is_over() {
+                Step::Stop
+            } else if verdict.enter && !verdict.matches {
+                Step::Into
+            } else {
+                Step::Over
+            })
+        });
+        if walked.as_ref().err().is_none_or(|e| !e.breaks_session()) {
+            self.sides.insert(key, from);
         }
-        found.sort_by(|a, b| a.name.cmp(&b.name));
-        for entry in found {
-            if self.is_over() {
-                break;
+        walked?;
+        if any { Ok(()) } else { Err(crate::walk::missing(path)) }
+    }
+
+    /// An entry that a glob matches.
+    fn matched(&mut self, ends: &Ends, base: &Place, entry: &Entry) -> Result<(), RemoteError> {
+        let source = base.join(&entry.name)?;
+        if entry.is_directory() && !self.ctx.options().recursive {
+            self.ctx.report.skipped(source.display(), "is a directory");
+            return Ok(());
+        }
+        let destination = ends.destination.clone();
+        let one = Ends { source, destination, contents: false, into: true, window: ends.window };
+        if let Err(e) = self.entry(&one, entry, None) {
+            if e.breaks_session() {
+                return Err(e);
             }
-            if entry.is_directory() && !self.ctx.options().recursive {
-                self.ctx.report.skipped(base.join(&entry.name)?.display(), "is a directory");
-                continue;
-            }
-            let one = Ends {
-                source: base.join(&entry.name)?,
-                destination: ends.destination.clone(),
-                contents: false,
-                into: true,
-                window: ends.window,
-            };
-            if let Err(e) = self.entry(&one, &entry, None) {
-                self.fail(one.source.display(), one.destination.display(), &e);
-            }
+            self.fail(one.source.display(), one.destination.display(), &e);
         }
         Ok(())
     }

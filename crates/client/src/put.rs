@@ -20,8 +20,9 @@ use ropewalk_protocol::command::{Command, Placement, Restart};
 use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
-use ropewalk_storage::checksum::{Algorithm, Pieces};
+use ropewalk_storage::checksum::{Algorithm, Hasher, Pieces};
 
+use crate::RemoteError;
 use crate::auto::{Path, RANGE, SMALL};
 use crate::context::Context;
 use crate::control::Answer;
@@ -30,13 +31,12 @@ use crate::inline::inline_sum;
 use crate::place::{Endpoint, Place};
 use crate::report::Meter;
 use crate::session::Session;
-use crate::source::Source;
+use crate::source::{Source, Summing};
 use crate::task::Task;
 use crate::upload::{Manner, Upload, UploadSource, is_device, part_path};
-use crate::verify::{Check, choose, same, wire};
+use crate::verify::{Check, same, wire};
 use crate::watch::Watch;
 use crate::worker::{Job, Route, Worker};
-use crate::{ChecksumPolicy, RemoteError};
 
 /// Bytes of transfers that may wait in the pipeline.
 const AHEAD: u64 = 32 << 20;
@@ -144,7 +144,8 @@ impl<'e> Flow<'_, 'e> {
         let waiting: u64 = self.slots.iter().filter(|s| s.sent.is_none()).map(|s| s.data.len()).sum();
         let pipelined = self.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
         let depth = if pipelined && self.worker.careful.get() == 0 { self.depth } else { 1 };
-        self.slots.len() < depth && waiting < AHEAD
+        let shared = !self.slots.iter().any(|s| s.upload.must_be_alone());
+        self.slots.len() < depth && waiting < AHEAD && shared
     }
 
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
@@ -161,6 +162,9 @@ impl<'e> Flow<'_, 'e> {
             self.worker.done();
             return Ok(None);
         }
+        if upload.must_be_alone() && !self.slots.is_empty() {
+            return Ok(Some(Job::Put(upload, range)));
+        }
         let mode = match upload.source {
             UploadSource::Ranged(_) => self.session.preferred_mode(),
             // In order, and of unknown length.
@@ -174,7 +178,7 @@ impl<'e> Flow<'_, 'e> {
                 return Ok(None);
             }
         };
-        let streams = self.streams(mode, &data);
+        let streams = self.streams(mode, &data, upload.task.length());
         let fits = self.session.channel().is_some_and(|c| {
             c.sending && c.mode == mode && mode == Mode::ExtendedBlock && c.streams >= streams
         });
@@ -196,13 +200,13 @@ impl<'e> Flow<'_, 'e> {
         Ok(None)
     }
 
-    fn streams(&self, mode: Mode, data: &RangeSet) -> u32 {
+    fn streams(&self, mode: Mode, data: &RangeSet, file: Option<u64>) -> u32 {
         if mode == Mode::Stream {
             return 1;
         }
         let path = Path::new(self.session.control.rtt());
         let size = Some(data.len());
-        self.worker.ctx.share(path.streams(self.worker.ctx.options(), size), size)
+        self.worker.ctx.share(path.streams(self.worker.ctx.options(), size), file)
     }
 
     fn step(&mut self) -> Result<(), RemoteError> {

@@ -307,9 +307,9 @@ impl<'r, 'e> Meter<'r, 'e> {
         self.report.stages(progress);
     }
 
-    /// The destination has lost what this transfer moved: the file begins anew.
-    pub(crate) fn lost(&mut self) {
-        self.report.bytes_there.fetch_sub(self.bytes as i64, Ordering::Relaxed);
+    /// Of what this transfer moved, the destination has only `kept` for certain; the rest comes again.
+    pub(crate) fn failed(&mut self, kept: u64) {
+        self.report.bytes_there.fetch_sub(self.bytes.saturating_sub(kept) as i64, Ordering::Relaxed);
         self.bytes = 0;
     }
 }
@@ -389,7 +389,7 @@ mod tests {
         for n in 0..50 {
             meter.update(n, 2);
         }
-        meter.lost();
+        meter.failed(0);
         meter.update(7, 2);
         drop(meter);
         report.done(0, 100, S, Some("crc32c:0".into()));

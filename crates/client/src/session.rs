@@ -25,8 +25,8 @@ use crate::{DataMode, RemoteError};
 
 /// Seconds between signs of life while the server computes a checksum.
 const CHECKSUM_MARKERS: u32 = 30;
-/// Seconds between restart markers of uploads.
-const RESTART_MARKERS: u32 = 1;
+/// Seconds between markers of what a server receives.
+const MARKERS: u32 = 1;
 
 pub(crate) struct Session<'e> {
     pub control: Control<'e>,
@@ -122,11 +122,13 @@ impl<'e> Session<'e> {
         if self.can.extended {
             let who =
                 concat!("scheme=gsiftp;appname=\"ropewalk\";appver=\"", env!("CARGO_PKG_VERSION"), "\";");
-            // Servers that do not know these may refuse them.
-            self.calls(&[
+            let mut commands = vec![
                 Command::Site(SiteCommand::ClientInfo(who.into())),
                 Command::Opts(Opts::Checksum { markers: CHECKSUM_MARKERS }),
-            ])?;
+            ];
+            commands.extend(self.setup.options.tcp_buffer.map(Command::Sbuf));
+            // Servers that do not know these may refuse them.
+            self.calls(&commands)?;
         }
         self.endpoint.saw_rtt(self.control.rtt());
         Ok(())
@@ -266,13 +268,14 @@ impl<'e> Session<'e> {
         Ok(())
     }
 
-    /// Restart markers more often than the five seconds that are usual: what no marker told is sent again.
+    /// Markers more often than the five seconds that are usual: what no restart marker told of is sent again, and
+    /// between two servers performance markers are all that is known of progress.
     pub(crate) fn frequent_markers(&mut self) -> Result<(), RemoteError> {
         if self.can.extended && !self.markers_asked {
             self.markers_asked = true;
-            let often = Command::Trev { markers: MarkerKind::Restart, seconds: RESTART_MARKERS };
+            let often = |markers| Command::Trev { markers, seconds: MARKERS };
             // A server that does not know it has its own interval.
-            self.control.call(&often)?;
+            self.calls(&[often(MarkerKind::Restart), often(MarkerKind::Performance)])?;
         }
         Ok(())
     }

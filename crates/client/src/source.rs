@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bstr::BString;
 use ropewalk_protocol::range::RangeSet;
+use ropewalk_storage::checksum::Hasher;
 use ropewalk_storage::{Kind, Metadata, ReadHandle, Result, Store};
 
 use crate::place::Place;
@@ -62,6 +63,22 @@ impl Source {
                 Err(RemoteError::Usage(format!("{}: not a local file", task.source.display())))
             }
         }
+    }
+}
+
+/// Sums what is read.
+pub(crate) struct Summing<R> {
+    pub reader: R,
+    pub hasher: Option<Hasher>,
+}
+
+impl<R: std::io::Read> std::io::Read for Summing<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.reader.read(buffer)?;
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(&buffer[..n]);
+        }
+        Ok(n)
     }
 }
 

@@ -173,6 +173,8 @@ impl<'w, 'e> Flow<'w, 'e> {
             self.slots.iter().filter(|s| !s.counted).map(|s| s.range.end - s.range.start).sum();
         let pipelined = matches!(self.channel, None | Some((Mode::ExtendedBlock, 1)))
             && self.worker.careful.get() == 0
+            // In place: were another file refused, this one would get its data.
+            && !self.slots.iter().any(|s| s.relay.direct)
             && !self.worker.ctx.options().delayed_passive;
         self.slots.len() < if pipelined { self.depth } else { 1 } && waiting < AHEAD
     }
@@ -209,13 +211,17 @@ impl<'w, 'e> Flow<'w, 'e> {
             self.worker.done();
             return Ok(None);
         }
+        if relay.direct && !self.slots.is_empty() {
+            return Ok(Some(Job::Third(relay, range)));
+        }
         let mode = self.mode();
         let streams = if mode == Mode::Stream {
             1
         } else {
             let rtt = self.source.control.rtt().max(self.destination.control.rtt());
             let size = relay.task.length().map(|_| range.end - range.start);
-            self.worker.ctx.share(Path::new(rtt).streams(self.worker.ctx.options(), size), size)
+            let streams = Path::new(rtt).streams(self.worker.ctx.options(), size);
+            self.worker.ctx.share(streams, relay.task.length())
         };
         let fits = mode == Mode::ExtendedBlock
             && self.channel.is_some_and(|(m, n)| m == mode && n >= streams)

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bstr::BString;
+use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
-use ropewalk_storage::ReadHandle;
 use ropewalk_storage::checksum::{Algorithm, Hasher, Pieces, checksum_file};
+use ropewalk_storage::{ReadHandle, part_name};
 
 use crate::RemoteError;
 use crate::auto::SMALL;
@@ -45,8 +46,9 @@ struct State {
     present: RangeSet,
     pieces: Option<Pieces>,
     proved: RangeSet,
-    /// Bytes of a stream that went through.
+    /// Bytes of a stream that went through, and their sum.
     streamed: u64,
+    stream_sum: Option<String>,
     proof: Option<String>,
 }
 
@@ -60,12 +62,18 @@ pub(crate) struct Manner {
     pub present: RangeSet,
 }
 
-/// The name under which a file waits beside its place until it is whole.
+/// The name under which a file waits beside its place until it is whole; names that would become too long are cut.
 pub(crate) fn part_path(path: &[u8]) -> BString {
-    let name = [b".", base_name(path), b".ropewalk-part"].concat();
+    let name = VirtualPath::root().child(base_name(path)).map(|name| part_name(&name));
+    let name: BString = match &name {
+        Ok(name) => name.file_name().unwrap_or_default().into(),
+        // No name that could be written to; the server will say so.
+        Err(_) => path.into(),
+    };
     match parent(path) {
         Some(directory) => join(directory, &name),
-        None => name.into(),
+        None if path.starts_with(b"/") => join(b"/", &name),
+        None => name,
     }
 }
 
@@ -79,16 +87,10 @@ impl Upload {
         let final_path = task.destination.path();
         let device = is_device(&final_path);
         let wanted = crate::source::wanted(task.window, task.size.unwrap_or(u64::MAX));
-        let mut check = if device { Check::Size } else { manner.check };
+        let check = if device { Check::Size } else { manner.check };
         let mut expected = None;
         let source = match source {
-            Source::Stream(stream) => {
-                // Computed while it passes where that can be; there is no second chance to read it.
-                if check.in_passing().is_none() {
-                    check = Check::Size;
-                }
-                UploadSource::Stream(stream)
-            }
+            Source::Stream(stream) => UploadSource::Stream(stream),
             Source::Ranged(handle) => {
                 let size = task.size.unwrap_or_default();
                 let in_passing = check.in_passing();
@@ -115,6 +117,7 @@ impl Upload {
             pieces: check.in_passing().map(Pieces::new),
             proved: RangeSet::new(),
             streamed: 0,
+            stream_sum: None,
             proof: None,
         };
         Ok(Arc::new(Self {
@@ -128,6 +131,22 @@ impl Upload {
             expected,
             state: Mutex::new(state),
         }))
+    }
+
+    /// What goes to a final name without the server knowing its sum must not share the pipeline: were another file refused,
+    /// this one would get its data.
+    pub(crate) fn must_be_alone(&self) -> bool {
+        self.direct && self.expected.is_none()
+    }
+
+    /// A stream cannot be read a second time: what failed with it has failed.
+    pub(crate) fn once_only(&self, error: RemoteError) -> RemoteError {
+        match &self.source {
+            UploadSource::Stream(_) if !matches!(error, RemoteError::Cancelled) => {
+                RemoteError::Usage(format!("{error} (and the source cannot be read a second time)"))
+            }
+            _ => error,
+        }
     }
 
     /// The destination is a device of the server.
@@ -191,11 +210,13 @@ impl Upload {
         theirs: Option<&str>,
     ) -> Result<bool, RemoteError> {
         let mut state = self.lock();
-        if let (Some(sums), Some(theirs)) = (sums, theirs)
-            && let Some(ours) = sums.total_of(sent)
-        {
+        let ours = match &self.source {
+            UploadSource::Ranged(_) => sums.and_then(|sums| sums.total_of(sent)),
+            UploadSource::Stream(_) => state.stream_sum.clone(),
+        };
+        if let (Some(algorithm), Some(ours), Some(theirs)) = (self.check.algorithm(), ours, theirs) {
             if !same(&ours, theirs) {
-                return Err(self.mismatch(sums.algorithm(), ours, theirs.to_owned()));
+                return Err(self.mismatch(algorithm, ours, theirs.to_owned()));
             }
             state.proved.union(sent);
         }
@@ -208,8 +229,10 @@ impl Upload {
     }
 
     /// A stream went through to its end.
-    pub(crate) fn streamed(&self, bytes: u64) {
-        self.lock().streamed = bytes;
+    pub(crate) fn streamed(&self, bytes: u64, sum: Option<String>) {
+        let mut state = self.lock();
+        state.streamed = bytes;
+        state.stream_sum = sum;
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -253,10 +276,11 @@ impl Upload {
 
     fn sum(&self, algorithm: Algorithm) -> Result<String, RemoteError> {
         let state = self.lock();
-        let whole = match &self.source {
-            UploadSource::Ranged(_) => self.wanted.clone(),
-            UploadSource::Stream(_) => 0..state.streamed,
+        let UploadSource::Ranged(handle) = &self.source else {
+            // It was summed while it passed.
+            return Ok(state.stream_sum.clone().unwrap_or_default());
         };
+        let whole = self.wanted.clone();
         if let Some(mut pieces) = state.pieces.clone() {
             // Holes were not sent. What was there before is in no piece, and then a second read decides.
             let known = pieces.covered();
@@ -268,17 +292,9 @@ impl Upload {
             }
         }
         drop(state);
-        match &self.source {
-            UploadSource::Ranged(handle) => {
-                let length = Some(whole.end - whole.start);
-                checksum_file(&**handle, algorithm, whole.start, length, &mut |_| Ok(()))
-                    .map_err(|e| RemoteError::local(self.task.source.path(), e))
-            }
-            UploadSource::Stream(_) => {
-                let what = "tell the checksum of a stream that came out of order".to_owned();
-                Err(RemoteError::Unsupported { peer: "the local side".to_owned(), what })
-            }
-        }
+        let length = Some(whole.end - whole.start);
+        checksum_file(&**handle, algorithm, whole.start, length, &mut |_| Ok(()))
+            .map_err(|e| RemoteError::local(self.task.source.path(), e))
     }
 
     /// The source did not change while it was read.
@@ -295,7 +311,9 @@ impl Upload {
         let state = self.lock();
         let expected = self.expected.as_ref().map(|(_, sum)| sum.clone());
         let known = || state.pieces.as_ref().and_then(|p| p.total(self.wanted.clone()));
-        let sum = expected.or_else(|| state.proof.clone()).or_else(known).unwrap_or_default();
+        let sum =
+            expected.or_else(|| state.proof.clone()).or_else(|| state.stream_sum.clone()).or_else(known);
+        let sum = sum.unwrap_or_default();
         Some(format!("{}:{sum}", algorithm.name().to_ascii_lowercase()))
     }
 
@@ -322,5 +340,6 @@ mod tests {
         assert_eq!(part_path(b"/b"), "/.b.ropewalk-part");
         assert_eq!(part_path(b"b"), ".b.ropewalk-part");
         assert_eq!(part_path(b"a/b"), "a/.b.ropewalk-part");
+        assert!(base_name(&part_path(&[b'n'; 255])).len() <= 255);
     }
 }

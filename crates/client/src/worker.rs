@@ -24,6 +24,8 @@ use crate::{get, local_copy, put, third_party};
 pub(crate) enum Job {
     File(Task),
     Get(Arc<Download>, Range<u64>),
+    /// The checksum of a download's source, computed by the server while others move its data.
+    Sum(Arc<Download>),
     Put(Arc<Upload>, Range<u64>),
     Third(Arc<Relay>, Range<u64>),
 }
@@ -52,7 +54,7 @@ impl Job {
     pub(crate) fn task(&self) -> &Task {
         match self {
             Self::File(task) => task,
-            Self::Get(download, _) => &download.task,
+            Self::Get(download, _) | Self::Sum(download) => &download.task,
             Self::Put(upload, _) => &upload.task,
             Self::Third(relay, _) => &relay.task,
         }
@@ -222,9 +224,10 @@ impl<'c, 'e> Worker<'c, 'e> {
                     None => self.give_up(&task, false, &error),
                 }
             }
-            Job::Get(download, range) => {
+            Job::Get(ref download, _) | Job::Sum(ref download) => {
                 if !download.has_failed() {
-                    let again = Job::Get(download.clone(), range);
+                    let download = download.clone();
+                    let again = job;
                     self.fail_part(&download.task, download.count_try(), again, &error, &|anew| {
                         download.give_up();
                         if anew { download.discard() } else { download.abandon() }
@@ -277,6 +280,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             RemoteError::ChecksumMismatch { .. }
                 | RemoteError::SizeMismatch { .. }
                 | RemoteError::SourceChanged { .. }
+                | RemoteError::Unresumable { .. }
         );
         let Some(pause) = self.ctx.retry(error, tries) else {
             end(anew);
@@ -313,7 +317,7 @@ pub(crate) fn left_over(ctx: &Context<'_>, job: &Job, interrupted: bool) {
     let active = !matches!(job, Job::File(_));
     let already = match job {
         Job::File(_) => false,
-        Job::Get(download, _) => {
+        Job::Get(download, _) | Job::Sum(download) => {
             let known = !download.give_up();
             download.abandon();
             known

@@ -3,14 +3,19 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use common::*;
-use ropewalk_client::{Auto, Cancel, DataMode, Event, FailureKind, Options, Pair, StallLimit};
+use ropewalk_client::{Auto, Cancel, DataMode, Event, FailureKind, Location, Options, Pair, StallLimit};
+use ropewalk_tests::fake_server::{Data, FakeServer};
 use ropewalk_tests::files::{ensure_same, write_random};
 use ropewalk_tests::proxy::Proxy;
+use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::tree;
 
 const MIB: u64 = 1 << 20;
@@ -170,4 +175,30 @@ fn a_source_that_changes_is_not_taken_for_whole() -> Result<()> {
         told.succeeded()?;
         ensure_same(&file, &bench.remote.join("up"))
     })
+}
+
+#[test]
+fn a_server_that_cannot_call_back_is_asked_the_other_way() -> Result<()> {
+    let here = Scratch::new()?;
+    let server = FakeServer::start(
+        3,
+        Arc::new(|_verb: &str, data: &Data, control: &mut TcpStream| {
+            // A firewall drops what comes from the server.
+            if let Data::Listen(_) = data {
+                let mut data = data.open()?;
+                control.write_all(b"150 here it comes\r\n")?;
+                data.write_all(b"abc")?;
+                drop(data);
+                control.write_all(b"226 done\r\n")?;
+            }
+            Ok(())
+        }),
+    )?;
+    let options = Options { connect_timeout: Duration::from_millis(200), ..options() };
+    let from = place(&format!("gsiftp://{}/f", server.address()));
+    let to = Location::Local(here.join("f"));
+    let told = run(from, to, &options)?.succeeded()?;
+    ensure!(fs::read(here.join("f"))? == b"abc");
+    ensure!(told.count(|e| matches!(e, Event::Warning { message } if message.contains("firewall"))) == 1);
+    Ok(())
 }

@@ -8,8 +8,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use anyhow::{Result, ensure};
 use common::*;
 use ropewalk_client::{
-    Auto, Cancel, ChecksumPolicy, DataMode, Event, FailureKind, Location, Options, Pair, Preserve, SyncLevel,
-    Window, du, list, walk,
+    Auto, Cancel, ChecksumPolicy, DataMode, Event, FailureKind, Location, Options, Pair, Preserve, Remote,
+    SyncLevel, Window, du, list, walk,
 };
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tests::files::{ensure_same, ensure_same_range, write_random, write_sparse};
@@ -19,6 +19,7 @@ use ropewalk_tests::tree;
 #[test]
 fn trees_there_and_back() -> Result<()> {
     each(&servers(), |bench| {
+        write(&bench.local.join("tree/.hidden/.file"), b"not to be forgotten")?;
         let kind = bench.server.kind();
         let tree = bench.local.join("tree");
         tree::make(&tree, true)?;
@@ -110,6 +111,7 @@ fn names_of_all_kinds() -> Result<()> {
             names = tree::odd_names();
         }
         names.retain(|name| !name.as_encoded_bytes().contains(&b'\n'));
+        names.push(tree::long_name());
         tree::make_named(&source, &names)?;
         run(bench.here("odd/"), bench.url("up/"), &options())?.succeeded()?;
         tree::ensure_same(&source, &bench.remote.join("up"))?;
@@ -356,6 +358,83 @@ fn a_wrong_password_is_an_authentication_failure() -> Result<()> {
         let url = place(&format!("ftp://nobody:wrong@{}/x", bench.server.address()));
         let told = run(url, bench.here("x"), &options())?;
         ensure!(told.summary.failures[0].kind == FailureKind::Authentication, "{:?}", told.summary.failures);
+        Ok(())
+    })
+}
+
+#[test]
+fn over_ipv6() -> Result<()> {
+    for kind in servers() {
+        let Some(bench) = Bench::over_ipv6(kind)? else { continue };
+        write_random(&bench.local.join("f"), 5_000_000, 4)?;
+        run(bench.here("f"), bench.url("up"), &options())?.succeeded()?;
+        run(bench.url("up"), bench.here("back"), &options())?.succeeded()?;
+        ensure_same(&bench.local.join("f"), &bench.local.join("back"))?;
+        if kind != Kind::Vsftpd {
+            run(bench.url("up"), bench.url("third"), &options())?.succeeded()?;
+            ensure_same(&bench.local.join("f"), &bench.remote.join("third"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn delayed_passive_between_servers() -> Result<()> {
+    each(&gridftp(), |bench| {
+        tree::make_many(&bench.remote.join("s"), 5, 3000)?;
+        let options = Options { delayed_passive: true, ..options() };
+        run(bench.url("s/"), bench.url("third/"), &options)?.succeeded()?;
+        tree::ensure_same(&bench.remote.join("s"), &bench.remote.join("third"))
+    })
+}
+
+#[test]
+fn text_is_translated() -> Result<()> {
+    each(&servers(), |bench| {
+        if bench.server.kind() == Kind::Vsftpd {
+            // It translates nothing unless its administrator wants it.
+            return Ok(());
+        }
+        let text = "one\ntwo\n\nlast".repeat(1000);
+        write(&bench.local.join("t"), text.as_bytes())?;
+        let options = Options { ascii: true, ..options() };
+        run(bench.here("t"), bench.url("up"), &options)?.succeeded()?;
+        ensure!(fs::read_to_string(bench.remote.join("up"))? == text);
+        run(bench.url("up"), bench.here("back"), &options)?.succeeded()?;
+        ensure!(fs::read_to_string(bench.local.join("back"))? == text);
+        Ok(())
+    })
+}
+
+#[test]
+fn small_operations() -> Result<()> {
+    each(&servers(), |bench| {
+        let Location::Remote(top) = bench.url("") else { anyhow::bail!("no URL") };
+        let mut remote = Remote::connect(&top, &options())?;
+        let at = |name: &str| [top.path.as_slice(), name.as_bytes()].concat();
+        remote.make_directory(&at("a/b/c"), true)?;
+        remote.make_directory(&at("a/b/c"), true)?;
+        write(&bench.remote.join("a/f"), b"0123456789")?;
+        ensure!(remote.stat(&at("a/b"))?.is_directory() && remote.size(&at("a/f"))? == 10);
+        let mut window = Vec::new();
+        remote.read_to(&at("a/f"), &mut window, Some(Window { offset: 3, length: Some(4) }))?;
+        ensure!(window == b"3456", "{window:?}");
+        remote.rename(&at("a/f"), &at("a/g"))?;
+        let names: Vec<String> = remote.list(&at("a"))?.iter().map(|e| e.name.to_string()).collect();
+        ensure!(names == ["b", "g"], "{names:?}");
+        let Err(error) = remote.size(&at("a/none")) else { anyhow::bail!("it has a size") };
+        ensure!(!error.is_transient(), "{error}");
+        if bench.server.kind() != Kind::Vsftpd {
+            ensure!(remote.checksum(&at("a/g"), Algorithm::Md5, None)? == "781e5e245d69b566979b86e28d23f2c7");
+            remote.set_mode(&at("a/g"), 0o600)?;
+            remote.set_modified(&at("a/g"), 1_000_000_000)?;
+            let metadata = fs::metadata(bench.remote.join("a/g"))?;
+            ensure!((metadata.mode() & 0o777, metadata.mtime()) == (0o600, 1_000_000_000));
+        }
+        ensure!(remote.remove(&at("a"), false).is_err());
+        remote.remove(&at("a"), true)?;
+        ensure!(!bench.remote.join("a").exists());
+        remote.quit();
         Ok(())
     })
 }

@@ -181,11 +181,11 @@ fn a_long_line_ends_the_session() {
     host.session.completed(Ok(Outcome::Done));
     host.poll();
     assert_eq!(host.input(b"NOOP\r\nCWD /"), NOOP);
-    assert_eq!(host.input(&[b'x'; 97]), "500 Command line too long.\nCLOSE");
+    assert_eq!(host.input(&[b'x'; 97]), "500 Command line longer than 100 bytes.\nCLOSE");
     assert_eq!(host.input(b"\r\nNOOP\r\n"), "");
 
     let mut host = Host::logged_in_with(config);
-    assert_eq!(host.input(&[b'x'; 200]), "500 Command line too long.\nCLOSE");
+    assert_eq!(host.input(&[b'x'; 200]), "500 Command line longer than 100 bytes.\nCLOSE");
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! Shell patterns on raw bytes. (Names need not be UTF-8, which rules out the crates for this.)
 
+/// Bytes of a pattern for one name. A longer one means nothing that a shorter one could not say, but costs as much more
+/// time as it is longer.
+pub const LONGEST_PATTERN: usize = 255;
+
 /// Whether `name` matches `pattern`: `*` is any bytes, `?` one byte, `[a-z]` and `[!a-z]` a set, `\x` is `x` itself.
 /// A set that is not closed stands for itself.
 pub fn glob(pattern: &[u8], name: &[u8]) -> bool {

@@ -11,7 +11,7 @@ mod verifier;
 
 pub use access::{AccessList, AddressPattern, InvalidAddressPattern, canonical};
 pub use account::Account;
-pub use glob::{glob, is_glob};
+pub use glob::{LONGEST_PATTERN, glob, is_glob};
 pub use passwords::{PasswordError, PasswordFile, valid_user_name};
 pub use rules::{Access, InvalidRule, Rules};
 pub use verifier::Verifier;

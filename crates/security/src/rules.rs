@@ -3,7 +3,7 @@
 use bstr::{BString, ByteSlice};
 use ropewalk_protocol::path::{InvalidPath, VirtualPath};
 
-use crate::glob::glob;
+use crate::glob::{LONGEST_PATTERN, glob};
 
 /// What somebody wants to do with a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub enum InvalidRule {
     Form(BString),
     #[error("path rule {0:?}: N stands alone")]
     Letters(BString),
+    #[error("path rule {0:?}: a component is longer than {LONGEST_PATTERN} bytes")]
+    Long(BString),
     #[error("path rule {rule:?}: {source}")]
     Path { rule: BString, source: InvalidPath },
 }
@@ -79,6 +81,20 @@ impl Rules {
         !self.0.iter().any(|rule| !rule.write && rule.is_beneath(&components))
     }
 
+    /// Whether the path and everything beneath it may be read.
+    pub fn allow_reading_tree(&self, path: &VirtualPath) -> bool {
+        let components: Vec<&[u8]> = path.components().map(|c| &**c).collect();
+        self.allow(path, Access::Read)
+            && !self.0.iter().any(|rule| !rule.read && rule.is_beneath(&components))
+    }
+
+    /// Whether neither the path nor anything beneath it may be read.
+    pub fn hide_tree(&self, path: &VirtualPath) -> bool {
+        let components: Vec<&[u8]> = path.components().map(|c| &**c).collect();
+        !self.allow(path, Access::Read)
+            && !self.0.iter().any(|rule| rule.read && rule.is_beneath(&components))
+    }
+
     /// Rights that the rule with the longest match gives.
     fn rights(&self, path: &[&[u8]]) -> (bool, bool) {
         let matching = self.0.iter().filter(|rule| rule.covers(path));
@@ -119,6 +135,10 @@ impl Rule {
             Some(rest @ [b'/', ..]) => home.join(&[b".", rest].concat()).map_err(invalid)?,
             Some(_) => return Err(InvalidRule::Form(rule.into())),
         };
+        // No name is so long, and to match such a pattern against every entry of a directory takes its time.
+        if path.components().any(|component| component.len() > LONGEST_PATTERN) {
+            return Err(InvalidRule::Long(rule.into()));
+        }
         Ok(Self { components: path.components().map(Into::into).collect(), read, write })
     }
 
@@ -216,11 +236,25 @@ mod tests {
     }
 
     #[test]
+    fn trees_to_read() {
+        let rules = rules("RW/data,W/data/in,W/drop,R/drop/out/x");
+        let reads = |at| (rules.allow_reading_tree(&path(at)), rules.hide_tree(&path(at)));
+        assert_eq!(reads("/data/a"), (true, false));
+        assert_eq!(reads("/data"), (false, false));
+        assert_eq!(reads("/data/in/a"), (false, true));
+        assert_eq!(reads("/drop/a"), (false, true));
+        assert_eq!(reads("/drop"), (false, false));
+        assert_eq!(reads("/drop/out"), (false, false));
+        assert!(Rules::default().allow_reading_tree(&path("/")) && !Rules::default().hide_tree(&path("/")));
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         let home = VirtualPath::root();
         for text in ["data", "X/data", "RN/data", "R", "~bob", "R/da\0ta"] {
             assert!(Rules::parse(text.as_bytes(), &home).is_err(), "{text:?}");
         }
+        assert!(Rules::parse(format!("/*[{}]", "a".repeat(300)).as_bytes(), &home).is_err());
     }
 
     proptest! {

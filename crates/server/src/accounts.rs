@@ -12,16 +12,16 @@ use ropewalk_storage::{Kind, Store};
 use crate::config::{AnonymousAccess, User};
 use crate::host::Host;
 use crate::limits::UserPermit;
+use crate::paths::Scope;
 use crate::settings::Settings;
 
 /// Somebody who has logged in.
 pub(crate) struct Login {
     pub(crate) account: Account,
+    /// As far as the session may use it.
     pub(crate) store: Arc<dyn Store>,
-    /// What the session sees as `/`, within the store (SITE CHROOT).
-    pub(crate) root: VirtualPath,
-    /// SITE RESTRICT: paths as the session sees them.
-    pub(crate) restriction: Rules,
+    pub(crate) whole: Arc<dyn Store>,
+    pub(crate) scope: Arc<Scope>,
     _permit: UserPermit,
 }
 
@@ -135,5 +135,14 @@ fn open(host: &Host, settings: &Settings, mut account: Account) -> Result<Login,
         tracing::warn!(user = account.name, home = %account.home, "no such directory; the session begins in /");
         account.home = VirtualPath::root();
     }
-    Ok(Login { account, store, root: VirtualPath::root(), restriction: Rules::default(), _permit: permit })
+    let scope = Scope {
+        root: VirtualPath::root(),
+        rules: account.rules.clone(),
+        restriction: Rules::default(),
+        read_only: account.read_only,
+    };
+    let whole = Arc::clone(&store);
+    let mut login = Login { account, store, whole, scope: Arc::new(scope.clone()), _permit: permit };
+    login.set_scope(scope);
+    Ok(login)
 }

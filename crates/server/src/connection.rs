@@ -8,7 +8,7 @@ use std::time::Instant;
 use mio::net::TcpStream;
 use mio::{Registry, Token};
 use ropewalk_protocol::reply::Reply;
-use ropewalk_protocol::server::{Failure, Outcome, Session};
+use ropewalk_protocol::server::{Failure, Operation, Outcome, Session};
 use ropewalk_security::canonical;
 
 use crate::accounts::Login;
@@ -27,6 +27,8 @@ pub(crate) struct Connection {
     pub(crate) context: Context,
     /// How the operation ended that the session waits for.
     pub(crate) answer: Option<Result<Outcome, Failure>>,
+    /// An operation that waits for its turn ([`crate::turns`]).
+    pub(crate) waiting: Option<Operation>,
     /// A transfer whose final reply is still to be made.
     pub(crate) record: Option<Box<Record>>,
     since: Instant,
@@ -60,6 +62,7 @@ impl Connection {
             control: Control::new(stream, Box::new(ClearText)),
             context: Context { id, peer, local, settings, login: None, channel: None, task: None },
             answer: None,
+            waiting: None,
             record: None,
             since: Instant::now(),
             _permit: permit,

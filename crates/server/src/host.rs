@@ -9,17 +9,23 @@ use ropewalk_security::Verifier;
 use ropewalk_transport::{Driver, Tcp};
 
 use crate::checksum_cache::ChecksumCache;
+use crate::connection::Connection;
 use crate::error::Result;
 use crate::limits::SessionCounts;
 use crate::names::Names;
+use crate::parts::SharedParts;
 use crate::reactor::Remote;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::throttle::Throttle;
 use crate::transfer_log::TransferLog;
+use crate::turns::Turns;
 
 /// What the operations under way get to end after the server was told to stop at once.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Threads for sessions beside those whose operation takes its time.
+const QUICK: usize = 16;
 
 /// How far the server's end has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +50,8 @@ pub(crate) struct Host {
     pub(crate) verifier: Verifier,
     /// Sessions that carry out a command.
     pub(crate) sessions: Pool,
+    /// Those of them that transfer data, or do something else that takes its time.
+    pub(crate) turns: Turns<Box<Connection>>,
     /// Sessions whose password is being verified: they take memory, and no thread from others.
     pub(crate) logins: Pool,
     /// Further streams of transfers.
@@ -52,6 +60,7 @@ pub(crate) struct Host {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) names: Names,
     pub(crate) checksums: ChecksumCache,
+    pub(crate) parts: SharedParts,
     pub(crate) transfer_log: TransferLog,
 }
 
@@ -71,13 +80,15 @@ impl Host {
             limits: Arc::default(),
             throttle: Throttle::default(),
             verifier: Verifier::new(checks),
-            sessions: Pool::new("session", active),
+            sessions: Pool::new("session", active + QUICK),
+            turns: Turns::new(active),
             logins: Pool::new("login", checks as usize),
             streams: Arc::new(Pool::new("stream", streams)),
             budget: BufferBudget::new(memory),
             driver: Arc::new(Tcp),
             names: Names::default(),
             checksums: ChecksumCache::default(),
+            parts: SharedParts::default(),
             transfer_log,
             settings: RwLock::new(Arc::new(settings)),
         }))

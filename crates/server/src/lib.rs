@@ -20,6 +20,7 @@ mod host;
 mod limits;
 mod names;
 mod operations;
+mod parts;
 mod paths;
 mod reactor;
 mod runner;
@@ -29,10 +30,11 @@ mod signals;
 mod stores;
 mod throttle;
 mod transfer_log;
+mod turns;
 
 pub use config::{
     Access, AnonymousAccess, Config, ConfigError, Data, Files, Fsync, Limits, Log, Problem, Severity,
-    Timeouts, User,
+    Testing, Timeouts, User,
 };
 pub use error::{Error, Result};
 pub use handle::ServerHandle;

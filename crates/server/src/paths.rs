@@ -1,40 +1,133 @@
-//! Which paths a session may use. Rules are checked on a path as it is written and again with its symbolic links
-//! resolved, so that no link leads out of what is open.
+//! Which paths a session may use. Rules are checked on a path as it is written, and again with its symbolic links
+//! resolved, so that no link leads out of what is open; and once more by the store on what it really has opened, since
+//! another session may have put a link in the place of a directory meanwhile.
+
+use std::sync::Arc;
 
 use bstr::ByteSlice as _;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::Failure;
-use ropewalk_security::Access;
-use ropewalk_storage::Kind;
+use ropewalk_security::{Access, Rules};
+use ropewalk_storage::{
+    Error, ErrorKind, Guard, Kind, Purpose, Store, journal_name, journal_of_part, part_name,
+};
 use rustix::io::Errno;
 
 use crate::accounts::Login;
 use crate::operations::failure;
 
-impl Login {
-    /// The place in the store of a path of the session.
-    pub(crate) fn locate(&self, path: &VirtualPath) -> VirtualPath {
-        path.beneath(&self.root)
-    }
+/// What a session may use of its store.
+#[derive(Clone)]
+pub(crate) struct Scope {
+    /// What the session sees as `/` (SITE CHROOT).
+    pub(crate) root: VirtualPath,
+    /// All of which have to permit what is done.
+    pub(crate) rules: Vec<Rules>,
+    /// SITE RESTRICT: paths as the session sees them.
+    pub(crate) restriction: Rules,
+    pub(crate) read_only: bool,
+}
 
+impl Scope {
     /// Whether rules permit this place in the store, symbolic links aside.
     pub(crate) fn allows(&self, place: &VirtualPath, access: Access) -> bool {
         let Some(seen) = place.relative_to(&self.root) else {
             return false;
         };
-        if access == Access::Write && self.account.read_only {
+        if access == Access::Write && self.read_only {
             return false;
         }
-        self.account.rules.iter().all(|rules| rules.allow(place, access))
-            && self.restriction.allow(&seen, access)
+        self.rules.iter().all(|rules| rules.allow(place, access)) && self.restriction.allow(&seen, access)
+    }
+
+    /// Whether the place may be moved or removed with all that is beneath.
+    fn allows_tree(&self, place: &VirtualPath) -> bool {
+        let Some(seen) = place.relative_to(&self.root) else {
+            return false;
+        };
+        // The session's own root is as fixed as that of the store.
+        !seen.is_root()
+            && !self.read_only
+            && self.rules.iter().all(|rules| rules.allow_tree(place))
+            && self.restriction.allow_tree(&seen)
+    }
+
+    /// Whether the place may be read with all that is beneath.
+    fn allows_reading_tree(&self, place: &VirtualPath) -> bool {
+        place.relative_to(&self.root).is_some_and(|seen| {
+            self.rules.iter().all(|rules| rules.allow_reading_tree(place))
+                && self.restriction.allow_reading_tree(&seen)
+        })
+    }
+
+    /// Whether neither the place nor anything beneath may be read.
+    fn hides_tree(&self, place: &VirtualPath) -> bool {
+        place.relative_to(&self.root).is_none_or(|seen| {
+            self.rules.iter().any(|rules| rules.hide_tree(place)) || self.restriction.hide_tree(&seen)
+        })
+    }
+
+    /// What may not be read (in a drop box, say) must not become readable by another name: with `hidden` it may be
+    /// moved, but only to where nothing may be read either.
+    fn permits(&self, place: &VirtualPath, purpose: Purpose, hidden: bool) -> bool {
+        match purpose {
+            Purpose::WriteTree if hidden => self.allows_tree(place) && self.hides_tree(place),
+            Purpose::Move if !hidden => self.allows_tree(place) && self.allows_reading_tree(place),
+            Purpose::See => self.allows(place, Access::List),
+            Purpose::Read => self.allows(place, Access::Read),
+            Purpose::Write => self.allows(place, Access::Write),
+            Purpose::WriteTree | Purpose::Move => self.allows_tree(place),
+        }
     }
 
     /// Nothing within the store is closed to the session, so links need not be looked at: the store itself keeps
     /// them inside.
     pub(crate) fn unrestricted(&self) -> bool {
-        self.root.is_root()
-            && self.restriction.is_empty()
-            && self.account.rules.iter().all(ropewalk_security::Rules::is_empty)
+        self.root.is_root() && self.restriction.is_empty() && self.rules.iter().all(Rules::is_empty)
+    }
+}
+
+impl Login {
+    /// Changes what the session may use.
+    pub(crate) fn set_scope(&mut self, scope: Scope) {
+        self.scope = Arc::new(scope);
+        self.store = guarded(&self.whole, &self.scope, &[], false);
+    }
+
+    /// The store for an upload to `place`, which has been checked: its unfinished file stands beside it, under names that
+    /// rules need not know.
+    pub(crate) fn store_for(&self, place: &VirtualPath) -> Arc<dyn Store> {
+        let mut also = vec![place.clone(), part_name(place), journal_name(place)];
+        also.extend(journal_of_part(place));
+        guarded(&self.whole, &self.scope, &also, false)
+    }
+
+    /// The store in which `from` may be renamed to `to`, both of them places.
+    pub(crate) fn store_to_rename(
+        &self,
+        from: &VirtualPath,
+        to: &VirtualPath,
+    ) -> Result<Arc<dyn Store>, Failure> {
+        if self.scope.allows_reading_tree(from) {
+            Ok(Arc::clone(&self.store))
+        } else if self.scope.hides_tree(to) {
+            Ok(guarded(&self.whole, &self.scope, &[], true))
+        } else {
+            Err(Failure::NotAllowed)
+        }
+    }
+
+    /// The place in the store of a path of the session.
+    pub(crate) fn locate(&self, path: &VirtualPath) -> VirtualPath {
+        path.beneath(&self.scope.root)
+    }
+
+    pub(crate) fn allows(&self, place: &VirtualPath, access: Access) -> bool {
+        self.scope.allows(place, access)
+    }
+
+    pub(crate) fn unrestricted(&self) -> bool {
+        self.scope.unrestricted()
     }
 
     /// The place of something that exists; symbolic links are followed.
@@ -77,13 +170,20 @@ impl Login {
         }
     }
 
+    /// The place of an entry that is moved or removed: never the session's own root, which the store would let go where it
+    /// is not that of the store.
+    pub(crate) fn removable(&self, path: &VirtualPath) -> Result<VirtualPath, Failure> {
+        let entry = self.entry(path, Access::Write)?;
+        if path.is_root() {
+            return Err(failure(Error::new(ErrorKind::Busy, "remove", path.as_bytes())));
+        }
+        Ok(entry)
+    }
+
     /// The place of an entry that is moved or removed with all that is beneath.
     pub(crate) fn tree(&self, path: &VirtualPath) -> Result<VirtualPath, Failure> {
-        let entry = self.entry(path, Access::Write)?;
-        let seen = entry.relative_to(&self.root).ok_or(Failure::NotAllowed)?;
-        let whole = self.account.rules.iter().all(|rules| rules.allow_tree(&entry))
-            && self.restriction.allow_tree(&seen);
-        if whole { Ok(entry) } else { Err(Failure::NotAllowed) }
+        let entry = self.removable(path)?;
+        if self.scope.allows_tree(&entry) { Ok(entry) } else { Err(Failure::NotAllowed) }
     }
 
     /// Whether an entry of a directory is shown.
@@ -100,7 +200,7 @@ impl Login {
     }
 
     fn written(&self, path: &VirtualPath, access: Access) -> Result<VirtualPath, Failure> {
-        if access == Access::Write && self.account.read_only {
+        if access == Access::Write && self.scope.read_only {
             return Err(Failure::System {
                 errno: Errno::ACCESS.raw_os_error(),
                 action: "write: read-only account".into(),
@@ -116,4 +216,20 @@ impl Login {
         tracing::debug!(user = self.account.name, path = ?place.as_bytes().as_bstr(), ?access, "path not allowed");
         Err(Failure::NotAllowed)
     }
+}
+
+/// The store as the session may use it, with what is in `also` besides; `hidden` as in [`Scope::permits`].
+fn guarded(whole: &Arc<dyn Store>, scope: &Arc<Scope>, also: &[VirtualPath], hidden: bool) -> Arc<dyn Store> {
+    if scope.unrestricted() {
+        return Arc::clone(whole);
+    }
+    let (scope, also) = (Arc::clone(scope), also.to_vec());
+    let guard: Guard = Arc::new(move |place, purpose| {
+        let permitted = scope.permits(place, purpose, hidden) || also.contains(place);
+        if !permitted {
+            tracing::debug!(path = ?place.as_bytes().as_bstr(), ?purpose, "place not allowed");
+        }
+        permitted
+    });
+    whole.guarded(guard).unwrap_or_else(|| Arc::clone(whole))
 }

@@ -23,6 +23,8 @@ enum Next {
     Park(Why),
     /// Others first.
     Again,
+    /// Until fewer sessions do what takes its time.
+    Turn,
     Login {
         user: Vec<u8>,
         password: Password,
@@ -57,6 +59,11 @@ fn follow(host: &Arc<Host>, connection: Box<Connection>, next: Next) {
     match next {
         Next::Park(why) => host.remote.park(host, connection, why),
         Next::Again => start(host, connection),
+        Next::Turn => {
+            if let Some(connection) = host.turns.wait(connection) {
+                start(host, connection);
+            }
+        }
         Next::Close => connection.close(),
         Next::Login { user, password } => {
             let job = {
@@ -74,6 +81,10 @@ fn follow(host: &Arc<Host>, connection: Box<Connection>, next: Next) {
 fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
     if let Some(answer) = connection.answer.take() {
         connection.session.completed(answer);
+    }
+    // Its turn has come.
+    if let Some(operation) = connection.waiting.take() {
+        perform_long(host, connection, operation);
     }
     let mut operations = 0;
     loop {
@@ -102,11 +113,19 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
                 }
                 return Next::Login { user: user.into(), password };
             }
-            Some(Action::Perform(operation)) => {
+            Some(Action::Perform(operation)) if takes_time(&operation) => {
                 // The client may need what was said so far to do its part of what comes now.
-                if takes_time(&operation) && connection.control.flush().is_err() {
+                if connection.control.flush().is_err() {
                     return Next::Close;
                 }
+                if !host.turns.take() {
+                    connection.waiting = Some(operation);
+                    return Next::Turn;
+                }
+                perform_long(host, connection, operation);
+                operations += 1;
+            }
+            Some(Action::Perform(operation)) => {
                 let answer = operations::perform(&mut connection.job(host), operation);
                 connection.session.completed(answer);
                 operations += 1;
@@ -125,6 +144,28 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Carries out what a turn was taken for.
+fn perform_long(host: &Arc<Host>, connection: &mut Connection, operation: Operation) {
+    let _turn = Turn(host);
+    let answer = if host.phase() == Phase::Running {
+        operations::perform(&mut connection.job(host), operation)
+    } else {
+        Err(Failure::Busy("Service not available, closing control connection.".into()))
+    };
+    connection.session.completed(answer);
+}
+
+/// Goes on to the next session, whatever happens.
+struct Turn<'a>(&'a Arc<Host>);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(next) = self.0.turns.give_back() {
+            start(self.0, next);
         }
     }
 }
@@ -152,6 +193,7 @@ fn takes_time(operation: &Operation) -> bool {
             | Operation::ListHere { .. }
             | Operation::Checksum { .. }
             | Operation::DeleteTree(_)
+            | Operation::Ranges(_)
     )
 }
 

@@ -70,6 +70,7 @@ fn session_config(config: &Config, hostname: &str) -> SessionConfig {
         hostname: hostname.to_owned(),
         banner: config.banner.clone().map_or(Banner::Standard, Banner::Text),
         disabled: config.disabled_commands.iter().map(|name| name.to_ascii_uppercase()).collect(),
+        faults: config.testing.faults,
         max_line: config.limits.line_length,
         max_queue: config.limits.queue,
         ..SessionConfig::default()

@@ -13,8 +13,10 @@ pub enum Purpose {
     Read,
     /// To make, change or remove it.
     Write,
-    /// To move or remove it with all that is beneath, or to put something in its place.
+    /// To remove it with all that is beneath, or to put something in its place.
     WriteTree,
+    /// To give it another name, with all that is beneath. The new name is asked about next, as [`Self::WriteTree`].
+    Move,
 }
 
 /// Says whether a place may be used so. The path has no symbolic links in it but perhaps the last component, where that

@@ -22,6 +22,9 @@ use crate::{Error, ErrorKind, Journal, JournalKey, Result, Store, WriteHandle};
 /// Says of an unfinished file that its bytes came from front to back (see [`Journaling::Sequential`]).
 const STICKY: u32 = 0o1000;
 
+/// So many bytes of a file whose size nobody told are recorded before it gets a journal.
+const UNKNOWN: u64 = 1 << 20;
+
 /// A file that gets its name when it is whole.
 ///
 /// Until then its bytes are in [`part_name`], locked against other transfers, and [`journal_name`] says which of them
@@ -99,6 +102,12 @@ impl PartFile {
         begin::interrupted(&**store, &Names::of(target, &**store), progress)
     }
 
+    /// How many bytes from the start are there of a file that was to be written from front to back
+    /// ([`Journaling::Sequential`]) and has no name yet. Nothing is read.
+    pub fn sequential_prefix(store: &Arc<dyn Store>, target: &VirtualPath) -> Result<Option<u64>> {
+        begin::sequential_prefix(&**store, &Names::of(target, &**store))
+    }
+
     /// The ranges that are there, from earlier transfers and from this one.
     pub fn present(&self) -> RangeSet {
         self.state().present.clone()
@@ -134,7 +143,11 @@ impl PartFile {
             if self.journal.get().is_none() {
                 // Under the lock: what others record meanwhile comes either into the new journal or after it.
                 let needed = match self.options.journal {
-                    Journaling::Above(threshold) => state.recorded > threshold,
+                    Journaling::Above(threshold) => match self.key.size {
+                        // At once: a crash is not to cost more than what was not recorded yet.
+                        Some(size) => size > threshold,
+                        None => state.recorded > threshold.min(UNKNOWN),
+                    },
                     Journaling::Sequential => !is_prefix(&state.present),
                 };
                 return if needed { self.create_journal(&state) } else { Ok(()) };
@@ -170,6 +183,7 @@ impl PartFile {
                     first_few(&missing)
                 )));
         }
+        self.check_ours()?;
         let metadata = self.handle.metadata()?;
         if metadata.size != length {
             self.handle.set_len(length)?;
@@ -217,11 +231,37 @@ impl PartFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What has the part's name can be another file: this one may have been removed or moved away, and a new transfer
+    /// begun.
+    fn is_ours(&self) -> Result<bool> {
+        // Written in place: the handle is all there is.
+        if self.names.journal.is_none() {
+            return Ok(true);
+        }
+        let own = self.handle.metadata()?;
+        match self.store.stat(&self.names.part, false) {
+            Ok(named) => Ok((named.device, named.inode) == (own.device, own.inode)),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn check_ours(&self) -> Result<()> {
+        if self.is_ours()? {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Busy, "finish", self.names.shown().as_bytes())
+            .with_detail("the unfinished file was removed, moved or replaced meanwhile"))
+    }
+
     fn create_journal(&self, state: &State) -> Result<()> {
         let Some(path) = &self.names.journal else { return Ok(()) };
+        self.check_ours()?;
         let journal = Journal::create(&*self.store, path, &self.key, &state.present, &state.pieces)?;
         let _ = self.journal.set(journal);
-        Ok(())
+        // From now on the size does not say what is there, not even where the journal gets lost.
+        let mode = self.handle.metadata()?.mode;
+        if mode & STICKY != 0 { self.handle.set_mode(mode & !STICKY) } else { Ok(()) }
     }
 
     /// The journal goes first: one without its part would speak of the next part of that name.
@@ -240,6 +280,9 @@ impl PartFile {
     }
 
     fn remove(&self) -> Result<()> {
+        if !self.is_ours()? {
+            return Ok(());
+        }
         if let Some(journal) = self.names.journal.as_ref().filter(|_| self.journal.get().is_some()) {
             ignore_missing(self.store.remove_file(journal))?;
         }

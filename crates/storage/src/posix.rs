@@ -196,7 +196,7 @@ impl Store for PosixStore {
     fn rename(&self, from: &VirtualPath, to: &VirtualPath) -> Result<()> {
         keep_root(from, "rename")?;
         keep_root(to, "rename to")?;
-        let old = self.place(from, "rename", Purpose::WriteTree)?;
+        let old = self.place(from, "rename", Purpose::Move)?;
         let new = if from.parent() == to.parent() {
             let new = old.sibling(to);
             self.ask_of_entry(&new, to, "rename to", Purpose::WriteTree)?;

@@ -96,6 +96,7 @@ fn the_clients_disk_is_full() {
         let words: Vec<_> = plain.get_args().skip(3).collect();
         let small = on_small_disk(&local);
         let mut command = process::command(&small[0]);
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let outcome = process::run(command.args(&small[1..]).args(words), SOON).unwrap().failed().unwrap();
         assert_eq!(outcome.status.code(), Some(7), "{mode:?}: {}{}", outcome.text(), outcome.errors());
     }

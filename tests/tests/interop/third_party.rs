@@ -160,12 +160,7 @@ fn part(yard: &Yard, three: Three, mode: Mode) -> Result<()> {
 
 /// Where our server meets another program.
 fn huge_wanted(three: Three) -> bool {
-    match three.client {
-        Client::Ropewalk => three.source != three.destination,
-        Client::Guc | Client::Compatible => {
-            three.source == Kind::Ropewalk && three.destination == Kind::Ropewalk
-        }
-    }
+    three.client == Client::Ropewalk && three.source != three.destination
 }
 
 fn huge(yard: &Yard, three: Three) -> Result<()> {

@@ -12,7 +12,7 @@ use ropewalk_tests::server::{Kind, Server, Setup};
 pub(crate) static ROOMY: Mutex<()> = Mutex::new(());
 
 /// Bytes that a table needs at most.
-const ROOM: u64 = 9 << 30;
+const ROOM: u64 = 7 << 30;
 
 pub(crate) struct Yard {
     scratch: Scratch,

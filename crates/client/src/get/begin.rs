@@ -21,12 +21,16 @@ impl<'e> Flow<'_, 'e> {
                 }
             }
         }
+        if options.ascii {
+            // Line ends are translated: nobody knows how long it will be.
+            task.size = None;
+        }
         if task.compare && self.same_already(&task)? {
             ctx.report.skipped(task.source.display(), "same checksum");
             self.worker.done();
             return Ok(None);
         }
-        let check = match self.check() {
+        let check = match self.worker.ctx.check(&self.session) {
             Ok(check) => check,
             Err(e) => {
                 self.worker.fail(Job::File(task), e);
@@ -57,10 +61,43 @@ impl<'e> Flow<'_, 'e> {
         let cut = self.cut(&whole, &present);
         let mut ranges = cut.into_iter();
         let Some(first) = ranges.next() else { return Ok(Some((download, whole))) };
-        let rest: Vec<Job> = ranges.map(|range| Job::Get(download.clone(), range)).collect();
+        let mut rest: Vec<Job> = ranges.map(|range| Job::Get(download.clone(), range)).collect();
+        if !rest.is_empty() && matches!(check, Check::Asked(_)) {
+            // It takes as long as the data, and need not wait for it.
+            rest.insert(0, Job::Sum(download.clone()));
+        }
         download.expect(rest.len() as u32);
         ctx.queue.push_urgent(rest);
         Ok(Some((download, first)))
+    }
+
+    /// Has the server compute the checksum of a source, while other sessions move its data.
+    pub(super) fn ask_sum(&mut self, download: Arc<Download>) -> Result<(), RemoteError> {
+        let algorithm = download.check.algorithm().filter(|_| !download.has_failed());
+        let Some(algorithm) = algorithm else {
+            self.worker.done();
+            return Ok(());
+        };
+        let command = checksum_command(algorithm, &download.task, &download.task.source.path());
+        if let Err(e) = self.session.control.send(&command) {
+            self.worker.put_back(Job::Sum(download));
+            return Err(e);
+        }
+        self.asks.push_back((self.first + self.slots.len() as u64, Ask::Sum));
+        self.slots.push_back(Slot {
+            download,
+            range: 0..0,
+            missing: RangeSet::new(),
+            origin: 0,
+            begun: false,
+            moved: Some((RangeSet::new(), None)),
+            ended: Some(None),
+            asked_sum: true,
+            sum: None,
+            error: None,
+            sum_only: true,
+        });
+        Ok(())
     }
 
     /// The ranges that are handed out one by one; the whole where it is not worth it or cannot be done.
@@ -81,23 +118,6 @@ impl<'e> Flow<'_, 'e> {
             .map(|start| start..(start + step).min(whole.end))
             .filter(|range| !missing.intersection(range.clone()).is_empty())
             .collect()
-    }
-
-    pub(super) fn check(&self) -> Result<Check, RemoteError> {
-        let (ctx, can) = (self.worker.ctx, &self.session.can);
-        let options = ctx.options();
-        if options.ascii {
-            return Ok(Check::Size);
-        }
-        let inline = can.inline_checksum;
-        let check = choose(options.checksum, &|a| can.knows(a), inline, self.session.control.peer())?;
-        if check == Check::Size && options.checksum != crate::ChecksumPolicy::None {
-            ctx.report.warn_once(format!(
-                "{} computes no checksums: only sizes are compared",
-                self.session.endpoint.name
-            ));
-        }
-        Ok(check)
     }
 
     /// `sync` by checksum: whether the destination has the same bytes.
@@ -123,7 +143,7 @@ impl<'e> Flow<'_, 'e> {
         }
         let size = download.task.length().map(|_| missing.len());
         let streams = Path::new(self.session.control.rtt()).streams(options, size);
-        (mode, self.worker.ctx.share(streams, size))
+        (mode, self.worker.ctx.share(streams, download.task.length()))
     }
 
     pub(super) fn fits(&mut self, mode: Mode, streams: u32) -> bool {
@@ -206,6 +226,7 @@ impl<'e> Flow<'_, 'e> {
             asked_sum,
             sum: None,
             error: None,
+            sum_only: false,
         });
         Ok(())
     }

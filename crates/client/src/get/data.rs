@@ -40,6 +40,7 @@ impl<'e> Flow<'_, 'e> {
         let path = download.task.source.path();
         let progress = Progress::new();
         let mut meter = Meter::new(&ctx.report);
+        let before = download.present().len();
         let written = |range: Range<u64>, sum: Option<u32>| download.record(range, sum);
         let job = ReceiveJob {
             sink: download.handle(),
@@ -69,6 +70,9 @@ impl<'e> Flow<'_, 'e> {
             meter.update(received.bytes, received.streams);
         }
         meter.finish(&progress);
+        if result.is_err() {
+            meter.failed(download.present().len().saturating_sub(before));
+        }
         drop(meter);
         match result {
             Ok(received) => {

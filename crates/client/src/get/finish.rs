@@ -11,13 +11,17 @@ impl<'e> Flow<'_, 'e> {
         while let Some(slot) = self.slots.front_mut() {
             let first = self.first;
             if slot.error.is_some() {
+                if slot.begun && slot.moved.is_none() && slot.ended.is_none() {
+                    // What was refused stood before the transfer, and its data is on the way.
+                    return Err(RemoteError::Cancelled);
+                }
                 // Its later commands are still to be answered.
                 if self.asks.iter().any(|(id, _)| *id == first) {
                     return Ok(());
                 }
-                let Some(slot) = self.pop() else { return Ok(()) };
-                let error = slot.error.unwrap_or(RemoteError::Cancelled);
-                self.worker.fail(Job::Get(slot.download, slot.range), error);
+                let Some(mut slot) = self.pop() else { return Ok(()) };
+                let error = slot.error.take().unwrap_or(RemoteError::Cancelled);
+                self.worker.fail(slot.into_job(), error);
                 continue;
             }
             if slot.moved.is_none() || slot.ended.is_none() || (slot.asked_sum && slot.sum.is_none()) {
@@ -27,6 +31,9 @@ impl<'e> Flow<'_, 'e> {
                 self.pop();
                 self.worker.done();
                 continue;
+            }
+            if slot.sum_only {
+                slot.download.told(slot.sum.clone());
             }
             if let Some((ranges, pieces)) = slot.moved.take() {
                 let theirs = slot.ended.as_ref().and_then(|sum| sum.as_deref());
@@ -64,8 +71,8 @@ impl<'e> Flow<'_, 'e> {
 
     pub(super) fn finish(&self, slot: Slot) {
         let download = slot.download;
-        let compared = match &slot.sum {
-            Some(theirs) => download.compare(theirs),
+        let compared = match slot.sum.or_else(|| download.theirs()) {
+            Some(theirs) => download.compare(&theirs),
             None => Ok(()),
         };
         let bytes = download.end().saturating_sub(download.task.offset());
@@ -88,9 +95,10 @@ impl<'e> Flow<'_, 'e> {
     pub(super) fn abandon(mut self, error: RemoteError) {
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
         self.worker.ctx.report.waited(self.session.control.waited);
-        while let Some(slot) = self.pop() {
-            let job = Job::Get(slot.download, slot.range);
-            match slot.error.or_else(|| blame.take_if(|_| slot.moved.is_none())) {
+        while let Some(mut slot) = self.pop() {
+            let error = slot.error.take().or_else(|| blame.take_if(|_| slot.moved.is_none()));
+            let job = slot.into_job();
+            match error {
                 Some(error) => self.worker.fail(job, error),
                 None => self.worker.put_back(job),
             }

@@ -275,8 +275,8 @@ impl<'e> Plan<'_, 'e> {
     }
 
     pub(super) fn remove(&mut self, place: &Place, tree: bool) -> Result<(), RemoteError> {
-        self.ctx.report.event(Event::WouldRemove { path: place.display() });
         if self.ctx.options().dry_run {
+            self.ctx.report.event(Event::WouldRemove { path: place.display() });
             return Ok(());
         }
         self.side(place, true)?.remove(&place.path(), tree)?;

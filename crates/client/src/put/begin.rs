@@ -45,7 +45,7 @@ impl<'e> Flow<'_, 'e> {
             None => RangeSet::new(),
         };
         let can = &self.session.can;
-        let manner = match self.check() {
+        let manner = match self.worker.ctx.check(&self.session) {
             Ok(check) => {
                 let expect = can.expect_checksum && self.session.preferred_mode() == Mode::ExtendedBlock;
                 Manner { check, atomic: can.is_ours(), expect, present: present.clone() }
@@ -127,23 +127,6 @@ impl<'e> Flow<'_, 'e> {
             return Ok(RangeSet::from_range(0..size.min(task.size.unwrap_or_default())));
         }
         Ok(if known.end() <= size { known } else { RangeSet::new() })
-    }
-
-    pub(super) fn check(&self) -> Result<Check, RemoteError> {
-        let (ctx, can) = (self.worker.ctx, &self.session.can);
-        let options = ctx.options();
-        if options.ascii {
-            return Ok(Check::Size);
-        }
-        let peer = self.session.control.peer();
-        let check = choose(options.checksum, &|a| can.knows(a), can.inline_checksum, peer)?;
-        if check == Check::Size && options.checksum != ChecksumPolicy::None {
-            ctx.report.warn_once(format!(
-                "{} computes no checksums: only sizes are compared",
-                self.session.endpoint.name
-            ));
-        }
-        Ok(check)
     }
 
     pub(super) fn same_already(&mut self, task: &Task) -> Result<bool, RemoteError> {

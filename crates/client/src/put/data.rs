@@ -12,6 +12,7 @@ impl<'e> Flow<'_, 'e> {
         let path = upload.task.source.path();
         let progress = Progress::new();
         let mut meter = Meter::new(&ctx.report);
+        let before = upload.present().len();
         let (asks, slots, first) = (&mut self.asks, &mut self.slots, self.first);
         let mut judge = |answer: Answer| {
             hear(asks, slots, first, ctx, answer);
@@ -26,6 +27,7 @@ impl<'e> Flow<'_, 'e> {
             ctx.cancel,
             path.clone(),
         );
+        let mut stream_sum = None;
         let result = match &upload.source {
             UploadSource::Ranged(handle) => {
                 let job = SendJob {
@@ -39,7 +41,13 @@ impl<'e> Flow<'_, 'e> {
                 channel.data.send(&job, &mut watch, &progress)
             }
             UploadSource::Stream(stream) => match stream.open() {
-                Ok(mut reader) => channel.data.send_reader(&mut *reader, &mut watch, &progress),
+                Ok(reader) => {
+                    let hasher = upload.check.algorithm().map(Hasher::new);
+                    let mut reader = Summing { reader, hasher };
+                    let sent = channel.data.send_reader(&mut reader, &mut watch, &progress);
+                    stream_sum = reader.hasher.map(Hasher::finish);
+                    sent
+                }
                 Err(e) => Err(ropewalk_engine::Error::Reader(e)),
             },
         };
@@ -48,11 +56,14 @@ impl<'e> Flow<'_, 'e> {
             meter.update(sent.bytes, sent.streams);
         }
         meter.finish(&progress);
+        if result.is_err() {
+            meter.failed(upload.present().len().saturating_sub(before));
+        }
         drop(meter);
         match result {
             Ok(sent) => {
                 if let UploadSource::Stream(_) = upload.source {
-                    upload.streamed(sent.bytes);
+                    upload.streamed(sent.bytes, stream_sum);
                     self.slots[at].data = RangeSet::from_range(0..sent.bytes);
                 }
                 self.slots[at].sent = Some(sent.pieces);
@@ -68,6 +79,9 @@ impl<'e> Flow<'_, 'e> {
                 if matches!(error, RemoteError::Data { .. }) {
                     self.last_words(at);
                     error = self.slots[at].error.take().unwrap_or(error);
+                }
+                if progress.bytes() > 0 {
+                    error = upload.once_only(error);
                 }
                 let refused = matches!(error, RemoteError::Refused { .. });
                 if refused {

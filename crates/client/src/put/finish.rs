@@ -32,7 +32,9 @@ impl<'e> Flow<'_, 'e> {
             return Err(RemoteError::Cancelled);
         }
         if self.slots[at].due > 0 {
-            return Ok(());
+            // What was refused stood before the transfer: the server waits for data that will not come.
+            let waits = self.slots[at].ended.is_none() && self.slots[at].sent.is_none();
+            return if waits { Err(RemoteError::Cancelled) } else { Ok(()) };
         }
         let Some(slot) = self.slots.pop_front() else { return Ok(()) };
         self.first += 1;
@@ -139,6 +141,7 @@ impl<'e> Flow<'_, 'e> {
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
         self.worker.ctx.report.waited(self.session.control.waited);
         while let Some(slot) = self.slots.pop_front() {
+            let upload = slot.upload.clone();
             let whole = slot.counted && slot.range == slot.upload.wanted;
             let job = match slot.error {
                 // It was counted as arrived; what is left to do for it is begun anew.
@@ -159,7 +162,12 @@ impl<'e> Flow<'_, 'e> {
                     Job::Put(slot.upload, slot.range)
                 }
             };
-            match slot.error.or_else(|| blame.take_if(|_| slot.sent.is_none())) {
+            let mut error = slot.error.or_else(|| blame.take_if(|_| slot.sent.is_none()));
+            if slot.sent.is_some() && matches!(upload.source, UploadSource::Stream(_)) {
+                let broken = || RemoteError::Usage("the session broke".to_owned());
+                error = Some(upload.once_only(error.unwrap_or_else(broken)));
+            }
+            match error {
                 Some(error) => self.worker.fail(job, error),
                 None => self.worker.put_back(job),
             }

@@ -136,7 +136,7 @@ impl<'e> Flow<'_, 'e> {
                 continue;
             } else {
                 // What no marker confirmed is sent again.
-                slot.meter.lost();
+                slot.meter.failed(0);
                 if slot.relay.task.size.is_none_or(|size| size <= SMALL) {
                     // Not worth a restart; servers keep no journal of it.
                     slot.relay.forget_present();

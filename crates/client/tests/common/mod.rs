@@ -23,6 +23,17 @@ pub(crate) struct Bench {
 impl Bench {
     /// `None` where the server is not installed.
     pub(crate) fn new(kind: Kind) -> Result<Option<Self>> {
+        Self::with(kind, |setup| setup)
+    }
+
+    pub(crate) fn over_ipv6(kind: Kind) -> Result<Option<Self>> {
+        if std::net::TcpListener::bind("[::1]:0").is_err() && peers::skip("no IPv6 on loopback") {
+            return Ok(None);
+        }
+        Self::with(kind, Setup::ipv6)
+    }
+
+    fn with(kind: Kind, change: impl Fn(Setup) -> Setup) -> Result<Option<Self>> {
         let program = match kind {
             Kind::Gct => "globus-gridftp-server",
             Kind::Vsftpd => "vsftpd",
@@ -32,7 +43,7 @@ impl Bench {
             return Ok(None);
         }
         let (local, remote) = (Scratch::new()?, Scratch::new()?);
-        let server = Setup::new(kind, remote.path()).start()?;
+        let server = change(Setup::new(kind, remote.path())).start()?;
         Ok(Some(Self { server, local, remote }))
     }
 

@@ -49,9 +49,9 @@ impl Default for SessionConfig {
             faults: false,
             disabled: BTreeSet::new(),
             epsv_address: false,
-            max_line: 64 << 10,
+            max_line: 16 << 10,
             max_queue: 1000,
-            max_queue_bytes: 4 << 20,
+            max_queue_bytes: 1 << 20,
         }
     }
 }

@@ -22,8 +22,21 @@ use crate::reply::Reply;
 const BEFORE_LOGIN: [&str; 8] = ["ABOR", "AUTH", "FEAT", "HELP", "NOOP", "PASS", "QUIT", "USER"];
 
 /// What an ABOR that came after it prevents from beginning.
-const LONG: [&str; 12] =
-    ["APPE", "CKSM", "ERET", "ESTO", "LIST", "MLSC", "MLSD", "MLSR", "NLST", "RETR", "SITE RDEL", "STOR"];
+const LONG: [&str; 13] = [
+    "APPE",
+    "CKSM",
+    "ERET",
+    "ESTO",
+    "LIST",
+    "MLSC",
+    "MLSD",
+    "MLSR",
+    "NLST",
+    "RETR",
+    "SITE RANGES",
+    "SITE RDEL",
+    "STOR",
+];
 
 fn reply(code: u16, text: &str) -> Step {
     Step::Reply(Reply::new(code, text))

@@ -135,7 +135,10 @@ pub(super) fn addresses(
 impl Pending {
     /// Whether it may take so long that ABOR is worth it.
     pub(super) fn is_long(&self) -> bool {
-        matches!(self, Self::Data(_) | Self::Contents(_) | Self::DeleteTree | Self::Checksum(_))
+        matches!(
+            self,
+            Self::Data(_) | Self::Contents(_) | Self::DeleteTree | Self::Checksum(_) | Self::Ranges(_)
+        )
     }
 
     /// The replies that an event makes.

@@ -188,7 +188,10 @@ impl Session {
                     self.send(Reply::new(226, "Abort successful"));
                 }
                 Queued::Empty => self.close(None),
-                Queued::TooLong => self.close(Some(Reply::new(500, "Command line too long."))),
+                Queued::TooLong => {
+                    let text = format!("Command line longer than {} bytes.", self.config.max_line);
+                    self.close(Some(Reply::new(500, text)));
+                }
             }
         }
     }

@@ -96,6 +96,9 @@ fn check_log_in(config: &Config, report: &mut Report) {
             report.warning("anonymous.write", "anybody who can connect may change and remove files");
         }
     }
+    if config.testing.faults {
+        report.warning("testing.faults", "any client can have commands of its session fail (SITE FAULT)");
+    }
     if rustix::process::geteuid().is_root() {
         report.warning(
             "process",

@@ -29,7 +29,7 @@ pub struct Files {
     /// they are written under their name at once. Default `true`.
     pub part_files: bool,
     /// Uploads at least this large (in bytes, where the client announced the size) or of unknown size keep a journal
-    /// of what is on disk, so that they can be continued after a crash. Default 16 MiB.
+    /// of what is on disk, so that they can be continued after a crash. Default 4 MiB.
     #[serde(with = "units::bytes")]
     pub journal_above: u64,
     /// Runs of zeros in uploads become holes. Default `false`.
@@ -45,7 +45,7 @@ impl Default for Files {
             directory_mode: 0o755,
             fsync: Fsync::None,
             part_files: true,
-            journal_above: 16 << 20,
+            journal_above: 4 << 20,
             sparse: false,
             check_free_space: true,
         }

@@ -14,11 +14,13 @@ pub struct Limits {
     pub sessions_per_address: u32,
     /// Most sessions of one user, unless the account says otherwise; 0 is no limit. Default 0.
     pub sessions_per_user: u32,
-    /// Most sessions that carry out a command at the same time; others wait for their turn. Default 256.
+    /// Most transfers, listings, checksums and removals of trees at the same time; others wait for their turn. Default
+    /// 256.
     pub active: u32,
     /// Most passwords that are verified at the same time, about 19 MiB of memory each. Default 2.
     pub password_checks: u32,
-    /// Longest line of the control connection, in bytes. Default 65536.
+    /// Longest line of the control connection, in bytes; a client that sends a longer one is told so and dropped.
+    /// Default 16384.
     pub line_length: usize,
     /// Most commands of a session that wait for their turn. Default 1000.
     pub queue: usize,
@@ -32,7 +34,7 @@ impl Default for Limits {
             sessions_per_user: 0,
             active: 256,
             password_checks: 2,
-            line_length: 64 << 10,
+            line_length: 16 << 10,
             queue: 1000,
         }
     }

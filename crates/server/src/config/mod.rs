@@ -7,6 +7,7 @@ mod data;
 mod files;
 mod limits;
 mod log;
+mod testing;
 mod units;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ pub use files::{Files, Fsync};
 pub use limits::{Limits, Timeouts};
 pub use log::Log;
 use serde::{Deserialize, Serialize};
+pub use testing::Testing;
 
 /// All settings of a server. Every field may be left out; unknown ones are errors.
 ///
@@ -67,6 +69,7 @@ pub struct Config {
     pub limits: Limits,
     pub timeouts: Timeouts,
     pub log: Log,
+    pub testing: Testing,
 }
 
 impl Default for Config {
@@ -90,6 +93,7 @@ impl Default for Config {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             log: Log::default(),
+            testing: Testing::default(),
         }
     }
 }

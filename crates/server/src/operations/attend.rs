@@ -6,8 +6,10 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant, SystemTime};
 
 use ropewalk_engine::{Attendant, Progress};
+use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Action, Event, Failure, Session};
+use ropewalk_storage::{Error as StoreError, ErrorKind};
 
 use super::failure;
 use crate::connection::Job;
@@ -113,6 +115,14 @@ impl<'a> Attend<'a> {
         self.pump()?;
         self.readable()?;
         self.alive()
+    }
+
+    /// As [`Self::check`], for what goes on in a store.
+    pub(super) fn go_on(&mut self, place: &VirtualPath) -> ropewalk_storage::Result<()> {
+        match self.check() {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(StoreError::new(ErrorKind::Interrupted, "read", place.as_bytes())),
+        }
     }
 
     /// The transfer's last markers, where it has begun: what is there although it failed counts as well.

@@ -59,7 +59,7 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let addresses: Vec<_> =
         connect.addresses.iter().map(|a| SocketAddr::new(canonical(a.ip()), a.port())).collect();
     for address in &addresses {
-        permitted(context, *address, third_party, config.privileged_ports).map_err(|text| {
+        permitted(context.peer.ip(), *address, third_party, config.privileged_ports).map_err(|text| {
             tracing::warn!(session = context.id, peer = %context.peer, %address, "data address refused: {text}");
             Failure::Refused { code: 500, text: format!("Illegal PORT command: {text}") }
         })?;
@@ -94,18 +94,17 @@ pub(super) fn take(context: &mut Context, direction: Direction) -> Result<Box<Ch
     Ok(channel)
 }
 
-fn permitted(
-    context: &Context,
-    address: SocketAddr,
-    third_party: bool,
-    privileged: bool,
-) -> Result<(), String> {
+fn permitted(client: IpAddr, address: SocketAddr, third_party: bool, privileged: bool) -> Result<(), String> {
     let ip = address.ip();
     if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::from([255; 4]) || address.port() == 0 {
         return Err(format!("{address} is not an address to connect to."));
     }
-    if ip != context.peer.ip() && !third_party {
-        return Err(format!("this account may send data to {} only, not to {ip}.", context.peer.ip()));
+    if ip != client && !third_party {
+        return Err(format!("this account may send data to {client} only, not to {ip}."));
+    }
+    // Services of this host that are there for this host only.
+    if ip.is_loopback() && !client.is_loopback() {
+        return Err(format!("{ip} is an address of this host alone."));
     }
     if address.port() < 1024 && !privileged {
         return Err(format!("port {} is below 1024.", address.port()));
@@ -154,5 +153,32 @@ fn channel_settings(context: &Context, options: &ChannelOptions, socket: SocketO
         stall_timeout: (!config.stall_timeout.is_zero()).then_some(config.stall_timeout),
         max_streams: config.max_streams,
         only_from: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn where_data_may_be_sent() {
+        let check = |client: &str, address: &str, third_party, privileged| {
+            permitted(client.parse().unwrap(), address.parse().unwrap(), third_party, privileged).is_ok()
+        };
+        assert!(check("192.0.2.1", "192.0.2.1:5000", false, false));
+        assert!(!check("192.0.2.1", "192.0.2.2:5000", false, false));
+        assert!(check("192.0.2.1", "192.0.2.2:5000", true, false));
+        assert!(!check("192.0.2.1", "192.0.2.1:22", true, false));
+        assert!(check("192.0.2.1", "192.0.2.1:22", true, true));
+        for nowhere in ["0.0.0.0:5000", "[::]:5000", "224.0.0.1:5000", "255.255.255.255:5000", "192.0.2.1:0"]
+        {
+            assert!(!check("192.0.2.1", nowhere, true, true), "{nowhere}");
+        }
+        // A client elsewhere does not get at what listens on loopback.
+        for loopback in ["127.0.0.1:5000", "127.9.9.9:5000", "[::1]:5000"] {
+            assert!(!check("192.0.2.1", loopback, true, true), "{loopback}");
+            assert!(check("127.0.0.1", loopback, true, false), "{loopback}");
+        }
     }
 }

@@ -15,6 +15,10 @@ use ropewalk_storage::{
 
 use super::{failure, store};
 use crate::config::{Files, Fsync};
+use crate::parts::SharedParts;
+
+/// Where systems end to count bytes of a file.
+const LONGEST: u64 = i64::MAX as u64;
 
 /// How an upload is written.
 pub(super) struct Plan {
@@ -39,15 +43,19 @@ enum Way {
     Continue(Option<JournalKey>),
     /// The path is itself that of a part file.
     AsPart { resume: bool },
+    /// The path is itself that of a part file, into which ranges are put, maybe by several sessions at a time (ESTO).
+    Shared,
 }
 
 impl Plan {
+    /// After a crash of the machine this can read all of an unfinished file; `progress` can stop it by an error.
     pub(super) fn choose(
         store: &Arc<dyn Store>,
         place: &VirtualPath,
         existing: Option<&Metadata>,
         transfer: &Transfer,
         files: &Files,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> std::result::Result<Self, Failure> {
         let again = transfer.restarted || transfer.append || transfer.adjust.is_some();
         let in_place = |truncate, origin, present| Self {
@@ -61,7 +69,11 @@ impl Plan {
             let (origin, present) = Self::offsets(transfer, 0)?;
             return Ok(in_place(false, origin, present));
         }
-        if again && let Some(plan) = Self::continued(store, place, existing, transfer)? {
+        if journal_of_part(place).is_some() && transfer.adjust.is_some() {
+            let (origin, present) = Self::offsets(transfer, 0)?;
+            return Ok(Self { way: Way::Shared, origin, present, fresh: false, mode: None });
+        }
+        if again && let Some(plan) = Self::continued(store, place, existing, transfer, progress)? {
             return Ok(plan);
         }
         let size = existing.map_or(0, |metadata| metadata.size);
@@ -76,7 +88,7 @@ impl Plan {
                 ),
             });
         }
-        if journal_of_part(place).is_some() && transfer.adjust.is_none() && !transfer.append {
+        if journal_of_part(place).is_some() && !transfer.append {
             let way = Way::AsPart { resume: transfer.restarted };
             return Ok(Self { way, origin, present, fresh: !transfer.restarted, mode: None });
         }
@@ -98,8 +110,9 @@ impl Plan {
         place: &VirtualPath,
         existing: Option<&Metadata>,
         transfer: &Transfer,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> std::result::Result<Option<Self>, Failure> {
-        let Some(part) = PartFile::interrupted(store, place, &mut |_| Ok(())).map_err(failure)? else {
+        let Some(part) = PartFile::interrupted(store, place, progress).map_err(failure)? else {
             return Ok(None);
         };
         let (origin, present) = Self::offsets(transfer, part.present.prefix())?;
@@ -127,10 +140,12 @@ impl Plan {
     /// The transfer's origin and what it says is there, both in the file; `size` is where APPE begins.
     fn offsets(transfer: &Transfer, size: u64) -> std::result::Result<(u64, RangeSet), Failure> {
         let origin = if transfer.append { size } else { transfer.adjust.unwrap_or(0) };
-        let present = transfer.present.shift_up(origin).ok_or_else(|| Failure::Refused {
-            code: 554,
-            text: "The restart marker is beyond every file.".into(),
-        })?;
+        let beyond =
+            |what: &str| Failure::Refused { code: 554, text: format!("{what} is beyond every file.") };
+        if origin > LONGEST {
+            return Err(beyond("The offset"));
+        }
+        let present = transfer.present.shift_up(origin).ok_or_else(|| beyond("The restart marker"))?;
         Ok((origin, present))
     }
 
@@ -140,6 +155,7 @@ impl Plan {
         place: &VirtualPath,
         transfer: &Transfer,
         files: &Files,
+        parts: &SharedParts,
     ) -> std::result::Result<Destination, Failure> {
         let key = JournalKey { source: String::new(), size: transfer.allocated, modified: transfer.modified };
         let options = PartOptions {
@@ -170,6 +186,14 @@ impl Plan {
                 let options = PartOptions { resume: *resume, ..options };
                 PartFile::begin(store, place, key, options).map(|part| Destination::Part(Box::new(part)))
             }
+            Way::Shared => parts
+                .open(store, place, || {
+                    let old = PartFile::interrupted(store, place, &mut |_| Ok(()))?.and_then(|part| part.key);
+                    let journal = Journaling::Above(files.journal_above);
+                    let options = PartOptions { resume: true, journal, ..options };
+                    PartFile::begin(store, place, old.unwrap_or(key), options)
+                })
+                .map(Destination::Shared),
         };
         let destination = destination.map_err(failure)?;
         if let Destination::Part(part) = &destination {
@@ -213,6 +237,8 @@ impl Plan {
 /// A file that is being written.
 pub(super) enum Destination {
     Part(Box<PartFile>),
+    /// A part that gets its name by RNTO, from whoever has seen that it is whole.
+    Shared(Arc<PartFile>),
     InPlace {
         handle: Arc<dyn WriteHandle>,
         /// There was no file of this name.
@@ -224,6 +250,7 @@ impl Destination {
     pub(super) fn handle(&self) -> Arc<dyn WriteHandle> {
         match self {
             Self::Part(part) => part.handle(),
+            Self::Shared(part) => part.handle(),
             Self::InPlace { handle, .. } => Arc::clone(handle),
         }
     }
@@ -232,6 +259,7 @@ impl Destination {
     pub(super) fn record(&self, range: Range<u64>, crc32c: Option<u32>) -> Result<()> {
         match self {
             Self::Part(part) => part.record(range, crc32c),
+            Self::Shared(part) => part.record(range, crc32c),
             Self::InPlace { .. } => Ok(()),
         }
     }
@@ -240,6 +268,7 @@ impl Destination {
     pub(super) fn secure(&self) -> Result<()> {
         match self {
             Self::Part(part) => part.checkpoint(),
+            Self::Shared(part) => part.checkpoint(),
             Self::InPlace { handle, .. } if handle.positionless() => Ok(()),
             Self::InPlace { handle, .. } => handle.sync(),
         }
@@ -261,7 +290,14 @@ impl Destination {
     }
 
     /// The file is whole.
-    pub(super) fn commit(self, length: u64, modified: Option<i64>, plan: &Plan, files: &Files) -> Result<()> {
+    pub(super) fn commit(
+        self,
+        length: u64,
+        modified: Option<i64>,
+        plan: &Plan,
+        files: &Files,
+        (store, place): (&Arc<dyn Store>, &VirtualPath),
+    ) -> Result<()> {
         match self {
             Self::Part(part) => {
                 // What a sender in MODE E left out are holes.
@@ -274,19 +310,33 @@ impl Destination {
                 };
                 part.commit(length, modified.map(|seconds| (seconds, 0)), mode)
             }
+            Self::Shared(part) => {
+                // Ranges beyond this one may be under way or there already: the file never gets shorter.
+                let handle = part.handle();
+                if handle.metadata()?.size < length {
+                    handle.set_len(length)?;
+                }
+                if let Some(seconds) = modified {
+                    handle.set_modified(seconds, 0)?;
+                }
+                if files.fsync == Fsync::None { Ok(()) } else { part.checkpoint() }
+            }
             Self::InPlace { handle, .. } if handle.positionless() => Ok(()),
-            Self::InPlace { handle, .. } => {
+            Self::InPlace { handle, created } => {
                 // Zeros at the end may not have been written.
                 if plan.fresh && handle.metadata()?.size < length {
                     handle.set_len(length)?;
                 }
+                if let Some(seconds) = modified {
+                    handle.set_modified(seconds, 0)?;
+                }
                 if files.fsync != Fsync::None {
                     handle.sync()?;
+                    if created {
+                        store.sync_directory(&place.parent().unwrap_or_else(VirtualPath::root))?;
+                    }
                 }
-                match modified {
-                    Some(seconds) => handle.set_modified(seconds, 0),
-                    None => Ok(()),
-                }
+                Ok(())
             }
         }
     }
@@ -308,7 +358,7 @@ impl Destination {
         let result = match self {
             Self::Part(part) => part.discard(),
             Self::InPlace { created: true, .. } => store.remove_file(place),
-            Self::InPlace { .. } => Ok(()),
+            Self::Shared(_) | Self::InPlace { .. } => Ok(()),
         };
         if let Err(error) = result {
             tracing::warn!(%error, "a wrong upload cannot be removed");

@@ -4,7 +4,7 @@ use bstr::{BStr, ByteSlice as _};
 use ropewalk_protocol::facts::{Entry, EntryKind};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Failure, ListForm};
-use ropewalk_security::{Access, glob, is_glob};
+use ropewalk_security::{Access, LONGEST_PATTERN, glob, is_glob};
 use ropewalk_storage::{Kind, Metadata, Result, is_temporary_name};
 
 use super::{entries, failure};
@@ -79,7 +79,10 @@ impl Directory<'_> {
         let (Some(parent), Some(pattern)) = (path.parent(), path.file_name()) else {
             return Err(missing);
         };
-        if !matches!(self.form, ListForm::Long | ListForm::Names) || !is_glob(pattern) {
+        if !matches!(self.form, ListForm::Long | ListForm::Names)
+            || !is_glob(pattern)
+            || pattern.len() > LONGEST_PATTERN
+        {
             return Err(missing);
         }
         let place = self.login.existing(&parent, Access::List)?;

@@ -10,7 +10,7 @@ use ropewalk_storage::{Error, ErrorKind};
 /// Of a file operation.
 pub(crate) fn failure(error: Error) -> Failure {
     match (error.kind(), error.errno()) {
-        (ErrorKind::Outside, _) => Failure::NotAllowed,
+        (ErrorKind::Outside | ErrorKind::NotAllowed, _) => Failure::NotAllowed,
         (ErrorKind::Interrupted, _) => Failure::Aborted,
         (ErrorKind::Busy, _) => Failure::Class {
             class: ErrorClass::TooBusy,

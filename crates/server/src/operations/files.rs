@@ -4,13 +4,15 @@ use bstr::{BStr, BString};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Failure, Operation, Outcome};
 use ropewalk_security::{Access, Rules};
-use ropewalk_storage::{Interrupted, Kind, PartFile};
+use ropewalk_storage::{Kind, PartFile};
 use rustix::io::Errno;
 
+use super::attend::{Attend, Markers};
 use super::{Answer, entries, failure};
 use crate::accounts::Login;
 use crate::connection::Job;
 use crate::names;
+use crate::paths::Scope;
 
 pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
     let login = job.context.login()?;
@@ -26,7 +28,7 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
             let place = login.entry(&path, Access::Write)?;
             done(store.make_directory(&place, job.context.settings.config.files.directory_mode))
         }
-        Operation::RemoveDirectory(path) => done(store.remove_directory(&login.entry(&path, Access::Write)?)),
+        Operation::RemoveDirectory(path) => done(store.remove_directory(&login.removable(&path)?)),
         Operation::Delete(path) => done(store.remove_file(&login.entry(&path, Access::Write)?)),
         Operation::DeleteTree(path) => done(store.remove_tree(&login.tree(&path)?)),
         Operation::Rename { from, to } => rename(login, &from, &to),
@@ -49,13 +51,13 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
             done(store.truncate(&place, length))
         }
         Operation::Symlink { target, link } => symlink(login, &target, &link),
-        Operation::Ranges(path) => ranges(login, &path),
+        Operation::Ranges(path) => ranges(job, &path),
         Operation::ChangeRoot(path) => {
             let root = enter(login, &path)?;
             // The channel's cached connections belong to a session that may see more.
             job.context.channel = None;
             if let Some(login) = &mut job.context.login {
-                login.root = root;
+                login.set_scope(Scope { root, ..(*login.scope).clone() });
             }
             Ok(Outcome::Done)
         }
@@ -90,29 +92,31 @@ fn size(login: &Login, path: &VirtualPath) -> Result<u64, Failure> {
     if !matches!(missing, Failure::System { errno, .. } if errno == Errno::NOENT.raw_os_error()) {
         return Err(missing);
     }
-    match interrupted(login, path).unwrap_or(None) {
-        Some(part) if part.key.is_none() && part.present.count() <= 1 && part.present.prefix() > 0 => {
-            Ok(part.present.prefix())
-        }
-        _ => Err(missing),
-    }
+    let prefix = login
+        .entry(path, Access::List)
+        .and_then(|place| PartFile::sequential_prefix(&login.store_for(&place), &place).map_err(failure));
+    prefix.ok().flatten().ok_or(missing)
 }
 
-fn interrupted(login: &Login, path: &VirtualPath) -> Result<Option<Interrupted>, Failure> {
+/// After a crash of the machine this reads what is there, to find out whether it is right.
+fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
+    let login = job.context.login()?;
     let place = login.entry(path, Access::List)?;
-    PartFile::interrupted(&login.store, &place, &mut |_| Ok(())).map_err(failure)
-}
-
-fn ranges(login: &Login, path: &VirtualPath) -> Answer {
-    Ok(Outcome::Ranges(interrupted(login, path)?.map(|part| part.present).unwrap_or_default()))
+    let store = login.store_for(&place);
+    let mut attend = Attend::new(job.host, job.session, job.control, Markers::none());
+    let found = PartFile::interrupted(&store, &place, &mut |_| attend.go_on(&place));
+    match attend.broken_off() {
+        Some(broken_off) => Err(broken_off),
+        None => Ok(Outcome::Ranges(found.map_err(failure)?.map(|part| part.present).unwrap_or_default())),
+    }
 }
 
 fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath) -> Answer {
     let (from, to) = (login.tree(from)?, login.tree(to)?);
-    login.store.rename(&from, &to).map_err(failure)?;
+    login.store_to_rename(&from, &to)?.rename(&from, &to).map_err(failure)?;
     if let Some(journal) = ropewalk_storage::journal_of_part(&from) {
         // The upload has its name now; what is known of its parts is of no use any more.
-        match login.store.remove_file(&journal) {
+        match login.store_for(&from).remove_file(&journal) {
             Err(error) if !error.is_not_found() => {
                 tracing::warn!(%error, "a journal of an upload stays");
             }
@@ -149,11 +153,12 @@ fn relative(directory: &VirtualPath, path: &VirtualPath) -> BString {
 fn restrict(job: &mut Job<'_>, list: &[u8]) -> Answer {
     let refused = |text: String| Failure::Refused { code: 500, text };
     let login = job.context.login.as_mut().ok_or_else(|| refused("Not logged in.".into()))?;
-    if !login.restriction.is_empty() {
+    if !login.scope.restriction.is_empty() {
         return Err(refused("The session is restricted already.".into()));
     }
-    let home = login.account.home.relative_to(&login.root).unwrap_or_else(VirtualPath::root);
-    login.restriction = Rules::parse(list, &home).map_err(|error| refused(error.to_string()))?;
+    let home = login.account.home.relative_to(&login.scope.root).unwrap_or_else(VirtualPath::root);
+    let restriction = Rules::parse(list, &home).map_err(|error| refused(error.to_string()))?;
+    login.set_scope(Scope { restriction, ..(*login.scope).clone() });
     Ok(Outcome::Done)
 }
 

@@ -45,14 +45,18 @@ fn receive_file(
         Err(error) => return Err(failure(error)),
     };
     let files = &job.context.settings.config.files;
-    let plan = Plan::choose(&login.store, &place, existing.as_ref(), transfer, files)?;
+    let storage = login.store_for(&place);
+    let mut attend = Attend::new(job.host, job.session, job.control, Markers::none());
+    let plan =
+        Plan::choose(&storage, &place, existing.as_ref(), transfer, files, &mut |_| attend.go_on(&place))
+            .map_err(|error| attend.broken_off().unwrap_or(error))?;
     if files.check_free_space {
         check_space(job, transfer, &place, existing.as_ref())?;
     }
     if let Some(metadata) = &existing {
         job.host.checksums.forget(metadata);
     }
-    let destination = plan.open(&login.store, &place, transfer, files)?;
+    let destination = plan.open(&storage, &place, transfer, files, &job.host.parts)?;
     let origin = plan.origin;
     let sum = wanted_sum(transfer);
     let secure = || destination.secure();
@@ -156,13 +160,13 @@ fn finish(
     received: &Received,
     sum: Option<ChecksumAlgorithm>,
 ) -> Result<Checksum, Failure> {
-    let login = job.context.login()?;
+    let storage = job.context.login()?.store_for(place);
     let length = plan.length(transfer, received);
     let whole = sum.and_then(|_| received.pieces.as_ref()?.total(0..length));
     if let Some(expected) = &transfer.expected {
         let computed = match &whole {
             Some(value) if sum == Some(expected.algorithm) => value.clone(),
-            _ => match destination.checksum(&login.store, place, length, algorithm(expected.algorithm)) {
+            _ => match destination.checksum(&storage, place, length, algorithm(expected.algorithm)) {
                 Ok(value) => value,
                 Err(error) => {
                     destination.abandon(false);
@@ -171,15 +175,15 @@ fn finish(
             },
         };
         if !computed.eq_ignore_ascii_case(&expected.value) {
-            destination.discard(&login.store, place);
+            destination.discard(&storage, place);
             return Err(Failure::ChecksumMismatch { computed, expected: expected.value.clone() });
         }
     }
     destination
-        .commit(length, transfer.modified, plan, &job.context.settings.config.files)
+        .commit(length, transfer.modified, plan, &job.context.settings.config.files, (&storage, place))
         .map_err(failure)?;
     if let (Some(algorithm), Some(value)) = (sum, &whole)
-        && let Ok(metadata) = login.store.stat(place, true)
+        && let Ok(metadata) = storage.stat(place, true)
         && metadata.kind == Kind::File
         && metadata.size == length
     {

@@ -72,7 +72,7 @@ fn long_lines_and_long_queues() {
     });
     let mut client = server.login();
     client.send_bytes(&[b'x'; 2000]);
-    client.expect(500);
+    assert_eq!(client.expect(500), "500 Command line longer than 1000 bytes.");
     client.expect_end();
 
     server.write("f", "x");
@@ -114,4 +114,85 @@ fn disabled_commands() {
     assert_eq!(client.command("DELE /f", 500), "500 Command not supported.");
     client.command("SITE RDEL /f", 500);
     assert!(server.exists("f"));
+}
+
+#[test]
+fn lines_of_16_kib() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    let line = |length: usize| format!("{:x<length$}", "CWD /");
+    client.command(&line(16_384), 550);
+    client.send(&line(16_385));
+    assert_eq!(client.expect(500), "500 Command line longer than 16384 bytes.");
+    client.expect_end();
+}
+
+#[test]
+fn faults_are_for_tests() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    assert_eq!(client.command("SITE FAULT NOOP", 500), "500 Invalid command.");
+    assert!(!client.command("SITE HELP", 214).contains("FAULT"));
+    client.command("NOOP", 200);
+    let server = Fixture::with(|config, _| config.testing.faults = true);
+    let mut client = server.login();
+    client.command("SITE FAULT NOOP", 200);
+    assert_eq!(client.command("NOOP", 501), "501 Fault requested.");
+    client.command("PWD", 257);
+    server.login().command("NOOP", 200);
+}
+
+/// Whoever lets transfers stall keeps others from transfers for a while, but not from the server.
+#[test]
+fn stalled_transfers_keep_nobody_out() {
+    let server = Fixture::with(|config, _| config.limits.active = 2);
+    server.write("f", "abc");
+    let mut stalled = [server.login(), server.login()];
+    let addresses: Vec<_> = stalled
+        .iter_mut()
+        .map(|client| {
+            let address = client.pasv();
+            client.send("RETR /f");
+            address
+        })
+        .collect();
+    let mut other = server.login();
+    other.command("SIZE /f", 213);
+    other.command("MKD /d", 257);
+    let mut data = other.data();
+    other.send("RETR /f");
+    other.send("NOOP");
+    let mut third = server.login();
+    third.command("NOOP", 200);
+    // One of them goes on.
+    let mut first = crate::client::connect(addresses[0]);
+    stalled[0].expect(150);
+    std::io::copy(&mut first, &mut std::io::sink()).unwrap();
+    stalled[0].expect(226);
+    other.expect(150);
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut data, &mut bytes).unwrap();
+    assert_eq!(bytes, b"abc");
+    other.expect(226);
+    other.expect(200);
+}
+
+#[test]
+fn those_who_wait_for_their_turn_are_told_of_the_end() {
+    let mut server = Fixture::with(|config, _| config.limits.active = 1);
+    server.write("f", "abc");
+    let mut clients = [server.login(), server.login(), server.login()];
+    for client in &mut clients {
+        client.pasv();
+        client.send("RETR /f");
+    }
+    server.handle.stop();
+    for client in &mut clients {
+        let mut last = 0;
+        while let Some(reply) = client.try_reply() {
+            last = reply.code;
+        }
+        assert_eq!(last, 421);
+    }
+    server.join();
 }

@@ -137,3 +137,13 @@ fn what_cannot_be_listed() {
     }
     client.command("MLSC /nope", 550);
 }
+
+#[test]
+fn patterns_as_long_as_a_line_are_names() {
+    let server = Fixture::new();
+    server.write("a", "");
+    let mut client = server.login();
+    assert_eq!(client.list("NLST [a]*"), ["a"]);
+    let _data = client.data();
+    client.command(&format!("NLST *[{}]", "a".repeat(1000)), 451);
+}

@@ -114,3 +114,123 @@ fn a_session_can_restrict_itself() {
     client.command("DELE /a/x", 500);
     client.command("SITE RESTRICT RW/", 500);
 }
+
+/// What the session sees as `/` is not its to remove.
+#[test]
+fn the_root_of_a_session_stays() {
+    let server = Fixture::new();
+    server.write("jail/a", "1");
+    std::fs::create_dir(server.root().join("empty")).unwrap();
+    for root in ["/jail", "/empty", "/"] {
+        let mut client = server.login();
+        client.command(&format!("SITE CHROOT {root}"), 250);
+        for path in ["/", "..", "a/.."] {
+            client.command(&format!("SITE RDEL {path}"), 451);
+            client.command(&format!("RMD {path}"), 451);
+            client.send(&format!("DELE {path}"));
+            assert!(client.reply().code >= 400);
+            client.command(&format!("RNFR {path}"), 350);
+            client.command("RNTO /b", 451);
+        }
+        client.command("MKD x", 257);
+        client.command("RNFR x", 350);
+        client.command("RNTO /", 451);
+        client.command("RMD x", 250);
+    }
+    assert!(server.exists("jail/a") && server.exists("empty"));
+}
+
+/// An upload's unfinished file need not match the rule that opens its name.
+#[test]
+fn uploads_where_only_some_names_are_open() {
+    let server = Fixture::with(|config, _| config.rules = Some("RW/in/*.dat,W/drop".into()));
+    server.write("in/old.dat", "old");
+    std::fs::create_dir(server.root().join("drop")).unwrap();
+    let mut client = server.login();
+    assert_eq!(client.put("STOR /in/new.dat", b"new").code, 226);
+    assert_eq!(client.put("STOR /in/old.dat", b"newer").code, 226);
+    assert_eq!(client.put("APPE /in/old.dat", b"!").code, 226);
+    assert_eq!((server.read("in/new.dat"), server.read("in/old.dat")), (b"new".to_vec(), b"newer!".to_vec()));
+    // A checksum is verified although the client may not read.
+    client.command("SCKS MD5 900150983cd24fb0d6963f7d28e17f72", 200);
+    assert_eq!(client.put("STOR /drop/x", b"abc").code, 226);
+    client.command("SCKS MD5 900150983cd24fb0d6963f7d28e17f72", 200);
+    assert_eq!(client.put("STOR /drop/y", b"abd").code, 550);
+    client.command("ALLO 10", 200);
+    assert_eq!(client.put("STOR /in/part.dat", b"12345").code, 426);
+    client.command("SIZE /in/part.dat", 213);
+    client.command("REST 5", 350);
+    assert_eq!(client.put("STOR /in/part.dat", b"67890").code, 226);
+    assert_eq!(server.read("in/part.dat"), b"1234567890");
+    let mut names: Vec<_> =
+        std::fs::read_dir(server.root().join("in")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["new.dat", "old.dat", "part.dat"]);
+}
+
+/// Two sessions: one swaps a directory for a link to what is closed while the other uses it.
+#[test]
+fn a_swap_between_check_and_use_leads_nowhere() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let server = Fixture::with(|config, _| config.rules = Some("RW/open,N/secret".into()));
+    server.write("secret/f", "secret");
+    server.write("open/d/f", "open");
+    symlink("../secret", server.root().join("open/link")).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (a, b) = (server.root().join("open/d"), server.root().join("open/link"));
+            while !stop.load(Ordering::Relaxed) {
+                let cwd = rustix::fs::CWD;
+                rustix::fs::renameat_with(cwd, &a, cwd, &b, rustix::fs::RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let mut client = server.login();
+        let mut check = || {
+            for i in 0..300 {
+                client.send("CKSM MD5 0 -1 /open/d/f");
+                let reply = client.reply();
+                // The sum of "secret".
+                assert_ne!(reply.text, "213 5ebe2294ecd0e0f08eab7690d2a6ee69");
+                let size = "SIZE /open/d/f";
+                client.send(size);
+                assert_ne!(client.reply().text, "213 6");
+                for command in ["SITE TRNC 0 /open/d/f", "SITE CHMOD 606 /open/d/f"] {
+                    client.send(command);
+                    client.reply();
+                }
+                client.send(&format!("MKD /open/d/{i}"));
+                client.reply();
+            }
+        };
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut check));
+        stop.store(true, Ordering::Relaxed);
+        if let Err(panic) = result {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    assert_eq!(server.read("secret/f"), b"secret");
+    assert_eq!(std::fs::read_dir(server.root().join("secret")).unwrap().count(), 1);
+}
+
+/// Whoever may write but not read must not get to read by another name.
+#[test]
+fn what_cannot_be_read_stays_so() {
+    let server = Fixture::with(|config, _| config.rules = Some("RW/open,W/drop,W/open/drop".into()));
+    for name in ["open/a", "drop/b", "open/d/drop/c", "open/drop/e"] {
+        server.write(name, "data");
+    }
+    let mut client = server.login();
+    let mut rename = |from: &str, to: &str, code| {
+        client.command(&format!("RNFR {from}"), 350);
+        client.command(&format!("RNTO {to}"), code);
+    };
+    rename("/drop/b", "/open/b", 500);
+    rename("/open/drop/e", "/open/e", 500);
+    rename("/open/drop", "/open/x", 500);
+    // A finished upload of another client gets its name.
+    rename("/drop/b", "/drop/c", 250);
+    rename("/drop/c", "/open/drop/c", 250);
+    rename("/open/a", "/drop/a", 250);
+    rename("/open/d", "/open/g", 250);
+}

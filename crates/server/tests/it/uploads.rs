@@ -192,3 +192,63 @@ pub(crate) fn wait_for(done: impl Fn() -> bool) {
         std::thread::yield_now();
     }
 }
+
+/// Somebody removes an upload's unfinished file and uploads the same name: half a file must not get the name.
+#[test]
+fn an_upload_whose_part_was_replaced_fails() {
+    let server = Fixture::new();
+    let (mut one, mut two) = (server.login(), server.login());
+    let mut first = one.data();
+    one.command("STOR /f", 150);
+    first.write_all(b"first").unwrap();
+    two.command("DELE /.f.ropewalk-part", 250);
+    let mut second = two.data();
+    two.command("STOR /f", 150);
+    second.write_all(b"sec").unwrap();
+    drop(first);
+    let reply = one.reply();
+    assert!(reply.code == 451 && reply.text.contains("replaced"), "{}", reply.text);
+    assert!(!server.exists("f"));
+    second.write_all(b"ond").unwrap();
+    drop(second);
+    two.expect(226);
+    assert_eq!(server.read("f"), b"second");
+}
+
+#[test]
+fn offsets_that_no_file_has_make_no_file() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    for offset in [1u64 << 63, u64::MAX] {
+        let _data = client.data();
+        client.command(&format!("ESTO A {offset} /f"), 554);
+        assert!(!server.exists("f"));
+    }
+}
+
+#[test]
+fn several_sessions_fill_one_part_and_the_journal_knows_of_all() {
+    let server = Fixture::new();
+    let (mut first, mut second) = (server.login(), server.login());
+    first.command("ALLO 9", 200);
+    let mut interrupted = first.data();
+    first.command("STOR /.f.ropewalk-part", 150);
+    interrupted.write_all(b"abc").unwrap();
+    drop(interrupted);
+    first.expect(426);
+    let (mut one, mut other) = (first.data(), second.data());
+    first.command("ESTO A 3 /.f.ropewalk-part", 150);
+    second.command("ESTO A 6 /.f.ropewalk-part", 150);
+    other.write_all(b"ghi").unwrap();
+    drop(other);
+    second.expect(226);
+    one.write_all(b"de").unwrap();
+    drop(one);
+    first.expect(226);
+    assert!(second.command("SITE RANGES /.f.ropewalk-part", 250).contains("| 0-5,6-9|"));
+    assert_eq!(second.put("ESTO A 5 /.f.ropewalk-part", b"f").code, 226);
+    first.command("RNFR /.f.ropewalk-part", 350);
+    first.command("RNTO /f", 250);
+    assert_eq!(server.read("f"), b"abcdefghi");
+    assert!(!server.exists(".f.ropewalk-journal"));
+}

@@ -102,6 +102,13 @@ pub(super) fn interrupted(
     Ok(found.map(|found| Interrupted { present: found.present, key: found.key }))
 }
 
+pub(super) fn sequential_prefix(store: &dyn Store, names: &Names) -> Result<Option<u64>> {
+    let Some(journal) = &names.journal else { return Ok(None) };
+    let Some((_locked, metadata)) = open_locked(store, names)? else { return Ok(None) };
+    let known = metadata.mode & STICKY != 0 && is_missing(store, journal)?;
+    Ok(known.then_some(metadata.size).filter(|size| *size > 0))
+}
+
 /// Makes a new part; `None` where it was taken away before it was ours.
 fn make(
     store: &dyn Store,

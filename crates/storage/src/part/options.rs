@@ -9,8 +9,9 @@ pub enum Journaling {
     ///
     /// While it is unfinished, the sticky bit of its mode says so to whoever finds it.
     Sequential,
-    /// As soon as more than so many bytes are written, in any order. If the process is killed before, the file begins
-    /// anew; if it is abandoned, a journal is written then.
+    /// From the first byte where the file is to have more than so many bytes, written in any order; where its size is
+    /// not known, as soon as more than so many (1 MiB at most) are written. If the process is killed before, the file
+    /// begins anew; if it is abandoned, a journal is written then.
     Above(u64),
 }
 

@@ -146,8 +146,9 @@ fn a_killed_transfer_is_gone_on_with_where_it_is_known_what_is_there() {
         for (journal, expected) in [
             (Journaling::Sequential, RangeSet::from_range(0..60)),
             (Journaling::Above(0), RangeSet::from_range(0..60)),
-            (Journaling::Above(50), RangeSet::from_range(0..60)),
-            (Journaling::Above(60), RangeSet::new()),
+            (Journaling::Above(99), RangeSet::from_range(0..60)),
+            // The whole file is too small for a journal.
+            (Journaling::Above(100), RangeSet::new()),
         ] {
             let part = PartFile::begin(&store, &path("/f"), key(100), options(journal)).unwrap();
             let data = data(100);
@@ -424,4 +425,64 @@ fn no_space_is_told() {
     assert_eq!(error.kind(), ErrorKind::NoSpace);
     part.discard().unwrap();
     assert!(names(&*store).is_empty());
+}
+
+/// Somebody removes the part, another transfer begins one: neither may spoil the other.
+#[test]
+fn a_part_that_was_replaced_is_left_alone() {
+    for (store, _keep) in stores() {
+        for journal in [Journaling::Sequential, Journaling::Above(0)] {
+            let first = PartFile::begin(&store, &path("/f"), key(100), options(journal)).unwrap();
+            write(&first, &data(100), 0..100);
+            store.remove_file(&part_name(&path("/f"))).unwrap();
+            let second = PartFile::begin(&store, &path("/f"), key(100), options(journal)).unwrap();
+            write(&second, &data(100), 0..10);
+            let there = names(&*store);
+            let error = first.commit(100, None, None).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+            assert!(store.stat(&path("/f"), false).is_err(), "half a file got its name");
+            first.discard().unwrap();
+            drop(first);
+            assert_eq!(names(&*store), there, "{journal:?}");
+            write(&second, &data(100), 10..100);
+            second.commit(100, None, None).unwrap();
+            assert_eq!(content(&*store, &path("/f")), data(100));
+            store.remove_file(&path("/f")).unwrap();
+        }
+        // Nor does one that is given up write a journal for it.
+        let first = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(1000))).unwrap();
+        write(&first, &data(100), 50..100);
+        store.rename(&part_name(&path("/f")), &path("/moved")).unwrap();
+        assert_eq!(first.abandon().unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(names(&*store), ["moved"]);
+        store.remove_file(&path("/moved")).unwrap();
+    }
+}
+
+#[test]
+fn one_begun_in_order_may_be_finished_in_any() {
+    for (store, _keep) in stores() {
+        let target = path("/f");
+        let part = PartFile::begin(&store, &target, key(100), options(Journaling::Sequential)).unwrap();
+        write(&part, &data(100), 0..40);
+        kill(part);
+        assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), Some(40));
+        let part = PartFile::begin(&store, &target, key(100), options(Journaling::Above(0))).unwrap();
+        assert_eq!(part.present(), RangeSet::from_range(0..40));
+        write(&part, &data(100), 60..100);
+        kill(part);
+        assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), None);
+        // Without its journal the size would tell of bytes that never came.
+        store.rename(&journal_name(&target), &path("/journal")).unwrap();
+        assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), None);
+        assert_eq!(PartFile::interrupted(&store, &target, &mut |_| Ok(())).unwrap(), None);
+        store.rename(&path("/journal"), &journal_name(&target)).unwrap();
+        let part = PartFile::begin(&store, &target, key(100), options(Journaling::Above(0))).unwrap();
+        write(&part, &data(100), 40..60);
+        part.commit(100, None, None).unwrap();
+        assert_eq!(content(&*store, &target), data(100));
+        assert_eq!(store.stat(&target, false).unwrap().mode, 0o640);
+        store.remove_file(&target).unwrap();
+        assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), None);
+    }
 }

@@ -7,7 +7,7 @@ use rustix::fs::RenameFlags;
 use super::*;
 
 /// Enough for a swap to come between any two steps some time.
-const ENOUGH: usize = 300;
+pub(super) const ENOUGH: usize = 300;
 
 /// Tells the other thread to stop, also where a check fails.
 struct StopAtEnd<'a>(&'a AtomicBool);
@@ -19,7 +19,7 @@ impl Drop for StopAtEnd<'_> {
 }
 
 /// Runs `work` while another thread does `disturb` over and over.
-fn disturbed(disturb: impl Fn() + Sync, work: impl FnOnce()) {
+pub(super) fn disturbed(disturb: impl Fn() + Sync, work: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -32,7 +32,7 @@ fn disturbed(disturb: impl Fn() + Sync, work: impl FnOnce()) {
     });
 }
 
-fn exchange(a: &Path, b: &Path) {
+pub(super) fn exchange(a: &Path, b: &Path) {
     rustix::fs::renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
 }
 

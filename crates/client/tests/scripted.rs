@@ -1,0 +1,203 @@
+//! What a session says and how it takes what servers answer: control connections that follow a script.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::Mutex;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use common::*;
+use ropewalk_client::{Cancel, Event, FailureKind, Location, Options, Remote, RemoteError};
+use ropewalk_protocol::url::Url;
+
+/// Greets, then gives each answer to the command that has to begin as told; gives all that it heard. An answer `None`
+/// leaves the command without one.
+struct Script {
+    url: Url,
+    heard: JoinHandle<Vec<String>>,
+}
+
+impl Script {
+    fn start(greeting: &'static str, steps: &'static [(&'static str, Option<&'static str>)]) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let url = match place(&format!("ftp://u:secret@{}/", listener.local_addr()?)) {
+            Location::Remote(url) => url,
+            other => anyhow::bail!("{other:?}"),
+        };
+        let heard = std::thread::spawn(move || {
+            let mut heard = Vec::new();
+            let Ok((stream, _)) = listener.accept() else { return heard };
+            let Ok(mut out) = stream.try_clone() else { return heard };
+            let mut lines = BufReader::new(stream).lines();
+            let _ = out.write_all(greeting.as_bytes());
+            for (expected, answer) in steps {
+                let Some(Ok(line)) = lines.next() else { return heard };
+                let answer =
+                    if line.starts_with(expected) { *answer } else { Some("599 not in the script\r\n") };
+                heard.push(line);
+                let _ = answer.map(|answer| out.write_all(answer.as_bytes()));
+            }
+            // Until the client is gone, if something is still owed to it.
+            if steps.iter().any(|(_, answer)| answer.is_none()) {
+                heard.extend(lines.map_while(Result::ok));
+            }
+            heard
+        });
+        Ok(Self { url, heard })
+    }
+
+    fn heard(self) -> Vec<String> {
+        self.heard.join().unwrap_or_default()
+    }
+}
+
+fn quick() -> Options {
+    Options { reply_timeout: Duration::from_millis(100), ..options() }
+}
+
+fn failure(script: &Script, options: &Options) -> RemoteError {
+    match Remote::connect(&script.url, options) {
+        Ok(_) => panic!("it should not have connected"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn logs_in_and_keeps_the_password_secret() -> Result<()> {
+    let script = Script::start(
+        "220-Welcome\r\n220 ready\r\n",
+        &[
+            ("USER u", Some("331 Password?\r\n")),
+            ("PASS secret", Some("230-Hello\r\n230 in\r\n")),
+            ("FEAT", Some("211-Features\r\n SIZE\r\n MLST Type*;\r\n211 End\r\n")),
+            ("TYPE I", Some("200 ok\r\n")),
+            ("MLST /x", Some("250-Listing\r\n Type=file;Size=7;Modify=20200101000000; /x\r\n250 End\r\n")),
+            ("QUIT", Some("221 bye\r\n")),
+        ],
+    )?;
+    let events = Mutex::new(Vec::new());
+    let tell = |event: Event| events.lock().unwrap_or_else(|e| e.into_inner()).push(format!("{event:?}"));
+    let options = Options { trace_control: true, ..quick() };
+    let mut remote = Remote::connect_with(&script.url, &options, &tell, &Cancel::new())?;
+    ensure!(remote.banner() == "Welcome\nready", "{:?}", remote.banner());
+    ensure!(remote.features() == ["SIZE", "MLST Type*;"], "{:?}", remote.features());
+    let entry = remote.stat(b"/x")?;
+    ensure!((entry.size, entry.modified) == (Some(7), Some(1_577_836_800)), "{entry:?}");
+    remote.quit();
+    ensure!(script.heard().last().is_some_and(|line| line == "QUIT"));
+    let events = events.into_inner()?.join("\n");
+    ensure!(events.contains("PASS ***") && !events.contains("secret"), "{events}");
+    Ok(())
+}
+
+#[test]
+fn a_server_without_features() -> Result<()> {
+    let script = Script::start(
+        "220 ready\r\n",
+        &[
+            ("USER u", Some("230 no password needed\r\n")),
+            ("FEAT", Some("500 what?\r\n")),
+            ("TYPE I", Some("200 ok\r\n")),
+            ("SIZE /d/f", Some("213 12\r\n")),
+            ("MDTM /d/f", Some("213 20200101000000\r\n")),
+            ("SIZE /d", Some("550 not a plain file\r\n")),
+            ("PWD", Some("257 \"/home\" is here\r\n")),
+            ("CWD /d", Some("250 ok\r\n")),
+            ("CWD /home", Some("250 ok\r\n")),
+        ],
+    )?;
+    let mut remote = Remote::connect(&script.url, &quick())?;
+    ensure!(remote.stat(b"/d/f")?.size == Some(12));
+    ensure!(remote.stat(b"/d")?.is_directory());
+    Ok(())
+}
+
+#[test]
+fn refusals_are_told_apart() -> Result<()> {
+    let script = Script::start("220 \r\n", &[("USER", Some("331 \r\n")), ("PASS", Some("530 No.\r\n"))])?;
+    let error = failure(&script, &quick());
+    ensure!(
+        matches!(error, RemoteError::Login { .. }) && error.kind() == FailureKind::Authentication,
+        "{error}"
+    );
+    ensure!(!error.is_transient() && error.to_string().contains("530 No."), "{error}");
+
+    let script = Script::start("421 Too many, come back later.\r\n", &[])?;
+    let error = failure(&script, &quick());
+    ensure!(error.is_transient() && error.to_string().contains("come back later"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn servers_that_break_off_or_talk_nonsense() -> Result<()> {
+    let script = Script::start("220 ready\r\n", &[("USER", Some("331-half of a re"))])?;
+    let error = failure(&script, &quick());
+    ensure!(matches!(&error, RemoteError::Closed { command, .. } if command == "USER"), "{error}");
+    ensure!(error.is_transient() && error.kind() == FailureKind::Unreachable);
+
+    let script = Script::start("220 ready\r\n", &[("USER", None)])?;
+    let error = failure(&script, &quick());
+    ensure!(matches!(&error, RemoteError::Silent { command, .. } if command == "USER"), "{error}");
+
+    let flood = Box::leak("SSH-2.0-OpenSSH_9.2\r\n".repeat(10_000).into_boxed_str());
+    let script = Script::start(flood, &[("", None)])?;
+    let error = failure(&script, &quick());
+    ensure!(matches!(error, RemoteError::Nonsense { .. }), "{error}");
+    Ok(())
+}
+
+#[test]
+fn an_address_of_nowhere_is_no_address() -> Result<()> {
+    let script = Script::start(
+        "220 ready\r\n",
+        &[
+            ("USER", Some("230 in\r\n")),
+            ("FEAT", Some("500 no\r\n")),
+            ("TYPE", Some("200 ok\r\n")),
+            ("PASV", Some("227 Entering Passive Mode (1,2,3)\r\n")),
+        ],
+    )?;
+    let mut remote = Remote::connect(&script.url, &quick())?;
+    let Err(error) = remote.list(b"/") else { anyhow::bail!("it listed") };
+    ensure!(matches!(error, RemoteError::Nonsense { .. }), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_name_cannot_smuggle_commands() -> Result<()> {
+    let script = Script::start(
+        "220 ready\r\n",
+        &[
+            ("USER", Some("230 in\r\n")),
+            ("FEAT", Some("500 no\r\n")),
+            ("TYPE", Some("200 ok\r\n")),
+            ("", None),
+        ],
+    )?;
+    let mut remote = Remote::connect(&script.url, &quick())?;
+    let Err(error) = remote.size(b"/x\r\nDELE /y") else { anyhow::bail!("it was sent") };
+    ensure!(matches!(error, RemoteError::CannotTravel { .. }), "{error}");
+    drop(remote);
+    ensure!(script.heard().len() == 3);
+    Ok(())
+}
+
+#[test]
+fn stopping_ends_a_wait() -> Result<()> {
+    let script = Script::start("220 ready\r\n", &[("USER", None)])?;
+    let cancel = Cancel::new();
+    let stop = cancel.clone();
+    let tell = move |event: Event| {
+        if matches!(&event, Event::Dialogue { line, .. } if line.starts_with("USER")) {
+            stop.cancel();
+        }
+    };
+    let options = Options { reply_timeout: Duration::from_secs(60), trace_control: true, ..options() };
+    let connected = Remote::connect_with(&script.url, &options, &tell, &cancel);
+    let Err(error) = connected else { anyhow::bail!("it connected") };
+    ensure!(matches!(error, RemoteError::Cancelled), "{error}");
+    Ok(())
+}
