@@ -119,6 +119,30 @@ impl Session<'_> {
         RangeSet::parse(line).map_err(|_| self.nonsense("SITE RANGES", &reply))
     }
 
+    /// What an interrupted upload to `part` has left. `known` is what markers told of it; servers of our kind tell
+    /// themselves. In MODE S a file grows from its beginning, so that its size tells all; GridFTP servers may have
+    /// written it in MODE E before, with holes.
+    pub(crate) fn received(
+        &mut self,
+        part: &[u8],
+        known: RangeSet,
+        size: Option<u64>,
+    ) -> Result<RangeSet, RemoteError> {
+        if self.can.ranges {
+            return self.ranges(part);
+        }
+        let there = match self.size(part) {
+            Ok(there) => there,
+            Err(e) if e.breaks_session() => return Err(e),
+            Err(_) => return Ok(RangeSet::new()),
+        };
+        if !self.can.extended {
+            return Ok(RangeSet::from_range(0..there.min(size.unwrap_or_default())));
+        }
+        // Too short for what the markers told: it is another file.
+        Ok(if known.end() <= there { known } else { RangeSet::new() })
+    }
+
     /// The commands that set times and modes, as far as the server has any.
     pub(crate) fn attributes(
         &self,

@@ -150,7 +150,25 @@ impl<'e> Flow<'_, 'e> {
 
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
         let (upload, range) = match job {
-            Job::Put(upload, range) => (upload, range),
+            Job::Put(upload, range) => {
+                let again = upload.is_resumable() && upload.tries.load(Ordering::Relaxed) > upload.task.tries;
+                if again && !self.slots.is_empty() {
+                    return Ok(Some(Job::Put(upload, range)));
+                }
+                if again {
+                    // The server may have more than its markers told, or less.
+                    let found = self.session.received(&upload.path, upload.present(), upload.task.size);
+                    match found {
+                        Ok(found) => upload.set_present(range.clone(), &found),
+                        Err(e) => {
+                            let broken = e.breaks_session();
+                            self.worker.fail(Job::Put(upload, range), e);
+                            return if broken { Err(RemoteError::Cancelled) } else { Ok(None) };
+                        }
+                    }
+                }
+                (upload, range)
+            }
             Job::File(task) => match self.begin(task)? {
                 Begun::Yes(upload, range) => (upload, range),
                 Begun::Settled => return Ok(None),

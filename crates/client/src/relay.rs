@@ -9,6 +9,7 @@ use bstr::BString;
 use ropewalk_protocol::range::RangeSet;
 
 use crate::RemoteError;
+use crate::auto::SMALL;
 use crate::task::Task;
 use crate::upload::{is_device, part_path};
 use crate::verify::{Check, same};
@@ -60,6 +61,11 @@ impl Relay {
         self.task.length().unwrap_or_else(|| self.lock().present.len())
     }
 
+    /// An interrupted transfer of it can be gone on with.
+    pub(crate) fn is_resumable(&self) -> bool {
+        !self.direct && self.task.size.is_some_and(|size| size > SMALL)
+    }
+
     pub(crate) fn device(&self) -> bool {
         is_device(&self.task.destination.path())
     }
@@ -73,6 +79,13 @@ impl Relay {
         let mut state = self.lock();
         state.present.union(more);
         state.present.clone()
+    }
+
+    /// What the server has of `range`, asked again after a failure.
+    pub(crate) fn set_present(&self, range: Range<u64>, found: &RangeSet) {
+        let mut state = self.lock();
+        state.present.remove(range.clone());
+        state.present.union(&found.intersection(range));
     }
 
     /// What is there is not to be counted on: it is sent again. `true` where there was something.

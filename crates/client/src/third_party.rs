@@ -181,7 +181,25 @@ impl<'w, 'e> Flow<'w, 'e> {
 
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
         let (relay, range) = match job {
-            Job::Third(relay, range) => (relay, range),
+            Job::Third(relay, range) => {
+                let again = relay.is_resumable() && relay.tries.load(Ordering::Relaxed) > relay.task.tries;
+                if again && !self.slots.is_empty() {
+                    return Ok(Some(Job::Third(relay, range)));
+                }
+                if again {
+                    // The server may have more than its markers told, or less.
+                    let found = self.destination.received(&relay.path, relay.present(), relay.task.size);
+                    match found {
+                        Ok(found) => relay.set_present(range.clone(), &found),
+                        Err(e) => {
+                            let broken = e.breaks_session();
+                            self.worker.fail(Job::Third(relay, range), e);
+                            return if broken { Err(RemoteError::Cancelled) } else { Ok(None) };
+                        }
+                    }
+                }
+                (relay, range)
+            }
             Job::File(task) => {
                 let resumable = self.resumable(&task);
                 let known = if resumable { self.worker.ctx.states.load(&task) } else { None };

@@ -133,6 +133,12 @@ impl Upload {
         }))
     }
 
+    /// An interrupted upload of it can be gone on with.
+    pub(crate) fn is_resumable(&self) -> bool {
+        let ranged = matches!(self.source, UploadSource::Ranged(_));
+        ranged && !self.direct && self.task.size.is_some_and(|size| size > SMALL)
+    }
+
     /// What goes to a final name without the server knowing its sum must not share the pipeline: were another file refused,
     /// this one would get its data.
     pub(crate) fn must_be_alone(&self) -> bool {
@@ -178,6 +184,13 @@ impl Upload {
         }
         data.subtract(&self.lock().present);
         Ok(data)
+    }
+
+    /// What the server has of `range`, asked again after a failure.
+    pub(crate) fn set_present(&self, range: Range<u64>, found: &RangeSet) {
+        let mut state = self.lock();
+        state.present.remove(range.clone());
+        state.present.union(&found.intersection(range));
     }
 
     /// What is there is not to be counted on: it is sent again. `true` where there was something.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ropewalk_protocol::path::VirtualPath;
-use ropewalk_storage::{PartFile, Result, Store};
+use ropewalk_storage::{PartFile, Result, Store, WriteOptions};
 
 /// A file, by device and inode.
 type Identity = (u64, u64);
@@ -24,10 +24,17 @@ impl SharedParts {
         // Held while it is opened: the second of two that come at once has to find it.
         let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         parts.retain(|_, part| part.strong_count() > 0);
-        if let Ok(found) = store.stat(place, true)
-            && let Some(part) = parts.get(&(found.device, found.inode)).and_then(Weak::upgrade)
-        {
-            return Ok(part);
+        // Opened here, since who comes second may have other rights than who came first.
+        let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
+        match store.open_write(place, write) {
+            Ok(handle) => {
+                let found = handle.metadata()?;
+                if let Some(part) = parts.get(&(found.device, found.inode)).and_then(Weak::upgrade) {
+                    return Ok(part);
+                }
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
         }
         let part = Arc::new(begin()?);
         let opened = part.handle().metadata()?;

@@ -25,6 +25,17 @@ impl Looker<'_> {
         if !directory && !has_glob(&pair.source) {
             return Ok(vec![pair]);
         }
+        let globs = !directory;
+        let found =
+            if globs { list(&pair.source, self.options, self.events, self.cancel)? } else { Vec::new() };
+        // Escaped in the URL, the characters of a pattern are those of a name.
+        if globs
+            && let [only] = &found[..]
+            && only.name == file_name(&pair.source)
+            && !only.is_directory()
+        {
+            return Ok(vec![pair]);
+        }
         if !ends_with_slash(&pair.destination) && !matches!(pair.destination, Location::Measure { .. }) {
             return Err(usage(format!(
                 "Multiple source urls must be transferred to a directory destination url:\n{}",
@@ -35,8 +46,9 @@ impl Looker<'_> {
             return if self.whole_trees { self.tree(&pair) } else { Ok(vec![pair]) };
         }
         let base = if directory { pair.source.clone() } else { parent(&pair.source) };
+        let found = if globs { found } else { list(&pair.source, self.options, self.events, self.cancel)? };
         let mut pairs = Vec::new();
-        for entry in list(&pair.source, self.options, self.events, self.cancel)? {
+        for entry in found {
             let child = |slash| beneath(&pair, &base, &entry, slash);
             if !entry.is_directory() {
                 pairs.push(child(""));
@@ -91,9 +103,13 @@ pub(super) fn ends_with_slash(location: &Location) -> bool {
 
 /// Only the last component may have one.
 fn has_glob(location: &Location) -> bool {
+    file_name(location).find_byteset(b"*?[").is_some()
+}
+
+/// The last component of a path.
+fn file_name(location: &Location) -> &BStr {
     let path = path(location);
-    let name = path.rfind_byte(b'/').map_or(path, |at| path[at + 1..].as_bstr());
-    name.find_byteset(b"*?[").is_some()
+    path.rfind_byte(b'/').map_or(path, |at| path[at + 1..].as_bstr())
 }
 
 /// The directory of a path, with its slash.

@@ -38,7 +38,7 @@ impl<'e> Flow<'_, 'e> {
         }
         let part = part_path(&task.destination.path());
         let present = match known {
-            Some(known) => match self.found(&task, &part, known) {
+            Some(known) => match self.session.received(&part, known, task.size) {
                 Ok(present) => present,
                 Err(e) => return settled(e, task),
             },
@@ -105,28 +105,6 @@ impl<'e> Flow<'_, 'e> {
             .map(|start| start..(start + step).min(whole.end))
             .filter(|range| !missing.intersection(range.clone()).is_empty())
             .collect()
-    }
-
-    /// What of an interrupted upload is really there.
-    pub(super) fn found(
-        &mut self,
-        task: &Task,
-        part: &BString,
-        known: RangeSet,
-    ) -> Result<RangeSet, RemoteError> {
-        if self.session.can.ranges {
-            return self.session.ranges(part);
-        }
-        // Where the part file is gone or too short for what the journal says, it begins anew.
-        let size = match self.session.size(part) {
-            Ok(size) => size,
-            Err(e) if e.breaks_session() => return Err(e),
-            Err(_) => return Ok(RangeSet::new()),
-        };
-        if self.session.preferred_mode() == Mode::Stream {
-            return Ok(RangeSet::from_range(0..size.min(task.size.unwrap_or_default())));
-        }
-        Ok(if known.end() <= size { known } else { RangeSet::new() })
     }
 
     pub(super) fn same_already(&mut self, task: &Task) -> Result<bool, RemoteError> {

@@ -6,7 +6,8 @@ impl<'e> Flow<'_, 'e> {
     pub(super) fn resumable(&self, task: &Task) -> bool {
         let options = self.worker.ctx.options();
         options.resume
-            && self.mode() == Mode::ExtendedBlock
+            && !options.ascii
+            && self.source.can.restart
             && task.window.is_none()
             && !is_device(&task.destination.path())
             && task.size.is_some_and(|size| size > SMALL)
@@ -88,15 +89,7 @@ impl<'e> Flow<'_, 'e> {
         let part = part_path(&task.destination.path());
         let mut present = RangeSet::new();
         if let Some(known) = known {
-            present = if self.destination.can.ranges {
-                self.destination.ranges(&part)?
-            } else {
-                match self.destination.size(&part) {
-                    Ok(size) if known.end() <= size => known,
-                    Err(e) if e.breaks_session() => return Err(e),
-                    _ => RangeSet::new(),
-                }
-            };
+            present = self.destination.received(&part, known, task.size)?;
         }
         task.began.get_or_insert_with(Instant::now);
         let relay = Relay::begin(task, check, present.clone());
