@@ -30,7 +30,7 @@ pub enum RemoteError {
     Local { path: BString, source: ropewalk_storage::Error },
     #[error("{peer} refused the log-in: {}", text(reply))]
     Login { peer: String, reply: Reply },
-    /// The server could not be reached before, for all the tries.
+    /// Known from before: that the server cannot be reached, or has no such file.
     #[error("{reason}")]
     Lost { kind: FailureKind, reason: String },
     #[error("{peer} wrote what is no reply: {reason}")]
@@ -49,6 +49,9 @@ pub enum RemoteError {
     SourceChanged { path: BString },
     #[error("{path}: fewer than {bytes_per_second} bytes/s for {} s", time.as_secs())]
     Stalled { path: BString, bytes_per_second: u64, time: Duration },
+    /// A server's recursive listing says that it could not read this (the fact `Error`).
+    #[error("{path}: the server cannot list it: {reason}")]
+    Unlisted { path: BString, reason: String },
     /// What an interrupted transfer left was of no use; the next try begins anew.
     #[error("cannot go on with what was there: {reason}")]
     Unresumable { reason: String },
@@ -93,10 +96,17 @@ impl RemoteError {
             Self::Lost { kind, .. } => *kind,
             Self::Refused { reply, .. } => reply_kind(reply),
             Self::Stalled { .. } => FailureKind::Stalled,
+            // As servers put it that may not open a directory.
+            Self::Unlisted { reason, .. }
+                if reason == "OpenFailed" || reason.contains("ermission denied") =>
+            {
+                FailureKind::Permission
+            }
             Self::CannotTravel { .. }
             | Self::Nonsense { .. }
             | Self::Output(_)
             | Self::SourceChanged { .. }
+            | Self::Unlisted { .. }
             | Self::Unresumable { .. }
             | Self::Unsupported { .. }
             | Self::Usage(_) => FailureKind::Other,
@@ -126,6 +136,7 @@ impl RemoteError {
             | Self::Lost { .. }
             | Self::Output(_)
             | Self::Resolve { .. }
+            | Self::Unlisted { .. }
             | Self::Unsupported { .. }
             | Self::Usage(_) => false,
         }

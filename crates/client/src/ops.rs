@@ -8,6 +8,7 @@ use ropewalk_engine::Progress;
 use ropewalk_protocol::command::{Command, Restart, Retrieval};
 use ropewalk_protocol::date;
 use ropewalk_protocol::error_class::ErrorClass;
+use ropewalk_protocol::opts::{Options, RecursionOptions};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Mode, Window as Part};
@@ -308,8 +309,15 @@ impl Session<'_> {
         }
     }
 
-    /// Everything beneath a directory in one listing; names are relative to it. Needs MLSR.
+    /// Everything beneath a directory in one listing; names are relative to it. Needs MLSR. A directory that cannot be
+    /// read is an entry with an error.
     pub(crate) fn tree(&mut self, path: &[u8]) -> Result<Listing, RemoteError> {
+        // Ours give the whole tree or nothing unless they are asked. GCT's goes on by itself, and takes the line for an
+        // empty list of facts.
+        if self.can.ranges {
+            let go_on = RecursionOptions { continue_on_error: Some(true), traverse_links: None };
+            self.call(&Command::Opts(Options::Mlsr(go_on)))?;
+        }
         self.entries(&Command::Mlsr(Some(path.into())), |line| from_facts(line.as_bstr()))
     }
 

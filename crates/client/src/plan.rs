@@ -19,7 +19,7 @@ use crate::side::{Side, Step, directory_of};
 use crate::sync::{Verdict, compare};
 use crate::task::Task;
 use crate::worker::Job;
-use crate::{Amount, Entry, Event, Location, Pair, RemoteError};
+use crate::{Amount, Entry, Event, Location, Pair, RemoteError, SyncLevel};
 
 /// Pairs whose attributes are asked for at once.
 const BATCH: usize = 128;
@@ -274,7 +274,19 @@ impl<'p, 'e> Plan<'p, 'e> {
     fn wanted(&mut self, mut task: Task, there: Option<&Entry>) -> Result<Option<Task>, RemoteError> {
         let options = self.ctx.options();
         let Some(there) = there else { return Ok(Some(task)) };
-        match compare(options.sync, &task, there) {
+        let mut verdict = compare(options.sync, &task, there);
+        if verdict == Verdict::Copy
+            && options.sync == Some(SyncLevel::Time)
+            && task.size.is_some()
+            && task.size == there.size
+        {
+            if task.modified.is_none() {
+                task.modified = self.exact(&task.source, false)?.and_then(|exact| exact.modified);
+            }
+            let exact = self.exact(&task.destination, true)?;
+            verdict = compare(options.sync, &task, exact.as_ref().unwrap_or(there));
+        }
+        match verdict {
             Verdict::Copy => {}
             Verdict::CompareSums => task.compare = true,
             Verdict::Same(reason) => {
@@ -290,6 +302,20 @@ impl<'p, 'e> Plan<'p, 'e> {
             self.remove(&task.destination.clone(), true)?;
         }
         Ok(Some(task))
+    }
+
+    /// What a server says of one file whose listings tell times to the minute or the day only (LIST).
+    fn exact(&mut self, place: &Place, destination: bool) -> Result<Option<Entry>, RemoteError> {
+        match self.side(place, destination)? {
+            Side::Remote(session) if !session.can.facts => match session.stat(&place.path()) {
+                Err(e) if e.breaks_session() => {
+                    self.forget(place, destination, &e);
+                    Err(e)
+                }
+                found => Ok(found.ok()),
+            },
+            Side::Local(_) | Side::Remote(_) => Ok(None),
+        }
     }
 
     fn push(&mut self, task: Task) {

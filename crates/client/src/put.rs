@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bstr::{BString, ByteSlice};
+use bstr::ByteSlice;
 use ropewalk_engine::{Progress, SendJob};
 use ropewalk_protocol::command::{Command, Placement, Restart};
 use ropewalk_protocol::marker::Marker;

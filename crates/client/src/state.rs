@@ -73,7 +73,7 @@ impl States {
 
     fn path(&self, task: &Task) -> Option<PathBuf> {
         let mut hasher = Hasher::new(Algorithm::Sha256);
-        hasher.update(task.source.display().as_bytes());
+        hasher.update(task.identity().as_bytes());
         hasher.update(b"\0");
         hasher.update(task.destination.display().as_bytes());
         Some(self.0.as_ref()?.join(&hasher.finish()[..32]).with_extension("json"))
@@ -84,7 +84,7 @@ impl State {
     fn of(task: &Task, present: &RangeSet) -> Self {
         Self {
             version: 1,
-            source: task.source.display(),
+            source: task.identity(),
             destination: task.destination.display(),
             size: task.size,
             modified: task.modified,

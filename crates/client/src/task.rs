@@ -62,8 +62,14 @@ impl Task {
         }
     }
 
-    /// What a journal remembers the source by: it must not be joined with another file's bytes.
+    /// What a journal remembers the source by, together with its size and modification time: it must not be joined with
+    /// another file's bytes. Without the port: a server may come back on another one.
     pub(crate) fn identity(&self) -> String {
-        self.source.display()
+        match &self.source {
+            Place::Remote(endpoint, path) => {
+                format!("{}://{}/{path}", endpoint.url.scheme, endpoint.url.host)
+            }
+            other => other.display(),
+        }
     }
 }

@@ -66,6 +66,8 @@ struct Slot<'r, 'e> {
     range: Range<u64>,
     /// File offset = offset in markers + this.
     origin: u64,
+    /// Bytes that were to be moved, where the size is known.
+    missing: u64,
     source: Said,
     destination: Said,
     counted: bool,

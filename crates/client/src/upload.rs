@@ -77,9 +77,9 @@ pub(crate) fn part_path(path: &[u8]) -> BString {
     }
 }
 
-/// Devices must not be replaced by files.
+/// Devices must not be replaced by files. What is beneath /dev/shm are files.
 pub(crate) fn is_device(path: &[u8]) -> bool {
-    path.starts_with(b"/dev/")
+    path.starts_with(b"/dev/") && !path.starts_with(b"/dev/shm/")
 }
 
 impl Upload {

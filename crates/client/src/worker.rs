@@ -237,7 +237,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             Job::Put(upload, range) => {
                 if !upload.has_failed() {
                     let error = match error {
-                        RemoteError::Refused { .. } if upload.forget_present() => {
+                        error if cannot_go_on(&error) && upload.forget_present() => {
                             self.anew(&upload.task, error)
                         }
                         other => other,
@@ -251,7 +251,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             Job::Third(relay, range) => {
                 if !relay.has_failed() {
                     let error = match error {
-                        RemoteError::Refused { .. } if relay.forget_present() => {
+                        error if cannot_go_on(&error) && relay.forget_present() => {
                             self.anew(&relay.task, error)
                         }
                         other => other,
@@ -308,6 +308,14 @@ impl<'c, 'e> Worker<'c, 'e> {
         if self.ctx.options().stop_on_failure {
             self.ctx.queue.stop();
         }
+    }
+}
+
+/// The server refuses to go on with what it has, and not because of the connection.
+fn cannot_go_on(error: &RemoteError) -> bool {
+    match error {
+        RemoteError::Refused { command, .. } => command == "REST" || !error.is_transient(),
+        _ => false,
     }
 }
 

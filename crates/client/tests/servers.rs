@@ -200,6 +200,12 @@ fn sync_levels_and_delete() -> Result<()> {
         let told = run(bench.here("s/"), bench.url("d/"), &sync)?.succeeded()?;
         ensure!((told.summary.files_done, told.summary.files_skipped) == (1, 2), "{:?}", told.summary);
         tree::ensure_same(&bench.local.join("s"), &bench.remote.join("d"))?;
+        let again = Options { sync: Some(SyncLevel::Time), ..options() };
+        let told = run(bench.here("s/"), bench.url("d/"), &again)?.succeeded()?;
+        ensure!(told.summary.files_done == 0, "{:?}", told.summary);
+        run(bench.url("d/"), bench.here("b/"), &again)?.succeeded()?;
+        let told = run(bench.url("d/"), bench.here("b/"), &again)?.succeeded()?;
+        ensure!(told.summary.files_done == 0, "{:?}", told.summary);
         // The other way, by checksum where there is one.
         write(&bench.remote.join("d/sub/changed"), b"sub/CHANGED")?;
         let level = if kind == Kind::Vsftpd { SyncLevel::Exists } else { SyncLevel::Checksum };
@@ -435,6 +441,19 @@ fn small_operations() -> Result<()> {
         remote.remove(&at("a"), true)?;
         ensure!(!bench.remote.join("a").exists());
         remote.quit();
+        Ok(())
+    })
+}
+
+#[test]
+fn an_unreadable_directory_does_not_harm_others() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.remote.join("s/a/f"), b"a")?;
+        write(&bench.remote.join("s/z"), b"z")?;
+        // Nobody can list what links to itself.
+        symlink("loop", bench.remote.join("s/loop"))?;
+        let told = run(bench.url("s/"), bench.here("s/"), &options())?;
+        ensure!((told.summary.files_done, told.summary.files_failed) == (2, 1), "{:?}", told.summary);
         Ok(())
     })
 }

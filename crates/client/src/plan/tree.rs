@@ -75,7 +75,17 @@ impl<'e> Plan<'_, 'e> {
         // Entries may come in any order, but for directories before what is in them.
         let mut left_out: HashSet<BString> = HashSet::new();
         let mut followed = Vec::new();
-        for entry in session.tree(&source.path())? {
+        let listing = match session.tree(&source.path()) {
+            Ok(listing) => listing,
+            Err(e) if e.breaks_session() => return Err(e),
+            // Perhaps a part of it can be listed.
+            Err(_) => {
+                return from.walk(&source.path(), links, &mut |_, entry| {
+                    self.found(source, destination, entry, gathered, &mut Synced::default())
+                });
+            }
+        };
+        for entry in listing {
             let mut above = directory_of(entry.name.as_bstr());
             while !above.is_empty() && !left_out.contains(above) {
                 above = directory_of(above);
@@ -99,7 +109,13 @@ impl<'e> Plan<'_, 'e> {
         }
         for name in followed {
             let path = join(&source.path(), &name);
-            let target = from.stat(&path)?;
+            let target = match from.stat(&path) {
+                Err(e) if !e.breaks_session() => {
+                    self.fail(source.join(&name)?.display(), destination.join(&name)?.display(), &e);
+                    continue;
+                }
+                target => target?,
+            };
             match target {
                 Some(entry) if entry.is_directory() => {
                     let (inner, there) = (source.join(&name)?, destination.join(&name)?);
@@ -152,8 +168,11 @@ impl<'e> Plan<'_, 'e> {
             }
             return Ok(Step::Over);
         }
-        if let Some(error) = &entry.error {
-            self.fail(from.display(), to.display(), &RemoteError::Usage(error.clone()));
+        // Of a file a server may say so by mistake (GCT's does of those before a link that leads nowhere); whether it
+        // can be read will show.
+        if let Some(error) = entry.error.as_ref().filter(|_| entry.kind != Kind::File) {
+            let unlisted = RemoteError::Unlisted { path: from.path(), reason: error.clone() };
+            self.fail(from.display(), to.display(), &unlisted);
             synced.incomplete = true;
             synced.waiting.remove(name.as_slice());
             return Ok(Step::Over);

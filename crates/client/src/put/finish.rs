@@ -139,10 +139,14 @@ impl<'e> Flow<'_, 'e> {
     /// The session is of no more use. The first slot that failed gets the blame, the others go back.
     pub(super) fn abandon(mut self, error: RemoteError) {
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
+        let mut refused = false;
         self.worker.ctx.report.waited(self.session.control.waited);
         while let Some(slot) = self.slots.pop_front() {
             let upload = slot.upload.clone();
             let whole = slot.counted && slot.range == slot.upload.wanted;
+            // Behind a file that was refused, others got its data: what the server says of them is no news.
+            let behind = refused;
+            refused |= slot.error.is_some();
             let job = match slot.error {
                 // It was counted as arrived; what is left to do for it is begun anew.
                 None if slot.counted && slot.committing => {
@@ -162,7 +166,8 @@ impl<'e> Flow<'_, 'e> {
                     Job::Put(slot.upload, slot.range)
                 }
             };
-            let mut error = slot.error.or_else(|| blame.take_if(|_| slot.sent.is_none()));
+            let own = slot.error.filter(|_| !behind);
+            let mut error = own.or_else(|| blame.take_if(|_| slot.sent.is_none()));
             if slot.sent.is_some() && matches!(upload.source, UploadSource::Stream(_)) {
                 let broken = || RemoteError::Usage("the session broke".to_owned());
                 error = Some(upload.once_only(error.unwrap_or_else(broken)));

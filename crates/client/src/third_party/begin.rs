@@ -175,6 +175,7 @@ impl<'e> Flow<'_, 'e> {
         let whole = range == relay.whole() && relay.task.window.is_none();
         let (origin, path, from) = (range.start, relay.path.clone(), relay.task.source.path());
         let there = relay.present().intersection(range.clone()).shift_down(origin);
+        let missing = (range.end - range.start).saturating_sub(there.len());
         let restart = match mode {
             _ if there.is_empty() => None,
             Mode::ExtendedBlock => Some(Restart::Ranges(there)),
@@ -201,6 +202,7 @@ impl<'e> Flow<'_, 'e> {
             relay,
             range,
             origin,
+            missing,
             source: Said::default(),
             destination: Said::default(),
             counted: false,

@@ -50,7 +50,7 @@ impl<'e> Flow<'_, 'e> {
             if slot.relay.task.size.is_some() {
                 let markers: u64 = slot.stripes.values().sum();
                 // Without markers (MODE S) this is the first that is known of progress.
-                let moved = if slot.stripes.is_empty() { slot.range.end - slot.range.start } else { markers };
+                let moved = if slot.stripes.is_empty() { slot.missing } else { markers };
                 slot.meter.update(moved, 0);
             }
             let range = RangeSet::from_range(slot.range.clone());
