@@ -24,6 +24,9 @@ use crate::{Cancel, ChecksumPolicy, EventSink, Options, RemoteError};
 /// Jobs that may wait between plan and workers.
 const QUEUE: usize = 4096;
 
+/// Tries of a file that somebody else writes, at least.
+const BUSY_TRIES: u32 = 3;
+
 pub(crate) struct Context<'e> {
     pub setup: Arc<Setup<'e>>,
     pub cancel: &'e Cancel,
@@ -62,8 +65,11 @@ impl<'e> Context<'e> {
 
     /// The pause before another try after `error`; `None` where there is none.
     pub(crate) fn retry(&self, error: &RemoteError, failed_tries: u32) -> Option<Duration> {
+        // A session of ours that broke may still hold a file at the server, until the server sees that it is gone.
+        let tries =
+            if error.is_busy() { self.options().retries.max(BUSY_TRIES) } else { self.options().retries };
         let again = error.is_transient()
-            && failed_tries <= self.options().retries
+            && failed_tries <= tries
             && !self.queue.is_stopped()
             && !self.cancel.is_cancelled();
         again.then(|| pause(self.options().retry_pause, failed_tries))

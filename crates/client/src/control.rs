@@ -250,6 +250,19 @@ impl<'e> Control<'e> {
         }
     }
 
+    /// Breaks off what the server does for this connection, and waits until it has closed it, for so long at most. Then
+    /// it holds no file any more that another connection may want to write.
+    pub(crate) fn leave(&mut self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        if self.machine.abort().is_err() {
+            return;
+        }
+        self.out.extend(self.machine.poll_transmit().unwrap_or_default());
+        if self.send(&Command::Quit).is_ok() {
+            while matches!(self.answer_until(deadline), Ok(Some(_))) {}
+        }
+    }
+
     /// Writes what waits to be written, as far as the kernel takes it.
     pub(crate) fn flush(&mut self) -> Result<(), RemoteError> {
         while !self.out.is_empty() {

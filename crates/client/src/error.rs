@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use bstr::BString;
+use ropewalk_protocol::error_class::ErrorClass;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_storage::checksum::Algorithm;
 
@@ -140,6 +141,11 @@ impl RemoteError {
             | Self::Unsupported { .. }
             | Self::Usage(_) => false,
         }
+    }
+
+    /// Somebody else writes the file at the server.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self, Self::Refused { reply, .. } if ErrorClass::of(reply) == Some(ErrorClass::TooBusy))
     }
 
     /// Whether the control connection cannot be used after it.

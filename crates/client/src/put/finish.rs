@@ -141,6 +141,8 @@ impl<'e> Flow<'_, 'e> {
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
         let mut refused = false;
         self.worker.ctx.report.waited(self.session.control.waited);
+        self.session.drop_channel();
+        self.session.control.leave(LAST_WORDS);
         while let Some(slot) = self.slots.pop_front() {
             let upload = slot.upload.clone();
             let whole = slot.counted && slot.range == slot.upload.wanted;
