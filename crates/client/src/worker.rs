@@ -245,6 +245,10 @@ impl<'c, 'e> Worker<'c, 'e> {
                     let again = Job::Put(upload.clone(), range);
                     self.fail_part(&upload.task, upload.count_try(), again, &error, &|_| {
                         upload.give_up();
+                        if upload.present().is_empty() {
+                            // There is nothing to go on with.
+                            self.ctx.states.remove(&upload.task);
+                        }
                     });
                 }
             }
@@ -259,6 +263,10 @@ impl<'c, 'e> Worker<'c, 'e> {
                     let again = Job::Third(relay.clone(), range);
                     self.fail_part(&relay.task, relay.count_try(), again, &error, &|_| {
                         relay.give_up();
+                        if relay.present().is_empty() {
+                            // There is nothing to go on with.
+                            self.ctx.states.remove(&relay.task);
+                        }
                     });
                 }
             }

@@ -80,14 +80,14 @@ fn a_stopped_run_is_taken_up() -> Result<()> {
             (bench.here("f"), through("up"), bench.remote.join("up")),
             (bench.url("f"), through("third"), bench.remote.join("third")),
         ] {
-            proxy.set_rate(Some(8 * MIB));
+            proxy.set_rate(Some(5 * MIB));
             let pairs = vec![Pair { source, destination, window: None }];
             let options = Options { state_directory: Some(bench.local.directory("state")?), ..options() };
             let cancel = Cancel::new();
             let began = Instant::now();
             let told = run_until(pairs.clone(), &options, &cancel, &|event| {
                 // Late enough for a marker.
-                if matches!(event, Event::Progress { bytes, .. } if *bytes > 12 * MIB) {
+                if matches!(event, Event::Progress { bytes, .. } if *bytes > 8 * MIB) {
                     cancel.cancel();
                 }
             })?;

@@ -86,7 +86,12 @@ pub(crate) fn bytes(name: &[u8]) -> OsString {
 }
 
 pub(crate) fn options() -> Options {
-    Options { retry_pause: Duration::from_millis(10), recursive: true, ..Options::default() }
+    Options {
+        retry_pause: Duration::from_millis(10),
+        recursive: true,
+        state_directory: Some(env!("CARGO_TARGET_TMPDIR").into()),
+        ..Options::default()
+    }
 }
 
 /// What a copy told and how it ended.
