@@ -83,6 +83,12 @@ impl<'e> Context<'e> {
         if set || size.is_none_or(|size| size < 2 * RANGE) { streams } else { streams.div_ceil(sessions) }
     }
 
+    /// Whether big files are cut up between sessions: servers that serve a session with one thread need that. Ours use a
+    /// thread for each stream, and several sessions would only be in each other's way.
+    pub(crate) fn cuts(&self, session: &Session<'_>) -> bool {
+        !session.can.ranges || matches!(self.options().files, crate::Auto::Set(_))
+    }
+
     /// How a file from or to this server is proved to be right.
     pub(crate) fn check(&self, session: &Session<'_>) -> Result<Check, RemoteError> {
         let (options, can) = (self.options(), &session.can);

@@ -2,6 +2,7 @@
 
 use bstr::{BStr, BString};
 use ropewalk_protocol::facts::{self, EntryKind};
+use ropewalk_protocol::listing;
 use ropewalk_storage::{Kind, Metadata};
 
 /// One entry of a directory. What the other side did not tell is `None`.
@@ -73,6 +74,13 @@ pub(crate) fn status(line: &BStr) -> Option<Entry> {
     facts::Entry::parse(line).ok().map(convert)
 }
 
+/// From a line of LIST, as Unix servers print it. Without the time, which is to the minute or the day only and in nobody
+/// knows which time zone.
+pub(crate) fn from_long(line: &[u8]) -> Option<Entry> {
+    let entry = listing::parse_long(line, None)?;
+    Some(Entry { modified: None, ..convert(entry) })
+}
+
 fn convert(entry: facts::Entry) -> Entry {
     let kind = match entry.kind {
         EntryKind::File | EntryKind::Other => Kind::File,
@@ -115,5 +123,16 @@ mod tests {
         assert_eq!(entry.identity, Some((0xfe00, 0x99_c50d)));
         assert!(from_facts("Type=cdir; .".into()).is_none());
         assert!(from_facts("no facts".into()).is_none_or(|e| e.size.is_none()));
+    }
+
+    #[test]
+    fn from_listings() {
+        let e = from_long(b"-rw-r--r--    1 0        0              12 Nov 21 19:17 a b").unwrap();
+        assert_eq!((e.name.as_slice(), e.size, e.modified), (&b"a b"[..], Some(12), None));
+        let e = from_long(b"drwxrwxrwt   2 root  wheel  4096 Jan  1  2020  leading").unwrap();
+        assert_eq!((e.name.as_slice(), e.kind, e.mode), (&b" leading"[..], Kind::Directory, Some(0o1777)));
+        let e = from_long(b"lrwxrwxrwx 1 u g 3 Dec 31 23:59 l -> a/b").unwrap();
+        assert_eq!((e.name.as_slice(), e.target.unwrap().as_slice()), (&b"l"[..], &b"a/b"[..]));
+        assert!(from_long(b"total 12").is_none());
     }
 }

@@ -30,7 +30,6 @@ mod glob;
 mod inline;
 mod local_copy;
 mod location;
-mod ls;
 mod ops;
 mod options;
 mod place;

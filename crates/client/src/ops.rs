@@ -18,9 +18,8 @@ use ropewalk_storage::checksum::Algorithm;
 use tempfile::SpooledTempFile;
 
 use crate::control::Answer;
-use crate::entry::{from_facts, status};
+use crate::entry::{from_facts, from_long, status};
 use crate::error::is_unknown_command;
-use crate::ls::parse_line;
 use crate::place::{base_name, parent};
 use crate::session::Session;
 use crate::verify::wire;
@@ -302,10 +301,10 @@ impl Session<'_> {
         // Many servers leave out names that begin with a dot unless they are asked as `ls` is. Others take the option
         // for a name, and have nothing of that name.
         let asked = [b"-a ", path].concat();
-        match self.entries(&Command::List(Some(asked.into())), parse_line) {
+        match self.entries(&Command::List(Some(asked.into())), from_long) {
             Err(e) if e.breaks_session() => Err(e),
             Ok(listing) if listing.bytes > 0 => Ok(listing),
-            Ok(_) | Err(_) => self.entries(&Command::List(Some(path.into())), parse_line),
+            Ok(_) | Err(_) => self.entries(&Command::List(Some(path.into())), from_long),
         }
     }
 

@@ -224,7 +224,8 @@ impl<'e> Flow<'_, 'e> {
         }
         let path = Path::new(self.session.control.rtt());
         let size = Some(data.len());
-        self.worker.ctx.share(path.streams(self.worker.ctx.options(), size), file)
+        let streams = path.streams(self.worker.ctx.options(), size);
+        if self.worker.ctx.cuts(&self.session) { self.worker.ctx.share(streams, file) } else { streams }
     }
 
     fn step(&mut self) -> Result<(), RemoteError> {

@@ -241,7 +241,7 @@ impl<'w, 'e> Flow<'w, 'e> {
             let rtt = self.source.control.rtt().max(self.destination.control.rtt());
             let size = relay.task.length().map(|_| range.end - range.start);
             let streams = Path::new(rtt).streams(self.worker.ctx.options(), size);
-            self.worker.ctx.share(streams, relay.task.length())
+            if self.cuts() { self.worker.ctx.share(streams, relay.task.length()) } else { streams }
         };
         let fits = mode == Mode::ExtendedBlock
             && self.channel.is_some_and(|(m, n)| m == mode && n >= streams)

@@ -245,10 +245,7 @@ impl<'c, 'e> Worker<'c, 'e> {
                     let again = Job::Put(upload.clone(), range);
                     self.fail_part(&upload.task, upload.count_try(), again, &error, &|_| {
                         upload.give_up();
-                        if upload.present().is_empty() {
-                            // There is nothing to go on with.
-                            self.ctx.states.remove(&upload.task);
-                        }
+                        // The journal stays: the server may have more than it could tell.
                     });
                 }
             }
@@ -263,10 +260,7 @@ impl<'c, 'e> Worker<'c, 'e> {
                     let again = Job::Third(relay.clone(), range);
                     self.fail_part(&relay.task, relay.count_try(), again, &error, &|_| {
                         relay.give_up();
-                        if relay.present().is_empty() {
-                            // There is nothing to go on with.
-                            self.ctx.states.remove(&relay.task);
-                        }
+                        // The journal stays: the server may have more than it could tell.
                     });
                 }
             }

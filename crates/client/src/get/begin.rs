@@ -105,7 +105,7 @@ impl<'e> Flow<'_, 'e> {
         let ctx = self.worker.ctx;
         let sessions = ctx.sessions.load(Ordering::Relaxed);
         let can = self.session.can.partial && self.session.preferred_mode() == Mode::ExtendedBlock;
-        if whole.end == u64::MAX || !can {
+        if whole.end == u64::MAX || !can || !ctx.cuts(&self.session) {
             return vec![whole.clone()];
         }
         let missing = present.complement(whole.clone());
@@ -143,6 +143,9 @@ impl<'e> Flow<'_, 'e> {
         }
         let size = download.task.length().map(|_| missing.len());
         let streams = Path::new(self.session.control.rtt()).streams(options, size);
+        if !self.worker.ctx.cuts(&self.session) {
+            return (mode, streams);
+        }
         (mode, self.worker.ctx.share(streams, download.task.length()))
     }
 

@@ -85,6 +85,7 @@ impl<'e> Flow<'_, 'e> {
         let sessions = self.worker.ctx.sessions.load(Ordering::Relaxed);
         let size = task.size.unwrap_or_default();
         self.session.can.partial
+            && self.worker.ctx.cuts(&self.session)
             && self.session.preferred_mode() == Mode::ExtendedBlock
             && Path::range_size(size, sessions) < size
     }

@@ -117,10 +117,17 @@ impl<'e> Flow<'_, 'e> {
         Ok(Some((relay, first)))
     }
 
+    /// Whether one of the two servers is faster with several sessions for a big file.
+    pub(super) fn cuts(&self) -> bool {
+        self.worker.ctx.cuts(&self.source) || self.worker.ctx.cuts(&self.destination)
+    }
+
     pub(super) fn cut(&self, relay: &Relay, present: &RangeSet) -> Vec<Range<u64>> {
         let whole = relay.whole();
-        let can =
-            self.source.can.partial && self.destination.can.partial && self.mode() == Mode::ExtendedBlock;
+        let can = self.cuts()
+            && self.source.can.partial
+            && self.destination.can.partial
+            && self.mode() == Mode::ExtendedBlock;
         if !can || relay.direct || whole.end == u64::MAX {
             return vec![whole];
         }
