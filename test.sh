@@ -19,7 +19,7 @@ done
 
 # program=package
 PEERS="globus-gridftp-server=globus-gridftp-server-progs globus-url-copy=globus-gass-copy-progs curl=curl lftp=lftp
-    vsftpd=vsftpd valgrind=valgrind python3=python3 setpriv=util-linux unshare=util-linux"
+    vsftpd=vsftpd valgrind=valgrind python3=python3 setpriv=util-linux unshare=util-linux ip=iproute2 node=nodejs"
 
 install_missing() {
     local pair packages=()

@@ -14,6 +14,7 @@ pub mod mode_e;
 pub mod peers;
 pub mod process;
 pub mod proxy;
+pub mod queue_server;
 pub mod random;
 pub mod scratch;
 pub mod server;

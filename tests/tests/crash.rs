@@ -56,10 +56,17 @@ struct Series {
 }
 
 impl Series {
-    fn new(way: Way, mode: Mode) -> Self {
+    /// `direct`: both sides write past the page cache, into space that they have reserved.
+    fn new(way: Way, mode: Mode, direct: bool) -> Self {
         let scratch = Scratch::in_memory(1 << 30).unwrap();
         let served = scratch.directory("served").unwrap();
-        let server = Setup::new(Kind::Ropewalk, &served).start().unwrap();
+        let mut setup = Setup::new(Kind::Ropewalk, &served);
+        if direct {
+            let config = scratch.path().join("server.toml");
+            fs::write(&config, "files.direct_io = \"always\"\n").unwrap();
+            setup = setup.argument("--config").argument(config);
+        }
+        let server = setup.start().unwrap();
         let proxy = Proxy::start(server.address()).unwrap();
         proxy.set_rate(Some(RATE));
         let local = |name: &str| Client::Ropewalk.local(&scratch.join(name), false);
@@ -91,6 +98,7 @@ impl Series {
         };
         files::write_random(&source, SIZE, 1).unwrap();
         let copy = Copy { limit: SOON, ..Copy::new(from, to).mode(mode) }.argument("--block-size=1MiB");
+        let copy = if direct { copy.argument("--direct-io=always") } else { copy };
         Self { scratch, server, source_server, proxy, copy, source, destination }
     }
 
@@ -121,13 +129,17 @@ impl Series {
 /// One file whose transfer is killed [`KILLS`] times. `patient`: one client sees all the crashes of its server; otherwise each
 /// crash ends the client, too, and the command is given again.
 fn series(way: Way, mode: Mode, victim: Victim, patient: bool) {
+    series_of(way, mode, victim, patient, false);
+}
+
+fn series_of(way: Way, mode: Mode, victim: Victim, patient: bool, direct: bool) {
     let streams = match mode {
         Mode::Auto | Mode::Stream => 1,
         Mode::Extended(streams) => u64::from(streams),
     };
-    let name = format!("{way:?} {mode:?}, {victim:?} killed, patient: {patient}");
+    let name = format!("{way:?} {mode:?}, {victim:?} killed, patient: {patient}, direct: {direct}");
     let mut random = Random::new(seed());
-    let mut series = Series::new(way, mode);
+    let mut series = Series::new(way, mode, direct);
     let mut running = series.start(patient);
     let mut moments = Vec::new();
     for kill in 0..KILLS {
@@ -231,6 +243,15 @@ fn put_server_killed() {
 #[test]
 fn put_server_killed_under_a_patient_client() {
     both_modes(Way::Put, Victim::Server, true);
+}
+
+#[test]
+fn direct_writes_killed() {
+    if !peers::available(&["setpriv"]) {
+        return;
+    }
+    series_of(Way::Get, Mode::Extended(4), Victim::Client, false, true);
+    series_of(Way::Put, Mode::Extended(4), Victim::Server, false, true);
 }
 
 #[test]

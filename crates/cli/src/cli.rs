@@ -36,10 +36,16 @@ pub(crate) enum Command {
     Mv(commands::mv::Mv),
     /// Remove files and directories
     Rm(commands::rm::Rm),
+    /// Remove what interrupted copies left and nobody went on with
+    Clean(commands::clean::Clean),
+    /// Ask the models of parallel TCP: goodput and loss by number of streams, the best number
+    Model(Box<commands::model::Model>),
     /// Run a server
     Serve(commands::serve::Serve),
     /// Set, remove or list passwords of a server's users
     Passwd(commands::passwd::Passwd),
+    /// Try programs and settings on long, lossy and shared paths, emulated on this machine
+    Lab(Box<commands::lab::Lab>),
     /// Show the settings of client commands and where they come from
     Config(commands::config::Config),
     /// Behave as GCT's globus-url-copy, with its options (also when called by that name)
@@ -64,8 +70,11 @@ impl Command {
             Self::Mkdir(command) => command.run(),
             Self::Mv(command) => command.run(),
             Self::Rm(command) => command.run(),
+            Self::Clean(command) => command.run(),
+            Self::Model(command) => command.run(),
             Self::Serve(command) => command.run(),
             Self::Passwd(command) => command.run(),
+            Self::Lab(command) => command.run(),
             Self::Config(command) => command.run(),
             Self::GlobusUrlCopy(command) => command.run(),
             Self::Completions(command) => command.run(),

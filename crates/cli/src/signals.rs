@@ -14,15 +14,20 @@ use crate::output::say;
 
 /// Cancels at the first SIGINT or SIGTERM and ends the process at the second.
 pub(crate) fn watch(cancel: &Cancel, message: &'static str) -> anyhow::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
     let cancel = cancel.clone();
+    on_first(message, move || cancel.cancel())
+}
+
+/// Says `message` and calls `act` at the first SIGINT or SIGTERM, and ends the process at the second.
+pub(crate) fn on_first(message: &'static str, act: impl Fn() + Send + 'static) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
     let run = move || {
         for (count, _) in signals.forever().enumerate() {
             if count > 0 {
                 process::exit(Exit::Interrupted as i32);
             }
             say(message);
-            cancel.cancel();
+            act();
         }
     };
     thread::Builder::new().name("signals".into()).spawn(run).map(drop).context("cannot start a thread")

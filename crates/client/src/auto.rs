@@ -9,8 +9,11 @@
 //! | up to 10 ms (campus, metro) | 4 | 4 |
 //! | above | 8, above 100 ms 16 | 8 |
 //!
+//! A file of 1 GiB or more that comes to a disk uses 4 streams at least: written past the page cache, it needs several
+//! writes under way at a time.
+//!
 //! Streams of a big file are shared out between the sessions that work on it. Files too small for a second stream
-//! to start use one. The pipeline covers a round trip at a few thousand small files a second: 16 commands and two
+//! to start use one. The pipeline covers a round trip at a few thousand small files a second: 32 commands and two
 //! for each millisecond, 200 at most.
 
 use std::sync::LazyLock;
@@ -20,6 +23,9 @@ use crate::{Auto, Options};
 
 /// Files up to this size use one stream (unless streams were set).
 pub(crate) const SMALL: u64 = 4 << 20;
+
+/// From this size on a disk gets several writes at a time.
+const LARGE: u64 = 1 << 30;
 
 /// Least size of a range when a file is cut up between sessions.
 pub(crate) const RANGE: u64 = 64 << 20;
@@ -39,8 +45,8 @@ impl Path {
         Self { rtt, cpus: *CPUS }
     }
 
-    /// Data connections for a file of this size (or a range of one).
-    pub(crate) fn streams(self, options: &Options, size: Option<u64>) -> u32 {
+    /// Data connections for a file of this size (or a range of one); `kept`: it comes to a disk.
+    pub(crate) fn streams(self, options: &Options, size: Option<u64>, kept: bool) -> u32 {
         if let Auto::Set(n) = options.streams {
             return n.max(1);
         }
@@ -48,6 +54,7 @@ impl Path {
             return 1;
         }
         match self.rtt.as_millis() {
+            0 if kept && size.is_some_and(|size| size >= LARGE) => 4,
             0 => 2,
             1..=10 => 4,
             11..=100 => 8,
@@ -82,7 +89,7 @@ impl Path {
     pub(crate) fn pipeline(self, options: &Options) -> usize {
         match options.pipeline {
             Auto::Set(n) => n.max(1) as usize,
-            Auto::Auto => (16 + 2 * self.rtt.as_millis() as usize).min(200),
+            Auto::Auto => (32 + 2 * self.rtt.as_millis() as usize).min(200),
         }
     }
 
@@ -108,13 +115,15 @@ mod tests {
     #[test]
     fn follows_the_round_trip_time() {
         let options = Options::default();
-        assert_eq!(path(0, 2).streams(&options, Some(1 << 30)), 2);
-        assert_eq!(path(5, 2).streams(&options, Some(1 << 30)), 4);
-        assert_eq!(path(150, 2).streams(&options, None), 16);
-        assert_eq!(path(150, 2).streams(&options, Some(1000)), 1);
+        assert_eq!(path(0, 2).streams(&options, Some(1 << 30), false), 2);
+        assert_eq!(path(0, 2).streams(&options, Some(1 << 29), true), 2);
+        assert_eq!(path(0, 2).streams(&options, Some(1 << 30), true), 4);
+        assert_eq!(path(5, 2).streams(&options, Some(1 << 30), true), 4);
+        assert_eq!(path(150, 2).streams(&options, None, true), 16);
+        assert_eq!(path(150, 2).streams(&options, Some(1000), true), 1);
         assert_eq!(path(0, 64).files(&options), 4);
         assert_eq!(path(50, 2).files(&options), 8);
-        assert_eq!(path(0, 2).pipeline(&options), 16);
+        assert_eq!(path(0, 2).pipeline(&options), 32);
         assert_eq!(path(500, 2).pipeline(&options), 200);
     }
 
@@ -126,7 +135,7 @@ mod tests {
             pipeline: Auto::Set(7),
             ..Options::default()
         };
-        assert_eq!(path(50, 2).streams(&options, Some(1)), 3);
+        assert_eq!(path(50, 2).streams(&options, Some(1), true), 3);
         assert_eq!(path(50, 2).files(&options), 1);
         assert_eq!(path(50, 2).pipeline(&options), 7);
     }

@@ -25,6 +25,8 @@ const RTT_SAMPLES: u32 = 16;
 /// Checksums and removals of trees take long, and servers that tell nothing meanwhile are no reason to give up: whether
 /// the peer is still there is left to the TCP keepalive.
 const LONG: Duration = Duration::from_secs(3600);
+/// After a transfer broke the server may still say why; a session that is given up gets as long to end.
+pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// What came for the oldest command that waits for something.
 #[derive(Debug)]
@@ -33,6 +35,14 @@ pub(crate) enum Answer {
     Marker(Marker),
     /// The last one, of any class but 1yz.
     Final(Reply),
+}
+
+/// A command that was sent and not answered for good.
+struct Asked {
+    name: &'static str,
+    at: Instant,
+    /// Its answer is waited for; otherwise it makes no difference.
+    heeded: bool,
 }
 
 pub(crate) struct Control<'e> {
@@ -44,7 +54,7 @@ pub(crate) struct Control<'e> {
     /// Written by us, not taken by the kernel yet.
     out: VecDeque<u8>,
     /// What was sent and not answered for good: name of the command, when.
-    asked: VecDeque<(&'static str, Instant)>,
+    asked: VecDeque<Asked>,
     /// Nothing else was on its way when the last command was sent: its answer measures a round trip.
     sole: bool,
     rtt: Option<Duration>,
@@ -91,7 +101,7 @@ impl<'e> Control<'e> {
             local,
             machine,
             out: VecDeque::new(),
-            asked: VecDeque::from([("the connection", now)]),
+            asked: VecDeque::from([Asked { name: "the connection", at: now, heeded: true }]),
             sole: false,
             rtt: Some(took),
             samples: 1,
@@ -120,9 +130,9 @@ impl<'e> Control<'e> {
         self.rtt.unwrap_or_default()
     }
 
-    /// Commands without a final reply.
+    /// Commands without a final reply that somebody waits for.
     pub(crate) fn outstanding(&self) -> usize {
-        self.asked.len()
+        self.asked.iter().filter(|asked| asked.heeded).count()
     }
 
     /// Time since the peer was last heard of.
@@ -132,6 +142,12 @@ impl<'e> Control<'e> {
 
     /// Sends a command, or as much of it as the kernel takes now; the rest follows while replies are waited for.
     pub(crate) fn send(&mut self, command: &Command) -> Result<(), RemoteError> {
+        self.queue(command)?;
+        self.flush()
+    }
+
+    /// As [`Control::send`], but it leaves with the next flush: several commands in one packet.
+    pub(crate) fn queue(&mut self, command: &Command) -> Result<(), RemoteError> {
         let name = command.verb();
         self.machine.submit(command).map_err(|e| match e {
             SubmitError::Unprintable(e) => RemoteError::CannotTravel { path: e.line },
@@ -144,17 +160,26 @@ impl<'e> Control<'e> {
             self.last_heard = now;
         }
         self.sole = self.asked.is_empty();
-        self.asked.push_back((name, now));
+        self.asked.push_back(Asked { name, at: now, heeded: true });
         self.out.extend(self.machine.poll_transmit().unwrap_or_default());
         self.tell();
-        self.flush()
+        Ok(())
+    }
+
+    /// Queues a command whose answer makes no difference: it is dropped when it comes, and nothing waits for it.
+    pub(crate) fn suggest(&mut self, command: &Command) -> Result<(), RemoteError> {
+        self.queue(command)?;
+        if let Some(asked) = self.asked.back_mut() {
+            asked.heeded = false;
+        }
+        Ok(())
     }
 
     /// What comes next for the oldest command that waits for something.
     pub(crate) fn answer(&mut self) -> Result<Answer, RemoteError> {
         let began = Instant::now();
         let limit = match self.asked.front() {
-            Some(("CKSM" | "SITE", _)) => self.reply_timeout.max(LONG),
+            Some(Asked { name: "CKSM" | "SITE", .. }) => self.reply_timeout.max(LONG),
             _ => self.reply_timeout,
         };
         let result = self.answer_until(began + limit);
@@ -182,7 +207,11 @@ impl<'e> Control<'e> {
             while let Some(event) = self.machine.poll_event() {
                 match event {
                     Event::Greeting(reply) | Event::Finished { reply, .. } => {
+                        let heeded = self.asked.front().is_none_or(|asked| asked.heeded);
                         self.answered();
+                        if !heeded {
+                            continue;
+                        }
                         return Ok(Some(Answer::Final(reply)));
                     }
                     Event::Preliminary { reply, .. } => return Ok(Some(Answer::Preliminary(reply))),
@@ -250,16 +279,60 @@ impl<'e> Control<'e> {
         }
     }
 
-    /// Breaks off what the server does for this connection, and waits until it has closed it, for so long at most. Then
-    /// it holds no file any more that another connection may want to write.
-    pub(crate) fn leave(&mut self, limit: Duration) {
+    /// Has the server end this session, and waits until it has closed the connection, for so long at most. `true`: it has.
+    /// Then it holds no file any more that another connection may want to write, and nothing that was asked of it will
+    /// still be done.
+    ///
+    /// With `abort` what it does is broken off at once. Otherwise only where it has not come to an end after half of the time:
+    /// GCT's server never answers again where ABOR meets a command that is no transfer, and a transfer whose data
+    /// connections are gone ends by itself.
+    pub(crate) fn leave(&mut self, limit: Duration, abort: bool) -> bool {
         let deadline = Instant::now() + limit;
-        if self.machine.abort().is_err() {
-            return;
+        if abort {
+            self.break_off();
         }
-        self.out.extend(self.machine.poll_transmit().unwrap_or_default());
-        if self.send(&Command::Quit).is_ok() {
-            while matches!(self.answer_until(deadline), Ok(Some(_))) {}
+        // A server that is closing the connection takes no more commands, and closes it all the same.
+        let _ = self.send(&Command::Quit);
+        if let Some(gone) = self.ends(if abort { deadline } else { deadline - limit / 2 }) {
+            return gone;
+        }
+        if !abort {
+            self.break_off();
+        }
+        self.ends(deadline).unwrap_or(false)
+    }
+
+    /// ABOR, unless the server has said that it closes the connection anyway.
+    fn break_off(&mut self) {
+        if self.machine.abort().is_ok() {
+            self.out.extend(self.machine.poll_transmit().unwrap_or_default());
+            self.tell();
+        }
+    }
+
+    /// Waits for the end of the connection; `false` where nothing is known of the peer's end. `None` at the deadline.
+    fn ends(&mut self, deadline: Instant) -> Option<bool> {
+        loop {
+            match self.answer_until(deadline) {
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(RemoteError::Closed { .. }) => return Some(true),
+                // It closed with commands unread.
+                Err(RemoteError::Control { source, .. }) => {
+                    return Some(source.kind() == io::ErrorKind::ConnectionReset);
+                }
+                Err(_) => return Some(false),
+            }
+        }
+    }
+
+    /// Hands over what the peer still says of a transfer that broke, until `heard` (asked once before there is any) says
+    /// that it is enough; not for long.
+    pub(crate) fn last_words(&mut self, heard: &mut dyn FnMut(Option<Answer>) -> bool) {
+        let deadline = Instant::now() + LAST_WORDS;
+        let mut enough = heard(None);
+        while !enough && let Ok(Some(answer)) = self.answer_until(deadline) {
+            enough = heard(Some(answer));
         }
     }
 
@@ -285,7 +358,7 @@ impl<'e> Control<'e> {
 
     /// The oldest command has its final reply.
     fn answered(&mut self) {
-        if let Some((_, at)) = self.asked.pop_front()
+        if let Some(Asked { at, .. }) = self.asked.pop_front()
             && self.sole
             && self.asked.is_empty()
             && self.samples < RTT_SAMPLES
@@ -298,7 +371,7 @@ impl<'e> Control<'e> {
 
     /// The command whose answer is due, for messages.
     fn due(&self) -> String {
-        self.asked.front().map_or("nothing", |(name, _)| name).to_owned()
+        self.asked.front().map_or("nothing", |asked| asked.name).to_owned()
     }
 }
 
@@ -330,3 +403,6 @@ impl AsFd for Control<'_> {
         self.stream.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests;

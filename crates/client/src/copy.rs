@@ -217,6 +217,6 @@ impl Sink for Crew<'_, '_, '_> {
         if self.files > WAITING || began.elapsed() > PATIENCE {
             self.grow(Vec::new());
         }
-        self.ctx.queue.push(job, IDLE, idle)
+        self.ctx.queue.push(job.group(), job, IDLE, idle)
     }
 }

@@ -15,7 +15,7 @@ use ropewalk_storage::{
 use crate::auto::SMALL;
 use crate::place::Place;
 use crate::task::Task;
-use crate::verify::{Check, same};
+use crate::verify::{Check, proof, same};
 use crate::{FsyncPolicy, Options, RemoteError};
 
 /// Permission bits of new files, before the umask.
@@ -85,6 +85,7 @@ impl Download {
                         resume: options.resume && !options.ascii,
                         journal: Journaling::Above(SMALL),
                         sync: options.fsync != FsyncPolicy::None,
+                        direct: options.direct_io,
                     };
                     let begun = PartFile::begin(store, target, key, part_options).map_err(local)?;
                     let handle = begun.handle();
@@ -132,6 +133,11 @@ impl Download {
         }))
     }
 
+    /// It becomes a file.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.part.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     pub(crate) fn handle(&self) -> Arc<dyn WriteHandle> {
         self.handle.clone()
     }
@@ -153,6 +159,17 @@ impl Download {
         let part = self.part.read().unwrap_or_else(PoisonError::into_inner);
         let crc32c = sum.filter(|_| self.check.in_passing() == Some(Algorithm::Crc32c));
         part.as_ref().map_or(Ok(()), |part| part.record(range, crc32c))
+    }
+
+    /// Puts on stable storage what was recorded so far.
+    pub(crate) fn checkpoint(&self) -> Result<(), RemoteError> {
+        let Some(target) = &self.target else { return Ok(()) };
+        let part = self.part.read().unwrap_or_else(PoisonError::into_inner);
+        let done = match &*part {
+            Some(part) => part.checkpoint(),
+            None => self.handle.sync(),
+        };
+        done.map_err(|e| RemoteError::local(target.as_bytes(), e))
     }
 
     /// There will be `more` ranges besides the ones that are known of.
@@ -280,8 +297,7 @@ impl Download {
         let proof = self.check.algorithm().map(|algorithm| {
             let state = self.lock();
             let known = || state.pieces.as_ref().and_then(|p| p.total(self.task.offset()..end));
-            let total = state.proof.clone().or_else(known).unwrap_or_default();
-            format!("{}:{total}", algorithm.name().to_ascii_lowercase())
+            proof(algorithm, &state.proof.clone().or_else(known).unwrap_or_default())
         });
         let path = self.target.as_ref().map(VirtualPath::as_bytes).unwrap_or_default();
         let local = |e| RemoteError::local(path, e);

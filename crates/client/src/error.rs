@@ -38,6 +38,9 @@ pub enum RemoteError {
     Nonsense { peer: String, reason: String },
     #[error("no data connection came from {peer} within {} s", limit.as_secs())]
     NoDataConnection { peer: String, limit: Duration },
+    /// All of a file arrived, and then its part was not there to be given its name: somebody else removed or renamed it.
+    #[error("{path} arrived and is gone from {peer}: {}", text(reply))]
+    PartVanished { peer: String, path: BString, reply: Reply },
     #[error("{peer} answered {command} with: {}", text(reply))]
     Refused { peer: String, command: String, reply: Reply },
     #[error("cannot find {host}: {source}")]
@@ -95,7 +98,7 @@ impl RemoteError {
             Self::Local { source, .. } => local_kind(source),
             Self::Login { .. } => FailureKind::Authentication,
             Self::Lost { kind, .. } => *kind,
-            Self::Refused { reply, .. } => reply_kind(reply),
+            Self::PartVanished { reply, .. } | Self::Refused { reply, .. } => reply_kind(reply),
             Self::Stalled { .. } => FailureKind::Stalled,
             // As servers put it that may not open a directory.
             Self::Unlisted { reason, .. }
@@ -124,6 +127,7 @@ impl RemoteError {
             | Self::Data { .. }
             | Self::NoDataConnection { .. }
             | Self::Nonsense { .. }
+            | Self::PartVanished { .. }
             | Self::Silent { .. }
             | Self::SizeMismatch { .. }
             | Self::SourceChanged { .. }
@@ -140,6 +144,15 @@ impl RemoteError {
             | Self::Unlisted { .. }
             | Self::Unsupported { .. }
             | Self::Usage(_) => false,
+        }
+    }
+
+    /// The server refused to give a part its name.
+    pub(crate) fn of_name(peer: String, command: &str, part: &BString, reply: Reply) -> Self {
+        if reply_kind(&reply) == FailureKind::NotFound {
+            Self::PartVanished { peer, path: part.clone(), reply }
+        } else {
+            Self::Refused { peer, command: command.to_owned(), reply }
         }
     }
 

@@ -53,6 +53,17 @@ pub enum Event {
         source: String,
         destination: String,
         size: Option<u64>,
+        /// Seconds since 1970, where known.
+        modified: Option<i64>,
+        /// Permission bits, where known.
+        mode: Option<u32>,
+    },
+    /// A directory of a tree that a dry run found; it may exist.
+    WouldMake {
+        source: String,
+        destination: String,
+        modified: Option<i64>,
+        mode: Option<u32>,
     },
     WouldRemove {
         path: String,

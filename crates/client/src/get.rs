@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bstr::{BString, ByteSlice};
 use ropewalk_engine::{Progress, ReceiveJob};
@@ -30,12 +30,10 @@ use crate::task::Task;
 use crate::verify::{Check, wire};
 use crate::watch::Watch;
 use crate::worker::{Job, Route, Worker};
-use crate::{FailureKind, RemoteError};
+use crate::{ChecksumPolicy, FailureKind, FsyncPolicy, RemoteError};
 
 /// Bytes of transfers that may wait in the pipeline: small files are many, a big one is alone.
 const AHEAD: u64 = 32 << 20;
-/// After a broken data connection the server may still say why.
-const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// What a command that was sent is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +95,9 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
     let mut flow = Flow { worker, session, asks: VecDeque::new(), slots: VecDeque::new(), first: 0, depth };
     let mut next = Some(job);
     loop {
-        while next.is_some() || flow.has_room() {
+        // Several commands at a time: they leave in one packet.
+        let fills = flow.slots.len() <= depth - depth / 4;
+        while next.is_some() || (fills && flow.has_room()) {
             let Some(job) = next.take().or_else(|| worker.more(&route)) else { break };
             match flow.submit(job) {
                 Ok(None) => {}
@@ -112,7 +112,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
         if flow.slots.is_empty() && next.is_none() {
             break;
         }
-        if let Err(e) = flow.step() {
+        if let Err(e) = flow.session.control.flush().and_then(|()| flow.step()) {
             if let Some(job) = next {
                 worker.put_back(job);
             }
@@ -174,9 +174,7 @@ impl<'e> Flow<'_, 'e> {
                 _ => None,
             };
             if let Err(e) = self.session.receiving(mode, streams, inline) {
-                let session_is_fine = !e.breaks_session();
-                self.worker.fail(Job::Get(download, range), e);
-                return if session_is_fine { Ok(None) } else { Err(RemoteError::Cancelled) };
+                return self.worker.failed(Job::Get(download, range), e).map(|()| None);
             }
         }
         self.send(download, range, missing, mode)?;

@@ -11,7 +11,7 @@ use crate::place::Place;
 use crate::report::Meter;
 use crate::source::{Source, unchanged, wanted};
 use crate::task::Task;
-use crate::verify::{Check, same};
+use crate::verify::{Check, proof, same};
 use crate::worker::{Job, Worker};
 use crate::{Options, RemoteError};
 
@@ -22,8 +22,8 @@ const BUFFER: usize = 1 << 20;
 
 pub(crate) fn run(worker: &Worker<'_, '_>, job: Job) {
     let Job::File(mut task) = job else { return worker.done() };
-    task.began.get_or_insert_with(Instant::now);
     let ctx = worker.ctx;
+    ctx.report.anew(&mut task);
     match copy(worker, &mut task, ctx.options()) {
         Ok(bytes) => {
             let took = task.began.map(|at| at.elapsed()).unwrap_or_default();
@@ -39,17 +39,14 @@ pub(crate) fn run(worker: &Worker<'_, '_>, job: Job) {
 
 fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u64, RemoteError> {
     let ctx = worker.ctx;
-    let started = |task: &Task| {
-        ctx.report.started(task.id, task.source.display(), task.destination.display(), task.length(), 0);
-    };
     if let (Some(target), Place::Local(link)) = (&task.link, &task.destination) {
-        started(task);
+        ctx.report.started(task, 0);
         replace_link(&*ctx.store, target, link)?;
         return Ok(0);
     }
     let source = Source::open(task, &*ctx.store)?;
-    started(task);
-    let mut meter = Meter::new(&ctx.report);
+    ctx.report.started(task, 0);
+    let mut meter = Meter::new(&ctx.report, task);
     let mut total = 0;
     let mut buffer = vec![0; BUFFER];
     let mut pass = |data: &[u8], write: &mut Taker<'_>| {
@@ -121,18 +118,20 @@ fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u
 }
 
 /// A server's file, in order, to standard output.
-pub(crate) fn to_standard_output(worker: &Worker<'_, '_>, task: Task) {
-    let Place::Remote(endpoint, path) = &task.source else { return worker.done() };
+pub(crate) fn to_standard_output(worker: &Worker<'_, '_>, mut task: Task) {
     let ctx = worker.ctx;
+    ctx.report.anew(&mut task);
+    let Place::Remote(endpoint, path) = &task.source else { return worker.done() };
     let mut session = match worker.session(endpoint) {
         Ok(session) => session,
         Err(e) => return worker.fail(Job::File(task.clone()), e),
     };
     let began = Instant::now();
-    ctx.report.started(task.id, task.source.display(), task.destination.display(), task.length(), 0);
+    ctx.report.started(&task, 0);
     let algorithm = ctx.check(&session).map(Check::algorithm);
     let hasher = algorithm.as_ref().ok().copied().flatten().map(Hasher::new);
-    let mut out = Metered { out: std::io::stdout().lock(), meter: Meter::new(&ctx.report), bytes: 0, hasher };
+    let mut out =
+        Metered { out: std::io::stdout().lock(), meter: Meter::new(&ctx.report, &task), bytes: 0, hasher };
     let result = algorithm.and_then(|algorithm| {
         let bytes = session.read_to(path, &mut out, task.window)?;
         out.flush().map_err(RemoteError::Output)?;
@@ -144,7 +143,7 @@ pub(crate) fn to_standard_output(worker: &Worker<'_, '_>, task: Task) {
             let path = path.clone();
             return Err(RemoteError::ChecksumMismatch { path, algorithm, ours: theirs, theirs: ours });
         }
-        Ok((bytes, Some(format!("{}:{ours}", algorithm.name().to_ascii_lowercase()))))
+        Ok((bytes, Some(proof(algorithm, &ours))))
     });
     let written = out.bytes;
     drop(out);

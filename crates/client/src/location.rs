@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use ropewalk_protocol::url::{Target, Url};
 
+use crate::Options;
+use crate::place::{Endpoints, Place};
+
 /// Where data is or goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
@@ -18,6 +21,16 @@ pub enum Location {
         size: u64,
     },
     Remote(Url),
+}
+
+impl Location {
+    /// What events call it: a local path, or a URL without user and password whose path is not escaped. A directory's
+    /// name may end with `/`; what is beneath it has its name before a `/`.
+    pub fn in_events(&self, options: &Options) -> String {
+        let endpoints = Endpoints::default();
+        // What has no place is named by no event.
+        Place::new(self, &endpoints, options).map(|place| place.display()).unwrap_or_default()
+    }
 }
 
 /// A text that names no place.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ropewalk_storage::DirectIo;
 use ropewalk_storage::checksum::Algorithm;
 
 use crate::Location;
@@ -56,7 +57,7 @@ pub enum FsyncPolicy {
     None,
     /// Once, before a file gets its final name.
     AtEnd,
-    /// Also before each restart marker or journal checkpoint.
+    /// Also every second while data arrives: a crash of the machine costs a download no more than that.
     EachMarker,
 }
 
@@ -110,8 +111,11 @@ pub struct Options {
     /// Socket buffers in bytes; `None` leaves them to the kernel.
     pub tcp_buffer: Option<u64>,
     pub recursive: bool,
-    /// Make missing directories of the destination.
+    /// Make missing directories of the destination; otherwise only those that a tree has itself.
     pub create_directories: bool,
+    /// A file whose destination is an existing directory goes into it under its own name, as with `cp`; otherwise that is an
+    /// error, as with GCT's program. A destination that ends with `/` is a directory in any case.
+    pub into_directories: bool,
     pub sync: Option<SyncLevel>,
     /// With `sync` and `recursive`: remove what the source does not have.
     pub delete: bool,
@@ -122,6 +126,8 @@ pub struct Options {
     pub sparse: bool,
     pub checksum: ChecksumPolicy,
     pub fsync: FsyncPolicy,
+    /// When local files are written past the page cache.
+    pub direct_io: DirectIo,
     /// Go on with a transfer that an earlier run began.
     pub resume: bool,
     /// Tries of a file after the first.
@@ -137,6 +143,9 @@ pub struct Options {
     /// Stop at the first file that failed for good.
     pub stop_on_failure: bool,
     pub delayed_passive: bool,
+    /// Data between two servers comes through this program, for servers that may not send to each other. Slower: one stream a
+    /// file, and no restart in the middle of one.
+    pub through_here: bool,
     /// Log in with these where the URL names none.
     pub user: Option<String>,
     pub password: Option<String>,
@@ -165,6 +174,7 @@ impl Default for Options {
             tcp_buffer: None,
             recursive: false,
             create_directories: true,
+            into_directories: true,
             sync: None,
             delete: false,
             filters: Vec::new(),
@@ -173,6 +183,7 @@ impl Default for Options {
             sparse: true,
             checksum: ChecksumPolicy::Default,
             fsync: FsyncPolicy::None,
+            direct_io: DirectIo::Auto,
             resume: true,
             retries: 5,
             retry_pause: Duration::from_secs(1),
@@ -182,6 +193,7 @@ impl Default for Options {
             keepalive: Duration::from_secs(60),
             stop_on_failure: false,
             delayed_passive: false,
+            through_here: false,
             user: None,
             password: None,
             data_ports: None,

@@ -92,6 +92,11 @@ impl<'p, 'e> Plan<'p, 'e> {
     pub(crate) fn run(mut self, pairs: &[Pair]) -> (Vec<Session<'e>>, Late) {
         for batch in pairs.chunks(BATCH) {
             let ends: Vec<Result<Ends, RemoteError>> = batch.iter().map(|pair| self.resolve(pair)).collect();
+            if self.sides.is_empty()
+                && let Some(Ok(first)) = ends.first()
+            {
+                self.open_both(first);
+            }
             let mut known = self.stat_all(ends.iter().flatten());
             for (pair, ends) in batch.iter().zip(ends) {
                 if self.is_over() {
@@ -155,7 +160,8 @@ impl<'p, 'e> Plan<'p, 'e> {
     fn entry(&mut self, ends: &Ends, entry: &Entry, there: Option<&Entry>) -> Result<(), RemoteError> {
         let source = &ends.source;
         let name: BString = base_name(&source.path()).into();
-        let into = ends.into || there.is_some_and(Entry::is_directory);
+        let directory = there.is_some_and(Entry::is_directory);
+        let into = ends.into || (directory && self.ctx.options().into_directories);
         let file_like = matches!(ends.destination, Place::Standard | Place::Measure(_));
         if entry.is_directory() {
             if !self.ctx.options().recursive {
@@ -164,17 +170,17 @@ impl<'p, 'e> Plan<'p, 'e> {
                     source.display()
                 )));
             }
-            let into = into && !ends.contents && !name.is_empty();
-            let destination = if into { ends.destination.join(&name)? } else { ends.destination.clone() };
+            let named = into && !ends.contents && !name.is_empty();
+            let destination = if named { ends.destination.join(&name)? } else { ends.destination.clone() };
             if matches!(destination, Place::Standard) {
                 return Err(RemoteError::Usage("a tree cannot go to standard output".to_owned()));
             }
-            let exists = if into && !matches!(destination, Place::Measure(_)) {
+            let exists = if named && !matches!(destination, Place::Measure(_)) {
                 self.stat(&destination, true, &mut Known::new())?.is_some()
             } else {
                 there.is_some()
             };
-            return self.tree(source, &destination, exists);
+            return self.tree(source, &destination, exists, named);
         }
         let (destination, there) = if into && !file_like {
             let destination = ends.destination.join(&name)?;
@@ -321,7 +327,8 @@ impl<'p, 'e> Plan<'p, 'e> {
     fn push(&mut self, task: Task) {
         if self.ctx.options().dry_run {
             let (source, destination) = (task.source.display(), task.destination.display());
-            return self.ctx.report.event(Event::WouldCopy { source, destination, size: task.length() });
+            let (size, modified, mode) = (task.length(), task.modified, task.mode);
+            return self.ctx.report.event(Event::WouldCopy { source, destination, size, modified, mode });
         }
         let bytes = if task.link.is_some() { 0 } else { task.length().unwrap_or_default() };
         self.ctx.report.planned(bytes);

@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use bstr::ByteSlice;
 use ropewalk_engine::{Progress, SendJob};
@@ -25,23 +24,22 @@ use ropewalk_storage::checksum::{Algorithm, Hasher, Pieces};
 use crate::RemoteError;
 use crate::auto::{Path, RANGE, SMALL};
 use crate::context::Context;
-use crate::control::Answer;
+use crate::control::{Answer, LAST_WORDS};
 use crate::error::is_unknown_command;
 use crate::inline::inline_sum;
+use crate::landing::{is_device, part_path};
 use crate::place::{Endpoint, Place};
 use crate::report::Meter;
 use crate::session::Session;
 use crate::source::{Source, Summing};
 use crate::task::Task;
-use crate::upload::{Manner, Upload, UploadSource, is_device, part_path};
-use crate::verify::{Check, same, wire};
+use crate::upload::{Manner, Upload, UploadSource};
+use crate::verify::{Check, proof, same, wire};
 use crate::watch::Watch;
 use crate::worker::{Job, Route, Worker};
 
 /// Bytes of transfers that may wait in the pipeline.
 const AHEAD: u64 = 32 << 20;
-/// After a broken data connection the server may still say why.
-const LAST_WORDS: Duration = Duration::from_secs(2);
 /// So many files go one by one after one was refused.
 const CAREFUL: u32 = 16;
 
@@ -115,7 +113,9 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
     let mut flow = Flow { worker, session, asks: VecDeque::new(), slots: VecDeque::new(), first: 0, depth };
     let mut next = Some(job);
     loop {
-        while next.is_some() || flow.has_room() {
+        // Several commands at a time: they leave in one packet.
+        let fills = flow.slots.len() <= depth - depth / 4;
+        while next.is_some() || (fills && flow.has_room()) {
             let Some(job) = next.take().or_else(|| worker.more(&route)) else { break };
             match flow.submit(job) {
                 Ok(None) => {}
@@ -129,7 +129,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
         if flow.slots.is_empty() && next.is_none() {
             break;
         }
-        if let Err(e) = flow.step() {
+        if let Err(e) = flow.session.control.flush().and_then(|()| flow.step()) {
             if let Some(job) = next {
                 worker.put_back(job);
             }
@@ -151,7 +151,7 @@ impl<'e> Flow<'_, 'e> {
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
         let (upload, range) = match job {
             Job::Put(upload, range) => {
-                let again = upload.is_resumable() && upload.tries.load(Ordering::Relaxed) > upload.task.tries;
+                let again = upload.was_tried();
                 if again && !self.slots.is_empty() {
                     return Ok(Some(Job::Put(upload, range)));
                 }
@@ -159,11 +159,12 @@ impl<'e> Flow<'_, 'e> {
                     // The server may have more than its markers told, or less.
                     let found = self.session.received(&upload.path, upload.present(), upload.task.size);
                     match found {
-                        Ok(found) => upload.set_present(range.clone(), &found),
+                        Ok(found) => {
+                            let more = upload.set_present(range.clone(), &found);
+                            self.worker.ctx.report.there(&upload.task.account, more);
+                        }
                         Err(e) => {
-                            let broken = e.breaks_session();
-                            self.worker.fail(Job::Put(upload, range), e);
-                            return if broken { Err(RemoteError::Cancelled) } else { Ok(None) };
+                            return self.worker.failed(Job::Put(upload, range), e).map(|()| None);
                         }
                     }
                 }
@@ -196,7 +197,7 @@ impl<'e> Flow<'_, 'e> {
                 return Ok(None);
             }
         };
-        let streams = self.streams(mode, &data, upload.task.length());
+        let streams = self.streams(mode, &data, &upload);
         let fits = self.session.channel().is_some_and(|c| {
             c.sending && c.mode == mode && mode == Mode::ExtendedBlock && c.streams >= streams
         });
@@ -209,23 +210,25 @@ impl<'e> Flow<'_, 'e> {
                 _ => None,
             };
             if let Err(e) = self.session.sending(mode, streams, inline) {
-                let broken = e.breaks_session();
-                self.worker.fail(Job::Put(upload, range), e);
-                return if broken { Err(RemoteError::Cancelled) } else { Ok(None) };
+                return self.worker.failed(Job::Put(upload, range), e).map(|()| None);
             }
         }
         self.send(upload, range, data, mode)?;
         Ok(None)
     }
 
-    fn streams(&self, mode: Mode, data: &RangeSet, file: Option<u64>) -> u32 {
+    fn streams(&self, mode: Mode, data: &RangeSet, upload: &Upload) -> u32 {
         if mode == Mode::Stream {
             return 1;
         }
         let path = Path::new(self.session.control.rtt());
         let size = Some(data.len());
-        let streams = path.streams(self.worker.ctx.options(), size);
-        if self.worker.ctx.cuts(&self.session) { self.worker.ctx.share(streams, file) } else { streams }
+        let streams = path.streams(self.worker.ctx.options(), size, !upload.device());
+        if self.worker.ctx.cuts(&self.session) {
+            self.worker.ctx.share(streams, upload.task.length())
+        } else {
+            streams
+        }
     }
 
     fn step(&mut self) -> Result<(), RemoteError> {
@@ -310,6 +313,10 @@ fn hear(
             _ => {}
         }
         let peer = slot.upload.task.destination.display();
+        if let Ask::RenameFrom | Ask::RenameTo = ask {
+            slot.error.get_or_insert(RemoteError::of_name(peer, ask.verb(), &slot.upload.path, reply));
+            return;
+        }
         slot.error.get_or_insert(RemoteError::Refused { peer, command: ask.verb().to_owned(), reply });
         return;
     }

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::ready::{Ready, Taker};
+
 /// What a worker is to do next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next<J> {
@@ -25,30 +27,42 @@ pub(crate) struct Queue<J> {
 struct State<J> {
     /// Parts of what was begun already: before everything else.
     urgent: VecDeque<J>,
-    ready: VecDeque<J>,
+    ready: Ready<J>,
     delayed: Vec<(Instant, J)>,
     /// The plan still adds.
     open: bool,
     stopped: bool,
     in_work: usize,
+    takers: Taker,
+    /// Threads that wait for a change: without any, nobody need be told of one.
+    waiting: usize,
 }
 
 impl<J> Queue<J> {
     pub(crate) fn new(capacity: usize) -> Self {
         let state = State {
             urgent: VecDeque::new(),
-            ready: VecDeque::new(),
+            ready: Ready::new(),
             delayed: Vec::new(),
             open: true,
             stopped: false,
             in_work: 0,
+            takers: 0,
+            waiting: 0,
         };
         Self { state: Mutex::new(state), changed: Condvar::new(), capacity }
     }
 
-    /// Adds a job, waiting for room; `idle` is called now and then while there is none, at least every `interval`.
+    /// A number of its own for who takes jobs.
+    pub(crate) fn taker(&self) -> Taker {
+        let mut state = self.lock();
+        state.takers += 1;
+        state.takers
+    }
+
+    /// Adds a job of a group (see [`Ready`]), waiting for room; `idle` is called now and then while there is none, at least every `interval`.
     /// `false`: the queue was stopped, the job is gone.
-    pub(crate) fn push(&self, job: J, interval: Duration, idle: &mut dyn FnMut()) -> bool {
+    pub(crate) fn push(&self, group: u64, job: J, interval: Duration, idle: &mut dyn FnMut()) -> bool {
         let mut state = self.lock();
         while state.ready.len() >= self.capacity && !state.stopped {
             drop(state);
@@ -61,34 +75,37 @@ impl<J> Queue<J> {
         if state.stopped {
             return false;
         }
-        state.ready.push_back(job);
-        drop(state);
-        self.changed.notify_all();
+        state.ready.push(group, job);
+        self.tell(state);
         true
     }
 
     /// Adds jobs that come before all others, without waiting for room.
     pub(crate) fn push_urgent(&self, jobs: impl IntoIterator<Item = J>) {
-        self.lock().urgent.extend(jobs);
-        self.changed.notify_all();
+        let mut state = self.lock();
+        state.urgent.extend(jobs);
+        self.tell(state);
     }
 
     /// Adds a job that is to be done again at `due`.
     pub(crate) fn push_delayed(&self, job: J, due: Instant) {
-        self.lock().delayed.push((due, job));
-        self.changed.notify_all();
+        let mut state = self.lock();
+        state.delayed.push((due, job));
+        self.tell(state);
     }
 
     /// The plan has ended.
     pub(crate) fn close(&self) {
-        self.lock().open = false;
-        self.changed.notify_all();
+        let mut state = self.lock();
+        state.open = false;
+        self.tell(state);
     }
 
     /// Nothing more is to be begun.
     pub(crate) fn stop(&self) {
-        self.lock().stopped = true;
-        self.changed.notify_all();
+        let mut state = self.lock();
+        state.stopped = true;
+        self.tell(state);
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -97,17 +114,16 @@ impl<J> Queue<J> {
 
     /// The next job; waits for one, until `deadline` where there is one. Every job taken must be given back by
     /// [`Queue::done`], after whatever it put into the queue.
-    pub(crate) fn next(&self, deadline: Option<Instant>) -> Next<J> {
+    pub(crate) fn next(&self, taker: Taker, deadline: Option<Instant>) -> Next<J> {
         let mut state = self.lock();
         loop {
             let now = Instant::now();
-            match state.take(now) {
+            match state.take(taker, now) {
                 Next::Nothing if deadline.is_some_and(|deadline| deadline <= now) => return Next::Nothing,
                 Next::Nothing => state = self.wait(state, deadline),
                 next => {
-                    drop(state);
                     // Room for the plan; the end for the others.
-                    self.changed.notify_all();
+                    self.tell(state);
                     return next;
                 }
             }
@@ -115,10 +131,11 @@ impl<J> Queue<J> {
     }
 
     /// As [`Queue::next`], without waiting.
-    pub(crate) fn try_next(&self) -> Next<J> {
-        let next = self.lock().take(Instant::now());
+    pub(crate) fn try_next(&self, taker: Taker) -> Next<J> {
+        let mut state = self.lock();
+        let next = state.take(taker, Instant::now());
         if matches!(next, Next::Job(_)) {
-            self.changed.notify_all();
+            self.tell(state);
         }
         next
     }
@@ -127,39 +144,50 @@ impl<J> Queue<J> {
     pub(crate) fn done(&self) {
         let mut state = self.lock();
         state.in_work = state.in_work.saturating_sub(1);
-        drop(state);
-        self.changed.notify_all();
+        self.tell(state);
     }
 
     /// What was never begun.
     pub(crate) fn drain(&self) -> Vec<J> {
         let mut state = self.lock();
         let State { urgent, ready, delayed, .. } = &mut *state;
-        urgent.drain(..).chain(ready.drain(..)).chain(delayed.drain(..).map(|(_, job)| job)).collect()
+        urgent.drain(..).chain(ready.drain()).chain(delayed.drain(..).map(|(_, job)| job)).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State<J>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Has those that wait look again.
+    fn tell(&self, state: MutexGuard<'_, State<J>>) {
+        let waiting = state.waiting > 0;
+        drop(state);
+        if waiting {
+            self.changed.notify_all();
+        }
+    }
+
     /// Waits for a change, until a delayed job is due or until `deadline`.
     fn wait<'a>(
         &'a self,
-        state: MutexGuard<'a, State<J>>,
+        mut state: MutexGuard<'a, State<J>>,
         deadline: Option<Instant>,
     ) -> MutexGuard<'a, State<J>> {
-        match state.delayed.iter().map(|(due, _)| *due).chain(deadline).min() {
+        state.waiting += 1;
+        let mut state = match state.delayed.iter().map(|(due, _)| *due).chain(deadline).min() {
             Some(due) => {
                 let limit = due.saturating_duration_since(Instant::now());
                 self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
             }
             None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-        }
+        };
+        state.waiting -= 1;
+        state
     }
 }
 
 impl<J> State<J> {
-    fn take(&mut self, now: Instant) -> Next<J> {
+    fn take(&mut self, taker: Taker, now: Instant) -> Next<J> {
         if self.stopped {
             return Next::End;
         }
@@ -168,7 +196,7 @@ impl<J> State<J> {
             .urgent
             .pop_front()
             .or_else(|| due.map(|at| self.delayed.swap_remove(at).1))
-            .or_else(|| self.ready.pop_front());
+            .or_else(|| self.ready.take(taker));
         match job {
             Some(job) => {
                 self.in_work += 1;
@@ -185,7 +213,7 @@ mod tests {
     use super::*;
 
     fn add(queue: &Queue<i32>, job: i32) -> bool {
-        queue.push(job, Duration::from_secs(1), &mut || {})
+        queue.push(0, job, Duration::from_secs(1), &mut || {})
     }
 
     #[test]
@@ -193,14 +221,14 @@ mod tests {
         let queue = Queue::new(4);
         assert!(add(&queue, 1));
         queue.close();
-        assert_eq!(queue.next(None), Next::Job(1));
+        assert_eq!(queue.next(1, None), Next::Job(1));
         // It may come back.
-        assert_eq!(queue.try_next(), Next::Nothing);
+        assert_eq!(queue.try_next(1), Next::Nothing);
         queue.push_delayed(2, Instant::now());
         queue.done();
-        assert_eq!(queue.next(None), Next::Job(2));
+        assert_eq!(queue.next(1, None), Next::Job(2));
         queue.done();
-        assert_eq!(queue.next(None), Next::End);
+        assert_eq!(queue.next(1, None), Next::End);
     }
 
     #[test]
@@ -209,9 +237,9 @@ mod tests {
         add(&queue, 3);
         queue.push_delayed(2, Instant::now());
         queue.push_urgent([1]);
-        assert_eq!(queue.next(None), Next::Job(1));
-        assert_eq!(queue.next(None), Next::Job(2));
-        assert_eq!(queue.next(None), Next::Job(3));
+        assert_eq!(queue.next(1, None), Next::Job(1));
+        assert_eq!(queue.next(1, None), Next::Job(2));
+        assert_eq!(queue.next(1, None), Next::Job(3));
     }
 
     #[test]
@@ -219,8 +247,8 @@ mod tests {
         let queue = Queue::new(1);
         queue.push_delayed(1, Instant::now() + Duration::from_millis(20));
         queue.close();
-        assert_eq!(queue.try_next(), Next::Nothing);
-        assert_eq!(queue.next(None), Next::Job(1));
+        assert_eq!(queue.try_next(1), Next::Nothing);
+        assert_eq!(queue.next(1, None), Next::Job(1));
     }
 
     #[test]
@@ -232,7 +260,7 @@ mod tests {
             queue.stop();
             assert!(!blocked.join().unwrap_or(true));
         });
-        assert_eq!(queue.next(None), Next::End);
+        assert_eq!(queue.next(1, None), Next::End);
         assert_eq!(queue.drain(), [1]);
     }
 }

@@ -1,13 +1,14 @@
 //! What a run has done so far: totals, events, and in the end the summary.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ropewalk_engine::{Progress, Stage};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::task::Task;
 use crate::{Event, EventSink, FailureKind, FileFailure, FileId, SlowestPart, Summary};
 
 /// Progress events are no closer together.
@@ -15,6 +16,33 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Failures that the summary keeps.
 const FAILURES_KEPT: usize = 100;
 const STAGES: [Stage; 4] = [Stage::Source, Stage::Network, Stage::Destination, Stage::Checksum];
+
+/// The bytes of one file that count as being at its destination, through one beginning of it: when it begins anew,
+/// they do not count any more, whoever is still busy with them.
+#[derive(Debug, Default)]
+pub(crate) struct Account(Mutex<Balance>);
+
+#[derive(Debug, Default)]
+struct Balance {
+    bytes: i64,
+    closed: bool,
+}
+
+impl Account {
+    /// Closes it; gives what was in it.
+    fn close(&self) -> i64 {
+        let mut balance = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        balance.closed = true;
+        std::mem::take(&mut balance.bytes)
+    }
+
+    /// `false` where it is closed.
+    fn add(&self, bytes: i64) -> bool {
+        let mut balance = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        balance.bytes += if balance.closed { 0 } else { bytes };
+        !balance.closed
+    }
+}
 
 pub(crate) struct Report<'e> {
     sink: &'e dyn EventSink,
@@ -27,6 +55,8 @@ pub(crate) struct Report<'e> {
     reply_wait: AtomicU64,
     worker_time: AtomicU64,
     next_id: AtomicU64,
+    /// Data goes from one server to another.
+    elsewhere: AtomicBool,
     totals: Mutex<Totals>,
 }
 
@@ -64,6 +94,7 @@ impl<'e> Report<'e> {
             reply_wait: AtomicU64::new(0),
             worker_time: AtomicU64::new(0),
             next_id: AtomicU64::new(0),
+            elsewhere: AtomicBool::new(false),
             totals: Mutex::default(),
         }
     }
@@ -97,21 +128,35 @@ impl<'e> Report<'e> {
         self.event(Event::Planned { files, bytes, complete: true });
     }
 
-    pub(crate) fn started(
-        &self,
-        id: FileId,
-        source: String,
-        destination: String,
-        size: Option<u64>,
-        resumed: u64,
-    ) {
+    /// A file is begun, perhaps once more: what was there of it before does not count any more.
+    pub(crate) fn anew(&self, task: &mut Task) {
+        task.began.get_or_insert_with(Instant::now);
+        let before = std::mem::take(&mut task.account).close();
+        self.bytes_there.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    /// It has begun; `resumed` bytes are there already.
+    pub(crate) fn started(&self, task: &Task, resumed: u64) {
         {
             let mut totals = self.lock();
             totals.files_active += 1;
             totals.bytes_resumed += resumed;
         }
-        self.bytes_there.fetch_add(resumed as i64, Ordering::Relaxed);
-        self.event(Event::FileStarted { id, source, destination, size, resumed_from: resumed });
+        self.there(&task.account, resumed as i64);
+        self.event(Event::FileStarted {
+            id: task.id,
+            source: task.source.display(),
+            destination: task.destination.display(),
+            size: task.length(),
+            resumed_from: resumed,
+        });
+    }
+
+    /// So many bytes more (or fewer) of a file are known to be at its destination.
+    pub(crate) fn there(&self, account: &Account, bytes: i64) {
+        if account.add(bytes) {
+            self.bytes_there.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// A file is done. `verified`: bytes whose checksums were compared.
@@ -175,8 +220,8 @@ impl<'e> Report<'e> {
     }
 
     /// A symbolic link was made.
-    pub(crate) fn linked(&self, task: &crate::task::Task) {
-        self.started(task.id, task.source.display(), task.destination.display(), Some(0), 0);
+    pub(crate) fn linked(&self, task: &Task) {
+        self.started(&Task { size: Some(0), ..task.clone() }, 0);
         self.done(task.id, 0, Duration::ZERO, None);
     }
 
@@ -209,6 +254,11 @@ impl<'e> Report<'e> {
 
     pub(crate) fn worked(&self, time: Duration) {
         self.worker_time.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Data goes from one server to another: where its time goes is not seen here.
+    pub(crate) fn goes_elsewhere(&self) {
+        self.elsewhere.store(true, Ordering::Relaxed);
     }
 
     fn stages(&self, progress: &Progress) {
@@ -247,6 +297,10 @@ impl<'e> Report<'e> {
             cpu,
             wall,
         );
+        let slowest = match slowest {
+            SlowestPart::Unknown if self.elsewhere.load(Ordering::Relaxed) => SlowestPart::NotVisible,
+            seen => seen,
+        };
         let summary = Summary {
             files_done: totals.files_done,
             files_skipped: totals.files_skipped,
@@ -280,20 +334,21 @@ impl<'e> Report<'e> {
 /// Follows one transfer's progress into the report.
 pub(crate) struct Meter<'r, 'e> {
     report: &'r Report<'e>,
+    account: Arc<Account>,
     bytes: u64,
     streams: u32,
 }
 
 impl<'r, 'e> Meter<'r, 'e> {
-    pub(crate) fn new(report: &'r Report<'e>) -> Self {
-        Self { report, bytes: 0, streams: 0 }
+    pub(crate) fn new(report: &'r Report<'e>, task: &Task) -> Self {
+        Self { report, account: task.account.clone(), bytes: 0, streams: 0 }
     }
 
     /// The transfer has moved `bytes` so far, over `streams` connections.
     pub(crate) fn update(&mut self, bytes: u64, streams: u32) {
         let more = bytes.saturating_sub(self.bytes);
         self.bytes = self.bytes.max(bytes);
-        self.report.bytes_there.fetch_add(more as i64, Ordering::Relaxed);
+        self.report.there(&self.account, more as i64);
         self.report.bytes_moved.fetch_add(more, Ordering::Relaxed);
         self.report.streams.fetch_add(i64::from(streams) - i64::from(self.streams), Ordering::Relaxed);
         self.streams = streams;
@@ -309,7 +364,7 @@ impl<'r, 'e> Meter<'r, 'e> {
 
     /// Of what this transfer moved, the destination has only `kept` for certain; the rest comes again.
     pub(crate) fn failed(&mut self, kept: u64) {
-        self.report.bytes_there.fetch_sub(self.bytes.saturating_sub(kept) as i64, Ordering::Relaxed);
+        self.report.there(&self.account, -(self.bytes.saturating_sub(kept) as i64));
         self.bytes = 0;
     }
 }
@@ -365,9 +420,16 @@ pub(crate) fn failure(source: String, destination: String, kind: FailureKind, er
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use ropewalk_protocol::path::VirtualPath;
+
     use super::*;
 
     const S: Duration = Duration::from_secs(1);
+
+    fn task() -> Task {
+        let place = |p: &[u8]| crate::place::Place::Local(VirtualPath::parse(p).unwrap());
+        Task { size: Some(100), ..Task::new(0, place(b"/a"), place(b"/b")) }
+    }
 
     #[test]
     fn names_the_slowest_part() {
@@ -384,17 +446,25 @@ mod tests {
         let events = Mutex::new(Vec::new());
         let sink = |event: Event| events.lock().unwrap().push(event);
         let report = Report::new(&sink);
-        report.started(0, "a".into(), "b".into(), Some(100), 10);
-        let mut meter = Meter::new(&report);
+        let mut task = task();
+        report.started(&task, 10);
+        let mut meter = Meter::new(&report, &task);
         for n in 0..50 {
             meter.update(n, 2);
         }
         meter.failed(0);
         meter.update(7, 2);
-        drop(meter);
+        let mut late = Meter::new(&report, &task);
+        report.anew(&mut task);
+        // What belongs to the first beginning does not count any more.
+        late.update(3, 0);
+        late.failed(0);
+        drop((meter, late));
+        report.started(&task, 17);
+        report.put_back();
         report.done(0, 100, S, Some("crc32c:0".into()));
         let summary = report.finish(false);
-        assert_eq!((summary.bytes, summary.bytes_resumed, summary.streams), (56, 10, 2));
+        assert_eq!((summary.bytes, summary.bytes_resumed, summary.streams), (59, 27, 2));
         assert_eq!(summary.bytes_verified, 100);
         let events = events.lock().unwrap();
         let progress: Vec<_> = events.iter().filter(|e| matches!(e, Event::Progress { .. })).collect();

@@ -122,13 +122,12 @@ impl<'e> Session<'e> {
         if self.can.extended {
             let who =
                 concat!("scheme=gsiftp;appname=\"ropewalk\";appver=\"", env!("CARGO_PKG_VERSION"), "\";");
-            let mut commands = vec![
-                Command::Site(SiteCommand::ClientInfo(who.into())),
-                Command::Opts(Opts::Checksum { markers: CHECKSUM_MARKERS }),
-            ];
-            commands.extend(self.setup.options.tcp_buffer.map(Command::Sbuf));
             // Servers that do not know these may refuse them.
-            self.calls(&commands)?;
+            self.control.suggest(&Command::Site(SiteCommand::ClientInfo(who.into())))?;
+            self.control.suggest(&Command::Opts(Opts::Checksum { markers: CHECKSUM_MARKERS }))?;
+            if let Some(size) = self.setup.options.tcp_buffer {
+                self.control.suggest(&Command::Sbuf(size))?;
+            }
         }
         self.endpoint.saw_rtt(self.control.rtt());
         Ok(())
@@ -275,7 +274,8 @@ impl<'e> Session<'e> {
             self.markers_asked = true;
             let often = |markers| Command::Trev { markers, seconds: MARKERS };
             // A server that does not know it has its own interval.
-            self.calls(&[often(MarkerKind::Restart), often(MarkerKind::Performance)])?;
+            self.control.suggest(&often(MarkerKind::Restart))?;
+            self.control.suggest(&often(MarkerKind::Performance))?;
         }
         Ok(())
     }
@@ -358,6 +358,13 @@ impl<'e> Session<'e> {
     /// How long this session may stay quiet before [`Session::keep_alive`] is due.
     pub(crate) fn keepalive_due(&self) -> Duration {
         self.setup.options.keepalive.saturating_sub(self.control.quiet())
+    }
+
+    /// Has the server end what it does for this session, and waits for that, for so long at most (see [`Control::leave`]).
+    /// `transferring`: a transfer is all that it does, and may be waiting for a data connection.
+    pub(crate) fn leave(&mut self, limit: Duration, transferring: bool) -> bool {
+        self.channel = None;
+        self.control.leave(limit, transferring || self.can.is_ours())
     }
 
     /// QUIT. Nobody waits for the answer.

@@ -4,15 +4,26 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::time::{Duration, SystemTime};
 
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
 use serde::{Deserialize, Serialize};
 
+use crate::auto::SMALL;
 use crate::task::Task;
 
 /// The directory of the journals; without a home directory nothing is kept.
-pub(crate) struct States(Option<PathBuf>);
+pub(crate) struct States {
+    directory: Option<PathBuf>,
+    /// Old ones are looked for once in a run.
+    expired: Once,
+}
+
+/// A journal that nobody wrote to for so long is forgotten: who has not gone on with a copy by then never will, and what
+/// the destination has by then is not what the journal says.
+const KEPT: Duration = Duration::from_hours(30 * 24);
 
 /// One file's journal. It is found by source and destination, and holds for this size and modification time only.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,11 +40,15 @@ struct State {
 impl States {
     pub(crate) fn new(given: Option<&Path>) -> Self {
         if let Some(given) = given {
-            return Self(Some(given.to_owned()));
+            return Self::at(Some(given.to_owned()));
         }
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
-        Self(home.map(|home| home.join("ropewalk")))
+        Self::at(home.map(|home| home.join("ropewalk")))
+    }
+
+    fn at(directory: Option<PathBuf>) -> Self {
+        Self { directory, expired: Once::new() }
     }
 
     /// What the destination was last known to have of this very source; `None` where nothing is known.
@@ -55,6 +70,7 @@ impl States {
         let Some(path) = self.path(task) else { return Ok(()) };
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
+            self.expired.call_once(|| expire(directory, SystemTime::now()));
         }
         // One name for each writer: sessions of a file take turns, other runs must not be met half-way.
         let new = path.with_extension(format!("new-{}", std::process::id()));
@@ -63,6 +79,10 @@ impl States {
     }
 
     pub(crate) fn remove(&self, task: &Task) {
+        // Small files have none.
+        if task.size.is_some_and(|size| size <= SMALL) {
+            return;
+        }
         if let Some(path) = self.path(task)
             && let Err(error) = fs::remove_file(path)
             && error.kind() != io::ErrorKind::NotFound
@@ -76,7 +96,28 @@ impl States {
         hasher.update(task.identity().as_bytes());
         hasher.update(b"\0");
         hasher.update(task.destination.display().as_bytes());
-        Some(self.0.as_ref()?.join(&hasher.finish()[..32]).with_extension("json"))
+        Some(self.directory.as_ref()?.join(&hasher.finish()[..32]).with_extension("json"))
+    }
+}
+
+/// Removes journals that are too old, and what was left of writing them.
+fn expire(directory: &Path, now: SystemTime) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        // Other files in the directory are not ours: 32 digits, then the ending.
+        let ours = name.split_once('.').is_some_and(|(stem, ending)| {
+            stem.len() == 32
+                && stem.bytes().all(|b| b.is_ascii_hexdigit())
+                && (ending == "json" || ending.starts_with("new-"))
+        });
+        let age = entry.metadata().and_then(|m| m.modified()).map(|at| now.duration_since(at));
+        if ours && matches!(age, Ok(Ok(age)) if age > KEPT) {
+            tracing::debug!(path = %path.display(), "an old journal is forgotten");
+            // Another run may have been the first.
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
@@ -117,6 +158,28 @@ mod tests {
         states.remove(&task(1));
         assert_eq!(states.load(&task(1)), None);
         states.remove(&task(1));
+    }
+
+    #[test]
+    fn old_journals_are_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let at =
+            |path: &str| Place::Local(ropewalk_protocol::path::VirtualPath::parse(path.as_bytes()).unwrap());
+        let other = Task::new(1, at("/c"), at("/d"));
+        States::new(Some(dir.path())).save(&other, &RangeSet::new());
+        let journal = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+        fs::copy(&journal, journal.with_extension("new-77")).unwrap();
+        fs::write(dir.path().join("history.json"), "not a journal").unwrap();
+        for entry in fs::read_dir(dir.path()).unwrap().flatten() {
+            let file = fs::File::options().write(true).open(entry.path()).unwrap();
+            file.set_modified(SystemTime::now() - KEPT - Duration::from_hours(1)).unwrap();
+        }
+        let states = States::new(Some(dir.path()));
+        // Reading does not do it: perhaps this is the copy that goes on after all.
+        assert!(states.load(&other).is_some());
+        states.save(&task(1), &RangeSet::new());
+        assert!(states.load(&other).is_none() && states.load(&task(1)).is_some());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub enum SlowestPart {
     RoundTrips {
         share: f64,
     },
+    /// The data went from one server to another: nothing of it could be seen here.
+    NotVisible,
     Unknown,
 }
 

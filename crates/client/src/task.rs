@@ -1,11 +1,13 @@
 //! What the plan hands to the workers.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bstr::BString;
 
 use crate::place::Place;
-use crate::{Amount, FileId};
+use crate::report::Account;
+use crate::{Amount, FileId, RemoteError};
 
 /// One file to be copied.
 #[derive(Clone, Debug)]
@@ -28,6 +30,13 @@ pub(crate) struct Task {
     pub tries: u32,
     /// When the first try began.
     pub began: Option<Instant>,
+    /// It may be at the destination already, whole: look before it is sent again.
+    pub confirm: bool,
+    /// A session that nobody knows the end of may still write the usual part file, or give it its name: another one is
+    /// to be used.
+    pub apart: bool,
+    /// What counts as being at the destination.
+    pub account: Arc<Account>,
 }
 
 impl Task {
@@ -44,6 +53,9 @@ impl Task {
             compare: false,
             tries: 0,
             began: None,
+            confirm: false,
+            apart: false,
+            account: Arc::default(),
         }
     }
 
@@ -59,6 +71,14 @@ impl Task {
             (Some(wanted), Some(rest)) => Some(wanted.min(rest)),
             (Some(wanted), None) => Some(wanted),
             (None, rest) => rest,
+        }
+    }
+
+    /// Of something that was asked about its destination: that there is none is no failure where it is only looked after.
+    pub(crate) fn unless_missing<T>(&self, asked: Result<T, RemoteError>) -> Result<Option<T>, RemoteError> {
+        match asked {
+            Err(e) if self.confirm && !e.breaks_session() => Ok(None),
+            asked => asked.map(Some),
         }
     }
 

@@ -23,17 +23,17 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
 
 use crate::auto::{Path, RANGE, SMALL};
-use crate::control::{Answer, Control};
+use crate::control::{Answer, Control, LAST_WORDS};
 use crate::get::checksum_command;
 use crate::inline::inline_sum;
+use crate::landing::{is_device, part_path};
 use crate::place::Endpoint;
 use crate::relay::Relay;
 use crate::report::Meter;
 use crate::session::{Session, port};
 use crate::setup::reachable;
 use crate::task::Task;
-use crate::upload::{is_device, part_path};
-use crate::verify::{Check, choose, same, wire};
+use crate::verify::{Check, choose, proof, same, wire};
 use crate::watch::Stall;
 use crate::worker::{Job, Route, Worker};
 use crate::{ChecksumPolicy, DataMode, RemoteError};
@@ -66,8 +66,8 @@ struct Slot<'r, 'e> {
     range: Range<u64>,
     /// File offset = offset in markers + this.
     origin: u64,
-    /// Bytes that were to be moved, where the size is known.
-    missing: u64,
+    /// What the destination had of it before.
+    there: RangeSet,
     source: Said,
     destination: Said,
     counted: bool,
@@ -97,6 +97,8 @@ struct Flow<'w, 'e> {
     channel: Option<(Mode, u32)>,
     stall: Stall,
     moved: u64,
+    /// The file whose command a session broke at.
+    culprit: Option<u64>,
 }
 
 /// Handles `job` and those of the same kind that come after it, until there are none or a session breaks.
@@ -112,6 +114,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
             return worker.fail(job, e);
         }
     };
+    worker.ctx.report.goes_elsewhere();
     let rtt = source.control.rtt().max(destination.control.rtt());
     let mut flow = Flow {
         worker,
@@ -125,6 +128,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
         first: 0,
         channel: None,
         moved: 0,
+        culprit: None,
     };
     let route = Route::Third(from.clone(), to.clone());
     let mut next = Some(job);
@@ -184,7 +188,7 @@ impl<'w, 'e> Flow<'w, 'e> {
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
         let (relay, range) = match job {
             Job::Third(relay, range) => {
-                let again = relay.is_resumable() && relay.tries.load(Ordering::Relaxed) > relay.task.tries;
+                let again = relay.was_tried();
                 if again && !self.slots.is_empty() {
                     return Ok(Some(Job::Third(relay, range)));
                 }
@@ -192,11 +196,12 @@ impl<'w, 'e> Flow<'w, 'e> {
                     // The server may have more than its markers told, or less.
                     let found = self.destination.received(&relay.path, relay.present(), relay.task.size);
                     match found {
-                        Ok(found) => relay.set_present(range.clone(), &found),
+                        Ok(found) => {
+                            let more = relay.set_present(range.clone(), &found);
+                            self.worker.ctx.report.there(&relay.task.account, more);
+                        }
                         Err(e) => {
-                            let broken = e.breaks_session();
-                            self.worker.fail(Job::Third(relay, range), e);
-                            return if broken { Err(RemoteError::Cancelled) } else { Ok(None) };
+                            return self.worker.failed(Job::Third(relay, range), e).map(|()| None);
                         }
                     }
                 }
@@ -208,6 +213,7 @@ impl<'w, 'e> Flow<'w, 'e> {
                 let alone = task.size.is_none()
                     || task.tries > 0
                     || task.compare
+                    || task.confirm
                     || known.is_some()
                     || self.worker.careful.get() > 0
                     || task.size.is_some_and(|size| size >= 2 * RANGE);
@@ -219,9 +225,7 @@ impl<'w, 'e> Flow<'w, 'e> {
                     Ok(Some(begun)) => begun,
                     Ok(None) => return Ok(None),
                     Err(e) => {
-                        let broken = e.breaks_session();
-                        self.worker.fail(Job::File(again), e);
-                        return if broken { Err(RemoteError::Cancelled) } else { Ok(None) };
+                        return self.worker.failed(Job::File(again), e).map(|()| None);
                     }
                 }
             }
@@ -240,7 +244,7 @@ impl<'w, 'e> Flow<'w, 'e> {
         } else {
             let rtt = self.source.control.rtt().max(self.destination.control.rtt());
             let size = relay.task.length().map(|_| range.end - range.start);
-            let streams = Path::new(rtt).streams(self.worker.ctx.options(), size);
+            let streams = Path::new(rtt).streams(self.worker.ctx.options(), size, !relay.device());
             if self.cuts() { self.worker.ctx.share(streams, relay.task.length()) } else { streams }
         };
         let fits = mode == Mode::ExtendedBlock
@@ -251,9 +255,7 @@ impl<'w, 'e> Flow<'w, 'e> {
                 return Ok(Some(Job::Third(relay, range)));
             }
             if let Err(e) = self.connect(mode, streams, relay.check) {
-                let broken = e.breaks_session();
-                self.worker.fail(Job::Third(relay, range), e);
-                return if broken { Err(RemoteError::Cancelled) } else { Ok(None) };
+                return self.worker.failed(Job::Third(relay, range), e).map(|()| None);
             }
         }
         self.send(relay, range, mode)?;
@@ -261,33 +263,43 @@ impl<'w, 'e> Flow<'w, 'e> {
     }
 
     fn ask(&mut self, id: u64, destination: bool, ask: Ask, command: &Command) -> Result<(), RemoteError> {
-        if destination {
-            self.destination.control.send(command)?;
-            self.destination_asks.push_back((id, ask));
+        let (session, asks) = if destination {
+            (&mut self.destination, &mut self.destination_asks)
         } else {
-            self.source.control.send(command)?;
-            self.source_asks.push_back((id, ask));
-        }
+            (&mut self.source, &mut self.source_asks)
+        };
+        session.control.send(command).inspect_err(|_| self.culprit = Some(id))?;
+        asks.push_back((id, ask));
         self.slots[(id - self.first) as usize].due += 1;
         Ok(())
     }
 
     /// Takes what replies there are, or waits for one.
     fn step(&mut self) -> Result<(), RemoteError> {
-        let mut heard = false;
-        while let Some(answer) = self.destination.control.try_answer()? {
-            self.hear(true, answer);
-            heard = true;
-        }
-        while let Some(answer) = self.source.control.try_answer()? {
-            self.hear(false, answer);
-            heard = true;
-        }
+        let heard = self.listen(true)? | self.listen(false)?;
         if !heard {
             Control::wait_either(&self.source.control, &self.destination.control, Instant::now() + TICK)?;
             self.look_after()?;
         }
         self.settle()
+    }
+
+    /// Takes the replies of one side that are there.
+    fn listen(&mut self, destination: bool) -> Result<bool, RemoteError> {
+        let mut heard = false;
+        loop {
+            let session = if destination { &mut self.destination } else { &mut self.source };
+            match session.control.try_answer() {
+                Ok(Some(answer)) => self.hear(destination, answer),
+                Ok(None) => return Ok(heard),
+                Err(e) => {
+                    let asks = if destination { &self.destination_asks } else { &self.source_asks };
+                    self.culprit = asks.front().map(|(id, _)| *id);
+                    return Err(e);
+                }
+            }
+            heard = true;
+        }
     }
 
     /// Notices transfers that stand still, and servers that do not answer.
@@ -302,6 +314,7 @@ impl<'w, 'e> Flow<'w, 'e> {
             let long = asks.front().is_some_and(|(_, ask)| matches!(ask, Ask::Transfer | Ask::Sum));
             if !asks.is_empty() && !long && session.control.quiet() > limit {
                 let (peer, command) = (session.control.peer().to_owned(), "a command".to_owned());
+                self.culprit = asks.front().map(|(id, _)| *id);
                 return Err(RemoteError::Silent { peer, command, limit });
             }
         }
@@ -312,6 +325,7 @@ impl<'w, 'e> Flow<'w, 'e> {
         }
         if let Some(limit) = self.stall.check(Instant::now(), self.moved) {
             let path = self.slots.front().map(|slot| slot.relay.task.source.path()).unwrap_or_default();
+            self.culprit = self.destination_asks.front().map(|(id, _)| *id);
             return Err(RemoteError::Stalled {
                 path,
                 bytes_per_second: limit.bytes_per_second,
@@ -365,6 +379,10 @@ impl<'w, 'e> Flow<'w, 'e> {
                     place.display(),
                     crate::error::text(&reply)
                 )),
+                Ask::Rename => {
+                    let error = RemoteError::of_name(place.display(), "RNTO", &slot.relay.path, reply);
+                    slot.error.get_or_insert(error);
+                }
                 _ => {
                     let command = match (ask, destination) {
                         (Ask::Transfer, true) => "STOR",

@@ -1,37 +1,36 @@
 //! A file on its way to a server, perhaps by several sessions at once.
 
-use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
-use bstr::BString;
-use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
+use ropewalk_storage::ReadHandle;
 use ropewalk_storage::checksum::{Algorithm, Hasher, Pieces, checksum_file};
-use ropewalk_storage::{ReadHandle, part_name};
 
 use crate::RemoteError;
 use crate::auto::SMALL;
-use crate::place::{base_name, join, parent};
+use crate::landing::{Landing, is_device};
 use crate::source::{Source, Stream, read_whole, unchanged};
 use crate::task::Task;
-use crate::verify::{Check, add_holes, same};
+use crate::verify::{Check, add_holes, proof, same};
 
 pub(crate) struct Upload {
-    pub task: Task,
+    landing: Landing,
     pub check: Check,
     pub source: UploadSource,
     /// The bytes of the source that are sent.
     pub wanted: Range<u64>,
-    /// Where the data goes on the server.
-    pub path: BString,
-    /// It goes to its final name at once: the server keeps it apart until it is whole, or it is no file, or a window.
-    pub direct: bool,
     /// The sum of a small file, which the server is to expect.
     pub expected: Option<(Algorithm, String)>,
-    pub tries: AtomicU32,
     state: Mutex<State>,
+}
+
+impl Deref for Upload {
+    type Target = Landing;
+
+    fn deref(&self) -> &Landing {
+        &self.landing
+    }
 }
 
 pub(crate) enum UploadSource {
@@ -40,12 +39,7 @@ pub(crate) enum UploadSource {
 }
 
 struct State {
-    left: u32,
-    failed: bool,
-    /// On the server already, and not to be sent.
-    present: RangeSet,
     pieces: Option<Pieces>,
-    proved: RangeSet,
     /// Bytes of a stream that went through, and their sum.
     streamed: u64,
     stream_sum: Option<String>,
@@ -62,30 +56,9 @@ pub(crate) struct Manner {
     pub present: RangeSet,
 }
 
-/// The name under which a file waits beside its place until it is whole; names that would become too long are cut.
-pub(crate) fn part_path(path: &[u8]) -> BString {
-    let name = VirtualPath::root().child(base_name(path)).map(|name| part_name(&name));
-    let name: BString = match &name {
-        Ok(name) => name.file_name().unwrap_or_default().into(),
-        // No name that could be written to; the server will say so.
-        Err(_) => path.into(),
-    };
-    match parent(path) {
-        Some(directory) => join(directory, &name),
-        None if path.starts_with(b"/") => join(b"/", &name),
-        None => name,
-    }
-}
-
-/// Devices must not be replaced by files. What is beneath /dev/shm are files.
-pub(crate) fn is_device(path: &[u8]) -> bool {
-    path.starts_with(b"/dev/") && !path.starts_with(b"/dev/shm/")
-}
-
 impl Upload {
     pub(crate) fn begin(task: Task, source: Source, manner: Manner) -> Result<Arc<Self>, RemoteError> {
-        let final_path = task.destination.path();
-        let device = is_device(&final_path);
+        let device = is_device(&task.destination.path());
         let wanted = crate::source::wanted(task.window, task.size.unwrap_or(u64::MAX));
         let check = if device { Check::Size } else { manner.check };
         let mut expected = None;
@@ -108,35 +81,17 @@ impl Upload {
                 }
             }
         };
-        let direct = device || task.window.is_some() || (manner.atomic && expected.is_some());
-        let path = if direct { final_path } else { part_path(&final_path) };
-        let state = State {
-            left: 1,
-            failed: false,
-            present: manner.present,
-            pieces: check.in_passing().map(Pieces::new),
-            proved: RangeSet::new(),
-            streamed: 0,
-            stream_sum: None,
-            proof: None,
-        };
+        let direct = manner.atomic && expected.is_some();
+        let state =
+            State { pieces: check.in_passing().map(Pieces::new), streamed: 0, stream_sum: None, proof: None };
         Ok(Arc::new(Self {
-            tries: AtomicU32::new(task.tries),
-            task,
+            landing: Landing::new(task, direct, manner.present),
             check,
             source,
             wanted,
-            path,
-            direct,
             expected,
             state: Mutex::new(state),
         }))
-    }
-
-    /// An interrupted upload of it can be gone on with.
-    pub(crate) fn is_resumable(&self) -> bool {
-        let ranged = matches!(self.source, UploadSource::Ranged(_));
-        ranged && !self.direct && self.task.size.is_some_and(|size| size > SMALL)
     }
 
     /// What goes to a final name without the server knowing its sum must not share the pipeline: were another file refused,
@@ -155,22 +110,6 @@ impl Upload {
         }
     }
 
-    /// The destination is a device of the server.
-    pub(crate) fn device(&self) -> bool {
-        is_device(&self.task.destination.path())
-    }
-
-    pub(crate) fn present(&self) -> RangeSet {
-        self.lock().present.clone()
-    }
-
-    /// The receiver says that it has this; all that it has now comes back.
-    pub(crate) fn add_present(&self, more: &RangeSet) -> RangeSet {
-        let mut state = self.lock();
-        state.present.union(more);
-        state.present.clone()
-    }
-
     /// What is sent of `range`: holes of the file are left out, but for its last byte, which gives it its length.
     pub(crate) fn data(&self, range: Range<u64>, sparse: bool) -> Result<RangeSet, RemoteError> {
         let UploadSource::Ranged(handle) = &self.source else { return Ok(RangeSet::from_range(range)) };
@@ -182,36 +121,8 @@ impl Upload {
                 data.insert(range.end - 1..range.end);
             }
         }
-        data.subtract(&self.lock().present);
+        data.subtract(&self.present());
         Ok(data)
-    }
-
-    /// What the server has of `range`, asked again after a failure.
-    pub(crate) fn set_present(&self, range: Range<u64>, found: &RangeSet) {
-        let mut state = self.lock();
-        state.present.remove(range.clone());
-        state.present.union(&found.intersection(range));
-    }
-
-    /// What is there is not to be counted on: it is sent again. `true` where there was something.
-    pub(crate) fn forget_present(&self) -> bool {
-        !std::mem::take(&mut self.lock().present).is_empty()
-    }
-
-    pub(crate) fn expect(&self, more: u32) {
-        self.lock().left += more;
-    }
-
-    pub(crate) fn give_up(&self) -> bool {
-        !std::mem::replace(&mut self.lock().failed, true)
-    }
-
-    pub(crate) fn has_failed(&self) -> bool {
-        self.lock().failed
-    }
-
-    pub(crate) fn count_try(&self) -> u32 {
-        self.tries.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// A range has been taken by the server. `sums` are of what was sent, `theirs` is the server's sum of it. Gives `true`
@@ -231,14 +142,12 @@ impl Upload {
             if !same(&ours, theirs) {
                 return Err(self.mismatch(algorithm, ours, theirs.to_owned()));
             }
-            state.proved.union(sent);
+            self.prove(sent);
         }
         if let (Some(pieces), Some(sums)) = (&mut state.pieces, sums) {
             pieces.merge(sums);
         }
-        state.present.union(sent);
-        state.left = state.left.saturating_sub(1);
-        Ok(state.left == 0)
+        Ok(self.range_done(sent))
     }
 
     /// A stream went through to its end.
@@ -263,13 +172,11 @@ impl Upload {
             Check::Size => false,
             Check::Asked(_) => true,
             Check::Inline(_) => {
-                let state = self.lock();
+                let proved = self.proved();
                 let holes_only = match self.source {
                     // What was not sent and was not there before is zero at both ends.
-                    UploadSource::Ranged(_) => {
-                        state.present == state.proved && state.proved.end() == self.wanted.end
-                    }
-                    UploadSource::Stream(_) => state.proved.end() == state.streamed,
+                    UploadSource::Ranged(_) => self.present() == proved && proved.end() == self.wanted.end,
+                    UploadSource::Stream(_) => proved.end() == self.lock().streamed,
                 };
                 !holes_only && self.wanted.start < self.wanted.end
             }
@@ -297,7 +204,7 @@ impl Upload {
         if let Some(mut pieces) = state.pieces.clone() {
             // Holes were not sent. What was there before is in no piece, and then a second read decides.
             let known = pieces.covered();
-            if state.present == known {
+            if self.present() == known {
                 add_holes(&mut pieces, &known, whole.clone());
             }
             if let Some(sum) = pieces.total(whole.clone()) {
@@ -327,32 +234,14 @@ impl Upload {
         let sum =
             expected.or_else(|| state.proof.clone()).or_else(|| state.stream_sum.clone()).or_else(known);
         let sum = sum.unwrap_or_default();
-        Some(format!("{}:{sum}", algorithm.name().to_ascii_lowercase()))
+        Some(proof(algorithm, &sum))
     }
 
     fn mismatch(&self, algorithm: Algorithm, ours: String, theirs: String) -> RemoteError {
         RemoteError::ChecksumMismatch { path: self.task.destination.path(), algorithm, ours, theirs }
     }
 
-    pub(crate) fn began(&self) -> Instant {
-        self.task.began.unwrap_or_else(Instant::now)
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn part_names_stand_beside_their_files() {
-        assert_eq!(part_path(b"/a/b"), "/a/.b.ropewalk-part");
-        assert_eq!(part_path(b"/b"), "/.b.ropewalk-part");
-        assert_eq!(part_path(b"b"), ".b.ropewalk-part");
-        assert_eq!(part_path(b"a/b"), "a/.b.ropewalk-part");
-        assert!(base_name(&part_path(&[b'n'; 255])).len() <= 255);
     }
 }

@@ -83,6 +83,11 @@ pub(crate) fn wire(algorithm: Algorithm) -> ChecksumAlgorithm {
     }
 }
 
+/// How a copy was proved to be right, for people: `md5:...`.
+pub(crate) fn proof(algorithm: Algorithm, sum: &str) -> String {
+    format!("{}:{}", algorithm.name().to_ascii_lowercase(), sum.trim().to_ascii_lowercase())
+}
+
 /// The same sum, whatever the case and leading zeros (GCT prints ADLER32 with `%08x`, others without zeros).
 pub(crate) fn same(a: &str, b: &str) -> bool {
     let bare = |s: &str| s.trim().trim_start_matches('0').to_ascii_lowercase();

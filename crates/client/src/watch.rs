@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bstr::BString;
 use ropewalk_engine::{Attendant, Progress};
@@ -15,6 +15,26 @@ use crate::{Cancel, RemoteError, StallLimit};
 /// What an answer that came during a transfer means for it.
 pub(crate) type Judge<'w> = dyn FnMut(Answer) -> ControlFlow<()> + 'w;
 
+/// Between two checkpoints, as between two restart markers that we ask a server for.
+const CHECKPOINTS: Duration = Duration::from_secs(1);
+
+struct Checkpoints<'w> {
+    secure: &'w dyn Fn() -> Result<(), RemoteError>,
+    last: Instant,
+}
+
+impl Checkpoints<'_> {
+    fn due(&mut self) -> Result<(), RemoteError> {
+        if self.last.elapsed() < CHECKPOINTS {
+            return Ok(());
+        }
+        let done = (self.secure)();
+        // A slow disk is not to be kept busy with nothing else.
+        self.last = Instant::now();
+        done
+    }
+}
+
 /// The engine's [`Attendant`] of a client's transfer.
 pub(crate) struct Watch<'w, 'r, 'e> {
     control: &'w mut Control<'e>,
@@ -23,6 +43,7 @@ pub(crate) struct Watch<'w, 'r, 'e> {
     stall: Stall,
     cancel: &'w Cancel,
     path: BString,
+    checkpoints: Option<Checkpoints<'w>>,
     /// Why the transfer was broken off by us; `None` where a reply broke it off.
     pub failure: Option<RemoteError>,
 }
@@ -36,7 +57,14 @@ impl<'w, 'r, 'e> Watch<'w, 'r, 'e> {
         cancel: &'w Cancel,
         path: BString,
     ) -> Self {
-        Self { control, judge, meter, stall: Stall::new(stall), cancel, path, failure: None }
+        let stall = Stall::new(stall);
+        Self { control, judge, meter, stall, cancel, path, checkpoints: None, failure: None }
+    }
+
+    /// Has what arrived put on stable storage by `secure`, every so often; the transfer fails where that fails.
+    pub(crate) fn secured(mut self, secure: &'w dyn Fn() -> Result<(), RemoteError>) -> Self {
+        self.checkpoints = Some(Checkpoints { secure, last: Instant::now() });
+        self
     }
 
     fn replies(&mut self) -> ControlFlow<()> {
@@ -66,6 +94,10 @@ impl Attendant for Watch<'_, '_, '_> {
             self.failure = Some(RemoteError::Cancelled);
             return ControlFlow::Break(());
         }
+        if let Some(Err(e)) = self.checkpoints.as_mut().map(Checkpoints::due) {
+            self.failure = Some(e);
+            return ControlFlow::Break(());
+        }
         if let Some(limit) = self.stall.check(Instant::now(), progress.bytes()) {
             self.failure = Some(RemoteError::Stalled {
                 path: self.path.clone(),
@@ -76,6 +108,16 @@ impl Attendant for Watch<'_, '_, '_> {
         }
         // What is left of a pipelined command may have to be written, and replies may be in the parser already.
         self.replies()
+    }
+
+    fn waits(&mut self) -> ControlFlow<()> {
+        match self.control.flush() {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(e) => {
+                self.failure = Some(e);
+                ControlFlow::Break(())
+            }
+        }
     }
 
     fn watch(&self) -> Option<BorrowedFd<'_>> {
@@ -115,8 +157,6 @@ impl Stall {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -1,6 +1,7 @@
 //! One thread, one session (or a pair of them): takes jobs until there are none.
 
 use std::cell::{Cell, RefCell};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,17 +9,20 @@ use std::time::{Duration, Instant};
 use ropewalk_transport::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::auto::SMALL;
 use crate::context::Context;
 use crate::download::Download;
-use crate::place::{Endpoint, Place};
+use crate::landing::Landing;
+use crate::place::{Endpoint, Place, parent};
 use crate::queue::Next;
+use crate::ready::Taker;
 use crate::relay::Relay;
 use crate::report::failure;
 use crate::session::Session;
 use crate::task::Task;
 use crate::upload::Upload;
 use crate::{FailureKind, RemoteError};
-use crate::{get, local_copy, put, third_party};
+use crate::{get, local_copy, put, third_party, through};
 
 /// Something to do.
 pub(crate) enum Job {
@@ -60,6 +64,17 @@ impl Job {
         }
     }
 
+    /// The same for all files of one destination directory.
+    pub(crate) fn group(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        match &self.task().destination {
+            Place::Local(path) => parent(path.as_bytes()).hash(&mut hasher),
+            Place::Remote(_, path) => parent(path).hash(&mut hasher),
+            Place::Standard | Place::Measure(_) => {}
+        }
+        hasher.finish()
+    }
+
     pub(crate) fn route(&self) -> Route {
         let task = self.task();
         match (&task.source, &task.destination) {
@@ -73,6 +88,7 @@ impl Job {
 
 pub(crate) struct Worker<'c, 'e> {
     pub ctx: &'c Context<'e>,
+    taker: Taker,
     /// Idle sessions of this worker.
     sessions: RefCell<Vec<Session<'e>>>,
     /// A job that was taken and is of another kind than those under way.
@@ -84,7 +100,7 @@ pub(crate) struct Worker<'c, 'e> {
 impl<'c, 'e> Worker<'c, 'e> {
     pub(crate) fn new(ctx: &'c Context<'e>, sessions: Vec<Session<'e>>) -> Self {
         let sessions = RefCell::new(sessions);
-        Self { ctx, sessions, carry: RefCell::new(None), careful: Cell::new(0) }
+        Self { ctx, taker: ctx.queue.taker(), sessions, carry: RefCell::new(None), careful: Cell::new(0) }
     }
 
     /// Until the queue ends.
@@ -94,6 +110,9 @@ impl<'c, 'e> Worker<'c, 'e> {
             match job.route() {
                 Route::Get(endpoint) => get::run(self, &endpoint, job),
                 Route::Put(endpoint) => put::run(self, &endpoint, job),
+                Route::Third(source, destination) if self.ctx.options().through_here => {
+                    through::run(self, &source, &destination, job);
+                }
                 Route::Third(source, destination) => third_party::run(self, &source, &destination, job),
                 Route::Local => local_copy::run(self, job),
             }
@@ -112,7 +131,7 @@ impl<'c, 'e> Worker<'c, 'e> {
         }
         loop {
             let due = self.sessions.borrow().iter().map(Session::keepalive_due).min();
-            match self.ctx.queue.next(due.map(|due| Instant::now() + due)) {
+            match self.ctx.queue.next(self.taker, due.map(|due| Instant::now() + due)) {
                 Next::Job(job) => return Some(job),
                 Next::End => return None,
                 Next::Nothing => self.sessions.borrow_mut().retain_mut(|s| s.keep_alive().is_ok()),
@@ -125,7 +144,7 @@ impl<'c, 'e> Worker<'c, 'e> {
         if self.carry.borrow().is_some() {
             return None;
         }
-        match self.ctx.queue.try_next() {
+        match self.ctx.queue.try_next(self.taker) {
             Next::Job(job) if job.route().is(route) => Some(job),
             Next::Job(job) => {
                 self.carry.replace(Some(job));
@@ -216,6 +235,7 @@ impl<'c, 'e> Worker<'c, 'e> {
         match job {
             Job::File(mut task) => {
                 task.tries += 1;
+                task.confirm |= matches!(error, RemoteError::PartVanished { .. });
                 match self.ctx.retry(&error, task.tries) {
                     Some(pause) => {
                         self.tell_retry(&task, false, &error, pause);
@@ -236,12 +256,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             }
             Job::Put(upload, range) => {
                 if !upload.has_failed() {
-                    let error = match error {
-                        error if cannot_go_on(&error) && upload.forget_present() => {
-                            self.anew(&upload.task, error)
-                        }
-                        other => other,
-                    };
+                    let error = self.anew(&upload, error);
                     let again = Job::Put(upload.clone(), range);
                     self.fail_part(&upload.task, upload.count_try(), again, &error, &|_| {
                         upload.give_up();
@@ -251,12 +266,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             }
             Job::Third(relay, range) => {
                 if !relay.has_failed() {
-                    let error = match error {
-                        error if cannot_go_on(&error) && relay.forget_present() => {
-                            self.anew(&relay.task, error)
-                        }
-                        other => other,
-                    };
+                    let error = self.anew(&relay, error);
                     let again = Job::Third(relay.clone(), range);
                     self.fail_part(&relay.task, relay.count_try(), again, &error, &|_| {
                         relay.give_up();
@@ -268,10 +278,64 @@ impl<'c, 'e> Worker<'c, 'e> {
         self.done();
     }
 
+    /// As [`Worker::fail`]; an error where the session is of no more use with it.
+    pub(crate) fn failed(&self, job: Job, error: RemoteError) -> Result<(), RemoteError> {
+        let broken = error.breaks_session();
+        self.fail(job, error);
+        if broken { Err(RemoteError::Cancelled) } else { Ok(()) }
+    }
+
     /// A transfer that was to go on was refused: perhaps it may begin anew.
-    fn anew(&self, task: &Task, error: RemoteError) -> RemoteError {
-        self.ctx.states.remove(task);
+    fn anew(&self, landing: &Landing, error: RemoteError) -> RemoteError {
+        if !cannot_go_on(&error) || self.forget(landing) == 0 {
+            return error;
+        }
+        self.ctx.states.remove(&landing.task);
         RemoteError::Unresumable { reason: error.to_string() }
+    }
+
+    /// What is there of it is sent again. Gives how many bytes that are.
+    fn forget(&self, landing: &Landing) -> u64 {
+        let bytes = landing.forget_present();
+        self.ctx.report.there(&landing.task.account, -(bytes as i64));
+        bytes
+    }
+
+    /// The job for a range whose session was given up before it was done. `behind`: behind a file that was refused, whose
+    /// data may be in this one. `gone`: the server is known to be through with the session.
+    pub(crate) fn send_again(&self, landing: &Landing, behind: bool, gone: bool, again: Job) -> Job {
+        // Small ones are not worth a restart; servers keep no journal of them.
+        if behind || landing.task.size.is_none_or(|size| size <= SMALL) {
+            self.forget(landing);
+        }
+        if behind && landing.is_resumable() {
+            self.ctx.states.save(&landing.task, &landing.present());
+        }
+        if gone || !behind || landing.direct {
+            return again;
+        }
+        // The session may still write to the part.
+        landing.give_up();
+        self.ctx.report.put_back();
+        Job::File(Task { apart: true, ..landing.task.clone() })
+    }
+
+    /// Nothing is to be done for a file: the destination has the same bytes.
+    pub(crate) fn have_already(&self, mut task: Task, proof: String) {
+        let report = &self.ctx.report;
+        if task.confirm {
+            // They came from us.
+            report.anew(&mut task);
+            report.started(&task, 0);
+            let bytes = task.length().unwrap_or_default();
+            report.there(&task.account, bytes as i64);
+            let took = task.began.map(|at| at.elapsed()).unwrap_or_default();
+            self.ctx.states.remove(&task);
+            report.done(task.id, bytes, took, Some(proof));
+        } else {
+            report.skipped(task.source.display(), "same checksum");
+        }
+        self.done();
     }
 
     /// A range of a file failed. What arrived wrong is thrown away and the whole file comes again; otherwise the range
@@ -280,6 +344,7 @@ impl<'c, 'e> Worker<'c, 'e> {
         let anew = matches!(
             error,
             RemoteError::ChecksumMismatch { .. }
+                | RemoteError::PartVanished { .. }
                 | RemoteError::SizeMismatch { .. }
                 | RemoteError::SourceChanged { .. }
                 | RemoteError::Unresumable { .. }
@@ -292,7 +357,8 @@ impl<'c, 'e> Worker<'c, 'e> {
         if anew {
             end(true);
             self.tell_retry(task, true, error, pause);
-            self.ctx.queue.push_delayed(Job::File(Task { tries, ..task.clone() }), due);
+            let confirm = matches!(error, RemoteError::PartVanished { .. });
+            self.ctx.queue.push_delayed(Job::File(Task { tries, confirm, ..task.clone() }), due);
         } else {
             self.tell_retry(task, false, error, pause);
             self.ctx.queue.push_delayed(again, due);

@@ -13,6 +13,7 @@ use ropewalk_client::{
 };
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tests::files::{ensure_same, ensure_same_range, write_random, write_sparse};
+use ropewalk_tests::proxy::Proxy;
 use ropewalk_tests::server::Kind;
 use ropewalk_tests::tree;
 
@@ -78,6 +79,40 @@ fn big_files_in_ranges_over_several_sessions() -> Result<()> {
         ensure_same(&file, &bench.remote.join("third"))?;
         ensure_clean(bench.local.path())?;
         ensure_clean(bench.remote.path())
+    })
+}
+
+/// Servers that serve a session with one thread are asked by several; ours use all their processors for one.
+#[test]
+fn big_files_are_cut_only_where_that_helps() -> Result<()> {
+    each(&gridftp(), |bench| {
+        for directory in [&bench.local, &bench.remote] {
+            write_sparse(&directory.join("f"), 140 << 20, &[(100 << 20, 1000)], 5)?;
+        }
+        let options = Options { trace_control: true, ..options() };
+        for (from, to) in [
+            (bench.here("f"), bench.url("up")),
+            (bench.url("f"), bench.here("back")),
+            (bench.url("f"), bench.url("third")),
+        ] {
+            let told = run(from, to, &options)?.succeeded()?;
+            let sent = |verbs: [&str; 2]| {
+                told.count(|event| match event {
+                    Event::Dialogue { direction: '>', line, .. } => verbs.iter().any(|v| line.starts_with(v)),
+                    _ => false,
+                })
+            };
+            let (whole, ranges) = (sent(["STOR ", "RETR "]), sent(["ESTO ", "ERET "]));
+            if bench.server.kind() == Kind::Gct {
+                ensure!(whole == 0 && ranges >= 3, "{whole} whole, {ranges} ranges");
+            } else {
+                ensure!((1..=2).contains(&whole) && ranges == 0, "{whole} whole, {ranges} ranges");
+            }
+        }
+        for copied in [bench.remote.join("up"), bench.local.join("back"), bench.remote.join("third")] {
+            ensure_same(&bench.local.join("f"), &copied)?;
+        }
+        Ok(())
     })
 }
 
@@ -158,6 +193,27 @@ fn refused_files_do_not_harm_others() -> Result<()> {
                 ensure!(text == format!("contents of {n}"), "{copy}/f{n} has {text}");
             }
         }
+        Ok(())
+    })
+}
+
+#[test]
+fn directories_are_made_only_when_asked() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.local.join("s/sub/f"), b"x")?;
+        let options = Options { create_directories: false, ..options() };
+        for to in [bench.url("none/"), bench.here("none/"), bench.url("no/where/f")] {
+            let from = if to == bench.url("no/where/f") { "s/sub/f" } else { "s/" };
+            let told = run(bench.here(from), to, &options)?;
+            ensure!((told.summary.files_done, told.summary.files_failed) == (0, 1), "{:?}", told.summary);
+            ensure!(told.summary.failures[0].kind == FailureKind::NotFound, "{:?}", told.summary.failures);
+        }
+        ensure!(!bench.remote.join("none").exists() && !bench.local.join("none").exists());
+        // What the tree has itself is made.
+        fs::create_dir(bench.remote.join("there"))?;
+        run(bench.here("s/"), bench.url("there/"), &options)?.succeeded()?;
+        run(bench.here("s"), bench.url("there/"), &options)?.succeeded()?;
+        ensure!(bench.remote.join("there/sub/f").is_file() && bench.remote.join("there/s/sub/f").is_file());
         Ok(())
     })
 }
@@ -382,6 +438,39 @@ fn over_ipv6() -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn between_servers_by_way_of_here() -> Result<()> {
+    each(&servers(), |bench| {
+        tree::make_many(&bench.remote.join("s"), 5, 3000)?;
+        write_random(&bench.remote.join("s/big"), 9_000_001, 1)?;
+        write(&bench.remote.join("s/empty"), b"")?;
+        let options = Options { through_here: true, retries: 0, ..options() };
+        run(bench.url("s/"), bench.url("third/"), &options)?.succeeded()?;
+        tree::ensure_same(&bench.remote.join("s"), &bench.remote.join("third"))?;
+        if bench.server.kind() != Kind::Vsftpd {
+            let window = Some(Window { offset: 1_000_001, length: Some(500_000) });
+            let pair = Pair { source: bench.url("s/big"), destination: bench.url("part"), window };
+            run_pairs(vec![pair], &options)?.succeeded()?;
+            let (from, to) = (bench.remote.join("s/big"), bench.remote.join("part"));
+            ensure_same_range(&from, 1_000_001, &to, 1_000_001, 500_000)?;
+        }
+        // Half of a file is none.
+        let proxy = Proxy::start(bench.server.address())?;
+        proxy.set_rate(Some(20 << 20));
+        proxy.cut_after(4 << 20);
+        let told = run(place(&bench.server.url_at(proxy.address(), "s/big")), bench.url("cut"), &options)?;
+        ensure!(told.summary.files_failed == 1 && !bench.remote.join("cut").exists(), "{:?}", told.summary);
+        ensure!(told.summary.failures[0].kind == FailureKind::Unreachable, "{:?}", told.summary.failures);
+        // One that is refused, and one that is not there.
+        fs::create_dir_all(bench.remote.join("in/.f.ropewalk-part/x"))?;
+        for (from, to) in [("s/big", "in/f"), ("s/none", "none")] {
+            let told = run(bench.url(from), bench.url(to), &options)?;
+            ensure!(told.summary.files_failed == 1 && !bench.remote.join(to).exists(), "{:?}", told.summary);
+        }
+        Ok(())
+    })
 }
 
 #[test]

@@ -11,6 +11,11 @@ pub trait Attendant {
     fn begun(&mut self, reused: bool) -> io::Result<()>;
     /// Called at least every 250 ms (later only where a store blocks). `Break` breaks the transfer off.
     fn tick(&mut self, progress: &Progress) -> ControlFlow<()>;
+    /// The transfer is about to wait: what it waits for may depend on what was told to the peer before. `Break` breaks
+    /// the transfer off.
+    fn waits(&mut self) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
     /// A descriptor to watch for input.
     fn watch(&self) -> Option<BorrowedFd<'_>> {
         None

@@ -311,7 +311,7 @@ impl<'a> Intake<'a> {
     }
 
     fn take_buffer(&mut self) -> Buffer {
-        self.buffer.take().unwrap_or_else(|| self.budget.take(COPY_CHUNK))
+        self.buffer.take().unwrap_or_else(|| self.budget.take(self.job.sink.chunk().unwrap_or(COPY_CHUNK)))
     }
 }
 
@@ -326,24 +326,26 @@ impl Drop for Intake<'_> {
 /// Leaves out what is zero: the file is new, so holes read the same.
 fn write_sparse(sink: &dyn WriteHandle, data: &[u8], at: u64) -> ropewalk_storage::Result<()> {
     let is_zero = |part: &[u8]| part.first() == Some(&0) && part[1..] == part[..part.len() - 1];
-    // Start of what has to be written and was not yet.
-    let mut pending = None;
-    let mut position = 0;
-    while position < data.len() {
-        let granule = GRANULE - (at + position as u64) % GRANULE;
-        let end = data.len().min(position + granule as usize);
-        match (is_zero(&data[position..end]), pending) {
-            (true, Some(start)) => {
-                sink.write_at(&data[start..position], at + start as u64)?;
-                pending = None;
-            }
-            (false, None) => pending = Some(position),
-            _ => {}
+    let settle = |zero: bool, run: Range<usize>| {
+        let start = at + run.start as u64;
+        if zero {
+            sink.leave_zero(start, run.len() as u64);
+            Ok(())
+        } else {
+            sink.write_at(&data[run], start)
         }
-        position = end;
+    };
+    // What has been looked at and not settled yet is all of one kind.
+    let (mut run, mut zero) = (0..0, false);
+    while run.end < data.len() {
+        let granule = GRANULE - (at + run.end as u64) % GRANULE;
+        let end = data.len().min(run.end + granule as usize);
+        let now = is_zero(&data[run.end..end]);
+        if now != zero && !run.is_empty() {
+            settle(zero, run.clone())?;
+            run.start = run.end;
+        }
+        (run.end, zero) = (end, now);
     }
-    match pending {
-        Some(start) => sink.write_at(&data[start..], at + start as u64),
-        None => Ok(()),
-    }
+    if run.is_empty() { Ok(()) } else { settle(zero, run) }
 }

@@ -98,6 +98,9 @@ impl<'a> Watch<'a> {
     ) -> Result<()> {
         ready.clear();
         let now = self.pulse()?;
+        if self.attendant.waits().is_break() {
+            return Err(Error::Aborted);
+        }
         let mut until = self.ticked + TICK;
         if let Some(deadline) = deadline {
             until = until.min(deadline);

@@ -28,6 +28,9 @@ pub(crate) struct Control {
     closing: bool,
 }
 
+/// Replies that may wait while the session goes on with what it was told to do: they leave together.
+pub(crate) const FEW: usize = 1 << 10;
+
 /// What came from the client.
 pub(crate) enum Received<'a> {
     Bytes(Cow<'a, [u8]>),

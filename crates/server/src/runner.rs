@@ -8,7 +8,7 @@ use ropewalk_protocol::server::{Action, Failure, Operation, Outcome};
 
 use crate::accounts;
 use crate::connection::Connection;
-use crate::control::{HIGH_WATER, Received};
+use crate::control::{FEW, HIGH_WATER, Received};
 use crate::host::{Host, Phase};
 use crate::operations;
 use crate::reactor::Why;
@@ -114,11 +114,18 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
                 return Next::Login { user: user.into(), password };
             }
             Some(Action::Perform(operation)) if takes_time(&operation) => {
-                // The client may need what was said so far to do its part of what comes now.
-                if connection.control.flush().is_err() {
+                // The client may need what was said so far to do its part of what comes now. A transfer over the
+                // connections of the last one says itself when it has to wait.
+                let quiet = connection.control.pending() < FEW
+                    && matches!(operation, Operation::Transfer(_))
+                    && connection.context.channel.as_ref().is_some_and(|channel| channel.is_connected());
+                if !quiet && connection.control.flush().is_err() {
                     return Next::Close;
                 }
                 if !host.turns.take() {
+                    if connection.control.flush().is_err() {
+                        return Next::Close;
+                    }
                     connection.waiting = Some(operation);
                     return Next::Turn;
                 }

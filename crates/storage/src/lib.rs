@@ -27,8 +27,8 @@ pub use journal::{Journal, JournalKey};
 pub use memory::MemoryStore;
 pub use null::NullStore;
 pub use part::{
-    Interrupted, Journaling, PartFile, PartOptions, is_temporary_name, journal_name, journal_of_part,
-    part_name,
+    DirectIo, Interrupted, Journaling, PartFile, PartOptions, is_temporary_name, journal_name,
+    journal_of_part, part_name,
 };
 pub use posix::{Identity, PosixOptions, PosixStore};
 use ropewalk_protocol::path::VirtualPath;
@@ -121,6 +121,16 @@ pub trait WriteHandle: Send + Sync {
     fn positionless(&self) -> bool {
         false
     }
+    /// `size` bytes will be written to this file, in any order, which is new or was prepared before. Space may be
+    /// reserved, so that the file has its size at once.
+    fn prepare(&self, _size: u64, _direct: DirectIo) {}
+    /// Bytes that are best written at a time, at multiples of it and from memory at a page boundary; `None` where it
+    /// matters little.
+    fn chunk(&self) -> Option<usize> {
+        None
+    }
+    /// These bytes of a file that is new stay zero: no space need be kept for them.
+    fn leave_zero(&self, _start: u64, _length: u64) {}
     fn set_len(&self, length: u64) -> Result<()>;
     /// Data and size are on stable storage.
     fn sync(&self) -> Result<()>;
@@ -179,6 +189,12 @@ pub trait Store: Send + Sync {
     /// where somebody puts them in the place of a directory meanwhile (stores in which that can happen do not use the
     /// implementation that is given here). Stops at the first error.
     fn remove_tree(&self, path: &VirtualPath) -> Result<()> {
-        remove::by_path(self, path)
+        self.remove_tree_while(path, &mut || Ok(()))
+    }
+
+    /// As [`Self::remove_tree`]; `go_on` is asked now and then, and stops it by an error. What is left is a tree that can be
+    /// removed as well.
+    fn remove_tree_while(&self, path: &VirtualPath, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        remove::by_path(self, path, go_on)
     }
 }

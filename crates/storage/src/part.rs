@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 pub use names::{is_temporary_name, journal_name, journal_of_part, part_name};
-pub use options::{Interrupted, Journaling, PartOptions};
+pub use options::{DirectIo, Interrupted, Journaling, PartOptions};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 
@@ -80,6 +80,12 @@ impl PartFile {
             directory_synced: AtomicBool::new(false),
             done: AtomicBool::new(false),
         };
+        // The size of one that is written in order says what is there.
+        if part.options.journal != Journaling::Sequential
+            && let Some(size) = part.key.size
+        {
+            part.handle.prepare(size, part.options.direct);
+        }
         // A part without a journal that others than sequential writers go on with would not say what is there.
         if part.options.journal != Journaling::Sequential && part.journal.get().is_none() {
             let state = part.state();

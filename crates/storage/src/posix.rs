@@ -1,5 +1,6 @@
 //! The local file system, beneath a root directory that no path and no symbolic link leaves.
 
+mod direct;
 mod file;
 mod list;
 mod manual;
@@ -256,10 +257,10 @@ impl Store for PosixStore {
         Ok(Some(stats.f_bavail.saturating_mul(stats.f_frsize)))
     }
 
-    fn remove_tree(&self, path: &VirtualPath) -> Result<()> {
+    fn remove_tree_while(&self, path: &VirtualPath, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         keep_root(path, "remove")?;
         let place = self.place(path, "remove", Purpose::WriteTree)?;
-        remove::tree(place.directory(), place.name(), path)
+        remove::tree(place.directory(), place.name(), path, go_on)
     }
 }
 

@@ -4,7 +4,12 @@ use ropewalk_protocol::path::VirtualPath;
 use crate::{Error, ErrorKind, Kind, Result, Store};
 
 /// Removes a tree by its paths: for stores in which nobody can swap a directory for a link meanwhile.
-pub(crate) fn by_path<S: Store + ?Sized>(store: &S, path: &VirtualPath) -> Result<()> {
+pub(crate) fn by_path<S: Store + ?Sized>(
+    store: &S,
+    path: &VirtualPath,
+    go_on: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
+    go_on()?;
     if store.stat(path, false)?.kind != Kind::Directory {
         return store.remove_file(path);
     }
@@ -16,10 +21,11 @@ pub(crate) fn by_path<S: Store + ?Sized>(store: &S, path: &VirtualPath) -> Resul
             directories.push(name.into());
             return Ok(());
         }
+        go_on()?;
         store.remove_file(&child(name)?)
     })?;
     for name in directories {
-        by_path(store, &child(&name)?)?;
+        by_path(store, &child(&name)?, go_on)?;
     }
     store.remove_directory(path)
 }

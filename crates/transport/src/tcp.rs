@@ -121,12 +121,16 @@ fn connect(socket: &Socket, address: SocketAddr, deadline: Instant, wait: &mut d
     match socket.connect(&address.into()) {
         Ok(()) => {}
         Err(e) if e.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {
+            // The peer may have accepted it when the waiting is broken off: in MODE S an orderly end would tell it of
+            // a whole, empty file.
+            socket.set_linger(Some(Duration::ZERO))?;
             if !wait.wait(socket.as_fd(), PollFlags::OUT, deadline)? {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             if let Some(e) = socket.take_error()? {
                 return Err(e);
             }
+            socket.set_linger(None)?;
         }
         Err(e) => return Err(e),
     }

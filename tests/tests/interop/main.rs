@@ -9,6 +9,7 @@
 mod cells;
 mod curl;
 mod document;
+mod dumps;
 mod gridftp;
 mod lftp;
 mod plain_ftp;

@@ -1,15 +1,18 @@
 //! One file a command.
 
 pub(crate) mod cat;
+pub(crate) mod clean;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod cp;
 pub(crate) mod du;
 pub(crate) mod find;
 pub(crate) mod globus_url_copy;
+pub(crate) mod lab;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod mkdir;
+pub(crate) mod model;
 pub(crate) mod mv;
 pub(crate) mod passwd;
 pub(crate) mod rm;

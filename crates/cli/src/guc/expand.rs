@@ -125,10 +125,23 @@ fn parent(location: &Location) -> Location {
     }
 }
 
+/// A path as GCT writes it in URLs.
+pub(super) fn escaped(path: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in path {
+        if byte.is_ascii_alphanumeric() || b"-._/:@!$&'()+,=".contains(byte) {
+            text.push(char::from(*byte));
+        } else {
+            text += &format!("%{byte:02X}");
+        }
+    }
+    text
+}
+
 /// A location as GCT's files and messages have it: a URL.
 pub(super) fn show(location: &Location) -> String {
     match location {
-        Location::Local(path) => format!("file://{}", path.display()),
+        Location::Local(path) => format!("file://{}", escaped(path.as_os_str().as_bytes())),
         Location::Remote(url) => url.to_string(),
         Location::Standard => "-".into(),
         Location::Measure { size: 0 } => "null:".into(),

@@ -1,6 +1,5 @@
 //! Files of `-df` and `-do`: pairs that were not copied, or are not to be copied now.
 
-use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
@@ -10,34 +9,50 @@ use ropewalk_client::Pair;
 use super::expand::show;
 use crate::pairs::quoted;
 
-/// A line of the file.
-pub(super) fn line(source: &str, destination: &str, size: Option<u64>) -> String {
-    let facts = size.map(|size| format!(" 0,-1 size={size};")).unwrap_or_default();
-    format!("{} {}{facts}\n", quoted(source), quoted(destination))
+/// What is known of a source.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Facts {
+    pub(super) size: Option<u64>,
+    pub(super) modified: Option<i64>,
+    pub(super) mode: Option<u32>,
 }
 
-/// Writes those of `pairs` whose source is not in `done`, with their windows.
-pub(super) fn write(path: &Path, pairs: &[Pair], done: &HashSet<String>) -> anyhow::Result<()> {
-    let mut text = String::new();
-    for pair in pairs {
-        let source = show(&pair.source);
-        if done.contains(&source) {
-            continue;
-        }
-        let window = pair.window.map(|window| {
-            format!(
-                " {},{}",
-                window.offset,
-                window.length.map_or_else(|| "-1".into(), |length| length.to_string())
-            )
-        });
-        text += &format!(
-            "{} {}{}\n",
-            quoted(&source),
-            quoted(&show(&pair.destination)),
-            window.unwrap_or_default()
-        );
+impl Facts {
+    /// As GCT writes them after the window; empty where nothing is known.
+    fn text(&self) -> String {
+        let facts = [
+            self.size.map(|size| format!("size={size};")),
+            self.modified.map(|modified| format!("modify={modified};")),
+            self.mode.map(|mode| format!("mode={mode:04o};")),
+        ];
+        facts.into_iter().flatten().collect()
     }
+}
+
+/// The line of a file that was found in a directory or by a pattern.
+pub(super) fn found(source: &str, destination: &str, facts: Facts) -> String {
+    format!("{} {} 0,-1 {}\n", quoted(source), quoted(destination), facts.text())
+}
+
+/// The line of a directory of a tree: a comment, since it is made with what is in it.
+pub(super) fn directory(source: &str, destination: &str, facts: Facts) -> String {
+    let slash = |url: &str| format!("{}/", url.trim_end_matches('/'));
+    format!("#{}", found(&slash(source), &slash(destination), facts))
+}
+
+/// The line of a pair as it was given.
+pub(super) fn given(pair: &Pair) -> String {
+    let number = |length: u64| length.to_string();
+    let window = pair
+        .window
+        .map(|window| format!(" {},{} ", window.offset, window.length.map_or_else(|| "-1".into(), number)));
+    let (source, destination) = (show(&pair.source), show(&pair.destination));
+    format!("{} {}{}\n", quoted(&source), quoted(&destination), window.unwrap_or_default())
+}
+
+/// Writes those of `pairs` that are not done, with their windows.
+pub(super) fn write(path: &Path, pairs: &[Pair], done: &dyn Fn(&Pair) -> bool) -> anyhow::Result<()> {
+    let text: String = pairs.iter().filter(|pair| !done(pair)).map(given).collect();
     store(path, &text)
 }
 
@@ -62,10 +77,10 @@ mod tests {
             window,
         };
         let pairs = [pair("a", None), pair("b c", Some(Window { offset: 5, length: None })), pair("d", None)];
-        write(&file, &pairs, &HashSet::from(["file:///s/a".into()])).unwrap();
+        write(&file, &pairs, &|pair| show(&pair.source) == "file:///s/a").unwrap();
         assert_eq!(
             fs::read_to_string(&file).unwrap(),
-            "\"file:///s/b c\" \"file:///d/b c\" 5,-1\n\"file:///s/d\" \"file:///d/d\"\n"
+            "\"file:///s/b%20c\" \"file:///d/b%20c\" 5,-1 \n\"file:///s/d\" \"file:///d/d\"\n"
         );
         let read = crate::pairs::read(&file).unwrap();
         assert_eq!(read.len(), 2);
@@ -74,6 +89,16 @@ mod tests {
 
     #[test]
     fn lines_of_a_dry_run() {
-        assert_eq!(line("ftp://h/a", "file:///b", Some(2)), "\"ftp://h/a\" \"file:///b\" 0,-1 size=2;\n");
+        // As written by globus-url-copy 10.12.
+        let facts = Facts { size: Some(2), modified: Some(1_795_310_484), mode: Some(0o644) };
+        assert_eq!(
+            found("ftp://h/a", "file:///b", facts),
+            "\"ftp://h/a\" \"file:///b\" 0,-1 size=2;modify=1795310484;mode=0644;\n"
+        );
+        let facts = Facts { modified: Some(1_795_310_484), mode: Some(0o755), ..Facts::default() };
+        assert_eq!(
+            directory("ftp://h/s/sub", "file:///d/sub/", facts),
+            "#\"ftp://h/s/sub/\" \"file:///d/sub/\" 0,-1 modify=1795310484;mode=0755;\n"
+        );
     }
 }

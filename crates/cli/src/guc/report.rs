@@ -5,16 +5,19 @@ use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ropewalk_client::{Cancel, Event, EventSink, FileId};
+use ropewalk_client::{Cancel, Event, EventSink, FileId, Options, Pair};
 
+use super::expand::{escaped, show};
 use super::options::Guc;
-use super::pending;
+use super::pending::{self, Facts};
 use super::perf::Perf;
 use crate::output::say;
 
 pub(super) struct Report {
     verbose: bool,
     performance: bool,
+    /// Which sources were copied is to be known in the end.
+    accounts: bool,
     continue_on_error: bool,
     /// No more tries of a file so long after it first failed.
     retry_limit: Option<Duration>,
@@ -29,10 +32,40 @@ struct State {
     total: u64,
     done: HashSet<String>,
     would_copy: String,
+    given: Given,
     failures: u64,
     first_failure: HashMap<FileId, Instant>,
     /// Replies of several lines that have not ended, by peer: how the last line begins.
     replies: HashMap<String, String>,
+}
+
+/// What was asked for, by the names that events have for it.
+#[derive(Default)]
+struct Given {
+    /// Lines of pairs that name one file each, by source.
+    lines: HashMap<String, String>,
+    /// URLs of the ends of all pairs.
+    trees: HashMap<String, String>,
+}
+
+impl Given {
+    /// The URL of something in a tree, as the tree's own was given.
+    fn url(&self, name: &str) -> String {
+        if let Some(url) = self.trees.get(name) {
+            return url.clone();
+        }
+        let parents = name.rmatch_indices('/').flat_map(|(at, _)| [at + 1, at]);
+        for at in parents {
+            if let Some(url) = self.trees.get(&name[..at]) {
+                return format!(
+                    "{}/{}",
+                    url.trim_end_matches('/'),
+                    escaped(name[at..].trim_start_matches('/').as_bytes())
+                );
+            }
+        }
+        as_url(name)
+    }
 }
 
 struct Active {
@@ -45,6 +78,7 @@ impl Report {
         Self {
             verbose: guc.verbose,
             performance: guc.performance,
+            accounts: guc.dump_file.is_some(),
             continue_on_error: guc.continue_on_error,
             retry_limit: guc.retry_limit,
             cancel: cancel.clone(),
@@ -56,9 +90,25 @@ impl Report {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sources that were copied, or need not be.
-    pub(super) fn done(&self) -> HashSet<String> {
-        self.state().done.clone()
+    /// Whether this was copied, or need not be.
+    pub(super) fn is_done(&self, pair: &Pair, options: &Options) -> bool {
+        self.state().done.contains(&pair.source.in_events(options))
+    }
+
+    /// What is to be copied; `as_is`: these pairs were given, and not found in a directory or by a pattern.
+    pub(super) fn given(&self, pairs: &[Pair], as_is: bool, options: &Options) {
+        if !options.dry_run {
+            return;
+        }
+        let mut state = self.state();
+        for pair in pairs {
+            let source = pair.source.in_events(options);
+            if as_is {
+                state.given.lines.insert(source.clone(), pending::given(pair));
+            }
+            state.given.trees.insert(source, show(&pair.source));
+            state.given.trees.insert(pair.destination.in_events(options), show(&pair.destination));
+        }
     }
 
     pub(super) fn would_copy(&self) -> String {
@@ -118,14 +168,13 @@ impl EventSink for Report {
     fn event(&self, event: Event) {
         match event {
             Event::FileStarted { id, source, destination, .. } => {
-                let (source, destination) = (as_url(source), as_url(destination));
                 let mut state = self.state();
                 // A second try is the same file.
                 if state.active.contains_key(&id) {
                     return;
                 }
                 if self.verbose {
-                    print(&announcement(&source, &destination, self.performance));
+                    print(&announcement(&as_url(&source), &as_url(&destination), self.performance));
                 }
                 let perf = Perf::new(Instant::now(), state.total);
                 state.active.insert(id, Active { source, perf });
@@ -149,15 +198,31 @@ impl EventSink for Report {
                 if self.performance {
                     print(&format!("{}\n", active.perf.done(Instant::now(), bytes, seconds)));
                 }
-                state.done.insert(active.source);
+                if self.accounts {
+                    state.done.insert(active.source);
+                }
             }
             Event::FileSkipped { source, .. } => {
-                self.state().done.insert(as_url(source));
+                if self.accounts {
+                    self.state().done.insert(source);
+                }
             }
             Event::FileFailed { id, error, retry_in, .. } => self.failed(id, &error, retry_in),
-            Event::WouldCopy { source, destination, size } => {
-                let line = pending::line(&as_url(source), &as_url(destination), size);
-                self.state().would_copy += &line;
+            Event::WouldCopy { source, destination, size, modified, mode } => {
+                let mut state = self.state();
+                let given = &state.given;
+                let facts = Facts { size, modified, mode };
+                let line = given.lines.get(&source).cloned();
+                let found = || pending::found(&given.url(&source), &given.url(&destination), facts);
+                let line = line.unwrap_or_else(found);
+                state.would_copy += &line;
+            }
+            Event::WouldMake { source, destination, modified, mode } => {
+                let facts = Facts { size: None, modified, mode };
+                let mut state = self.state();
+                let given = &state.given;
+                let line = pending::directory(&given.url(&source), &given.url(&destination), facts);
+                state.would_copy += &line;
             }
             Event::Warning { message } => say(format_args!("warning: {message}")),
             Event::Dialogue { peer, direction: '>', line } => {
@@ -176,8 +241,8 @@ fn print(text: &str) {
 }
 
 /// GCT writes URLs throughout.
-fn as_url(name: String) -> String {
-    if name.starts_with('/') { format!("file://{name}") } else { name }
+fn as_url(name: &str) -> String {
+    if name.starts_with('/') { format!("file://{name}") } else { name.to_owned() }
 }
 
 /// The lines before a file: the directories, then the names, one where they are the same.
@@ -216,7 +281,10 @@ mod tests {
     #[test]
     fn a_run() {
         let cancel = Cancel::new();
-        let report = Report::new(&Guc { continue_on_error: true, ..Guc::default() }, &cancel);
+        let report = Report::new(
+            &Guc { continue_on_error: true, dump_file: Some("left".into()), ..Guc::default() },
+            &cancel,
+        );
         let started = |id, name: &str| Event::FileStarted {
             id,
             source: format!("/s/{name}"),
@@ -234,7 +302,7 @@ mod tests {
             retry_in: None,
         });
         report.event(Event::FileSkipped { source: "/s/c".into(), reason: "same".into() });
-        assert_eq!(report.done(), HashSet::from(["file:///s/a".into(), "file:///s/c".into()]));
+        assert_eq!(report.state().done, HashSet::from(["/s/a".into(), "/s/c".into()]));
         assert_eq!(report.failures(), 1);
         assert!(!cancel.is_cancelled());
     }

@@ -49,12 +49,6 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
         let _ = std::io::stdout().lock().write_all(b"Dumpfile exists and is empty.  Nothing to do.\n");
         return Ok(Exit::Usage);
     };
-    let both_remote =
-        |pair: &Pair| matches!((&pair.source, &pair.destination), (Location::Remote(_), Location::Remote(_)));
-    if guc.no_third_party && pairs.iter().any(both_remote) {
-        say("\nerror: -notpt between two servers is not possible with this program: copy to a file first\n");
-        return Ok(Exit::Usage);
-    }
     let places = pairs.iter_mut().flat_map(|pair| [&mut pair.source, &mut pair.destination]);
     credentials::complete(&mut options, None, false, places)?;
 
@@ -63,10 +57,13 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     let mut expanded = Vec::new();
     for pair in &pairs {
         match looker.expand(pair.clone()) {
-            Ok(files) => expanded.extend(files),
+            Ok(files) => {
+                report.given(&files, files.first() == Some(pair), &options);
+                expanded.extend(files);
+            }
             Err(error) => {
                 if let Some(path) = &guc.dump_file {
-                    pending::write(path, &pairs, &report.done())?;
+                    pending::write(path, &pairs, &|pair| report.is_done(pair, &options))?;
                 }
                 return Err(error);
             }
@@ -80,7 +77,7 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
         pending::store(path, &report.would_copy())?;
     }
     if let Some(path) = &guc.dump_file {
-        pending::write(path, &expanded, &report.done())?;
+        pending::write(path, &expanded, &|pair| report.is_done(pair, &options))?;
     }
     let summary = result?;
     if guc.continue_on_error {

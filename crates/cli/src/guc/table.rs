@@ -104,7 +104,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     value(&["tcp-bs", "tcp-buffer-size"], "size", "Socket buffers of data connections, in bytes", take!(tcp_buffer, some_size)),
     value(&["bs", "block-size"], "size", "Block size, in bytes", take!(block_size, some_size)),
     value(&["p", "parallel"], "parallelism", "Data connections of a file, in MODE E; 0 is one in MODE S", take!(parallel, number)),
-    flag(&["notpt", "no-third-party-transfers"], "Refuse transfers between two servers", on!(no_third_party)),
+    flag(&["notpt", "no-third-party-transfers"], "Copy between two servers by way of this program", on!(no_third_party)),
     ignored(&["nodcau", "no-data-channel-authentication"], None, "No authentication of data connections; so it is"),
     refused(&["dcsafe", "data-channel-safe"], None, "protects data connections against change; needs GSI"),
     refused(&["dcpriv", "data-channel-private"], None, "encrypts data connections; needs GSI"),

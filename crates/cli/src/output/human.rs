@@ -112,10 +112,11 @@ impl EventSink for Human {
                     Some(_) => {}
                 }
             }
-            Event::WouldCopy { source, destination, size } => {
+            Event::WouldCopy { source, destination, size, .. } => {
                 let size = size.map(|size| format!(" ({})", units::size(size))).unwrap_or_default();
                 self.result(format_args!("copy {} -> {}{size}", harmless(&source), harmless(&destination)));
             }
+            Event::WouldMake { .. } => {}
             Event::WouldRemove { path } => self.result(format_args!("remove {}", harmless(&path))),
             Event::Warning { message } => {
                 self.line(format_args!("ropewalk: warning: {}", harmless(&message)));

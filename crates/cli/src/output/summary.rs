@@ -95,6 +95,9 @@ fn slowest(part: &SlowestPart) -> Option<String> {
             return Some(format!("the processors of this machine, busy {:.0} % of the time", share * 100.0));
         }
         SlowestPart::RoundTrips { share } => ("waiting for replies of the server", share),
+        SlowestPart::NotVisible => {
+            return Some("not visible from here, since the data went from one server to the other".into());
+        }
         SlowestPart::Unknown => return None,
     };
     Some(format!("{what}, {:.0} % of the streams' time", share * 100.0))

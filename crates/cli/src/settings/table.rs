@@ -5,7 +5,9 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ropewalk_client::{Auto, ChecksumPolicy, DataMode, FsyncPolicy, Preserve, StallLimit, SyncLevel};
+use ropewalk_client::{
+    Auto, ChecksumPolicy, DataMode, DirectIo, FsyncPolicy, Preserve, StallLimit, SyncLevel,
+};
 use ropewalk_storage::checksum::UnknownAlgorithm;
 
 use super::Group::{Connection, Copy};
@@ -83,6 +85,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
          the file fails"),
     setting("fsync", None, Optional("none|end|marker", "end"), Copy, (fsync, show_fsync),
         "Force data to stable storage before a file gets its name, or also before each restart marker"),
+    setting("direct-io", None, Value("auto|always|never"), Copy, (direct_io, show_direct_io),
+        "Write local files past the page cache: `auto` does so with files larger than what the kernel keeps unwritten"),
     setting("resume", None, Negated, Copy, switch!(options.resume),
         "Begin anew where an earlier run was interrupted"),
     setting("retries", None, Value("N"), Copy, (retries, |s| s.options.retries.to_string()),
@@ -273,6 +277,25 @@ fn fsync(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
+fn direct_io(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.direct_io = match text {
+        "auto" => DirectIo::Auto,
+        "always" => DirectIo::Always,
+        "never" => DirectIo::Never,
+        _ => return Err(format!("{text:?}: expected auto, always or never")),
+    };
+    Ok(())
+}
+
+fn show_direct_io(settings: &Settings) -> String {
+    match settings.options.direct_io {
+        DirectIo::Auto => "auto",
+        DirectIo::Always => "always",
+        DirectIo::Never => "never",
+    }
+    .to_owned()
+}
+
 fn show_fsync(settings: &Settings) -> String {
     match settings.options.fsync {
         FsyncPolicy::None => "none",
@@ -375,6 +398,7 @@ mod tests {
             ("retry-pause", "250ms", "250ms"),
             ("data-ports", "50000,50010", "50000-50010"),
             ("fsync", "true", "end"),
+            ("direct-io", "never", "never"),
         ] {
             let setting = Setting::find(key).unwrap();
             let mut settings = Settings::default();

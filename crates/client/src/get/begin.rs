@@ -15,9 +15,7 @@ impl<'e> Flow<'_, 'e> {
                     task.mode = entry.mode.or(task.mode);
                 }
                 Err(e) => {
-                    let session_is_fine = !e.breaks_session();
-                    self.worker.fail(Job::File(task), e);
-                    return if session_is_fine { Ok(None) } else { Err(RemoteError::Cancelled) };
+                    return self.worker.failed(Job::File(task), e).map(|()| None);
                 }
             }
         }
@@ -30,7 +28,11 @@ impl<'e> Flow<'_, 'e> {
             self.worker.done();
             return Ok(None);
         }
+        // As with uploads to devices: of what nobody keeps there is nothing to prove, unless it was asked for.
+        let measured =
+            matches!(task.destination, Place::Measure(_)) && options.checksum == ChecksumPolicy::Default;
         let check = match self.worker.ctx.check(&self.session) {
+            Ok(_) if measured => Check::Size,
             Ok(check) => check,
             Err(e) => {
                 self.worker.fail(Job::File(task), e);
@@ -38,7 +40,7 @@ impl<'e> Flow<'_, 'e> {
             }
         };
         let whole = task.offset()..task.length().map_or(u64::MAX, |length| task.offset() + length);
-        task.began.get_or_insert_with(Instant::now);
+        ctx.report.anew(&mut task);
         let download = match Download::begin(task.clone(), check, &ctx.store, options) {
             Ok(download) => download,
             Err(e) => {
@@ -50,14 +52,7 @@ impl<'e> Flow<'_, 'e> {
             tracing::info!(file = %download.task.destination.display(), reason, "begins anew");
         }
         let present = download.present();
-        let size = download.task.length();
-        ctx.report.started(
-            download.task.id,
-            download.task.source.display(),
-            download.task.destination.display(),
-            size,
-            present.len(),
-        );
+        ctx.report.started(&download.task, present.len());
         let cut = self.cut(&whole, &present);
         let mut ranges = cut.into_iter();
         let Some(first) = ranges.next() else { return Ok(Some((download, whole))) };
@@ -142,7 +137,7 @@ impl<'e> Flow<'_, 'e> {
             return (mode, 1);
         }
         let size = download.task.length().map(|_| missing.len());
-        let streams = Path::new(self.session.control.rtt()).streams(options, size);
+        let streams = Path::new(self.session.control.rtt()).streams(options, size, download.is_kept());
         if !self.worker.ctx.cuts(&self.session) {
             return (mode, streams);
         }
@@ -208,7 +203,7 @@ impl<'e> Flow<'_, 'e> {
         let asked_sum = sum.is_some();
         asks.extend(sum.map(|command| (Ask::Sum, command)));
         for (ask, command) in asks {
-            if let Err(e) = self.session.control.send(&command) {
+            if let Err(e) = self.session.control.queue(&command) {
                 if let RemoteError::CannotTravel { .. } = e {
                     self.worker.fail(Job::Get(download, range), e);
                     return Ok(());

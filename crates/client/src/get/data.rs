@@ -39,7 +39,7 @@ impl<'e> Flow<'_, 'e> {
         };
         let path = download.task.source.path();
         let progress = Progress::new();
-        let mut meter = Meter::new(&ctx.report);
+        let mut meter = Meter::new(&ctx.report, &download.task);
         let before = download.present().len();
         let written = |range: Range<u64>, sum: Option<u32>| download.record(range, sum);
         let job = ReceiveJob {
@@ -64,6 +64,10 @@ impl<'e> Flow<'_, 'e> {
             ctx.cancel,
             path.clone(),
         );
+        let secure = || download.checkpoint();
+        if ctx.options().fsync == FsyncPolicy::EachMarker {
+            watch = watch.secured(&secure);
+        }
         let result = channel.data.receive(&job, &mut watch, &progress);
         let failure = watch.failure.take();
         if let Ok(received) = &result {
@@ -87,24 +91,19 @@ impl<'e> Flow<'_, 'e> {
                 let peer = self.session.control.peer().to_owned();
                 let mut error = failure.unwrap_or_else(|| RemoteError::data(&peer, path, source));
                 if matches!(error, RemoteError::Data { .. }) {
-                    self.last_words(at);
+                    let (asks, slots) = (&mut self.asks, &mut self.slots);
+                    self.session.control.last_words(&mut |answer| {
+                        if let Some(answer) = answer {
+                            hear(asks, slots, first, answer);
+                        }
+                        slots[at].ended.is_some() || slots[at].error.is_some()
+                    });
                     error = self.slots[at].error.take().unwrap_or(error);
                 }
                 // In MODE S the next file has a new channel anyway; else what is in the pipeline is lost.
                 let alone = self.slots.len() == 1 && !error.breaks_session();
                 self.slots[at].error = Some(error);
                 if alone { Ok(()) } else { Err(RemoteError::Cancelled) }
-            }
-        }
-    }
-
-    /// Waits a little for what the server has to say about a transfer that broke.
-    pub(super) fn last_words(&mut self, at: usize) {
-        let deadline = Instant::now() + LAST_WORDS;
-        while self.slots[at].ended.is_none() && self.slots[at].error.is_none() {
-            match self.session.control.answer_until(deadline) {
-                Ok(Some(answer)) => self.hear(answer),
-                Ok(None) | Err(_) => return,
             }
         }
     }

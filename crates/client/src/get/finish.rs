@@ -91,12 +91,14 @@ impl<'e> Flow<'_, 'e> {
         Some(slot)
     }
 
-    /// The session is of no more use. The first slot that failed gets the blame, the others go back.
+    /// The session is of no more use. The file whose command failed gets the blame, the others go back.
     pub(super) fn abandon(mut self, error: RemoteError) {
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
+        let blamed = self.asks.front().map_or(self.first, |(id, _)| *id);
         self.worker.ctx.report.waited(self.session.control.waited);
         while let Some(mut slot) = self.pop() {
-            let error = slot.error.take().or_else(|| blame.take_if(|_| slot.moved.is_none()));
+            let id = self.first - 1;
+            let error = slot.error.take().or_else(|| blame.take_if(|_| id == blamed));
             let job = slot.into_job();
             match error {
                 Some(error) => self.worker.fail(job, error),

@@ -1,12 +1,37 @@
 //! The trees that a plan looks into, and what it asks them.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::place::Endpoint;
 
 impl<'e> Plan<'_, 'e> {
+    /// Logs in to both servers of a third-party copy at the same time: over a long path one log-in takes a while. Who
+    /// cannot be reached is told when it is needed.
+    pub(super) fn open_both(&mut self, ends: &Ends) {
+        let (Place::Remote(from, _), Place::Remote(to, _)) = (&ends.source, &ends.destination) else {
+            return;
+        };
+        let setup = &self.ctx.setup;
+        let open =
+            |endpoint: &Arc<Endpoint>| Session::open(endpoint, setup).inspect_err(|e| endpoint.lose(e)).ok();
+        let (source, destination) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| open(to));
+            (open(from), other.join().ok().flatten())
+        });
+        for (place, session, destination) in
+            [(&ends.source, source, false), (&ends.destination, destination, true)]
+        {
+            if let Some(session) = session {
+                self.sides.insert((self.key(place), destination), Side::Remote(Box::new(session)));
+            }
+        }
+    }
+
     /// The tree that a place is in. Source and destination have sessions of their own.
     pub(super) fn side(&mut self, place: &Place, destination: bool) -> Result<&mut Side<'e>, RemoteError> {
         let name = match place {
-            Place::Remote(endpoint, _) => format!("{:p}", std::sync::Arc::as_ptr(endpoint)),
+            Place::Remote(endpoint, _) => format!("{:p}", Arc::as_ptr(endpoint)),
             _ => String::new(),
         };
         let key = (name, destination);
@@ -37,7 +62,7 @@ impl<'e> Plan<'_, 'e> {
     /// A session that broke is replaced when it is needed again.
     pub(super) fn forget(&mut self, place: &Place, destination: bool, error: &RemoteError) {
         if let (Place::Remote(endpoint, _), true) = (place, error.breaks_session()) {
-            self.sides.remove(&(format!("{:p}", std::sync::Arc::as_ptr(endpoint)), destination));
+            self.sides.remove(&(format!("{:p}", Arc::as_ptr(endpoint)), destination));
         }
     }
 
@@ -47,7 +72,7 @@ impl<'e> Plan<'_, 'e> {
         for end in ends {
             for (place, destination) in [(&end.source, false), (&end.destination, true)] {
                 if let Place::Remote(endpoint, path) = place {
-                    let key = (format!("{:p}", std::sync::Arc::as_ptr(endpoint)), destination);
+                    let key = (format!("{:p}", Arc::as_ptr(endpoint)), destination);
                     wanted.entry(key).or_insert_with(|| (place.clone(), Vec::new())).1.push(path.clone());
                 }
             }
@@ -105,7 +130,7 @@ impl<'e> Plan<'_, 'e> {
 
     pub(super) fn key(&self, place: &Place) -> String {
         match place {
-            Place::Remote(endpoint, _) => format!("{:p}", std::sync::Arc::as_ptr(endpoint)),
+            Place::Remote(endpoint, _) => format!("{:p}", Arc::as_ptr(endpoint)),
             _ => String::new(),
         }
     }

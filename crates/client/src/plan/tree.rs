@@ -3,18 +3,21 @@
 use super::*;
 
 impl<'e> Plan<'_, 'e> {
-    /// What is in a directory, recursively.
+    /// What is in a directory, recursively. `named`: the destination is within the directory that was asked for.
     pub(super) fn tree(
         &mut self,
         source: &Place,
         destination: &Place,
         exists: bool,
+        named: bool,
     ) -> Result<(), RemoteError> {
         let options = self.ctx.options().clone();
         let discards = matches!(destination, Place::Measure(_));
         if !options.dry_run && !discards {
             if options.create_directories {
                 self.side(destination, true)?.make_path(&destination.path())?;
+            } else if !exists && !named {
+                return Err(crate::walk::missing(&destination.path()));
             } else if !exists {
                 self.side(destination, true)?
                     .make_directories(&[destination.path()])?
@@ -191,6 +194,11 @@ impl<'e> Plan<'_, 'e> {
             }
             if there.is_some() {
                 synced.waiting.insert(name.to_vec());
+            }
+            if options.dry_run {
+                let (source, destination) = (from.display(), to.display());
+                let (modified, mode) = (entry.modified, entry.mode);
+                self.ctx.report.event(Event::WouldMake { source, destination, modified, mode });
             }
             if there.is_none() && !matches!(to, Place::Measure(_)) {
                 gathered.directories.push(to.path());

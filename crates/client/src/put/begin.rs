@@ -7,9 +7,7 @@ impl<'e> Flow<'_, 'e> {
         let ctx = self.worker.ctx;
         let options = ctx.options();
         let settled = |error: RemoteError, task: Task| {
-            let broken = error.breaks_session();
-            self.worker.fail(Job::File(task), error);
-            if broken { Err(RemoteError::Cancelled) } else { Ok(Begun::Settled) }
+            self.worker.failed(Job::File(task), error).map(|()| Begun::Settled)
         };
         let source = match Source::open(&mut task, &*ctx.store) {
             Ok(source) => source,
@@ -18,21 +16,21 @@ impl<'e> Flow<'_, 'e> {
         let resumable = options.resume
             && !options.ascii
             && task.window.is_none()
+            && !task.apart
             && !is_device(&task.destination.path())
             && task.size.is_some_and(|size| size > SMALL);
         let known = if resumable { ctx.states.load(&task) } else { None };
-        let ask = known.is_some() || task.compare || (resumable && self.cuts(&task));
+        let ask = known.is_some() || task.compare || task.confirm || (resumable && self.cuts(&task));
         if ask && !self.slots.is_empty() {
             return Ok(Begun::Later(task));
         }
-        if task.compare {
+        if task.compare || task.confirm {
             match self.same_already(&task) {
-                Ok(true) => {
-                    ctx.report.skipped(task.source.display(), "same checksum");
-                    self.worker.done();
+                Ok(Some(proof)) => {
+                    self.worker.have_already(task, proof);
                     return Ok(Begun::Settled);
                 }
-                Ok(false) => {}
+                Ok(None) => {}
                 Err(e) => return settled(e, task),
             }
         }
@@ -52,7 +50,7 @@ impl<'e> Flow<'_, 'e> {
             }
             Err(e) => return settled(e, task),
         };
-        task.began.get_or_insert_with(Instant::now);
+        ctx.report.anew(&mut task);
         let upload = match Upload::begin(task.clone(), source, manner) {
             Ok(upload) => upload,
             Err(e) => return settled(e, task),
@@ -60,20 +58,14 @@ impl<'e> Flow<'_, 'e> {
         if resumable {
             ctx.states.save(&upload.task, &present);
         }
-        ctx.report.started(
-            upload.task.id,
-            upload.task.source.display(),
-            upload.task.destination.display(),
-            upload.task.length(),
-            present.len(),
-        );
+        ctx.report.started(&upload.task, present.len());
         let whole = upload.wanted.clone();
         let mut ranges = self.cut(&upload, &present).into_iter();
         let Some(first) = ranges.next() else { return Ok(Begun::Yes(upload, whole)) };
         let rest: Vec<Job> = ranges.map(|range| Job::Put(upload.clone(), range)).collect();
         if !rest.is_empty() && present.is_empty() {
             // ESTO does not truncate: nothing of an earlier file must stay behind the end of this one.
-            self.session.control.call(&Command::Dele(part))?;
+            self.session.control.call(&Command::Dele(upload.path.clone()))?;
         }
         upload.expect(rest.len() as u32);
         ctx.queue.push_urgent(rest);
@@ -108,12 +100,14 @@ impl<'e> Flow<'_, 'e> {
             .collect()
     }
 
-    pub(super) fn same_already(&mut self, task: &Task) -> Result<bool, RemoteError> {
-        let Place::Local(path) = &task.source else { return Ok(false) };
-        let Some(algorithm) = self.worker.ctx.comparison(&[&self.session.can]) else { return Ok(false) };
+    /// How it was proved that the destination has the same bytes; `None` where it has not.
+    pub(super) fn same_already(&mut self, task: &Task) -> Result<Option<String>, RemoteError> {
+        let Place::Local(path) = &task.source else { return Ok(None) };
+        let Some(algorithm) = self.worker.ctx.comparison(&[&self.session.can]) else { return Ok(None) };
+        let theirs = self.session.checksum(&task.destination.path(), algorithm, None);
+        let Some(theirs) = task.unless_missing(theirs)? else { return Ok(None) };
         let ours = self.worker.ctx.local_sum(path, algorithm)?;
-        let theirs = self.session.checksum(&task.destination.path(), algorithm, None)?;
-        Ok(same(&ours, &theirs))
+        Ok(same(&ours, &theirs).then(|| proof(algorithm, &ours)))
     }
 
     /// Sends the commands of a transfer.
@@ -154,10 +148,8 @@ impl<'e> Flow<'_, 'e> {
         }
         let due = asks.len() as u32;
         for (ask, command) in asks {
-            if let Err(e) = self.session.control.send(&command) {
-                let broken = e.breaks_session();
-                self.worker.fail(Job::Put(upload, range), e);
-                return if broken { Err(RemoteError::Cancelled) } else { Ok(()) };
+            if let Err(e) = self.session.control.queue(&command) {
+                return self.worker.failed(Job::Put(upload, range), e);
             }
             self.asks.push_back((id, ask));
         }

@@ -11,7 +11,7 @@ impl<'e> Flow<'_, 'e> {
         let (upload, ranges) = (self.slots[at].upload.clone(), self.slots[at].data.clone());
         let path = upload.task.source.path();
         let progress = Progress::new();
-        let mut meter = Meter::new(&ctx.report);
+        let mut meter = Meter::new(&ctx.report, &upload.task);
         let before = upload.present().len();
         let (asks, slots, first) = (&mut self.asks, &mut self.slots, self.first);
         let mut judge = |answer: Answer| {
@@ -77,7 +77,13 @@ impl<'e> Flow<'_, 'e> {
                 let mut error =
                     failure.unwrap_or_else(|| RemoteError::data(self.session.control.peer(), path, source));
                 if matches!(error, RemoteError::Data { .. }) {
-                    self.last_words(at);
+                    let (asks, slots) = (&mut self.asks, &mut self.slots);
+                    self.session.control.last_words(&mut |answer| {
+                        if let Some(answer) = answer {
+                            hear(asks, slots, first, ctx, answer);
+                        }
+                        slots[at].ended.is_some() || slots[at].error.is_some()
+                    });
                     error = self.slots[at].error.take().unwrap_or(error);
                 }
                 if progress.bytes() > 0 {
@@ -91,16 +97,6 @@ impl<'e> Flow<'_, 'e> {
                 // The last command was answered: the session is as good as new, its channel is not.
                 let clean = refused && self.slots.len() == 1 && self.asks.is_empty();
                 if clean { Ok(()) } else { Err(RemoteError::Cancelled) }
-            }
-        }
-    }
-
-    pub(super) fn last_words(&mut self, at: usize) {
-        let deadline = Instant::now() + LAST_WORDS;
-        while self.slots[at].ended.is_none() && self.slots[at].error.is_none() {
-            match self.session.control.answer_until(deadline) {
-                Ok(Some(answer)) => self.hear(answer),
-                Ok(None) | Err(_) => return,
             }
         }
     }

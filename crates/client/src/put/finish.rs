@@ -117,12 +117,16 @@ impl<'e> Flow<'_, 'e> {
         if !upload.direct {
             self.ask(id, Ask::RenameFrom, &Command::Rnfr(upload.path.clone()))?;
             self.ask(id, Ask::RenameTo, &Command::Rnto(upload.task.destination.path()))?;
+            if upload.task.apart {
+                // What the session left that nobody knows the end of.
+                self.ask(id, Ask::Hint, &Command::Dele(part_path(&upload.task.destination.path())))?;
+            }
         }
         Ok(())
     }
 
     pub(super) fn ask(&mut self, id: u64, ask: Ask, command: &Command) -> Result<(), RemoteError> {
-        self.session.control.send(command)?;
+        self.session.control.queue(command)?;
         self.asks.push_back((id, ask));
         if let Some(slot) = id.checked_sub(self.first).and_then(|at| self.slots.get_mut(at as usize)) {
             slot.due += 1;
@@ -136,47 +140,45 @@ impl<'e> Flow<'_, 'e> {
         ctx.report.done(upload.task.id, upload.bytes(), upload.began().elapsed(), upload.proof());
     }
 
-    /// The session is of no more use. The first slot that failed gets the blame, the others go back.
-    pub(super) fn abandon(mut self, error: RemoteError) {
+    /// The session is of no more use. The file whose command failed gets the blame, the others go back.
+    pub(super) fn abandon(self, error: RemoteError) {
+        let Self { worker, mut session, asks, slots, first, .. } = self;
+        let report = &worker.ctx.report;
+        report.waited(session.control.waited);
+        let transferring = slots.len() == 1 && asks.iter().all(|(_, ask)| *ask == Ask::Transfer);
+        let gone = session.leave(LAST_WORDS, transferring);
+        let blamed = asks.front().map_or(first, |(id, _)| *id);
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
         let mut refused = false;
-        self.worker.ctx.report.waited(self.session.control.waited);
-        self.session.drop_channel();
-        self.session.control.leave(LAST_WORDS);
-        while let Some(slot) = self.slots.pop_front() {
-            let upload = slot.upload.clone();
-            let whole = slot.counted && slot.range == slot.upload.wanted;
+        for (id, slot) in (first..).zip(slots) {
+            let upload = slot.upload;
             // Behind a file that was refused, others got its data: what the server says of them is no news.
             let behind = refused;
             refused |= slot.error.is_some();
-            let job = match slot.error {
-                // It was counted as arrived; what is left to do for it is begun anew.
-                None if slot.counted && slot.committing => {
-                    slot.upload.give_up();
-                    self.worker.ctx.report.put_back();
-                    Job::File(slot.upload.task.clone())
-                }
-                None if slot.counted && !whole => {
-                    self.worker.done();
-                    continue;
-                }
-                _ => {
-                    if slot.upload.task.size.is_none_or(|size| size <= SMALL) {
-                        // Not worth a restart; servers keep no journal of it.
-                        slot.upload.forget_present();
-                    }
-                    Job::Put(slot.upload, slot.range)
-                }
+            let mut error = slot.error.filter(|_| !behind).or_else(|| blame.take_if(|_| id == blamed));
+            if slot.sent.is_some() && !slot.counted {
+                // It is sent again, but for what is known to be there.
+                let mut lost = slot.data.clone();
+                lost.subtract(&upload.present());
+                report.there(&upload.task.account, -(lost.len() as i64));
+            }
+            let job = if slot.counted && slot.committing {
+                upload.give_up();
+                report.put_back();
+                Job::File(Task { apart: !gone && !upload.direct, ..upload.task.clone() })
+            } else if slot.counted && error.is_none() && slot.range != upload.wanted {
+                worker.done();
+                continue;
+            } else {
+                worker.send_again(&upload, behind, gone, Job::Put(upload.clone(), slot.range))
             };
-            let own = slot.error.filter(|_| !behind);
-            let mut error = own.or_else(|| blame.take_if(|_| slot.sent.is_none()));
             if slot.sent.is_some() && matches!(upload.source, UploadSource::Stream(_)) {
                 let broken = || RemoteError::Usage("the session broke".to_owned());
                 error = Some(upload.once_only(error.unwrap_or_else(broken)));
             }
             match error {
-                Some(error) => self.worker.fail(job, error),
-                None => self.worker.put_back(job),
+                Some(error) => worker.fail(job, error),
+                None => worker.put_back(job),
             }
         }
     }

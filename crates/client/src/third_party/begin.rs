@@ -9,6 +9,7 @@ impl<'e> Flow<'_, 'e> {
             && !options.ascii
             && self.source.can.restart
             && task.window.is_none()
+            && !task.apart
             && !is_device(&task.destination.path())
             && task.size.is_some_and(|size| size > SMALL)
     }
@@ -35,8 +36,8 @@ impl<'e> Flow<'_, 'e> {
                 self.destination.frequent_markers()?;
             }
             let address = self.destination.passive(mode, None, inline)?;
-            self.source.prepare(mode, parallelism, inline, None)?;
-            self.point(address)?;
+            let prepared = self.source.prepare(mode, parallelism, inline, Some(port(address)));
+            prepared.map_err(|e| self.cannot_point(e))?;
         }
         self.channel = Some((mode, streams));
         Ok(())
@@ -49,17 +50,23 @@ impl<'e> Flow<'_, 'e> {
     /// Tells the source where to connect to.
     pub(super) fn point(&mut self, address: SocketAddr) -> Result<(), RemoteError> {
         let refused = self.source.call(&port(address));
-        refused.map(drop).map_err(|e| match e {
-            RemoteError::Refused { reply, .. } => RemoteError::Unsupported {
-                peer: self.source.endpoint.name.clone(),
-                what: format!(
-                    "send to another server ({}, third-party transfer): {}",
-                    self.destination.endpoint.name,
-                    crate::error::text(&reply)
-                ),
-            },
+        refused.map(drop).map_err(|e| self.cannot_point(e))
+    }
+
+    fn cannot_point(&self, error: RemoteError) -> RemoteError {
+        match error {
+            RemoteError::Refused { command, reply, .. } if matches!(&*command, "PORT" | "EPRT") => {
+                RemoteError::Unsupported {
+                    peer: self.source.endpoint.name.clone(),
+                    what: format!(
+                        "send to another server ({}, third-party transfer): {}",
+                        self.destination.endpoint.name,
+                        crate::error::text(&reply)
+                    ),
+                }
+            }
             other => other,
-        })
+        }
     }
 
     pub(super) fn begin(
@@ -80,9 +87,10 @@ impl<'e> Flow<'_, 'e> {
                 return Err(RemoteError::SourceChanged { path: task.source.path() });
             }
         }
-        if task.compare && self.same_already(&task)? {
-            ctx.report.skipped(task.source.display(), "same checksum");
-            self.worker.done();
+        if (task.compare || task.confirm)
+            && let Some(proof) = self.same_already(&task)?
+        {
+            self.worker.have_already(task, proof);
             return Ok(None);
         }
         let check = self.check()?;
@@ -91,26 +99,19 @@ impl<'e> Flow<'_, 'e> {
         if let Some(known) = known {
             present = self.destination.received(&part, known, task.size)?;
         }
-        task.began.get_or_insert_with(Instant::now);
+        ctx.report.anew(&mut task);
         let relay = Relay::begin(task, check, present.clone());
         if resumable {
             ctx.states.save(&relay.task, &present);
         }
-        let task = &relay.task;
-        ctx.report.started(
-            task.id,
-            task.source.display(),
-            task.destination.display(),
-            task.length(),
-            present.len(),
-        );
+        ctx.report.started(&relay.task, present.len());
         let whole = relay.whole();
         let mut ranges = self.cut(&relay, &present).into_iter();
         let Some(first) = ranges.next() else { return Ok(Some((relay, whole))) };
         let rest: Vec<Job> = ranges.map(|range| Job::Third(relay.clone(), range)).collect();
         if !rest.is_empty() && present.is_empty() {
             // ESTO does not truncate.
-            self.destination.control.call(&Command::Dele(part))?;
+            self.destination.control.call(&Command::Dele(relay.path.clone()))?;
         }
         relay.expect(rest.len() as u32);
         ctx.queue.push_urgent(rest);
@@ -160,15 +161,18 @@ impl<'e> Flow<'_, 'e> {
         Ok(check)
     }
 
-    pub(super) fn same_already(&mut self, task: &Task) -> Result<bool, RemoteError> {
+    /// How it was proved that the destination has the same bytes; `None` where it has not.
+    pub(super) fn same_already(&mut self, task: &Task) -> Result<Option<String>, RemoteError> {
         let servers = [&self.source.can, &self.destination.can];
-        let Some(algorithm) = self.worker.ctx.comparison(&servers) else { return Ok(false) };
+        let Some(algorithm) = self.worker.ctx.comparison(&servers) else { return Ok(None) };
         // Both at the same time.
         self.source.control.send(&checksum_command(algorithm, task, &task.source.path()))?;
         let theirs = self.destination.checksum(&task.destination.path(), algorithm, None);
         let reply = self.source.control.finish()?;
         let ours = self.source.accept("CKSM", reply)?;
-        Ok(same(&ours.text().to_str_lossy(), &theirs?))
+        let theirs = task.unless_missing(theirs)?;
+        let equal = theirs.filter(|theirs| same(&ours.text().to_str_lossy(), theirs));
+        Ok(equal.map(|sum| proof(algorithm, &sum)))
     }
 
     /// Sends the commands of a transfer to both.
@@ -181,8 +185,8 @@ impl<'e> Flow<'_, 'e> {
         let id = self.first + self.slots.len() as u64;
         let whole = range == relay.whole() && relay.task.window.is_none();
         let (origin, path, from) = (range.start, relay.path.clone(), relay.task.source.path());
-        let there = relay.present().intersection(range.clone()).shift_down(origin);
-        let missing = (range.end - range.start).saturating_sub(there.len());
+        let present = relay.present().intersection(range.clone());
+        let there = present.shift_down(origin);
         let restart = match mode {
             _ if there.is_empty() => None,
             Mode::ExtendedBlock => Some(Restart::Ranges(there)),
@@ -204,12 +208,12 @@ impl<'e> Flow<'_, 'e> {
         let mut to_source = Vec::new();
         to_source.extend(restart.map(|restart| (Ask::Restart, Command::Rest(restart))));
         to_source.push((Ask::Transfer, retrieve));
-        let meter = Meter::new(&self.worker.ctx.report);
+        let meter = Meter::new(&self.worker.ctx.report, &relay.task);
         self.slots.push_back(Slot {
             relay,
             range,
             origin,
-            missing,
+            there: present,
             source: Said::default(),
             destination: Said::default(),
             counted: false,

@@ -50,11 +50,13 @@ impl<'e> Flow<'_, 'e> {
             if slot.relay.task.size.is_some() {
                 let markers: u64 = slot.stripes.values().sum();
                 // Without markers (MODE S) this is the first that is known of progress.
-                let moved = if slot.stripes.is_empty() { slot.missing } else { markers };
+                let all = slot.range.end - slot.range.start - slot.there.len();
+                let moved = if slot.stripes.is_empty() { all } else { markers };
                 slot.meter.update(moved, 0);
             }
-            let range = RangeSet::from_range(slot.range.clone());
-            match relay.arrived(&range, source.as_deref(), destination.as_deref()) {
+            let mut moved = RangeSet::from_range(slot.range.clone());
+            moved.subtract(&slot.there);
+            match relay.arrived(slot.range.clone(), &moved, source.as_deref(), destination.as_deref()) {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 Err(e) => {
@@ -113,6 +115,10 @@ impl<'e> Flow<'_, 'e> {
         if !relay.direct {
             self.ask(id, true, Ask::Rename, &Command::Rnfr(relay.path.clone()))?;
             self.ask(id, true, Ask::Rename, &Command::Rnto(relay.task.destination.path()))?;
+            if relay.task.apart {
+                // What the session left that nobody knows the end of.
+                self.ask(id, true, Ask::Hint, &Command::Dele(part_path(&relay.task.destination.path())))?;
+            }
         }
         Ok(())
     }
@@ -123,29 +129,41 @@ impl<'e> Flow<'_, 'e> {
         ctx.report.done(relay.task.id, relay.bytes(), relay.began().elapsed(), relay.proof());
     }
 
-    /// The sessions are of no more use. The first slot that failed gets the blame, the others go back.
-    pub(super) fn abandon(mut self, error: RemoteError) {
+    /// The sessions are of no more use. The file whose command failed gets the blame, the others go back.
+    pub(super) fn abandon(self, error: RemoteError) {
+        let Self { worker, mut source, mut destination, destination_asks, slots, first, culprit, .. } = self;
+        // First the one that sends, so that the other one waits for no more data; then the one that would still give
+        // names to files that are about to be sent once more.
+        source.leave(Duration::ZERO, true);
+        worker.ctx.report.waited(source.control.waited + destination.control.waited);
+        drop(source);
+        let transferring = slots.len() == 1 && destination_asks.iter().all(|(_, ask)| *ask == Ask::Transfer);
+        let gone = destination.leave(LAST_WORDS, transferring);
+        let blamed = culprit.unwrap_or(first);
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
-        while let Some(mut slot) = self.slots.pop_front() {
+        let mut refused = false;
+        for (id, mut slot) in (first..).zip(slots) {
+            // Behind a file that was refused, others got its data: what the servers say of them is no news.
+            let behind = refused;
+            refused |= slot.error.is_some();
             let job = if slot.counted && slot.committing {
                 slot.relay.give_up();
-                self.worker.ctx.report.put_back();
-                Job::File(slot.relay.task.clone())
-            } else if slot.counted {
-                self.worker.done();
+                worker.ctx.report.put_back();
+                Job::File(Task { apart: !gone, ..slot.relay.task.clone() })
+            } else if slot.counted && slot.error.is_none() {
+                worker.done();
                 continue;
             } else {
                 // What no marker confirmed is sent again.
-                slot.meter.failed(0);
-                if slot.relay.task.size.is_none_or(|size| size <= SMALL) {
-                    // Not worth a restart; servers keep no journal of it.
-                    slot.relay.forget_present();
-                }
-                Job::Third(slot.relay, slot.range)
+                let kept = slot.relay.present().intersection(slot.range.clone()).len();
+                slot.meter.failed(kept.saturating_sub(slot.there.len()));
+                let again = Job::Third(slot.relay.clone(), slot.range.clone());
+                worker.send_again(&slot.relay, behind, gone, again)
             };
-            match slot.error.or_else(|| blame.take()) {
-                Some(error) => self.worker.fail(job, error),
-                None => self.worker.put_back(job),
+            let own = slot.error.filter(|_| !behind);
+            match own.or_else(|| blame.take_if(|_| id == blamed)) {
+                Some(error) => worker.fail(job, error),
+                None => worker.put_back(job),
             }
         }
     }

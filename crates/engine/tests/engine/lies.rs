@@ -23,8 +23,6 @@ fn every_form_of_the_end_is_understood() {
         // Empty blocks; closing connections; EOR.
         vec![([block(0, b""), block(2, b"c"), block(0, b"ab"), header(0x4c, 0, 1)].concat(), true)],
         vec![([header(0x80, 3, 0), b"abc".to_vec(), eof(1)].concat(), true)],
-        // GCT ignores the count of an EOF header.
-        vec![([block(0, b"abc"), header(0x48, 77, 1)].concat(), false)],
     ] {
         let (result, contents) = received(&scripts);
         assert_eq!(result.unwrap().bytes, 3);
@@ -104,6 +102,8 @@ fn lies_are_found() {
             "{found}"
         );
     }
+    let with_payload = [block(0, b"abc"), header(0x48, 77, 1)].concat();
+    assert!(matches!(protocol(&[(with_payload, false)]), ReceiveError::EndWithPayload { count: 77 }));
     assert!(matches!(protocol(&[(eof(0), false)]), ReceiveError::NoStreams));
     assert!(matches!(protocol(&[(eof(10_000), false)]), ReceiveError::TooManyAnnounced { .. }));
     let twice = [header(0x40, 0, 2), header(0x40, 0, 3)].concat();

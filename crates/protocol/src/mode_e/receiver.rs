@@ -17,6 +17,9 @@ pub enum ReceiveError {
     OutsideAccepted { offset: u64, count: u64, origin: u64, nearest: Option<Range<u64>> },
     #[error("EOF announces no stream at all")]
     NoStreams,
+    /// GFD.20 section 3.4 gives the offset of such a header another meaning, so that its payload would belong nowhere.
+    #[error("EOF with {count} bytes of payload, for which it has no offset")]
+    EndWithPayload { count: u64 },
     #[error("EOF announces {announced} streams, EOF before announced {before}")]
     Inconsistent { announced: u64, before: u64 },
     #[error("EOF announces {announced} streams, at most {most} are accepted")]
@@ -223,8 +226,11 @@ impl StreamReceiver {
         self.closing |= header.is_close();
         let last = header.is_end_of_data();
         if header.is_end_of_file() {
+            // No program is known to send it. GCT's would take the payload for the next header.
+            if header.count > 0 {
+                return Err(ReceiveError::EndWithPayload { count: header.count });
+            }
             transfer.end_of_file(header.offset)?;
-            // GCT ignores the count of an EOF header; no payload follows.
             return self.block_ended(last, transfer);
         }
         if first && header.is_close() && !last && header.count == 0 {

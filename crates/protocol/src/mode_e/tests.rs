@@ -146,7 +146,7 @@ fn ends_in_any_order() {
     // EOF alone before everything, EOD with payload, EOD with CLOSE, bits without meaning.
     let mut transfer = Receiver::new(everything(), 0, 8);
     let (mut a, mut b) = (transfer.add_stream().unwrap(), transfer.add_stream().unwrap());
-    assert_eq!(feed(&mut a, &mut transfer, header(0x40, 99, 2)), Ok(Want::Header { missing: 17 }));
+    assert_eq!(feed(&mut a, &mut transfer, header(0x40, 0, 2)), Ok(Want::Header { missing: 17 }));
     assert_eq!(transfer.announced(), Some(2));
     let payload = feed(&mut a, &mut transfer, header(0x80 | 0x20 | 0x10 | 0x08, 3, 5)).unwrap();
     assert_eq!(payload, Want::Payload { file_offset: 5, left: 3, last: true });
@@ -212,6 +212,7 @@ fn lies() {
         ReceiveError::Overflow { offset: u64::MAX, count: 1, origin: 10 }
     );
     assert_eq!(lie(&[header(0x40, 0, 0)]), ReceiveError::NoStreams);
+    assert_eq!(lie(&[header(0x48, 3, 1)]), ReceiveError::EndWithPayload { count: 3 });
     assert_eq!(lie(&[header(0x48, 0, 5)]), ReceiveError::TooManyAnnounced { announced: 5, most: 4 });
     assert_eq!(
         lie(&[header(0x48, 0, 2), header(0x48, 0, 3)]),

@@ -15,6 +15,29 @@ pub enum Fsync {
     EachMarker,
 }
 
+/// When uploads are written past the page cache.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DirectIo {
+    /// Where a file is larger than what the kernel keeps in memory unwritten (`vm.dirty_background_ratio`) and the file
+    /// system is ext4 or XFS.
+    #[default]
+    Auto,
+    /// Wherever it can be done.
+    Always,
+    Never,
+}
+
+impl From<DirectIo> for ropewalk_storage::DirectIo {
+    fn from(when: DirectIo) -> Self {
+        match when {
+            DirectIo::Auto => Self::Auto,
+            DirectIo::Always => Self::Always,
+            DirectIo::Never => Self::Never,
+        }
+    }
+}
+
 /// How files are written.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -25,6 +48,8 @@ pub struct Files {
     pub directory_mode: u32,
     /// Default `"none"`.
     pub fsync: Fsync,
+    /// Only in MODE E, of files whose size the client announced. Default `"auto"`.
+    pub direct_io: DirectIo,
     /// Uploads go to `.NAME.ropewalk-part` beside the target and get their name when they are complete. `false`:
     /// they are written under their name at once. Default `true`.
     pub part_files: bool,
@@ -44,6 +69,7 @@ impl Default for Files {
             create_mode: 0o644,
             directory_mode: 0o755,
             fsync: Fsync::None,
+            direct_io: DirectIo::Auto,
             part_files: true,
             journal_above: 4 << 20,
             sparse: false,

@@ -105,6 +105,12 @@ impl<'a> Attend<'a> {
         self.pump()
     }
 
+    /// As [`Self::event`]; what is to be said waits for the next flush.
+    fn tell(&mut self, event: Event) -> ControlFlow<()> {
+        self.session.event(event);
+        self.settle()
+    }
+
     /// To be called now and then where no engine does: hears the client, and whether to go on.
     pub(super) fn check(&mut self) -> ControlFlow<()> {
         if self.control.pending() >= HIGH_WATER
@@ -162,6 +168,17 @@ impl<'a> Attend<'a> {
 
     /// Does what the session wants now, and writes what the connection takes.
     fn pump(&mut self) -> ControlFlow<()> {
+        let flow = self.settle();
+        self.flush()?;
+        flow
+    }
+
+    fn flush(&mut self) -> ControlFlow<()> {
+        if self.control.flush().is_err() { self.lose() } else { ControlFlow::Continue(()) }
+    }
+
+    /// Does what the session wants now; what is to be said waits for the next flush.
+    fn settle(&mut self) -> ControlFlow<()> {
         let mut flow = ControlFlow::Continue(());
         while let Some(action) = self.session.poll() {
             match action {
@@ -177,9 +194,6 @@ impl<'a> Attend<'a> {
                 }
             }
         }
-        if self.control.flush().is_err() {
-            return self.lose();
-        }
         flow
     }
 
@@ -187,7 +201,7 @@ impl<'a> Attend<'a> {
         if !self.markers.perf.is_on() {
             return ControlFlow::Continue(());
         }
-        self.event(Event::Perf { timestamp: timestamp(), stripe: 0, stripes: 1, bytes: progress.bytes() })
+        self.tell(Event::Perf { timestamp: timestamp(), stripe: 0, stripes: 1, bytes: progress.bytes() })
     }
 
     /// A restart marker with what came since the last one.
@@ -204,16 +218,21 @@ impl<'a> Attend<'a> {
             return ControlFlow::Continue(());
         }
         self.markers.told = received;
-        self.event(Event::Received(news.shift_down(self.markers.origin)))
+        self.tell(Event::Received(news.shift_down(self.markers.origin)))
     }
 }
 
 impl Attendant for Attend<'_> {
     fn begun(&mut self, reused: bool) -> io::Result<()> {
         self.markers.begun = true;
-        let mut flow = self.event(Event::Begun { reused });
+        let mut flow = self.tell(Event::Begun { reused });
         if flow.is_continue() {
             flow = self.perf(&Progress::new());
+        }
+        // In a pipeline of small files the data may be there already, or fit into the connection: one packet for all
+        // replies then. Before anything is waited for, [`Attendant::waits`] sends them.
+        if flow.is_continue() && !reused {
+            flow = self.flush();
         }
         match flow {
             ControlFlow::Continue(()) => Ok(()),
@@ -233,6 +252,10 @@ impl Attendant for Attend<'_> {
         // The session may have wanted something from the beginning, because of what came with the command.
         self.pump()?;
         self.alive()
+    }
+
+    fn waits(&mut self) -> ControlFlow<()> {
+        self.flush()
     }
 
     fn watch(&self) -> Option<BorrowedFd<'_>> {

@@ -22,6 +22,13 @@ pub(crate) struct Channel {
     pub(super) peer: IpAddr,
 }
 
+impl Channel {
+    /// The next transfer uses connections that are there.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.data.cached() > 0
+    }
+}
+
 /// PASV and its kin: listens, and gives the address for the client.
 pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAddr>, Failure> {
     // The old channel's port may be the only one in the range.

@@ -166,6 +166,7 @@ impl Plan {
                 Mode::ExtendedBlock => Journaling::Above(files.journal_above),
             },
             sync: files.fsync != Fsync::None,
+            direct: files.direct_io.into(),
         };
         let destination = match &self.way {
             Way::InPlace { truncate } => Self::open_in_place(store, place, *truncate, files),
@@ -302,6 +303,7 @@ impl Destination {
             Self::Part(part) => {
                 // What a sender in MODE E left out are holes.
                 for hole in part.present().complement(0..length).iter() {
+                    part.handle().leave_zero(hole.start, hole.end - hole.start);
                     part.record(hole, None)?;
                 }
                 let mode = match (plan.mode, &plan.way) {

@@ -30,7 +30,7 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
         }
         Operation::RemoveDirectory(path) => done(store.remove_directory(&login.removable(&path)?)),
         Operation::Delete(path) => done(store.remove_file(&login.entry(&path, Access::Write)?)),
-        Operation::DeleteTree(path) => done(store.remove_tree(&login.tree(&path)?)),
+        Operation::DeleteTree(path) => remove_tree(job, &path),
         Operation::Rename { from, to } => rename(login, &from, &to),
         Operation::SetModified { path, modified } => {
             done(store.set_modified(&login.existing(&path, Access::Write)?, modified, 0))
@@ -96,6 +96,26 @@ fn size(login: &Login, path: &VirtualPath) -> Result<u64, Failure> {
         .entry(path, Access::List)
         .and_then(|place| PartFile::sequential_prefix(&login.store_for(&place), &place).map_err(failure));
     prefix.ok().flatten().ok_or(missing)
+}
+
+/// Can be broken off, by ABOR or by the client's leaving; what is left is a tree all the same.
+fn remove_tree(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
+    /// Removals between two looks at the control connection.
+    const LOOK: u32 = 64;
+
+    let login = job.context.login()?;
+    let place = login.tree(path)?;
+    let store = std::sync::Arc::clone(&login.store);
+    let mut attend = Attend::of(job);
+    let mut removals = 0_u32;
+    let result = store.remove_tree_while(&place, &mut || {
+        removals = removals.wrapping_add(1);
+        if removals.is_multiple_of(LOOK) { attend.go_on(&place) } else { Ok(()) }
+    });
+    match attend.broken_off() {
+        Some(broken_off) => Err(broken_off),
+        None => done(result),
+    }
 }
 
 /// After a crash of the machine this reads what is there, to find out whether it is right.

@@ -18,6 +18,9 @@ use super::transfer::{Checksum, algorithm};
 use crate::config::Fsync;
 use crate::connection::Job;
 
+/// Sums of smaller files are computed anew as fast as they are looked up.
+const WORTH_KEEPING: u64 = 64 << 10;
+
 pub(super) fn store(
     job: &mut Job<'_>,
     transfer: &Transfer,
@@ -77,8 +80,11 @@ fn receive_file(
     };
     let result = channel.data.receive(&receive, &mut attend, progress).map_err(transfer_failure);
     attend.last_markers(progress);
-    // A client that dies closes its connections together: what ends the data may be its death.
-    let _ = attend.check();
+    // A client that dies closes its connections together: what ends the data may be its death. MODE E says when all
+    // has come.
+    if result.is_err() || transfer.mode == Mode::Stream {
+        let _ = attend.check();
+    }
     let result = match attend.broken_off() {
         Some(failure) => Err(failure),
         None => result.and_then(|received| complete(transfer, &received).map(|()| received)),
@@ -183,6 +189,7 @@ fn finish(
         .commit(length, transfer.modified, plan, &job.context.settings.config.files, (&storage, place))
         .map_err(failure)?;
     if let (Some(algorithm), Some(value)) = (sum, &whole)
+        && length >= WORTH_KEEPING
         && let Ok(metadata) = storage.stat(place, true)
         && metadata.kind == Kind::File
         && metadata.size == length

@@ -98,3 +98,27 @@ fn as_urgent_data() {
     client.expect(226);
     client.command("NOOP", 200);
 }
+
+#[test]
+fn removal_of_a_tree_can_be_broken_off() {
+    let server = Fixture::new();
+    for number in 0..5_000 {
+        server.write(&format!("t/d{}/f{number}", number % 10), "");
+    }
+    let files = || {
+        let directories = std::fs::read_dir(server.root().join("t")).into_iter().flatten().flatten();
+        directories.map(|d| std::fs::read_dir(d.path()).into_iter().flatten().count()).sum::<usize>()
+    };
+    let mut client = server.login();
+    client.send("SITE RDEL /t");
+    crate::uploads::wait_for(|| files() < 5_000);
+    client.send("ABOR");
+    // It may have ended just before.
+    let code = client.reply().code;
+    client.expect(226);
+    assert_eq!(code, if files() > 0 { 426 } else { 250 });
+    if code == 426 {
+        client.command("SITE RDEL /t", 250);
+    }
+    assert!(!server.exists("t"));
+}

@@ -31,11 +31,30 @@ pub struct PartOptions {
     pub journal: Journaling,
     /// Have the file, and its name, on stable storage before it counts as done.
     pub sync: bool,
+    pub direct: DirectIo,
+}
+
+/// When to write past the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirectIo {
+    /// Where a file is larger than what the kernel keeps in memory unwritten (`vm.dirty_background_ratio`) and the file
+    /// system is one that gains by it (ext4, XFS).
+    #[default]
+    Auto,
+    /// Wherever it can be done.
+    Always,
+    Never,
 }
 
 impl Default for PartOptions {
     fn default() -> Self {
-        Self { mode: 0o666, resume: true, journal: Journaling::default(), sync: false }
+        Self {
+            mode: 0o666,
+            resume: true,
+            journal: Journaling::default(),
+            sync: false,
+            direct: DirectIo::default(),
+        }
     }
 }
 

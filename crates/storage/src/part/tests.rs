@@ -17,7 +17,7 @@ fn stores() -> Vec<(Arc<dyn Store>, Option<tempfile::TempDir>)> {
 }
 
 fn options(journal: Journaling) -> PartOptions {
-    PartOptions { mode: 0o640, resume: true, journal, sync: false }
+    PartOptions { mode: 0o640, resume: true, journal, sync: false, direct: DirectIo::Never }
 }
 
 fn key(size: u64) -> JournalKey {

@@ -6,10 +6,11 @@ use ropewalk_protocol::range::RangeSet;
 use rustix::fs::{FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::direct::Direct;
 use super::metadata::Stats;
 use super::{Identity, modification};
 use crate::error::Context;
-use crate::{Error, ErrorKind, Kind, Metadata, ReadHandle, Result, WriteHandle};
+use crate::{DirectIo, Error, ErrorKind, Kind, Metadata, ReadHandle, Result, WriteHandle};
 
 /// An open file, device or FIFO.
 pub(super) struct PosixFile {
@@ -19,16 +20,17 @@ pub(super) struct PosixFile {
     kind: Kind,
     /// `/dev/null`: takes bytes at any position.
     null: bool,
+    direct: Direct,
 }
 
 impl PosixFile {
     /// A file that is known to be a regular one.
     pub(super) fn regular(fd: OwnedFd, path: VirtualPath, identity: Arc<Identity>) -> Self {
-        Self { fd, path, identity, kind: Kind::File, null: false }
+        Self { fd, path, identity, kind: Kind::File, null: false, direct: Direct::default() }
     }
 
     /// Looks what it is. The descriptor was opened without waiting.
-    pub(super) fn classified(fd: OwnedFd, path: VirtualPath, identity: Arc<Identity>) -> Result<Self, Errno> {
+    fn classified(fd: OwnedFd, path: VirtualPath, identity: Arc<Identity>) -> Result<Self, Errno> {
         let stats = Stats(rustix::fs::fstat(&fd)?);
         let kind = stats.kind();
         match kind {
@@ -40,7 +42,7 @@ impl PosixFile {
             }
         }
         let null = kind == Kind::CharacterDevice && stats.0.st_rdev == rustix::fs::makedev(1, 3);
-        Ok(Self { fd, path, identity, kind, null })
+        Ok(Self { fd, path, identity, kind, null, direct: Direct::default() })
     }
 
     pub(super) fn new(fd: OwnedFd, path: VirtualPath, identity: Arc<Identity>) -> Result<Self> {
@@ -130,7 +132,8 @@ impl WriteHandle for PosixFile {
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        let mut done = 0;
+        let directly = self.direct.write(data, offset);
+        let mut done = directly.context("write", self.path.as_bytes()).map_err(|e| e.at(offset))?;
         while done < data.len() {
             let at = offset + done as u64;
             let written = if self.seekable() {
@@ -149,7 +152,21 @@ impl WriteHandle for PosixFile {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        (self.seekable() || self.null).then(|| self.fd.as_fd())
+        ((self.seekable() && !self.direct.is_on()) || self.null).then(|| self.fd.as_fd())
+    }
+
+    fn prepare(&self, size: u64, direct: DirectIo) {
+        if self.kind == Kind::File {
+            self.direct.prepare(self.fd.as_fd(), size, direct);
+        }
+    }
+
+    fn chunk(&self) -> Option<usize> {
+        self.direct.chunk()
+    }
+
+    fn leave_zero(&self, start: u64, length: u64) {
+        self.direct.free(start, length);
     }
 
     fn positionless(&self) -> bool {

@@ -18,6 +18,12 @@ struct Level {
     identity: (u64, u64),
 }
 
+enum Stopped {
+    Refused(CString, Errno),
+    /// By who asked for the removal.
+    Told(Error),
+}
+
 enum Found {
     Nothing,
     Directory(CString),
@@ -27,7 +33,12 @@ enum Found {
 ///
 /// Directories are entered by descriptor without following links, and left by `..`, which must be the directory
 /// we came from. One descriptor is open at a time, so depth does not matter.
-pub(super) fn tree(parent: BorrowedFd<'_>, name: &[u8], path: &VirtualPath) -> Result<()> {
+pub(super) fn tree(
+    parent: BorrowedFd<'_>,
+    name: &[u8],
+    path: &VirtualPath,
+    go_on: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
     let fail = |errno: Errno| Error::from_errno(errno.raw_os_error(), "remove", path.as_bytes());
     match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) => return Ok(()),
@@ -36,11 +47,11 @@ pub(super) fn tree(parent: BorrowedFd<'_>, name: &[u8], path: &VirtualPath) -> R
         Err(errno) => return Err(fail(errno)),
     }
     let top = enter(parent, name).map_err(fail)?;
-    empty(top, path)?;
+    empty(top, path, go_on)?;
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR).context("remove", path.as_bytes())
 }
 
-fn empty(top: OwnedFd, path: &VirtualPath) -> Result<()> {
+fn empty(top: OwnedFd, path: &VirtualPath, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     let mut levels: Vec<Level> = Vec::new();
     let mut here = top;
     let mut identity = identity_of(&here).context("remove", path.as_bytes())?;
@@ -54,7 +65,11 @@ fn empty(top: OwnedFd, path: &VirtualPath) -> Result<()> {
             }
             Error::from_errno(errno.raw_os_error(), "remove", full)
         };
-        match remove_files(&here, &mut buffer).map_err(|(name, errno)| failed(&name, &levels, errno))? {
+        let removed = remove_files(&here, &mut buffer, go_on).map_err(|stopped| match stopped {
+            Stopped::Refused(name, errno) => failed(&name, &levels, errno),
+            Stopped::Told(error) => error,
+        })?;
+        match removed {
             Found::Directory(name) => {
                 let below = enter(rustix::fd::AsFd::as_fd(&here), name.to_bytes())
                     .map_err(|errno| failed(&name, &levels, errno))?;
@@ -81,15 +96,20 @@ fn empty(top: OwnedFd, path: &VirtualPath) -> Result<()> {
 }
 
 /// Removes what is no directory, up to the first directory.
-fn remove_files(directory: &OwnedFd, buffer: &mut Vec<u8>) -> Result<Found, (CString, Errno)> {
+fn remove_files(
+    directory: &OwnedFd,
+    buffer: &mut Vec<u8>,
+    go_on: &mut dyn FnMut() -> Result<()>,
+) -> Result<Found, Stopped> {
     // From the start: the descriptor is fresh, so its position is 0.
     let mut raw = RawDir::new(directory, buffer.spare_capacity_mut());
     while let Some(entry) = raw.next() {
         let entry = match entry {
             Ok(entry) => entry,
             Err(Errno::NOENT) => return Ok(Found::Nothing),
-            Err(errno) => return Err((CString::default(), errno)),
+            Err(errno) => return Err(Stopped::Refused(CString::default(), errno)),
         };
+        go_on().map_err(Stopped::Told)?;
         let name = entry.file_name();
         if name.to_bytes() == b"." || name.to_bytes() == b".." {
             continue;
@@ -104,7 +124,7 @@ fn remove_files(directory: &OwnedFd, buffer: &mut Vec<u8>) -> Result<Found, (CSt
             Err(Errno::PERM) if entry.file_type() == FileType::Unknown => {
                 return Ok(Found::Directory(name.to_owned()));
             }
-            Err(errno) => return Err((name.to_owned(), errno)),
+            Err(errno) => return Err(Stopped::Refused(name.to_owned(), errno)),
         }
     }
     Ok(Found::Nothing)

@@ -160,7 +160,8 @@ fn the_whole_file_system_is_a_root_too() {
 
 #[test]
 fn modes_can_be_fixed() {
-    let options = PosixOptions { file_mode: Some(0o606), directory_mode: Some(0o707), identity: None };
+    let options =
+        PosixOptions { file_mode: Some(0o606), directory_mode: Some(0o707), ..PosixOptions::default() };
     let place = place(options);
     place.store.open_write(&path("/f"), CREATE).unwrap();
     place.store.make_directory(&path("/d"), 0o700).unwrap();

@@ -84,7 +84,16 @@ fn removes_trees(store: &dyn Store) {
         deep.push_str("/d");
     }
     put(store, "/keep", b"x");
-    store.remove_tree(&path("/t")).unwrap();
+    let mut asked = 0;
+    let stopped = store.remove_tree_while(&path("/t"), &mut || {
+        asked += 1;
+        if asked < 3 { Ok(()) } else { Err(Error::new(ErrorKind::Interrupted, "remove", b"/t")) }
+    });
+    if asked > 1 {
+        same(stopped.unwrap_err().kind(), ErrorKind::Interrupted, "a removal that was stopped");
+        same(names(store, "/").len(), 2, "what is left of a removal that was stopped");
+    }
+    store.remove_tree(&path("/t")).or_else(|e| if asked == 1 { Ok(()) } else { Err(e) }).unwrap();
     same(names(store, "/"), vec!["keep".to_owned()], "what is left");
     store.remove_tree(&path("/keep")).unwrap();
     fails(store.remove_tree(&path("/keep")), ErrorKind::NotFound, "/keep");

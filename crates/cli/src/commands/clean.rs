@@ -1,0 +1,106 @@
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use bstr::{BString, ByteSlice};
+use clap::Args;
+use ropewalk_client::{Entry, Location, parse_location};
+use ropewalk_storage::{Kind, is_temporary_name};
+
+use crate::client::{Client, Place, Sessions, Target, parse_targets};
+use crate::exit::{Exit, usage};
+use crate::listing::each_entry;
+use crate::output::{say, shown_name};
+use crate::settings::ConnectionFlags;
+use crate::utc;
+
+/// What interrupted copies leave is kept beside their destination, for the same command to go on with. Running transfers
+/// are not touched: their files are younger.
+#[derive(Debug, Args)]
+pub(crate) struct Clean {
+    /// Directories: paths, or ftp:, gsiftp: or file: URLs
+    #[arg(required = true, value_name = "LOCATION")]
+    locations: Vec<OsString>,
+    /// Not changed since this date (2026-01-31, 2026-01-31T12:00:00Z; UTC), or for so long
+    #[arg(long, value_name = "DATE|AGE", default_value = "7d", value_parser = utc::parse)]
+    older: i64,
+    /// Only print what would be removed
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+impl Clean {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let mut targets = parse_targets(&self.locations)?;
+        let client = Client::new(&self.connection.0, &mut targets)?;
+        let mut sessions = Sessions::new(&client);
+        let exit = client.each(&targets, |target| {
+            let mut found: Vec<BString> = Vec::new();
+            let listed = each_entry(&client, &mut sessions, target, true, &mut |entry, location| {
+                if self.matches(entry) {
+                    found.push(location.into());
+                }
+                Ok(())
+            });
+            for location in &found {
+                if !self.dry_run {
+                    remove(target, location, &mut sessions)?;
+                }
+                let what = if self.dry_run { "would remove" } else { "removed" };
+                say(format_args!("ropewalk: {what} {}", shown_name(location.as_bstr(), true).as_bstr()));
+            }
+            // Directories that could not be read are no reason to leave the others as they are.
+            listed
+        })?;
+        sessions.quit();
+        Ok(exit)
+    }
+
+    fn matches(&self, entry: &Entry) -> bool {
+        let name = entry.name.rsplit_once_str("/").map_or(entry.name.as_bytes(), |(_, name)| name);
+        entry.kind == Kind::File
+            && is_temporary_name(name.as_bstr())
+            && entry.modified.is_some_and(|time| time < self.older)
+    }
+}
+
+fn remove(target: &Target, location: &BString, sessions: &mut Sessions<'_>) -> anyhow::Result<()> {
+    let given = OsStr::from_bytes(location);
+    match target.place()? {
+        Place::Local(_) => Ok(fs::remove_file(Path::new(given))?),
+        Place::Remote(_) => match parse_location(given)? {
+            Location::Remote(url) => Ok(sessions.with(&url, |remote, path| remote.remove(path, false))?),
+            _ => Err(usage("expected a URL")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        clean: Clean,
+    }
+
+    #[test]
+    fn only_what_was_left_and_is_old() {
+        let clean = Command::try_parse_from(["clean", "/x"]).unwrap().clean;
+        let entry = |name: &str, modified| Entry { modified, ..Entry::new(name, Kind::File) };
+        assert!(clean.matches(&entry("d/.a.ropewalk-part", Some(946_684_800))));
+        assert!(clean.matches(&entry(".a.ropewalk-journal", Some(946_684_800))));
+        assert!(!clean.matches(&entry("d/.a.ropewalk-part", Some(i64::MAX))), "young");
+        assert!(!clean.matches(&entry("d/.a.ropewalk-part", None)), "of unknown age");
+        assert!(!clean.matches(&entry("d/a.ropewalk-part", Some(0))), "another name");
+        let directory = Entry { modified: Some(0), ..Entry::new(".a.ropewalk-part", Kind::Directory) };
+        assert!(!clean.matches(&directory));
+    }
+}

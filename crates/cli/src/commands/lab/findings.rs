@@ -1,0 +1,94 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use clap::{Args, ValueEnum};
+use ropewalk_lab::report::findings::{library_section, library_trials, paper_section, paper_trials};
+use ropewalk_lab::scenario::Value;
+use ropewalk_lab::sweep::{Store, Vary};
+
+use super::of_sweep;
+use super::sweep::Campaign;
+use crate::exit::{Exit, usage};
+
+#[derive(Debug, Args)]
+pub(crate) struct Findings {
+    /// Which study
+    #[arg(value_enum)]
+    study: Study,
+    /// Numbers of streams, as in `lab sweep` [default: 1..50 for `paper`, 2,4,8,16,32 for `library`]
+    #[arg(long, value_name = "VALUES")]
+    streams: Option<String>,
+    /// Seconds after which a run is stopped
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+    /// Only these scenarios of the library
+    #[arg(long, value_name = "NAME")]
+    scenario: Vec<String>,
+    #[command(flatten)]
+    campaign: Campaign,
+    /// Where results go; when the file is there already, the study goes on with it
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Write the text into this document, and plots into `plots` beside it [default: print the text]
+    #[arg(long, value_name = "FILE")]
+    docs: Option<PathBuf>,
+    /// Run nothing: use what is in the file of results
+    #[arg(long)]
+    report_only: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Study {
+    /// Goodput and loss of N connections on the paths of the papers
+    Paper,
+    /// What static settings reach on every scenario
+    Library,
+}
+
+impl Findings {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let mut store = Store::open(&self.output).map_err(of_sweep)?;
+        let mut exit = Exit::Done;
+        if !self.report_only {
+            let trials = match self.study {
+                Study::Paper => paper_trials(&self.streams("1..50")?, self.seconds, self.campaign.repeat),
+                Study::Library => {
+                    let streams = self.streams("2,4,8,16,32")?;
+                    library_trials(&self.scenario, &streams, self.seconds, self.campaign.repeat)
+                }
+            };
+            exit = self.campaign.run(trials.map_err(of_sweep)?, &mut store)?;
+        }
+        let section = match self.study {
+            Study::Paper => paper_section(store.records()),
+            Study::Library => library_section(store.records()),
+        };
+        let Some(docs) = &self.docs else {
+            println!("{}", section.text);
+            return Ok(exit);
+        };
+        let text = fs::read_to_string(docs).with_context(|| format!("cannot read {}", docs.display()))?;
+        let text = section.replace_in(&text).map_err(|message| anyhow!("{}: {message}", docs.display()))?;
+        let plots = docs.parent().unwrap_or(Path::new(".")).join("plots");
+        if !section.charts.is_empty() {
+            fs::create_dir_all(&plots).with_context(|| format!("cannot make {}", plots.display()))?;
+        }
+        for (file, chart) in &section.charts {
+            chart.write(plots.join(file))?;
+        }
+        fs::write(docs, text).with_context(|| format!("cannot write {}", docs.display()))?;
+        Ok(exit)
+    }
+
+    fn streams(&self, default: &str) -> anyhow::Result<Vec<u32>> {
+        let given = self.streams.as_deref().unwrap_or(default);
+        let vary: Vary = format!("streams={given}").parse().map_err(of_sweep)?;
+        let number = |value: &Value| match value {
+            Value::Integer(number @ 1..=1000) => u32::try_from(*number).ok(),
+            _ => None,
+        };
+        let streams: Option<Vec<u32>> = vary.values.iter().map(number).collect();
+        streams.ok_or_else(|| usage(format!("--streams {given}: expected numbers from 1 to 1000")))
+    }
+}

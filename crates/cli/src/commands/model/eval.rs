@@ -1,0 +1,47 @@
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use ropewalk_tuning::eval::Evaluator;
+
+use crate::exit::Exit;
+
+/// A line: {"id":…,"group":…,"in":{…}}. The answer: {"id":…,"out":{…}}, or {"id":…,"error":"…"}; then the exit code is 1.
+#[derive(Debug, Args)]
+pub(super) struct Eval {
+    /// Files of lines; without one, or for -, standard input
+    files: Vec<PathBuf>,
+}
+
+impl Eval {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let mut evaluator = Evaluator::default();
+        let mut exit = Exit::Done;
+        let files = if self.files.is_empty() { vec![PathBuf::from("-")] } else { self.files };
+        for path in files {
+            let input: Box<dyn BufRead> = if path.as_os_str() == "-" {
+                Box::new(io::stdin().lock())
+            } else {
+                let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
+                Box::new(BufReader::new(file))
+            };
+            for line in input.lines() {
+                let line = line.with_context(|| format!("cannot read {}", path.display()))?;
+                if line.trim().is_empty() {
+                    continue;
+                }
+                let (answer, error) = evaluator.line(&line);
+                if error.is_some() {
+                    exit = Exit::Failed;
+                }
+                // Each at once: who asks may wait for the answer.
+                let mut out = io::stdout().lock();
+                writeln!(out, "{answer}")?;
+                out.flush()?;
+            }
+        }
+        Ok(exit)
+    }
+}

@@ -1,0 +1,124 @@
+//! `ropewalk model evaluate`: tuners over the simulator's scenarios.
+
+use clap::Args;
+use ropewalk_tuning::sim::{Candidate, EVALUATION_SEED, Family, Report, Setup, evaluate};
+use serde_json::{Value, json};
+
+use super::refused;
+use crate::exit::Exit;
+
+/// Regret is 1 - delivered / best possible. Times are seconds until the streams in use carry 95 % of the best, streams are
+/// relative to the fewest that carry 99 % of it. docs/tuning.md explains the scenarios.
+#[derive(Debug, Args)]
+pub(super) struct Evaluate {
+    /// Tuners to compare: fixed-N, apt, apt-golden, apt-long, climb, track, pilot, each also with -window (not told the
+    /// window), +kept (connections stay open), +hint (told the capacity, 30 % wrong) or +memory (of an earlier transfer)
+    #[arg(value_parser = candidate, default_values = ["fixed-16", "apt", "apt-long", "track", "pilot", "pilot+kept"])]
+    tuners: Vec<Candidate>,
+    /// Scenarios drawn of each family
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    draws: u32,
+    /// The first seed
+    #[arg(long, default_value_t = EVALUATION_SEED, value_name = "SEED")]
+    seed: u64,
+    /// Noise of a ten-second rate
+    #[arg(long, value_delimiter = ',', default_value = "0,0.05,0.1", value_name = "SIGMA")]
+    noise: Vec<f64>,
+    /// One JSON object a line instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+fn candidate(name: &str) -> Result<Candidate, String> {
+    Candidate::from_name(name).ok_or_else(|| format!("no tuner is called {name:?}"))
+}
+
+impl Evaluate {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let mut families = Family::NETWORK.to_vec();
+        families.push(Family::SlowDisk);
+        for &noise in &self.noise {
+            if !(0.0..=1.0).contains(&noise) {
+                return Err(refused(format!("noise is {noise}: expected 0 to 1")));
+            }
+            let setup = Setup {
+                families: families.clone(),
+                first_seed: self.seed,
+                draws: u64::from(self.draws.max(1)),
+                noise,
+            };
+            let reports = evaluate(&setup, &self.tuners).map_err(refused)?;
+            if self.json {
+                for report in &reports {
+                    println!("{}", as_json(report, &setup));
+                }
+            } else {
+                print_table(&reports, noise);
+            }
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn as_json(report: &Report, setup: &Setup) -> Value {
+    let families: Vec<Value> = report
+        .rows
+        .iter()
+        .map(|row| {
+            json!({
+                "family": row.family.name(), "regret": row.regret, "regret_p90": row.regret_p90,
+                "seconds_to_95": row.seconds_to_95, "settled_badly": row.badly, "streams": row.streams,
+            })
+        })
+        .collect();
+    json!({
+        "tuner": report.name, "noise": setup.noise, "seed": setup.first_seed, "draws": setup.draws,
+        "regret": report.regret(), "families": families,
+    })
+}
+
+fn print_table(reports: &[Report], noise: f64) {
+    const WIDTH: usize = 30;
+    let cells = |head: &str, cells: Vec<String>| {
+        let row: String = cells.iter().map(|cell| format!("{cell:>WIDTH$}")).collect();
+        println!("{head:<16}{row}");
+    };
+    cells(&format!("noise {noise}"), reports.iter().map(|report| report.name.clone()).collect());
+    cells("", reports.iter().map(|_| "regret/p90  95%  bad streams".into()).collect());
+    let families = reports.first().map_or(0, |report| report.rows.len());
+    for index in 0..families {
+        let rows = || reports.iter().map(|report| &report.rows[index]);
+        let head = rows().next().map_or("", |row| row.family.name());
+        let text = |row: &ropewalk_tuning::sim::Row| {
+            format!(
+                "{:.3}/{:.3} {:3.0}s {:3.0}% {:5.2}",
+                row.regret,
+                row.regret_p90,
+                row.seconds_to_95,
+                100.0 * row.badly,
+                row.streams
+            )
+        };
+        cells(head, rows().map(text).collect());
+    }
+    cells(
+        "mean of network",
+        reports.iter().map(|report| format!("{:.4}{:20}", report.regret(), "")).collect(),
+    );
+    println!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_suffixes() {
+        for name in ["fixed-16", "apt", "pilot+kept", "pilot-window+kept", "track+hint", "pilot+memory"] {
+            assert_eq!(candidate(name).map(|candidate| candidate.name), Ok(name.to_owned()));
+        }
+        for name in ["fixed-0", "fixed-x", "best", "+kept"] {
+            assert!(candidate(name).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+"use strict";
+// Sliders and curves. Sliders are logarithmic except where noted.
+const SLIDERS = [
+  { id: "bandwidth", name: "Bandwidth", low: 1e6, high: 4e11, value: 1e9, show: (v) => si(v, "bit/s") },
+  { id: "rtt", name: "Round-trip time", low: 0.1, high: 1000, value: 80, show: (v) => `${digits(v)} ms` },
+  { id: "buffer", name: "Buffer of a stream", low: 4096, high: 2 ** 30, value: 65536, show: (v) => iec(v) },
+  { id: "loss", name: "Loss without congestion", low: 1e-7, high: 0.2, value: 0, zero: true, show: (v) => (v ? percent(v) : "none") },
+  { id: "packet", name: "Packet", low: 500, high: 9000, value: 1500, show: (v) => `${Math.round(v)} bytes` },
+  { id: "most", name: "Most streams", low: 2, high: 4096, value: 128, show: (v) => `${Math.round(v)}` },
+];
+const digits = (v) => (v < 10 ? v.toFixed(2) : v < 100 ? v.toFixed(1) : v.toFixed(0));
+const percent = (v) => `${(100 * v).toPrecision(3)} %`;
+function scaled(v, base, names, unit) {
+  let index = 0;
+  while (v >= base * 0.9995 && index < names.length - 1) { v /= base; index++; }
+  return `${digits(v)} ${names[index]}${unit}`;
+}
+const si = (v, unit) => scaled(v, 1000, ["", "k", "M", "G", "T"], unit);
+const iec = (v) => scaled(v, 1024, ["", "Ki", "Mi", "Gi"], "B");
+
+const STEPS = 1000;
+function read(slider) {
+  const at = Number(document.getElementById(slider.id).value);
+  if (slider.zero && at === 0) return 0;
+  const value = slider.low * (slider.high / slider.low) ** (at / STEPS);
+  return slider.id === "most" || slider.id === "packet" ? Math.round(value) : value;
+}
+const place = (slider) =>
+  slider.value ? Math.round(STEPS * Math.log(slider.value / slider.low) / Math.log(slider.high / slider.low)) : 0;
+
+// One panel as SVG: series are [colour, dashed, [[x, y], ...]].
+function panel(title, series, xMost, yMost, show, mark) {
+  const [width, height, left, bottom] = [760, 250, 90, 30];
+  const x = (v) => left + (width - left - 15) * (v / xMost), y = (v) => height - bottom - (height - bottom - 25) * (v / yMost);
+  let svg = `<svg viewBox="0 0 ${width} ${height}" role="img" aria-label="${title}"><text x="${left}" y="15">${title}</text>`;
+  for (let i = 0; i <= 4; i++) {
+    const v = yMost * i / 4, h = y(v).toFixed(1), n = xMost * i / 4;
+    svg += `<line class="grid" x1="${left}" x2="${width - 15}" y1="${h}" y2="${h}"/>`;
+    svg += `<text class="tick" x="${left - 6}" y="${(y(v) + 4).toFixed(1)}" text-anchor="end">${show(v)}</text>`;
+    svg += `<text class="tick" x="${x(n).toFixed(1)}" y="${height - 10}" text-anchor="middle">${Math.round(n)}</text>`;
+  }
+  for (const [colour, dashed, points] of series) {
+    const path = points.map(([a, b]) => `${x(a).toFixed(1)},${y(Math.min(b, yMost)).toFixed(1)}`).join(" ");
+    svg += `<polyline points="${path}" fill="none" stroke="${colour}" stroke-width="2"${dashed ? ' stroke-dasharray="6 4"' : ""}/>`;
+  }
+  const m = x(mark).toFixed(1);
+  return `${svg}<line class="mark" x1="${m}" x2="${m}" y1="25" y2="${height - bottom}"/></svg>`;
+}
+
+function draw() {
+  const v = {};
+  for (const slider of SLIDERS) {
+    v[slider.id] = read(slider);
+    document.getElementById(`${slider.id}-value`).textContent = slider.show(v[slider.id]);
+  }
+  const path = { bandwidth: v.bandwidth / (8000 * v.packet), rtt: v.rtt, window: v.buffer / v.packet, loss: v.loss };
+  const best = model.optimum(path, v.most);
+  const last = Math.max(2, Math.min(v.most, Math.max(16, 3 * best.streams)));
+  const curves = { eq: [], real: [], lost: [], realLost: [] };
+  const step = Math.max(1, Math.ceil(last / 400));
+  for (let n = 1; n <= last; n += step) {
+    const a = model.goodput(path, n), b = model.physical(path, n);
+    curves.eq.push([n, a.goodput * 8000 * v.packet]);
+    curves.real.push([n, b.goodput * 8000 * v.packet]);
+    curves.lost.push([n, a.loss]);
+    curves.realLost.push([n, b.loss]);
+  }
+  const lossMost = Math.max(1e-6, ...curves.lost.concat(curves.realLost).map((point) => point[1])) * 1.05;
+  document.getElementById("plots").innerHTML =
+    panel("Goodput by number of streams", [["#0072b2", false, curves.eq], ["#d55e00", true, curves.real]], last, v.bandwidth * 1.05, (b) => si(b, "bit/s"), best.streams)
+    + panel("Loss by number of streams", [["#0072b2", false, curves.lost], ["#d55e00", true, curves.realLost]], last, lossMost, percent, best.streams);
+  const at = model.goodput(path, best.streams);
+  const why = best.limited ? `the link is not full; ${Math.ceil(best.streams_real)} streams would fill it`
+    : best.streams === 1 ? "the bandwidth-delay product fits into one window"
+    : at.regime === "loss" || best.x_star < model.xStar(path.window) ? "loss holds the windows down; so many fill the link"
+    : "so many windows fill the link; more only add loss";
+  document.getElementById("best").textContent =
+    `Best: ${best.streams} stream${best.streams === 1 ? "" : "s"}, ${si(best.goodput * 8000 * v.packet, "bit/s")}, loss ${percent(at.loss)}: ${why}.`
+    + (model.goodput(path, last).valid ? "" : " The right end is extrapolated: less than three packets a stream.");
+}
+
+const form = document.getElementById("sliders");
+for (const slider of SLIDERS) {
+  const row = document.createElement("label");
+  row.innerHTML = `<span>${slider.name}</span><input type="range" id="${slider.id}" min="0" max="${STEPS}" value="${place(slider)}"><output id="${slider.id}-value"></output>`;
+  form.append(row);
+}
+form.addEventListener("input", draw);
+const wrong = model.check(CHECKS);
+if (wrong.length) {
+  document.getElementById("wrong").textContent = `This page computes something else than the program: ${wrong.join("; ")}`;
+}
+draw();

@@ -1,0 +1,88 @@
+//! Quantities as people write them.
+
+use crate::units;
+
+/// Bits a second from `10Gbit/s` or `100MiB/s`.
+pub(super) fn bits_per_second(text: &str) -> Result<f64, String> {
+    match units::parse_rate(text)? {
+        0 => Err("expected more than nothing".into()),
+        bytes => Ok(bytes as f64 * 8.0),
+    }
+}
+
+/// Milliseconds from `80ms`, `350us` or `0.08` (seconds).
+pub(super) fn milliseconds(text: &str) -> Result<f64, String> {
+    let micro = text.strip_suffix("us").map(|number| number.trim().parse::<f64>());
+    let ms = match micro {
+        Some(Ok(us)) if us.is_finite() => us / 1000.0,
+        Some(_) => return Err(format!("{text:?} is not a time: expected for example 350us")),
+        None => units::parse_duration(text)?.as_secs_f64() * 1000.0,
+    };
+    if ms > 0.0 { Ok(ms) } else { Err("expected more than nothing".into()) }
+}
+
+/// Bytes, at least one.
+pub(super) fn bytes(text: &str) -> Result<f64, String> {
+    match units::parse_size(text)? {
+        0 => Err("expected more than nothing".into()),
+        bytes => Ok(bytes as f64),
+    }
+}
+
+/// A share from `0.001` or `0.1%`.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    let (number, divisor) = match text.trim().strip_suffix('%') {
+        Some(number) => (number.trim(), 100.0),
+        None => (text.trim(), 1.0),
+    };
+    let value = number.parse::<f64>().ok().map(|number| number / divisor);
+    value
+        .filter(|value| (0.0..1.0).contains(value))
+        .ok_or_else(|| format!("{text:?} is not a loss: expected for example 0.001 or 0.1%, below 1"))
+}
+
+/// `0.12 %`.
+pub(super) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent {
+        0.0 => "0 %".into(),
+        p if p < 0.001 => format!("{p:.1e} %"),
+        p if p < 0.1 => format!("{p:.4} %"),
+        p => format!("{p:.2} %"),
+    }
+}
+
+/// `80 ms`, without digits that nobody gave.
+pub(super) fn show_ms(ms: f64) -> String {
+    let rounded = (ms * 1e6).round() / 1e6;
+    format!("{rounded} ms")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn quantities() {
+        assert_eq!(bits_per_second("10Gbit/s"), Ok(1e10));
+        assert_eq!(milliseconds("80ms"), Ok(80.0));
+        assert_eq!(milliseconds("350us"), Ok(0.35));
+        assert_eq!(bytes("64KiB"), Ok(65536.0));
+        assert_eq!(share("0.1%"), Ok(0.001));
+        assert_eq!(share("0"), Ok(0.0));
+        for text in ["0", "-1Gbit/s", "nan", "inf", ""] {
+            assert!(bits_per_second(text).is_err(), "{text}");
+        }
+        for text in ["0ms", "-3us", "0us", "nanus", "infus", "soon"] {
+            assert!(milliseconds(text).is_err(), "{text}");
+        }
+        for text in ["1", "100%", "-0.1", "nan", "inf", "much"] {
+            assert!(share(text).is_err(), "{text}");
+        }
+        assert_eq!(
+            [percent(0.0), percent(1.2e-8), percent(0.0005), percent(0.25)],
+            ["0 %", "1.2e-6 %", "0.0500 %", "25.00 %"]
+        );
+    }
+}

@@ -1,0 +1,183 @@
+//! `ropewalk model tuner`: a tuner at the other end of a pipe, for simulators.
+
+use std::io::{self, BufRead, Write};
+
+use clap::Args;
+use ropewalk_tuning::tuner::{Chunk, Connections, Decision, Kind, Options, Pressure, Progress};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{quantity, refused};
+use crate::exit::Exit;
+
+/// Writes {"streams":N,"bytes":X} for the chunk to send. Reads, a line each: {"streams":N,"bytes":X,"seconds":T} when it
+/// ended (also "rtt_ms", "min_rtt_ms", "loss", "window_bytes", "disk", "cpu", "peer" where known), which it answers with
+/// the next chunk; and {"elapsed":s,"rate_bps":r} while it runs, r in bits a second, which it answers with {"stop":true} or
+/// {"stop":false}.
+#[derive(Debug, Args)]
+pub(super) struct Tuner {
+    /// fixed, apt, apt-golden, apt-long, climb, track or pilot
+    #[arg(value_parser = kind)]
+    name: Kind,
+    /// Streams of the first chunk where nothing else tells
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    first: u32,
+    /// Most streams
+    #[arg(long, default_value_t = 128, value_name = "N")]
+    most: u32,
+    /// How long a chunk should take
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    chunk: f64,
+    /// What the path may carry, as 100Mbit/s
+    #[arg(long, value_name = "RATE", value_parser = quantity::bits_per_second)]
+    capacity: Option<f64>,
+    /// Round trip, as 80ms
+    #[arg(long, value_name = "TIME", value_parser = quantity::milliseconds)]
+    rtt: Option<f64>,
+    /// Window of a stream, as 64KiB
+    #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
+    window: Option<f64>,
+    /// Bytes of a packet
+    #[arg(long, default_value_t = 1500.0, value_name = "BYTES")]
+    packet: f64,
+    /// Connections stay open from chunk to chunk
+    #[arg(long)]
+    kept: bool,
+    /// Yield to others
+    #[arg(long, conflicts_with = "share")]
+    polite: bool,
+    /// The most to take from others, as a share of the path
+    #[arg(long, default_value_t = 0.95, value_name = "SHARE")]
+    share: f64,
+    /// Say the reason of each decision in a further key
+    #[arg(long)]
+    explain: bool,
+}
+
+fn kind(name: &str) -> Result<Kind, String> {
+    Kind::from_name(name).ok_or_else(|| {
+        let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        format!("no such tuner: expected {}", names.join(", "))
+    })
+}
+
+/// A line that was read. What is missing or no number is not known.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Line {
+    streams: Option<f64>,
+    bytes: Option<f64>,
+    seconds: Option<f64>,
+    rtt_ms: Option<f64>,
+    min_rtt_ms: Option<f64>,
+    loss: Option<f64>,
+    window_bytes: Option<f64>,
+    disk: Option<f64>,
+    cpu: Option<f64>,
+    peer: Option<f64>,
+    elapsed: Option<f64>,
+    rate_bps: Option<f64>,
+}
+
+impl Tuner {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let fairness = match self.polite {
+            true => ropewalk_tuning::tuner::Fairness::Polite,
+            false => ropewalk_tuning::tuner::Fairness::Share(self.share),
+        };
+        let options = Options {
+            first_streams: self.first,
+            max_streams: self.most,
+            chunk_seconds: self.chunk,
+            packet_bytes: self.packet,
+            capacity: self.capacity.map(|bits| bits / 8.0),
+            rtt: self.rtt.map(|ms| ms / 1e3),
+            window: self.window,
+            connections: if self.kept { Connections::Kept } else { Connections::Fresh },
+            fairness,
+            ..Options::default()
+        };
+        let mut tuner = self.name.build(&options).map_err(refused)?;
+        self.say(&self.decision(&tuner.first()))?;
+        let mut exit = Exit::Done;
+        for line in io::stdin().lock().lines() {
+            let line = line?;
+            if line.trim().is_empty() {
+                continue;
+            }
+            let answer = match serde_json::from_str::<Line>(&line) {
+                Ok(Line { elapsed: Some(elapsed), rate_bps: Some(rate), .. }) => {
+                    let reason = tuner.progress(&Progress { elapsed, rate: rate / 8.0 });
+                    json!({ "stop": reason.is_some() })
+                }
+                Ok(line @ Line { streams: Some(_), bytes: Some(_), seconds: Some(_), .. }) => {
+                    self.decision(&tuner.chunk(&chunk(&line)))
+                }
+                Ok(_) => {
+                    exit = Exit::Failed;
+                    json!({ "error": "expected streams, bytes and seconds, or elapsed and rate_bps" })
+                }
+                Err(error) => {
+                    exit = Exit::Failed;
+                    json!({ "error": error.to_string() })
+                }
+            };
+            self.say(&answer)?;
+        }
+        Ok(exit)
+    }
+
+    fn decision(&self, decision: &Decision) -> Value {
+        let mut value = json!({ "streams": decision.knobs.connections(), "bytes": decision.bytes });
+        if self.explain {
+            value["reason"] = decision.reason.to_string().into();
+        }
+        value
+    }
+
+    fn say(&self, value: &Value) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{value}")?;
+        out.flush()
+    }
+}
+
+/// Casts saturate and make 0 of what is no number, which the tuner refuses.
+fn chunk(line: &Line) -> Chunk {
+    Chunk {
+        rtt: line.rtt_ms.map(|ms| ms / 1e3),
+        min_rtt: line.min_rtt_ms.map(|ms| ms / 1e3),
+        loss: line.loss,
+        window: line.window_bytes,
+        pressure: Pressure { disk: line.disk, cpu: line.cpu, peer: line.peer },
+        ..Chunk::new(
+            line.streams.unwrap_or(0.0).round() as u32,
+            line.bytes.unwrap_or(0.0).round() as u64,
+            line.seconds.unwrap_or(f64::NAN),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn lines_become_chunks() {
+        let line: Line =
+            serde_json::from_str(r#"{"streams":4,"bytes":1000000,"seconds":2.5,"rtt_ms":80,"loss":0.001}"#)
+                .unwrap();
+        let chunk = chunk(&line);
+        assert_eq!((chunk.streams, chunk.bytes, chunk.seconds), (4, 1_000_000, 2.5));
+        assert_eq!((chunk.rtt, chunk.min_rtt, chunk.loss), (Some(0.08), None, Some(0.001)));
+    }
+
+    #[test]
+    fn every_tuner_has_its_name() {
+        for given in Kind::ALL {
+            assert_eq!(kind(given.name()), Ok(given));
+        }
+        assert!(kind("best").is_err());
+    }
+}

@@ -1,0 +1,202 @@
+//! What a server has of a file that is on its way to it, and which of its ranges are still due. Uploads and third-party
+//! transfers keep the same books.
+
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bstr::BString;
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_storage::part_name;
+
+use crate::auto::SMALL;
+use crate::place::{base_name, join, parent};
+use crate::task::Task;
+
+pub(crate) struct Landing {
+    pub task: Task,
+    /// Where the data goes on the server.
+    pub path: BString,
+    /// It goes to its final name at once: the server keeps it apart until it is whole, or it is no file, or a window.
+    pub direct: bool,
+    tries: AtomicU32,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Ranges handed out or waiting; the file is whole when the last one is done.
+    left: u32,
+    failed: bool,
+    /// On the server already, and not to be sent; offsets of the source.
+    present: RangeSet,
+    /// Both sides said the same sum of it.
+    proved: RangeSet,
+}
+
+/// The name under which a file waits beside its place until it is whole; names that would become too long are cut.
+pub(crate) fn part_path(path: &[u8]) -> BString {
+    let name = VirtualPath::root().child(base_name(path)).map(|name| part_name(&name));
+    let name: BString = match &name {
+        Ok(name) => name.file_name().unwrap_or_default().into(),
+        // No name that could be written to; the server will say so.
+        Err(_) => path.into(),
+    };
+    match parent(path) {
+        Some(directory) => join(directory, &name),
+        None if path.starts_with(b"/") => join(b"/", &name),
+        None => name,
+    }
+}
+
+/// A part of this file that no other session writes.
+fn part_apart(path: &[u8]) -> BString {
+    // A hasher's random keys are randomness enough here.
+    let chance = RandomState::new().hash_one(path);
+    part_path(&[path, format!("~{chance:016x}").as_bytes()].concat())
+}
+
+/// Devices must not be replaced by files. What is beneath /dev/shm are files.
+pub(crate) fn is_device(path: &[u8]) -> bool {
+    path.starts_with(b"/dev/") && !path.starts_with(b"/dev/shm/")
+}
+
+impl Landing {
+    /// `direct` is the case for devices and windows whatever is said.
+    pub(crate) fn new(task: Task, direct: bool, present: RangeSet) -> Self {
+        let target = task.destination.path();
+        let direct = direct || is_device(&target) || task.window.is_some();
+        let path = match (direct, task.apart) {
+            (true, _) => target,
+            (false, false) => part_path(&target),
+            (false, true) => part_apart(&target),
+        };
+        let state = State { left: 1, failed: false, present, proved: RangeSet::new() };
+        Self { tries: AtomicU32::new(task.tries), task, path, direct, state: Mutex::new(state) }
+    }
+
+    /// An interrupted transfer of it can be gone on with.
+    pub(crate) fn is_resumable(&self) -> bool {
+        !self.direct && !self.task.apart && self.task.size.is_some_and(|size| size > SMALL)
+    }
+
+    /// A try of it failed since it was begun: what is present has to be asked for.
+    pub(crate) fn was_tried(&self) -> bool {
+        self.is_resumable() && self.tries.load(Ordering::Relaxed) > self.task.tries
+    }
+
+    /// The destination is a device of the server.
+    pub(crate) fn device(&self) -> bool {
+        is_device(&self.task.destination.path())
+    }
+
+    pub(crate) fn present(&self) -> RangeSet {
+        self.lock().present.clone()
+    }
+
+    /// The receiver says that it has this; all that it has now comes back.
+    pub(crate) fn add_present(&self, more: &RangeSet) -> RangeSet {
+        let mut state = self.lock();
+        state.present.union(more);
+        state.present.clone()
+    }
+
+    /// What the server has of `range`, asked again after a failure. Gives by how much that is more, or less, than was known.
+    pub(crate) fn set_present(&self, range: Range<u64>, found: &RangeSet) -> i64 {
+        let mut state = self.lock();
+        let before = state.present.len();
+        state.present.remove(range.clone());
+        state.present.union(&found.intersection(range));
+        state.present.len() as i64 - before as i64
+    }
+
+    /// What is there is not to be counted on: it is sent again. Gives how many bytes that were.
+    pub(crate) fn forget_present(&self) -> u64 {
+        std::mem::take(&mut self.lock().present).len()
+    }
+
+    /// There will be `more` ranges besides the ones that are known of.
+    pub(crate) fn expect(&self, more: u32) {
+        self.lock().left += more;
+    }
+
+    /// The file failed for good, or begins anew: whoever has a range of it need not begin. `true` for the first to say so.
+    pub(crate) fn give_up(&self) -> bool {
+        !std::mem::replace(&mut self.lock().failed, true)
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.lock().failed
+    }
+
+    pub(crate) fn count_try(&self) -> u32 {
+        self.tries.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Both sides have the same sum of this.
+    pub(crate) fn prove(&self, ranges: &RangeSet) {
+        self.lock().proved.union(ranges);
+    }
+
+    pub(crate) fn proved(&self) -> RangeSet {
+        self.lock().proved.clone()
+    }
+
+    /// A range is done, and `arrived` is at the server. `true` when it was the last one.
+    pub(crate) fn range_done(&self, arrived: &RangeSet) -> bool {
+        let mut state = self.lock();
+        state.present.union(arrived);
+        state.left = state.left.saturating_sub(1);
+        state.left == 0
+    }
+
+    pub(crate) fn began(&self) -> Instant {
+        self.task.began.unwrap_or_else(Instant::now)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::place::Place;
+
+    #[test]
+    fn part_names_stand_beside_their_files() {
+        assert_eq!(part_path(b"/a/b"), "/a/.b.ropewalk-part");
+        assert_eq!(part_path(b"/b"), "/.b.ropewalk-part");
+        assert_eq!(part_path(b"b"), ".b.ropewalk-part");
+        assert_eq!(part_path(b"a/b"), "a/.b.ropewalk-part");
+        assert!(base_name(&part_path(&[b'n'; 255])).len() <= 255);
+    }
+
+    #[test]
+    fn parts_apart_are_parts_of_their_own() {
+        let (one, other) = (part_apart(b"/a/b"), part_apart(b"/a/b"));
+        assert_ne!(one, other);
+        assert!(one.starts_with(b"/a/.b~") && one.ends_with(b".ropewalk-part"), "{one}");
+        assert_ne!(part_apart(&[b'n'; 255]), part_apart(&[b'n'; 255]));
+    }
+
+    #[test]
+    fn keeps_the_books_of_ranges() {
+        let place = |p: &[u8]| Place::Local(VirtualPath::parse(p).unwrap());
+        let task = Task { size: Some(SMALL + 10), ..Task::new(0, place(b"/a"), place(b"/b")) };
+        let landing = Landing::new(task.clone(), false, RangeSet::from_range(0..10));
+        assert!(landing.is_resumable() && !landing.was_tried());
+        assert_eq!((landing.count_try(), landing.was_tried()), (1, true));
+        landing.expect(1);
+        assert!(!landing.range_done(&RangeSet::from_range(10..20)));
+        assert_eq!(landing.set_present(0..20, &RangeSet::from_range(0..5)), -15);
+        assert!(landing.range_done(&RangeSet::from_range(5..30)));
+        assert_eq!((landing.forget_present(), landing.forget_present()), (30, 0));
+        assert!(landing.give_up() && !landing.give_up());
+        assert!(!Landing::new(Task { apart: true, ..task }, false, RangeSet::new()).is_resumable());
+    }
+}

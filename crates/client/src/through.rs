@@ -1,0 +1,219 @@
+//! Files from one server to another by way of this program: for servers that may not send to each other.
+//!
+//! One file at a time a worker, over one stream at each side; an interrupted one begins anew.
+
+use std::io::{PipeReader, Read};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use ropewalk_engine::Progress;
+use ropewalk_protocol::command::{Command, Placement, Restart};
+use ropewalk_protocol::server::Mode;
+
+use crate::control::{Answer, LAST_WORDS};
+use crate::landing::Landing;
+use crate::place::Endpoint;
+use crate::report::Meter;
+use crate::session::Session;
+use crate::verify::{choose, proof, same};
+use crate::watch::Watch;
+use crate::worker::{Job, Worker};
+use crate::{ChecksumPolicy, RemoteError, Window};
+
+pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
+    let Job::File(mut task) = job else { return worker.done() };
+    let sessions = worker.session(from).and_then(|source| {
+        let destination = worker.session(to);
+        destination.map(|destination| (source, destination))
+    });
+    let (source, mut destination) = match sessions {
+        Ok(sessions) => sessions,
+        Err(e) => return worker.fail(Job::File(task), e),
+    };
+    worker.ctx.report.anew(&mut task);
+    worker.ctx.report.started(&task, 0);
+    let landing = Landing::new(task.clone(), false, Default::default());
+    let (source, arrived) = bring(worker, source, &mut destination, &landing);
+    let mut sessions = (source, destination);
+    let settled = arrived.and_then(|bytes| {
+        let proved = settle(worker, &mut sessions, &landing, bytes)?;
+        Ok((bytes, proved))
+    });
+    let (source, mut destination) = sessions;
+    match settled {
+        Ok((bytes, proved)) => {
+            worker.keep(source);
+            worker.keep(destination);
+            worker.ctx.report.done(task.id, bytes, landing.began().elapsed(), proved);
+            worker.done();
+        }
+        Err(e) => {
+            // Whatever it was, one of them may have something left to say.
+            destination.leave(LAST_WORDS, false);
+            worker.ctx.report.put_back();
+            worker.fail(Job::File(task), e);
+        }
+    }
+}
+
+/// The data: one thread takes it from the source, this one gives it to the destination.
+fn bring<'e>(
+    worker: &Worker<'_, 'e>,
+    mut source: Session<'e>,
+    destination: &mut Session<'e>,
+    landing: &Landing,
+) -> (Session<'e>, Result<u64, RemoteError>) {
+    let (reader, mut writer) = match std::io::pipe() {
+        Ok(pipe) => pipe,
+        Err(e) => return (source, Err(RemoteError::Output(e))),
+    };
+    let task = &landing.task;
+    let (tell, told) = channel();
+    std::thread::scope(|scope| {
+        let taking = scope.spawn(move || {
+            let result = source.read_to(&task.source.path(), &mut writer, task.window);
+            let _ = tell.send(result.as_ref().is_ok());
+            // Only now is there an end to be seen.
+            drop(writer);
+            (source, result)
+        });
+        let given = give(worker, destination, landing, Whole { reader, told });
+        // The reader is gone: should the source still send, it cannot go on.
+        let (source, taken) = match taking.join() {
+            Ok(taken) => taken,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        let result = match (taken, given) {
+            // It failed because nobody took any more.
+            (Err(RemoteError::Output(_)), Err(e)) => Err(e),
+            (Err(e), _) | (Ok(_), Err(e)) => Err(e),
+            (Ok(taken), Ok(given)) if taken == given => Ok(given),
+            (Ok(expected), Ok(there)) => {
+                Err(RemoteError::SizeMismatch { path: task.destination.path(), expected, there })
+            }
+        };
+        (source, result)
+    })
+}
+
+/// What the source sends; it ends only where that was all.
+struct Whole {
+    reader: PipeReader,
+    told: Receiver<bool>,
+}
+
+impl Read for Whole {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self.reader.read(buffer)? {
+            0 if !buffer.is_empty() && self.told.recv() != Ok(true) => {
+                Err(std::io::Error::other("the source broke off"))
+            }
+            n => Ok(n),
+        }
+    }
+}
+
+fn give<'e>(
+    worker: &Worker<'_, 'e>,
+    session: &mut Session<'e>,
+    landing: &Landing,
+    mut data: Whole,
+) -> Result<u64, RemoteError> {
+    let ctx = worker.ctx;
+    session.sending(Mode::Stream, 1, None)?;
+    let (at, path) = (landing.task.offset(), landing.path.clone());
+    let command = if at > 0 && session.can.partial {
+        Command::Esto { place: Placement::Adjusted(at), path }
+    } else {
+        Command::Stor(path)
+    };
+    if at > 0 && !session.can.partial {
+        session.call(&Command::Rest(Restart::Offset(at)))?;
+    }
+    session.control.send(&command)?;
+    let Some(mut channel) = session.take_channel() else { return Err(RemoteError::Cancelled) };
+    let mut ended = None;
+    let mut judge = |answer: Answer| {
+        let Answer::Final(reply) = answer else { return ControlFlow::Continue(()) };
+        ended = Some(reply);
+        ControlFlow::Break(())
+    };
+    let progress = Progress::new();
+    let mut meter = Meter::new(&ctx.report, &landing.task);
+    let path = landing.task.source.path();
+    let stall = ctx.options().stall;
+    let mut watch =
+        Watch::new(&mut session.control, &mut judge, Some(&mut meter), stall, ctx.cancel, path.clone());
+    let sent = channel.data.send_reader(&mut data, &mut watch, &progress);
+    let failure = watch.failure.take();
+    meter.finish(&progress);
+    drop((meter, channel));
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let reply = match (ended, &sent) {
+        (Some(reply), _) => reply,
+        (None, Ok(_)) => session.control.finish()?,
+        (None, Err(_)) => {
+            let mut last = None;
+            session.control.last_words(&mut |answer| {
+                if let Some(Answer::Final(reply)) = answer {
+                    last = Some(reply);
+                }
+                last.is_some()
+            });
+            match last {
+                Some(reply) => reply,
+                None => return sent.map(|sent| sent.bytes).map_err(|e| broken(session, path, e)),
+            }
+        }
+    };
+    session.accept("STOR", reply)?;
+    sent.map(|sent| sent.bytes).map_err(|e| broken(session, path, e))
+}
+
+fn broken(session: &Session<'_>, path: bstr::BString, error: ropewalk_engine::Error) -> RemoteError {
+    RemoteError::data(session.control.peer(), path, error)
+}
+
+/// Proof, attributes, name.
+fn settle<'e>(
+    worker: &Worker<'_, 'e>,
+    (source, destination): &mut (Session<'e>, Session<'e>),
+    landing: &Landing,
+    bytes: u64,
+) -> Result<Option<String>, RemoteError> {
+    let (options, task) = (worker.ctx.options(), &landing.task);
+    if task.length().is_some_and(|length| length != bytes) && !options.ascii {
+        return Err(RemoteError::SourceChanged { path: task.source.path() });
+    }
+    let policy = if options.ascii || landing.device() { ChecksumPolicy::None } else { options.checksum };
+    let (a, b) = (&source.can, &destination.can);
+    let both = format!("{} and {}", source.endpoint.name, destination.endpoint.name);
+    let check = choose(policy, &|x| a.knows(x) && b.knows(x), false, &both)?;
+    let mut proved = None;
+    if let Some(algorithm) = check.algorithm() {
+        let ours = source.checksum(&task.source.path(), algorithm, task.window)?;
+        let window = task.window.map(|window| Window { length: Some(bytes), ..window });
+        let theirs = destination.checksum(&landing.path, algorithm, window)?;
+        if !same(&ours, &theirs) {
+            return Err(RemoteError::ChecksumMismatch {
+                path: task.destination.path(),
+                algorithm,
+                ours,
+                theirs,
+            });
+        }
+        proved = Some(proof(algorithm, &ours));
+    }
+    let time = task.modified.filter(|_| options.preserve.times);
+    let mode = task.mode.filter(|_| options.preserve.modes);
+    for command in destination.attributes(&landing.path, time, mode) {
+        destination.call(&command)?;
+    }
+    if !landing.direct {
+        destination.rename(&landing.path, &task.destination.path())?;
+    }
+    Ok(proved)
+}

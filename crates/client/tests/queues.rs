@@ -1,0 +1,191 @@
+//! Sessions that are given up while their servers have commands left to do, and who is to blame for it.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Result, ensure};
+use common::*;
+use ropewalk_client::{Auto, ChecksumPolicy, Event, FailureKind, Location, Options, Pair};
+use ropewalk_tests::queue_server::{QueueServer, Script, Watch, What};
+use ropewalk_tests::scratch::Scratch;
+
+const FILES: [&str; 6] = ["/f0", "/f1", "/f2", "/f3", "/f4", "/f5"];
+
+/// No tries after the first: who is blamed for another file's failure, fails.
+fn once() -> Options {
+    Options { checksum: ChecksumPolicy::None, files: Auto::Set(1), retries: 0, ..options() }
+}
+
+fn content(name: &str) -> Vec<u8> {
+    format!("contents of {name}").repeat(name.len() * 3).into_bytes()
+}
+
+/// Six files here, and a server for them. The script is given a way to look at the server that it is of.
+fn uploads(script: fn(&Watch, &str, &str) -> What) -> Result<(Scratch, QueueServer, Vec<Pair>)> {
+    let here = Scratch::new()?;
+    let watch = Arc::new(OnceLock::new());
+    let later = watch.clone();
+    let script: Arc<Script> =
+        Arc::new(move |verb, path| later.get().map_or(What::Do, |watch| script(watch, verb, path)));
+    let server = QueueServer::start(true, script)?;
+    let _ = watch.set(server.watch());
+    let mut pairs = Vec::new();
+    for name in FILES {
+        write(&here.join(&name[1..]), &content(name))?;
+        let source = Location::Local(here.join(&name[1..]));
+        pairs.push(Pair { source, destination: place(&server.url(name)), window: None });
+    }
+    Ok((here, server, pairs))
+}
+
+/// Six files at one server, and the destination that they go to.
+fn between(
+    retrieve: fn(&Watch, &str, &str) -> What,
+    store: fn(&str, &str) -> What,
+) -> Result<(QueueServer, QueueServer, Vec<Pair>)> {
+    let destination = QueueServer::start(false, Arc::new(store))?;
+    let watch = destination.watch();
+    let source = QueueServer::start(false, Arc::new(move |verb, path| retrieve(&watch, verb, path)))?;
+    let mut pairs = Vec::new();
+    for name in FILES {
+        source.put(name, b"moved");
+        let (source, destination) = (place(&source.url(name)), place(&destination.url(name)));
+        pairs.push(Pair { source, destination, window: None });
+    }
+    Ok((source, destination, pairs))
+}
+
+/// All went well but for `but`, and nobody else was blamed.
+fn ensure_all_but(
+    but: &str,
+    told: &Told,
+    destination: &QueueServer,
+    content: fn(&str) -> Vec<u8>,
+) -> Result<()> {
+    let summary = &told.summary;
+    let blamed: Vec<_> = told
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::FileFailed { source, .. } => Some(source.clone()),
+            _ => None,
+        })
+        .collect();
+    ensure!((summary.files_done, summary.files_failed) == (5, 1), "{summary:?}");
+    ensure!(blamed.iter().all(|source| source.ends_with(but)), "{blamed:?}");
+    let last = told.events.iter().rev().find_map(|event| match event {
+        Event::Progress { bytes, files_active, .. } => Some((*bytes, *files_active)),
+        _ => None,
+    });
+    let there: usize = FILES.iter().filter(|name| **name != but).map(|name| content(name).len()).sum();
+    // It may have arrived and got no name.
+    let most = there + content(but).len();
+    ensure!(
+        last.is_some_and(|(bytes, active)| active == 0 && [there as u64, most as u64].contains(&bytes)),
+        "{last:?} where {there} bytes should be"
+    );
+    let files = destination.files();
+    for name in FILES.iter().filter(|name| **name != but) {
+        ensure!(files.get(*name) == Some(&content(name)), "{name}: {:?}", files.get(*name));
+    }
+    Ok(())
+}
+
+#[test]
+fn what_an_abandoned_upload_session_would_still_do_is_waited_for() -> Result<()> {
+    let (_here, server, pairs) = uploads(|watch, verb, path| match (verb, path) {
+        ("STOR", "/.f3.ropewalk-part") => {
+            // Names wait behind transfers that are not refused yet.
+            watch.heard("RNTO", 3);
+            What::Refuse("553 not this one")
+        }
+        _ => What::Do,
+    })?;
+    ensure_all_but("/f3", &run_pairs(pairs, &once())?, &server, content)
+}
+
+fn refuse_late(watch: &Watch, verb: &str, path: &str) -> What {
+    if (verb, path) == ("RETR", "/f3") {
+        watch.heard("RNTO", 3);
+        return What::Refuse("550 not this one");
+    }
+    What::Do
+}
+
+#[test]
+fn what_an_abandoned_session_between_servers_would_still_do_is_waited_for() -> Result<()> {
+    let (_source, destination, pairs) = between(refuse_late, |verb, path| match (verb, path) {
+        // Its data will not come.
+        ("STOR", "/.f3.ropewalk-part") => What::Hang,
+        _ => What::Do,
+    })?;
+    ensure_all_but("/f3", &run_pairs(pairs, &once())?, &destination, |_| b"moved".to_vec())
+}
+
+#[test]
+fn a_session_that_does_not_end_cannot_take_the_part_of_the_next() -> Result<()> {
+    let (_source, destination, pairs) = between(refuse_late, |verb, path| match (verb, path) {
+        ("STOR", "/.f3.ropewalk-part") => What::Deaf,
+        _ => What::Do,
+    })?;
+    let told = run_pairs(pairs, &once())?;
+    ensure_all_but("/f3", &told, &destination, |_| b"moved".to_vec())?;
+    let apart = |line: &&String| line.starts_with("STOR /.f0~") && line.ends_with(".ropewalk-part");
+    ensure!(destination.read().iter().filter(apart).count() == 1, "{:?}", destination.read());
+    Ok(())
+}
+
+#[test]
+fn a_session_that_breaks_costs_only_the_file_at_which_it_breaks() -> Result<()> {
+    let options = Options { retries: 2, ..once() };
+    let (_here, server, pairs) = uploads(|_, verb, path| match (verb, path) {
+        ("RNFR", "/.f3.ropewalk-part") => What::Close,
+        _ => What::Do,
+    })?;
+    let told = run_pairs(pairs, &options)?;
+    ensure_all_but("/f3", &told, &server, content)?;
+    ensure!(told.summary.failures[0].kind == FailureKind::Unreachable && told.summary.retries == 2);
+
+    let (_source, destination, pairs) = between(
+        |_, _, _| What::Do,
+        |verb, path| match (verb, path) {
+            ("RNFR", "/.f3.ropewalk-part") => What::Close,
+            _ => What::Do,
+        },
+    )?;
+    let told = run_pairs(pairs, &options)?;
+    ensure_all_but("/f3", &told, &destination, |_| b"moved".to_vec())?;
+    ensure!(told.summary.failures[0].kind == FailureKind::Unreachable && told.summary.retries == 2);
+    Ok(())
+}
+
+#[test]
+fn a_part_that_got_its_name_from_somebody_else_is_recognised() -> Result<()> {
+    let options = Options { retries: 1, ..once() };
+    static MEDDLED: AtomicBool = AtomicBool::new(false);
+    let (_here, server, pairs) = uploads(|watch, verb, path| {
+        if (verb, path) == ("RNTO", "/f1") && !MEDDLED.swap(true, Ordering::SeqCst) {
+            watch.rename("/.f1.ropewalk-part", "/f1");
+        }
+        What::Do
+    })?;
+    let told = run_pairs(pairs, &options)?.succeeded()?;
+    ensure!(told.summary.retries == 1 && server.files().get("/f1") == Some(&content("/f1")));
+    let sent = server.read().iter().filter(|line| *line == "STOR /.f1.ropewalk-part").count();
+    ensure!(sent == 1, "it was sent {sent} times");
+
+    // What has the name is another file: it is sent again.
+    static REPLACED: AtomicBool = AtomicBool::new(false);
+    let (_here, server, pairs) = uploads(|watch, verb, path| {
+        if (verb, path) == ("RNTO", "/f1") && !REPLACED.swap(true, Ordering::SeqCst) {
+            watch.rename("/f0", "/f1");
+            watch.rename("/.f1.ropewalk-part", "/elsewhere");
+        }
+        What::Do
+    })?;
+    run_pairs(pairs, &options)?.succeeded()?;
+    ensure!(server.files().get("/f1") == Some(&content("/f1")));
+    Ok(())
+}

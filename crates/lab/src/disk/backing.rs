@@ -1,0 +1,199 @@
+//! A directory whose files take their time.
+
+use super::{
+    attributes,
+    meter::{Device, Way},
+    nodes::Nodes,
+};
+use fuser::{FileAttr, FileHandle, FileType, INodeNo, RenameFlags, Request};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use std::{
+    collections::HashMap,
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStrExt, fs::FileExt},
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// Flags of open(2) that the kernel has dealt with, or that would make writes go elsewhere.
+const DROPPED: OFlags = OFlags::CREATE
+    .union(OFlags::EXCL)
+    .union(OFlags::APPEND)
+    .union(OFlags::TRUNC)
+    .union(OFlags::DIRECT)
+    .union(OFlags::NOFOLLOW);
+
+/// A directory whose files take their time.
+pub(super) struct Backing {
+    /// The directory.
+    pub(super) root: OwnedFd,
+    nodes: Mutex<Nodes>,
+    open: Mutex<HashMap<u64, Opened>>,
+    next: AtomicU64,
+    device: Arc<Device>,
+}
+
+#[derive(Clone)]
+pub(super) enum Opened {
+    File(Arc<File>),
+    Directory(Arc<Vec<(u64, FileType, OsString)>>),
+}
+
+impl Backing {
+    pub(super) fn new(root: OwnedFd, device: Arc<Device>) -> Self {
+        let (nodes, open) = (Mutex::new(Nodes::new()), Mutex::default());
+        Self { root, nodes, open, next: AtomicU64::new(1), device }
+    }
+
+    pub(super) fn nodes(&self) -> MutexGuard<'_, Nodes> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn path(&self, number: INodeNo) -> io::Result<PathBuf> {
+        self.nodes().path(number.0).ok_or_else(stale)
+    }
+
+    pub(super) fn child(&self, parent: INodeNo, name: &OsStr) -> io::Result<PathBuf> {
+        self.nodes().child(parent.0, name).ok_or_else(stale)
+    }
+
+    pub(super) fn keep(&self, opened: Opened) -> FileHandle {
+        let handle = self.next.fetch_add(1, Ordering::Relaxed);
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, opened);
+        FileHandle(handle)
+    }
+
+    pub(super) fn file(&self, handle: FileHandle) -> io::Result<Arc<File>> {
+        match self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&handle.0) {
+            Some(Opened::File(file)) => Ok(file.clone()),
+            _ => Err(io::Error::from(rustix::io::Errno::BADF)),
+        }
+    }
+
+    pub(super) fn close(&self, handle: FileHandle) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
+    }
+
+    /// Tells the kernel of a name that exists.
+    pub(super) fn entry(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
+        let path = self.child(parent, name)?;
+        let stat = rustix::fs::statat(&self.root, &path, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(attributes::of(self.nodes().found(parent.0, name), &stat))
+    }
+
+    /// Something was made at a path: it belongs to who asked.
+    pub(super) fn made(&self, request: &Request, path: &Path) -> io::Result<()> {
+        let (uid, gid) = (Uid::from_raw(request.uid()), Gid::from_raw(request.gid()));
+        Ok(rustix::fs::chownat(&self.root, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    pub(super) fn attributes(&self, number: INodeNo, handle: Option<FileHandle>) -> io::Result<FileAttr> {
+        let file = handle.and_then(|handle| self.file(handle).ok());
+        let stat = match file {
+            Some(file) => rustix::fs::fstat(&*file)?,
+            None => rustix::fs::statat(&self.root, self.path(number)?, AtFlags::SYMLINK_NOFOLLOW)?,
+        };
+        Ok(attributes::of(number.0, &stat))
+    }
+
+    /// Opens a file as open(2) is asked to, but for what the kernel does itself.
+    pub(super) fn open_again(&self, number: INodeNo, flags: i32) -> io::Result<FileHandle> {
+        let file = self.open_file(&self.path(number)?, flags & !(DROPPED.bits() as i32), 0)?;
+        Ok(self.keep(Opened::File(Arc::new(file))))
+    }
+
+    /// Makes a file and opens it.
+    pub(super) fn open_new(
+        &self,
+        request: &Request,
+        (parent, name): (INodeNo, &OsStr),
+        flags: i32,
+        mode: u32,
+    ) -> io::Result<(FileAttr, FileHandle)> {
+        let path = self.child(parent, name)?;
+        let exclusive = flags & OFlags::EXCL.bits() as i32;
+        let flags = flags & !(DROPPED.bits() as i32) | exclusive | OFlags::CREATE.bits() as i32;
+        let file = self.open_file(&path, flags, mode)?;
+        self.made(request, &path)?;
+        Ok((self.entry(parent, name)?, self.keep(Opened::File(Arc::new(file)))))
+    }
+
+    /// An entry of the open files.
+    pub(super) fn opened(&self, handle: FileHandle) -> Option<Opened> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&handle.0).cloned()
+    }
+
+    pub(super) fn open_file(&self, path: &Path, flags: i32, mode: u32) -> io::Result<File> {
+        let flags = OFlags::from_bits_retain(flags as u32) | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        Ok(File::from(rustix::fs::openat(&self.root, path, flags, Mode::from_raw_mode(mode & 0o7777))?))
+    }
+
+    pub(super) fn list(&self, number: INodeNo) -> io::Result<Opened> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat(&self.root, self.path(number)?, flags, Mode::empty())?;
+        let mut entries = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&directory)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+            entries.push((entry.ino(), attributes::kind(entry.file_type()), name));
+        }
+        Ok(Opened::Directory(Arc::new(entries)))
+    }
+
+    pub(super) fn read_at(&self, handle: FileHandle, offset: u64, size: u32) -> io::Result<Vec<u8>> {
+        let file = self.file(handle)?;
+        let mut buffer = vec![0; size as usize];
+        let mut length = 0;
+        while length < buffer.len() {
+            match file.read_at(&mut buffer[length..], offset + length as u64)? {
+                0 => break,
+                read => length += read,
+            }
+        }
+        buffer.truncate(length);
+        self.device.work(Way::Read, length);
+        Ok(buffer)
+    }
+
+    pub(super) fn write_at(&self, handle: FileHandle, offset: u64, data: &[u8]) -> io::Result<u32> {
+        self.file(handle)?.write_all_at(data, offset)?;
+        self.device.work(Way::Write, data.len());
+        Ok(data.len() as u32)
+    }
+
+    pub(super) fn move_to(
+        &self,
+        from: (INodeNo, &OsStr),
+        to: (INodeNo, &OsStr),
+        flags: RenameFlags,
+    ) -> io::Result<()> {
+        let (old, new) = (self.child(from.0, from.1)?, self.child(to.0, to.1)?);
+        let raw = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
+        rustix::fs::renameat_with(&self.root, old, &self.root, new, raw)?;
+        let (from, to) = ((from.0.0, from.1), (to.0.0, to.1));
+        if flags.contains(RenameFlags::RENAME_EXCHANGE) {
+            self.nodes().exchanged(from, to);
+        } else {
+            self.nodes().renamed(from, to);
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove(&self, parent: INodeNo, name: &OsStr, flags: AtFlags) -> io::Result<()> {
+        rustix::fs::unlinkat(&self.root, self.child(parent, name)?, flags)?;
+        self.nodes().removed(parent.0, name);
+        Ok(())
+    }
+}
+
+fn stale() -> io::Error {
+    rustix::io::Errno::STALE.into()
+}

@@ -1,0 +1,155 @@
+//! The numbers by which the kernel names files, and where they are.
+
+use std::{
+    collections::HashMap,
+    ffi::{OsStr, OsString},
+    path::PathBuf,
+};
+
+/// The number of the topmost directory.
+pub(super) const ROOT: u64 = 1;
+
+/// All files that the kernel knows.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    nodes: HashMap<u64, Node>,
+    places: HashMap<(u64, OsString), u64>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Node {
+    place: (u64, OsString),
+    /// How often the kernel was told of it.
+    lookups: u64,
+}
+
+impl Nodes {
+    pub(super) fn new() -> Self {
+        Self { nodes: HashMap::new(), places: HashMap::new(), next: ROOT + 1 }
+    }
+
+    /// Where a file is, relative to the topmost directory. `None` for one that was removed.
+    pub(super) fn path(&self, number: u64) -> Option<PathBuf> {
+        let mut parts = Vec::new();
+        let mut at = number;
+        while at != ROOT {
+            let (parent, name) = &self.nodes.get(&at)?.place;
+            if self.places.get(&(*parent, name.clone())) != Some(&at) {
+                return None;
+            }
+            parts.push(name);
+            at = *parent;
+        }
+        let mut path = PathBuf::from(".");
+        path.extend(parts.into_iter().rev());
+        Some(path)
+    }
+
+    /// Where a name in a directory is.
+    pub(super) fn child(&self, parent: u64, name: &OsStr) -> Option<PathBuf> {
+        Some(self.path(parent)?.join(name))
+    }
+
+    /// The number of a name, which exists. The kernel is told of it.
+    pub(super) fn found(&mut self, parent: u64, name: &OsStr) -> u64 {
+        let place = (parent, name.to_owned());
+        let number = *self.places.entry(place.clone()).or_insert(self.next);
+        if number == self.next {
+            self.next += 1;
+        }
+        self.nodes.entry(number).or_insert(Node { place, lookups: 0 }).lookups += 1;
+        number
+    }
+
+    /// A name is gone; what is open stays usable.
+    pub(super) fn removed(&mut self, parent: u64, name: &OsStr) {
+        self.places.remove(&(parent, name.to_owned()));
+    }
+
+    /// A name has become another, in place of what had that name.
+    pub(super) fn renamed(&mut self, from: (u64, &OsStr), to: (u64, &OsStr)) {
+        let (from, to) = ((from.0, from.1.to_owned()), (to.0, to.1.to_owned()));
+        self.places.remove(&to);
+        if let Some(number) = self.places.remove(&from) {
+            self.places.insert(to.clone(), number);
+            if let Some(node) = self.nodes.get_mut(&number) {
+                node.place = to;
+            }
+        }
+    }
+
+    /// Two names have changed places.
+    pub(super) fn exchanged(&mut self, one: (u64, &OsStr), other: (u64, &OsStr)) {
+        let (one, other) = ((one.0, one.1.to_owned()), (other.0, other.1.to_owned()));
+        let numbers = (self.places.remove(&one), self.places.remove(&other));
+        for (number, place) in [(numbers.0, other), (numbers.1, one)] {
+            let Some(number) = number else { continue };
+            self.places.insert(place.clone(), number);
+            if let Some(node) = self.nodes.get_mut(&number) {
+                node.place = place;
+            }
+        }
+    }
+
+    /// The kernel forgets a number that it was told of so often.
+    pub(super) fn forget(&mut self, number: u64, lookups: u64) {
+        let Some(node) = self.nodes.get_mut(&number) else { return };
+        node.lookups = node.lookups.saturating_sub(lookups);
+        if node.lookups == 0
+            && let Some(node) = self.nodes.remove(&number)
+            && self.places.get(&node.place) == Some(&number)
+        {
+            self.places.remove(&node.place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(name: &str) -> &OsStr {
+        OsStr::new(name)
+    }
+
+    #[test]
+    fn numbers_follow_their_files() {
+        let mut nodes = Nodes::new();
+        let dir = nodes.found(ROOT, name("dir"));
+        let file = nodes.found(dir, name("file"));
+        assert_eq!(nodes.path(file), Some("./dir/file".into()));
+        nodes.renamed((ROOT, name("dir")), (ROOT, name("new")));
+        assert_eq!(nodes.path(file), Some("./new/file".into()));
+        let other = nodes.found(dir, name("other"));
+        nodes.renamed((dir, name("file")), (dir, name("other")));
+        assert_eq!((nodes.path(file), nodes.path(other)), (Some("./new/other".into()), None));
+        assert_eq!(nodes.child(dir, name("x")), Some("./new/x".into()));
+    }
+
+    #[test]
+    fn names_change_places() {
+        let mut nodes = Nodes::new();
+        let (a, b) = (nodes.found(ROOT, name("a")), nodes.found(ROOT, name("b")));
+        nodes.exchanged((ROOT, name("a")), (ROOT, name("b")));
+        assert_eq!((nodes.path(a), nodes.path(b)), (Some("./b".into()), Some("./a".into())));
+    }
+
+    #[test]
+    fn what_is_forgotten_is_gone() {
+        let mut nodes = Nodes::new();
+        let file = nodes.found(ROOT, name("a"));
+        assert_eq!(nodes.found(ROOT, name("a")), file);
+        nodes.forget(file, 1);
+        assert_eq!(nodes.path(file), Some("./a".into()));
+        nodes.forget(file, 1);
+        assert_eq!(nodes.path(file), None);
+        assert_ne!(nodes.found(ROOT, name("a")), file);
+        let removed = nodes.found(ROOT, name("b"));
+        nodes.removed(ROOT, name("b"));
+        let again = nodes.found(ROOT, name("b"));
+        assert_ne!(again, removed);
+        nodes.forget(removed, 1);
+        assert_eq!(nodes.path(again), Some("./b".into()));
+    }
+}

@@ -1,0 +1,213 @@
+//! What a path is like: the part of a scenario file that the emulator understands.
+
+mod check;
+mod read;
+
+use std::fmt;
+use std::time::Duration;
+
+pub(super) use check::check_mtu;
+use read::RawPath;
+use serde::{Deserialize, Serialize};
+
+use super::units::{self, Rate};
+
+/// A two-way path between two hosts. *Forward* is from the left host to the right one.
+///
+/// In TOML both directions may be described at once, and `round_trip` sets both delays to its half:
+///
+/// ```toml
+/// mtu = 1500
+/// round_trip = "100ms"
+/// both = { rate = "100Mbit/s", queue = 50 }
+/// backward = { rate = "10Mbit/s" }
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "RawPath")]
+pub struct Path {
+    /// Largest IP packet in bytes, both ways.
+    pub mtu: u32,
+    pub forward: Direction,
+    pub backward: Direction,
+}
+
+impl Default for Path {
+    fn default() -> Self {
+        Self { mtu: 1500, forward: Direction::default(), backward: Direction::default() }
+    }
+}
+
+/// One direction of a path. A packet meets, in this order: random loss, the queue, the link at its rate, the delay.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Direction {
+    /// Bits a second on the link.
+    pub rate: Rate,
+    /// One-way propagation delay, beside serialisation and queueing.
+    #[serde(with = "units::duration")]
+    pub delay: Duration,
+    /// The delay wanders within `delay` ± `jitter`, slowly enough that packets keep their order.
+    #[serde(with = "units::duration")]
+    pub jitter: Duration,
+    /// Packets that are held back and overtaken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reorder: Option<Reorder>,
+    /// Random loss, before the queue.
+    pub loss: Loss,
+    /// The queue before the link. The packet on the link is not counted as waiting.
+    pub queue: Queue,
+    /// Bytes that each packet takes on the link beside the IP packet (Ethernet: 38 with preamble and gap).
+    pub overhead: u32,
+}
+
+/// Each packet is held back with `probability` for `by`, so that those sent during that time overtake it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reorder {
+    #[serde(with = "units::probability")]
+    pub probability: f64,
+    #[serde(with = "units::duration")]
+    pub by: Duration,
+}
+
+/// Random loss. In TOML `loss = "0.1%"` means independent loss; bursts are written
+/// `loss = { model = "bursts", average = "0.1%", length = 5 }` or with the four parameters of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[serde(tag = "model", rename_all = "kebab-case")]
+pub enum Loss {
+    #[default]
+    None,
+    /// Each packet is lost with probability `p`, independently of others.
+    Bernoulli { p: f64 },
+    /// Two states (Gilbert 1960, Elliott 1963): before each packet the state changes with probability `enter`
+    /// (good to bad) or `leave` (bad to good); the packet is then lost with probability `good` or `bad`.
+    GilbertElliott { enter: f64, leave: f64, good: f64, bad: f64 },
+}
+
+impl Loss {
+    /// Bursts of `length` lost packets on average which lose `average` of all packets (simple Gilbert model).
+    pub fn bursts(average: f64, length: f64) -> Self {
+        if average <= 0.0 {
+            return Self::None;
+        }
+        let leave = 1.0 / length.max(1.0);
+        let enter = if average < 1.0 { (leave * average / (1.0 - average)).min(1.0) } else { 1.0 };
+        Self::GilbertElliott { enter, leave, good: 0.0, bad: 1.0 }
+    }
+
+    /// The share of packets lost in the long run.
+    pub fn average(&self) -> f64 {
+        match *self {
+            Self::None => 0.0,
+            Self::Bernoulli { p } => p,
+            Self::GilbertElliott { enter, leave, good, bad } => {
+                let bad_share = if enter + leave > 0.0 { enter / (enter + leave) } else { 0.0 };
+                bad_share * bad + (1.0 - bad_share) * good
+            }
+        }
+    }
+}
+
+/// The queue before the link. In TOML a plain number is the limit in packets of a drop-tail queue.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Queue {
+    /// Packets that find `packets` others waiting are dropped.
+    DropTail {
+        packets: u32,
+    },
+    Red(Red),
+    Codel(Codel),
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self::DropTail { packets: 1000 }
+    }
+}
+
+/// Random Early Detection (Floyd and Jacobson 1993).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Red {
+    /// Average queue in packets below which nothing is dropped.
+    pub min: f64,
+    /// Average queue in packets at which the probability reaches `max_p`.
+    pub max: f64,
+    #[serde(with = "units::probability", default = "tenth")]
+    pub max_p: f64,
+    /// Weight of the newest queue length in the average.
+    #[serde(default = "weight")]
+    pub weight: f64,
+    /// Between `max` and twice `max` the probability rises from `max_p` to 1; otherwise all is dropped above `max`.
+    #[serde(default = "yes")]
+    pub gentle: bool,
+    /// Space drops as ns-2 does with its `wait_`: at least 1/p packets apart, 1.5/p on average, rather than as in the
+    /// paper, 1 to 1/p apart.
+    #[serde(default)]
+    pub wait: bool,
+    /// Mark ECN-capable packets rather than drop them while the average is below `max` (RFC 3168 section 7).
+    #[serde(default)]
+    pub ecn: bool,
+    /// Hard limit in packets.
+    pub limit: u32,
+}
+
+/// Controlled Delay (RFC 8289).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Codel {
+    /// The standing queueing delay that is acceptable.
+    #[serde(with = "units::duration")]
+    pub target: Duration,
+    /// How long the delay must stay above it; about the longest usual round trip.
+    #[serde(with = "units::duration")]
+    pub interval: Duration,
+    /// Hard limit in packets.
+    pub limit: u32,
+    /// Mark ECN-capable packets rather than drop them.
+    pub ecn: bool,
+}
+
+impl Default for Codel {
+    fn default() -> Self {
+        Self {
+            target: Duration::from_millis(5),
+            interval: Duration::from_millis(100),
+            limit: 1000,
+            ecn: false,
+        }
+    }
+}
+
+fn tenth() -> f64 {
+    0.1
+}
+fn weight() -> f64 {
+    0.002
+}
+fn yes() -> bool {
+    true
+}
+
+/// A value that makes no sense, with the place where it stands.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: expected {expected}, found {found}")]
+pub struct ConfigError {
+    /// Such as `forward.queue.min`.
+    pub field: String,
+    pub expected: String,
+    pub found: String,
+}
+
+pub(super) fn wrong(field: &str, expected: impl fmt::Display, found: impl fmt::Display) -> ConfigError {
+    ConfigError { field: field.to_owned(), expected: expected.to_string(), found: found.to_string() }
+}
+
+impl ConfigError {
+    /// The same error in a part of something larger.
+    pub fn within(mut self, part: &str) -> Self {
+        self.field = format!("{part}.{}", self.field);
+        self
+    }
+}

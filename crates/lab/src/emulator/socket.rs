@@ -1,0 +1,218 @@
+//! The control socket: other processes watch and change paths while they run.
+//!
+//! A Unix stream socket, best with an abstract address, which leaves no file behind. Whoever is neither root nor the
+//! user that the emulator runs as is turned away. Each line from the client is one [`Request`] in JSON; each is answered by one line, an object
+//! with either `"ok"` or `"error"`:
+//!
+//! ```text
+//! {"do": "change", "change": {"forward": {"rate": "50Mbit/s"}}}
+//! {"ok": {"mtu": 1500, "forward": {"rate": "50Mbit/s", ...}, "backward": {...}}}
+//! {"do": "snapshot", "path": "A-B"}
+//! {"do": "series", "from": 120}
+//! ```
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::fd::OwnedFd;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::change::Change;
+use super::handle::Control;
+
+/// Longer lines are refused.
+const LONGEST_LINE: u64 = 64 * 1024;
+/// Clients at a time.
+const MOST_CLIENTS: usize = 64;
+
+/// What a client may ask.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// [`Control::apply`].
+    Change {
+        /// The path's name; may be left out where there is only one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+        change: Box<Change>,
+    },
+    /// [`Control::snapshot`].
+    Snapshot {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+    },
+    /// [`Control::series`].
+    Series {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+        #[serde(default)]
+        from: usize,
+    },
+    /// The names of the paths.
+    Paths,
+}
+
+/// Why a request got no answer, or a refusal.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    #[error("control socket: {0}")]
+    Socket(#[from] io::Error),
+    #[error("the control socket answered with something else than an object with `ok` or `error`: {0}")]
+    Answer(String),
+    #[error("{0}")]
+    Refused(String),
+}
+
+type Paths = BTreeMap<String, Control>;
+type Clients = Arc<Mutex<BTreeMap<u64, UnixStream>>>;
+
+/// Answers on a control socket until it is dropped.
+pub struct ControlSocket {
+    wake: Arc<OwnedFd>,
+    clients: Clients,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ControlSocket {
+    /// Answers whoever connects to `listener`, for emulated paths by their names.
+    pub fn start(listener: UnixListener, paths: BTreeMap<String, Control>) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let wake = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?);
+        let clients = Clients::default();
+        let (their_wake, their_clients) = (wake.clone(), clients.clone());
+        let thread = std::thread::Builder::new()
+            .name("lab-control".to_owned())
+            .spawn(move || accept(&listener, &their_wake, &their_clients, &Arc::new(paths)))?;
+        Ok(Self { wake, clients, thread: Some(thread) })
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        for stream in self.clients.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+fn accept(listener: &UnixListener, wake: &OwnedFd, clients: &Clients, paths: &Arc<Paths>) {
+    for number in 0.. {
+        let mut fds = [PollFd::new(wake, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+        let polled = rustix::event::poll(&mut fds, None);
+        if polled.is_ok() && !fds[0].revents().is_empty() {
+            return;
+        }
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(_) => {
+                // Out of descriptors, most likely: the client waits in the listener's queue until there are some.
+                let pause = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+                let _ = rustix::event::poll(&mut [PollFd::new(wake, PollFlags::IN)], Some(&pause));
+                continue;
+            }
+        };
+        if !welcome(&stream) {
+            continue;
+        }
+        let Ok(copy) = stream.try_clone() else { continue };
+        let mut table = clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if table.len() >= MOST_CLIENTS || stream.set_nonblocking(false).is_err() {
+            continue;
+        }
+        table.insert(number, copy);
+        drop(table);
+        let (paths, their_clients) = (paths.clone(), clients.clone());
+        let served = std::thread::Builder::new().name("lab-control".to_owned()).spawn(move || {
+            // A client that hangs up in the middle has nobody to be told.
+            let _ = serve(stream, &paths);
+            their_clients.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        });
+        if served.is_err() {
+            clients.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        }
+    }
+}
+
+/// Abstract addresses have no permissions: the client's identity decides.
+fn welcome(stream: &UnixStream) -> bool {
+    rustix::net::sockopt::socket_peercred(stream)
+        .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
+}
+
+fn serve(stream: UnixStream, paths: &Paths) -> io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut writer = stream;
+    loop {
+        let mut line = Vec::new();
+        if reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        let whole = line.ends_with(b"\n") || (line.len() as u64) < LONGEST_LINE;
+        let answer = if whole {
+            serde_json::from_slice(&line)
+                .map_err(|e| format!("expected one request a line, as JSON: {e}"))
+                .and_then(|request| answer(request, paths))
+        } else {
+            Err(format!("expected a line of at most {LONGEST_LINE} bytes, found a longer one"))
+        };
+        let answer = match answer {
+            Ok(value) => json!({ "ok": value }),
+            Err(error) => json!({ "error": error }),
+        };
+        writeln!(writer, "{answer}")?;
+        if !whole {
+            return Ok(());
+        }
+    }
+}
+
+fn answer(request: Request, paths: &Paths) -> Result<Value, String> {
+    let value = match request {
+        Request::Paths => serde_json::to_value(paths.keys().collect::<Vec<_>>()),
+        Request::Change { path, change } => {
+            serde_json::to_value(find(paths, path)?.apply(&change).map_err(|e| e.to_string())?)
+        }
+        Request::Snapshot { path } => {
+            serde_json::to_value(find(paths, path)?.snapshot().map_err(|e| e.to_string())?)
+        }
+        Request::Series { path, from } => {
+            serde_json::to_value(find(paths, path)?.series(from).map_err(|e| e.to_string())?)
+        }
+    };
+    value.map_err(|e| e.to_string())
+}
+
+fn find(paths: &Paths, name: Option<String>) -> Result<&Control, String> {
+    let known = || paths.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+    match name {
+        Some(name) => {
+            paths.get(&name).ok_or_else(|| format!("no path `{name}`: expected one of {}", known()))
+        }
+        None if paths.len() == 1 => paths.values().next().ok_or_else(String::new),
+        None => Err(format!("there are several paths: expected the name of one of {}", known())),
+    }
+}
+
+/// Asks a control socket one thing.
+pub fn ask(mut stream: UnixStream, request: &Request) -> Result<Value, AskError> {
+    let mut line = serde_json::to_string(request).map_err(io::Error::from)?;
+    line.push('\n');
+    stream.write_all(line.as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer)?;
+    let mut value: Value = serde_json::from_str(&answer).map_err(|_| AskError::Answer(answer.clone()))?;
+    if let Some(error) = value.get("error").and_then(Value::as_str) {
+        return Err(AskError::Refused(error.to_owned()));
+    }
+    value.get_mut("ok").map(Value::take).ok_or(AskError::Answer(answer))
+}

@@ -1,0 +1,82 @@
+//! The system calls that rustix has no safe form of.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// An interface name as the kernel takes it: at most 15 bytes, ended by a zero.
+#[derive(Clone, Copy)]
+pub(super) struct InterfaceName([libc::c_char; libc::IFNAMSIZ]);
+
+impl InterfaceName {
+    /// `None` for what the kernel would refuse or, as with `%d`, understand otherwise.
+    pub(super) fn new(name: &str) -> Option<Self> {
+        let fits = (1..libc::IFNAMSIZ).contains(&name.len()) && name != "." && name != "..";
+        if !fits || !name.bytes().all(|b| b.is_ascii_graphic() && !b"/%:".contains(&b)) {
+            return None;
+        }
+        let mut bytes = [0; libc::IFNAMSIZ];
+        for (to, from) in bytes.iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        Some(Self(bytes))
+    }
+
+    fn request(self, value: libc::__c_anonymous_ifr_ifru) -> libc::ifreq {
+        libc::ifreq { ifr_name: self.0, ifr_ifru: value }
+    }
+}
+
+fn ioctl(fd: BorrowedFd<'_>, code: libc::Ioctl, mut request: libc::ifreq) -> io::Result<()> {
+    // SAFETY: the codes used in this file read or write one `ifreq`, which `request` is; it outlives the call.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), code, &raw mut request) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// TUNSETIFF: makes `fd`, an open `/dev/net/tun`, the interface `name` of the calling thread's namespace.
+pub(super) fn attach(fd: BorrowedFd<'_>, name: InterfaceName) -> io::Result<()> {
+    let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    ioctl(fd, libc::TUNSETIFF, name.request(libc::__c_anonymous_ifr_ifru { ifru_flags: flags as i16 }))
+}
+
+/// TUNSETOFFLOAD: what the kernel may leave to the reader (`TUN_F_...`).
+pub(super) fn set_offload(fd: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
+    // SAFETY: this code takes its argument by value and touches no memory.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(flags)) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// SIOCSIFMTU by way of any socket of the interface's namespace.
+pub(super) fn set_mtu(socket: BorrowedFd<'_>, name: InterfaceName, mtu: u32) -> io::Result<()> {
+    let value = libc::__c_anonymous_ifr_ifru { ifru_mtu: i32::try_from(mtu).unwrap_or(i32::MAX) };
+    ioctl(socket, libc::SIOCSIFMTU, name.request(value))
+}
+
+/// SIOCSIFTXQLEN: how many packets (or super-packets) the kernel keeps until they are read.
+pub(super) fn set_queue_length(socket: BorrowedFd<'_>, name: InterfaceName, packets: u16) -> io::Result<()> {
+    // The field is `ifr_qlen`, an int in the same union.
+    let value = libc::__c_anonymous_ifr_ifru { ifru_metric: i32::from(packets) };
+    ioctl(socket, libc::SIOCSIFTXQLEN, name.request(value))
+}
+
+/// Gives the calling thread SCHED_FIFO at `priority` (1 to 99).
+pub(super) fn set_realtime(priority: i32) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: the kernel reads one `sched_param`; thread 0 is the caller.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interface_names_are_checked() {
+        for good in ["wan0", "fifteen-letters"] {
+            assert!(InterfaceName::new(good).is_some(), "{good}");
+        }
+        for wrong in ["", ".", "..", "sixteen-letters-", "a/b", "a b", "tun%d", "a:1", "ä"] {
+            assert!(InterfaceName::new(wrong).is_none(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Network namespaces and what goes with them, without names in the file system.
+//!
+//! A lab has one mount and one PID namespace, of which the first process is a child that ends with this one; each of its hosts
+//! has a network, a host name and a view of the mounts of its own. All are held by descriptors of this process only. So
+//! when this process ends, in whichever way, the kernel kills the lab's programs and removes its interfaces, mounts and
+//! temporary files.
+
+mod base;
+mod host;
+mod link;
+mod netlink;
+mod root;
+mod sysctl;
+
+pub(crate) use base::{Base, LAB_DIR};
+pub(crate) use host::{HostSpace, Spaces};
+pub(crate) use link::{Ends, configure};
+pub(crate) use netlink::{Dump, Netlink, Request, attributes};
+pub(crate) use sysctl::{Applied, SysctlError, apply, number};
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use std::{io, os::fd::AsFd, thread};
+
+/// Moves the calling thread into new namespaces.
+fn unshare(flags: UnshareFlags) -> io::Result<()> {
+    debug_assert!(!flags.contains(UnshareFlags::FILES));
+    // SAFETY: descriptors stay shared, as FILES is never among the flags.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(io::Error::from)
+}
+
+/// Moves the calling thread into a namespace.
+fn enter(namespace: impl AsFd, kind: LinkNameSpaceType) -> io::Result<()> {
+    move_into_link_name_space(namespace.as_fd(), Some(kind)).map_err(io::Error::from)
+}
+
+/// Runs something on a thread of its own, which may go into namespaces and is not used for anything else afterwards.
+pub(crate) fn aside<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("lab-namespace".into()).spawn_scoped(scope, work)?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}

@@ -1,0 +1,469 @@
+//! The thread that looks at everything again and again.
+
+use super::{
+    cpu::{self, Cpu},
+    diag::{Diagnostics, Seen},
+};
+use crate::{
+    netns::Dump,
+    results::{CommandSeries, ConnectionResult, ConnectionSeries, HostSeries, Series, TcpSample},
+};
+use std::{
+    collections::HashMap,
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// Connections that are listed in the results. Transfers of many small files may make more.
+const LISTED: usize = 10_000;
+
+/// Bytes that a limited disk has moved, counted by the disk.
+#[derive(Debug, Default)]
+pub(crate) struct DiskMeter {
+    pub(crate) read: AtomicU64,
+    pub(crate) written: AtomicU64,
+    /// Nanoseconds in which it was busy.
+    pub(crate) busy: AtomicU64,
+}
+
+/// A program whose CPU time is recorded.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watched {
+    pub(crate) name: String,
+    /// While it runs.
+    pub(crate) pid: Option<u32>,
+    /// What it has taken so far.
+    pub(crate) cpu: Cpu,
+    /// Of that, what processes took that have ended without anybody waiting for them.
+    lost: Cpu,
+    /// What the kernel said last.
+    said: Cpu,
+}
+
+impl Watched {
+    /// A program that is to be started, or has ended.
+    pub(crate) fn new(name: &str, pid: Option<u32>, cpu: Cpu) -> Self {
+        Self { name: name.to_owned(), pid, cpu, ..Self::default() }
+    }
+
+    fn look(&mut self) {
+        if let Some(said) = self.pid.and_then(cpu::of_tree) {
+            self.said(said);
+        }
+    }
+
+    fn said(&mut self, said: Cpu) {
+        // The sum over living processes falls when one ends that nobody waits for.
+        self.lost = self.lost.plus(self.said.minus(said));
+        self.said = said;
+        self.cpu = said.plus(self.lost);
+    }
+
+    /// It has ended, having taken so much with those that it waited for.
+    pub(crate) fn ended(&mut self, said: Cpu) {
+        self.said(said);
+        self.pid = None;
+    }
+}
+
+/// What can be asked while it records.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Live {
+    /// For each host: established connections that are not cross traffic.
+    pub(crate) streams: Vec<u32>,
+    /// Payload that all of them have received.
+    pub(crate) received: u64,
+}
+
+/// What is recorded.
+pub(crate) struct Sources {
+    pub(crate) hosts: Vec<HostSource>,
+    pub(crate) interval: Duration,
+    /// Connections that get a series.
+    pub(crate) connections: usize,
+    /// Ports at which cross traffic arrives, with its name.
+    pub(crate) traffic: HashMap<u16, String>,
+    pub(crate) watched: Vec<Watched>,
+}
+
+/// A host that is recorded.
+pub(crate) struct HostSource {
+    pub(crate) name: String,
+    pub(crate) sockets: Diagnostics,
+    pub(crate) disk: Option<Arc<DiskMeter>>,
+}
+
+/// Everything that was recorded.
+#[derive(Default)]
+pub(crate) struct Recording {
+    /// Without links.
+    pub(crate) series: Series,
+    pub(crate) connections: Vec<ConnectionResult>,
+    /// The programs, at their end or now.
+    pub(crate) programs: Vec<Watched>,
+    /// Share of the machine's CPU time that was used.
+    pub(crate) busy: f64,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Records from now on.
+pub(crate) struct Recorder {
+    stop: Sender<()>,
+    thread: Option<JoinHandle<Recording>>,
+    live: Arc<Mutex<Live>>,
+    watched: Arc<Mutex<Vec<Watched>>>,
+}
+
+impl Recorder {
+    /// Starts; times count from `zero`.
+    pub(crate) fn start(sources: Sources, zero: Instant) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let hosts = sources.hosts.len();
+        let live = Live { streams: vec![0; hosts], received: 0 };
+        let live = Arc::new(Mutex::new(live));
+        let watched = Arc::new(Mutex::new(sources.watched.clone()));
+        let mut sampler = Sampler::new(sources, zero, live.clone(), watched.clone());
+        let run = move || {
+            let mut next = zero + sampler.interval;
+            loop {
+                let left = next.saturating_duration_since(Instant::now());
+                let ended = stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout);
+                sampler.sample();
+                if ended {
+                    return sampler.finish();
+                }
+                // What was missed is not made up for.
+                while next <= Instant::now() {
+                    next += sampler.interval;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("lab-recorder".into()).spawn(run)?;
+        Ok(Self { stop, thread: Some(thread), live, watched })
+    }
+
+    /// What is known now.
+    pub(crate) fn live(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The programs whose CPU time is recorded.
+    pub(crate) fn watched(&self) -> MutexGuard<'_, Vec<Watched>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a last sample and ends.
+    pub(crate) fn finish(mut self) -> Recording {
+        self.end().unwrap_or_default()
+    }
+
+    fn end(&mut self) -> Option<Recording> {
+        // It may have ended already.
+        let _ = self.stop.send(());
+        self.thread.take()?.join().ok()
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+struct Sampler {
+    sources: Vec<HostSource>,
+    interval: Duration,
+    limit: usize,
+    traffic: HashMap<u16, String>,
+    zero: Instant,
+    live: Arc<Mutex<Live>>,
+    watched: Arc<Mutex<Vec<Watched>>>,
+    /// Connections that are there, by host and cookie.
+    known: HashMap<(usize, u64), Known>,
+    /// Counters of each host.
+    totals: Vec<Totals>,
+    cpu: Vec<f64>,
+    machine: [(u64, u64); 2],
+    last: f64,
+    missed: bool,
+    /// Connections beyond the list.
+    unlisted: u64,
+    failed: Option<String>,
+    recording: Recording,
+}
+
+/// What was seen of a connection.
+struct Known {
+    /// Place in `Recording::connections`, if it is listed.
+    place: Option<usize>,
+    traffic: bool,
+    last: TcpSample,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    received: u64,
+    acked: u64,
+    retransmitted: u64,
+    traffic: u64,
+    read: u64,
+    written: u64,
+}
+
+impl Sampler {
+    fn new(
+        sources: Sources,
+        zero: Instant,
+        live: Arc<Mutex<Live>>,
+        watched: Arc<Mutex<Vec<Watched>>>,
+    ) -> Self {
+        let mut recording = Recording::default();
+        let series = &mut recording.series;
+        let named = |host: &HostSource| HostSeries { host: host.name.clone(), ..HostSeries::default() };
+        series.hosts = sources.hosts.iter().map(named).collect();
+        let command = |watched: &Watched| CommandSeries { name: watched.name.clone(), cpu: Vec::new() };
+        series.commands = sources.watched.iter().map(command).collect();
+        let machine = cpu::of_machine().unwrap_or_default();
+        let mut totals = vec![Totals::default(); sources.hosts.len()];
+        for (totals, host) in totals.iter_mut().zip(&sources.hosts) {
+            // Files were written before time zero.
+            (totals.read, totals.written) = host.disk.as_ref().map_or((0, 0), |disk| disk.moved());
+        }
+        Self {
+            interval: sources.interval,
+            limit: sources.connections,
+            traffic: sources.traffic,
+            zero,
+            live,
+            watched,
+            known: HashMap::new(),
+            totals,
+            cpu: sources.watched.iter().map(|watched| watched.cpu.total()).collect(),
+            machine: [machine; 2],
+            last: 0.0,
+            missed: false,
+            unlisted: 0,
+            failed: None,
+            recording,
+            sources: sources.hosts,
+        }
+    }
+
+    fn sample(&mut self) {
+        let now = self.zero.elapsed().as_secs_f64();
+        let step = now - self.last;
+        if step <= 0.0 {
+            return;
+        }
+        self.last = now;
+        self.recording.series.times.push(now);
+        let mut live = Live::default();
+        let mut sources = std::mem::take(&mut self.sources);
+        for (index, source) in sources.iter_mut().enumerate() {
+            let streams = self.host(index, source, now, step).unwrap_or_else(|error| {
+                self.failed
+                    .get_or_insert(format!("host {}: cannot look at its connections: {error}", source.name));
+                0
+            });
+            live.streams.push(streams);
+            live.received += self.totals[index].received;
+        }
+        self.sources = sources;
+        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = live;
+        self.programs(step);
+    }
+
+    fn host(&mut self, index: usize, source: &mut HostSource, now: f64, step: f64) -> io::Result<u32> {
+        let mut gone = Vec::new();
+        let mut there = Vec::new();
+        source.sockets.connections(|seen| there.push(seen))?;
+        // After the others, or one that ends in between would be in neither list.
+        if source.sockets.gone(|seen| gone.push(seen))? == Dump::Interrupted {
+            self.missed = true;
+        }
+        let before = self.totals[index];
+        there.retain(|seen| !gone.iter().any(|gone| gone.cookie == seen.cookie));
+        let streams =
+            there.iter().filter(|seen| self.traffic_of(seen).is_none() && !is_inner(seen)).count() as u32;
+        // One that ends without a peer was listening.
+        for seen in there.iter().chain(&gone).filter(|seen| !is_inner(seen) && seen.remote.port() != 0) {
+            self.connection(index, &source.name, seen, now);
+        }
+        for seen in &gone {
+            self.known.remove(&(index, seen.cookie));
+        }
+        let totals = &mut self.totals[index];
+        (totals.read, totals.written) = source.disk.as_ref().map_or((0, 0), |disk| disk.moved());
+        let after = *totals;
+        let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 * 8.0 / step;
+        let series = &mut self.recording.series.hosts[index];
+        series.streams.push(streams);
+        series.received.push(rate(before.received, after.received));
+        series.acked.push(rate(before.acked, after.acked));
+        series.retransmitted.push(after.retransmitted);
+        series.traffic_received.push(rate(before.traffic, after.traffic));
+        if source.disk.is_some() {
+            series.disk_read.push(rate(before.read, after.read));
+            series.disk_written.push(rate(before.written, after.written));
+        }
+        Ok(streams)
+    }
+
+    fn traffic_of(&self, seen: &Seen) -> Option<&String> {
+        self.traffic.get(&seen.local.port()).or_else(|| self.traffic.get(&seen.remote.port()))
+    }
+
+    fn connection(&mut self, host: usize, name: &str, seen: &Seen, now: f64) {
+        let key = (host, seen.cookie);
+        if !self.known.contains_key(&key) {
+            let new = self.list(name, seen, now);
+            self.known.insert(key, new);
+        }
+        let Some(known) = self.known.get_mut(&key) else { return };
+        let before = known.last;
+        known.last = merged(before, seen.sample);
+        let (after, totals) = (known.last, &mut self.totals[host]);
+        let received = after.received.saturating_sub(before.received);
+        if known.traffic {
+            totals.traffic += received;
+        } else {
+            totals.received += received;
+            totals.acked += after.acked.saturating_sub(before.acked);
+            totals.retransmitted += u64::from(after.retransmitted.saturating_sub(before.retransmitted));
+        }
+        let Some(place) = known.place else { return };
+        let connection = &mut self.recording.connections[place];
+        (connection.seen[1], connection.last) = (now, after);
+        if !seen.congestion.is_empty() {
+            connection.congestion.clone_from(&seen.congestion);
+        }
+        if let Some(series) = self.recording.series.connections.get_mut(place) {
+            series.times.push(now);
+            series.samples.push(after);
+        }
+    }
+
+    /// A connection that was not seen before.
+    fn list(&mut self, host: &str, seen: &Seen, now: f64) -> Known {
+        let traffic = self.traffic_of(seen).cloned();
+        let mut known = Known { place: None, traffic: traffic.is_some(), last: TcpSample::default() };
+        let place = self.recording.connections.len();
+        if place >= LISTED {
+            self.unlisted += 1;
+            return known;
+        }
+        known.place = Some(place);
+        self.recording.connections.push(ConnectionResult {
+            host: host.to_owned(),
+            local: seen.local.to_string(),
+            remote: seen.remote.to_string(),
+            traffic,
+            seen: [now, now],
+            congestion: seen.congestion.clone(),
+            last: TcpSample::default(),
+        });
+        if place < self.limit {
+            let series = ConnectionSeries { connection: place, ..ConnectionSeries::default() };
+            self.recording.series.connections.push(series);
+        }
+        known
+    }
+
+    fn programs(&mut self, step: f64) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        for (index, program) in watched.iter_mut().enumerate() {
+            program.look();
+            let total = program.cpu.total();
+            let used = (total - self.cpu[index]).max(0.0) / step;
+            self.cpu[index] = total;
+            self.recording.series.commands[index].cpu.push(used);
+        }
+        drop(watched);
+        let now = cpu::of_machine().unwrap_or_default();
+        self.recording.series.machine_busy.push(share(self.machine[1], now));
+        self.machine[1] = now;
+    }
+
+    fn finish(mut self) -> Recording {
+        self.recording.busy = share(self.machine[0], self.machine[1]);
+        if self.missed {
+            let message = "some connections ended unseen, there were too many at once: counters are too low";
+            self.recording.warnings.push(message.into());
+        }
+        if self.unlisted > 0 {
+            let message =
+                format!("{} connections are counted but not listed: the list has {LISTED}", self.unlisted);
+            self.recording.warnings.push(message);
+        }
+        self.recording.warnings.extend(self.failed);
+        self.recording.programs.clone_from(&self.watched.lock().unwrap_or_else(PoisonError::into_inner));
+        self.recording
+    }
+}
+
+impl DiskMeter {
+    fn moved(&self) -> (u64, u64) {
+        (self.read.load(Ordering::Relaxed), self.written.load(Ordering::Relaxed))
+    }
+}
+
+/// Between programs of the same host: not on any link.
+fn is_inner(seen: &Seen) -> bool {
+    seen.remote.ip().is_loopback() || seen.remote.ip() == seen.local.ip()
+}
+
+/// The last state of a connection that is worth keeping: a closed one has lost its window and its round trip time, or has
+/// them still, by kernel version.
+fn merged(before: TcpSample, now: TcpSample) -> TcpSample {
+    if now.acked == 0 && now.received == 0 && now.sent == 0 {
+        // It was reset, and the kernel has forgotten all.
+        return before;
+    }
+    let mut merged = now;
+    if now.rtt == 0.0 {
+        (merged.rtt, merged.rtt_var) = (before.rtt, before.rtt_var);
+    }
+    if now.rtt_min == 0.0 {
+        merged.rtt_min = before.rtt_min;
+    }
+    if now.cwnd == 0 {
+        merged.cwnd = before.cwnd;
+    }
+    merged
+}
+
+fn share(before: (u64, u64), after: (u64, u64)) -> f64 {
+    let all = after.1.saturating_sub(before.1);
+    if all == 0 { 0.0 } else { after.0.saturating_sub(before.0) as f64 / all as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_of_children_that_nobody_waited_for_is_kept() {
+        let cpu = |user: f64| Cpu { user, system: 0.0 };
+        let mut program = Watched::new("server", Some(1), Cpu::default());
+        for (said, total) in [(1.0, 1.0), (5.0, 5.0), (2.0, 5.0), (3.0, 6.0)] {
+            program.said(cpu(said));
+            assert_eq!(program.cpu, cpu(total));
+        }
+        program.ended(cpu(4.0));
+        assert_eq!((program.cpu, program.pid), (cpu(7.0), None));
+    }
+
+    #[test]
+    fn a_connection_that_was_reset_keeps_its_counters() {
+        let before = TcpSample { acked: 5, rtt: 0.1, cwnd: 7, ..TcpSample::default() };
+        assert_eq!(merged(before, TcpSample::default()), before);
+        let now = TcpSample { acked: 9, ..TcpSample::default() };
+        assert_eq!(merged(before, now), TcpSample { acked: 9, ..before });
+    }
+}

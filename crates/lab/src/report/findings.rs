@@ -1,0 +1,55 @@
+//! What `docs/lab.md` shows: the papers' sweeps with real programs, and what static settings reach on every scenario.
+//!
+//! Each study gives its trials, and makes its section (text and plots) from their records, as many as there are.
+
+mod library;
+mod ns2;
+mod paper;
+
+pub use library::{library_section, library_trials};
+pub use paper::{paper_section, paper_trials};
+
+use ropewalk_plot::Chart;
+
+/// A part of a document.
+#[derive(Clone, Debug)]
+pub struct Section {
+    /// Between which markers it belongs: `<!-- NAME -->` and `<!-- /NAME -->`.
+    pub name: &'static str,
+    /// Markdown.
+    pub text: String,
+    /// Plots, with the names of their files.
+    pub charts: Vec<(String, Chart)>,
+}
+
+impl Section {
+    /// Puts the text into a document, between its markers.
+    ///
+    /// # Errors
+    /// Where the markers are missing, which ones.
+    pub fn replace_in(&self, document: &str) -> Result<String, String> {
+        let (begin, end) = (format!("<!-- {} -->\n", self.name), format!("<!-- /{} -->", self.name));
+        let missing = || format!("expected the lines {} and {end}", begin.trim_end());
+        let (before, rest) = document.split_once(&begin).ok_or_else(missing)?;
+        let (_, after) = rest.split_once(&end).ok_or_else(missing)?;
+        Ok(format!("{before}{begin}\n{}\n{end}{after}", self.text.trim()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_replace_what_was_between_their_markers() {
+        let section = Section { name: "x", text: "new\n".into(), charts: vec![] };
+        let document = "a\n<!-- x -->\nold\n<!-- /x -->\nb\n";
+        let replaced = section.replace_in(document);
+        assert_eq!(replaced.as_deref(), Ok("a\n<!-- x -->\n\nnew\n<!-- /x -->\nb\n"));
+        assert_eq!(
+            replaced.and_then(|text| section.replace_in(&text)).as_deref(),
+            Ok("a\n<!-- x -->\n\nnew\n<!-- /x -->\nb\n")
+        );
+        assert!(section.replace_in("a\n").is_err());
+    }
+}

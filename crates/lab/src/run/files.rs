@@ -1,0 +1,62 @@
+//! Files that exist before anything runs.
+
+use super::{Context, RunError};
+use crate::{netns::Base, scenario::File};
+use std::{
+    fs::{self, OpenOptions, Permissions},
+    io::{self, BufWriter, Write},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
+
+/// Writes the scenario's files, in the lab's view of the file system.
+pub(super) fn write(base: &Base, context: &Context) -> Result<(), RunError> {
+    for (index, file) in context.scenario.files.iter().enumerate() {
+        let path = context.fill(&file.path, &file.host)?;
+        let text = file.text.as_ref().map(|text| context.fill(text, &file.host)).transpose()?;
+        let mut random = fastrand::Rng::with_seed(context.scenario.seed.wrapping_add(index as u64) << 8);
+        base.with_files(|| write_one(file, Path::new(&path), text.as_deref(), &mut random))
+            .map_err(|error| RunError::Build { what: format!("write {path} for {}", file.host), error })?;
+    }
+    Ok(())
+}
+
+fn write_one(file: &File, path: &Path, text: Option<&str>, random: &mut fastrand::Rng) -> io::Result<()> {
+    let mode = file.mode.as_ref().and_then(|mode| u32::from_str_radix(mode, 8).ok()).unwrap_or(0o644);
+    let size = file.size.map_or(0, |size| size.0);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let Some(count) = file.count else {
+        return put(path, mode, |to| match text {
+            Some(text) => to.write_all(text.as_bytes()),
+            None => fill(to, size, random),
+        });
+    };
+    fs::create_dir_all(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o777))?;
+    (0..count).try_for_each(|number| put(&path.join(number.to_string()), mode, |to| fill(to, size, random)))
+}
+
+fn put(path: &Path, mode: u32, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    let mut buffered = BufWriter::with_capacity(1 << 20, file);
+    write(&mut buffered)?;
+    buffered
+        .into_inner()
+        .map_err(io::IntoInnerError::into_error)?
+        .set_permissions(Permissions::from_mode(mode))
+}
+
+/// Random bytes, which no program can compress.
+fn fill(to: &mut dyn Write, size: u64, random: &mut fastrand::Rng) -> io::Result<()> {
+    let mut block = vec![0; 64 << 10];
+    let mut left = size;
+    while left > 0 {
+        random.fill(&mut block);
+        let length = left.min(block.len() as u64) as usize;
+        to.write_all(&block[..length])?;
+        left -= length as u64;
+    }
+    Ok(())
+}

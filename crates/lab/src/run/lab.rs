@@ -1,0 +1,160 @@
+//! A lab, step by step.
+
+use super::{
+    Context, Event, Message, RunError, RunOptions, build,
+    process::{Ended, Process},
+    registry::{self, Name, Registration},
+    traffic::Traffic,
+};
+use crate::{
+    disk::DiskServer,
+    emulator::Emulator,
+    netns::{Applied, Base, HostSpace},
+    record::Recorder,
+    scenario::Scenario,
+};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        mpsc::{self, Receiver, Sender},
+    },
+    thread::JoinHandle,
+    time::{Instant, SystemTime},
+};
+
+/// A running lab: hosts and links are there, servers are ready, cross traffic flows. Dropping it takes everything down.
+pub struct Lab {
+    pub(super) context: Context,
+    pub(super) options: RunOptions,
+    pub(super) messages: (Sender<Message>, Receiver<Message>),
+    // What follows is taken down in this order (Lab::down).
+    pub(super) taken: Option<Name>,
+    pub(super) registration: Option<Registration>,
+    pub(super) recorder: Option<Recorder>,
+    pub(super) changes: Option<(Sender<()>, JoinHandle<()>)>,
+    pub(super) traffic: Vec<Traffic>,
+    pub(super) base: Base,
+    pub(super) servers: Vec<Program>,
+    pub(super) commands: Vec<Option<Program>>,
+    pub(super) links: Vec<Link>,
+    pub(super) hosts: Vec<HostSpace>,
+    pub(super) disks: BTreeMap<String, DiskServer>,
+    pub(super) applied: BTreeMap<String, Applied>,
+    pub(super) zero: Instant,
+    pub(super) started: SystemTime,
+    /// What went wrong without ending the run.
+    pub(super) warnings: Arc<Mutex<Vec<String>>>,
+}
+
+/// A program of the scenario that was started.
+pub(super) struct Program {
+    pub(super) arguments: Vec<String>,
+    pub(super) process: Process,
+    pub(super) ended: Option<Ended>,
+    /// It was ended by the lab, for its timeout.
+    pub(super) timed_out: bool,
+    /// It was ended by the lab, as the scenario has it.
+    pub(super) stopped: bool,
+}
+
+/// An emulated link.
+pub(super) struct Link {
+    pub(super) emulator: Emulator,
+    pub(super) started: Instant,
+}
+
+impl Lab {
+    /// Builds a scenario's hosts and links, prepares them, starts servers and cross traffic. Now is time zero.
+    ///
+    /// # Errors
+    /// [`RunError`]; everything is taken down by then.
+    pub fn start(scenario: &Scenario, options: &RunOptions) -> Result<Self, RunError> {
+        let mut lab = build::build(scenario, options)?;
+        lab.prepare()?;
+        lab.start_servers()?;
+        lab.begin()?;
+        let info = registry::info(&lab.context, &lab.hosts)?;
+        if let Some(name) = lab.taken.take() {
+            let failed = |error| RunError::Build { what: "answer for the lab".into(), error };
+            lab.registration = Some(name.answer(&info).map_err(failed)?);
+        }
+        lab.event(Event::Started);
+        Ok(lab)
+    }
+
+    /// Its unique name.
+    pub fn name(&self) -> &str {
+        &self.context.lab
+    }
+
+    /// Its hosts, by name.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.hosts.iter().map(HostSpace::name)
+    }
+
+    /// Waits until [`super::Stop::stop`] is called, while servers and cross traffic run.
+    ///
+    /// # Errors
+    /// [`RunError::Server`] when a server fails.
+    pub fn wait(&mut self) -> Result<(), RunError> {
+        match self.run_until_stopped() {
+            Err(RunError::Stopped) => Ok(()),
+            result => result,
+        }
+    }
+
+    pub(super) fn event(&self, event: Event) {
+        if let Some(events) = &self.options.events {
+            events(&event);
+        }
+    }
+
+    pub(super) fn warn(&self, warning: String) {
+        self.event(Event::Warning(warning.clone()));
+        self.warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(warning);
+    }
+
+    pub(super) fn host(&self, name: &str) -> Result<&HostSpace, RunError> {
+        self.hosts.iter().find(|host| host.name() == name).ok_or_else(|| RunError::NoSuchHost {
+            lab: self.context.lab.clone(),
+            host: name.to_owned(),
+            hosts: self.hosts.iter().map(|host| host.name().to_owned()).collect(),
+        })
+    }
+
+    /// Ends everything that runs. What was measured stays.
+    pub(super) fn down(&mut self) {
+        self.registration = None;
+        if let Some((stop, thread)) = self.changes.take() {
+            drop(stop);
+            // A panic there has been printed.
+            let _ = thread.join();
+        }
+        self.traffic.iter_mut().for_each(Traffic::stop);
+        // A process that waits for a disk cannot be killed.
+        self.disks.values().for_each(DiskServer::release);
+        if let Err(error) = self.base.kill() {
+            self.warn(format!("cannot wait for the lab's processes: {error}"));
+        }
+        for program in self.servers.iter_mut().chain(self.commands.iter_mut().flatten()) {
+            program.process.join();
+        }
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.recorder = None;
+        self.down();
+        self.links.clear();
+        // The last that holds their mounts.
+        self.hosts.clear();
+        self.base.close();
+        std::mem::take(&mut self.disks).into_values().for_each(DiskServer::join);
+    }
+}
+
+pub(super) fn channel() -> (Sender<Message>, Receiver<Message>) {
+    mpsc::channel()
+}

@@ -1,0 +1,173 @@
+//! What a program prints.
+
+use std::{
+    io::{ErrorKind, Read},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The output of one program, as it comes. Clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Output {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    streams: [Vec<u8>; 2],
+    open: usize,
+    wanted: Option<String>,
+    found: bool,
+    ended: bool,
+}
+
+/// What came first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Line,
+    End,
+    Timeout,
+}
+
+impl Output {
+    /// Looks for a line that contains a text. Must be called before [`Self::read`].
+    pub(super) fn want(&self, text: &str) {
+        self.lock().wanted = Some(text.to_owned());
+    }
+
+    /// Reads a stream (0: standard output, 1: standard error) on a thread, keeping about its last `keep` bytes.
+    pub(super) fn read(&self, stream: usize, mut from: impl Read + Send + 'static, keep: usize) {
+        self.lock().open += 1;
+        let own = self.clone();
+        let reader = move || {
+            let mut buffer = vec![0; 16 << 10];
+            // The start of the last line, which may come in pieces.
+            let mut line = Vec::new();
+            loop {
+                match from.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(length) => own.take(stream, &buffer[..length], &mut line, keep),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(_) => break,
+                }
+            }
+            own.lock().open -= 1;
+            own.shared.changed.notify_all();
+        };
+        if thread::Builder::new().name("lab-output".into()).spawn(reader).is_err() {
+            // The pipe is closed; the program learns that nobody reads.
+            self.lock().open -= 1;
+        }
+    }
+
+    fn take(&self, stream: usize, bytes: &[u8], line: &mut Vec<u8>, keep: usize) {
+        let mut state = self.lock();
+        if let Some(wanted) = state.wanted.clone() {
+            for byte in bytes {
+                line.push(*byte);
+                if *byte == b'\n' || line.len() > 64 << 10 {
+                    line.clear();
+                } else if line.ends_with(wanted.as_bytes()) {
+                    (state.found, state.wanted) = (true, None);
+                    self.shared.changed.notify_all();
+                    break;
+                }
+            }
+        }
+        let kept = &mut state.streams[stream];
+        kept.extend_from_slice(bytes);
+        if kept.len() > keep * 2 {
+            kept.drain(..kept.len() - keep);
+        }
+    }
+
+    /// Says that the program has ended, and waits a moment for the rest of its output.
+    pub(super) fn end(&self) {
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let mut state = self.lock();
+        // Children that go on may keep the pipe open.
+        while state.open > 0 && Instant::now() < deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.ended = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits for the wanted line, or the program's end.
+    pub(super) fn wait(&self, deadline: Instant) -> Found {
+        let mut state = self.lock();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match (state.found, state.ended) {
+                (true, _) => return Found::Line,
+                (_, true) => return Found::End,
+                _ if left.is_zero() => return Found::Timeout,
+                _ => {}
+            }
+            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Whether the program has ended.
+    pub(super) fn ended(&self) -> bool {
+        self.lock().ended
+    }
+
+    /// The last `keep` bytes of a stream.
+    pub(super) fn text(&self, stream: usize, keep: usize) -> String {
+        let state = self.lock();
+        let kept = &state.streams[stream];
+        String::from_utf8_lossy(&kept[kept.len().saturating_sub(keep)..]).into_owned()
+    }
+
+    /// The last lines, for an error.
+    pub(super) fn tail(&self) -> String {
+        let all = [0, 1].map(|stream| self.text(stream, 4 << 10)).join("\n");
+        let lines: Vec<_> = all.lines().filter(|line| !line.trim().is_empty()).collect();
+        lines[lines.len().saturating_sub(12)..]
+            .iter()
+            .map(|line| format!("  {line}"))
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_found_across_reads() {
+        let output = Output::default();
+        output.want("Server listening");
+        let text = std::io::Cursor::new("noise\nServer lis").chain(std::io::Cursor::new("tening on 5001\n"));
+        output.read(0, text, 1024);
+        assert_eq!(output.wait(Instant::now() + Duration::from_secs(5)), Found::Line);
+        output.end();
+        assert_eq!(output.text(0, 1024), "noise\nServer listening on 5001\n");
+    }
+
+    #[test]
+    fn the_end_of_long_output_is_kept() {
+        let output = Output::default();
+        output.want("nothing like it");
+        output.read(1, std::io::Cursor::new(vec![b'x'; 100_000]).chain(std::io::Cursor::new("\nlast")), 1000);
+        output.end();
+        assert_eq!(output.wait(Instant::now()), Found::End);
+        assert!(output.text(1, 1000).ends_with("x\nlast"));
+        assert_eq!(output.text(1, 1000).len(), 1000);
+        assert!(output.tail().ends_with("  last"));
+    }
+}

@@ -1,0 +1,139 @@
+//! Programs on hosts.
+
+use super::output::Output;
+use crate::{
+    netns::Spaces,
+    record::cpu::{self, Cpu},
+    results::End,
+};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use std::{
+    collections::BTreeMap,
+    io,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+/// What of this process's environment would lead programs out of the lab: their own files of former runs.
+const REMOVED: [&str; 6] = [
+    "XDG_CONFIG_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+    "XDG_RUNTIME_DIR",
+    "RUST_BACKTRACE",
+];
+
+/// What to start.
+pub(super) struct Launch<'a> {
+    pub(super) arguments: &'a [String],
+    pub(super) environment: &'a BTreeMap<String, String>,
+    pub(super) directory: &'a str,
+    /// Bytes of output that are kept.
+    pub(super) keep: usize,
+    /// A text that a line of its output will contain.
+    pub(super) wanted: Option<&'a str>,
+}
+
+/// A program that runs, in a process group of its own.
+pub(super) struct Process {
+    pub(super) started: Instant,
+    pub(super) output: Output,
+    pub(super) pid: u32,
+    waiter: Option<JoinHandle<()>>,
+}
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    pub(super) at: Instant,
+    pub(super) end: End,
+    pub(super) cpu: Cpu,
+}
+
+/// A command for a host, with its environment, not started.
+pub(super) fn prepare(
+    arguments: &[String],
+    environment: &BTreeMap<String, String>,
+    directory: &str,
+) -> Command {
+    let (program, rest) =
+        arguments.split_first().map_or(("/bin/sh", &[][..]), |(first, rest)| (first.as_str(), rest));
+    let mut command = Command::new(program);
+    command.args(rest).envs(environment).current_dir(directory);
+    REMOVED.iter().filter(|name| !environment.contains_key(**name)).for_each(|name| {
+        command.env_remove(name);
+    });
+    command
+}
+
+impl Process {
+    /// Starts a program on a host. `on_end` is called on another thread, once.
+    pub(super) fn start(
+        spaces: &Spaces,
+        launch: &Launch<'_>,
+        on_end: impl FnOnce(Ended) + Send + 'static,
+    ) -> io::Result<Self> {
+        let mut command = prepare(launch.arguments, launch.environment, launch.directory);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let (mut child, started) = spaces.inside(|| Ok((command.spawn()?, Instant::now())))?;
+        let output = Output::default();
+        if let Some(wanted) = launch.wanted {
+            output.want(wanted);
+        }
+        if let Some(stdout) = child.stdout.take() {
+            output.read(0, stdout, launch.keep);
+        }
+        if let Some(stderr) = child.stderr.take() {
+            output.read(1, stderr, launch.keep);
+        }
+        let (pid, own) = (child.id(), output.clone());
+        let waiter = thread::Builder::new().name("lab-wait".into()).spawn(move || {
+            let ended = wait(child);
+            own.end();
+            on_end(ended);
+        })?;
+        Ok(Self { started, output, pid, waiter: Some(waiter) })
+    }
+
+    /// Sends a signal to the program and those that it started.
+    pub(super) fn signal(&self, signal: Signal) {
+        if self.output.ended() {
+            // Its number may belong to another by now.
+            return;
+        }
+        if let Some(group) = Pid::from_raw(self.pid as i32) {
+            // It may have ended this moment.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+
+    /// Waits until `on_end` was called.
+    pub(super) fn join(&mut self) {
+        if let Some(waiter) = self.waiter.take() {
+            // A panic there has been printed.
+            let _ = waiter.join();
+        }
+    }
+}
+
+fn wait(mut child: Child) -> Ended {
+    let pid = child.id();
+    let before = Pid::from_raw(pid as i32)
+        .and_then(|pid| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok());
+    let at = Instant::now();
+    // It has ended but not been waited for: the kernel still tells what it took.
+    let cpu = before.and_then(|_| cpu::of_process(pid)).unwrap_or_default();
+    let end = child.wait().map_or(End::Stopped, end_of);
+    Ended { at, end, cpu }
+}
+
+fn end_of(status: ExitStatus) -> End {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => End::Exit(code),
+        (None, Some(signal)) => End::Signal(signal),
+        (None, None) => End::Stopped,
+    }
+}

@@ -1,0 +1,150 @@
+//! Times, rates and sizes of a scenario, as types: `"50ms"`, `"40MiB/s"`, `"64KiB"`.
+
+use crate::emulator::units;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::{fmt, str::FromStr, time::Duration};
+
+/// A time. A bare number other than 0 is refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub Duration);
+
+/// A number of bytes: a bare number, or with `KiB`, `MB` and so on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Size(pub u64);
+
+/// A rate of payload in bytes a second, written in bytes (`40MiB/s`) or in bits (`100Mbit/s`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteRate(pub u64);
+
+impl Time {
+    /// A time of so many milliseconds.
+    pub const fn millis(millis: u64) -> Self {
+        Self(Duration::from_millis(millis))
+    }
+
+    /// A time of so many seconds.
+    pub const fn seconds(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+}
+
+impl FromStr for Time {
+    type Err = String;
+
+    fn from_str(given: &str) -> Result<Self, String> {
+        units::parse_duration(given).map(Self).map_err(|error| error.to_string())
+    }
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(given: &str) -> Result<Self, String> {
+        units::parse_size(given).map(Self).map_err(|error| error.to_string())
+    }
+}
+
+impl FromStr for ByteRate {
+    type Err = String;
+
+    fn from_str(given: &str) -> Result<Self, String> {
+        let bytes = match given.trim().strip_suffix("/s").filter(|size| size.ends_with('B')) {
+            Some(size) => units::parse_size(size).ok(),
+            None => given.parse::<units::Rate>().ok().and_then(units::Rate::get).map(|bits| bits / 8),
+        };
+        bytes.filter(|bytes| *bytes > 0).map(Self).ok_or_else(|| {
+            format!("`{given}` is no rate: expected for example `40MiB/s`, `40MB/s` or `100Mbit/s`")
+        })
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&units::print_duration(self.0))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (unit, shift) in [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+            if self.0 >> shift != 0 && self.0.trailing_zeros() >= shift {
+                return write!(formatter, "{}{unit}", self.0 >> shift);
+            }
+        }
+        write!(formatter, "{}", self.0)
+    }
+}
+
+impl fmt::Display for ByteRate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Size(self.0).to_string() {
+            plain if plain.ends_with('B') => write!(formatter, "{plain}/s"),
+            plain => write!(formatter, "{plain}B/s"),
+        }
+    }
+}
+
+/// `Display` prints what `FromStr` reads, so a scenario can be written out again.
+macro_rules! text_serde {
+    ($type:ident, $what:literal) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Visitor;
+                impl serde::de::Visitor<'_> for Visitor {
+                    type Value = $type;
+                    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        formatter.write_str($what)
+                    }
+                    fn visit_str<E: serde::de::Error>(self, given: &str) -> Result<$type, E> {
+                        given.parse().map_err(E::custom)
+                    }
+                    fn visit_i64<E: serde::de::Error>(self, given: i64) -> Result<$type, E> {
+                        given.to_string().parse().map_err(E::custom)
+                    }
+                    fn visit_u64<E: serde::de::Error>(self, given: u64) -> Result<$type, E> {
+                        given.to_string().parse().map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_any(Visitor)
+            }
+        }
+    };
+}
+
+text_serde!(Time, "a time such as \"50ms\"");
+text_serde!(Size, "a size such as \"64KiB\"");
+text_serde!(ByteRate, "a rate such as \"40MiB/s\"");
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_printed_reads_back() {
+        for time in [Time::millis(50), Time::seconds(90), Time(Duration::from_micros(3))] {
+            assert_eq!(time.to_string().parse(), Ok(time));
+        }
+        for size in [Size(0), Size(1000), Size(64 << 10), Size(3 << 30), Size((1 << 30) + 1024)] {
+            assert_eq!(size.to_string().parse(), Ok(size));
+        }
+        for rate in [ByteRate(7), ByteRate(40 << 20), ByteRate(1_000_000)] {
+            assert_eq!(rate.to_string().parse(), Ok(rate));
+        }
+    }
+
+    #[test]
+    fn rates_are_bits_or_bytes() {
+        assert_eq!("40MiB/s".parse(), Ok(ByteRate(40 << 20)));
+        assert_eq!("100 Mbit/s".parse(), Ok(ByteRate(12_500_000)));
+        for wrong in ["40MiB", "0MiB/s", "100", "unlimited", ""] {
+            assert!(wrong.parse::<ByteRate>().unwrap_err().contains("is no rate"), "{wrong}");
+        }
+    }
+}

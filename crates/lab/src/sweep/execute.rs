@@ -1,0 +1,267 @@
+//! Running trials.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use super::{Measurement, Outcome, Record, Store, SweepError, Trial, TrialId};
+use crate::results::RunResult;
+use crate::run::{Event, RunError, RunOptions, Stop};
+use crate::scenario::Scenario;
+
+/// How trials are run.
+#[derive(Clone)]
+pub struct Options {
+    /// So many at the same time. More than one only where the machine has room: trials on paths of 100 Mbit/s take
+    /// little, others disturb each other.
+    pub jobs: usize,
+    /// Measure again what the store has only with warnings, on a machine that was busy, say.
+    pub redo_doubtful: bool,
+    /// Ends the sweep early; what has run is in the store.
+    pub stop: Stop,
+    /// What `{ropewalk}` stands for. The running program if absent.
+    pub program: Option<std::path::PathBuf>,
+}
+
+/// What happens in a sweep.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Progress {
+    /// So many of all trials are to run; the others are in the store.
+    Planned {
+        /// To run.
+        wanted: usize,
+        /// All.
+        all: usize,
+    },
+    /// A trial starts.
+    Started(TrialId),
+    /// Twice a second.
+    Running {
+        /// Which trial.
+        id: TrialId,
+        /// Seconds since its time zero.
+        at: f64,
+        /// Connections now.
+        streams: u32,
+        /// Payload now, in bits a second.
+        rate: f64,
+    },
+    /// A trial has ended.
+    Ended(Box<Record>),
+}
+
+/// Runs those of `trials` that `store` does not have, and tells `tell` what happens.
+///
+/// # Errors
+/// [`SweepError::Store`]; [`SweepError::Run`] where no trial can run at all. Trials that fail are results like others.
+pub fn execute(
+    trials: Vec<Trial>,
+    store: &mut Store,
+    options: &Options,
+    tell: &mut dyn FnMut(&Progress),
+) -> Result<(), SweepError> {
+    execute_with(&crate::run::run, trials, store, options, tell)
+}
+
+type Runner<'a> = &'a (dyn Fn(&Scenario, &RunOptions) -> Result<RunResult, RunError> + Sync);
+
+fn execute_with(
+    runner: Runner<'_>,
+    trials: Vec<Trial>,
+    store: &mut Store,
+    options: &Options,
+    tell: &mut dyn FnMut(&Progress),
+) -> Result<(), SweepError> {
+    let all = trials.len();
+    let doubtful =
+        |record: &Record| record.measurement().is_some_and(|measured| !measured.warnings.is_empty());
+    let lacking =
+        |trial: &Trial| store.measured(trial).is_none_or(|record| options.redo_doubtful && doubtful(record));
+    let wanted: VecDeque<Trial> = trials.into_iter().filter(lacking).collect();
+    tell(&Progress::Planned { wanted: wanted.len(), all });
+    let jobs = options.jobs.clamp(1, wanted.len().max(1));
+    let queue = Mutex::new(wanted);
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            let (sender, queue) = (sender.clone(), &queue);
+            scope.spawn(move || work(runner, queue, options, &sender));
+        }
+        drop(sender);
+        let mut result = Ok(());
+        for message in receiver {
+            let progress = match message {
+                Message::Progress(progress) => progress,
+                Message::Impossible(error) => {
+                    options.stop.stop();
+                    result = result.and(Err(SweepError::Run(error)));
+                    continue;
+                }
+            };
+            if let Progress::Ended(record) = &progress
+                && let Err(error) = store.add((**record).clone())
+            {
+                options.stop.stop();
+                result = result.and(Err(error));
+            }
+            tell(&progress);
+        }
+        result
+    })
+}
+
+enum Message {
+    Progress(Progress),
+    Impossible(RunError),
+}
+
+fn work(runner: Runner<'_>, queue: &Mutex<VecDeque<Trial>>, options: &Options, sender: &Sender<Message>) {
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    // Where nobody listens any more the sweep has ended.
+    let tell = |message| sender.send(message).is_ok();
+    while !options.stop.is_stopped() {
+        let Some(trial) = next() else { return };
+        if !tell(Message::Progress(Progress::Started(trial.id.clone()))) {
+            return;
+        }
+        let (id, events) = (trial.id.clone(), sender.clone());
+        let forward = move |event: &Event| {
+            if let Event::Progress { at, streams, rate, .. } = event {
+                let running = Progress::Running { id: id.clone(), at: *at, streams: *streams, rate: *rate };
+                let _ = events.send(Message::Progress(running));
+            }
+        };
+        let run_options = RunOptions {
+            name: None,
+            program: options.program.clone(),
+            stop: options.stop.clone(),
+            events: Some(Arc::new(forward)),
+        };
+        let outcome = match runner(&trial.scenario, &run_options) {
+            Ok(result) => Outcome::Measured(Measurement::of(&result)),
+            Err(RunError::Stopped) => return,
+            Err(error @ RunError::NotRoot) => {
+                tell(Message::Impossible(error));
+                return;
+            }
+            Err(error) => Outcome::Failed(error.to_string()),
+        };
+        if !tell(Message::Progress(Progress::Ended(Box::new(Record::new(&trial, outcome))))) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::library::{Call, Workload, open};
+    use crate::results::{CommandResult, End};
+    use crate::sweep::{Design, groups, trials};
+
+    fn plan() -> Vec<Trial> {
+        let design = Design {
+            programs: vec![Call::parse("iperf3").unwrap()],
+            vary: vec!["streams=1..4".parse().unwrap()],
+            repetitions: 3,
+            workload: Workload::default(),
+        };
+        trials("paper-100ms", &open("paper-100ms").unwrap(), &design).unwrap()
+    }
+
+    fn options(jobs: usize) -> Options {
+        Options { jobs, redo_doubtful: false, stop: Stop::default(), program: None }
+    }
+
+    /// Moves a megabyte for each stream, in one second.
+    fn runner(scenario: &Scenario, _: &RunOptions) -> Result<RunResult, RunError> {
+        let streams: u64 = scenario.variables["streams"].to_string().parse().unwrap();
+        let command = CommandResult {
+            seconds: 1.0,
+            bytes: Some(streams * 1_000_000),
+            end: End::Exit(0),
+            ..Default::default()
+        };
+        Ok(RunResult { commands: vec![command], ..RunResult::default() })
+    }
+
+    #[test]
+    fn everything_runs_once() {
+        for jobs in [1, 4] {
+            let mut store = Store::in_memory();
+            execute_with(&runner, plan(), &mut store, &options(jobs), &mut |_| {}).unwrap();
+            assert_eq!(store.records().len(), 12);
+            let mut groups = groups(store.records());
+            groups.sort_by(|a, b| a.values.cmp(&b.values));
+            let medians: Vec<f64> = groups.iter().map(|group| group.goodput.median).collect();
+            assert_eq!(medians, [8e6, 16e6, 24e6, 32e6]);
+            assert!(groups.iter().all(|group| group.goodput.count == 3));
+
+            let mut told = Vec::new();
+            execute_with(&runner, plan(), &mut store, &options(jobs), &mut |p| told.push(p.clone())).unwrap();
+            assert_eq!(told, [Progress::Planned { wanted: 0, all: 12 }]);
+        }
+    }
+
+    #[test]
+    fn failures_are_results_and_tried_again() {
+        let failing = |scenario: &Scenario, options: &RunOptions| match scenario.variables["streams"]
+            .to_string()
+            .as_str()
+        {
+            "2" => Err(RunError::NameTaken("x".into())),
+            _ => runner(scenario, options),
+        };
+        let mut store = Store::in_memory();
+        execute_with(&failing, plan(), &mut store, &options(2), &mut |_| {}).unwrap();
+        assert_eq!(groups(store.records()).iter().map(|group| group.failed).sum::<usize>(), 3);
+        execute_with(&runner, plan(), &mut store, &options(2), &mut |_| {}).unwrap();
+        let groups = groups(store.records());
+        assert!(groups.iter().all(|group| group.failed == 0 && group.goodput.count == 3));
+    }
+
+    #[test]
+    fn doubtful_figures_can_be_measured_again() {
+        let busy = |scenario: &Scenario, options: &RunOptions| {
+            runner(scenario, options).map(|result| RunResult { warnings: vec!["busy".into()], ..result })
+        };
+        let mut store = Store::in_memory();
+        execute_with(&busy, plan(), &mut store, &options(1), &mut |_| {}).unwrap();
+        assert_eq!(groups(store.records())[0].runs(), "3 (3 doubtful)");
+        execute_with(&runner, plan(), &mut store, &options(1), &mut |_| {}).unwrap();
+        assert_eq!(store.records().len(), 12);
+        let again = Options { redo_doubtful: true, ..options(1) };
+        execute_with(&runner, plan(), &mut store, &again, &mut |_| {}).unwrap();
+        assert_eq!(groups(store.records())[0].runs(), "3");
+    }
+
+    #[test]
+    fn a_stop_keeps_what_is_there() {
+        let ran = AtomicUsize::new(0);
+        let stopping = |scenario: &Scenario, options: &RunOptions| {
+            if ran.fetch_add(1, Ordering::Relaxed) == 4 {
+                options.stop.stop();
+                return Err(RunError::Stopped);
+            }
+            runner(scenario, options)
+        };
+        let mut store = Store::in_memory();
+        execute_with(&stopping, plan(), &mut store, &options(1), &mut |_| {}).unwrap();
+        assert_eq!(store.records().len(), 4);
+        execute_with(&runner, plan(), &mut store, &options(1), &mut |_| {}).unwrap();
+        assert_eq!(store.records().len(), 12);
+    }
+
+    #[test]
+    fn where_nothing_can_run_the_sweep_ends() {
+        let not_root = |_: &Scenario, _: &RunOptions| Err(RunError::NotRoot);
+        let mut store = Store::in_memory();
+        let result = execute_with(&not_root, plan(), &mut store, &options(2), &mut |_| {});
+        assert!(matches!(result, Err(SweepError::Run(RunError::NotRoot))));
+        assert!(store.records().is_empty());
+    }
+}

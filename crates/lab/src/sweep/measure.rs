@@ -1,0 +1,185 @@
+//! What a sweep keeps of a run.
+
+use serde::{Deserialize, Serialize};
+
+use crate::results::{
+    CommandResult, ConnectionResult, ConnectionSeries, DirectionResult, End, LinkResult, RunResult, TcpSample,
+};
+
+/// The figures of one trial.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// How long the program ran, in seconds.
+    pub seconds: f64,
+    /// Bytes that it moved.
+    pub bytes: u64,
+    /// Bits of payload a second, from the program's start to its end: connecting and slow start count.
+    pub goodput: f64,
+    /// It was stopped before it had moved everything; `bytes` is then what had arrived.
+    pub cut: bool,
+    /// CPU seconds of the program and its children; the server's are not among them.
+    pub cpu: f64,
+    /// Most TCP connections at the same time.
+    pub streams: u32,
+    /// Share of packets that the queue dropped or chance took, in the direction of the data.
+    pub loss: f64,
+    /// Longest queue in the direction of the data, in packets.
+    pub queue_max: u64,
+    /// Mean round trip time that the senders' kernels saw while data moved, in seconds.
+    pub rtt: f64,
+    /// Largest segment that the senders used, in bytes of payload.
+    pub segment: u32,
+    /// What makes the figures doubtful.
+    pub warnings: Vec<String>,
+}
+
+impl Measurement {
+    /// The figures of the only command, or of all of a scenario's commands together.
+    pub fn of(result: &RunResult) -> Self {
+        let commands = &result.commands;
+        let begin = commands.iter().map(|command| command.start).fold(f64::INFINITY, f64::min);
+        let end = commands.iter().map(|command| command.start + command.seconds).fold(0.0, f64::max);
+        let seconds = if begin.is_finite() { (end - begin).max(0.0) } else { 0.0 };
+        let whole =
+            |command: &CommandResult| matches!(command.end, End::Exit(0)).then_some(command.bytes).flatten();
+        let told: Option<u64> = commands.iter().map(whole).sum();
+        let told = told.filter(|_| !commands.is_empty());
+        let bytes = told.unwrap_or_else(|| received(result));
+        let data = data_directions(result);
+        Self {
+            seconds,
+            bytes,
+            goodput: if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 },
+            cut: told.is_none(),
+            cpu: commands.iter().map(|command| command.cpu_user + command.cpu_system).sum(),
+            streams: commands.iter().map(|command| command.streams_max).max().unwrap_or(0),
+            loss: share(
+                data.iter().map(|data| data.dropped + data.lost).sum(),
+                data.iter().map(|data| data.packets_in).max().unwrap_or(0),
+            ),
+            queue_max: data.iter().map(|data| data.queue_max).max().unwrap_or(0),
+            rtt: round_trip(result),
+            segment: own(result).filter(|c| c.last.sent > 0).map(|c| c.last.mss).max().unwrap_or(0),
+            warnings: result.warnings.clone(),
+        }
+    }
+}
+
+/// Payload that arrived, cross traffic left out, where most arrived: the other way went little but commands.
+fn received(result: &RunResult) -> u64 {
+    let of =
+        |host: &str| own(result).filter(|c| c.host == host).map(|connection| connection.last.received).sum();
+    result.hosts.iter().map(|host| of(&host.name)).max().unwrap_or(0)
+}
+
+/// On each link, where more bytes went.
+fn data_directions(result: &RunResult) -> Vec<&DirectionResult> {
+    let larger = |link: &'_ LinkResult| link.forward.bytes > link.backward.bytes;
+    result.links.iter().map(|link| if larger(link) { &link.forward } else { &link.backward }).collect()
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// Connections that are no cross traffic.
+fn own(result: &RunResult) -> impl Iterator<Item = &ConnectionResult> {
+    result.connections.iter().filter(|connection| connection.traffic.is_none())
+}
+
+/// Weighted by what was sent meanwhile. From the series; where there are none, from each connection's end.
+fn round_trip(result: &RunResult) -> f64 {
+    let mut sum = 0.0;
+    let mut weight = 0.0;
+    let mut add = |sample: &TcpSample, sent: u64| {
+        sum += sample.rtt * sent as f64;
+        weight += sent as f64;
+    };
+    let of_own = |series: &&ConnectionSeries| {
+        result.connections.get(series.connection).is_some_and(|connection| connection.traffic.is_none())
+    };
+    for series in result.series.connections.iter().filter(of_own) {
+        for pair in series.samples.windows(2) {
+            add(&pair[1], pair[1].sent.saturating_sub(pair[0].sent));
+        }
+    }
+    if weight == 0.0 {
+        own(result).for_each(|connection| {
+            sum += connection.last.rtt * connection.last.sent as f64;
+            weight += connection.last.sent as f64;
+        });
+    }
+    if weight > 0.0 { sum / weight } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::HostResult;
+
+    fn result(end: End) -> RunResult {
+        let connection = |host: &str, received, sent, traffic: Option<&str>| ConnectionResult {
+            host: host.into(),
+            traffic: traffic.map(Into::into),
+            last: TcpSample {
+                received,
+                sent,
+                rtt: if sent > 1000 { 0.1 } else { 0.05 },
+                ..TcpSample::default()
+            },
+            ..ConnectionResult::default()
+        };
+        let host = |name: &str| HostResult { name: name.into(), ..HostResult::default() };
+        RunResult {
+            hosts: vec![host("left"), host("right")],
+            commands: vec![CommandResult {
+                start: 1.0,
+                seconds: 10.0,
+                bytes: Some(10_000_000),
+                end,
+                streams_max: 3,
+                ..CommandResult::default()
+            }],
+            links: vec![LinkResult {
+                backward: DirectionResult {
+                    packets_in: 1000,
+                    bytes: 1_400_000,
+                    dropped: 8,
+                    lost: 2,
+                    ..Default::default()
+                },
+                ..LinkResult::default()
+            }],
+            connections: vec![
+                connection("left", 3_000_000, 0, None),
+                connection("left", 2_000_000, 0, None),
+                connection("right", 500, 5_000_000, None),
+                connection("left", 9_000_000, 0, Some("neighbours")),
+            ],
+            ..RunResult::default()
+        }
+    }
+
+    #[test]
+    fn a_whole_transfer() {
+        let measured = Measurement::of(&result(End::Exit(0)));
+        assert_eq!((measured.bytes, measured.cut), (10_000_000, false));
+        assert!((measured.goodput - 8e6).abs() < 1.0);
+        assert!((measured.loss - 0.01).abs() < 1e-9);
+        assert!((measured.rtt - 0.1).abs() < 1e-6);
+        assert_eq!(measured.streams, 3);
+    }
+
+    #[test]
+    fn what_had_arrived_when_it_was_stopped() {
+        let measured = Measurement::of(&result(End::Stopped));
+        assert_eq!((measured.bytes, measured.cut), (5_000_000, true));
+        assert!((measured.goodput - 4e6).abs() < 1.0);
+    }
+
+    #[test]
+    fn nothing_is_nothing() {
+        let measured = Measurement::of(&RunResult::default());
+        assert_eq!((measured.bytes, measured.goodput, measured.seconds), (0, 0.0, 0.0));
+    }
+}

@@ -1,0 +1,341 @@
+//! Labs from end to end. They need root; without it they say so and pass.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{TWO_HOSTS, lab_test, own_program, run_text, scenario};
+use ropewalk_lab::{
+    results::{End, RunResult},
+    run::{Event, Lab, RunError, RunOptions, run, shell},
+};
+use std::sync::{Arc, Mutex};
+
+/// The programs of these tests' hosts are this test binary: a server that takes everything, and a client that sends.
+#[test]
+#[ignore = "a program for the other tests"]
+fn program_sink() {
+    common::sink();
+}
+
+#[test]
+#[ignore = "a program for the other tests"]
+fn program_source() {
+    common::source();
+}
+
+#[test]
+fn two_hosts_have_the_path_that_was_asked_for() {
+    lab_test(|| {
+        let result = run_text(&format!("{TWO_HOSTS}{}", common::transfer("2MiB")));
+        let upload = result.command("upload").unwrap();
+        assert_eq!(upload.end, End::Exit(0), "{upload:?}");
+        // 2 MiB at 20 Mbit/s take 0.87 s with headers, slow start over 40 ms comes on top.
+        assert!((0.85..3.0).contains(&upload.seconds), "{}", upload.seconds);
+        assert!(upload.goodput.unwrap() < 20e6);
+        let sender = common::connections(&result, "left").next().unwrap();
+        assert!((0.0395..0.045).contains(&sender.last.rtt_min), "{sender:?}");
+        assert_eq!((sender.last.acked, sender.congestion.as_str()), ((2 << 20) + 2, "reno"));
+        let receiver = common::connections(&result, "right").next().unwrap();
+        // The end of the stream counts as one more, the beginning too at the other side (tcp_info).
+        assert_eq!(receiver.last.received, (2 << 20) + 1);
+        assert_eq!(receiver.remote, sender.local);
+        assert!(upload.streams_max == 1 && upload.cpu_user + upload.cpu_system < upload.seconds);
+        let link = &result.links[0];
+        assert!(link.forward.bytes > 2 << 20 && link.backward.bytes < 1 << 20, "{link:?}");
+        let series = &result.series;
+        let carried: f64 = common::integral(&series.links[0].forward.times, &series.links[0].forward.rate);
+        assert!((carried / 8.0 / link.forward.bytes as f64 - 1.0).abs() < 0.05, "{carried} {link:?}");
+        let received: f64 = common::integral(&series.times, &series.hosts[1].received);
+        assert!((received / 8.0 / f64::from(2 << 20) - 1.0).abs() < 0.02, "{received}");
+    });
+}
+
+#[test]
+fn a_relay_forwards() {
+    lab_test(|| {
+        let text = TWO_HOSTS
+            .replace("[hosts.right]", "[hosts.relay]\n[hosts.right]")
+            .replace(r#"between = ["left", "right"]"#, r#"between = ["left", "relay"]"#);
+        let far =
+            "[[links]]\nbetween = [\"relay\", \"right\"]\npath = { round_trip = \"20ms\", mtu = 9000 }\n";
+        let result = run_text(&format!("{text}{far}{}", common::transfer("256KiB")));
+        assert_eq!(result.command("upload").unwrap().end, End::Exit(0));
+        let sender = common::connections(&result, "left").next().unwrap();
+        assert!((0.0595..0.066).contains(&sender.last.rtt_min), "{sender:?}");
+        assert_eq!(common::connections(&result, "relay").count(), 0);
+        assert!(result.links.iter().all(|link| link.forward.bytes > 256 << 10), "{:?}", result.links);
+    });
+}
+
+#[test]
+fn packets_may_be_large_and_addresses_long() {
+    lab_test(|| {
+        if !std::fs::exists("/proc/sys/net/ipv6").unwrap() {
+            eprintln!("NOT TESTED: this machine has no IPv6");
+            return;
+        }
+        let text = TWO_HOSTS.replace("path = {", "path = { mtu = 9000,");
+        let transfer = common::transfer("1MiB").replace("{addr:right}", "[{addr6:right}]");
+        let result = run_text(&format!("{text}{transfer}"));
+        let sender = common::connections(&result, "left").next().unwrap();
+        assert!(sender.remote.starts_with("[fd77::2]:"), "{sender:?}");
+        assert_eq!(sender.last.mss, 9000 - 40 - 20 - 12);
+        assert!(result.links[0].forward.packets_in < 300, "{:?}", result.links);
+    });
+}
+
+#[test]
+fn cross_traffic_comes_and_goes() {
+    lab_test(|| {
+        let text = format!(
+            "{TWO_HOSTS}{}",
+            r#"
+            [[traffic]]
+            name = "long"
+            from = "left"
+            to = "right"
+            flows = 2
+            start = "500ms"
+            stop = "1500ms"
+            [[traffic]]
+            name = "bursts"
+            from = "right"
+            to = "left"
+            on = "200ms"
+            off = "300ms"
+            congestion = "cubic"
+            [[commands]]
+            name = "wait"
+            host = "left"
+            run = "sleep 2.2"
+            "#
+        );
+        let result = run_text(&text);
+        let [long, bursts] = &result.traffic[..] else { panic!("{:?}", result.traffic) };
+        assert_eq!(long.flows, 2);
+        assert!((10e6..20e6).contains(&long.rate), "{long:?}");
+        assert_eq!(bursts.flows, 5);
+        let times = &result.series.times;
+        let rates = &result.series.hosts[1].traffic_received;
+        let at = |from: f64, to: f64| {
+            let picked = times.iter().zip(rates).filter(|(time, _)| (from..to).contains(*time));
+            picked.map(|(_, rate)| *rate).fold(0.0, f64::max)
+        };
+        assert_eq!(at(0.0, 0.45), 0.0);
+        assert!(at(0.7, 1.4) > 10e6, "{rates:?}");
+        assert_eq!(at(1.8, 2.2), 0.0, "{rates:?}");
+        assert!(result.series.hosts.iter().all(|host| host.streams.iter().all(|streams| *streams == 0)));
+        let of_bursts =
+            result.connections.iter().filter(|connection| connection.traffic.as_deref() == Some("bursts"));
+        assert!(of_bursts.filter(|end| end.host == "right").all(|end| end.congestion == "cubic"));
+    });
+}
+
+#[test]
+fn a_path_changes_on_schedule() {
+    lab_test(|| {
+        let text = format!(
+            "{TWO_HOSTS}{}",
+            r#"
+            [[links.changes]]
+            at = "1s"
+            both = { rate = "5Mbit/s" }
+            [[traffic]]
+            name = "long"
+            from = "left"
+            to = "right"
+            [[commands]]
+            name = "wait"
+            host = "left"
+            run = ["sleep", "2"]
+            "#
+        );
+        let result = run_text(&text);
+        let forward = &result.series.links[0].forward;
+        let mean = |from: f64, to: f64| {
+            let picked: Vec<_> = forward
+                .times
+                .iter()
+                .zip(&forward.rate)
+                .filter(|(time, _)| (from..to).contains(*time))
+                .collect();
+            picked.iter().map(|(_, rate)| **rate).sum::<f64>() / picked.len() as f64
+        };
+        assert!(mean(0.5, 1.0) > 15e6, "{forward:?}");
+        assert!((4e6..5.5e6).contains(&mean(1.4, 2.0)), "{forward:?}");
+    });
+}
+
+#[test]
+fn a_disk_is_as_slow_as_asked() {
+    lab_test(|| {
+        let text = TWO_HOSTS
+            .replace("[hosts.left]", "[hosts.left]\ndisk = { read = \"40MiB/s\", write = \"20MiB/s\" }");
+        let commands = r#"
+            [[files]]
+            host = "left"
+            path = "{disk}/big"
+            size = "80MiB"
+            [[commands]]
+            name = "read"
+            host = "left"
+            run = "cat {disk}/big > {dir}/copy"
+            bytes = "80MiB"
+            [[commands]]
+            name = "write"
+            host = "left"
+            run = "cp {dir}/copy {disk}/new"
+            bytes = "80MiB"
+            [[commands]]
+            name = "again"
+            host = "left"
+            run = "cmp {disk}/big {disk}/new && mkdir {disk}/d && mv {disk}/new {disk}/d/x && ls {disk}/d && rm -r {disk}/d"
+        "#;
+        let result = run_text(&format!("{text}{commands}"));
+        let rate = |name: &str| result.command(name).unwrap().goodput.unwrap() / 8.0 / f64::from(1 << 20);
+        assert!((rate("read") / 40.0 - 1.0).abs() < 0.05, "{}", rate("read"));
+        assert!((rate("write") / 20.0 - 1.0).abs() < 0.05, "{}", rate("write"));
+        assert_eq!(result.command("again").unwrap().stdout, "x\n");
+        let disk = result.hosts[0].disk.as_ref().unwrap();
+        assert!(disk.busy > 0.9 && disk.written == 80 << 20, "{disk:?}");
+        let written = common::integral(&result.series.times, &result.series.hosts[0].disk_written) / 8.0;
+        assert!((written / f64::from(80 << 20) - 1.0).abs() < 0.02, "{written}");
+    });
+}
+
+#[test]
+fn hosts_know_their_names_and_settings() {
+    lab_test(|| {
+        let text = TWO_HOSTS.replace(
+            "[hosts.right]",
+            "[hosts.right]\nkernel = { congestion = \"cubic\", tcp_rmem = [\"4KiB\", \"64KiB\", \"64KiB\"], \
+             sysctl = { \"net.ipv4.tcp_sack\" = false } }\nenvironment = { WHO = \"{host}-{addr:left}\" }",
+        );
+        let check = "uname -n; getent hosts left | cut -d' ' -f1; cat /proc/sys/net/ipv4/tcp_rmem \
+                     /proc/sys/net/ipv4/tcp_sack; echo $WHO $GLOBUS_HOSTNAME; ls /sys/class/net; pwd; echo $$";
+        let command = format!("[[commands]]\nname = \"check\"\nhost = \"right\"\nrun = '''{check}'''\n");
+        let result = run_text(&format!("{text}{command}"));
+        let lines: Vec<_> = result.commands[0].stdout.lines().collect();
+        let expected = [
+            "right",
+            "10.77.0.1",
+            "4096\t65536\t65536",
+            "0",
+            "right-10.77.0.1 10.77.0.2",
+            "lo",
+            "wan0",
+            "/ropewalk-lab/right",
+        ];
+        assert_eq!(&lines[..8], expected, "{lines:?}");
+        // It sees only its own lab's processes.
+        assert!(lines[8].parse::<u32>().unwrap() < 1000, "{lines:?}");
+        assert_eq!(result.hosts[1].kernel.congestion.as_deref(), Some("cubic"));
+    });
+}
+
+#[test]
+fn failures_are_told() {
+    lab_test(|| {
+        let command = |run: &str, more: &str| {
+            format!("{TWO_HOSTS}[[commands]]\nname = \"it\"\nhost = \"left\"\nrun = '''{run}'''\n{more}")
+        };
+        let error = |text: String| run(&scenario(&text), &RunOptions::default()).unwrap_err().to_string();
+        let failed = error(command("echo out; echo bad >&2; exit 3", ""));
+        assert!(failed.starts_with("it on left ended with code 3") && failed.contains("  bad"), "{failed}");
+        let hung = error(command("sleep 60", "timeout = \"200ms\""));
+        assert_eq!(hung, "it on left took longer than its timeout, 200ms, without output");
+        let text = command("sleep 60", "").replace("title", "timeout = \"300ms\"\ntitle");
+        assert!(error(text).contains("longer than its timeout, 300ms; still running: it"));
+        let missing = error(command("", "").replace("''''''", "[\"/no/such/program\"]"));
+        assert!(missing.contains("cannot run /no/such/program: No such file"), "{missing}");
+        let server = |run: &str, ready: &str| {
+            format!(
+                "{TWO_HOSTS}[[servers]]\nname = \"s\"\nhost = \"right\"\nrun = \"{run}\"\nready = {ready}\ntimeout = \"300ms\"\n"
+            )
+        };
+        let late = error(server("sleep 60", "{ port = 80 }"));
+        assert_eq!(late, "s on right was not ready after 300ms: nothing listens at port 80, without output");
+        let ended = error(server("echo no; exit 1", "{ line = 'yes' }"));
+        assert!(ended.contains("ended without a line with `yes`") && ended.contains("  no"), "{ended}");
+        let sysctl =
+            TWO_HOSTS.replace("[hosts.left]", "[hosts.left]\nkernel.sysctl.\"net.ipv4.tcp_mem\" = 1");
+        assert!(error(sysctl).contains("net.ipv4.tcp_mem is a setting of the whole machine"));
+        let maximum =
+            std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse::<u64>().unwrap();
+        let setting = |value: u64| {
+            let text = format!("[hosts.left]\nkernel.sysctl.\"net.core.rmem_max\" = {value}");
+            TWO_HOSTS.replace("[hosts.left]", &text)
+        };
+        assert!(error(setting(maximum + 1)).contains(&format!("It is {maximum} now")));
+        run_text(&setting(maximum));
+        let congestion = TWO_HOSTS.replace("reno", "nonsense");
+        assert!(error(congestion).contains("congestion control nonsense is not available"),);
+        common::assert_clean();
+    });
+}
+
+#[test]
+fn labs_run_side_by_side_and_can_be_entered() {
+    lab_test(|| {
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let own = events.clone();
+        let options = |name: &str| RunOptions {
+            name: Some(name.to_owned()),
+            program: Some(own_program()),
+            events: Some(Arc::new({
+                let own = own.clone();
+                move |event: &Event| own.lock().unwrap().push(event.clone())
+            })),
+            ..RunOptions::default()
+        };
+        let text = format!("{TWO_HOSTS}{}", common::transfer("64KiB"));
+        let names = ["one", "two"].map(|name| format!("{name}-{}", std::process::id()));
+        let labs = names.each_ref().map(|name| Lab::start(&scenario(&text), &options(name)).unwrap());
+        let taken = Lab::start(&scenario(&text), &options(&names[0])).err();
+        assert!(matches!(taken, Some(RunError::NameTaken(_))));
+        let test = ["sh", "-c", "test $(uname -n) = left && test -d /ropewalk-lab/left"].map(String::from);
+        assert!(shell(&names[1], "left", &test).unwrap().success());
+        assert!(matches!(shell(&names[1], "middle", &test), Err(RunError::NoSuchHost { .. })));
+        assert!(matches!(shell("nobody", "left", &test), Err(RunError::NoSuchLab { .. })));
+        let results: Vec<RunResult> = std::thread::scope(|scope| {
+            let run = |mut lab: Lab| {
+                lab.run_commands().unwrap();
+                lab.finish()
+            };
+            let threads = labs.map(|lab| scope.spawn(move || run(lab)));
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(results.iter().all(|result| result.command("upload").unwrap().end == End::Exit(0)));
+        assert!(events.lock().unwrap().contains(&Event::Ready { server: "sink".into() }));
+        common::assert_clean();
+    });
+}
+
+#[test]
+fn nothing_is_left_when_the_runner_is_killed() {
+    lab_test(common::kill_the_runner);
+}
+
+#[test]
+#[ignore = "a program for the other tests"]
+fn program_runner() {
+    common::runner();
+}
+
+#[test]
+fn a_run_can_be_stopped() {
+    lab_test(|| {
+        let options = RunOptions::default();
+        let stop = options.stop.clone();
+        let options = RunOptions {
+            events: Some(Arc::new(move |event: &Event| {
+                if matches!(event, Event::CommandStarted { .. }) {
+                    stop.stop();
+                }
+            })),
+            ..options
+        };
+        let text = format!("{TWO_HOSTS}[[commands]]\nname = \"it\"\nhost = \"left\"\nrun = \"sleep 60\"\n");
+        assert!(matches!(run(&scenario(&text), &options), Err(RunError::Stopped)));
+    });
+}

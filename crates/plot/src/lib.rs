@@ -1,0 +1,37 @@
+//! Charts of measurements and of curves, as SVG files that need nothing else.
+//!
+//! A [`Chart`] has one or more [`Panel`]s, one above the other, which share the horizontal [`Axis`]. A panel has
+//! [`Series`]. Colours are told apart by people who see colours differently; series beyond the eighth also differ in
+//! their strokes.
+//!
+//! ```
+//! use ropewalk_plot::{Axis, Chart, Panel, Series, Unit};
+//!
+//! let measured = Series::points("measured", [(1.0, 5.2e6), (2.0, 10.3e6), (4.0, f64::NAN)]);
+//! let model = Series::line("model", [(1.0, 5.1e6), (2.0, 10.2e6), (4.0, 20.4e6)]);
+//! let chart = Chart::new("Goodput and streams", Axis::log2("streams", Unit::Plain)).panel(
+//!     Panel::new(Axis::linear("goodput", Unit::BitsPerSecond))
+//!         .series(measured)
+//!         .series(model)
+//!         .level(100e6, "capacity"),
+//! );
+//! assert!(chart.to_svg().is_ok_and(|svg| svg.starts_with("<svg")));
+//! ```
+//!
+//! Values that are not finite, and values that are not positive on a logarithmic axis, are gaps in their line. A panel
+//! without any value says so.
+
+#![forbid(unsafe_code)]
+
+mod axis;
+mod chart;
+mod error;
+mod render;
+mod series;
+mod style;
+mod ticks;
+
+pub use axis::{Axis, Scale, Unit};
+pub use chart::{Chart, Panel};
+pub use error::PlotError;
+pub use series::{Point, Series, Shape};

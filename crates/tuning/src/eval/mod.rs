@@ -1,0 +1,119 @@
+//! Test vectors in, results out: `{"id":…,"group":…,"in":{…}}` becomes `{"id":…,"out":{…}}`, with the keys that vectors of
+//! that group have. `ropewalk model eval` and the tests of this crate go through it.
+//!
+//! Groups: `units.B`, `units.W`, `p_of_w`, `w_of_p`, `p_of_BRN`, `fig2_3`, `fig4_5`, `fig6`, `optimum`, `x_star`,
+//! `x_star_ext`, `w_opt`, `n_opt_lossy`, `physical`, `fluid.*`, `fluid.*.steady`, `apt`, `apt.next`, `buffers`,
+//! `buffers.paper`.
+
+mod apt;
+mod buffers;
+mod fluid;
+mod input;
+mod model;
+
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::fluid::FluidError;
+use crate::model::ParameterError;
+use input::Input;
+
+/// Why a vector has no result.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum EvalError {
+    /// The line is no JSON object.
+    #[error("not a JSON object: {0}")]
+    Json(String),
+    /// A part is not there.
+    #[error("{0:?} is missing")]
+    Missing(String),
+    /// A part is of another kind.
+    #[error("{key:?} is {value}: expected {expected}")]
+    Kind {
+        /// Of the part.
+        key: String,
+        /// What it is.
+        value: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// There is no such group here.
+    #[error("group {0:?} is not known")]
+    Group(String),
+    /// A number that the models do not take.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// A scenario that cannot be simulated.
+    #[error(transparent)]
+    Fluid(#[from] FluidError),
+    /// A search that came to no end.
+    #[error("the search does not settle")]
+    Unsettled,
+}
+
+/// Reads vectors one after the other. It remembers parameters that later vectors refer to ("see fluid.F1/000").
+#[derive(Debug, Default)]
+pub struct Evaluator {
+    fluid: fluid::Cases,
+}
+
+impl Evaluator {
+    /// The answer to one line: `{"id":…,"out":{…}}`, or `{"id":…,"error":"…"}` and the error.
+    pub fn line(&mut self, line: &str) -> (Value, Option<EvalError>) {
+        let entry: Value = match serde_json::from_str(line) {
+            Ok(entry) => entry,
+            Err(error) => {
+                let error = EvalError::Json(error.to_string());
+                return (json!({ "id": null, "error": error.to_string() }), Some(error));
+            }
+        };
+        let id = entry.get("id").cloned().unwrap_or(Value::Null);
+        match self.entry(&entry) {
+            Ok(out) => (json!({ "id": id, "out": out }), None),
+            Err(error) => (json!({ "id": id, "error": error.to_string() }), Some(error)),
+        }
+    }
+
+    /// The result of one vector.
+    ///
+    /// # Errors
+    /// When the vector is of an unknown group, lacks something, or has numbers that mean nothing.
+    pub fn entry(&mut self, entry: &Value) -> Result<Value, EvalError> {
+        let object = entry.as_object().ok_or_else(|| EvalError::Json(input::short(entry)))?;
+        let group = match object.get("group") {
+            Some(Value::String(group)) => group.as_str(),
+            Some(_) => return Err(EvalError::Missing("group".into())),
+            // The id begins with it.
+            None => match object.get("id").and_then(Value::as_str).and_then(|id| id.rsplit_once('/')) {
+                Some((group, _)) => group,
+                None => return Err(EvalError::Missing("group".into())),
+            },
+        };
+        let input = Input::new(object.get("in").ok_or_else(|| EvalError::Missing("in".into()))?)?;
+        match group {
+            "units.B" => model::bandwidth(&input),
+            "units.W" => model::window(&input),
+            "p_of_w" => model::loss(&input),
+            "w_of_p" => model::window_at_loss(&input),
+            "p_of_BRN" => model::saturated(&input),
+            "fig2_3" | "fig4_5" | "fig6" => model::steady(&input),
+            "optimum" => model::optimum(&input),
+            "x_star" => model::x_star(&input, true),
+            "x_star_ext" => model::x_star(&input, false),
+            "w_opt" => model::window_needed(&input),
+            "n_opt_lossy" => model::lossy(&input),
+            "physical" => model::physical(&input),
+            "apt" => apt::search(&input),
+            "apt.next" => apt::next(&input),
+            "buffers" => buffers::policies(&input),
+            "buffers.paper" => buffers::paper(&input),
+            _ => match group.strip_prefix("fluid.") {
+                Some(case) => match case.strip_suffix(".steady") {
+                    Some(_) => self.fluid.steady(&input),
+                    None => self.fluid.run(&input, object.get("id").and_then(Value::as_str)),
+                },
+                None => Err(EvalError::Group(group.to_owned())),
+            },
+        }
+    }
+}

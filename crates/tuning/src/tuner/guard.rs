@@ -1,0 +1,83 @@
+//! What every tuner needs around it: only samples that make sense get in, only decisions within the options
+//! get out, and a path that is dead for a while is neither measured nor punished.
+
+use super::Tuner;
+use super::decision::{Decision, Reason};
+use super::options::Options;
+use super::sample::{Chunk, Progress};
+
+#[derive(Debug)]
+pub(super) struct Guard<T> {
+    inner: T,
+    max_streams: u32,
+    max_files: u32,
+    max_pipeline: u32,
+    /// At least one packet.
+    least_bytes: u64,
+    last: Option<Decision>,
+    dead: bool,
+}
+
+impl<T: Tuner + 'static> Guard<T> {
+    pub(super) fn boxed(inner: T, options: &Options) -> Box<dyn Tuner> {
+        Box::new(Self {
+            inner,
+            max_streams: options.max_streams,
+            max_files: options.max_files,
+            max_pipeline: options.max_pipeline,
+            least_bytes: options.packet_bytes as u64,
+            last: None,
+            dead: false,
+        })
+    }
+
+    fn clamp(&mut self, mut decision: Decision) -> Decision {
+        let knobs = &mut decision.knobs;
+        knobs.streams = knobs.streams.clamp(1, self.max_streams);
+        knobs.files = knobs.files.clamp(1, self.max_files.min(self.max_streams / knobs.streams).max(1));
+        knobs.pipeline = knobs.pipeline.clamp(1, self.max_pipeline);
+        decision.bytes = decision.bytes.max(self.least_bytes);
+        self.last = Some(decision);
+        decision
+    }
+
+    /// The last decision again, for another reason.
+    fn again(&mut self, reason: Reason) -> Decision {
+        match self.last {
+            Some(last) => Decision { reason, ..last },
+            None => self.first(),
+        }
+    }
+}
+
+impl<T: Tuner + 'static> Tuner for Guard<T> {
+    fn first(&mut self) -> Decision {
+        let first = self.inner.first();
+        self.clamp(first)
+    }
+
+    fn chunk(&mut self, chunk: &Chunk) -> Decision {
+        if self.last.is_none() {
+            return self.first();
+        }
+        let chunk = match chunk.checked() {
+            Ok(chunk) => chunk,
+            Err(error) => return self.again(Reason::Ignored(error)),
+        };
+        if chunk.bytes == 0 {
+            self.dead = true;
+            return self.again(Reason::PathDead);
+        }
+        if std::mem::take(&mut self.dead) {
+            // This chunk may have begun while the path was down: it does not count either.
+            return self.again(Reason::PathReturned);
+        }
+        let next = self.inner.chunk(&chunk);
+        self.clamp(next)
+    }
+
+    fn progress(&mut self, progress: &Progress) -> Option<Reason> {
+        self.last?;
+        self.inner.progress(&progress.checked().ok()?)
+    }
+}

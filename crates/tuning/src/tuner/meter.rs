@@ -1,0 +1,326 @@
+//! What tuners make of samples: rates without their start-up, noise, windows used, elasticities, knees.
+
+use super::decision::Reason;
+use super::options::{Connections, Options};
+use super::sample::{Chunk, Progress};
+
+/// Round trip assumed until one is measured, in seconds.
+const RTT: f64 = 0.1;
+/// Markers are compared in spans of this many seconds.
+const SPAN: f64 = 3.0;
+/// Variance of the logarithm of a ten-second rate until it is measured: 4 %.
+const NOISE: f64 = 1.6e-3;
+const TEN_SECONDS: f64 = 10.0;
+
+/// d ln g / d ln n between two points: 1 where each stream adds its share, 0 on a plateau.
+pub(super) fn elasticity(a: (u32, f64), b: (u32, f64)) -> f64 {
+    let streams = (f64::from(b.0) / f64::from(a.0)).ln();
+    let rates = (b.1.max(1.0) / a.1.max(1.0)).ln();
+    if streams == 0.0 { 0.0 } else { (rates / streams).clamp(-10.0, 10.0) }
+}
+
+/// The streams at which `points` (sorted by streams) bend, and how that was found. The knee is placed `margin`
+/// beyond where the straight rise meets the ceiling. Points may lie below these lines by the tolerance (factor).
+/// Where it is known what one stream alone carries, `alone`, that is the rise, whatever noise made of the points.
+pub(super) fn knee(points: &[(u32, f64)], alone: Option<f64>, margin: f64, tolerance: f64) -> (u32, Reason) {
+    let each = |point: &(u32, f64)| point.1 / f64::from(point.0);
+    let Some(top) = points.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { return (1, Reason::Holding) };
+    let best = points.iter().map(each).fold(0.0, f64::max);
+    let (g, n) = points
+        .iter()
+        .filter(|point| each(point) > 0.87 * best)
+        .fold((0.0, 0.0), |(g, n), point| (g + point.1, n + f64::from(point.0)));
+    let slope = alone.unwrap_or(g / n);
+    let below = |point: &&(u32, f64)| point.0 < top.0;
+    let line = |point: &(u32, f64)| top.1.min(slope * f64::from(point.0));
+    if !points.iter().filter(below).all(|point| point.1 > tolerance * line(point)) {
+        return self::top(points);
+    }
+    // The highest of several is too high; points that the rise does not explain are all of the ceiling.
+    let full = || points.iter().filter(|point| alone.is_some() && point.1 < 0.8 * slope * f64::from(point.0));
+    let ceiling = match full().count() {
+        0 => top.1,
+        count => full().map(|point| point.1).sum::<f64>() / count as f64,
+    };
+    let n = (margin * ceiling / slope).ceil() as u32;
+    (n.max(1), Reason::Knee { each: slope, ceiling })
+}
+
+/// The vertex of the parabola through the best of `points` (sorted by streams) and its neighbours.
+fn top(points: &[(u32, f64)]) -> (u32, Reason) {
+    let Some(top) = points.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { return (1, Reason::Holding) };
+    let at = points.iter().position(|point| point == top).unwrap_or(0);
+    let low = at.saturating_sub(1).min(points.len().saturating_sub(3));
+    let three = &points[low..(low + 3).min(points.len())];
+    let (first, last) = (three[0].0, three[three.len() - 1].0);
+    (vertex(three).unwrap_or(top.0).clamp(first, last), Reason::Vertex { low: first, high: last })
+}
+
+/// The vertex of the parabola through three points in logarithms, where it is a maximum.
+fn vertex(points: &[(u32, f64)]) -> Option<u32> {
+    let [a, b, c] = points else { return None };
+    let (x, y) =
+        ([a, b, c].map(|point| f64::from(point.0).ln()), [a, b, c].map(|point| point.1.max(1.0).ln()));
+    let (left, right) = ((y[1] - y[0]) / (x[1] - x[0]), (y[2] - y[1]) / (x[2] - x[1]));
+    let curvature = (right - left) / (x[2] - x[0]);
+    if curvature >= 0.0 {
+        return None;
+    }
+    let at = 0.5 * (x[0] + x[1]) - left / (2.0 * curvature);
+    Some(at.exp().clamp(1.0, 1e6).round() as u32)
+}
+
+/// A mean of estimates weighted by their variance, the older the less.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Estimate {
+    weight: f64,
+    sum: f64,
+    count: u32,
+}
+
+impl Estimate {
+    pub(super) fn add(&mut self, value: f64, variance: f64, discount: f64) {
+        let weight = 1.0 / variance.max(1e-6);
+        self.weight = discount * self.weight + weight;
+        self.sum = discount * self.sum + weight * value;
+        self.count += 1;
+    }
+
+    pub(super) fn mean(&self) -> f64 {
+        if self.weight > 0.0 { self.sum / self.weight } else { 0.0 }
+    }
+
+    pub(super) fn error(&self) -> f64 {
+        if self.weight > 0.0 { self.weight.sqrt().recip() } else { f64::INFINITY }
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+}
+
+/// Keeps what is known of the path.
+#[derive(Clone, Debug)]
+pub(super) struct Meter {
+    packet: f64,
+    fresh: bool,
+    rtt: Option<f64>,
+    min_rtt: Option<f64>,
+    window: Option<f64>,
+    /// Markers of the chunk that runs: when, and the rate since the one before.
+    marks: Vec<(f64, f64)>,
+    streams: u32,
+    /// The last few chunks: streams and rate.
+    recent: Vec<(u32, f64)>,
+    from_marks: Option<f64>,
+    from_residuals: Option<f64>,
+}
+
+impl Meter {
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            packet: options.packet_bytes,
+            fresh: options.connections == Connections::Fresh,
+            rtt: options.rtt,
+            min_rtt: options.rtt,
+            window: options.window,
+            marks: Vec::new(),
+            streams: options.first_streams,
+            recent: Vec::new(),
+            from_marks: None,
+            from_residuals: None,
+        }
+    }
+
+    /// A chunk begins.
+    pub(super) fn begin(&mut self, streams: u32) {
+        self.marks.clear();
+        self.streams = streams;
+    }
+
+    /// Takes what a chunk says of round trip and window.
+    pub(super) fn learn(&mut self, chunk: &Chunk) {
+        self.rtt = chunk.rtt.or(chunk.min_rtt).or(self.rtt);
+        self.min_rtt = chunk.min_rtt.or(chunk.rtt).or(self.min_rtt);
+        self.window = chunk.window.or(self.window);
+        self.learn_noise();
+    }
+
+    fn learn_noise(&mut self) {
+        let spans = self.spans();
+        for pair in spans.windows(2) {
+            if let [(_, a), (_, b)] = *pair
+                && a > 0.0
+                && b > 0.0
+            {
+                let difference = (b / a).ln();
+                // Half the square is the variance over a span; white noise averages out over ten seconds.
+                let variance = 0.5 * difference * difference * SPAN / TEN_SECONDS;
+                let old = self.from_marks.unwrap_or(NOISE);
+                // A jump of the level is not noise.
+                self.from_marks = Some(old + 0.1 * (variance.min(8.0 * old) - old));
+            }
+        }
+    }
+
+    /// Rates over spans, without the start of the chunk: when each ended, and its rate.
+    fn spans(&self) -> Vec<(f64, f64)> {
+        let skip = self.warm_up();
+        let mut spans = Vec::new();
+        let (mut begun, mut bytes, mut before) = (None, 0.0, 0.0);
+        for &(at, rate) in &self.marks {
+            let from = std::mem::replace(&mut before, at);
+            if from < skip {
+                continue;
+            }
+            let start: f64 = *begun.get_or_insert(from);
+            bytes += rate * (at - from);
+            if at - start >= SPAN - 1e-6 {
+                spans.push((at, bytes / (at - start)));
+                (begun, bytes) = (None, 0.0);
+            }
+        }
+        spans
+    }
+
+    fn warm_up(&self) -> f64 {
+        4.5f64.max(40.0 * self.rtt())
+    }
+
+    pub(super) fn mark(&mut self, progress: &Progress) {
+        // A clock that went back starts over; what is absurdly much is not kept.
+        if self.marks.last().is_some_and(|last| progress.elapsed <= last.0) || self.marks.len() >= 100_000 {
+            self.marks.clear();
+        }
+        self.marks.push((progress.elapsed, progress.rate));
+    }
+
+    /// Base-chunk rate off its reference by this much (logarithm), over so many seconds.
+    pub(super) fn residual(&mut self, off: f64, seconds: f64) {
+        let variance = off * off * seconds / TEN_SECONDS;
+        let old = self.from_residuals.unwrap_or(NOISE);
+        self.from_residuals = Some(old + 0.2 * (variance.min(8.0 * old) - old));
+    }
+
+    /// Variance of the logarithm of a ten-second rate.
+    pub(super) fn variance(&self) -> f64 {
+        match (self.from_marks, self.from_residuals) {
+            (None, None) => NOISE,
+            (marks, residuals) => marks.unwrap_or(0.0).max(residuals.unwrap_or(0.0)).max(1e-6),
+        }
+    }
+
+    pub(super) fn deviation(&self) -> f64 {
+        self.variance().sqrt()
+    }
+
+    /// The round trip without a queue: with one, windows look full on any path that is.
+    pub(super) fn base_rtt(&self) -> f64 {
+        self.min_rtt.or(self.rtt).unwrap_or(RTT)
+    }
+
+    pub(super) fn window(&self) -> Option<f64> {
+        self.window
+    }
+
+    pub(super) fn rtt(&self) -> f64 {
+        self.rtt.unwrap_or(RTT)
+    }
+
+    /// Share of the window in use; on the least round trip, since a queue fills windows too.
+    pub(super) fn utilisation(&self, streams: u32, rate: f64) -> Option<f64> {
+        Some(rate * self.min_rtt? / (f64::from(streams) * self.window?))
+    }
+
+    /// Handshake and slow start of streams that carry `rate` together, in seconds.
+    pub(super) fn start_up(&self, streams: u32, rate: f64) -> f64 {
+        let packets = rate * self.rtt() / self.packet / f64::from(streams);
+        self.rtt() * (2.0 + (0.5 * packets).max(1.0).log2())
+    }
+
+    /// What a change to so many streams costs, in seconds: nothing where connections stay.
+    pub(super) fn restart(&self, streams: u32, rate: f64) -> f64 {
+        if self.fresh || self.recent.is_empty() { self.start_up(streams, rate) } else { 0.0 }
+    }
+
+    /// Rate of a chunk without its start-up, and the seconds that this leaves.
+    pub(super) fn corrected(&self, chunk: &Chunk) -> (f64, f64) {
+        if !self.fresh && !self.recent.is_empty() {
+            return self.corrected_kept(chunk);
+        }
+        let mut rate = chunk.rate();
+        let mut seconds = chunk.seconds;
+        for _ in 0..2 {
+            seconds = (chunk.seconds - self.start_up(chunk.streams, rate)).max(0.3 * chunk.seconds);
+            rate = chunk.bytes as f64 / seconds;
+        }
+        (rate, seconds)
+    }
+
+    /// Where connections stay, only those that joined had to start; until then the others went on as before.
+    fn corrected_kept(&self, chunk: &Chunk) -> (f64, f64) {
+        let Some(&(_, before)) = self.recent.last().filter(|last| last.0 < chunk.streams) else {
+            return (chunk.rate(), chunk.seconds);
+        };
+        let join = (self.start_up(chunk.streams, chunk.rate()) - self.rtt()).min(0.7 * chunk.seconds);
+        let seconds = chunk.seconds - join;
+        (((chunk.bytes as f64 - before * join) / seconds).max(0.5 * chunk.rate()), seconds)
+    }
+
+    /// Mean rate of the markers after the start of the chunk, and over how many seconds.
+    pub(super) fn steady(&self, chunk: &Chunk) -> Option<(f64, f64)> {
+        let skip = self.warm_up().min(0.45 * chunk.seconds);
+        let (mut bytes, mut seconds, mut before) = (0.0, 0.0, 0.0);
+        for &(at, rate) in &self.marks {
+            let from = std::mem::replace(&mut before, at);
+            if from + 1e-6 >= skip {
+                bytes += rate * (at - from);
+                seconds += at - from;
+            }
+        }
+        (seconds >= 1.0 && bytes > 0.0).then(|| (bytes / seconds, seconds))
+    }
+
+    pub(super) fn record(&mut self, streams: u32, rate: f64) {
+        if self.recent.len() >= 4 {
+            self.recent.remove(0);
+        }
+        self.recent.push((streams, rate));
+    }
+
+    /// The rate expected of so many streams, for the size of a chunk, if further streams gain with this
+    /// elasticity.
+    pub(super) fn expected(&self, streams: u32, gain: f64) -> Option<f64> {
+        let &(n, rate) = self.recent.last()?;
+        let ratio = f64::from(streams) / f64::from(n);
+        if ratio >= 1.0 {
+            return Some(rate * ratio.powf(gain));
+        }
+        // Fewer carry no more each than any has carried, and together no more than now.
+        let each = self.recent.iter().map(|&(n, rate)| rate / f64::from(n)).fold(0.0, f64::max);
+        Some(rate.min(each * f64::from(streams)))
+    }
+
+    /// The factor by which the last spans of markers are off `reference` (logarithm): three, six or twelve in a
+    /// row (up to `longest`) whose mean is off by more than `least` (less over more spans) and more than `times`
+    /// the noise.
+    pub(super) fn shifted(&self, reference: f64, least: f64, times: f64, longest: usize) -> Option<f64> {
+        let spans = self.spans();
+        let sd = (self.variance() * TEN_SECONDS / SPAN).sqrt();
+        for (count, least) in [(3, least), (6, 0.7 * least), (12, 0.5 * least)] {
+            if count > longest {
+                break;
+            }
+            let last = spans.get(spans.len().checked_sub(count)?..)?;
+            let off = || last.iter().map(|(_, rate)| rate.max(1.0).ln() - reference);
+            let mean = off().sum::<f64>() / count as f64;
+            let bound = least.max(times * sd / (count as f64).sqrt());
+            if mean.abs() > bound
+                && (count > 3 || off().all(|off| off * mean > 0.0 && off.abs() > 0.5 * bound))
+            {
+                return Some(mean.exp());
+            }
+        }
+        None
+    }
+}

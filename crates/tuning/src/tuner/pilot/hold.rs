@@ -1,0 +1,239 @@
+//! Staying at a number of streams: watching for changes, and small trials.
+
+use super::super::decision::{Decision, Reason};
+use super::super::meter::Estimate;
+use super::super::options::Connections;
+use super::ramp::MARGIN;
+use super::{Phase, Pilot, Shape};
+
+/// Longest chunk, in target times, and how they grow to it.
+const LONGEST: f64 = 8.0;
+const GROWTH: f64 = 2.5;
+const UP: f64 = 1.8;
+/// The least change of rate that counts (logarithm), and in standard deviations.
+const CHANGE: f64 = 0.16;
+const CHANGE_DEVIATIONS: f64 = 3.2;
+/// A change of rate (logarithm) after which all is searched anew.
+const ANOTHER_PATH: f64 = 0.35;
+/// Load of the windows from which on the knee must have moved up, and under which it must have moved down.
+const FULL: f64 = 0.95;
+const SLACK: f64 = 0.78;
+/// Error of an elasticity that a trial should reach.
+const ERROR: f64 = 0.08;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hold {
+    /// Length of the next chunk in target times.
+    pub(super) len: f64,
+    /// Logarithm of the rate at this number of streams, and the seconds that it stands on.
+    pub(super) reference: Option<(f64, f64)>,
+    /// Chunks until the next trial.
+    pub(super) wait: u32,
+    /// A trial has shown that more streams gain nothing.
+    pub(super) flat_above: bool,
+    /// Fewer were tried, and were worse.
+    no_fewer: bool,
+    since_probe: u32,
+    /// Round trip of the last chunk.
+    rtt: f64,
+    repeated: bool,
+    /// Trials since the last chunk at the place, and where the last was.
+    pub(super) trials: u32,
+    pub(super) tried_up: bool,
+    /// Chunks at the place since the last trials, and how many to let pass.
+    pub(super) since_trial: u32,
+    pub(super) patience: u32,
+    /// What to return to should the rate fall: streams and reference.
+    fallback: Option<(u32, f64, f64)>,
+}
+
+impl Pilot {
+    /// Stays at `base` from here on; what was known of another place is forgotten.
+    pub(super) fn settle(&mut self, reason: Reason) -> Decision {
+        // Where streams are given back and taken in turns, turns are short if they cost nothing.
+        let quick = self.limits.crowded() && self.options.connections == Connections::Kept;
+        self.hold = Hold {
+            len: if quick {
+                0.4
+            } else if self.limits.crowded() {
+                2.0
+            } else {
+                1.0
+            },
+            wait: 4,
+            ..Hold::default()
+        };
+        self.up = Estimate::default();
+        if self.shape == Shape::Soft {
+            self.survey();
+        }
+        self.stay(reason)
+    }
+
+    pub(super) fn stay(&mut self, reason: Reason) -> Decision {
+        self.phase = Phase::Hold;
+        let seconds = self.hold.len * self.options.chunk_seconds;
+        self.send(self.base, seconds, reason)
+    }
+
+    pub(super) fn sd(&self, seconds: f64) -> f64 {
+        (self.meter.variance() * 10.0 / seconds.max(1.0)).sqrt()
+    }
+
+    pub(super) fn watch(&self) -> Option<Reason> {
+        let (reference, _) = self.hold.reference?;
+        let factor = self.meter.shifted(reference, CHANGE, CHANGE_DEVIATIONS, 12)?;
+        Some(Reason::Changed { factor })
+    }
+
+    pub(super) fn held(&mut self, rate: f64, seconds: f64) -> Decision {
+        let now = rate.ln();
+        self.hold.since_probe += 1;
+        if let Some((base, reason)) = self.limits.adjust(self.base, self.wanted, rate, self.meter.rtt()) {
+            self.wanted = self.wanted.max(self.base);
+            self.base = base;
+            return self.settle(reason);
+        }
+        let fallback = self.hold.fallback.take();
+        if let Some((n, before, stood)) = fallback {
+            let error = (self.sd(seconds).powi(2) + self.sd(stood).powi(2)).sqrt();
+            if now < before - 0.04f64.max(2.0 * error) {
+                self.base = n;
+                self.settle(Reason::Holding);
+                self.hold.reference = Some((before, stood));
+                self.hold.no_fewer = true;
+                self.hold.wait = 1;
+                return self.stay(Reason::Holding);
+            }
+        }
+        if self.limits.crowded() {
+            let packets = rate * self.meter.rtt() / self.options.packet_bytes / f64::from(self.n);
+            return self.settle(Reason::WindowTooSmall { packets });
+        }
+        let reference = match self.hold.reference {
+            None => (now, seconds),
+            Some((reference, stood)) => {
+                let off = now - reference;
+                if off.abs() > CHANGE.max(CHANGE_DEVIATIONS * self.sd(seconds)) {
+                    return self.changed(rate, off.exp());
+                }
+                self.meter.residual(off, seconds);
+                let weight = (seconds / (seconds + stood)).max(0.3);
+                (reference + weight * off, (stood + seconds).min(100.0))
+            }
+        };
+        self.hold.reference = Some(reference);
+        if self.shape == Shape::Soft {
+            return self.level(rate, seconds);
+        }
+        // With another round trip, what was measured before says nothing of the load.
+        let rtt = std::mem::replace(&mut self.hold.rtt, self.meter.base_rtt());
+        let moved = rtt > 0.0 && (self.meter.base_rtt() / rtt).ln().abs() > 0.05;
+        if moved {
+            self.hold.no_fewer = false;
+        }
+        let current = if moved { (now, seconds) } else { reference };
+        if let Some(decision) = self.refit(current) {
+            return decision;
+        }
+        let may = self.limits.bottleneck().is_none() && self.base < self.most();
+        if may && self.hold.since_probe >= self.hold.wait {
+            return self.probe();
+        }
+        self.stay_longer()
+    }
+
+    pub(super) fn stay_longer(&mut self) -> Decision {
+        self.hold.len = (GROWTH * self.hold.len).min(LONGEST);
+        let reason = match (self.limits.bottleneck(), self.shape) {
+            (Some(by), _) => Reason::Limited { by },
+            (None, Shape::Soft) => self.why_here(),
+            (None, Shape::Sharp { .. }) => Reason::Holding,
+        };
+        self.stay(reason)
+    }
+
+    /// What the load of the windows says without a trial.
+    fn refit(&mut self, (level, stood): (f64, f64)) -> Option<Decision> {
+        let rate = level.exp();
+        let load = self.load(self.base, rate)?;
+        let sd = self.sd(stood);
+        let ideal = (MARGIN * load * f64::from(self.base)).ceil() as u32;
+        if load > FULL * (0.5 * sd).exp() && self.base < self.most() {
+            return Some(self.climb_from(self.base, rate, 1.4, Reason::WindowLimited { utilisation: load }));
+        }
+        if load < SLACK && ideal < self.base && self.hold.flat_above && !self.hold.no_fewer {
+            let (from, each) = (self.base, rate / (load * f64::from(self.base)));
+            self.base = ideal.max(1);
+            let decision = self.settle(Reason::Knee { each, ceiling: rate });
+            self.hold.fallback = Some((from, level, stood));
+            self.hold.flat_above = true;
+            return Some(decision);
+        }
+        None
+    }
+
+    fn probe(&mut self) -> Decision {
+        let from = self.base;
+        let noise = (self.meter.deviation() / (ERROR * UP.ln())).powi(2);
+        let least = 0.5f64.max(40.0 * self.meter.rtt() / self.options.chunk_seconds).min(2.5);
+        let len = noise.clamp(least, 2.5);
+        self.phase = Phase::Probe;
+        let n = (f64::from(from) * UP).ceil() as u32;
+        self.send(n, len * self.options.chunk_seconds, Reason::ProbeUp { from })
+    }
+
+    /// A trial of more streams where none should help.
+    pub(super) fn probed(&mut self, rate: f64, seconds: f64) -> Decision {
+        let Some((reference, stood)) = self.hold.reference else { return self.settle(Reason::Holding) };
+        let ratio = (f64::from(self.n) / f64::from(self.base)).ln();
+        if ratio <= 0.0 {
+            return self.settle(Reason::Holding);
+        }
+        let e = (rate.ln() - reference) / ratio;
+        let variance = (self.sd(seconds).powi(2) + self.sd(stood).powi(2)) / (ratio * ratio);
+        self.up.add(e, variance, 0.8);
+        let (mean, se) = (self.up.mean(), self.up.error());
+        if mean - se > self.worth() {
+            let n = self.n;
+            if e > 0.7 {
+                return self.climb_from(n, rate, 2.0, Reason::Growing { elasticity: e });
+            }
+            self.points = vec![(self.base, reference.exp()), (n, rate)];
+            self.base = n;
+            self.shape = Shape::Soft;
+            return self.settle(Reason::MovedUp { elasticity: mean });
+        }
+        if !self.hold.repeated && mean + se > self.worth() && mean > 0.0 {
+            self.hold.repeated = true;
+            return self.probe();
+        }
+        self.hold.repeated = false;
+        self.limits.conclude();
+        self.hold.flat_above = true;
+        self.hold.wait = (self.hold.wait + 2).min(6);
+        self.hold.since_probe = 0;
+        self.stay_longer()
+    }
+
+    fn changed(&mut self, rate: f64, factor: f64) -> Decision {
+        let reason = Reason::Changed { factor };
+        self.limits.forget();
+        let full = self.load(self.n, rate).or_else(|| self.meter.utilisation(self.n, rate));
+        if full.is_some_and(|load| load > 0.9) && self.base < self.most() {
+            return self.climb_from(self.n, rate, 2.0, reason);
+        }
+        if factor.ln().abs() > ANOTHER_PATH && self.shape == Shape::Soft && self.base < self.most() {
+            return self.climb_from(self.n, rate, 2.0, reason);
+        }
+        if self.shape == Shape::Soft {
+            return self.shifted(rate, factor);
+        }
+        self.settle(reason);
+        self.hold.reference = Some((rate.ln(), 5.0));
+        if self.base >= self.most() {
+            return self.stay(reason);
+        }
+        self.probe()
+    }
+}

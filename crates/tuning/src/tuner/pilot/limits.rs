@@ -1,0 +1,245 @@
+//! What keeps the number of streams down although the path might carry more: windows too small, ends that are
+//! the bottleneck, politeness, and what the peer grants.
+
+use super::super::decision::{Bottleneck, Reason};
+use super::super::options::{Fairness, Options};
+use super::super::sample::{Chunk, Pressure};
+
+/// Share of time from which on a resource is the limit, and under which it no longer is.
+const BUSY: f64 = 0.95;
+const FREE: f64 = 0.75;
+/// Packets of window a stream needs: with fewer a loss costs a timeout, and Eq. (3) of the model ends.
+const LEAST_WINDOW: f64 = 4.0;
+/// Streams left when windows were too small, and streams added when they were not.
+const DECREASE: f64 = 0.85;
+const INCREASE: f64 = 2.0;
+/// A queue of this part of the round trip, and at least of this many seconds, is a sign of congestion.
+const QUEUE: f64 = 0.15;
+const LEAST_QUEUE: f64 = 0.005;
+/// So is this much loss, over what the path always has.
+const LOSS: f64 = 3e-4;
+/// What is left after yielding.
+const YIELD: f64 = 0.7;
+/// Loss under which the path counts as free of it.
+const NO_LOSS: f64 = 1e-5;
+
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    most: u32,
+    packet: f64,
+    polite: bool,
+    granted: u32,
+    /// Streams that politeness allows.
+    allowed: f64,
+    least_loss: Option<f64>,
+    least_rtt: Option<f64>,
+    busy: Option<Bottleneck>,
+    /// The last trial showed neither loss nor a queue.
+    suspect: bool,
+    yielding: Option<Reason>,
+    /// Streams at which windows have four packets, once they have had fewer.
+    windows: Option<f64>,
+}
+
+impl Limits {
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            most: options.max_streams,
+            packet: options.packet_bytes,
+            polite: options.fairness == Fairness::Polite,
+            granted: options.max_streams,
+            allowed: f64::from(options.max_streams),
+            least_loss: None,
+            least_rtt: None,
+            busy: None,
+            suspect: false,
+            yielding: None,
+            windows: None,
+        }
+    }
+
+    /// The most streams that may be used now.
+    pub(super) fn most(&self) -> u32 {
+        let windows = self.windows.unwrap_or(f64::INFINITY);
+        let most = f64::from(self.most.min(self.granted));
+        most.min(self.allowed).min(windows).max(1.0) as u32
+    }
+
+    /// What is known to be the bottleneck instead of the network.
+    pub(super) fn bottleneck(&self) -> Option<Bottleneck> {
+        self.busy
+    }
+
+    /// Why no more streams than [`most`](Self::most) are used.
+    pub(super) fn reason(&self, rate: f64, rtt: f64) -> Reason {
+        let most = self.most();
+        if let Some(reason) = self.yielding {
+            return reason;
+        }
+        if self.windows.is_some_and(|windows| windows.max(1.0) as u32 == most) {
+            return Reason::WindowTooSmall { packets: rate * rtt / self.packet / f64::from(most) };
+        }
+        Reason::Capped { cap: most }
+    }
+
+    /// Takes what a chunk of `asked` streams showed.
+    pub(super) fn learn(&mut self, chunk: &Chunk, asked: u32, rate: f64) {
+        if chunk.streams < asked {
+            // The peer grants no more; it may again later.
+            self.granted = chunk.streams;
+        } else if chunk.streams >= self.granted {
+            self.granted = self.most.min(self.granted.saturating_mul(2));
+        }
+        self.busy = busy(&chunk.pressure, self.busy);
+        if let Some(rtt) = chunk.rtt {
+            self.learn_window(rate * rtt / (f64::from(chunk.streams) * self.packet), chunk.streams);
+        }
+        if self.polite {
+            self.yield_to_others(chunk);
+        }
+    }
+
+    /// Streams of all transfers on a path have the same window. That each takes its streams back by a part when
+    /// it is too small, and adds them singly when it is not, makes their numbers equal (Chiu and Jain, 1989).
+    fn learn_window(&mut self, window: f64, streams: u32) {
+        let streams = f64::from(streams);
+        self.windows = match self.windows {
+            _ if window < LEAST_WINDOW => Some(streams * DECREASE.max(window / LEAST_WINDOW)),
+            Some(_) if window > 1.4 * LEAST_WINDOW => None,
+            Some(most) if streams + 1.0 >= most => Some(most + INCREASE),
+            most => most,
+        };
+    }
+
+    fn yield_to_others(&mut self, chunk: &Chunk) {
+        let least = |old: Option<f64>, now: Option<f64>| match (old, now) {
+            (Some(old), Some(now)) => Some(old.min(now)),
+            (old, now) => old.or(now),
+        };
+        self.least_rtt = least(self.least_rtt, chunk.min_rtt.or(chunk.rtt));
+        self.least_loss = least(self.least_loss, chunk.loss);
+        let queueing = chunk.rtt.zip(self.least_rtt).map_or(0.0, |(rtt, least)| rtt - least);
+        let loss = chunk.loss.unwrap_or(0.0);
+        let queue = LEAST_QUEUE.max(QUEUE * self.least_rtt.unwrap_or(0.0));
+        if queueing > queue || loss > LOSS + 2.0 * self.least_loss.unwrap_or(0.0) {
+            self.allowed = (YIELD * f64::from(chunk.streams)).max(1.0);
+            self.yielding = Some(Reason::Yielding { queueing, loss });
+        } else {
+            self.allowed = (self.allowed + (0.1 * self.allowed).max(1.0)).min(f64::from(self.most));
+            self.yielding = None;
+        }
+    }
+
+    /// More streams gained nothing with windows unused: where the path shows neither loss nor a queue, something
+    /// at an end must be the limit.
+    pub(super) fn infer(&mut self, chunk: &Chunk) {
+        let lossless = chunk.loss.is_some_and(|loss| loss < NO_LOSS);
+        let queueless = chunk.rtt.zip(chunk.min_rtt).is_some_and(|(rtt, least)| rtt < 1.02 * least);
+        self.suspect = lossless && queueless;
+    }
+
+    /// The plateau is certain now.
+    pub(super) fn conclude(&mut self) {
+        if self.suspect && self.busy.is_none() {
+            self.busy = Some(Bottleneck::Ends);
+        }
+    }
+
+    /// Whether windows were too small and might be again.
+    pub(super) fn crowded(&self) -> bool {
+        self.windows.is_some()
+    }
+
+    /// The path changed.
+    pub(super) fn forget(&mut self) {
+        self.suspect = false;
+        self.busy = self.busy.filter(|&busy| busy != Bottleneck::Ends);
+    }
+
+    /// Whether `base` must be lowered, or may be raised again towards `wanted`; and why.
+    pub(super) fn adjust(&self, base: u32, wanted: u32, rate: f64, rtt: f64) -> Option<(u32, Reason)> {
+        let most = self.most();
+        if base > most {
+            return Some((most, self.reason(rate, rtt)));
+        }
+        let raised = if self.windows.is_some() { most } else { most.min(wanted) };
+        ((self.polite || self.windows.is_some()) && raised > base)
+            .then_some((raised, Reason::Growing { elasticity: 1.0 }))
+    }
+}
+
+/// The busiest resource, if it is busy enough; one that was stays until it is clearly free.
+fn busy(pressure: &Pressure, before: Option<Bottleneck>) -> Option<Bottleneck> {
+    let of = [
+        (Bottleneck::Disk, pressure.disk),
+        (Bottleneck::Cpu, pressure.cpu),
+        (Bottleneck::Peer, pressure.peer),
+    ];
+    let busiest =
+        of.into_iter().filter_map(|(which, share)| Some((which, share?))).max_by(|a, b| a.1.total_cmp(&b.1));
+    match busiest {
+        Some((which, share)) if share >= BUSY => Some(which),
+        Some((which, share)) if share >= FREE && before == Some(which) => before,
+        _ => before.filter(|&before| before == Bottleneck::Ends),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(streams: u32, rtt: f64, loss: f64) -> Chunk {
+        Chunk {
+            rtt: Some(rtt),
+            min_rtt: Some(0.05),
+            loss: Some(loss),
+            ..Chunk::new(streams, 100_000_000, 10.0)
+        }
+    }
+
+    #[test]
+    fn small_windows_bound_streams() {
+        let mut limits = Limits::new(&Options::default());
+        limits.learn(&chunk(100, 0.05, 0.0), 100, 1e7);
+        // 10 MB/s over 50 ms are 333 packets: 3.3 a stream. Streams are given back by a part at a time.
+        assert_eq!(limits.most(), 85);
+        assert!(matches!(limits.reason(1e7, 0.05), Reason::WindowTooSmall { .. }));
+        limits.learn(&chunk(85, 0.05, 0.0), 85, 1.1e7);
+        assert_eq!(limits.most(), 87);
+        limits.learn(&chunk(20, 0.05, 0.0), 20, 1e7);
+        assert_eq!(limits.most(), 128);
+    }
+
+    #[test]
+    fn politeness_yields_and_returns() {
+        let options = Options { fairness: Fairness::Polite, ..Options::default() };
+        let mut limits = Limits::new(&options);
+        limits.learn(&chunk(20, 0.05, 0.0), 20, 1e7);
+        assert_eq!(limits.most(), 128);
+        limits.learn(&chunk(20, 0.08, 0.0), 20, 1e7);
+        assert_eq!(limits.most(), 14);
+        limits.learn(&chunk(14, 0.05, 0.01), 14, 1e7);
+        assert_eq!(limits.most(), 9);
+        assert!(matches!(limits.reason(1e7, 0.05), Reason::Yielding { .. }));
+        limits.learn(&chunk(9, 0.05, 0.0), 9, 1e7);
+        assert_eq!(limits.most(), 10);
+    }
+
+    #[test]
+    fn a_busy_disk_is_named_until_it_is_free() {
+        let with = |disk| Pressure { disk: Some(disk), cpu: Some(0.5), peer: None };
+        assert_eq!(busy(&with(0.97), None), Some(Bottleneck::Disk));
+        assert_eq!(busy(&with(0.8), Some(Bottleneck::Disk)), Some(Bottleneck::Disk));
+        assert_eq!(busy(&with(0.8), None), None);
+        assert_eq!(busy(&with(0.5), Some(Bottleneck::Disk)), None);
+    }
+
+    #[test]
+    fn the_peer_grants_fewer() {
+        let mut limits = Limits::new(&Options::default());
+        limits.learn(&chunk(5, 0.05, 0.0), 16, 1e7);
+        assert_eq!(limits.most(), 5);
+        limits.learn(&chunk(5, 0.05, 0.0), 5, 1e7);
+        assert_eq!(limits.most(), 10);
+    }
+}

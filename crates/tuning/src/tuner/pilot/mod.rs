@@ -1,0 +1,185 @@
+//! Ropewalk's own tuner.
+//!
+//! It climbs in few short chunks, computes where the rise meets the ceiling instead of searching for it, then
+//! stays and watches. What one stream carries alone (its window over the round trip, or what loss leaves of it)
+//! and what all carry together say, without any trial, whether more streams can help; where they do not say it,
+//! small trials do. `docs/tuning.md` has the whole story and the measurements.
+
+mod congestion;
+mod hold;
+mod limits;
+mod plan;
+mod ramp;
+mod soft;
+mod start;
+mod surface;
+
+use super::decision::{CongestionControl, Decision, Reason};
+use super::meter::{Estimate, Meter};
+use super::options::{Fairness, Options};
+use super::sample::{Chunk, Progress, Work};
+use super::{Tuner, first_bytes};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    /// Looking for the ceiling.
+    Ramp(ramp::Ramp),
+    /// Staying.
+    Hold,
+    /// Trying another number.
+    Probe,
+    /// Measuring the slope beside the place to stay.
+    Dither,
+}
+
+/// How the path answers to streams, as the climb saw it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shape {
+    /// Streams add up until the path is full, as windows make them. `window`: what one carries, bytes a round trip.
+    Sharp { window: f64 },
+    /// Each gains less than the one before, or it is not known why they stop gaining.
+    Soft,
+}
+
+#[derive(Debug)]
+pub(super) struct Pilot {
+    options: Options,
+    meter: Meter,
+    phase: Phase,
+    shape: Shape,
+    /// Streams of the chunk that runs.
+    n: u32,
+    /// How long it should take.
+    target: f64,
+    /// Streams to stay at.
+    base: u32,
+    /// Streams that would be used if politeness allowed.
+    wanted: u32,
+    hold: hold::Hold,
+    up: Estimate,
+    surface: surface::Surface,
+    /// Points of the climb: streams and rate.
+    points: Vec<(u32, f64)>,
+    limits: limits::Limits,
+    start: start::Start,
+    congestion: Option<CongestionControl>,
+    work: Option<Work>,
+}
+
+impl Pilot {
+    pub(super) fn new(options: &Options) -> Self {
+        let start = start::start(options);
+        let rtt = options.rtt.unwrap_or(0.0);
+        Self {
+            meter: Meter::new(options),
+            phase: Phase::Ramp(ramp::Ramp::default()),
+            shape: Shape::Soft,
+            n: start.streams,
+            target: options.chunk_seconds,
+            base: start.streams,
+            wanted: 0,
+            hold: hold::Hold::default(),
+            up: Estimate::default(),
+            surface: surface::Surface::default(),
+            points: Vec::new(),
+            limits: limits::Limits::new(options),
+            congestion: congestion::choose(&options.congestion, None, options.fairness, options.loss, rtt),
+            start,
+            work: None,
+            options: options.clone(),
+        }
+    }
+
+    /// The most streams that may be used now.
+    fn most(&self) -> u32 {
+        self.limits.most()
+    }
+
+    /// What a stream more must gain, as an elasticity. Where others share the path stream for stream, it is
+    /// their share of it.
+    fn worth(&self) -> f64 {
+        match self.options.fairness {
+            Fairness::Share(share) => 1.0 - share,
+            Fairness::Polite => 0.1,
+        }
+    }
+
+    fn send(&mut self, n: u32, seconds: f64, reason: Reason) -> Decision {
+        self.send_expecting(n, seconds, 0.0, reason)
+    }
+
+    /// Sends for about so many seconds if further streams gain with this elasticity.
+    fn send_expecting(&mut self, n: u32, seconds: f64, gain: f64, reason: Reason) -> Decision {
+        self.n = n.clamp(1, self.most());
+        self.target = seconds;
+        let rate = self.meter.expected(self.n, gain).or(self.start.rate);
+        let bytes = match rate {
+            Some(rate) => rate * (seconds - 0.7 * self.meter.restart(self.n, rate)).max(0.5 * seconds),
+            None => first_bytes(&self.options, self.n, seconds),
+        };
+        let (rate, rtt) = (rate.unwrap_or(0.0), self.meter.rtt());
+        let reason = if n > self.n { self.limits.reason(rate, rtt) } else { reason };
+        self.meter.begin(self.n);
+        Decision {
+            knobs: plan::plan(self.n, self.work, rate, rtt, &self.options),
+            congestion: self.congestion,
+            ..Decision::streams(self.n, bytes, reason)
+        }
+    }
+
+    /// Bytes a round trip of one stream that nothing but its window or the path's own loss holds back.
+    fn stream_window(&self) -> Option<f64> {
+        match self.shape {
+            Shape::Sharp { window } => Some(window),
+            Shape::Soft => None,
+        }
+    }
+
+    /// Share of what the streams could carry if the path were not full.
+    fn load(&self, n: u32, rate: f64) -> Option<f64> {
+        Some(rate * self.meter.base_rtt() / (f64::from(n) * self.stream_window()?))
+    }
+}
+
+impl Tuner for Pilot {
+    fn first(&mut self) -> Decision {
+        let seconds = self.ramp_seconds();
+        self.send(self.start.streams, seconds, self.start.reason)
+    }
+
+    fn chunk(&mut self, chunk: &Chunk) -> Decision {
+        self.meter.learn(chunk);
+        let (corrected, seconds) = self.meter.corrected(chunk);
+        let (rate, seconds) = match self.phase {
+            Phase::Ramp(_) => (corrected, seconds),
+            _ => self.meter.steady(chunk).unwrap_or((corrected, seconds)),
+        };
+        self.meter.record(chunk.streams, rate);
+        self.limits.learn(chunk, self.n, rate);
+        self.n = chunk.streams;
+        self.work = chunk.work.or(self.work);
+        let (allowed, rtt) = (&self.options.congestion, self.meter.rtt());
+        self.congestion =
+            congestion::choose(allowed, self.congestion, self.options.fairness, chunk.loss, rtt);
+        if self.phase != Phase::Hold && self.meter.utilisation(self.n, rate).is_some_and(|u| u < 0.75) {
+            self.limits.infer(chunk);
+        }
+        match self.phase {
+            Phase::Ramp(ramp) => self.climbed(ramp, rate),
+            Phase::Hold => self.held(rate, seconds),
+            Phase::Probe => self.probed(rate, seconds),
+            Phase::Dither => self.dithered(rate, seconds),
+        }
+    }
+
+    fn progress(&mut self, progress: &Progress) -> Option<Reason> {
+        self.meter.mark(progress);
+        match self.phase {
+            // The size was a guess; time is what matters.
+            Phase::Ramp(_) | Phase::Probe | Phase::Dither => {
+                (progress.elapsed > 1.5 * self.target).then_some(Reason::KnowsEnough)
+            }
+            Phase::Hold => self.watch(),
+        }
+    }
+}

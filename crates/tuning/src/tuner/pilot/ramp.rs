@@ -1,0 +1,181 @@
+//! The climb: few short chunks until more streams stop paying, then the knee is computed.
+
+use super::super::decision::{Decision, Reason};
+use super::super::meter::{elasticity, knee};
+use super::{Phase, Pilot, Shape};
+
+/// Elasticity up to which a step counts as flat.
+const FLAT: f64 = 0.12;
+/// Elasticity from which on streams simply add up.
+const LINEAR: f64 = 0.8;
+/// After windows that were full, an elasticity under this means that the ceiling is met.
+const BENT: f64 = 0.7;
+/// Load of the windows from which on they are the limit.
+const FULL: f64 = 0.88;
+/// Error of an elasticity that will do.
+const ERROR: f64 = 0.13;
+/// The knee is placed this far beyond the meeting of rise and ceiling.
+pub(super) const MARGIN: f64 = 1.1;
+/// Shortest chunk of a climb, in seconds and in round trips.
+const LEAST_SECONDS: f64 = 2.0;
+const LEAST_ROUND_TRIPS: f64 = 25.0;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Ramp {
+    down: bool,
+    /// A step that gained little was followed by another, to be sure.
+    looked_further: bool,
+    rtt: Option<f64>,
+}
+
+impl Pilot {
+    /// Long enough to see what tripling the streams does, through the noise.
+    pub(super) fn ramp_seconds(&self) -> f64 {
+        let noise = 20.0 * self.meter.variance() / (ERROR * 3f64.ln()).powi(2);
+        let least = LEAST_SECONDS.max(LEAST_ROUND_TRIPS * self.meter.rtt());
+        noise.max(least).min(self.options.chunk_seconds)
+    }
+
+    /// Climbs on from a point that is already measured.
+    pub(super) fn climb_from(&mut self, n: u32, rate: f64, factor: f64, reason: Reason) -> Decision {
+        self.points.clear();
+        self.points.push((n, rate));
+        self.phase = Phase::Ramp(Ramp { rtt: Some(self.meter.base_rtt()), ..Ramp::default() });
+        if n >= self.most() {
+            return self.bend();
+        }
+        self.step(factor, 1.0, reason)
+    }
+
+    fn step(&mut self, factor: f64, gain: f64, reason: Reason) -> Decision {
+        let seconds = self.ramp_seconds();
+        let from = self.points.last().map_or(self.n, |point| point.0);
+        self.send_expecting((f64::from(from) * factor).ceil() as u32, seconds, gain, reason)
+    }
+
+    pub(super) fn climbed(&mut self, mut ramp: Ramp, rate: f64) -> Decision {
+        let n = self.n;
+        // With another round trip the earlier points are of another path.
+        let rtt = self.meter.base_rtt();
+        if (rtt / ramp.rtt.unwrap_or(rtt)).ln().abs() > 0.1 {
+            self.points.clear();
+        }
+        ramp.rtt = Some(rtt);
+        self.phase = Phase::Ramp(ramp);
+        let before = self.points.last().copied();
+        self.points.push((n, rate));
+        let e = before.map(|before| elasticity(before, (n, rate)));
+        if ramp.down {
+            let e = e.unwrap_or(1.0);
+            if e < FLAT && n > 1 {
+                return self.step(0.5, 0.0, Reason::LookingDown { elasticity: e });
+            }
+            return self.bend();
+        }
+        if n >= self.most() {
+            return self.bend();
+        }
+        if self.points.len() == 1
+            && let Some(decision) = self.as_expected(n, rate)
+        {
+            return decision;
+        }
+        if self.limits.bottleneck().is_some() && e.is_some_and(|e| e < LINEAR) {
+            return self.bend();
+        }
+        let utilisation = self.meter.utilisation(n, rate);
+        if let Some(utilisation) = utilisation.filter(|&u| u > FULL) {
+            return self.step(3.0, 1.0, Reason::WindowLimited { utilisation });
+        }
+        let Some(e) = e else {
+            return self.step(3.0, 1.0, Reason::Growing { elasticity: 1.0 });
+        };
+        let reason = Reason::Growing { elasticity: e };
+        if e > LINEAR {
+            return self.step(3.0, 1.0, reason);
+        }
+        if e < BENT && self.windows_bind() {
+            return self.bend();
+        }
+        let further = !ramp.looked_further && self.points.len() > 2 && !self.windows_bind();
+        if e > FLAT || further {
+            ramp.looked_further |= e <= FLAT;
+            self.phase = Phase::Ramp(ramp);
+            return self.step(2.0, e.clamp(0.0, 1.0), reason);
+        }
+        let first = self.points.first().map_or(n, |point| point.0);
+        if self.points.len() == 2 && first > 1 && self.meter.utilisation(first, rate).is_none_or(|u| u < FULL)
+        {
+            ramp.down = true;
+            self.phase = Phase::Ramp(ramp);
+            let seconds = self.ramp_seconds();
+            return self.send(first / 2, seconds, Reason::LookingDown { elasticity: e });
+        }
+        self.bend()
+    }
+
+    /// After a start that was not a guess: whether the first chunk bears it out.
+    fn as_expected(&mut self, n: u32, rate: f64) -> Option<Decision> {
+        let expected = self.start.rate.take()?;
+        let reason = self.start.reason;
+        let load = self.meter.utilisation(n, rate);
+        if let (Some(load), Some(window)) = (load, self.meter.window())
+            && (0.5..FULL).contains(&load)
+        {
+            self.shape = Shape::Sharp { window };
+            self.base = ((MARGIN * load * f64::from(n)).ceil() as u32).clamp(1, self.most());
+            return Some(self.settle(reason));
+        }
+        let as_before = matches!(reason, Reason::Remembered { .. }) && (rate / expected).ln().abs() < 0.25;
+        (as_before && load.is_none_or(|load| load < FULL)).then(|| {
+            self.shape = Shape::Soft;
+            self.base = n;
+            self.settle(reason)
+        })
+    }
+
+    /// Whether windows were the limit below the knee: known from their size, or, where that is not known, from
+    /// streams that added up over a whole step.
+    fn windows_bind(&self) -> bool {
+        let mut points = self.points.clone();
+        points.sort_by_key(|point| point.0);
+        let (Some(&first), Some(&last)) = (points.first(), points.last()) else { return false };
+        match self.meter.utilisation(first.0, first.1) {
+            // Or a stream or two fill the path alone: then the window says what one could carry.
+            Some(_) if first.0 <= 2 && elasticity(first, last) < FLAT => true,
+            Some(_) => {
+                points.iter().any(|point| self.meter.utilisation(point.0, point.1).is_some_and(|u| u > FULL))
+            }
+            None => points.get(1).is_some_and(|&second| points.len() > 2 && elasticity(first, second) > 0.9),
+        }
+    }
+
+    /// The climb is over: where it bends is where to stay.
+    fn bend(&mut self) -> Decision {
+        self.points.sort_by_key(|point| point.0);
+        let windows_bind = self.windows_bind();
+        let alone = self.meter.window().filter(|_| windows_bind).map(|window| window / self.meter.base_rtt());
+        let tolerance = (0.87 - self.sd(self.ramp_seconds())).clamp(0.7, 0.86);
+        let (n, reason) = knee(&self.points, alone, MARGIN, tolerance);
+        self.shape = match reason {
+            Reason::Knee { each, .. } if windows_bind => {
+                Shape::Sharp { window: each * self.meter.base_rtt() }
+            }
+            _ => Shape::Soft,
+        };
+        self.base = n.clamp(1, self.most());
+        // A last step that gained nothing has shown that the ceiling is flat.
+        let flat = match *self.points.as_slice() {
+            [.., a, b] => elasticity(a, b) < FLAT,
+            _ => false,
+        };
+        if flat {
+            self.limits.conclude();
+        }
+        let reason = self.limits.bottleneck().map_or(reason, |by| Reason::Limited { by });
+        self.settle(reason);
+        self.hold.flat_above = flat;
+        self.hold.wait = if flat { 4 } else { 1 };
+        self.stay(reason)
+    }
+}

@@ -1,0 +1,118 @@
+//! Staying where no sharp knee tells the place: the slope is measured beside it, and the place moves with it.
+
+use super::super::decision::{Decision, Reason};
+use super::surface::Surface;
+use super::{Phase, Pilot};
+
+/// How far beside the place to measure (factor).
+const ASIDE: f64 = 1.6;
+/// Loss of rate, from not knowing the optimum any better, that is worth a trial.
+const DOUBT: f64 = 0.01;
+/// The least gain of rate that is worth a move.
+const GAIN: f64 = 0.004;
+/// Farthest move at once (logarithm).
+const FARTHEST: f64 = 0.6;
+
+impl Pilot {
+    /// Begins a surface from the points of the climb.
+    pub(super) fn survey(&mut self) {
+        self.surface = Surface::default();
+        let seconds = self.ramp_seconds();
+        let variance = self.sd(seconds).powi(2);
+        for &(n, rate) in &self.points {
+            self.surface.add(n, rate.max(1.0).ln(), variance, seconds);
+        }
+        self.points.clear();
+    }
+
+    /// A chunk at the place ended.
+    pub(super) fn level(&mut self, rate: f64, seconds: f64) -> Decision {
+        self.hold.since_trial += 1;
+        self.surface.add(self.n, rate.ln(), self.sd(seconds).powi(2), seconds);
+        self.adjust()
+    }
+
+    /// A chunk beside it ended.
+    pub(super) fn dithered(&mut self, rate: f64, seconds: f64) -> Decision {
+        self.surface.add(self.n, rate.ln(), self.sd(seconds).powi(2), seconds);
+        self.adjust()
+    }
+
+    fn adjust(&mut self) -> Decision {
+        let place = f64::from(self.base).ln();
+        let optimum = self.surface.optimum(self.base, self.worth());
+        let most = match self.limits.bottleneck() {
+            Some(_) => place,
+            None => f64::from(self.most()).ln(),
+        };
+        let step = optimum.away.clamp(-place, most - place).clamp(-FARTHEST, FARTHEST);
+        let out_of_reach =
+            optimum.away - optimum.error > most - place || optimum.away + optimum.error < -place;
+        let gain = 0.5 * -optimum.curvature * step * step;
+        let n = (place + step).exp().round() as u32;
+        let error = optimum.error.min(1.0);
+        if gain > GAIN && step.abs() > 0.9 * error && n != self.base {
+            self.base = n;
+            self.hold.len = 1.0;
+            self.hold.reference = None;
+            self.hold.trials = 0;
+            self.hold.since_trial = 0;
+            self.hold.patience = 0;
+            let elasticity = optimum.slope;
+            return self.stay(match step > 0.0 {
+                true => Reason::MovedUp { elasticity },
+                false => Reason::MovedDown { elasticity },
+            });
+        }
+        if 0.5 * -optimum.curvature * error * error > DOUBT
+            && self.hold.reference.is_some()
+            && self.hold.trials < 2
+            && !out_of_reach
+            && self.hold.since_trial > self.hold.patience
+        {
+            // First the side that is more likely to be the better, then the other.
+            let likely = if self.hold.trials == 0 { step >= 0.0 } else { !self.hold.tried_up };
+            let up = self.base == 1 || likely && most > place;
+            self.hold.trials += 1;
+            self.hold.tried_up = up;
+            return self.dither(up);
+        }
+        if self.hold.trials > 0 {
+            self.hold.trials = 0;
+            self.hold.since_trial = 0;
+            self.hold.patience = (self.hold.patience + 1).min(4);
+        }
+        self.stay_longer()
+    }
+
+    /// Whether more streams would gain, but not enough to take them from others.
+    pub(super) fn why_here(&self) -> Reason {
+        let slope = self.surface.optimum(self.base, 0.0).slope;
+        match slope > 0.4 * self.worth() && slope < 1.0 {
+            true => Reason::FairShare { share: 1.0 - slope },
+            false => Reason::Holding,
+        }
+    }
+
+    fn dither(&mut self, up: bool) -> Decision {
+        let from = self.base;
+        let n = f64::from(from);
+        let (n, reason) = match up {
+            true => ((n * ASIDE).ceil(), Reason::ProbeUp { from }),
+            false => ((n / ASIDE).floor(), Reason::ProbeDown { from }),
+        };
+        let noise = (self.meter.deviation() / (0.1 * ASIDE.ln())).powi(2);
+        let least = 0.5f64.max(40.0 * self.meter.rtt() / self.options.chunk_seconds).min(2.0);
+        self.phase = Phase::Dither;
+        self.send(n as u32, noise.clamp(least, 2.0) * self.options.chunk_seconds, reason)
+    }
+
+    /// The level changed.
+    pub(super) fn shifted(&mut self, rate: f64, factor: f64) -> Decision {
+        self.surface.shift(self.n, factor.ln());
+        self.surface.add(self.n, rate.ln(), self.sd(5.0).powi(2), 5.0);
+        self.hold.reference = Some((rate.ln(), 5.0));
+        self.hold.len = 1.0;
+        self.adjust()
+    }
+}

@@ -1,0 +1,97 @@
+//! The evaluation's short form, and what tuners promise beyond goodput. The long form is `ropewalk model evaluate`.
+
+#![allow(clippy::unwrap_used)]
+use ropewalk_tuning::sim::{
+    Candidate, Curve, DEVELOPMENT_SEED, Family, Outcome, Path, Rng, Scenario, Setup, World, evaluate, oracle,
+    run, run_shared,
+};
+use ropewalk_tuning::tuner::apt::{Below, Rule, Search, Settings};
+use ropewalk_tuning::tuner::{Bottleneck, Connections, Fairness, Kind, Options, Reason};
+
+#[test]
+fn pilot_beats_apt_and_track() {
+    let setup =
+        Setup { families: Family::NETWORK.to_vec(), first_seed: DEVELOPMENT_SEED, draws: 3, noise: 0.05 };
+    let candidates = ["apt", "track", "pilot", "pilot+kept"].map(|name| Candidate::from_name(name).unwrap());
+    let reports = evaluate(&setup, &candidates).unwrap();
+    let [apt, track, pilot, kept] = reports.as_slice() else { panic!("four were asked for") };
+    assert!(pilot.regret() < 0.6 * apt.regret(), "{} {}", pilot.regret(), apt.regret());
+    assert!(pilot.regret() < track.regret(), "{} {}", pilot.regret(), track.regret());
+    assert!(kept.regret() < pilot.regret(), "{} {}", kept.regret(), pilot.regret());
+}
+
+/// The published figures: APT settles at 44 streams in the median on a path that needs 20, at 2 to 10 % noise.
+#[test]
+fn apt_misjudges_noise_as_published() {
+    let path = Family::Paper100.draw(0).phases[0].1.clone();
+    for (noise, published) in [(0.0, 20..=20), (0.05, 38..=50), (0.1, 36..=48)] {
+        let mut rng = Rng::new(1);
+        let mut settled: Vec<u32> = (0..1000)
+            .map(|_| {
+                let mut search = Search::new(Settings {
+                    rule: Rule::Printed,
+                    below: Below::One,
+                    first: 4,
+                    alpha: 2.0,
+                    most: 128,
+                    delta: 10.0,
+                    expected: 1.0,
+                    least_size: 1.0,
+                });
+                while search.settled().is_none() {
+                    search.measured(path.goodput(search.n()) * rng.lognormal(noise));
+                }
+                search.n()
+            })
+            .collect();
+        settled.sort_unstable();
+        let median = settled[settled.len() / 2];
+        assert!(published.contains(&median), "noise {noise}: {median}");
+    }
+}
+
+fn two(rtt: f64, first: Fairness, second: Fairness) -> [f64; 2] {
+    let curve = Curve::Ito { capacity: 8333.0, loss: 0.0 };
+    let path = Path { curve, rtt, window: 175.0, ends: None };
+    let scenario = Scenario { family: Family::Paper100, phases: vec![(0, path)], seconds: 900 };
+    let connections = Connections::Kept;
+    let options = |fairness| Options { rtt: Some(rtt), connections, fairness, ..Options::default() };
+    let mut tuners = [first, second].map(|fairness| Kind::Pilot.build(&options(fairness)).unwrap());
+    let [a, b] = &mut tuners;
+    let world = World { noise: 0.03, seed: 1, connections, window_known: true };
+    let outcomes = run_shared(&scenario, world, &mut [a.as_mut(), b.as_mut()], &[0.0, 60.0]);
+    let last = |outcome: &Outcome| {
+        let steps = outcome.steps.iter().filter(|step| step.start > 500.0);
+        steps.fold((0.0, 0.0), |(bytes, time), step| (bytes + step.bytes, time + step.seconds))
+    };
+    [last(&outcomes[0]), last(&outcomes[1])].map(|(bytes, seconds)| bytes / seconds)
+}
+
+#[test]
+fn two_of_ours_share_a_path() {
+    for rtt in [0.02, 0.04, 0.1] {
+        let [a, b] = two(rtt, Fairness::Share(0.95), Fairness::Share(0.95));
+        assert!(a / (a + b) > 0.4 && a / (a + b) < 0.6, "{rtt}: {a} {b}");
+    }
+}
+
+#[test]
+fn a_polite_one_yields() {
+    let [bold, polite] = two(0.04, Fairness::Share(0.95), Fairness::Polite);
+    assert!(polite < 0.3 * bold, "{bold} {polite}");
+}
+
+#[test]
+fn a_slow_disk_is_named_and_gets_few_streams() {
+    for seed in 0..4 {
+        let scenario = Family::SlowDisk.draw(seed);
+        let mut tuner = Candidate::new(Kind::Pilot).kind.build(&Options::default()).unwrap();
+        let world = World { noise: 0.0, seed, connections: Connections::Fresh, window_known: true };
+        let outcome = run(&scenario, world, tuner.as_mut());
+        let named = |reason: Reason| reason == Reason::Limited { by: Bottleneck::Disk };
+        assert!(outcome.steps.iter().any(|step| named(step.reason)), "{seed}");
+        let last = outcome.steps.last().unwrap().streams;
+        assert!(last <= scenario.phases[0].1.best(128).0 * 2 + 2, "{seed}: {last}");
+        assert!(1.0 - outcome.delivered / oracle(&scenario) < 0.08, "{seed}");
+    }
+}

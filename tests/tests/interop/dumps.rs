@@ -1,0 +1,80 @@
+//! `-do` and `-df`: what our `globus-url-copy` writes, GCT's reads, and the other way round.
+
+use std::fs;
+use std::path::Path;
+
+use ropewalk_tests::client::{Client, Copy};
+use ropewalk_tests::peers;
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::{Kind, Server, Setup};
+
+fn start() -> Option<(Scratch, Server)> {
+    if !peers::available(&["globus-gridftp-server", "globus-url-copy", "setpriv"]) {
+        return None;
+    }
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("served").unwrap();
+    fs::create_dir_all(root.join("s/sub dir")).unwrap();
+    for (name, content) in [("a", "aa"), ("b c", "bbb"), ("50%,;&'", "p"), ("sub dir/d", "d")] {
+        fs::write(root.join("s").join(name), content).unwrap();
+    }
+    let server = Setup::new(Kind::Gct, &root).start().unwrap();
+    Some((scratch, server))
+}
+
+/// The lines of a file, sorted: directories have no order.
+fn lines(path: &Path) -> Vec<String> {
+    let mut lines: Vec<String> = fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn what_would_be_copied_is_told_as_by_gct() {
+    let Some((scratch, server)) = start() else { return };
+    let there = scratch.directory("there").unwrap();
+    let copies = [
+        Copy::new(server.url("s/"), Client::Guc.local(&there, true)).recursive(),
+        Copy::new(Client::Guc.local(&server.root().join("s"), true), server.url("up/")).recursive(),
+        Copy::new(server.url("s/a"), Client::Guc.local(&there.join("a"), false)),
+        Copy::new(server.url("s/a"), Client::Guc.local(&there.join("a"), false)).window(1, 1),
+    ];
+    for (number, copy) in copies.into_iter().enumerate() {
+        let dumps = [Client::Guc, Client::Compatible].map(|client| {
+            let dump = scratch.join(format!("{client:?}{number}"));
+            let copy = copy.clone().argument("-do").argument(&dump);
+            client.run(&copy).unwrap().succeeded().unwrap();
+            lines(&dump)
+        });
+        assert_eq!(dumps[0], dumps[1], "{copy:?}");
+        assert!(!dumps[0].is_empty());
+    }
+    assert!(fs::read_dir(&there).unwrap().next().is_none(), "something was copied");
+}
+
+#[test]
+fn what_one_of_them_left_undone_the_other_does() {
+    let Some((scratch, server)) = start() else { return };
+    for (number, (first, second)) in
+        [(Client::Compatible, Client::Guc), (Client::Guc, Client::Compatible)].into_iter().enumerate()
+    {
+        let there = scratch.directory(format!("there{number}")).unwrap();
+        // A directory where a file should go.
+        fs::create_dir_all(there.join("a/x")).unwrap();
+        fs::create_dir(there.join("sub dir")).unwrap();
+        let dump = scratch.join(format!("left{number}"));
+        let copy = Copy::new(server.url("s/"), Client::Guc.local(&there, true))
+            .recursive()
+            .argument("-df")
+            .argument(&dump);
+        first.run(&copy).unwrap().failed().unwrap();
+        assert!(lines(&dump).iter().any(|line| line.contains("/s/a\"")), "{:?}", lines(&dump));
+        fs::remove_dir_all(there.join("a")).unwrap();
+        second.run(&copy).unwrap().succeeded().unwrap();
+        assert!(lines(&dump).is_empty(), "{:?}", lines(&dump));
+        for name in ["a", "b c", "50%,;&'", "sub dir/d"] {
+            let original = fs::read(server.root().join("s").join(name)).unwrap();
+            assert_eq!(fs::read(there.join(name)).unwrap(), original, "{first:?}, then {second:?}: {name}");
+        }
+    }
+}
