@@ -29,7 +29,7 @@ class Sizes:
 
     @classmethod
     def full(cls):
-        return cls(large=4 * GIB, medium=(500, MIB), small=(5000, 4096), far=(500, 4096), rtt=50)
+        return cls(large=4 * GIB, medium=(500, MIB), small=(5000, 4096), far=(200, 4096), rtt=50)
 
     @classmethod
     def quick(cls):
