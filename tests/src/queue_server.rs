@@ -175,8 +175,7 @@ impl Drop for QueueServer {
     }
 }
 
-const FEATURES: &str =
-    "211-Features\r\n REST STREAM\r\n PARALLEL\r\n CKSM ADLER32:10;\r\n MLST Type*;Size*;\r\n211 End.";
+const FEATURES: &str = "211-Features\r\n REST STREAM\r\n PARALLEL\r\n ESTO\r\n  CKSM ADLER32:10;\r\n MLST Type*;Size*;\r\n211 End.";
 
 struct Session<'s> {
     control: TcpStream,
@@ -306,7 +305,7 @@ impl Session<'_> {
                 self.say(if gone.is_some() { "250 gone." } else { "550 No such file or directory." })
             }
             "ABOR" => self.say("226 broken off."),
-            "MODE" | "TYPE" | "OPTS" | "NOOP" | "ALLO" | "PORT" => self.say("200 Ok."),
+            "MODE" | "TYPE" | "OPTS" | "NOOP" | "ALLO" | "PORT" | "MKD" => self.say("200 Ok."),
             _ => self.say("500 Command not supported."),
         }
     }

@@ -252,3 +252,20 @@ fn globus_url_copy_by_name_and_as_a_command() {
     assert_eq!(code(&output), 2);
     assert!(out(&output).contains("Nothing to do."));
 }
+
+#[test]
+fn cleaning_does_not_go_through_links() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    for name in ["given/d/.a.ropewalk-part", "other/.b.ropewalk-part", "other/c"] {
+        fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+        let file = fs::File::create(at(name)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    }
+    symlink("../other", at("given/link")).unwrap();
+    symlink("../other/c", at("given/.c.ropewalk-part")).unwrap();
+    let output = run(["clean".as_ref(), at("given").as_os_str()]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert!(!at("given/d/.a.ropewalk-part").exists(), "{}", err(&output));
+    assert!(at("other/.b.ropewalk-part").exists() && at("other/c").exists());
+}

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::client::{Event, Limits, Session, SessionError, SubmitError};
-use ropewalk_protocol::command::Command;
+use ropewalk_protocol::command::{Command, UnprintableCommand};
 use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_transport::timespec;
@@ -150,7 +150,7 @@ impl<'e> Control<'e> {
     pub(crate) fn queue(&mut self, command: &Command) -> Result<(), RemoteError> {
         let name = command.verb();
         self.machine.submit(command).map_err(|e| match e {
-            SubmitError::Unprintable(e) => RemoteError::CannotTravel { path: e.line },
+            SubmitError::Unprintable(e) => cannot_travel(e),
             SubmitError::Closing(reply) => {
                 RemoteError::Refused { peer: self.peer.clone(), command: name.to_owned(), reply }
             }
@@ -166,6 +166,11 @@ impl<'e> Control<'e> {
         Ok(())
     }
 
+    /// Whether a command can be sent: for one that must not fail when those before it are on their way.
+    pub(crate) fn check(&self, command: &Command) -> Result<(), RemoteError> {
+        command.to_line().map(drop).map_err(cannot_travel)
+    }
+
     /// Queues a command whose answer makes no difference: it is dropped when it comes, and nothing waits for it.
     pub(crate) fn suggest(&mut self, command: &Command) -> Result<(), RemoteError> {
         self.queue(command)?;
@@ -178,7 +183,7 @@ impl<'e> Control<'e> {
     /// What comes next for the oldest command that waits for something.
     pub(crate) fn answer(&mut self) -> Result<Answer, RemoteError> {
         let began = Instant::now();
-        let limit = match self.asked.front() {
+        let limit = match self.awaited() {
             Some(Asked { name: "CKSM" | "SITE", .. }) => self.reply_timeout.max(LONG),
             _ => self.reply_timeout,
         };
@@ -369,10 +374,19 @@ impl<'e> Control<'e> {
         }
     }
 
+    /// The oldest command that somebody waits for.
+    fn awaited(&self) -> Option<&Asked> {
+        self.asked.iter().find(|asked| asked.heeded)
+    }
+
     /// The command whose answer is due, for messages.
     fn due(&self) -> String {
-        self.asked.front().map_or("nothing", |asked| asked.name).to_owned()
+        self.awaited().map_or("nothing", |asked| asked.name).to_owned()
     }
+}
+
+fn cannot_travel(e: UnprintableCommand) -> RemoteError {
+    RemoteError::CannotTravel { path: e.line }
 }
 
 fn wait_for(controls: &[&Control<'_>], cancel: &Cancel, deadline: Instant) -> Result<bool, RemoteError> {

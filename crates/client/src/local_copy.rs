@@ -48,7 +48,6 @@ fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u
     ctx.report.started(task, 0);
     let mut meter = Meter::new(&ctx.report, task);
     let mut total = 0;
-    let mut buffer = vec![0; BUFFER];
     let mut pass = |data: &[u8], write: &mut Taker<'_>| {
         if ctx.cancel.is_cancelled() {
             return Err(RemoteError::Cancelled);
@@ -70,13 +69,40 @@ fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u
             &ctx.store,
             &Options { resume: false, ..options.clone() },
         )?;
-        let (handle, path, offset) = (begun.handle(), task.destination.path(), task.offset());
+        let (writer, handle) = (begun.clone(), begun.handle());
+        let (path, offset) = (task.destination.path(), task.offset());
         each = Box::new(move |data, at| {
-            handle.write_at(data, offset + at).map_err(|e| RemoteError::local(path.clone(), e))
+            let range = offset + at..offset + at + data.len() as u64;
+            let written = handle.write_at(data, range.start).and_then(|()| writer.record(range, None));
+            written.map_err(|e| RemoteError::local(path.clone(), e))
         });
         download = Some(begun);
     }
-    match &source {
+    let poured = pour(&source, task, &mut |data| pass(data, &mut each));
+    drop(each);
+    if let (Err(_), Some(download)) = (&poured, &download) {
+        // To begin anew is as fast as to go on.
+        download.discard();
+    }
+    poured?;
+    if let Some(download) = download {
+        let end = task.offset() + total;
+        download.arrived(&ropewalk_protocol::range::RangeSet::from_range(task.offset()..end), None, None)?;
+        download.commit(options)?;
+    } else {
+        std::io::stdout().flush().map_err(RemoteError::Output)?;
+    }
+    Ok(total)
+}
+
+/// All that is wanted of a source, in order.
+fn pour(
+    source: &Source,
+    task: &Task,
+    pass: &mut dyn FnMut(&[u8]) -> Result<(), RemoteError>,
+) -> Result<(), RemoteError> {
+    let mut buffer = vec![0; BUFFER];
+    match source {
         Source::Ranged(handle) => {
             let range = wanted(task.window, task.size.unwrap_or_default());
             let mut at = range.start;
@@ -88,10 +114,10 @@ fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u
                 if got == 0 {
                     return Err(RemoteError::SourceChanged { path: task.source.path() });
                 }
-                pass(&buffer[..got], &mut each)?;
+                pass(&buffer[..got])?;
                 at += got as u64;
             }
-            unchanged(&**handle, task)?;
+            unchanged(&**handle, task)
         }
         Source::Stream(stream) => {
             let read = |e| {
@@ -100,21 +126,12 @@ fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u
             let mut reader = stream.open().map_err(read)?;
             loop {
                 match reader.read(&mut buffer).map_err(read)? {
-                    0 => break,
-                    n => pass(&buffer[..n], &mut each)?,
+                    0 => return Ok(()),
+                    n => pass(&buffer[..n])?,
                 }
             }
         }
     }
-    drop(each);
-    if let Some(download) = download {
-        let end = task.offset() + total;
-        download.arrived(&ropewalk_protocol::range::RangeSet::from_range(task.offset()..end), None, None)?;
-        download.commit(options)?;
-    } else {
-        std::io::stdout().flush().map_err(RemoteError::Output)?;
-    }
-    Ok(total)
 }
 
 /// A server's file, in order, to standard output.

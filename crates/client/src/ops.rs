@@ -315,7 +315,7 @@ impl Session<'_> {
         // empty list of facts.
         if self.can.ranges {
             let go_on = RecursionOptions { continue_on_error: Some(true), traverse_links: None };
-            self.call(&Command::Opts(Options::Mlsr(go_on)))?;
+            self.control.suggest(&Command::Opts(Options::Mlsr(go_on)))?;
         }
         self.entries(&Command::Mlsr(Some(path.into())), |line| from_facts(line.as_bstr()))
     }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Result, ensure};
@@ -187,5 +187,53 @@ fn a_part_that_got_its_name_from_somebody_else_is_recognised() -> Result<()> {
     })?;
     run_pairs(pairs, &options)?.succeeded()?;
     ensure!(server.files().get("/f1") == Some(&content("/f1")));
+    Ok(())
+}
+
+#[test]
+fn a_name_that_cannot_travel_leaves_nothing_behind_for_the_next_file() -> Result<()> {
+    let here = Scratch::new()?;
+    for name in ["s/a", "s/b\nc", "s/d"] {
+        write(&here.join(name), &content(name))?;
+    }
+    let server = QueueServer::start(true, Arc::new(|_, _| What::Do))?;
+    let options = Options { checksum: ChecksumPolicy::Default, ..once() };
+    let told = run(Location::Local(here.join("s/")), place(&server.url("/t/")), &options)?;
+    ensure!((told.summary.files_done, told.summary.files_failed) == (2, 1), "{:?}", told.summary);
+    let read = server.read();
+    let sent = |verb: &str| read.iter().filter(|line| line.starts_with(verb)).count();
+    ensure!((sent("SCKS"), sent("STOR")) == (2, 2), "{read:?}");
+    Ok(())
+}
+
+#[test]
+fn a_session_that_breaks_before_the_data_costs_its_file() -> Result<()> {
+    let (here, server, _) = uploads(|_, verb, _| if verb == "DELE" { What::Close } else { What::Do })?;
+    // Large enough to be cut up.
+    std::fs::File::create(here.join("big"))?.set_len(140 << 20)?;
+    let options = Options { files: Auto::Set(2), ..once() };
+    let told = run(Location::Local(here.join("big")), place(&server.url("/big")), &options)?;
+    ensure!((told.summary.files_done, told.summary.files_failed) == (0, 1), "{:?}", told.summary);
+    ensure!(server.read().iter().any(|line| line.starts_with("DELE")), "{:?}", server.read());
+    Ok(())
+}
+
+#[test]
+fn who_cannot_be_reached_is_asked_once() -> Result<()> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+    std::thread::spawn(move || {
+        for _gone in listener.incoming() {
+            CONNECTIONS.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let at = |name: &str, n: u32| place(&format!("gsiftp://{address}/{name}{n}"));
+    let pairs =
+        (0..300).map(|n| Pair { source: at("f", n), destination: at("t", n), window: None }).collect();
+    let told = run_pairs(pairs, &once())?;
+    ensure!(told.summary.files_failed == 300, "{:?}", told.summary);
+    let connections = CONNECTIONS.load(Ordering::SeqCst);
+    ensure!(connections <= 2, "{connections} connections");
     Ok(())
 }

@@ -7,6 +7,7 @@
 //! temporary files go when it ends, however it ends, and the programs with them.
 
 mod build;
+mod change;
 mod commands;
 mod context;
 mod files;
@@ -19,6 +20,7 @@ mod servers;
 mod shell;
 mod traffic;
 
+pub use change::change;
 pub use lab::Lab;
 pub use registry::{HostInfo, LabInfo, labs};
 pub use shell::shell;
@@ -191,6 +193,14 @@ pub enum RunError {
         host: String,
         /// Its hosts.
         hosts: Vec<String>,
+    },
+    /// A running lab cannot be changed like this.
+    #[error("cannot change {field}: {message}")]
+    Change {
+        /// The field, or the link.
+        field: String,
+        /// Why.
+        message: String,
     },
     /// The machine refused something that the scenario needs.
     #[error("cannot {what}: {error}")]

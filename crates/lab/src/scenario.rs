@@ -40,6 +40,7 @@ mod topology;
 mod units;
 
 pub use document::{Document, ScenarioError};
+pub(crate) use document::{Step, parse_field};
 pub use model::*;
 pub use topology::{Interface, Route, Topology};
 pub(crate) use topology::{V4_PREFIX, V6_PREFIX, networks};

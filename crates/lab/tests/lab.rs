@@ -6,7 +6,8 @@ mod common;
 use common::{TWO_HOSTS, lab_test, own_program, run_text, scenario};
 use ropewalk_lab::{
     results::{End, RunResult},
-    run::{Event, Lab, RunError, RunOptions, run, shell},
+    run::{Event, Lab, RunError, RunOptions, change, run, shell},
+    scenario::Value,
 };
 use std::sync::{Arc, Mutex};
 
@@ -307,6 +308,60 @@ fn labs_run_side_by_side_and_can_be_entered() {
         });
         assert!(results.iter().all(|result| result.command("upload").unwrap().end == End::Exit(0)));
         assert!(events.lock().unwrap().contains(&Event::Ready { server: "sink".into() }));
+        common::assert_clean();
+    });
+}
+
+#[test]
+fn a_running_lab_can_be_changed() {
+    lab_test(|| {
+        let name = format!("changed-{}", std::process::id());
+        let text =
+            format!("{TWO_HOSTS}[[commands]]\nname = \"wait\"\nhost = \"left\"\nrun = \"sleep 0.3\"\n");
+        let options = RunOptions { name: Some(name.clone()), ..RunOptions::default() };
+        let mut lab = Lab::start(&scenario(&text), &options).unwrap();
+        let set = |field: &str, value: &str| change(&name, &[(field.into(), Value::Text(value.into()))]);
+        let changed = set("links[0].path.both.rate", "3Mbit/s").unwrap();
+        assert_eq!((changed.len(), changed[0].0.as_str()), (1, "links[0]"));
+        assert_eq!(changed[0].1.forward.rate.get(), Some(3_000_000));
+        assert_eq!(
+            changed[0].1.backward.delay,
+            std::time::Duration::from_millis(20),
+            "what is not named stays"
+        );
+        let said = set("links[1].path.both.loss", "1%").unwrap_err().to_string();
+        assert!(said.contains("no path `links[1]`: expected one of links[0]"), "{said}");
+        assert!(matches!(change("nobody", &[]), Err(RunError::NoSuchLab { .. })));
+        lab.run_commands().unwrap();
+        let result = lab.finish();
+        let [warning] = &result.warnings[..] else { panic!("{:?}", result.warnings) };
+        assert!(warning.starts_with("links[0] was changed from outside after"), "{warning}");
+        common::assert_clean();
+    });
+}
+
+#[test]
+fn what_cannot_be_had_is_told_before_anything_runs() {
+    lab_test(|| {
+        for (added, expected) in [
+            (
+                "[[traffic]]\nname = \"t\"\nfrom = \"left\"\nto = \"right\"\nstart = \"1h\"\ncongestion = \"nonesuch\"\n",
+                "host left: cross traffic t: congestion control nonesuch: No such file",
+            ),
+            (
+                "[variables]\nup = \"/../../../etc/ropewalk-lab-test\"\n\
+                 [[files]]\nhost = \"left\"\npath = \"{disk}{up}\"\ntext = \"x\"\n",
+                "this is not below {dir} or {disk}",
+            ),
+            (
+                "[[files]]\nhost = \"left\"\npath = \"{disk}/x\"\nsize = \"1TiB\"\ncount = 4000000000\n",
+                "in memory for the lab's files",
+            ),
+        ] {
+            let said = run(&scenario(&format!("{TWO_HOSTS}{added}")), &RunOptions::default()).unwrap_err();
+            assert!(said.to_string().contains(expected), "{said}");
+        }
+        assert!(!std::fs::exists("/etc/ropewalk-lab-test").unwrap());
         common::assert_clean();
     });
 }

@@ -69,6 +69,13 @@ fn mistakes_have_a_line() {
         ("\"100ms\"", "\"100\"", "it.toml:14: "),
         ("\"40MiB/s\"", "\"40MiB\"", "it.toml:9: `40MiB` is no rate"),
         ("title", "title = ", "it.toml:1: "),
+        ("title", "timeout = \"0\"\ntitle", "it.toml:1: timeout: expected more than 0"),
+        (
+            "[\"left\", \"right\"]",
+            "[\"left\", \"left\", \"right\"]",
+            "it.toml:13: expected a list of 2, found one of 3",
+        ),
+        ("\"64KiB\", \"1MiB\"", "1, 2, 3", "it.toml:10: expected a list of 3, found one of 4"),
         (
             "[\"left\", \"right\"]",
             "[\"left\", \"wright\"]",
@@ -147,6 +154,10 @@ fn more_mistakes_have_a_line() {
         ),
         ("[[links.changes]]\nat = \"1s\"\nmtu = 100", "it.toml:27: links[0].changes[0]"),
         ("[record]\ninterval = \"1ms\"", "it.toml:28: record.interval: expected at least 10ms"),
+        ("[record]\nhosts = [\"moon\"]", "it.toml:28: record.hosts[0]: there is no host `moon`"),
+        ("at = \"10min\"", "it.toml:27: commands[0].at: 600s is not before"),
+        ("environment = { \"A=B\" = \"1\" }", "it.toml:27: commands[0].environment: `A=B` is no name"),
+        ("environment = { \"\" = \"1\" }", "it.toml:27: commands[0].environment: `` is no name"),
     ] {
         let text = match added.starts_with("[[links.changes]]") {
             true => BASE.replacen("\n[[servers]]", &format!("{}{added}\n[[servers]]", "\n".repeat(12)), 1),

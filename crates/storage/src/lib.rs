@@ -129,7 +129,7 @@ pub trait WriteHandle: Send + Sync {
     fn chunk(&self) -> Option<usize> {
         None
     }
-    /// These bytes of a file that is new stay zero: no space need be kept for them.
+    /// These bytes of a file that is new stay zero, or are of no use whatever they are: no space need be kept for them.
     fn leave_zero(&self, _start: u64, _length: u64) {}
     fn set_len(&self, length: u64) -> Result<()>;
     /// Data and size are on stable storage.

@@ -80,17 +80,17 @@ impl PartFile {
             directory_synced: AtomicBool::new(false),
             done: AtomicBool::new(false),
         };
-        // The size of one that is written in order says what is there.
-        if part.options.journal != Journaling::Sequential
-            && let Some(size) = part.key.size
-        {
-            part.handle.prepare(size, part.options.direct);
-        }
-        // A part without a journal that others than sequential writers go on with would not say what is there.
-        if part.options.journal != Journaling::Sequential && part.journal.get().is_none() {
-            let state = part.state();
-            if !state.present.is_empty() {
-                part.create_journal(&state)?;
+        if part.options.journal != Journaling::Sequential {
+            // A part without a journal that others than sequential writers go on with would not say what is there.
+            if part.journal.get().is_none() {
+                let state = part.state();
+                if !state.present.is_empty() {
+                    part.create_journal(&state)?;
+                }
+            }
+            // Not before: the size of one that was written in order says what is there, until a journal does.
+            if let Some(size) = part.key.size {
+                part.handle.prepare(size, part.options.direct);
             }
         }
         Ok(part)
@@ -201,7 +201,9 @@ impl PartFile {
         if let Some((seconds, nanoseconds)) = modified {
             self.handle.set_modified(seconds, nanoseconds)?;
         }
-        if self.options.sync {
+        // What was written past the cache is on the disk already, but for its ends and the record that the reserved space
+        // is in use: a power loss must not make zeros of it once the file has its name.
+        if self.options.sync || self.handle.chunk().is_some() {
             self.handle.sync()?;
         }
         if let Some(target) = &self.names.target {
@@ -213,18 +215,20 @@ impl PartFile {
 
     /// Leaves what is there for a later transfer to go on with.
     pub fn abandon(&self) -> Result<()> {
-        if self.done.swap(true, Ordering::Relaxed)
-            || self.names.journal.is_none()
-            || self.journal.get().is_some()
-        {
+        if self.done.swap(true, Ordering::Relaxed) || self.names.journal.is_none() {
             return Ok(());
         }
         let state = self.state();
-        if state.present.is_empty() {
-            return self.remove();
+        if self.journal.get().is_none() {
+            if state.present.is_empty() {
+                return self.remove();
+            }
+            if self.options.journal == Journaling::Sequential && is_prefix(&state.present) {
+                return Ok(());
+            }
+            self.create_journal(&state)?;
         }
-        let in_order = self.options.journal == Journaling::Sequential && is_prefix(&state.present);
-        if in_order { Ok(()) } else { self.create_journal(&state) }
+        self.give_back(&state)
     }
 
     /// Removes what is there.
@@ -293,6 +297,18 @@ impl PartFile {
             ignore_missing(self.store.remove_file(journal))?;
         }
         ignore_missing(self.store.remove_file(&self.names.part))
+    }
+
+    /// Nobody knows whether what did not come will ever come: no space is kept for it.
+    fn give_back(&self, state: &State) -> Result<()> {
+        let size = self.key.size.unwrap_or_default();
+        let missing = state.present.complement(0..size);
+        // It may have its name already, and be somebody else's business.
+        if missing.is_empty() || !self.is_ours()? {
+            return Ok(());
+        }
+        missing.iter().for_each(|range| self.handle.leave_zero(range.start, range.end - range.start));
+        Ok(())
     }
 
     fn sync_directory(&self) -> Result<()> {

@@ -35,7 +35,9 @@ pub(crate) struct Clean {
 impl Clean {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let mut targets = parse_targets(&self.locations)?;
-        let client = Client::new(&self.connection.0, &mut targets)?;
+        let mut client = Client::new(&self.connection.0, &mut targets)?;
+        // What links lead to is not beneath the directories that were given.
+        client.options.preserve.links = true;
         let mut sessions = Sessions::new(&client);
         let exit = client.each(&targets, |target| {
             let mut found: Vec<BString> = Vec::new();
@@ -46,6 +48,9 @@ impl Clean {
                 Ok(())
             });
             for location in &found {
+                if client.cancel.is_cancelled() {
+                    break;
+                }
                 if !self.dry_run {
                     remove(target, location, &mut sessions)?;
                 }

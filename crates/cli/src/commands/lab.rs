@@ -1,5 +1,6 @@
 //! `ropewalk lab`: long paths on one machine.
 
+mod change;
 mod compare;
 mod findings;
 mod list;
@@ -34,6 +35,8 @@ enum Command {
     Up(up::Up),
     /// Open a shell on a host of a running lab, or run a command there
     Shell(shell::Shell),
+    /// Change the path of a running lab: its delay, rate, queue or losses
+    Change(change::Change),
     /// Vary parameters, and draw the curve
     Sweep(sweep::Sweep),
     /// Run several programs in turn on the same path, and compare them
@@ -53,6 +56,7 @@ impl Lab {
             Command::Run(command) => command.run(),
             Command::Up(command) => command.run(),
             Command::Shell(command) => command.run(),
+            Command::Change(command) => command.run(),
             Command::Sweep(command) => command.run(),
             Command::Match(command) => command.run(),
             Command::Findings(command) => command.run(),
@@ -225,6 +229,11 @@ mod tests {
             "lab sweep metro --vary streams=1,2 --program curl",
             "lab match metro --program ''",
             "lab show moon",
+            "lab change",
+            "lab change links",
+            "lab change links[0].path.both.loss=200% --lab x",
+            "lab change kernel.congestion=bbr --lab x",
+            "lab sweep metro --vary streams=1,2 -o curve.svg",
         ] {
             let words: Vec<&str> = words.split(' ').map(|word| word.trim_matches('\'')).collect();
             match Program::try_parse_from(words.clone()) {

@@ -4,6 +4,8 @@ use std::net::TcpListener;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
+use ropewalk_protocol::site::SiteCommand;
+
 use super::*;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -28,7 +30,11 @@ fn talk(last: Option<&'static str>) -> (Control<'static>, JoinHandle<()>, mpsc::
 }
 
 fn connect(port: u16) -> Control<'static> {
-    Control::connect("127.0.0.1", port, &Options::default(), &|_: crate::Event| {}, &Cancel::new()).unwrap()
+    connect_with(port, &Options::default())
+}
+
+fn connect_with(port: u16, options: &Options) -> Control<'static> {
+    Control::connect("127.0.0.1", port, options, &|_: crate::Event| {}, &Cancel::new()).unwrap()
 }
 
 #[test]
@@ -73,4 +79,18 @@ fn a_server_that_closes_with_commands_unread_has_ended_too() {
     stream.peek(&mut [0]).unwrap();
     drop(stream);
     assert!(control.leave(LIMIT, true));
+}
+
+#[test]
+fn what_nobody_waits_for_lends_nobody_its_patience() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let options = Options { reply_timeout: Duration::from_millis(50), ..Options::default() };
+    let mut control = connect_with(listener.local_addr().unwrap().port(), &options);
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(b"220 ready\r\n").unwrap();
+    control.answer_until(Instant::now() + LIMIT).unwrap().unwrap();
+    // SITE commands may take an hour.
+    control.suggest(&Command::Site(SiteCommand::ClientInfo("x".into()))).unwrap();
+    let error = control.call(&Command::Noop).unwrap_err();
+    assert!(matches!(&error, RemoteError::Silent { command, .. } if command == "NOOP"), "{error}");
 }

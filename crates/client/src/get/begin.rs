@@ -195,6 +195,11 @@ impl<'e> Flow<'_, 'e> {
             .then(|| download.check.algorithm())
             .flatten()
             .map(|algorithm| checksum_command(algorithm, &download.task, &path));
+        // A REST before it would be about the next file.
+        if let Err(e) = self.session.control.check(&command) {
+            self.worker.fail(Job::Get(download, range), e);
+            return Ok(());
+        }
         let mut asks = Vec::new();
         if let Some(restart) = restart {
             asks.push((Ask::Restart, Command::Rest(restart)));
@@ -204,10 +209,6 @@ impl<'e> Flow<'_, 'e> {
         asks.extend(sum.map(|command| (Ask::Sum, command)));
         for (ask, command) in asks {
             if let Err(e) = self.session.control.queue(&command) {
-                if let RemoteError::CannotTravel { .. } = e {
-                    self.worker.fail(Job::Get(download, range), e);
-                    return Ok(());
-                }
                 self.worker.put_back(Job::Get(download, range));
                 return Err(e);
             }

@@ -13,8 +13,12 @@ impl<'e> Plan<'_, 'e> {
             return;
         };
         let setup = &self.ctx.setup;
-        let open =
-            |endpoint: &Arc<Endpoint>| Session::open(endpoint, setup).inspect_err(|e| endpoint.lose(e)).ok();
+        let open = |endpoint: &Arc<Endpoint>| {
+            if endpoint.lost().is_some() {
+                return None;
+            }
+            Session::open(endpoint, setup).inspect_err(|e| endpoint.lose(e)).ok()
+        };
         let (source, destination) = std::thread::scope(|scope| {
             let other = scope.spawn(|| open(to));
             (open(from), other.join().ok().flatten())

@@ -65,7 +65,11 @@ impl<'e> Flow<'_, 'e> {
         let rest: Vec<Job> = ranges.map(|range| Job::Put(upload.clone(), range)).collect();
         if !rest.is_empty() && present.is_empty() {
             // ESTO does not truncate: nothing of an earlier file must stay behind the end of this one.
-            self.session.control.call(&Command::Dele(upload.path.clone()))?;
+            let cleared = self.session.control.call(&Command::Dele(upload.path.clone()));
+            if let Err(e) = cleared {
+                ctx.report.put_back();
+                return settled(e, upload.task.clone());
+            }
         }
         upload.expect(rest.len() as u32);
         ctx.queue.push_urgent(rest);
@@ -145,6 +149,12 @@ impl<'e> Flow<'_, 'e> {
                 }
                 asks.push((Ask::Transfer, Command::Stor(path)));
             }
+        }
+        // Those that stand before it would be about the next file.
+        if let Some((_, transfer)) = asks.last()
+            && let Err(e) = self.session.control.check(transfer)
+        {
+            return self.worker.failed(Job::Put(upload, range), e);
         }
         let due = asks.len() as u32;
         for (ask, command) in asks {

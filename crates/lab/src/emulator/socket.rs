@@ -68,7 +68,9 @@ pub enum AskError {
     Refused(String),
 }
 
-type Paths = BTreeMap<String, Control>;
+/// Is told of changes.
+type Told = Arc<dyn Fn(&str, &Change) + Send + Sync>;
+type Paths = (BTreeMap<String, Control>, Told);
 type Clients = Arc<Mutex<BTreeMap<u64, UnixStream>>>;
 
 /// Answers on a control socket until it is dropped.
@@ -81,13 +83,22 @@ pub struct ControlSocket {
 impl ControlSocket {
     /// Answers whoever connects to `listener`, for emulated paths by their names.
     pub fn start(listener: UnixListener, paths: BTreeMap<String, Control>) -> io::Result<Self> {
+        Self::start_telling(listener, paths, Arc::new(|_, _| {}))
+    }
+
+    /// The same, and tells `told` of every change that was made, with the path's name.
+    pub fn start_telling(
+        listener: UnixListener,
+        paths: BTreeMap<String, Control>,
+        told: Told,
+    ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let wake = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?);
         let clients = Clients::default();
         let (their_wake, their_clients) = (wake.clone(), clients.clone());
         let thread = std::thread::Builder::new()
             .name("lab-control".to_owned())
-            .spawn(move || accept(&listener, &their_wake, &their_clients, &Arc::new(paths)))?;
+            .spawn(move || accept(&listener, &their_wake, &their_clients, &Arc::new((paths, told))))?;
         Ok(Self { wake, clients, thread: Some(thread) })
     }
 }
@@ -178,27 +189,30 @@ fn serve(stream: UnixStream, paths: &Paths) -> io::Result<()> {
 
 fn answer(request: Request, paths: &Paths) -> Result<Value, String> {
     let value = match request {
-        Request::Paths => serde_json::to_value(paths.keys().collect::<Vec<_>>()),
+        Request::Paths => serde_json::to_value(paths.0.keys().collect::<Vec<_>>()),
         Request::Change { path, change } => {
-            serde_json::to_value(find(paths, path)?.apply(&change).map_err(|e| e.to_string())?)
+            let (name, control) = find(paths, path)?;
+            let new = control.apply(&change).map_err(|e| e.to_string())?;
+            paths.1(name, &change);
+            serde_json::to_value(new)
         }
         Request::Snapshot { path } => {
-            serde_json::to_value(find(paths, path)?.snapshot().map_err(|e| e.to_string())?)
+            serde_json::to_value(find(paths, path)?.1.snapshot().map_err(|e| e.to_string())?)
         }
         Request::Series { path, from } => {
-            serde_json::to_value(find(paths, path)?.series(from).map_err(|e| e.to_string())?)
+            serde_json::to_value(find(paths, path)?.1.series(from).map_err(|e| e.to_string())?)
         }
     };
     value.map_err(|e| e.to_string())
 }
 
-fn find(paths: &Paths, name: Option<String>) -> Result<&Control, String> {
+fn find((paths, _): &Paths, name: Option<String>) -> Result<(&String, &Control), String> {
     let known = || paths.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     match name {
         Some(name) => {
-            paths.get(&name).ok_or_else(|| format!("no path `{name}`: expected one of {}", known()))
+            paths.get_key_value(&name).ok_or_else(|| format!("no path `{name}`: expected one of {}", known()))
         }
-        None if paths.len() == 1 => paths.values().next().ok_or_else(String::new),
+        None if paths.len() == 1 => paths.iter().next().ok_or_else(String::new),
         None => Err(format!("there are several paths: expected the name of one of {}", known())),
     }
 }

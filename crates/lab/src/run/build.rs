@@ -74,6 +74,7 @@ pub(super) fn build(scenario: &Scenario, options: &RunOptions) -> Result<Lab, Ru
         messages: lab::channel(),
         taken: Some(name),
         registration: None,
+        control: None,
         recorder: None,
         changes: None,
         traffic: Vec::new(),

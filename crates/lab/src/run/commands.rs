@@ -34,7 +34,7 @@ impl Lab {
             }
             let now = Instant::now();
             if now >= deadline {
-                return Err(RunError::Timeout { timeout, running: self.running().join(", ") });
+                return Err(RunError::Timeout { timeout, running: self.unfinished() });
             }
             self.step(&mut progress, self.next_due().into_iter().chain([deadline]).min())?;
         }
@@ -198,6 +198,17 @@ impl Lab {
             !command.background && program.as_ref().is_some_and(|program| program.ended.is_none())
         });
         running.map(|(command, _)| command.name.clone()).collect()
+    }
+
+    /// What a run that takes too long waits for.
+    fn unfinished(&self) -> String {
+        let running = self.running();
+        if !running.is_empty() {
+            return running.join(", ");
+        }
+        let all = self.context.scenario.commands.iter().zip(&self.commands);
+        let waiting = all.filter(|(_, program)| program.is_none()).map(|(command, _)| command.name.as_str());
+        format!("none; not started: {}", waiting.collect::<Vec<_>>().join(", "))
     }
 
     fn progress(&self, last: &mut Progress) {

@@ -6,13 +6,17 @@ use std::{
     fs::{self, OpenOptions, Permissions},
     io::{self, BufWriter, Write},
     os::unix::fs::PermissionsExt,
-    path::Path,
+    path::{Component, Path},
 };
 
 /// Writes the scenario's files, in the lab's view of the file system.
 pub(super) fn write(base: &Base, context: &Context) -> Result<(), RunError> {
     for (index, file) in context.scenario.files.iter().enumerate() {
         let path = context.fill(&file.path, &file.host)?;
+        if !is_inside(&path, &file.host) {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, "this is not below {dir} or {disk}");
+            return Err(RunError::Build { what: format!("write {path} for {}", file.host), error });
+        }
         let text = file.text.as_ref().map(|text| context.fill(text, &file.host)).transpose()?;
         let mut random = fastrand::Rng::with_seed(context.scenario.seed.wrapping_add(index as u64) << 8);
         base.with_files(|| write_one(file, Path::new(&path), text.as_deref(), &mut random))
@@ -21,11 +25,18 @@ pub(super) fn write(base: &Base, context: &Context) -> Result<(), RunError> {
     Ok(())
 }
 
+/// Whether a path, variables filled in, is the host's own. The rest of the file system is this machine's.
+fn is_inside(path: &str, host: &str) -> bool {
+    let path = Path::new(path);
+    path.starts_with(Context::dir(host)) && !path.components().any(|part| part == Component::ParentDir)
+}
+
 fn write_one(file: &File, path: &Path, text: Option<&str>, random: &mut fastrand::Rng) -> io::Result<()> {
     let mode = file.mode.as_ref().and_then(|mode| u32::from_str_radix(mode, 8).ok()).unwrap_or(0o644);
     let size = file.size.map_or(0, |size| size.0);
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
+        check_room(parent, size.saturating_mul(file.count.unwrap_or(1).into()))?;
     }
     let Some(count) = file.count else {
         return put(path, mode, |to| match text {
@@ -36,6 +47,18 @@ fn write_one(file: &File, path: &Path, text: Option<&str>, random: &mut fastrand
     fs::create_dir_all(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o777))?;
     (0..count).try_for_each(|number| put(&path.join(number.to_string()), mode, |to| fill(to, size, random)))
+}
+
+/// Files are in memory: this machine's should not be filled before it turns out to be too little.
+fn check_room(directory: &Path, size: u64) -> io::Result<()> {
+    let room = rustix::fs::statvfs(directory)?;
+    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    // Some file systems do not say what they have.
+    if room.f_blocks == 0 || size <= free {
+        return Ok(());
+    }
+    let message = format!("it needs {size} bytes, and there are {free} in memory for the lab's files");
+    Err(io::Error::new(io::ErrorKind::StorageFull, message))
 }
 
 fn put(path: &Path, mode: u32, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
@@ -59,4 +82,17 @@ fn fill(to: &mut dyn Write, size: u64, random: &mut fastrand::Rng) -> io::Result
         left -= length as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_inside;
+
+    #[test]
+    fn variables_do_not_lead_out() {
+        assert!(is_inside("/ropewalk-lab/left/disk/a..b/c", "left"));
+        for outside in ["/ropewalk-lab/left/disk/../../../etc/x", "/ropewalk-lab/leftover", "/etc/x", "x"] {
+            assert!(!is_inside(outside, "left"), "{outside}");
+        }
+    }
 }

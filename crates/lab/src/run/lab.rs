@@ -1,14 +1,14 @@
 //! A lab, step by step.
 
 use super::{
-    Context, Event, Message, RunError, RunOptions, build,
+    Context, Event, Message, RunError, RunOptions, build, change,
     process::{Ended, Process},
     registry::{self, Name, Registration},
     traffic::Traffic,
 };
 use crate::{
     disk::DiskServer,
-    emulator::Emulator,
+    emulator::{ControlSocket, Emulator},
     netns::{Applied, Base, HostSpace},
     record::Recorder,
     scenario::Scenario,
@@ -31,6 +31,7 @@ pub struct Lab {
     // What follows is taken down in this order (Lab::down).
     pub(super) taken: Option<Name>,
     pub(super) registration: Option<Registration>,
+    pub(super) control: Option<ControlSocket>,
     pub(super) recorder: Option<Recorder>,
     pub(super) changes: Option<(Sender<()>, JoinHandle<()>)>,
     pub(super) traffic: Vec<Traffic>,
@@ -77,7 +78,9 @@ impl Lab {
         let info = registry::info(&lab.context, &lab.hosts)?;
         if let Some(name) = lab.taken.take() {
             let failed = |error| RunError::Build { what: "answer for the lab".into(), error };
-            lab.registration = Some(name.answer(&info).map_err(failed)?);
+            let (registration, control) = name.answer(&info).map_err(failed)?;
+            lab.registration = Some(registration);
+            lab.control = Some(change::allow(&lab, control).map_err(failed)?);
         }
         lab.event(Event::Started);
         Ok(lab)
@@ -126,6 +129,7 @@ impl Lab {
     /// Ends everything that runs. What was measured stays.
     pub(super) fn down(&mut self) {
         self.registration = None;
+        self.control = None;
         if let Some((stop, thread)) = self.changes.take() {
             drop(stop);
             // A panic there has been printed.

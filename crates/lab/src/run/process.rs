@@ -17,13 +17,22 @@ use std::{
 };
 
 /// What of this process's environment would lead programs out of the lab: their own files of former runs.
-const REMOVED: [&str; 6] = [
+/// And proxies, which no host of the lab reaches.
+const REMOVED: [&str; 14] = [
     "XDG_CONFIG_HOME",
     "XDG_CACHE_HOME",
     "XDG_DATA_HOME",
     "XDG_STATE_HOME",
     "XDG_RUNTIME_DIR",
     "RUST_BACKTRACE",
+    "http_proxy",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "ftp_proxy",
+    "FTP_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+    "HTTP_PROXY",
 ];
 
 /// What to start.

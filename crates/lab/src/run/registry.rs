@@ -1,7 +1,7 @@
 //! Labs that run on this machine, by name.
 //!
 //! A lab listens at the abstract Unix address `ropewalk-lab/NAME`, which the kernel forgets with the process. Whoever
-//! connects learns what the lab consists of.
+//! connects learns what the lab consists of. At `ropewalk-lab-control/NAME` its paths can be changed.
 
 use super::{Context, RunError};
 use crate::netns::HostSpace;
@@ -22,6 +22,7 @@ use std::{
 };
 
 const PREFIX: &str = "ropewalk-lab/";
+const CONTROL: &str = "ropewalk-lab-control/";
 
 /// A lab that runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,6 +50,15 @@ pub struct HostInfo {
     pub(super) directory: String,
 }
 
+impl LabInfo {
+    /// What users may know who cannot enter it: a scenario's environment may have passwords.
+    fn for_others(&self) -> Self {
+        let mut public = self.clone();
+        public.hosts.values_mut().for_each(|host| host.environment.clear());
+        public
+    }
+}
+
 /// Keeps a name and answers questions, until it is dropped.
 pub(super) struct Registration {
     listener: Arc<UnixListener>,
@@ -59,6 +69,7 @@ pub(super) struct Registration {
 pub(super) struct Name {
     pub(super) name: String,
     listener: UnixListener,
+    control: UnixListener,
 }
 
 impl Name {
@@ -66,15 +77,12 @@ impl Name {
     pub(super) fn take(given: Option<&str>) -> Result<Self, RunError> {
         let failed = |error| RunError::Build { what: "take a name for the lab".into(), error };
         if let Some(name) = given {
-            let fits = !name.is_empty()
-                && name.len() <= 64
-                && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
-            if !fits {
+            if !fits(name) {
                 let message = format!("`{name}`: expected up to 64 letters, digits, `-`, `_` and `.`");
                 return Err(failed(io::Error::new(ErrorKind::InvalidInput, message)));
             }
             return match bind(name) {
-                Ok(listener) => Ok(Self { name: name.to_owned(), listener }),
+                Ok([listener, control]) => Ok(Self { name: name.to_owned(), listener, control }),
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {
                     Err(RunError::NameTaken(name.to_owned()))
                 }
@@ -84,7 +92,7 @@ impl Name {
         for number in 1..10_000 {
             let name = format!("lab{number}");
             match bind(&name) {
-                Ok(listener) => return Ok(Self { name, listener }),
+                Ok([listener, control]) => return Ok(Self { name, listener, control }),
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {}
                 Err(error) => return Err(failed(error)),
             }
@@ -92,20 +100,30 @@ impl Name {
         Err(failed(ErrorKind::AddrInUse.into()))
     }
 
-    /// Answers from now on.
-    pub(super) fn answer(self, info: &LabInfo) -> io::Result<Registration> {
-        let answer = serde_json::to_vec(info)?;
+    /// Answers from now on. Gives what to listen at for changes.
+    pub(super) fn answer(self, info: &LabInfo) -> io::Result<(Registration, UnixListener)> {
+        let (whole, public) = (serde_json::to_vec(info)?, serde_json::to_vec(&info.for_others())?);
         let listener = Arc::new(self.listener);
         let own = listener.clone();
         let thread = thread::Builder::new().name("lab-registry".into()).spawn(move || {
-            // Ends when the listener is shut down.
-            while let Ok((mut stream, _)) = own.accept() {
+            loop {
+                let mut stream = match own.accept() {
+                    Ok((stream, _)) => stream,
+                    // The listener was shut down.
+                    Err(error) if error.kind() == ErrorKind::InvalidInput => return,
+                    Err(_) => {
+                        // Out of descriptors, most likely: whoever asks waits until there are some.
+                        thread::sleep(Duration::from_millis(100));
+                        continue;
+                    }
+                };
+                let root = sockopt::socket_peercred(&stream).is_ok_and(|peer| peer.uid.is_root());
                 // Nobody may keep the others waiting.
                 let _ = stream.set_write_timeout(Some(Duration::from_secs(1)));
-                let _ = stream.write_all(&answer);
+                let _ = stream.write_all(if root { &whole } else { &public });
             }
         })?;
-        Ok(Registration { listener, thread: Some(thread) })
+        Ok((Registration { listener, thread: Some(thread) }, self.control))
     }
 }
 
@@ -141,12 +159,14 @@ pub(super) fn info(context: &Context, hosts: &[HostSpace]) -> Result<LabInfo, Ru
     })
 }
 
-fn address(name: &str) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("{PREFIX}{name}"))
+fn address(prefix: &str, name: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("{prefix}{name}"))
 }
 
-fn bind(name: &str) -> io::Result<UnixListener> {
-    UnixListener::bind_addr(&address(name)?)
+/// Both addresses of a lab.
+fn bind(name: &str) -> io::Result<[UnixListener; 2]> {
+    let bind = |prefix| UnixListener::bind_addr(&address(prefix, name)?);
+    Ok([bind(PREFIX)?, bind(CONTROL)?])
 }
 
 /// The labs that run on this machine.
@@ -154,11 +174,22 @@ pub fn labs() -> Vec<LabInfo> {
     names().iter().filter_map(|name| ask(name).ok()).collect()
 }
 
+/// Whether a lab may be called so.
+fn fits(name: &str) -> bool {
+    let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    letters && (1..=64).contains(&name.len())
+}
+
 fn names() -> Vec<String> {
-    let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    // Names are bytes, and any user may take any.
+    names_in(&String::from_utf8_lossy(&fs::read("/proc/net/unix").unwrap_or_default()))
+}
+
+fn names_in(sockets: &str) -> Vec<String> {
     let mut names: Vec<_> = sockets
         .lines()
         .filter_map(|line| line.rsplit_once(&format!(" @{PREFIX}")).map(|(_, name)| name.to_owned()))
+        .filter(|name| fits(name))
         .collect();
     names.sort();
     names.dedup();
@@ -171,13 +202,53 @@ pub(super) fn find(name: &str) -> Result<LabInfo, RunError> {
 }
 
 fn ask(name: &str) -> io::Result<LabInfo> {
-    let mut stream = UnixStream::connect_addr(&address(name)?)?;
+    let mut stream = connect(PREFIX, name)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(serde_json::from_slice(&answer)?)
+}
+
+/// Where a lab takes changes of its paths.
+pub(super) fn control(name: &str) -> io::Result<UnixStream> {
+    connect(CONTROL, name)
+}
+
+fn connect(prefix: &str, name: &str) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect_addr(&address(prefix, name)?)?;
     // Any user may listen at such an address; only root's labs can be entered.
     if !sockopt::socket_peercred(&stream)?.uid.is_root() {
         return Err(ErrorKind::PermissionDenied.into());
     }
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    Ok(serde_json::from_slice(&answer)?)
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn environments_are_not_for_everybody() {
+        let environment = BTreeMap::from([("PASSWORD".to_owned(), "secret".to_owned())]);
+        let host = HostInfo {
+            addresses: vec!["10.77.0.1".into()],
+            namespaces: [3, 4, 5, 6],
+            environment,
+            directory: "/d".into(),
+        };
+        let hosts = BTreeMap::from([("left".to_owned(), host)]);
+        let info = LabInfo { name: "lab1".into(), scenario: "s".into(), process: 1, hosts };
+        assert!(!format!("{:?}", info.for_others()).contains("secret"));
+        assert_eq!(info.for_others().hosts["left"].addresses, info.hosts["left"].addresses);
+    }
+
+    #[test]
+    fn names_that_no_lab_has_are_left_out() {
+        let sockets = "Num RefCount Protocol Flags Type St Inode Path\n\
+                       0: 2 0 10000 1 01 71 @ropewalk-lab/lab1\n\
+                       0: 2 0 10000 1 01 71 @ropewalk-lab-control/lab1\n\
+                       0: 2 0 10000 1 01 72 @ropewalk-lab/\x1b[31mred\n\
+                       0: 2 0 10000 1 01 73 /run/other\n";
+        assert_eq!(names_in(sockets), ["lab1"]);
+    }
 }

@@ -61,6 +61,18 @@ impl Traffic {
         let failed =
             |error| RunError::Build { what: format!("start the cross traffic {}", entry.name), error };
         let (from, to) = spaces;
+        if let Some(congestion) = &entry.congestion {
+            // Flows may start late: what they cannot have is told before anything is measured.
+            let tried = from.on_network(|| {
+                let flags = SocketFlags::CLOEXEC;
+                let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+                Ok(sockopt::set_tcp_congestion(&socket, congestion)?)
+            });
+            tried.map_err(|error| RunError::Unsupported {
+                host: entry.from.clone(),
+                message: format!("cross traffic {}: congestion control {congestion}: {error}", entry.name),
+            })?;
+        }
         let shared = Arc::new(Shared::default());
         let target = SocketAddr::new(IpAddr::V4(address), port);
         let listener = to.on_network(|| TcpListener::bind(target)).map_err(failed)?;
@@ -157,9 +169,17 @@ impl Shared {
     }
 
     fn accept(self: &Arc<Self>, listener: &TcpListener) {
-        // Ends when the listener is shut down.
-        while let Ok((stream, _)) = listener.accept() {
-            let stream = Arc::new(stream);
+        loop {
+            let stream = match listener.accept() {
+                Ok((stream, _)) => Arc::new(stream),
+                Err(error) => {
+                    // At the end the listener is shut down.
+                    if !self.lock().stopped {
+                        self.fail(format!("cannot accept more flows: {error}"));
+                    }
+                    return;
+                }
+            };
             if !self.keep(&stream) {
                 return;
             }

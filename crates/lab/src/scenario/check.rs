@@ -1,6 +1,6 @@
 //! Checks that types cannot make. An error is the field and what is wrong with it.
 
-use super::{Command, File, Host, Ready, Run, Scenario, Topology, Value, template, topology};
+use super::{Command, File, Host, Ready, Run, Scenario, Time, Topology, Value, template, topology};
 use crate::emulator;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +12,12 @@ const OWN_NAMES: [&str; 7] = ["addr", "addr6", "dir", "disk", "host", "port", "s
 pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
     if scenario.record.interval.0.as_millis() < 10 {
         return Err(("record.interval".into(), "expected at least 10ms".into()));
+    }
+    if scenario.timeout.0.is_zero() {
+        return Err(("timeout".into(), "expected more than 0".into()));
+    }
+    for (index, host) in scenario.record.hosts.iter().flatten().enumerate() {
+        known(scenario, host).map_err(|wrong| (format!("record.hosts[{index}]"), wrong))?;
     }
     for name in scenario.variables.keys() {
         if OWN_NAMES.contains(&name.as_str()) || name == "ropewalk" {
@@ -98,7 +104,7 @@ fn check_host(scenario: &Scenario, name: &str, host: &Host) -> Result<(), Wrong>
             "it limits nothing: expected `read`, `write` or `latency`".into(),
         ));
     }
-    check_texts(scenario, &format!("{field}.environment"), host.environment.values())
+    check_environment(scenario, &field, &host.environment)
 }
 
 fn check_links(scenario: &Scenario) -> Result<(), Wrong> {
@@ -168,14 +174,18 @@ fn check_programs<'a>(scenario: &'a Scenario, names: &mut BTreeSet<&'a str>) -> 
         if let Some(Value::Text(text)) = &command.bytes {
             check_texts(scenario, &format!("{field}.bytes"), [text])?;
         }
-        check_order(&scenario.commands, index)?;
+        check_order(&scenario.commands, index, scenario.timeout)?;
     }
     Ok(())
 }
 
 /// A command starts after commands that stand before it, so there are no circles.
-fn check_order(commands: &[Command], index: usize) -> Result<(), Wrong> {
+fn check_order(commands: &[Command], index: usize, timeout: Time) -> Result<(), Wrong> {
     let command = &commands[index];
+    if let Some(at) = command.at.filter(|at| *at >= timeout) {
+        let message = format!("{at} is not before the scenario's timeout, {timeout}");
+        return Err((format!("commands[{index}].at"), message));
+    }
     if command.at.is_some() && command.after.is_some() {
         return Err((format!("commands[{index}].after"), "`at` and `after` exclude each other".into()));
     }
@@ -228,7 +238,19 @@ fn check_program(
         }
         Run::Program(words) => check_texts(scenario, &at, words)?,
     }
-    check_texts(scenario, &format!("{field}.environment"), environment.values())
+    check_environment(scenario, field, environment)
+}
+
+fn check_environment(
+    scenario: &Scenario,
+    field: &str,
+    environment: &BTreeMap<String, String>,
+) -> Result<(), Wrong> {
+    let field = format!("{field}.environment");
+    if let Some(name) = environment.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
+        return Err((field, format!("`{}` is no name of a variable", name.escape_debug())));
+    }
+    check_texts(scenario, &field, environment.values())
 }
 
 fn check_texts<'a>(

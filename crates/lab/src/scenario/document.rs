@@ -56,7 +56,7 @@ pub struct Document {
 
 /// A step into a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     Key(String),
     Index(usize),
 }
@@ -214,7 +214,7 @@ fn line_at(text: &str, offset: usize) -> usize {
 }
 
 /// `links[0].path.mtu` as steps.
-pub(super) fn parse_field(field: &str) -> Option<Vec<Step>> {
+pub(crate) fn parse_field(field: &str) -> Option<Vec<Step>> {
     let mut steps = Vec::new();
     for part in split_quoted(field) {
         let (key, mut indices) = match part.find('[').filter(|_| !part.starts_with('"')) {

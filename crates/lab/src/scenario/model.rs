@@ -2,7 +2,7 @@
 
 use super::units::{ByteRate, Size, Time};
 use crate::emulator::{Change, Path};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use std::collections::BTreeMap;
 
 /// A whole scenario, as its TOML file says it. [`super::Document`] reads and checks one.
@@ -73,10 +73,10 @@ pub struct Kernel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
     /// `net.ipv4.tcp_rmem`: least, first and greatest receive buffer. Linux's own defaults if absent, not this machine's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "perhaps_exactly", skip_serializing_if = "Option::is_none")]
     pub tcp_rmem: Option<[Size; 3]>,
     /// `net.ipv4.tcp_wmem`, for send buffers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "perhaps_exactly", skip_serializing_if = "Option::is_none")]
     pub tcp_wmem: Option<[Size; 3]>,
     /// Any other setting of a network namespace, for example `"net.ipv4.tcp_sack" = 0`. Settings of the whole machine
     /// (`net.core.rmem_max`, `net.core.wmem_max`, `net.ipv4.tcp_mem`) are refused, unless they are as stated already.
@@ -122,6 +122,7 @@ pub struct Disk {
 #[serde(deny_unknown_fields)]
 pub struct Link {
     /// The two ends. *Forward* is from the first to the second.
+    #[serde(deserialize_with = "exactly")]
     pub between: [String; 2],
     /// The path: MTU, delay, rate, queue, loss of both directions.
     pub path: Path,
@@ -336,6 +337,22 @@ impl Kernel {
             sysctl,
         }
     }
+}
+
+/// A list of just so many. Without this the TOML reader would drop what is too much: `["a", "relay", "b"]` would join `a` and
+/// `relay`.
+fn exactly<'de, D: Deserializer<'de>, T: Deserialize<'de>, const N: usize>(
+    deserializer: D,
+) -> Result<[T; N], D::Error> {
+    let given = Vec::<T>::deserialize(deserializer)?;
+    let length = given.len();
+    given.try_into().map_err(|_| D::Error::custom(format!("expected a list of {N}, found one of {length}")))
+}
+
+fn perhaps_exactly<'de, D: Deserializer<'de>, T: Deserialize<'de>, const N: usize>(
+    deserializer: D,
+) -> Result<Option<[T; N]>, D::Error> {
+    exactly(deserializer).map(Some)
 }
 
 fn one() -> u64 {

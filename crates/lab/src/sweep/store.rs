@@ -10,6 +10,8 @@ use super::{Measurement, SweepError, Trial, TrialId};
 
 /// Version of the lines. It grows when a field changes its meaning or goes.
 const SCHEMA: u32 = 1;
+/// How each line begins.
+const BEGINNING: &str = "{\"schema\":";
 
 /// The result of one trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,10 +83,17 @@ impl Store {
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(failed)?;
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        if whole < text.len() {
+        let records = parse(path, &text[..whole])?;
+        let torn = &text[whole..];
+        if !torn.is_empty() {
+            // Only what a sweep began to write is cut off: the file may be another one, named by mistake.
+            if !torn.starts_with(BEGINNING) && !BEGINNING.starts_with(torn) {
+                let line = text[..whole].lines().count() + 1;
+                let message = "the last line is something else".to_owned();
+                return Err(SweepError::Line { path: path.to_owned(), line, message });
+            }
             file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
         }
-        let records = parse(path, &text[..whole])?;
         Ok(Self { records, file: Some((file, path.to_owned())) })
     }
 
@@ -204,5 +213,13 @@ mod tests {
         let error = Store::open(&path).unwrap_err().to_string();
         assert!(error.contains("x:1: expected a result"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "hello\n");
+        // Not even where its last line has no end, as a torn result has none.
+        for text in ["hello", "\nhello", "{\"schedule\": 1}"] {
+            std::fs::write(&path, text).unwrap();
+            assert!(matches!(Store::open(&path), Err(SweepError::Line { .. })), "{text}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        std::fs::write(&path, "{\"sch").unwrap();
+        assert!(Store::open(&path).unwrap().records().is_empty());
     }
 }

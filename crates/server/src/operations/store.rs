@@ -5,7 +5,7 @@ use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Direction, Failure, Mode, RepresentationType, Transfer};
 use ropewalk_storage::checksum::{Algorithm, checksum_file};
-use ropewalk_storage::{Kind, Metadata};
+use ropewalk_storage::{Kind, Metadata, journal_of_part, part_name};
 use rustix::io::Errno;
 
 use super::attend::{Attend, Markers};
@@ -144,9 +144,13 @@ fn check_space(
         return Ok(());
     }
     let directory = place.parent().unwrap_or_else(ropewalk_protocol::path::VirtualPath::root);
-    let free = job.context.login()?.store.free_space(&directory).map_err(failure)?;
-    // What is there already takes no more room.
-    let needed = size.saturating_sub(transfer.present.len());
+    let login = job.context.login()?;
+    let free = login.store.free_space(&directory).map_err(failure)?;
+    // What is there already takes no more room. What an earlier try was killed with may have all its space reserved: it
+    // is gone on with, or goes.
+    let part = if journal_of_part(place).is_some() { place.clone() } else { part_name(place) };
+    let held = login.store_for(place).stat(&part, false).map_or(0, |part| part.blocks.saturating_mul(512));
+    let needed = size.saturating_sub(held.max(transfer.present.len()));
     match free {
         Some(free) if free < needed => {
             tracing::warn!(session = job.context.id, path = ?place, size, free, "an upload does not fit");

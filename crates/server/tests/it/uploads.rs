@@ -3,7 +3,8 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use ropewalk_storage::MemoryStore;
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_storage::{MemoryStore, Store as _, WriteOptions};
 
 use crate::fixture::Fixture;
 
@@ -251,4 +252,18 @@ fn several_sessions_fill_one_part_and_the_journal_knows_of_all() {
     first.command("RNTO /f", 250);
     assert_eq!(server.read("f"), b"abcdefghi");
     assert!(!server.exists(".f.ropewalk-journal"));
+}
+
+#[test]
+fn what_an_earlier_try_holds_counts_as_free() {
+    let store = Arc::new(MemoryStore::new(1 << 20));
+    let create = WriteOptions { create: true, truncate: false, exclusive: true, mode: 0o644 };
+    let part = store.open_write(&VirtualPath::parse(b"/.f.ropewalk-part").unwrap(), create).unwrap();
+    part.write_at(&vec![0; 700_000], 0).unwrap();
+    drop(part);
+    let server = Fixture::with_store(store, |_, _| ());
+    let mut client = server.login();
+    client.command("ALLO 800000", 200);
+    assert_eq!(client.put("STOR /f", &vec![1; 800_000]).code, 226);
+    assert_eq!(client.get("RETR /f"), vec![1; 800_000]);
 }

@@ -78,6 +78,11 @@ pub(super) fn begin(
         if options.resume {
             match load(store, names, journal, &metadata, Some(key), &mut |_| Ok(()))? {
                 Ok(Found { present, pieces, journal, .. }) => {
+                    let unordered = options.journal != Journaling::Sequential;
+                    if unordered && journal.is_none() && present.is_empty() {
+                        // Its size will not say what is there. (One with bytes gets a journal for that.)
+                        handle.set_mode(metadata.mode & !STICKY)?;
+                    }
                     return Ok(Begun { handle, present, pieces, journal, started_over: None });
                 }
                 Err(reason) => why = Some(reason),

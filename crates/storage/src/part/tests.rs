@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::checksum::block_sum;
-use crate::{MemoryStore, PosixOptions, PosixStore, WriteOptions};
+use crate::{MemoryStore, PosixOptions, PosixStore, Purpose, WriteOptions};
 
 fn path(text: &str) -> VirtualPath {
     VirtualPath::parse(text.as_bytes()).unwrap()
@@ -485,4 +485,78 @@ fn one_begun_in_order_may_be_finished_in_any() {
         store.remove_file(&target).unwrap();
         assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), None);
     }
+}
+
+#[test]
+fn one_begun_in_order_without_a_byte_may_be_written_in_any() {
+    for (store, _keep) in stores() {
+        let target = path("/f");
+        kill(PartFile::begin(&store, &target, key(100), options(Journaling::Sequential)).unwrap());
+        let part = PartFile::begin(&store, &target, key(100), options(Journaling::Above(1000))).unwrap();
+        write(&part, &data(100), 60..100);
+        kill(part);
+        // Nothing says that the first 60 never came.
+        assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), None);
+        assert_eq!(PartFile::interrupted(&store, &target, &mut |_| Ok(())).unwrap(), None);
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+/// A store on a disk (`/tmp` may be in memory), and options with which it reserves space.
+fn disk(journal: Journaling) -> (Arc<dyn Store>, tempfile::TempDir, PartOptions) {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let store = PosixStore::new(directory.path(), PosixOptions::default()).unwrap();
+    (Arc::new(store), directory, PartOptions { direct: DirectIo::Always, ..options(journal) })
+}
+
+#[test]
+fn space_that_was_reserved_makes_nothing_look_whole() {
+    let target = path("/f");
+    for before in [0, 30] {
+        let (store, _keep, options) = disk(Journaling::default());
+        let in_order = PartOptions { journal: Journaling::Sequential, ..options };
+        let part = PartFile::begin(&store, &target, key(8 * MIB), in_order).unwrap();
+        write(&part, &data(30), 0..before);
+        kill(part);
+        kill(PartFile::begin(&store, &target, key(8 * MIB), options).unwrap());
+        let left = PartFile::interrupted(&store, &target, &mut |_| Ok(())).unwrap();
+        let present = left.map(|left| left.present).unwrap_or_default();
+        assert_eq!(present, RangeSet::from_range(0..before as u64));
+        assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), None);
+    }
+    // Who may not make a journal reserves nothing: the size says what is there.
+    let (store, _keep, options) = disk(Journaling::default());
+    let in_order = PartOptions { journal: Journaling::Sequential, ..options };
+    let part = PartFile::begin(&store, &target, key(8 * MIB), in_order).unwrap();
+    write(&part, &data(30), 0..30);
+    kill(part);
+    let journal = journal_name(&target);
+    let guarded = store.guarded(Arc::new(move |path, purpose| *path != journal || purpose != Purpose::Write));
+    assert!(PartFile::begin(&guarded.unwrap(), &target, key(8 * MIB), options).is_err());
+    assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), Some(30));
+}
+
+#[test]
+fn what_is_given_up_keeps_no_space_for_what_did_not_come() {
+    let (store, _keep, options) = disk(Journaling::default());
+    let target = path("/f");
+    let data = data(MIB as usize);
+    let part = PartFile::begin(&store, &target, key(8 * MIB), options).unwrap();
+    let reserved = part.handle().chunk().is_some();
+    let blocks = || store.stat(&part_name(&target), false).unwrap().blocks * 512;
+    assert!(!reserved || blocks() >= 8 * MIB);
+    part.handle().write_at(&data, MIB).unwrap();
+    part.record(MIB..2 * MIB, Some(block_sum(Algorithm::Crc32c, &data))).unwrap();
+    drop(part);
+    assert!(blocks() <= 2 * MIB, "{} bytes are kept", blocks());
+    let part = PartFile::begin(&store, &target, key(8 * MIB), options).unwrap();
+    assert_eq!(part.present(), RangeSet::from_range(MIB..2 * MIB));
+    assert!(!reserved || blocks() >= 8 * MIB);
+    part.record(0..MIB, None).unwrap();
+    part.record(2 * MIB..8 * MIB, None).unwrap();
+    part.commit(8 * MIB, None, None).unwrap();
+    let whole = content(&*store, &target);
+    assert!(whole[MIB as usize..2 * MIB as usize] == data && whole.len() as u64 == 8 * MIB);
+    assert!(whole[..MIB as usize].iter().chain(&whole[2 * MIB as usize..]).all(|byte| *byte == 0));
 }

@@ -9,7 +9,7 @@ use std::fs;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::root::name_of;
@@ -22,6 +22,8 @@ const ALIGNMENT: usize = 4096;
 const LEAST: usize = 512 << 10;
 /// What is sent to the disk at a time.
 const CHUNK: usize = 1 << 20;
+/// To give back less takes longer than to write it, and leaves a file in shreds.
+const WORTH: u64 = 64 << 10;
 /// Where nothing is known of the machine's memory.
 const LARGE: u64 = 1 << 30;
 
@@ -50,10 +52,18 @@ impl Direct {
         if !wanted || self.is_on() {
             return;
         }
+        let Ok(before) = rustix::fs::fstat(file) else { return };
+        if !fits(file, &before, size) {
+            return;
+        }
         let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
         let Ok(fd) = rustix::fs::open(name_of(file), flags, Mode::empty()) else { return };
         if retry_on_intr(|| rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, size)).is_ok() {
             let _ = self.0.set(fd);
+        } else {
+            // Where there was too little (a quota, say), ext4 keeps what it got, and the size that goes with it.
+            let length = u64::try_from(before.st_size).unwrap_or_default();
+            let _ = retry_on_intr(|| rustix::fs::ftruncate(&fd, length));
         }
     }
 
@@ -82,7 +92,7 @@ impl Direct {
 
     /// Gives back the space that was reserved for zeros. Best effort: they read as zeros anyway.
     pub(super) fn free(&self, start: u64, length: u64) {
-        if let Some(fd) = self.0.get() {
+        if let Some(fd) = self.0.get().filter(|_| length >= WORTH) {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let _ = retry_on_intr(|| rustix::fs::fallocate(fd, flags, start, length));
         }
@@ -108,6 +118,14 @@ fn available() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? << 10)
+}
+
+/// Whether there is space for a file of `size` bytes in place of this one: to find that out by reserving it would leave
+/// none to others meanwhile.
+fn fits(file: BorrowedFd<'_>, before: &Stat, size: u64) -> bool {
+    let has = u64::try_from(before.st_blocks).unwrap_or_default().saturating_mul(512);
+    let free = rustix::fs::fstatvfs(file).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    size <= free.saturating_add(has)
 }
 
 /// File systems that reserve space at once, and let several threads write it.
@@ -151,6 +169,8 @@ mod tests {
         assert_eq!(direct.write(&data[..odd], 512).unwrap(), 0);
         if direct.is_on() {
             let before = file.metadata().unwrap().blocks();
+            direct.free(0, 4096);
+            assert_eq!(file.metadata().unwrap().blocks(), before);
             direct.free(0, CHUNK as u64);
             assert_eq!(before - file.metadata().unwrap().blocks(), CHUNK as u64 / 512);
         }
@@ -169,6 +189,7 @@ mod tests {
         let direct = Direct::default();
         direct.prepare(file.as_fd(), 1 << 60, DirectIo::Always);
         assert!(!direct.is_on());
+        assert_eq!((file.metadata().unwrap().len(), file.metadata().unwrap().blocks()), (0, 0));
         assert!(background() > 0 && available().is_none_or(|bytes| bytes > 0));
     }
 }

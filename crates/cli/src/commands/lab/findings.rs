@@ -1,4 +1,5 @@
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -65,7 +66,7 @@ impl Findings {
             Study::Library => library_section(store.records()),
         };
         let Some(docs) = &self.docs else {
-            println!("{}", section.text);
+            writeln!(io::stdout().lock(), "{}", section.text)?;
             return Ok(exit);
         };
         let text = fs::read_to_string(docs).with_context(|| format!("cannot read {}", docs.display()))?;

@@ -45,6 +45,8 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let scenario = self.scenario()?;
+        // Before anything is measured: it would be a pity if there were nowhere to keep the figures.
+        let directory = Directory::make(self.output.as_deref(), &self.scenario.name())?;
         let stop = stop_at_signal(STOPPING)?;
         let progress = RunProgress::new(self.quiet);
         let options =
@@ -55,15 +57,21 @@ impl Run {
             Err(RunError::Stopped) => return Ok(Exit::Interrupted),
             result => result.map_err(of_run)?,
         };
-        let directory = self.write(&result, &scenario)?;
-        if self.json {
-            json_line(&mut io::stdout().lock(), &result)?;
-        } else if !self.quiet {
-            print(&result)?;
-            say(format_args!("Results are in {}", directory.display()));
+        // Each may fail without the other: a full disk, a reader that has gone.
+        let printed = match (self.json, self.quiet) {
+            (true, _) => json_line(&mut io::stdout().lock(), &result),
+            (false, false) => print(&result),
+            (false, true) => Ok(()),
+        };
+        directory.write(&result, &scenario)?;
+        printed?;
+        if !self.json && !self.quiet {
+            say(format_args!("Results are in {}", directory.path.display()));
         }
+        let may_fail = |name: &str| scenario.commands.iter().any(|own| own.name == name && own.may_fail);
         let failed = |end: End| !matches!(end, End::Exit(0) | End::Stopped);
-        Ok(if result.commands.iter().any(|command| failed(command.end)) { Exit::Failed } else { Exit::Done })
+        let all_well = result.commands.iter().all(|command| !failed(command.end) || may_fail(&command.name));
+        Ok(if all_well { Exit::Done } else { Exit::Failed })
     }
 
     fn scenario(&self) -> anyhow::Result<Scenario> {
@@ -81,15 +89,44 @@ impl Run {
             )),
         }
     }
+}
 
-    fn write(&self, result: &RunResult, scenario: &Scenario) -> anyhow::Result<PathBuf> {
-        let directory = match &self.output {
-            Some(directory) => directory.clone(),
-            None => new_directory(&format!("lab-{}", self.scenario.name()))?,
+/// Where results go. If nothing comes, and it was made for them, it goes again.
+struct Directory {
+    path: PathBuf,
+    own: bool,
+}
+
+impl Directory {
+    fn make(given: Option<&Path>, scenario: &str) -> anyhow::Result<Self> {
+        let Some(path) = given else {
+            return Ok(Self { path: new_directory(&format!("lab-{scenario}"))?, own: true });
         };
-        result.write(&directory).with_context(|| format!("cannot write to {}", directory.display()))?;
-        run_chart(result, Some(scenario)).write(directory.join("run.svg"))?;
+        let own = !path.exists();
+        let failed = || format!("cannot write to {}", path.display());
+        fs::create_dir_all(path).with_context(failed)?;
+        let directory = Self { path: path.to_owned(), own };
+        if !path.is_dir() || rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_err() {
+            let error = io::Error::from(ErrorKind::PermissionDenied);
+            return Err(anyhow::Error::new(error).context(failed()));
+        }
         Ok(directory)
+    }
+
+    fn write(&self, result: &RunResult, scenario: &Scenario) -> anyhow::Result<()> {
+        let failed = || format!("cannot write to {}", self.path.display());
+        result.write(&self.path).with_context(failed)?;
+        run_chart(result, Some(scenario)).write(self.path.join("run.svg"))?;
+        Ok(())
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if self.own {
+            // An error means that results are in it.
+            let _ = fs::remove_dir(&self.path);
+        }
     }
 }
 
@@ -155,4 +192,28 @@ fn print(result: &RunResult) -> io::Result<()> {
         writeln!(out, "{}", table.text())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn only_a_directory_of_results_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a").join("b");
+        drop(Directory::make(Some(&path), "s").unwrap());
+        assert!(!path.exists());
+        let directory = Directory::make(Some(&path), "s").unwrap();
+        fs::write(path.join("result.json"), "{}").unwrap();
+        drop(directory);
+        assert!(path.join("result.json").exists());
+        // What was there before is not ours.
+        let old = place.path().join("old");
+        fs::create_dir(&old).unwrap();
+        drop(Directory::make(Some(&old), "s").unwrap());
+        assert!(old.exists());
+        assert!(Directory::make(Some(&path.join("result.json")), "s").is_err(), "a file");
+    }
 }

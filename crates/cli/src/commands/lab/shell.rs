@@ -34,7 +34,7 @@ impl Shell {
     }
 }
 
-fn only_lab() -> anyhow::Result<String> {
+pub(super) fn only_lab() -> anyhow::Result<String> {
     let mut names: Vec<String> = labs().into_iter().map(|lab| lab.name).collect();
     match names.len() {
         1 => Ok(names.remove(0)),

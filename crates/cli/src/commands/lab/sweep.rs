@@ -99,6 +99,10 @@ impl Sweep {
             Design { programs, workload, vary: self.vary.clone(), repetitions: self.campaign.repeat };
         let trials = trials(&name, &document, &design).map_err(of_sweep)?;
         let output = self.output.clone().unwrap_or_else(|| format!("lab-{name}.jsonl").into());
+        let plot = self.plot.clone().unwrap_or_else(|| output.with_extension("svg"));
+        if plot == output {
+            return Err(usage(format!("the curve would overwrite the results, {}", output.display())));
+        }
         let mut store = Store::open(&output).map_err(of_sweep)?;
         let wanted: Vec<Trial> = trials.clone();
         let exit = self.campaign.run(trials, &mut store)?;
@@ -106,7 +110,6 @@ impl Sweep {
         // The file may have points of other sweeps.
         let groups = groups(wanted.iter().filter_map(|trial| store.measured(trial)));
         print(&groups, &self.vary)?;
-        let plot = self.plot.clone().unwrap_or_else(|| output.with_extension("svg"));
         let chart = sweep_chart(&own.title, &self.vary, &groups, limit(&own, direction, &self.vary, &groups));
         chart.write(&plot)?;
         if !self.campaign.quiet {

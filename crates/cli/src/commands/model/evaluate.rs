@@ -1,5 +1,7 @@
 //! `ropewalk model evaluate`: tuners over the simulator's scenarios.
 
+use std::io::{self, Write};
+
 use clap::Args;
 use ropewalk_tuning::sim::{Candidate, EVALUATION_SEED, Family, Report, Setup, evaluate};
 use serde_json::{Value, json};
@@ -48,12 +50,13 @@ impl Evaluate {
                 noise,
             };
             let reports = evaluate(&setup, &self.tuners).map_err(refused)?;
+            let mut out = io::stdout().lock();
             if self.json {
                 for report in &reports {
-                    println!("{}", as_json(report, &setup));
+                    writeln!(out, "{}", as_json(report, &setup))?;
                 }
             } else {
-                print_table(&reports, noise);
+                out.write_all(table(&reports, noise).as_bytes())?;
             }
         }
         Ok(Exit::Done)
@@ -77,11 +80,12 @@ fn as_json(report: &Report, setup: &Setup) -> Value {
     })
 }
 
-fn print_table(reports: &[Report], noise: f64) {
+fn table(reports: &[Report], noise: f64) -> String {
     const WIDTH: usize = 30;
-    let cells = |head: &str, cells: Vec<String>| {
+    let mut text = String::new();
+    let mut cells = |head: &str, cells: Vec<String>| {
         let row: String = cells.iter().map(|cell| format!("{cell:>WIDTH$}")).collect();
-        println!("{head:<16}{row}");
+        text += &format!("{head:<16}{row}\n");
     };
     cells(&format!("noise {noise}"), reports.iter().map(|report| report.name.clone()).collect());
     cells("", reports.iter().map(|_| "regret/p90  95%  bad streams".into()).collect());
@@ -89,7 +93,7 @@ fn print_table(reports: &[Report], noise: f64) {
     for index in 0..families {
         let rows = || reports.iter().map(|report| &report.rows[index]);
         let head = rows().next().map_or("", |row| row.family.name());
-        let text = |row: &ropewalk_tuning::sim::Row| {
+        let figures = |row: &ropewalk_tuning::sim::Row| {
             format!(
                 "{:.3}/{:.3} {:3.0}s {:3.0}% {:5.2}",
                 row.regret,
@@ -99,13 +103,13 @@ fn print_table(reports: &[Report], noise: f64) {
                 row.streams
             )
         };
-        cells(head, rows().map(text).collect());
+        cells(head, rows().map(figures).collect());
     }
     cells(
         "mean of network",
         reports.iter().map(|report| format!("{:.4}{:20}", report.regret(), "")).collect(),
     );
-    println!();
+    text + "\n"
 }
 
 #[cfg(test)]

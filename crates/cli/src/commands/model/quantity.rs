@@ -10,8 +10,12 @@ pub(super) fn bits_per_second(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Milliseconds from `80ms`, `350us` or `0.08` (seconds).
+/// Milliseconds from `80ms` or `350us`. Not from a bare number: elsewhere it would be seconds, but round trips are thought
+/// of in milliseconds.
 pub(super) fn milliseconds(text: &str) -> Result<f64, String> {
+    if text.trim().parse::<f64>().is_ok_and(|number| number > 0.0) {
+        return Err(format!("{text:?} has no unit: expected for example 80ms or 30s"));
+    }
     let micro = text.strip_suffix("us").map(|number| number.trim().parse::<f64>());
     let ms = match micro {
         Some(Ok(us)) if us.is_finite() => us / 1000.0,
@@ -74,7 +78,7 @@ mod tests {
         for text in ["0", "-1Gbit/s", "nan", "inf", ""] {
             assert!(bits_per_second(text).is_err(), "{text}");
         }
-        for text in ["0ms", "-3us", "0us", "nanus", "infus", "soon"] {
+        for text in ["0ms", "-3us", "0us", "nanus", "infus", "soon", "80", "0.08"] {
             assert!(milliseconds(text).is_err(), "{text}");
         }
         for text in ["1", "100%", "-0.1", "nan", "inf", "much"] {

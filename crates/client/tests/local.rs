@@ -1,0 +1,46 @@
+//! Copies that need no server.
+
+mod common;
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use common::*;
+use ropewalk_client::{Cancel, Event, Location, Pair};
+use ropewalk_tests::files::{ensure_same, write_random};
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::tree;
+
+#[test]
+fn files_and_trees_are_copied_here() -> Result<()> {
+    let here = Scratch::new()?;
+    let at = |name: &str| Location::Local(here.join(name));
+    write_random(&here.join("s/big"), 5_000_001, 1)?;
+    write(&here.join("s/d/small"), b"small")?;
+    write(&here.join("s/empty"), b"")?;
+    run(at("s/"), at("t/"), &options())?.succeeded()?;
+    tree::ensure_same(&here.join("s"), &here.join("t"))?;
+    ensure_same(&here.join("s/big"), &here.join("t/big"))?;
+    // In the place of something longer.
+    run(at("s/d/small"), at("t/big"), &options())?.succeeded()?;
+    ensure!(fs::read(here.join("t/big"))? == b"small");
+    run(Location::Measure { size: 3_000_000 }, at("t/zeros"), &options())?.succeeded()?;
+    ensure!(fs::read(here.join("t/zeros"))? == vec![0; 3_000_000]);
+    ensure_clean(&here.join("t"))
+}
+
+#[test]
+fn a_copy_that_is_given_up_leaves_nothing() -> Result<()> {
+    let here = Scratch::new()?;
+    write_random(&here.join("f"), 40 << 20, 1)?;
+    let at = |name: &str| Location::Local(here.join(name));
+    let pair = Pair { source: at("f"), destination: at("g"), window: None };
+    let cancel = Cancel::new();
+    let told = run_until(vec![pair], &options(), &cancel, &|event| {
+        if matches!(event, Event::Progress { bytes, .. } if *bytes > 0) {
+            cancel.cancel();
+        }
+    })?;
+    ensure!(told.summary.interrupted && !here.join("g").exists(), "{:?}", told.summary);
+    ensure_clean(here.path())
+}

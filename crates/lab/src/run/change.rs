@@ -1,0 +1,149 @@
+//! Changing the paths of a lab that runs.
+
+use super::{Event, RunError, lab::Lab, registry};
+use crate::{
+    emulator::{Change, ControlSocket, Path, Request, ask, units},
+    scenario::{Step, Value, parse_field},
+};
+use std::{
+    collections::BTreeMap,
+    io,
+    os::unix::net::UnixListener,
+    sync::{Arc, PoisonError},
+};
+
+/// Changes paths of a running lab at once: fields such as `links[0].path.both.loss` or `links[0].path.round_trip`. Gives each
+/// link that was changed (`links[0]`) with its path as it is then. The lab's result will have a warning that says so.
+///
+/// # Errors
+/// [`RunError::NotRoot`], [`RunError::NoSuchLab`], [`RunError::Change`]. Links before the one that is refused are changed.
+pub fn change(lab: &str, settings: &[(String, Value)]) -> Result<Vec<(String, Path)>, RunError> {
+    let changes = changes(settings)?;
+    if !rustix::process::geteuid().is_root() {
+        return Err(RunError::NotRoot);
+    }
+    registry::find(lab)?;
+    let one = |(link, change): (String, Change)| {
+        let failed = |message: String| RunError::Change { field: link.clone(), message };
+        let stream = registry::control(lab).map_err(|error| failed(error.to_string()))?;
+        let request = Request::Change { path: Some(link.clone()), change: Box::new(change) };
+        let answer = ask(stream, &request).map_err(|error| failed(error.to_string()))?;
+        let path = serde_json::from_value(answer).map_err(|error| failed(error.to_string()))?;
+        Ok((link, path))
+    };
+    changes.into_iter().map(one).collect()
+}
+
+/// Lets others change a lab's paths, and notes that they did.
+pub(super) fn allow(lab: &Lab, listener: UnixListener) -> io::Result<ControlSocket> {
+    let controls = lab.links.iter().enumerate();
+    let paths = controls.map(|(index, link)| (format!("links[{index}]"), link.emulator.control())).collect();
+    let (zero, warnings, events) = (lab.zero, lab.warnings.clone(), lab.options.events.clone());
+    let told = move |link: &str, change: &Change| {
+        let change = serde_json::to_string(change).unwrap_or_default();
+        let at = zero.elapsed().as_secs_f64();
+        let warning = format!("{link} was changed from outside after {at:.1} s: {change}");
+        if let Some(events) = &events {
+            events(&Event::Warning(warning.clone()));
+        }
+        warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
+    };
+    ControlSocket::start_telling(listener, paths, Arc::new(told))
+}
+
+/// What is to become different, by link.
+fn changes(settings: &[(String, Value)]) -> Result<BTreeMap<String, Change>, RunError> {
+    let mut changes = BTreeMap::<String, Change>::new();
+    for (field, value) in settings {
+        let wrong = |message: String| RunError::Change { field: field.clone(), message };
+        let expected = || wrong("expected for example links[0].path.both.loss".into());
+        let steps = parse_field(field).ok_or_else(expected)?;
+        let [Step::Key(links), Step::Index(index), Step::Key(path), inner @ ..] = steps.as_slice() else {
+            return Err(expected());
+        };
+        if links != "links" || path != "path" || inner.is_empty() {
+            return Err(expected());
+        }
+        let change = changes.entry(format!("links[{index}]")).or_default();
+        if let [Step::Key(key)] = inner
+            && key == "round_trip"
+        {
+            let round_trip =
+                units::parse_duration(&value.to_string()).map_err(|error| wrong(error.to_string()))?;
+            change.forward.delay = Some(round_trip / 2);
+            change.backward.delay = Some(round_trip - round_trip / 2);
+            continue;
+        }
+        // Over what is there already, so that several fields of a link change together.
+        let mut table = toml::Table::try_from(&*change).map_err(|error| wrong(error.to_string()))?;
+        put(&mut table, inner, value).ok_or_else(expected)?;
+        let new = toml::Value::Table(table).try_into();
+        *change = new.map_err(|error: toml::de::Error| wrong(error.message().trim().replace('\n', ", ")))?;
+        if change.mtu.is_some_and(|mtu| mtu < 1280) {
+            return Err(wrong("expected at least 1280, the least that IPv6 works with".into()));
+        }
+    }
+    Ok(changes)
+}
+
+/// Puts a value into nested tables. `None` where a list or another value is in the way.
+fn put(table: &mut toml::Table, steps: &[Step], value: &Value) -> Option<()> {
+    let (Step::Key(key), rest) = steps.split_first()? else { return None };
+    if rest.is_empty() {
+        table.insert(key.clone(), toml::Value::try_from(value).ok()?);
+        return Some(());
+    }
+    let inner = table.entry(key.clone()).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+    put(inner.as_table_mut()?, rest, value)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::emulator::Loss;
+    use std::time::Duration;
+
+    fn read(settings: &[(&str, &str)]) -> Result<BTreeMap<String, Change>, String> {
+        let text = |value: &str| value.parse().map_or_else(|_| Value::Text(value.into()), Value::Integer);
+        let settings: Vec<_> =
+            settings.iter().map(|(field, value)| ((*field).to_owned(), text(value))).collect();
+        changes(&settings).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn fields_of_a_link_change_together() {
+        let changes = read(&[
+            ("links[0].path.both.loss", "1%"),
+            ("links[1].path.round_trip", "30ms"),
+            ("links[0].path.both.queue", "20"),
+            ("links[0].path.backward.rate", "2Mbit/s"),
+            ("links[0].path.mtu", "9000"),
+        ])
+        .unwrap();
+        let first = &changes["links[0]"];
+        assert_eq!(first.both.loss, Some(Loss::Bernoulli { p: 0.01 }));
+        assert!(first.both.queue.is_some() && first.backward.rate.is_some() && first.mtu == Some(9000));
+        assert_eq!(changes["links[1]"].backward.delay, Some(Duration::from_millis(15)));
+    }
+
+    #[test]
+    fn what_cannot_change_is_refused() {
+        for (field, value, expected) in [
+            ("kernel.congestion", "bbr", "expected for example"),
+            ("links[0]", "1", "expected for example"),
+            ("links[0].path", "1", "expected for example"),
+            ("links[x].path.mtu", "1500", "expected for example"),
+            ("links[0].between", "1", "expected for example"),
+            ("links[0].path.mtu", "600", "expected at least 1280"),
+            ("links[0].path.both.loss", "200%", "`200%` is no probability"),
+            ("links[0].path.both.frob", "1", "unknown field `frob`"),
+            ("links[0].path.both", "1", "invalid type"),
+            ("links[0].path.round_trip", "5", "`5` is no duration"),
+            ("links[0].path.mtu.x", "5", "invalid type"),
+        ] {
+            let said = read(&[(field, value)]).unwrap_err();
+            assert!(said.contains(expected), "{field}={value}: {said}");
+        }
+    }
+}
