@@ -19,7 +19,8 @@ done
 
 # program=package
 PEERS="globus-gridftp-server=globus-gridftp-server-progs globus-url-copy=globus-gass-copy-progs curl=curl lftp=lftp
-    vsftpd=vsftpd valgrind=valgrind python3=python3 setpriv=util-linux unshare=util-linux ip=iproute2 node=nodejs"
+    vsftpd=vsftpd valgrind=valgrind python3=python3 setpriv=util-linux unshare=util-linux ip=iproute2 node=nodejs
+    grid-proxy-init=globus-proxy-utils openssl=openssl"
 
 install_missing() {
     local pair packages=()

@@ -47,6 +47,11 @@ const SERVER_WORDS: &[&[u8]] = &[
     b"OPTS PASV AllowDelayed=1;\r\n",
     b"OPTS RETR Parallelism=2,2,2;\r\n",
     b"OPTS RETR Checksum=CRC32C;\r\n",
+    b"OPTS RETR markers=1;PathInfo=1;\r\n",
+    b"OPTS RETR Congestion=bbr;\r\n",
+    b"ABUF 5\r\n",
+    b"SITE STREAMS 4\r\n",
+    b"SITE STREAMS x\r\n",
     b"ABOR\r\n",
     b"\xff\xf4\xff\xf2ABOR\r\n",
     b"QUIT\r\n",
@@ -87,6 +92,7 @@ fn outcome(operation: &Operation, choose: &mut Decisions<'_>) -> Result<Outcome,
                 Outcome::LoggedIn { local_user: "u".to_owned(), home: VirtualPath::root(), message }
             }
             Operation::Listen(_) => Outcome::Addresses(addresses()),
+            Operation::AdviseBuffers { .. } => Outcome::Advice("x\r\n200 y".to_owned()),
             Operation::Transfer(_) | Operation::List(_) => Outcome::Transferred { checksum: None },
             Operation::Stat { .. } => Outcome::Entry(Box::new(Entry::new("f\r\n200 x", EntryKind::File))),
             Operation::Size(_) => Outcome::Size(5),
@@ -113,7 +119,8 @@ fn event(choose: &mut Decisions<'_>) -> server::Event {
 fn server_session() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
         let mut choose = Decisions(input);
-        let config = SessionConfig { max_queue: 10, max_line: 2000, ..SessionConfig::default() };
+        let config =
+            SessionConfig { max_queue: 10, max_line: 2000, max_streams: 32, ..SessionConfig::default() };
         let mut session = server::Session::new(Arc::new(config));
         let mut running: Option<Operation> = None;
         let mut client = ReplyParser::default();
@@ -152,6 +159,7 @@ fn server_session() {
                         running = Some(operation);
                     }
                     Action::Abort => {}
+                    Action::Streams(n) => assert!((1..=32).contains(&n)),
                     Action::Close => closed = true,
                 }
             }
@@ -167,6 +175,9 @@ const CLIENT_WORDS: &[&[u8]] = &[
     b"\r\n",
     b"220 x\r\n",
     b"120 x\r\n",
+    b"114 Streams 4\r\n",
+    b"114 Streams refused: x\r\n",
+    b"115 Path rtt=1 minrtt=1 retrans=0 sent=1 cwnd=1 streams=1 limited=app\r\n",
     b"150 x\r\n",
     b"226 x\r\n",
     b"426 x\r\n",
@@ -192,9 +203,13 @@ fn client_session() {
         let mut choose = Decisions(input);
         let reply = ParserLimits { lines: 10, bytes: 500, stray: 5 };
         let mut session = client::Session::new(Limits { line: 100, reply, unsolicited: 5 });
-        let (mut waiting, mut sent) = (HashSet::new(), 0);
+        let (mut waiting, mut sent, mut streams) = (HashSet::new(), 0, 0usize);
         while !choose.is_empty() {
-            let ticket = match choose.below(6) {
+            let ticket = match choose.below(7) {
+                3 => {
+                    streams += usize::from(session.set_streams(3).is_ok());
+                    None
+                }
                 0 => session.submit(&Command::Stor("f".into())).ok(),
                 1 => session.submit(&Command::Pwd).ok(),
                 2 => session.abort().ok(),
@@ -214,6 +229,9 @@ fn client_session() {
                 match event {
                     client::Event::Finished { ticket, .. } | client::Event::Unanswered { ticket } => {
                         assert!(waiting.remove(&ticket), "{ticket:?} finished without reason");
+                    }
+                    client::Event::Streams(_) => {
+                        streams = streams.checked_sub(1).expect("an answer without a question");
                     }
                     client::Event::Preliminary { reply, .. } => assert!(reply.is_preliminary()),
                     _ => {}

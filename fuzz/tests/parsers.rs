@@ -38,6 +38,9 @@ const COMMAND_WORDS: &[&[u8]] = &[
     b"TRNC ",
     b"SBUF ",
     b"RANGES ",
+    b"STREAMS ",
+    b"Congestion=bbr;",
+    b"PathInfo=1;",
     b"CKSM ",
     b"SCKS ",
     b"MD5 ",
@@ -193,6 +196,11 @@ const MARKER_WORDS: &[&[u8]] = &[
     b"Bytes Processed:",
     b"|",
     b"Range Marker ",
+    b"Path ",
+    b"rtt=1 minrtt=2 ",
+    b"retrans=3 sent=4 ",
+    b"cwnd=5 streams=6 ",
+    b"limited=rwnd",
     b"0-5",
     b",",
     b"18446744073709551615",
@@ -207,7 +215,7 @@ const MARKER_WORDS: &[&[u8]] = &[
 fn marker() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
         let mut choose = Decisions(input);
-        let code = 110 + choose.below(5) as u16;
+        let code = 110 + choose.below(6) as u16;
         let text = soup(choose.0, MARKER_WORDS);
         let mut lines: Vec<_> = text.split_str("|").map(<[u8]>::to_vec).collect();
         if code == 112 || code == 113 {

@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Clean(commands::clean::Clean),
     /// Ask the models of parallel TCP: goodput and loss by number of streams, the best number
     Model(Box<commands::model::Model>),
+    /// Show socket buffers of this host and what needs more; divide memory among connections
+    Buffers(Box<commands::buffers::Buffers>),
     /// Run a server
     Serve(commands::serve::Serve),
     /// Set, remove or list passwords of a server's users
@@ -72,6 +74,7 @@ impl Command {
             Self::Rm(command) => command.run(),
             Self::Clean(command) => command.run(),
             Self::Model(command) => command.run(),
+            Self::Buffers(command) => command.run(),
             Self::Serve(command) => command.run(),
             Self::Passwd(command) => command.run(),
             Self::Lab(command) => command.run(),

@@ -55,6 +55,7 @@ fn help_lists_the_commands_and_the_exit_codes() {
         "rm",
         "clean",
         "model",
+        "buffers",
         "serve",
         "passwd",
         "lab",

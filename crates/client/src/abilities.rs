@@ -30,6 +30,10 @@ pub(crate) struct Abilities {
     pub passive_sender: bool,
     pub inline_checksum: bool,
     pub ranges: bool,
+    /// SITE STREAMS.
+    pub streams: bool,
+    /// OPTS RETR Congestion.
+    pub congestion: bool,
 }
 
 impl Abilities {
@@ -53,6 +57,8 @@ impl Abilities {
                     can.passive_sender = rest.contains("PASSIVESENDER;");
                     can.inline_checksum = rest.contains("INLINECHECKSUM;");
                     can.ranges = rest.contains("RANGES;");
+                    can.streams = rest.contains("STREAMS;");
+                    can.congestion = rest.contains("CONGESTION;");
                 }
                 _ => {}
             }

@@ -16,8 +16,11 @@
 //! to start use one. The pipeline covers a round trip at a few thousand small files a second: 32 commands and two
 //! for each millisecond, 200 at most.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 use std::time::Duration;
+
+use ropewalk_protocol::range::RangeSet;
 
 use crate::{Auto, Options};
 
@@ -27,8 +30,10 @@ pub(crate) const SMALL: u64 = 4 << 20;
 /// From this size on a disk gets several writes at a time.
 const LARGE: u64 = 1 << 30;
 
-/// Least size of a range when a file is cut up between sessions.
+/// Usual size of a range when a file is cut up between sessions; files of two of them are.
 pub(crate) const RANGE: u64 = 64 << 20;
+const LEAST_RANGE: u64 = 8 << 20;
+const RANGE_SECONDS: f64 = 4.0;
 
 /// What the rule decides from.
 #[derive(Clone, Copy, Debug)]
@@ -92,16 +97,31 @@ impl Path {
             Auto::Auto => (32 + 2 * self.rtt.as_millis() as usize).min(200),
         }
     }
+}
 
-    /// Into what ranges a file is cut for `sessions` sessions; one range means that it stays whole.
-    pub(crate) fn range_size(size: u64, sessions: u32) -> u64 {
-        if sessions < 2 || size < 2 * RANGE {
-            return size;
-        }
-        let range = RANGE.max(size / (4 * u64::from(sessions)));
-        // Whole blocks, so that pages and checksums of neighbours do not overlap.
-        range.next_multiple_of(1 << 20)
+/// How much of a file, of which `left` bytes are left, one of several sessions takes at a time. `rate`: bytes a second that
+/// it carries, where they are known.
+pub(crate) fn range_size(left: u64, sessions: u32, rate: Option<f64>) -> u64 {
+    let usual = match rate {
+        // Long enough that the round trips between two do not count, short enough that sessions may come and go. The cast
+        // saturates.
+        Some(rate) => ((rate * RANGE_SECONDS) as u64).clamp(LEAST_RANGE, RANGE),
+        None => RANGE,
+    };
+    // Towards the end ever less, so that all of them end at about the same time.
+    let fair = left / (2 * u64::from(sessions.max(1)));
+    // Whole blocks, so that pages and checksums of neighbours do not overlap.
+    usual.min(fair).max(LEAST_RANGE).next_multiple_of(1 << 20)
+}
+
+/// Cuts the next `size` bytes that are missing off a range: what comes now, and what is left of it.
+pub(crate) fn bite(range: Range<u64>, present: &RangeSet, size: u64) -> (Range<u64>, Option<Range<u64>>) {
+    let Some(missing) = present.complement(range.clone()).iter().next() else { return (range, None) };
+    let end = missing.start.saturating_add(size).next_multiple_of(1 << 20);
+    if end.saturating_add(size / 2) >= range.end {
+        return (missing.start..range.end, None);
     }
+    (missing.start..end, Some(end..range.end))
 }
 
 #[cfg(test)]
@@ -141,11 +161,26 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_whole_blocks_and_not_too_many() {
-        assert_eq!(Path::range_size(100, 4), 100);
-        assert_eq!(Path::range_size(1 << 30, 1), 1 << 30);
-        assert_eq!(Path::range_size(1 << 30, 2), 128 << 20);
-        assert_eq!(Path::range_size(200 << 20, 8), 64 << 20);
-        assert_eq!(Path::range_size((1 << 40) + 1, 4) % (1 << 20), 0);
+    fn ranges_are_whole_blocks_of_some_seconds() {
+        assert_eq!(range_size(1 << 40, 8, None), 64 << 20);
+        assert_eq!(range_size(1 << 40, 8, Some(4e6)), 16 << 20);
+        assert_eq!(range_size(1 << 40, 8, Some(f64::INFINITY)), 64 << 20);
+        assert_eq!(range_size(1 << 40, 8, Some(f64::NAN)), 8 << 20);
+        assert_eq!(range_size(256 << 20, 8, None), 16 << 20);
+        assert_eq!(range_size(1, 0, None), 8 << 20);
+        assert_eq!(range_size((1 << 40) + 1, 4, Some(4.4e6)) % (1 << 20), 0);
+    }
+
+    #[test]
+    fn bites_take_what_is_missing() {
+        const M: u64 = 1 << 20;
+        let none = RangeSet::new();
+        assert_eq!(bite(0..100 * M, &none, 8 * M), (0..8 * M, Some(8 * M..100 * M)));
+        // A remainder that is hardly worth it stays with the rest.
+        assert_eq!(bite(0..11 * M, &none, 8 * M), (0..11 * M, None));
+        assert_eq!(bite(5..u64::MAX, &none, 8 * M).0, 5..9 * M);
+        let present: RangeSet = [0..3 * M + 5, 20 * M..30 * M].into_iter().collect();
+        assert_eq!(bite(0..100 * M, &present, 8 * M).0, 3 * M + 5..12 * M);
+        assert_eq!(bite(20 * M..30 * M, &present, 8 * M), (20 * M..30 * M, None));
     }
 }

@@ -9,7 +9,7 @@ use ropewalk_storage::checksum::{Algorithm, checksum_file};
 use ropewalk_storage::{PosixOptions, PosixStore, Store};
 
 use crate::abilities::Abilities;
-use crate::auto::RANGE;
+use crate::auto::{RANGE, range_size};
 use crate::backoff::pause;
 use crate::place::Endpoints;
 use crate::queue::Queue;
@@ -17,6 +17,7 @@ use crate::report::Report;
 use crate::session::Session;
 use crate::setup::Setup;
 use crate::state::States;
+use crate::tune::{Seat, Tune};
 use crate::verify::{Check, choose};
 use crate::worker::Job;
 use crate::{Cancel, ChecksumPolicy, EventSink, Options, RemoteError};
@@ -39,6 +40,7 @@ pub(crate) struct Context<'e> {
     pub states: States,
     /// Workers that there are or will be.
     pub sessions: AtomicU32,
+    pub tune: Tune,
 }
 
 impl<'e> Context<'e> {
@@ -55,7 +57,8 @@ impl<'e> Context<'e> {
             store: local_store()?,
             endpoints: Endpoints::default(),
             states: States::new(options.state_directory.as_deref()),
-            sessions: AtomicU32::new(1),
+            sessions: AtomicU32::new(0),
+            tune: Tune::new(options),
         })
     }
 
@@ -87,6 +90,20 @@ impl<'e> Context<'e> {
     /// thread for each stream, and several sessions would only be in each other's way.
     pub(crate) fn cuts(&self, session: &Session<'_>) -> bool {
         !session.can.ranges || matches!(self.options().files, crate::Auto::Set(_))
+    }
+
+    /// Workers that will share the path, of those that there are, when a file of this size is moved.
+    pub(crate) fn workers_for(&self, size: Option<u64>) -> u32 {
+        if size.is_none_or(|size| size < 2 * RANGE) { 1 } else { self.sessions.load(Ordering::Relaxed) }
+    }
+
+    /// How much of a file one session takes at a time, of which `left` bytes are left; `None`: all of it.
+    pub(crate) fn range_size(&self, left: u64, seat: Option<&Seat>, streams: u32) -> Option<u64> {
+        let sessions = self.sessions.load(Ordering::Relaxed);
+        // Others may join later where the path is tuned.
+        let several = sessions > 1 || seat.is_some() && self.options().files == crate::Auto::Auto;
+        let rate = seat.and_then(|seat| seat.lane().rate_of_stream());
+        several.then(|| range_size(left, sessions, rate.map(|rate| rate * f64::from(streams))))
     }
 
     /// How a file from or to this server is proved to be right.

@@ -12,6 +12,7 @@ use ropewalk_protocol::client::{Event, Limits, Session, SessionError, SubmitErro
 use ropewalk_protocol::command::{Command, UnprintableCommand};
 use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::reply::Reply;
+use ropewalk_protocol::streams::StreamsAnswer;
 use ropewalk_transport::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
@@ -63,6 +64,8 @@ pub(crate) struct Control<'e> {
     last_heard: Instant,
     events: Option<&'e dyn EventSink>,
     cancel: Cancel,
+    /// The last answer to SITE STREAMS that nobody has asked for yet.
+    granted: Option<u32>,
     /// Time spent blocked in [`Control::answer`].
     pub waited: Duration,
 }
@@ -109,6 +112,7 @@ impl<'e> Control<'e> {
             last_heard: now,
             events: options.trace_control.then_some(events),
             cancel: cancel.clone(),
+            granted: None,
             waited: Duration::ZERO,
         })
     }
@@ -154,6 +158,9 @@ impl<'e> Control<'e> {
             SubmitError::Closing(reply) => {
                 RemoteError::Refused { peer: self.peer.clone(), command: name.to_owned(), reply }
             }
+            e @ SubmitError::OutOfBand => {
+                RemoteError::Nonsense { peer: self.peer.clone(), reason: e.to_string() }
+            }
         })?;
         let now = Instant::now();
         if self.asked.is_empty() {
@@ -178,6 +185,20 @@ impl<'e> Control<'e> {
             asked.heeded = false;
         }
         Ok(())
+    }
+
+    /// SITE STREAMS, which stands outside of the order of commands: nothing waits for its answer.
+    pub(crate) fn set_streams(&mut self, streams: u32) -> Result<(), RemoteError> {
+        if self.machine.set_streams(streams).is_ok() {
+            self.out.extend(self.machine.poll_transmit().unwrap_or_default());
+            self.tell();
+        }
+        self.flush()
+    }
+
+    /// The streams that the server has set since this was asked last.
+    pub(crate) fn take_granted(&mut self) -> Option<u32> {
+        self.granted.take()
     }
 
     /// What comes next for the oldest command that waits for something.
@@ -224,6 +245,12 @@ impl<'e> Control<'e> {
                     // After a 421 every command that waited has it as its answer.
                     Event::Closing(reply) | Event::Unsolicited(reply) => {
                         tracing::debug!(peer = self.peer, %reply, "a reply that nobody waited for");
+                    }
+                    Event::Streams(answer) => {
+                        tracing::debug!(peer = self.peer, ?answer, "SITE STREAMS");
+                        if let StreamsAnswer::Set(streams) = answer {
+                            self.granted = Some(streams);
+                        }
                     }
                     Event::Unanswered { .. } => self.answered(),
                 }

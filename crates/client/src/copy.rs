@@ -62,11 +62,17 @@ pub fn copy(
     let ended = Cancel::new();
     let late = std::thread::scope(|scope| {
         scope.spawn(|| stop_when_cancelled(&ctx, &ended));
+        scope.spawn(|| {
+            ctx.tune.drive(&ctx, &|| {
+                scope.spawn(|| Worker::new(&ctx, Vec::new()).run());
+            });
+        });
         let mut crew = Crew::new(scope, &ctx);
         let (sessions, late) = Plan::new(&ctx, filter, &mut crew).run(&pairs);
         ctx.queue.close();
         crew.finish(sessions);
         ended.cancel();
+        ctx.tune.finish();
         late
     });
     finish(&ctx, late);
@@ -74,7 +80,7 @@ pub fn copy(
     for job in ctx.queue.drain() {
         left_over(&ctx, &job, interrupted);
     }
-    Ok(ctx.report.finish(interrupted))
+    Ok(ctx.report.finish(interrupted, ctx.tune.found()))
 }
 
 /// What had to wait until everything else is there: links, then times and modes of directories, the deepest first.
@@ -181,7 +187,8 @@ impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
 
     fn grow(&mut self, first: Vec<Session<'e>>) {
         let worth = self.path().worth(self.ctx.options(), self.files, self.bytes).max(1);
-        self.ctx.sessions.store(worth, Ordering::Relaxed);
+        let begun = self.workers.len() as u32;
+        self.ctx.sessions.fetch_add(worth.saturating_sub(begun), Ordering::Relaxed);
         let mut sessions = Some(first);
         while self.workers.len() < worth as usize {
             let ctx = self.ctx;

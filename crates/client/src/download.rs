@@ -26,6 +26,8 @@ pub(crate) struct Download {
     pub check: Check,
     /// Do not write runs of zeros: the file is new.
     pub sparse: bool,
+    /// Bytes that were there when it began.
+    pub resumed: u64,
     store: Arc<dyn Store>,
     target: Option<VirtualPath>,
     handle: Arc<dyn WriteHandle>,
@@ -125,6 +127,7 @@ impl Download {
             task,
             check,
             sparse,
+            resumed: part.as_ref().map_or(0, |part| part.present().len()),
             store: store.clone(),
             target: path,
             handle,

@@ -31,6 +31,22 @@ pub enum Event {
         files_active: u32,
         streams: u32,
     },
+    /// The tuner has decided how a path is used from now on.
+    Tuned {
+        /// Source and destination.
+        path: String,
+        /// Data connections, all files together.
+        streams: u32,
+        /// Files in flight.
+        files: u32,
+        /// Of new connections; `None` is the host's own.
+        congestion_control: Option<&'static str>,
+        /// What the last span reached.
+        bits_per_second: f64,
+        /// A fixed name, and the same in words.
+        reason: &'static str,
+        why: String,
+    },
     FileDone {
         id: FileId,
         bytes: u64,

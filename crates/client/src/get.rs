@@ -17,7 +17,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
 use ropewalk_storage::checksum::Pieces;
 
-use crate::auto::Path;
+use crate::auto::{Path, RANGE, bite};
 use crate::control::Answer;
 use crate::download::Download;
 use crate::error::reply_kind;
@@ -27,6 +27,7 @@ use crate::place::{Endpoint, Place};
 use crate::report::Meter;
 use crate::session::Session;
 use crate::task::Task;
+use crate::tune::{Ends, Knob, Seat, Wanted};
 use crate::verify::{Check, wire};
 use crate::watch::Watch;
 use crate::worker::{Job, Route, Worker};
@@ -63,6 +64,11 @@ struct Slot {
 }
 
 impl Slot {
+    /// It is a range of a file that several sessions share out.
+    fn is_part(&self) -> bool {
+        self.download.task.length().is_some_and(|length| self.range.end - self.range.start < length)
+    }
+
     fn into_job(self) -> Job {
         if self.sum_only { Job::Sum(self.download) } else { Job::Get(self.download, self.range) }
     }
@@ -74,6 +80,9 @@ type Part = (Arc<Download>, Range<u64>);
 struct Flow<'w, 'e> {
     worker: &'w Worker<'w, 'e>,
     session: Session<'e>,
+    seat: Option<Seat>,
+    /// Streams that the server should use, where they can be changed while it sends.
+    wanted: Option<Wanted>,
     asks: VecDeque<(u64, Ask)>,
     slots: VecDeque<Slot>,
     /// Number of the first slot.
@@ -90,15 +99,27 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
         Ok(session) => session,
         Err(e) => return worker.fail(job, e),
     };
-    let depth = Path::new(session.control.rtt()).pipeline(worker.ctx.options());
+    let rtt = session.control.rtt();
+    let depth = Path::new(rtt).pipeline(worker.ctx.options());
     let route = Route::Get(endpoint.clone());
-    let mut flow = Flow { worker, session, asks: VecDeque::new(), slots: VecDeque::new(), first: 0, depth };
+    let ends = Ends { source: Some(endpoint.name.clone()), destination: None };
+    let seat = worker.seat(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
+    let mut flow = Flow {
+        worker,
+        session,
+        seat,
+        wanted: None,
+        asks: VecDeque::new(),
+        slots: VecDeque::new(),
+        first: 0,
+        depth,
+    };
     let mut next = Some(job);
     loop {
         // Several commands at a time: they leave in one packet.
         let fills = flow.slots.len() <= depth - depth / 4;
         while next.is_some() || (fills && flow.has_room()) {
-            let Some(job) = next.take().or_else(|| worker.more(&route)) else { break };
+            let Some(job) = next.take().or_else(|| worker.more(&route, flow.seat.as_ref())) else { break };
             match flow.submit(job) {
                 Ok(None) => {}
                 // It needs another data channel: the pipeline has to run dry first.
@@ -128,7 +149,9 @@ impl<'e> Flow<'_, 'e> {
         let extended = self.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
         // Should the first file be refused, the second one's data would come over the connections made for it.
         let pipelined = extended && !self.must_connect();
-        self.slots.len() < if pipelined { self.depth } else { 1 } && waiting < AHEAD
+        // The next range of a file that is cut up is asked for while this one comes.
+        let parts = self.slots.len() == 1 && self.slots[0].is_part();
+        self.slots.len() < if pipelined { self.depth } else { 1 } && (waiting < AHEAD || parts)
     }
 
     /// We are the ones to connect, and have not done so yet.
@@ -163,6 +186,7 @@ impl<'e> Flow<'_, 'e> {
             self.worker.done();
             return Ok(None);
         }
+        let range = self.bite(&download, range);
         let missing = download.present().complement(range.clone());
         let (mode, streams) = self.shape(&download, &missing);
         if !self.fits(mode, streams) {
@@ -173,9 +197,11 @@ impl<'e> Flow<'_, 'e> {
                 Check::Inline(algorithm) => Some(algorithm),
                 _ => None,
             };
+            self.session.wanted_congestion = self.seat.as_ref().and_then(|seat| seat.lane().congestion());
             if let Err(e) = self.session.receiving(mode, streams, inline) {
                 return self.worker.failed(Job::Get(download, range), e).map(|()| None);
             }
+            self.opened(streams, missing.len());
         }
         self.send(download, range, missing, mode)?;
         Ok(None)

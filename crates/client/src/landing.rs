@@ -22,6 +22,8 @@ pub(crate) struct Landing {
     pub path: BString,
     /// It goes to its final name at once: the server keeps it apart until it is whole, or it is no file, or a window.
     pub direct: bool,
+    /// Bytes that were there when it began.
+    pub resumed: u64,
     tries: AtomicU32,
     state: Mutex<State>,
 }
@@ -73,8 +75,9 @@ impl Landing {
             (false, false) => part_path(&target),
             (false, true) => part_apart(&target),
         };
+        let resumed = present.len();
         let state = State { left: 1, failed: false, present, proved: RangeSet::new() };
-        Self { tries: AtomicU32::new(task.tries), task, path, direct, state: Mutex::new(state) }
+        Self { tries: AtomicU32::new(task.tries), task, path, direct, resumed, state: Mutex::new(state) }
     }
 
     /// An interrupted transfer of it can be gone on with.

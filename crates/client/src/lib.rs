@@ -51,6 +51,7 @@ mod sync;
 mod task;
 mod third_party;
 mod through;
+mod tune;
 mod upload;
 mod verify;
 mod walk;
@@ -70,5 +71,6 @@ pub use options::{
 };
 pub use remote::Remote;
 pub use ropewalk_storage::DirectIo;
-pub use summary::{FailureKind, FileFailure, SlowestPart, Summary};
+pub use ropewalk_tuning::tuner::{Fairness, Kind as TunerKind};
+pub use summary::{FailureKind, FileFailure, SlowestPart, Summary, TunedPath};
 pub use walk::{Usage, du, list, walk};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ropewalk_storage::DirectIo;
 use ropewalk_storage::checksum::Algorithm;
+use ropewalk_tuning::tuner::{Fairness, Kind};
 
 use crate::Location;
 
@@ -103,6 +104,17 @@ pub struct Options {
     pub files: Auto<u32>,
     /// Transfer commands outstanding on one control connection (`--pipeline`).
     pub pipeline: Auto<u32>,
+    /// What finds the number of streams while data moves, where `streams` is not set (`--tuner`); [`Kind::Fixed`]
+    /// keeps to those that the round trip suggests.
+    pub tuner: Kind,
+    /// Data connections of a path that the tuner may use, at most.
+    pub max_streams: u32,
+    /// How the tuner treats other traffic of the path.
+    pub fairness: Fairness,
+    /// What the path may carry, in bits a second, where it is known: a hint for the tuner's beginning.
+    pub capacity: Option<u64>,
+    /// Congestion controls that this site allows the tuner to choose from, by the kernel's names; none: the kernel's own.
+    pub congestion: Vec<String>,
     pub mode: DataMode,
     /// TYPE A.
     pub ascii: bool,
@@ -168,6 +180,11 @@ impl Default for Options {
             streams: Auto::Auto,
             files: Auto::Auto,
             pipeline: Auto::Auto,
+            tuner: Kind::default(),
+            max_streams: 128,
+            fairness: crate::tune::default_fairness(),
+            capacity: None,
+            congestion: Vec::new(),
             mode: DataMode::Auto,
             ascii: false,
             block_size: 1 << 20,

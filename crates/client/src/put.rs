@@ -11,7 +11,6 @@ mod finish;
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bstr::ByteSlice;
 use ropewalk_engine::{Progress, SendJob};
@@ -22,7 +21,7 @@ use ropewalk_protocol::server::Mode;
 use ropewalk_storage::checksum::{Algorithm, Hasher, Pieces};
 
 use crate::RemoteError;
-use crate::auto::{Path, RANGE, SMALL};
+use crate::auto::{Path, RANGE, SMALL, bite};
 use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
 use crate::error::is_unknown_command;
@@ -33,6 +32,7 @@ use crate::report::Meter;
 use crate::session::Session;
 use crate::source::{Source, Summing};
 use crate::task::Task;
+use crate::tune::{Ends, Knob, Seat};
 use crate::upload::{Manner, Upload, UploadSource};
 use crate::verify::{Check, proof, same, wire};
 use crate::watch::Watch;
@@ -96,6 +96,7 @@ struct Slot {
 struct Flow<'w, 'e> {
     worker: &'w Worker<'w, 'e>,
     session: Session<'e>,
+    seat: Option<Seat>,
     asks: VecDeque<(u64, Ask)>,
     slots: VecDeque<Slot>,
     first: u64,
@@ -108,15 +109,19 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
         Ok(session) => session,
         Err(e) => return worker.fail(job, e),
     };
-    let depth = Path::new(session.control.rtt()).pipeline(worker.ctx.options());
+    let rtt = session.control.rtt();
+    let depth = Path::new(rtt).pipeline(worker.ctx.options());
     let route = Route::Put(endpoint.clone());
-    let mut flow = Flow { worker, session, asks: VecDeque::new(), slots: VecDeque::new(), first: 0, depth };
+    let ends = Ends { source: None, destination: Some(endpoint.name.clone()) };
+    let seat = worker.seat(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
+    let mut flow =
+        Flow { worker, session, seat, asks: VecDeque::new(), slots: VecDeque::new(), first: 0, depth };
     let mut next = Some(job);
     loop {
         // Several commands at a time: they leave in one packet.
         let fills = flow.slots.len() <= depth - depth / 4;
         while next.is_some() || (fills && flow.has_room()) {
-            let Some(job) = next.take().or_else(|| worker.more(&route)) else { break };
+            let Some(job) = next.take().or_else(|| worker.more(&route, flow.seat.as_ref())) else { break };
             match flow.submit(job) {
                 Ok(None) => {}
                 Ok(Some(job)) => {
@@ -145,7 +150,9 @@ impl<'e> Flow<'_, 'e> {
         let pipelined = self.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
         let depth = if pipelined && self.worker.careful.get() == 0 { self.depth } else { 1 };
         let shared = !self.slots.iter().any(|s| s.upload.must_be_alone());
-        self.slots.len() < depth && waiting < AHEAD && shared
+        // The next range of a file that is cut up is asked for while this one goes.
+        let parts = self.slots.len() == 1 && self.slots[0].is_part();
+        self.slots.len() < depth && (waiting < AHEAD || parts) && shared
     }
 
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
@@ -184,6 +191,7 @@ impl<'e> Flow<'_, 'e> {
         if upload.must_be_alone() && !self.slots.is_empty() {
             return Ok(Some(Job::Put(upload, range)));
         }
+        let range = self.bite(&upload, range);
         let mode = match upload.source {
             UploadSource::Ranged(_) => self.session.preferred_mode(),
             // In order, and of unknown length.
@@ -199,7 +207,9 @@ impl<'e> Flow<'_, 'e> {
         };
         let streams = self.streams(mode, &data, &upload);
         let fits = self.session.channel().is_some_and(|c| {
-            c.sending && c.mode == mode && mode == Mode::ExtendedBlock && c.streams >= streams
+            // Where the path is tuned, streams come and go.
+            let enough = c.streams >= streams || self.seat.is_some() && c.streams > 1;
+            c.sending && c.mode == mode && mode == Mode::ExtendedBlock && enough
         });
         if !fits {
             if !self.slots.is_empty() {
@@ -212,6 +222,7 @@ impl<'e> Flow<'_, 'e> {
             if let Err(e) = self.session.sending(mode, streams, inline) {
                 return self.worker.failed(Job::Put(upload, range), e).map(|()| None);
             }
+            self.opened(streams, data.len());
         }
         self.send(upload, range, data, mode)?;
         Ok(None)
@@ -224,11 +235,27 @@ impl<'e> Flow<'_, 'e> {
         let path = Path::new(self.session.control.rtt());
         let size = Some(data.len());
         let streams = path.streams(self.worker.ctx.options(), size, !upload.device());
+        if let Some(seat) = self.seat.as_ref().filter(|_| streams > 1) {
+            let most = u32::try_from(data.len() >> 20).unwrap_or(u32::MAX);
+            return seat.share(true, most, self.worker.ctx.workers_for(upload.task.length()));
+        }
         if self.worker.ctx.cuts(&self.session) {
             self.worker.ctx.share(streams, upload.task.length())
         } else {
             streams
         }
+    }
+
+    /// A data channel was made with so many streams, for so many bytes or more.
+    fn opened(&mut self, streams: u32, bytes: u64) {
+        let (Some(seat), Some(channel)) = (&self.seat, self.session.channel()) else { return };
+        let most = u32::try_from(bytes >> 20).unwrap_or(u32::MAX).max(1);
+        let knob = if streams > 1 {
+            Knob::Here(channel.data.parallelism(), channel.data.congestion())
+        } else {
+            Knob::Fixed
+        };
+        seat.opened(streams, most, knob);
     }
 
     fn step(&mut self) -> Result<(), RemoteError> {
@@ -265,6 +292,11 @@ enum Begun {
 }
 
 impl Slot {
+    /// It is a range of a file that several sessions share out.
+    fn is_part(&self) -> bool {
+        self.range != self.upload.wanted
+    }
+
     /// Nothing is left to be done for it.
     fn is_over(&self) -> bool {
         !self.asked_sum || self.sum.is_none()

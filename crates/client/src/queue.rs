@@ -108,6 +108,12 @@ impl<J> Queue<J> {
         self.tell(state);
     }
 
+    /// A job waits that could be begun now.
+    pub(crate) fn has_waiting(&self) -> bool {
+        let state = self.lock();
+        !state.stopped && (!state.urgent.is_empty() || state.ready.len() > 0)
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.lock().stopped
     }

@@ -9,7 +9,8 @@ use ropewalk_engine::{Progress, Stage};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::task::Task;
-use crate::{Event, EventSink, FailureKind, FileFailure, FileId, SlowestPart, Summary};
+use crate::tune::{Lane, Seat};
+use crate::{Event, EventSink, FailureKind, FileFailure, FileId, SlowestPart, Summary, TunedPath};
 
 /// Progress events are no closer together.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -159,6 +160,15 @@ impl<'e> Report<'e> {
         }
     }
 
+    /// Files and bytes that are planned and not done, as far as the plan has got; `None` where there are none.
+    pub(crate) fn left(&self) -> Option<(u64, u64)> {
+        let totals = self.lock();
+        let done = totals.files_done + totals.files_skipped + totals.files_failed;
+        let there = u64::try_from(self.bytes_there.load(Ordering::Relaxed)).unwrap_or_default();
+        let left = (totals.planned_files.saturating_sub(done), totals.planned_bytes.saturating_sub(there));
+        (left.0 > 0).then_some(left)
+    }
+
     /// A file is done. `verified`: bytes whose checksums were compared.
     pub(crate) fn done(&self, id: FileId, bytes: u64, time: Duration, checksum: Option<String>) {
         {
@@ -285,7 +295,7 @@ impl<'e> Report<'e> {
     }
 
     /// The end of the run.
-    pub(crate) fn finish(&self, interrupted: bool) -> Summary {
+    pub(crate) fn finish(&self, interrupted: bool, tuned: Vec<TunedPath>) -> Summary {
         let wall = self.began.elapsed();
         let cpu = cpu_time().saturating_sub(self.cpu_began);
         let bytes_there = self.bytes_there.load(Ordering::Relaxed).max(0) as u64;
@@ -314,6 +324,7 @@ impl<'e> Report<'e> {
             streams: totals.most_streams,
             files_in_flight: totals.most_sessions,
             retries: totals.retries,
+            tuned,
             cpu_seconds: cpu.as_secs_f64(),
             slowest,
             interrupted,
@@ -335,13 +346,21 @@ impl<'e> Report<'e> {
 pub(crate) struct Meter<'r, 'e> {
     report: &'r Report<'e>,
     account: Arc<Account>,
+    /// The path that is tuned.
+    lane: Option<Arc<Lane>>,
     bytes: u64,
     streams: u32,
 }
 
 impl<'r, 'e> Meter<'r, 'e> {
     pub(crate) fn new(report: &'r Report<'e>, task: &Task) -> Self {
-        Self { report, account: task.account.clone(), bytes: 0, streams: 0 }
+        Self { report, account: task.account.clone(), lane: None, bytes: 0, streams: 0 }
+    }
+
+    /// What moves goes over this path.
+    pub(crate) fn on(mut self, seat: Option<&Seat>) -> Self {
+        self.lane = seat.map(|seat| seat.lane().clone());
+        self
     }
 
     /// The transfer has moved `bytes` so far, over `streams` connections.
@@ -350,6 +369,9 @@ impl<'r, 'e> Meter<'r, 'e> {
         self.bytes = self.bytes.max(bytes);
         self.report.there(&self.account, more as i64);
         self.report.bytes_moved.fetch_add(more, Ordering::Relaxed);
+        if let Some(lane) = &self.lane {
+            lane.add(more);
+        }
         self.report.streams.fetch_add(i64::from(streams) - i64::from(self.streams), Ordering::Relaxed);
         self.streams = streams;
         self.report.progress();
@@ -463,7 +485,7 @@ mod tests {
         report.started(&task, 17);
         report.put_back();
         report.done(0, 100, S, Some("crc32c:0".into()));
-        let summary = report.finish(false);
+        let summary = report.finish(false, Vec::new());
         assert_eq!((summary.bytes, summary.bytes_resumed, summary.streams), (59, 27, 2));
         assert_eq!(summary.bytes_verified, 100);
         let events = events.lock().unwrap();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bstr::{BString, ByteSlice};
 use ropewalk_engine::DataChannel;
 use ropewalk_protocol::command::{Command, MarkerKind, Password};
+use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::host_port::{parse_epsv_reply, parse_pasv_reply};
 use ropewalk_protocol::opts::{Options as Opts, RetrOptions};
 use ropewalk_protocol::reply::Reply;
@@ -38,6 +39,9 @@ pub(crate) struct Session<'e> {
     mode: Mode,
     parallelism: Option<u32>,
     inline: Option<Algorithm>,
+    /// The congestion control that the server was asked for, and the one that it should use.
+    congestion: Option<&'static str>,
+    pub wanted_congestion: Option<&'static str>,
     channel: Option<Channel>,
     /// TREV was sent.
     markers_asked: bool,
@@ -69,6 +73,8 @@ impl<'e> Session<'e> {
             mode: Mode::Stream,
             parallelism: None,
             inline: None,
+            congestion: None,
+            wanted_congestion: None,
             channel: None,
             markers_asked: false,
         };
@@ -196,6 +202,14 @@ impl<'e> Session<'e> {
         if self.can.inline_checksum && self.inline != inline {
             options.checksum = Some(inline.map(wire));
         }
+        let congestion = self.wanted_congestion.filter(|_| self.can.congestion);
+        if mode == Mode::ExtendedBlock && congestion != self.congestion {
+            // Not among the others: a server that does not allow it must not refuse those too.
+            let name = congestion.and_then(|name| name.parse::<CongestionName>().ok());
+            let options = RetrOptions { congestion: Some(name), ..RetrOptions::default() };
+            self.control.suggest(&Command::Opts(Opts::Retr(options)))?;
+            self.congestion = congestion;
+        }
         if options != RetrOptions::default() {
             commands.push(Command::Opts(Opts::Retr(options)));
         }
@@ -211,6 +225,11 @@ impl<'e> Session<'e> {
             self.inline = inline;
         }
         Ok(answer.filter(|_| asked))
+    }
+
+    /// Streams with which the channel was made; 1 where there is none yet.
+    pub(crate) fn streams_of_channel(&self) -> u32 {
+        self.channel.as_ref().map_or(1, |channel| channel.streams)
     }
 
     /// The channel that was made last, where it can be used again.

@@ -39,16 +39,7 @@ struct State {
 
 impl States {
     pub(crate) fn new(given: Option<&Path>) -> Self {
-        if let Some(given) = given {
-            return Self::at(Some(given.to_owned()));
-        }
-        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let home = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
-        Self::at(home.map(|home| home.join("ropewalk")))
-    }
-
-    fn at(directory: Option<PathBuf>) -> Self {
-        Self { directory, expired: Once::new() }
+        Self { directory: state_directory(given), expired: Once::new() }
     }
 
     /// What the destination was last known to have of this very source; `None` where nothing is known.
@@ -98,6 +89,16 @@ impl States {
         hasher.update(task.destination.display().as_bytes());
         Some(self.directory.as_ref()?.join(&hasher.finish()[..32]).with_extension("json"))
     }
+}
+
+/// Where this program keeps what it has to remember: as given, or by the XDG base directories.
+pub(crate) fn state_directory(given: Option<&Path>) -> Option<PathBuf> {
+    if let Some(given) = given {
+        return Some(given.to_owned());
+    }
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    home.map(|home| home.join("ropewalk"))
 }
 
 /// Removes journals that are too old, and what was left of writing them.

@@ -55,6 +55,20 @@ pub enum SlowestPart {
     Unknown,
 }
 
+/// What the tuner made of a path.
+#[derive(Clone, Debug, Serialize)]
+pub struct TunedPath {
+    /// Source and destination.
+    pub path: String,
+    /// Data connections at the end.
+    pub streams: u32,
+    /// What they reached when it was last measured.
+    pub bits_per_second: f64,
+    pub decisions: u32,
+    /// Why so many, in words.
+    pub reason: String,
+}
+
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     pub files_done: u64,
@@ -74,6 +88,8 @@ pub struct Summary {
     /// Most files in flight at once.
     pub files_in_flight: u32,
     pub retries: u64,
+    /// Paths whose streams were tuned.
+    pub tuned: Vec<TunedPath>,
     pub cpu_seconds: f64,
     pub slowest: SlowestPart,
     /// Stopped before the end, by [`Cancel`](crate::Cancel).

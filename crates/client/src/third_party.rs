@@ -11,7 +11,6 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bstr::ByteSlice;
@@ -22,7 +21,7 @@ use ropewalk_protocol::opts::Options as Opts;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
 
-use crate::auto::{Path, RANGE, SMALL};
+use crate::auto::{Path, RANGE, SMALL, bite};
 use crate::control::{Answer, Control, LAST_WORDS};
 use crate::get::checksum_command;
 use crate::inline::inline_sum;
@@ -33,6 +32,7 @@ use crate::report::Meter;
 use crate::session::{Session, port};
 use crate::setup::reachable;
 use crate::task::Task;
+use crate::tune::{Ends, Knob, Seat, Wanted};
 use crate::verify::{Check, choose, proof, same, wire};
 use crate::watch::Stall;
 use crate::worker::{Job, Route, Worker};
@@ -88,6 +88,9 @@ struct Flow<'w, 'e> {
     worker: &'w Worker<'w, 'e>,
     source: Session<'e>,
     destination: Session<'e>,
+    seat: Option<Seat>,
+    /// Streams that the source should use, where they can be changed while it sends.
+    wanted: Option<Wanted>,
     source_asks: VecDeque<(u64, Ask)>,
     destination_asks: VecDeque<(u64, Ask)>,
     slots: VecDeque<Slot<'w, 'e>>,
@@ -116,8 +119,12 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
     };
     worker.ctx.report.goes_elsewhere();
     let rtt = source.control.rtt().max(destination.control.rtt());
+    let ends = Ends { source: Some(from.name.clone()), destination: Some(to.name.clone()) };
+    let seat = worker.seat(ends, rtt);
     let mut flow = Flow {
         worker,
+        seat,
+        wanted: None,
         depth: Path::new(rtt).pipeline(worker.ctx.options()),
         stall: Stall::new(worker.ctx.options().stall),
         source,
@@ -134,7 +141,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
     let mut next = Some(job);
     loop {
         while next.is_some() || flow.has_room() {
-            let Some(job) = next.take().or_else(|| worker.more(&route)) else { break };
+            let Some(job) = next.take().or_else(|| worker.more(&route, flow.seat.as_ref())) else { break };
             match flow.submit(job) {
                 Ok(None) => {}
                 Ok(Some(job)) => {
@@ -238,6 +245,7 @@ impl<'w, 'e> Flow<'w, 'e> {
         if relay.direct && !self.slots.is_empty() {
             return Ok(Some(Job::Third(relay, range)));
         }
+        let range = self.bite(&relay, range);
         let mode = self.mode();
         let streams = if mode == Mode::Stream {
             1
@@ -245,10 +253,19 @@ impl<'w, 'e> Flow<'w, 'e> {
             let rtt = self.source.control.rtt().max(self.destination.control.rtt());
             let size = relay.task.length().map(|_| range.end - range.start);
             let streams = Path::new(rtt).streams(self.worker.ctx.options(), size, !relay.device());
-            if self.cuts() { self.worker.ctx.share(streams, relay.task.length()) } else { streams }
+            let seat = self.seat.as_ref().filter(|_| streams > 1);
+            if let Some(seat) = seat {
+                let most = size.map_or(u32::MAX, |size| u32::try_from(size >> 20).unwrap_or(u32::MAX));
+                let workers = self.worker.ctx.workers_for(relay.task.length());
+                seat.share(self.source.can.streams, most, workers)
+            } else if self.cuts() {
+                self.worker.ctx.share(streams, relay.task.length())
+            } else {
+                streams
+            }
         };
         let fits = mode == Mode::ExtendedBlock
-            && self.channel.is_some_and(|(m, n)| m == mode && n >= streams)
+            && self.channel.is_some_and(|(m, n)| m == mode && (n >= streams || self.seat.is_some() && n > 1))
             && !self.worker.ctx.options().delayed_passive;
         if !fits {
             if !self.slots.is_empty() {
@@ -257,6 +274,7 @@ impl<'w, 'e> Flow<'w, 'e> {
             if let Err(e) = self.connect(mode, streams, relay.check) {
                 return self.worker.failed(Job::Third(relay, range), e).map(|()| None);
             }
+            self.opened(streams, range.end - range.start);
         }
         self.send(relay, range, mode)?;
         Ok(None)
@@ -304,6 +322,7 @@ impl<'w, 'e> Flow<'w, 'e> {
 
     /// Notices transfers that stand still, and servers that do not answer.
     fn look_after(&mut self) -> Result<(), RemoteError> {
+        self.tell_streams()?;
         let limit = self.worker.ctx.options().reply_timeout;
         let transferring =
             |asks: &VecDeque<(u64, Ask)>| asks.front().is_some_and(|(_, ask)| *ask == Ask::Transfer);

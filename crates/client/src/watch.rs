@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use bstr::BString;
-use ropewalk_engine::{Attendant, Progress};
+use ropewalk_engine::{Attendant, Parallelism, Progress};
 
 use crate::control::{Answer, Control};
 use crate::report::Meter;
+use crate::tune::Wanted;
 use crate::{Cancel, RemoteError, StallLimit};
 
 /// What an answer that came during a transfer means for it.
@@ -44,6 +45,7 @@ pub(crate) struct Watch<'w, 'r, 'e> {
     cancel: &'w Cancel,
     path: BString,
     checkpoints: Option<Checkpoints<'w>>,
+    streams: Option<(&'w Wanted, Parallelism)>,
     /// Why the transfer was broken off by us; `None` where a reply broke it off.
     pub failure: Option<RemoteError>,
 }
@@ -58,7 +60,7 @@ impl<'w, 'r, 'e> Watch<'w, 'r, 'e> {
         path: BString,
     ) -> Self {
         let stall = Stall::new(stall);
-        Self { control, judge, meter, stall, cancel, path, checkpoints: None, failure: None }
+        Self { control, judge, meter, stall, cancel, path, checkpoints: None, streams: None, failure: None }
     }
 
     /// Has what arrived put on stable storage by `secure`, every so often; the transfer fails where that fails.
@@ -67,17 +69,40 @@ impl<'w, 'r, 'e> Watch<'w, 'r, 'e> {
         self
     }
 
+    /// Tells the server, which sends, how many streams it should use, whenever that changes.
+    pub(crate) fn streams(mut self, wanted: &'w Wanted, ours: Parallelism) -> Self {
+        self.streams = Some((wanted, ours));
+        self
+    }
+
+    fn tell_streams(&mut self) -> Result<(), RemoteError> {
+        let Some((wanted, ours)) = &self.streams else { return Ok(()) };
+        // Where we are the ones to connect: fewer before the server, so that no stream that leaves is taken for one that is
+        // missing; more when the server has said how many it takes.
+        if let Some(granted) = self.control.take_granted() {
+            ours.set(granted.min(wanted.get()));
+        }
+        let Some(streams) = wanted.news() else { return Ok(()) };
+        ours.set(streams.min(ours.get()));
+        self.control.set_streams(streams)
+    }
+
     fn replies(&mut self) -> ControlFlow<()> {
         loop {
             match self.control.try_answer() {
                 Ok(Some(answer)) => (self.judge)(answer)?,
-                Ok(None) => return ControlFlow::Continue(()),
+                Ok(None) => break,
                 Err(e) => {
                     self.failure = Some(e);
                     return ControlFlow::Break(());
                 }
             }
         }
+        if let Err(e) = self.tell_streams() {
+            self.failure = Some(e);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
     }
 }
 

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ropewalk_transport::timespec;
@@ -20,6 +21,7 @@ use crate::relay::Relay;
 use crate::report::failure;
 use crate::session::Session;
 use crate::task::Task;
+use crate::tune::{Ends, Seat};
 use crate::upload::Upload;
 use crate::{FailureKind, RemoteError};
 use crate::{get, local_copy, put, third_party, through};
@@ -95,18 +97,27 @@ pub(crate) struct Worker<'c, 'e> {
     carry: RefCell<Option<Job>>,
     /// Uploads that are to go one by one, because one before them was refused.
     pub careful: Cell<u32>,
+    /// The path has enough without it.
+    leaving: Cell<bool>,
 }
 
 impl<'c, 'e> Worker<'c, 'e> {
     pub(crate) fn new(ctx: &'c Context<'e>, sessions: Vec<Session<'e>>) -> Self {
         let sessions = RefCell::new(sessions);
-        Self { ctx, taker: ctx.queue.taker(), sessions, carry: RefCell::new(None), careful: Cell::new(0) }
+        Self {
+            ctx,
+            taker: ctx.queue.taker(),
+            sessions,
+            carry: RefCell::new(None),
+            careful: Cell::new(0),
+            leaving: Cell::new(false),
+        }
     }
 
     /// Until the queue ends.
     pub(crate) fn run(&self) {
         let began = Instant::now();
-        while let Some(job) = self.next() {
+        while let Some(job) = self.next_unless_surplus() {
             match job.route() {
                 Route::Get(endpoint) => get::run(self, &endpoint, job),
                 Route::Put(endpoint) => put::run(self, &endpoint, job),
@@ -124,6 +135,19 @@ impl<'c, 'e> Worker<'c, 'e> {
         self.ctx.report.worked(began.elapsed());
     }
 
+    fn next_unless_surplus(&self) -> Option<Job> {
+        if self.leaving.get() && self.carry.borrow().is_none() {
+            self.ctx.sessions.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        self.next()
+    }
+
+    /// A place among those that move data between these ends, over a path of this round trip.
+    pub(crate) fn seat(&self, ends: Ends, rtt: Duration) -> Option<Seat> {
+        self.ctx.tune.seat(ends, rtt)
+    }
+
     /// The next job; idle sessions are kept alive while there is none.
     fn next(&self) -> Option<Job> {
         if let Some(job) = self.carry.take() {
@@ -139,9 +163,13 @@ impl<'c, 'e> Worker<'c, 'e> {
         }
     }
 
-    /// Another job of this route, where one waits.
-    pub(crate) fn more(&self, route: &Route) -> Option<Job> {
-        if self.carry.borrow().is_some() {
+    /// Another job of this route, where one waits, unless the path has enough workers without this one.
+    pub(crate) fn more(&self, route: &Route, seat: Option<&Seat>) -> Option<Job> {
+        if self.carry.borrow().is_some() || self.leaving.get() {
+            return None;
+        }
+        if seat.is_some_and(Seat::is_surplus) {
+            self.leaving.set(true);
             return None;
         }
         match self.ctx.queue.try_next(self.taker) {

@@ -13,14 +13,17 @@ use crate::error::{Error, Result};
 use crate::receive::{self, ReceiveJob, Received};
 use crate::send::{self, SendJob, Sent};
 use crate::wire::Wire;
-use crate::{Attendant, BufferBudget, Pool, Progress, ordered_receive, ordered_send};
+use crate::{
+    Attendant, BufferBudget, Congestion, Flows, Parallelism, Pool, Progress, ordered_receive, ordered_send,
+};
 
 /// What holds for every transfer over a data channel.
 #[derive(Clone, Debug)]
 pub struct ChannelSettings {
     pub mode: Mode,
     pub representation: RepresentationType,
-    /// Streams of a sender in MODE E: opened to each address, or accepted by a sender that listens. At least 1.
+    /// Streams in MODE E at first, see [`DataChannel::parallelism`]; at least 1. Where the receiver connects, both ends
+    /// must have agreed on it: the first transfer fails where fewer connections come.
     pub parallelism: u32,
     /// Payload bytes of a MODE E block that we send.
     pub block_size: usize,
@@ -29,7 +32,7 @@ pub struct ChannelSettings {
     pub connect_timeout: Duration,
     /// Break off when no byte moved for so long.
     pub stall_timeout: Option<Duration>,
-    /// Most streams that a receiver accepts; more end the transfer with an error.
+    /// Most streams that a receiver has at a time; more end the transfer with an error.
     pub max_streams: u32,
     /// Accept data connections only from this address; others are closed at once and do no harm.
     pub only_from: Option<IpAddr>,
@@ -66,7 +69,12 @@ impl DataChannel {
     }
 
     fn new(end: End, settings: ChannelSettings, pool: Arc<Pool>, budget: Arc<BufferBudget>) -> Self {
-        Self { core: Core { end, settings, pool, budget, control: Arc::default() }, cache: Vec::new() }
+        let control = Arc::default();
+        let parallelism = Parallelism::new(settings.parallelism, &control);
+        let congestion = Congestion::new(settings.socket.congestion.clone());
+        let flows = Flows::default();
+        let core = Core { end, settings, pool, budget, control, parallelism, congestion, flows };
+        Self { core, cache: Vec::new() }
     }
 
     /// Where a passive channel listens. An error where the channel is active and not connected.
@@ -83,9 +91,33 @@ impl DataChannel {
         self.cache.len()
     }
 
-    /// Changes how many streams the next sends use. Connections that are too many are closed by the next send.
+    /// How many streams the channel is to use, now and later: can be changed from any thread, also while a transfer is
+    /// under way.
+    pub fn parallelism(&self) -> Parallelism {
+        self.core.control.expect_wakes();
+        self.core.parallelism.clone()
+    }
+
+    /// Changes how many streams the next transfers use, and how many connections both ends take for agreed where a
+    /// receiver connects and there are none yet. Connections that are too many are closed by the next send.
     pub fn set_parallelism(&mut self, n: u32) {
         self.core.settings.parallelism = n.max(1);
+        self.core.parallelism.set(n);
+    }
+
+    /// The congestion control of connections still to be made: can be changed from any thread.
+    pub fn congestion(&self) -> Congestion {
+        self.core.congestion.clone()
+    }
+
+    /// Changes the congestion control of connections still to be made; `None` is the host's own.
+    pub fn set_congestion(&mut self, name: Option<String>) {
+        self.core.congestion.set(name);
+    }
+
+    /// What the kernel says of the channel's connections: can be asked from any thread.
+    pub fn flows(&self) -> Flows {
+        self.core.flows.clone()
     }
 
     /// Changes the representation type of the next transfers: clients may send TYPE after PASV.
@@ -112,7 +144,7 @@ impl DataChannel {
         attendant: &mut dyn Attendant,
         progress: &Progress,
     ) -> Result<Sent> {
-        let mut watch = self.core.watch(attendant, progress);
+        let mut watch = self.core.watch(attendant, progress, false);
         let result = send::send(&self.core, &mut self.cache, job, &mut watch);
         self.ended(result)
     }
@@ -125,7 +157,7 @@ impl DataChannel {
         attendant: &mut dyn Attendant,
         progress: &Progress,
     ) -> Result<Received> {
-        let mut watch = self.core.watch(attendant, progress);
+        let mut watch = self.core.watch(attendant, progress, true);
         let result = receive::receive(&self.core, &mut self.cache, job, &mut watch);
         self.ended(result)
     }
@@ -138,7 +170,7 @@ impl DataChannel {
         attendant: &mut dyn Attendant,
         progress: &Progress,
     ) -> Result<Sent> {
-        let mut watch = self.core.watch(attendant, progress);
+        let mut watch = self.core.watch(attendant, progress, false);
         let result = ordered_send::send(&self.core, &mut self.cache, source, &mut watch);
         self.ended(result)
     }
@@ -151,7 +183,7 @@ impl DataChannel {
         attendant: &mut dyn Attendant,
         progress: &Progress,
     ) -> Result<Received> {
-        let mut watch = self.core.watch(attendant, progress);
+        let mut watch = self.core.watch(attendant, progress, true);
         let result = ordered_receive::receive(&self.core, &mut self.cache, sink, &mut watch);
         self.ended(result)
     }

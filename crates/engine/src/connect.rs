@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ropewalk_transport::{Driver, Listener, Wait, timespec};
+use ropewalk_transport::{Connection, Driver, Listener, SocketOptions, Wait, timespec};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -14,7 +14,7 @@ use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::watch::Watch;
 use crate::wire::{Wire, is_welcome};
-use crate::{Attendant, BufferBudget, ChannelSettings, Pool, Progress};
+use crate::{Attendant, BufferBudget, ChannelSettings, Congestion, Flows, Parallelism, Pool, Progress};
 
 /// A data channel without its connections: what all threads of a transfer may use.
 pub(crate) struct Core {
@@ -23,6 +23,9 @@ pub(crate) struct Core {
     pub(crate) pool: Arc<Pool>,
     pub(crate) budget: Arc<BufferBudget>,
     pub(crate) control: Arc<Control>,
+    pub(crate) parallelism: Parallelism,
+    pub(crate) congestion: Congestion,
+    pub(crate) flows: Flows,
 }
 
 /// Who connects.
@@ -32,7 +35,14 @@ pub(crate) enum End {
 }
 
 impl Core {
-    pub(crate) fn watch<'a>(&self, attendant: &'a mut dyn Attendant, progress: &'a Progress) -> Watch<'a> {
+    pub(crate) fn watch<'a>(
+        &self,
+        attendant: &'a mut dyn Attendant,
+        progress: &'a Progress,
+        receiving: bool,
+    ) -> Watch<'a> {
+        self.flows.set_receiving(receiving);
+        progress.set_flows(&self.flows);
         Watch::new(attendant, progress, &self.control, self.settings.stall_timeout)
     }
 
@@ -82,9 +92,10 @@ impl Core {
             return Err(Error::System { action: "connect", source: io::ErrorKind::AddrNotAvailable.into() });
         };
         let timeout = self.settings.connect_timeout.min(patience);
+        let options = SocketOptions { congestion: self.congestion.get(), ..self.settings.socket.clone() };
         driver
-            .connect_waiting(address, &self.settings.socket, timeout, wait)
-            .and_then(|connection| Wire::new(connection, index, &self.settings.socket, &self.budget))
+            .connect_waiting(address, &options, timeout, wait)
+            .and_then(|connection| self.wire(connection, index))
             .map_err(|source| Error::Connect { address, source })
     }
 
@@ -93,15 +104,26 @@ impl Core {
         let End::Passive(listener) = &self.end else { return Ok(None) };
         // A deadline in the past: does not wait.
         let now = Instant::now();
-        while let Some(connection) = listener.accept(now).map_err(Error::Accept)? {
+        while let Some(mut connection) = listener.accept(now).map_err(Error::Accept)? {
+            // It has that of the listener.
+            let congestion = self.congestion.get();
+            if let Some(name) =
+                congestion.filter(|name| self.settings.socket.congestion.as_ref() != Some(name))
+            {
+                connection.set_congestion(&name);
+            }
             // A connection that is broken already is no reason to end the transfer.
-            let Ok(wire) = Wire::new(connection, 0, &self.settings.socket, &self.budget) else { continue };
+            let Ok(wire) = self.wire(connection, 0) else { continue };
             if is_welcome(wire.peer, self.settings.only_from) {
                 return Ok(Some(wire));
             }
             tracing::warn!(peer = %wire.peer, "closed a data connection from a foreign address");
         }
         Ok(None)
+    }
+
+    fn wire(&self, connection: Box<dyn Connection>, address: usize) -> io::Result<Wire> {
+        Wire::new(connection, address, &self.settings.socket, &self.budget, &self.flows)
     }
 
     /// The listener, to wait for further connections.

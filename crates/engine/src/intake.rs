@@ -201,6 +201,7 @@ impl<'a> Intake<'a> {
             Ok(0) => Ok(Some(Taken::End)),
             Ok(n) => {
                 self.control.add_moved(n as u64);
+                wire.listed.moved(n);
                 Ok(Some(Taken::Bytes(n as u64)))
             }
             Err(Errno::AGAIN) => Ok(Some(Taken::Blocked)),

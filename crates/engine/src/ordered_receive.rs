@@ -132,7 +132,9 @@ fn receive_blocks(
     }
     order.run(reused, watch)?;
     let streams = order.transfer.ended() as u32;
-    cache.extend(order.done.into_iter().chain(order.lanes.into_iter().map(|lane| lane.wire)));
+    // Connections that nobody has used yet are for the next transfer, unless it was us who made them.
+    let lanes = order.lanes.into_iter().filter(|_| core.listener().is_some());
+    cache.extend(order.done.into_iter().chain(lanes.map(|lane| lane.wire)));
     Ok(Delivered { streams, peer })
 }
 

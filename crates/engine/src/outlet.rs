@@ -131,7 +131,10 @@ impl<'a> Outlet<'a> {
         while !head.is_empty() {
             let Some(socket) = wire.connection.plain_fd() else { break };
             match rustix::net::send(socket, head, SendFlags::MORE | SendFlags::NOSIGNAL) {
-                Ok(n) => head = &head[n..],
+                Ok(n) => {
+                    wire.listed.moved(n);
+                    head = &head[n..];
+                }
                 Err(Errno::AGAIN) => patience.blocked(wire)?,
                 Err(Errno::INTR) => {}
                 Err(e) => return Err(Error::io(wire.peer)(e.into())),
@@ -156,6 +159,7 @@ impl<'a> Outlet<'a> {
                     at += n as u64;
                     self.sent(n);
                     self.control.add_moved(n as u64);
+                    wire.listed.moved(n);
                     patience.between()?;
                 }
                 Err(Errno::AGAIN) => patience.blocked(wire)?,
@@ -252,6 +256,7 @@ pub(crate) fn write_all(
             Ok(0) => return Err(Error::io(wire.peer)(io::ErrorKind::WriteZero.into())),
             Ok(n) => {
                 control.add_moved(n as u64);
+                wire.listed.moved(n);
                 IoSlice::advance_slices(&mut slices, n);
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => patience.blocked(wire)?,

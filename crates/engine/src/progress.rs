@@ -1,8 +1,10 @@
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ropewalk_protocol::range::RangeSet;
+
+use crate::flow::{Flow, Flows, PathSample};
 
 /// Where a stream's time went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub struct Progress {
     streams: AtomicU32,
     stages: [AtomicU64; 4],
     received: Mutex<RangeSet>,
+    /// Those of the channel.
+    flows: Mutex<Option<Flows>>,
 }
 
 impl Progress {
@@ -47,7 +51,26 @@ impl Progress {
 
     /// Receiving: the file ranges written so far (file offsets, not wire offsets), without what was there before.
     pub fn received(&self) -> RangeSet {
-        self.received.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What the kernel says of every live data connection, now. Connections that are kept for later transfers are among
+    /// them. Empty before the transfer begins.
+    pub fn flows(&self) -> Vec<Flow> {
+        self.channel_flows().map(|flows| flows.sample()).unwrap_or_default()
+    }
+
+    /// The same, taken together.
+    pub fn path(&self) -> PathSample {
+        self.channel_flows().map(|flows| flows.path()).unwrap_or_default()
+    }
+
+    fn channel_flows(&self) -> Option<Flows> {
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_flows(&self, flows: &Flows) {
+        *self.flows.lock().unwrap_or_else(PoisonError::into_inner) = Some(flows.clone());
     }
 
     pub(crate) fn add_bytes(&self, n: u64) {
@@ -63,6 +86,6 @@ impl Progress {
     }
 
     pub(crate) fn add_received(&self, start: u64, end: u64) {
-        self.received.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(start..end);
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).insert(start..end);
     }
 }

@@ -38,6 +38,9 @@ pub(crate) fn receive(
         if result.is_err() {
             core.control.stop();
             hub.settle();
+        } else if hub.is_connecting() {
+            // They would be of no use any more.
+            core.control.stop();
         }
         result.map(|()| hub.finish(cache))
     })
@@ -54,7 +57,11 @@ pub(crate) struct Shared<'a> {
 
 /// What a thread tells the coordinating one.
 pub(crate) enum Message<'a> {
-    Connected(Result<Wire>),
+    /// `further`: it was not to be made from the start.
+    Connected {
+        wire: Result<Wire>,
+        further: bool,
+    },
     Ended(Box<Inlet<'a>>, Result<Step>),
     Panicked,
 }
@@ -70,11 +77,11 @@ impl<'a> Shared<'a> {
     }
 
     /// What a thread does that makes a further connection.
-    pub(crate) fn connect(&self) {
+    pub(crate) fn connect(&self, further: bool) {
         let wait = &mut connect::Stoppable(&self.core.control);
         let connect = || self.core.connect_waiting(0, Duration::MAX, wait);
         let connected = catch_unwind(AssertUnwindSafe(connect));
-        self.post(connected.map_or(Message::Panicked, Message::Connected));
+        self.post(connected.map_or(Message::Panicked, |wire| Message::Connected { wire, further }));
     }
 
     /// What a stream's own thread does.

@@ -19,6 +19,8 @@ use crate::{Received, Stage};
 
 /// Steps of a stream that never has to wait, before the coordinating thread looks around.
 const BURST: u32 = 8;
+/// A file is not worth further connections before so many bytes of it have come.
+const LITTLE: u64 = 1 << 20;
 
 /// The coordinating thread's part: it accepts connections, serves those that bring little and one that brings much,
 /// and gives further ones to threads of their own.
@@ -33,6 +35,13 @@ pub(crate) struct Hub<'h, 's, 'e, 'a> {
     serving: usize,
     connecting: usize,
     next_id: u32,
+    /// The version of the number of streams that was seen last.
+    seen: u32,
+    /// How many further connections may be made: as many as were missing when the number was changed, and one for each
+    /// that has left. Those that cannot be made are not tried for again and again.
+    credit: u32,
+    /// Where the count of bytes stood at the beginning.
+    moved: u64,
     /// Streams that have ended with EOD as far as is known here, and those of them that can be used again.
     ended: u64,
     kept: Vec<(u32, Wire)>,
@@ -61,6 +70,9 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
             serving: 0,
             connecting: 0,
             next_id: 0,
+            seen: 0,
+            credit: 0,
+            moved: shared.core.control.moved(),
             ended: 0,
             kept: Vec::new(),
             shortage: Shortage::new(reused),
@@ -80,8 +92,13 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         for wire in wires {
             self.join(wire)?;
         }
-        if !reused && self.shared.core.listener().is_none() {
-            self.connect_more(watch)?;
+        let (version, wanted) = self.shared.core.parallelism.state();
+        self.seen = version;
+        if self.shared.core.listener().is_none() {
+            if !reused {
+                self.connect_more(watch)?;
+            }
+            self.credit = wanted.saturating_sub(self.alive() as u32);
         }
         // What has come already may be all there is: nothing has to be waited for then.
         let ids: Vec<u32> = self.local.iter().map(|inlet| inlet.id).collect();
@@ -95,6 +112,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
             if self.is_complete()? {
                 return Ok(());
             }
+            self.steer();
             let (deadline, listening) = {
                 let (core, alive, made) = (self.shared.core, self.alive(), self.next_id as usize);
                 let transfer = lock(&self.shared.transfer);
@@ -186,7 +204,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         let shared = self.shared;
         for _ in 1..shared.core.settings.parallelism {
             shared.core.control.expect_wakes();
-            match self.scope.try_spawn((), move |()| shared.connect()) {
+            match self.scope.try_spawn((), move |()| shared.connect(false)) {
                 Ok(()) => self.connecting += 1,
                 Err(()) => self.join(shared.core.connect(0, Duration::MAX, watch)?)?,
             }
@@ -194,11 +212,59 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         Ok(())
     }
 
+    /// Follows the number of streams that is wanted, where it is us who connect. It is the sender that ends streams.
+    fn steer(&mut self) {
+        let shared = self.shared;
+        if shared.core.listener().is_some() {
+            return;
+        }
+        let (version, wanted) = shared.core.parallelism.state();
+        let missing = wanted.min(shared.core.settings.max_streams).saturating_sub(self.alive() as u32);
+        if std::mem::replace(&mut self.seen, version) != version {
+            self.credit = self.credit.max(missing);
+        }
+        // Where a stream has ended and the connection has not, the file is ending.
+        let little = shared.core.control.moved() - self.moved < LITTLE;
+        if missing == 0 || self.credit == 0 || little || !self.kept.is_empty() {
+            return;
+        }
+        if lock(&shared.transfer).announced().is_some() {
+            return;
+        }
+        for _ in 0..missing.min(self.credit) {
+            shared.core.control.expect_wakes();
+            self.credit -= 1;
+            if self.scope.try_spawn((), move |()| shared.connect(true)).is_err() {
+                self.credit = 0;
+                break;
+            }
+            self.connecting += 1;
+        }
+    }
+
+    pub(crate) fn is_connecting(&self) -> bool {
+        self.connecting > 0
+    }
+
     fn hear(&mut self, message: Message<'a>) -> Result<()> {
         match message {
-            Message::Connected(wire) => {
+            Message::Connected { wire, further } => {
                 self.connecting -= 1;
-                self.join(wire?)
+                match wire {
+                    Err(e) if further => {
+                        // The others carry on without it.
+                        tracing::warn!(error = %e, "a further data connection could not be made");
+                        self.credit = 0;
+                        Ok(())
+                    }
+                    Ok(wire) if further => {
+                        if let Err(e) = self.join(wire) {
+                            tracing::warn!(error = %e, "closed a further data connection");
+                        }
+                        Ok(())
+                    }
+                    wire => self.join(wire?),
+                }
             }
             Message::Ended(inlet, result) => {
                 self.serving -= 1;
@@ -294,7 +360,10 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
                     self.kept.push((id, wire));
                 }
             }
-            Some(End::Closing) => self.ended += 1,
+            Some(End::Closing) => {
+                self.ended += 1;
+                self.credit += 1;
+            }
             Some(End::Retired) => {}
             None => {
                 let error = Error::PeerClosed { peer: wire.peer, stream: id, bytes: 0, left: 0 };
@@ -330,7 +399,11 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
     }
 
     pub(crate) fn finish(mut self, cache: &mut Vec<Wire>) -> Received {
-        // Connections that nobody has used yet: they may be meant for the next transfer.
+        // Connections that nobody has used yet: they may be meant for the next transfer, unless it was us who made them
+        // and the sender does not know of them.
+        if self.shared.core.listener().is_none() {
+            self.local.clear();
+        }
         self.kept.extend(self.local.drain(..).map(|inlet| (inlet.id, inlet.wire)));
         self.kept.sort_by_key(|(id, _)| *id);
         cache.extend(self.kept.into_iter().map(|(_, wire)| wire));

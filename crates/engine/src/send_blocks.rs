@@ -2,6 +2,7 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,7 +34,9 @@ pub(crate) fn send(core: &Core, cache: &mut Vec<Wire>, job: &SendJob, watch: &mu
         core,
         job,
         progress: watch.progress,
-        blocks: job.ranges.len().div_ceil(block_size),
+        block_size,
+        joining: AtomicU32::new(0),
+        idle: AtomicU32::new(0),
         sender: Mutex::new(sender),
         messages: Mutex::default(),
     };
@@ -72,7 +75,11 @@ pub(crate) struct Shared<'a> {
     pub(crate) core: &'a Core,
     job: &'a SendJob,
     pub(crate) progress: &'a Progress,
-    pub(crate) blocks: u64,
+    block_size: u64,
+    /// Connections under way that have not been added to `sender` yet: goes down while that is locked.
+    pub(crate) joining: AtomicU32,
+    /// Streams that no thread serves.
+    pub(crate) idle: AtomicU32,
     sender: Mutex<Sender>,
     messages: Mutex<Vec<Message>>,
 }
@@ -87,6 +94,8 @@ pub(crate) enum Message {
 /// A stream that has sent its end.
 pub(crate) struct Done {
     pub(crate) wire: Wire,
+    /// It has ended before the others.
+    pub(crate) left: bool,
     pub(crate) bytes: u64,
     pub(crate) pieces: Option<Pieces>,
 }
@@ -105,6 +114,17 @@ impl Shared<'_> {
         std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Blocks that are left to send, at most.
+    pub(crate) fn blocks_left(&self, sender: &Sender) -> u64 {
+        sender.remaining().div_ceil(self.block_size)
+    }
+
+    /// The end of a stream that is one too many, and may leave.
+    fn leave(&self, sender: &mut Sender, id: StreamId) -> Option<Header> {
+        let wanted = u64::from(self.core.parallelism.get()) + u64::from(self.idle.load(Ordering::SeqCst));
+        if sender.active() > wanted { sender.leave(id) } else { None }
+    }
+
     pub(crate) fn outlet(&self) -> Outlet<'_> {
         let Core { control, budget, settings, .. } = self.core;
         Outlet::new(self.job, self.progress, control, budget, settings.block_size)
@@ -113,11 +133,13 @@ impl Shared<'_> {
     /// What a thread does that makes its own connection.
     pub(crate) fn connect_and_serve(&self) {
         let wait = &mut connect::Stoppable(&self.core.control);
-        let connected = caught(|| {
-            let wire = self.core.connect_waiting(0, FURTHER_PATIENCE, wait)?;
-            Ok((wire, self.sender().add_stream()?))
-        });
-        match connected {
+        let connected = caught(|| self.core.connect_waiting(0, FURTHER_PATIENCE, wait));
+        let joined = {
+            let mut sender = self.sender();
+            self.joining.fetch_sub(1, Ordering::SeqCst);
+            connected.and_then(|wire| Ok((wire, sender.add_stream()?)))
+        };
+        match joined {
             Ok((wire, id)) => {
                 self.post(Message::Connected(Ok(())));
                 self.serve(wire, id);
@@ -136,10 +158,13 @@ impl Shared<'_> {
         wire.set_blocking(control).map_err(Error::io(wire.peer))?;
         let mut outlet = self.outlet();
         let patience = &mut Alone(control);
+        let mut left;
         loop {
             let (block, end) = {
                 let mut sender = self.sender();
-                match sender.next(id) {
+                let leaving = self.leave(&mut sender, id);
+                left = leaving.is_some();
+                match leaving.map(Next::End).or_else(|| sender.next(id)) {
                     Some(Next::Block(block)) => (Some(block), end_if_last(&mut sender, id)),
                     Some(Next::End(header)) => (None, Some(header)),
                     None => (None, None),
@@ -150,7 +175,7 @@ impl Shared<'_> {
                 break;
             }
         }
-        Ok(Done { wire, bytes: outlet.bytes, pieces: outlet.pieces.take() })
+        Ok(Done { wire, left, bytes: outlet.bytes, pieces: outlet.pieces.take() })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The coordinating thread of a MODE E sender.
 
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use ropewalk_protocol::mode_e::{Block, Descriptor, Header, Next, StreamId};
 use ropewalk_storage::checksum::Pieces;
@@ -18,6 +19,8 @@ use crate::{Sent, Stage};
 const FEW_BLOCKS: u64 = 2;
 /// No receiver lets so many bytes come before it reads: it has begun the transfer.
 const RECEIVER_READS: u64 = 64 << 20;
+/// Connections whose streams have left are looked at so often.
+const LINGER: Duration = Duration::from_millis(10);
 
 /// The coordinating thread's part: it serves the first stream, gives others to threads, and ends those that got none.
 pub(crate) struct Hub<'h, 's, 'e, 'a, 'w, 'v> {
@@ -33,12 +36,23 @@ pub(crate) struct Hub<'h, 's, 'e, 'a, 'w, 'v> {
     /// Threads that make a connection, and that serve a stream.
     connecting: usize,
     serving: usize,
-    /// Connections to make once so many bytes have gone through sockets.
-    further: Option<(u32, u64)>,
+    /// The version of the number of streams that was seen last, and whether connections may be missing for it.
+    seen: u32,
+    missing: bool,
+    /// No further connections are made before so many bytes have gone through sockets, unless the receiver is known to be
+    /// ready.
+    gate: Option<u64>,
     /// Connections that peers have made, and are to make.
     accepted: usize,
     promised: usize,
+    /// Connections that peers make beyond those are accepted.
+    listening: bool,
     deadline: Instant,
+    /// Connections whose streams have left, until the receiver has closed them.
+    leaving: Vec<Wire>,
+    looked_after: Instant,
+    /// The most streams that were wanted at a time: the receiver may not have more of them.
+    most: u64,
     done: Vec<Wire>,
     bytes: u64,
 }
@@ -61,10 +75,16 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
             idle: Vec::new(),
             connecting: 0,
             serving: 0,
-            further: None,
+            seen: 0,
+            missing: true,
+            gate: None,
             accepted: 0,
             promised: 0,
+            listening: true,
             deadline: Instant::now() + shared.core.settings.connect_timeout,
+            leaving: Vec::new(),
+            looked_after: Instant::now(),
+            most: 0,
             done: Vec::new(),
             bytes: 0,
         }
@@ -72,32 +92,31 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
 
     pub(crate) fn run(&mut self, wires: Vec<Wire>, reused: bool) -> Result<()> {
         let shared = self.shared;
-        let parallelism = shared.core.settings.parallelism.max(1) as usize;
+        let (version, parallelism) = shared.core.parallelism.state();
+        self.seen = version;
+        let parallelism = parallelism as usize;
         let active = shared.core.listener().is_none();
         self.accepted = wires.len();
         if !active {
             // Who connects to us opens as many connections as it was told, once.
-            self.promised = if reused { wires.len() } else { parallelism };
+            self.promised =
+                if reused { wires.len() } else { shared.core.settings.parallelism.max(1) as usize };
             shared.sender().promise_streams(self.promised as u64);
         }
         let mut streams = Vec::new();
         for (n, wire) in wires.into_iter().enumerate() {
             let id = shared.sender().add_stream()?;
-            streams.push(Stream { wire, id, retire: active && n >= parallelism });
+            streams.push(Stream { wire, id, retire: n > 0 && n >= parallelism });
         }
         let mut streams = streams.into_iter();
         let Some(first) = streams.next() else { return Ok(()) };
-        let missing = (parallelism as u32).saturating_sub(1 + streams.len() as u32);
-        for stream in streams {
+        // Those that are too many first: otherwise the others would take themselves for it.
+        let (surplus, streams): (Vec<_>, Vec<_>) = streams.partition(|stream| stream.retire);
+        for stream in surplus.into_iter().chain(streams) {
             self.start(stream);
         }
-        if active && missing > 0 && shared.blocks > FEW_BLOCKS {
-            if reused && !self.watch.receiver_ready() {
-                self.further = Some((missing, shared.core.control.moved() + RECEIVER_READS));
-            } else {
-                self.connect_more(missing);
-            }
-        }
+        self.gate = (active && reused).then(|| shared.core.control.moved() + RECEIVER_READS);
+        self.steer()?;
         self.serve(first)?;
         while !self.is_finished() {
             self.end_idle()?;
@@ -118,32 +137,131 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
     /// Gives a stream to a thread, where that is worth it and there is one.
     fn start(&mut self, stream: Stream) {
         let shared = self.shared;
-        let worthwhile = shared.blocks > FEW_BLOCKS
-            && (1 + self.serving as u64) < shared.blocks
-            && shared.sender().remaining() > 0
-            && !stream.retire;
+        let left = shared.blocks_left(&shared.sender());
+        let worthwhile = left > FEW_BLOCKS && (1 + self.serving as u64) < left && !stream.retire;
         if !worthwhile {
-            self.idle.push(stream);
+            self.set_aside(stream);
             return;
         }
         shared.core.control.expect_wakes();
         match self.scope.try_spawn(stream, move |stream| shared.serve(stream.wire, stream.id)) {
             Ok(()) => self.serving += 1,
-            Err(stream) => self.idle.push(stream),
+            Err(stream) => self.set_aside(stream),
         }
         self.count_streams();
     }
 
-    /// Makes further connections, each on the thread that will serve it.
-    fn connect_more(&mut self, missing: u32) {
+    fn set_aside(&mut self, stream: Stream) {
+        self.idle.push(stream);
+        self.shared.idle.store(self.idle.len() as u32, Ordering::SeqCst);
+    }
+
+    fn take_idle(&mut self) -> Option<Stream> {
+        let stream = self.idle.pop();
+        self.shared.idle.store(self.idle.len() as u32, Ordering::SeqCst);
+        stream
+    }
+
+    /// Follows the number of streams that is wanted. Streams with a thread see for themselves whether they are too many.
+    fn steer(&mut self) -> Result<()> {
+        let (version, wanted) = self.shared.core.parallelism.state();
+        self.missing |= std::mem::replace(&mut self.seen, version) != version;
+        if !self.missing {
+            return Ok(());
+        }
+        // Not once all is dealt out: the first stream, which counts the others, may have ended then.
+        while let Some(end) = self.surplus(wanted) {
+            let Some(Stream { mut wire, .. }) = self.take_idle() else { break };
+            self.send(&mut wire, None, Some(end))?;
+            self.see_off(wire);
+        }
+        self.count_streams();
+        if let Some(at) = self.gate
+            && self.shared.core.control.moved() < at
+            && !self.watch.receiver_ready()
+        {
+            return Ok(());
+        }
+        self.gate = None;
+        self.missing = !self.connect_more(wanted);
+        Ok(())
+    }
+
+    /// A connection whose stream has left: it counts until the receiver knows that, too.
+    fn see_off(&mut self, mut wire: Wire) {
+        // Fails only where the receiver is gone already.
+        if wire.connection.finish().is_ok() && wire.set_nonblocking().is_ok() {
+            self.leaving.push(wire);
+        }
+    }
+
+    /// The end of the last idle stream, where there are too many.
+    fn surplus(&self, wanted: u32) -> Option<Header> {
+        let mut sender = self.shared.sender();
+        let last = self.idle.last().filter(|_| sender.active() > wanted.into())?;
+        sender.leave(last.id)
+    }
+
+    /// Makes further connections, each on the thread that will serve it, after streams without a thread have got one.
+    /// False where some have to wait until others are gone.
+    fn connect_more(&mut self, wanted: u32) -> bool {
         let shared = self.shared;
-        shared.core.control.expect_wakes();
-        for _ in 0..u64::from(missing).min(shared.blocks - 1) {
+        let (left, joined) = {
+            let sender = shared.sender();
+            let joined = sender.active() + u64::from(shared.joining.load(Ordering::SeqCst));
+            (shared.blocks_left(&sender), joined)
+        };
+        if left <= FEW_BLOCKS {
+            return true;
+        }
+        for stream in std::mem::take(&mut self.idle) {
+            self.start(stream);
+        }
+        shared.idle.store(self.idle.len() as u32, Ordering::SeqCst);
+        if shared.core.listener().is_some() {
+            return true;
+        }
+        self.leaving.retain(|wire| !wire.is_hung_up());
+        self.most = self.most.max(wanted.into()).max(joined);
+        let most = self.most.saturating_sub(self.leaving.len() as u64);
+        let wanted = left.min(wanted.into());
+        for _ in joined..wanted.min(most) {
+            shared.core.control.expect_wakes();
+            shared.joining.fetch_add(1, Ordering::SeqCst);
             if self.scope.try_spawn((), move |()| shared.connect_and_serve()).is_err() {
-                break;
+                shared.joining.fetch_sub(1, Ordering::SeqCst);
+                return true;
             }
             self.connecting += 1;
         }
+        wanted <= most
+    }
+
+    /// True where a peer's further connection is of use. The peer makes it when it likes, or not at all.
+    fn wants_more(&self) -> bool {
+        let sender = self.shared.sender();
+        let expected = sender.active() + self.promised.saturating_sub(self.accepted) as u64;
+        let left = self.shared.blocks_left(&sender);
+        self.listening && left > FEW_BLOCKS && expected < left.min(self.shared.core.parallelism.get().into())
+    }
+
+    fn accept_more(&mut self) -> Result<()> {
+        while self.wants_more() {
+            match self.shared.core.accept() {
+                // It may be left over from an earlier transfer.
+                Ok(Some(wire)) if wire.is_hung_up() => {}
+                Ok(Some(wire)) => {
+                    let id = self.shared.sender().add_stream()?;
+                    self.start(Stream { wire, id, retire: false });
+                }
+                Ok(None) => break,
+                Err(e) => {
+                    tracing::warn!(error = %e, "no further data connections are accepted");
+                    self.listening = false;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Serves the first stream until its end.
@@ -190,7 +308,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
         if self.shared.sender().remaining() > 0 {
             return Ok(());
         }
-        for Stream { mut wire, id, retire } in std::mem::take(&mut self.idle) {
+        while let Some(Stream { mut wire, id, retire }) = self.take_idle() {
             let Some(Next::End(mut end)) = self.shared.sender().next(id) else { continue };
             if retire {
                 end.descriptor = end.descriptor.union(Descriptor::CLOSE);
@@ -208,24 +326,22 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
         for message in self.shared.take_messages() {
             self.hear(message)?;
         }
-        // Not once all is dealt out: the first stream, which counts the others, may have ended then.
-        if let Some((missing, at)) = self.further
-            && self.shared.core.control.moved() >= at
-            && self.shared.sender().remaining() > 0
-        {
-            self.further = None;
-            self.connect_more(missing);
+        if !self.leaving.is_empty() && self.looked_after.elapsed() >= LINGER {
+            self.looked_after = Instant::now();
+            self.leaving.retain(|wire| !wire.is_hung_up());
         }
+        self.steer()?;
         let core = self.shared.core;
         let expecting = self.accepted < self.promised;
-        let listener = core.listener().filter(|_| expecting);
+        let listener = core.listener().filter(|_| expecting || self.wants_more());
+        let listening = listener.is_some();
         let mut interests: Vec<Interest<'_>> = Vec::with_capacity(2);
         interests.extend(wire.map(|wire| (wire.poll_fd(), PollFlags::OUT)));
         interests.extend(listener.map(|listener| (listener.poll_fd(), PollFlags::IN)));
         let mut ready = Vec::new();
         if wait {
             self.watch.wait(&interests, expecting.then_some(self.deadline), &mut ready)?;
-        } else if expecting {
+        } else if listening {
             self.watch.check(&interests[interests.len() - 1..], &mut ready)?;
         } else {
             self.watch.check(&[], &mut ready)?;
@@ -241,6 +357,8 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
             if self.accepted < self.promised && Instant::now() >= self.deadline {
                 return Err(core.missing(self.accepted, self.promised));
             }
+        } else if listening && ready.contains(&if wait { interests.len() - 1 } else { 0 }) {
+            self.accept_more()?;
         }
         Ok(())
     }
@@ -258,10 +376,12 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
             }
             Message::Ended(done) => {
                 self.serving -= 1;
-                let Done { mut wire, bytes, pieces } = done?;
+                let Done { mut wire, left, bytes, pieces } = done?;
                 self.bytes += bytes;
                 self.pieces = merged(self.pieces.take(), pieces);
-                if wire.set_nonblocking().is_ok() {
+                if left {
+                    self.see_off(wire);
+                } else if wire.set_nonblocking().is_ok() {
                     self.done.push(wire);
                 }
             }
@@ -271,7 +391,8 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
     }
 
     fn count_streams(&self) {
-        self.shared.progress.set_streams(self.shared.sender().streams() as u32);
+        let sender = self.shared.sender();
+        self.shared.progress.set_streams((sender.streams() - sender.left()) as u32);
     }
 
     pub(crate) fn finish(mut self) -> (Sent, Vec<Wire>) {

@@ -6,10 +6,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropewalk_transport::{Connection, SocketOptions};
+use ropewalk_transport::{Connection, SocketOptions, timespec};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::budget::{Buffer, BufferBudget, MIN_BUFFER};
 use crate::control::{Control, Registration};
+use crate::flow::{Flows, Listed};
 
 /// No thread is blocked in a socket longer than this before it looks around.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_millis(200);
@@ -20,6 +22,8 @@ const LOCAL_BUFFER: usize = 512 << 10;
 
 /// Bytes that come after a file's end belong to the next file: they stay here until it is asked for.
 pub(crate) struct Wire {
+    /// Dropped first: the connection is open as long as it is listed.
+    pub(crate) listed: Listed,
     pub(crate) connection: Box<dyn Connection>,
     pub(crate) peer: SocketAddr,
     /// Which of the channel's addresses it leads to.
@@ -39,6 +43,7 @@ impl Wire {
         address: usize,
         options: &SocketOptions,
         budget: &Arc<BufferBudget>,
+        flows: &Flows,
     ) -> io::Result<Self> {
         let peer = connection.peer_addr()?;
         let untouched = options.send_buffer.is_none() && options.receive_buffer.is_none();
@@ -47,6 +52,7 @@ impl Wire {
         }
         connection.set_nonblocking(true)?;
         Ok(Self {
+            listed: flows.register(connection.poll_fd(), peer),
             connection,
             peer,
             address,
@@ -85,6 +91,14 @@ impl Wire {
         self.connection.poll_fd()
     }
 
+    /// True where the peer has closed the connection, as far as is known here.
+    pub(crate) fn is_hung_up(&self) -> bool {
+        let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut fds = [PollFd::from_borrowed_fd(self.poll_fd(), PollFlags::RDHUP)];
+        let found = rustix::event::poll(&mut fds, Some(&timespec(Duration::ZERO)));
+        found.is_ok() && fds[0].revents().intersects(closed)
+    }
+
     /// True where reading gives something although `poll` does not say so.
     pub(crate) fn is_buffered(&self) -> bool {
         self.connection.buffered() > 0
@@ -117,6 +131,7 @@ impl Wire {
         let most = most.min(space.len());
         let n = retry(|| connection.read(&mut space[..most]))?;
         *end += n;
+        self.listed.moved(n);
         Ok(n)
     }
 
@@ -124,7 +139,9 @@ impl Wire {
     /// Returns the bytes that went to `buffer`; 0 is the end.
     pub(crate) fn read_into(&mut self, buffer: &mut [u8], beyond: usize) -> io::Result<usize> {
         if beyond == 0 {
-            return retry(|| self.connection.read(buffer));
+            let n = retry(|| self.connection.read(buffer))?;
+            self.listed.moved(n);
+            return Ok(n);
         }
         self.make_room(beyond);
         let Self { connection, ahead: Some(ahead), end, .. } = self else { return Ok(0) };
@@ -136,6 +153,7 @@ impl Wire {
                 .read_vectored(&mut [IoSliceMut::new(&mut *buffer), IoSliceMut::new(&mut rest[..beyond])])
         })?;
         *end += n.saturating_sub(length);
+        self.listed.moved(n);
         Ok(n.min(length))
     }
 

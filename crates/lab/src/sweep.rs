@@ -12,7 +12,7 @@ mod trial;
 mod vary;
 
 pub use execute::{Options, Progress, execute};
-pub use measure::Measurement;
+pub use measure::{Measurement, SPAN};
 pub use store::{Outcome, Record, Store};
 pub use summary::{Group, Spread, groups};
 pub use trial::{Design, Trial, TrialId, trials};

@@ -6,7 +6,7 @@ use crate::command::ChecksumAlgorithm;
 use crate::reply::Reply;
 
 /// Lines of FEAT in GCT's order, with the command that each is about (empty: none).
-const LINES: [(&str, &str); 21] = [
+const LINES: [(&str, &str); 20] = [
     ("STORATTR", "SITE STORATTR"),
     ("MFMT", "MFMT"),
     ("WHOAMI", "SITE WHOAMI"),
@@ -31,9 +31,28 @@ const LINES: [(&str, &str); 21] = [
     ("PASV AllowDelayed;", "PASV"),
     ("SBUF", "SBUF"),
     ("ABUF", "ABUF"),
-    // Our own, last.
-    ("ROPEWALK PassiveSender;InlineChecksum;Ranges;", ""),
 ];
+
+/// Our own extensions, in the last line, each with the command that it is about.
+const EXTENSIONS: [(&str, &str); 5] = [
+    ("PassiveSender", ""),
+    ("InlineChecksum", ""),
+    ("Ranges", "SITE RANGES"),
+    ("Streams", "SITE STREAMS"),
+    ("PathMarkers", ""),
+];
+
+/// Offered where the site allows any ([`Offer::congestion`]).
+const CONGESTION: &str = "Congestion";
+
+/// What the lines of a server depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// As in GCT, checksums are offered only after log-in.
+    pub logged_in: bool,
+    /// A client may choose the congestion control of data connections.
+    pub congestion: bool,
+}
 
 /// Algorithms with their cost, the cheaper the lower: GCT's first, with its numbers.
 const CHECKSUMS: [(ChecksumAlgorithm, u32); 9] = [
@@ -49,11 +68,9 @@ const CHECKSUMS: [(ChecksumAlgorithm, u32); 9] = [
 ];
 
 /// The server's answer to FEAT. `allowed` is asked for `VERB` and `SITE VERB`.
-///
-/// As in GCT, checksums are offered only after log-in.
-pub fn reply(logged_in: bool, allowed: impl Fn(&str) -> bool) -> Reply {
-    let mut lines = Vec::with_capacity(LINES.len() + 1);
-    if logged_in && allowed("CKSM") {
+pub fn reply(offer: Offer, allowed: impl Fn(&str) -> bool) -> Reply {
+    let mut lines = Vec::with_capacity(LINES.len() + 2);
+    if offer.logged_in && allowed("CKSM") {
         let sums: String =
             CHECKSUMS.iter().map(|(algorithm, cost)| format!("{}:{cost};", algorithm.name())).collect();
         lines.push(format!("CKSM {sums}"));
@@ -61,6 +78,11 @@ pub fn reply(logged_in: bool, allowed: impl Fn(&str) -> bool) -> Reply {
     lines.extend(
         LINES.iter().filter(|(_, verb)| verb.is_empty() || allowed(verb)).map(|(line, _)| (*line).to_owned()),
     );
+    let possible = |verb: &str| verb.is_empty() || allowed(verb) && allowed("SITE");
+    let own = EXTENSIONS.iter().filter(|(_, verb)| possible(verb)).map(|(name, _)| *name);
+    let own: String =
+        own.chain(offer.congestion.then_some(CONGESTION)).flat_map(|name| [name, ";"]).collect();
+    lines.push(format!("ROPEWALK {own}"));
     Reply::indented(211, "Extensions supported", lines, "End.")
 }
 
@@ -110,6 +132,12 @@ pub struct Features {
     pub inline_checksum: bool,
     /// Ours: `SITE RANGES`.
     pub ranges: bool,
+    /// Ours: `SITE STREAMS`, see [`crate::streams`].
+    pub streams: bool,
+    /// Ours: `OPTS RETR PathInfo=1;`, see [`crate::marker::PathMarker`].
+    pub path_markers: bool,
+    /// Ours: `OPTS RETR Congestion=`.
+    pub congestion: bool,
     /// All lines, without the space before them.
     pub lines: Vec<BString>,
 }
@@ -189,6 +217,9 @@ impl Features {
                     b"PassiveSender" => self.passive_sender = true,
                     b"InlineChecksum" => self.inline_checksum = true,
                     b"Ranges" => self.ranges = true,
+                    b"Streams" => self.streams = true,
+                    b"PathMarkers" => self.path_markers = true,
+                    b"Congestion" => self.congestion = true,
                     _ => {}
                 }
             }
@@ -218,31 +249,40 @@ mod tests {
 
     #[test]
     fn offered_lines() {
-        let before = reply(false, |_| true).to_bytes();
+        let offer = |logged_in| Offer { logged_in, congestion: false };
+        let before = reply(offer(false), |_| true).to_bytes();
         let lines: Vec<&[u8]> = before.lines().collect();
         assert_eq!(lines[0], b"211-Extensions supported");
         assert_eq!(lines[1], b" STORATTR");
-        assert_eq!(lines[lines.len() - 2], b" ROPEWALK PassiveSender;InlineChecksum;Ranges;");
+        assert_eq!(
+            lines[lines.len() - 2],
+            b" ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;"
+        );
         assert_eq!(lines[lines.len() - 1], b"211 End.");
         assert!(!before.contains_str("CKSM"));
         assert!(!before.contains_str("GETPUT"));
 
-        let after = reply(true, |_| true).to_bytes();
+        let after = reply(offer(true), |_| true).to_bytes();
         assert!(after.lines().nth(1).is_some_and(|l| {
             l.starts_with(b" CKSM MD5:10;ADLER32:10;SHA1:10;SHA256:11;SHA512:12;CRC32:")
         }));
-        assert!(!reply(true, |verb| verb != "ERET").to_bytes().contains_str("ERET"));
+        assert!(!reply(offer(true), |verb| verb != "ERET").to_bytes().contains_str("ERET"));
+        for gone in ["SITE STREAMS", "SITE"] {
+            let without = Features::parse(&reply(offer(true), |verb| verb != gone));
+            assert!(!without.streams && without.path_markers && !without.congestion, "{gone}");
+        }
     }
 
     #[test]
     fn own_features_come_back() {
-        let features = Features::parse(&reply(true, |_| true));
+        let features = Features::parse(&reply(Offer { logged_in: true, congestion: true }, |_| true));
         assert_eq!(features.checksums, CHECKSUMS);
         assert!(features.cksm && features.dcau && features.parallel && features.rest_stream && features.sbuf);
         assert!(features.eret && features.esto && features.spas && features.spor && features.delayed_passive);
         assert!(
             features.passive_sender && features.inline_checksum && features.ranges && features.is_ropewalk()
         );
+        assert!(features.streams && features.path_markers && features.congestion);
         assert!(!features.get_put && !features.epsv);
         let facts = features.facts.unwrap_or_default();
         assert_eq!(facts.len(), 13);

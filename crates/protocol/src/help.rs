@@ -61,7 +61,7 @@ const COMMANDS: [(&str, &str); 52] = [
 ];
 
 /// SITE verbs and their lines in HELP SITE.
-const SITE_COMMANDS: [(&str, &str); 29] = [
+const SITE_COMMANDS: [(&str, &str); 30] = [
     ("SBUF", "SITE SBUF: set send and receive buffers"),
     ("RETRBUFSIZE", "SITE RETRBUFSIZE: set receive buffers"),
     ("RBUFSZ", "SITE RBUFSZ: set receive buffers"),
@@ -94,6 +94,7 @@ const SITE_COMMANDS: [(&str, &str); 29] = [
     ("RESTRICT", "SITE RESTRICT <sp> RP string"),
     ("RANGES", "SITE RANGES <sp> pathname"),
     ("STORATTR", "SITE STORATTR <sp> attributes"),
+    ("STREAMS", "SITE STREAMS <sp> number of data connections"),
     ("TASKID", "SITE TASKID <sp> taskid"),
 ];
 

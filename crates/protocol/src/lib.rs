@@ -7,6 +7,7 @@
 pub mod ascii;
 pub mod client;
 pub mod command;
+pub mod congestion;
 pub mod date;
 pub mod error_class;
 pub mod facts;
@@ -23,4 +24,5 @@ pub mod range;
 pub mod reply;
 pub mod server;
 pub mod site;
+pub mod streams;
 pub mod url;

@@ -1,6 +1,9 @@
-//! Markers: 111 restart, 112 performance, 113 status (GFD.20 section 3.5), exactly as GCT prints them.
+//! Markers: 111 restart, 112 performance, 113 status (GFD.20 section 3.5), exactly as GCT prints them; 115, our own.
+
+mod path;
 
 use bstr::{BStr, BString, ByteSlice};
+pub use path::{LimitedBy, PathMarker};
 
 use crate::range::{RangeError, RangeSet};
 use crate::reply::Reply;
@@ -14,6 +17,8 @@ pub enum Marker {
     Perf(PerfMarker),
     /// 113: how far a checksum has come.
     Status(StatusMarker),
+    /// 115: what the sender sees of the path.
+    Path(PathMarker),
 }
 
 /// 112: what one stripe has moved in this transfer.
@@ -42,6 +47,8 @@ pub enum MarkerError {
     Missing { code: u16, field: &'static str },
     #[error("{field} of a {code} marker is {value:?}, expected a number")]
     NotANumber { code: u16, field: &'static str, value: BString },
+    #[error("a 115 marker with the limit {0:?}, expected cwnd, rwnd, sndbuf or app")]
+    UnknownLimit(BString),
     #[error("a 111 marker: {0}")]
     Ranges(#[from] RangeError),
 }
@@ -68,6 +75,7 @@ impl Marker {
                 ];
                 Reply::indented(113, "Status Marker", body, "End.")
             }
+            Self::Path(marker) => path::to_reply(marker),
         }
     }
 
@@ -83,6 +91,7 @@ impl Marker {
             }
             112 => Some(parse_perf(reply).map(Self::Perf)),
             113 => Some(parse_status(reply).map(Self::Status)),
+            path::CODE => Some(path::parse(after(reply.text(), b"Path ")?).map(Self::Path)),
             _ => None,
         }
     }

@@ -6,9 +6,9 @@ use crate::command::arguments::{Arguments, number};
 use crate::command::print::Line;
 use crate::command::{ChecksumAlgorithm, CommandError, parse};
 use crate::date::{self, Stamp};
-use crate::facts;
+use crate::{facts, streams};
 
-/// A SITE sub-command of GCT, or of ours ([`SiteCommand::Ranges`]).
+/// A SITE sub-command of GCT, or of ours ([`SiteCommand::Ranges`], [`SiteCommand::Streams`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteCommand {
     AuthzAssert(BString),
@@ -44,6 +44,9 @@ pub enum SiteCommand {
     Sharing(BString),
     /// Attributes of the next upload.
     StorAttr(StoreAttributes),
+    /// Our extension: streams of the session's transfers, at most [`MAX_STREAMS`](crate::streams::MAX_STREAMS), also of
+    /// the one under way. See [`crate::streams`].
+    Streams(u32),
     /// `SITE SYMLINK target link`; the target cannot contain a space.
     Symlink {
         target: BString,
@@ -107,6 +110,7 @@ impl SiteCommand {
             b"SETNETSTACK" => Self::SetNetStack(args.text()?),
             b"SHARING" => Self::Sharing(args.text()?),
             b"STORATTR" => Self::StorAttr(StoreAttributes::parse(&args.text()?)?),
+            b"STREAMS" => Self::Streams(streams::number(args).ok_or(CommandError::InvalidArguments)?),
             b"SYMLINK" => {
                 let target = args.word()?.into();
                 Self::Symlink { target, link: args.path()? }
@@ -153,6 +157,7 @@ impl SiteCommand {
             | Self::SymlinkFrom(path)
             | Self::SymlinkTo(path) => line.word(path),
             Self::Buffers(n) | Self::ReceiveBuffer(n) | Self::SendBuffer(n) => line.word(n.to_string()),
+            Self::Streams(n) => line.word(n.to_string()),
             Self::Chgrp { group, path } => {
                 line.word(group);
                 line.word(path);
@@ -201,6 +206,7 @@ impl SiteCommand {
             Self::SetNetStack(_) => "SETNETSTACK",
             Self::Sharing(_) => "SHARING",
             Self::StorAttr(_) => "STORATTR",
+            Self::Streams(_) => "STREAMS",
             Self::Symlink { .. } => "SYMLINK",
             Self::SymlinkFrom(_) => "SYMLINKFROM",
             Self::SymlinkTo(_) => "SYMLINKTO",

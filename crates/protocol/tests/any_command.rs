@@ -75,21 +75,21 @@ fn any_module() -> impl Strategy<Value = (BString, BString)> {
 fn any_options() -> impl Strategy<Value = Options> {
     let layout = prop_oneof![Just(Layout::Partitioned), Just(Layout::Blocked)];
     let checksum = prop::option::of(any_algorithm().prop_filter("combinable", |a| a.is_combinable()));
-    let retr = (
-        prop::option::of(layout),
-        prop::option::of(any_number()),
-        prop::option::of(1..u32::MAX),
-        prop::option::of(any::<u32>()),
-        prop::option::of(checksum),
-    )
-        .prop_map(|(layout, block_size, parallelism, markers, checksum)| RetrOptions {
-            layout,
-            block_size,
-            parallelism,
-            markers,
-            checksum,
-        })
-        .prop_filter("empty", |options| *options != RetrOptions::default());
+    let congestion = prop::option::of("[a-z0-9_-]{1,15}".prop_filter_map("a word", |n| n.parse().ok()));
+    let retr =
+        (
+            prop::option::of(layout),
+            prop::option::of(any_number()),
+            prop::option::of(1..u32::MAX),
+            prop::option::of(any::<u32>()),
+            prop::option::of(checksum),
+            prop::option::of(congestion),
+            any::<Option<bool>>(),
+        )
+            .prop_map(|(layout, block_size, parallelism, markers, checksum, congestion, path_info)| {
+                RetrOptions { layout, block_size, parallelism, markers, checksum, congestion, path_info }
+            })
+            .prop_filter("empty", |options| *options != RetrOptions::default());
     let recursion = (any::<Option<bool>>(), any::<Option<bool>>())
         .prop_map(|(continue_on_error, traverse_links)| RecursionOptions {
             continue_on_error,
@@ -146,6 +146,7 @@ fn any_site() -> impl Strategy<Value = SiteCommand> {
         (any_word(), any_path()).prop_map(|(target, link)| SiteCommand::Symlink { target, link }),
         (any_number(), any_path()).prop_map(|(length, path)| SiteCommand::Truncate { length, path }),
         (any_time(), any_path()).prop_map(|(modified, path)| SiteCommand::Utime { modified, path }),
+        (1..=1024u32).prop_map(SiteCommand::Streams),
         attributes.prop_map(SiteCommand::StorAttr),
     ]
 }
@@ -272,7 +273,7 @@ proptest! {
     fn no_arguments_panic(
         verb in prop::sample::select(vec![
             "OPTS RETR", "OPTS MLST", "OPTS PASV", "OPTS CKSM", "OPTS MLSR", "REST", "PORT", "EPRT", "SPOR", "EPSV", "CKSM",
-            "ERET", "ESTO", "MFMT", "SITE STORATTR", "SITE CHMOD", "SITE UTIME", "SITE", "SCKS", "TREV", "ALLO", "DCSC",
+            "ERET", "ESTO", "MFMT", "SITE STORATTR", "SITE CHMOD", "SITE UTIME", "SITE STREAMS", "SITE", "SCKS", "TREV", "ALLO", "DCSC",
         ]),
         arguments in "[ -~]{0,5}[0-9aAPp=;,.|\" -]{0,20}",
     ) {

@@ -5,18 +5,21 @@
 mod common;
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use common::Host;
 use ropewalk_protocol::client::{
-    ClientInfo, Event, FailureKind, Limits, LoggedIn, Login, Session, Settings, SettingsTracker, Ticket,
-    answer,
+    ClientInfo, Event, FailureKind, Limits, LoggedIn, Login, Session, Settings, SettingsTracker, SubmitError,
+    Ticket, answer,
 };
 use ropewalk_protocol::command::{ChecksumAlgorithm, Command, Password, Placement, Restart};
-use ropewalk_protocol::marker::Marker;
+use ropewalk_protocol::marker::{LimitedBy, Marker, PathMarker};
+use ropewalk_protocol::opts::{Options, RetrOptions};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{self, Action, Failure, Mode, Operation, Outcome, SessionConfig};
 use ropewalk_protocol::site::SiteCommand;
+use ropewalk_protocol::streams::StreamsAnswer;
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -26,6 +29,8 @@ struct Pair {
     /// Carry out operations at once.
     prompt: bool,
     aborted: bool,
+    /// As the last SITE STREAMS had it.
+    streams: u32,
 }
 
 impl Pair {
@@ -33,7 +38,7 @@ impl Pair {
         let host = Host::new(SessionConfig::default());
         let mut client = Session::new(Limits::default());
         client.input(&host.session.banner().to_bytes()).unwrap();
-        Self { client, host, prompt: true, aborted: false }
+        Self { client, host, prompt: true, aborted: false, streams: 0 }
     }
 
     fn logged_in() -> (Self, LoggedIn) {
@@ -61,6 +66,7 @@ impl Pair {
                 }
                 Some(Action::Perform(operation)) => self.host.operation = Some(operation),
                 Some(Action::Abort) => self.aborted = true,
+                Some(Action::Streams(n)) => self.streams = n,
                 Some(Action::Close) | None => return,
             }
         }
@@ -215,6 +221,51 @@ fn abort_keeps_both_in_step() {
     let finished = pair.finished();
     assert_eq!(finished, [(running, 426), (size, 213), (waiting, 426), (abort, 226), (pwd, 257)]);
     assert_eq!(pair.client.outstanding(), 0);
+}
+
+#[test]
+fn streams_change_while_others_wait() {
+    let (mut pair, logged_in) = Pair::logged_in();
+    assert!(logged_in.features.streams && logged_in.features.path_markers && !logged_in.features.congestion);
+    pair.run(&Command::Mode(Mode::ExtendedBlock));
+    let info = RetrOptions { path_info: Some(true), markers: Some(1), ..RetrOptions::default() };
+    assert_eq!(pair.run(&Command::Opts(Options::Retr(info))).code(), 200);
+    pair.run(&Command::Pasv);
+    pair.prompt = false;
+    let running = pair.client.submit(&Command::Retr("a".into())).unwrap();
+    let size = pair.client.submit(&Command::Size("a".into())).unwrap();
+    pair.pump();
+    assert!(matches!(pair.host.operation.take(), Some(Operation::Transfer(t)) if t.path_info));
+    pair.client.set_streams(8).unwrap();
+    pair.pump();
+    assert_eq!(pair.streams, 8);
+    assert_eq!(pair.client.poll_event(), Some(Event::Streams(StreamsAnswer::Set(8))));
+    let path = PathMarker {
+        rtt: Duration::from_millis(40),
+        min_rtt: Duration::from_millis(39),
+        retransmitted: 1,
+        sent: 2,
+        congestion_window: 3,
+        streams: 8,
+        limited: LimitedBy::ReceiveWindow,
+    };
+    pair.host.session.event(server::Event::Path(path));
+    pair.pump();
+    let marker = Marker::Path(path);
+    assert_eq!(pair.client.poll_event(), Some(Event::Marker { ticket: running, marker }));
+    pair.prompt = true;
+    pair.host.session.completed(Ok(Outcome::Transferred { checksum: None }));
+    pair.pump();
+    assert_eq!(pair.finished(), [(running, 226), (size, 213)]);
+    // With nothing under way; before the next channel, which has them from the beginning.
+    pair.client.set_streams(3).unwrap();
+    pair.pump();
+    assert_eq!(pair.client.poll_event(), Some(Event::Streams(StreamsAnswer::Set(3))));
+    pair.prompt = false;
+    pair.client.submit(&Command::Pasv).unwrap();
+    pair.pump();
+    assert!(matches!(pair.host.operation.take(), Some(Operation::Listen(l)) if l.channel.parallelism == 3));
+    assert_eq!(pair.client.submit(&Command::Site(SiteCommand::Streams(5))), Err(SubmitError::OutOfBand));
 }
 
 #[test]

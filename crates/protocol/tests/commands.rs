@@ -105,6 +105,7 @@ fn canonical_lines() {
         "SITE RESTRICT R/,RW/x",
         "SITE RETRBUFSIZE 5",
         "SITE SBUF 5",
+        "SITE STREAMS 5",
         "SITE SETDISKSTACK file",
         "SITE SETNETSTACK udt,gsi",
         "SITE SHARING TESTPATH x",

@@ -5,15 +5,18 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{Host, good};
 use proptest::prelude::*;
 use ropewalk_protocol::error_class::ErrorClass;
+use ropewalk_protocol::marker::{LimitedBy, PathMarker};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Action, Event, Failure, Operation, Outcome, Phase, Session, SessionConfig};
 
-const LINES: [&str; 48] = [
+const LINES: [&str; 53] = [
     "ABOR",
+    "ABUF 5",
     "ALLO 5",
     "APPE f",
     "CDUP",
@@ -40,6 +43,8 @@ const LINES: [&str; 48] = [
     "OPTS PASV AllowDelayed=1;",
     "OPTS PASV AllowDelayed=0;",
     "OPTS RETR Parallelism=4,4,4;Checksum=CRC32;",
+    "OPTS RETR Congestion=bbr;",
+    "OPTS RETR PathInfo=1;markers=1;",
     "PASS x",
     "PASV",
     "PORT 127,0,0,1,4,4",
@@ -51,6 +56,8 @@ const LINES: [&str; 48] = [
     "SITE FAULT NOOP",
     "SITE RANGES f",
     "SITE STORATTR modify=20200101000000;",
+    "SITE STREAMS 4",
+    "SITE streams x",
     "SITE SYMLINKFROM f",
     "SITE SYMLINKTO g",
     "SIZE f",
@@ -113,7 +120,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => (1..40usize).prop_map(Step::Input),
         3 => any_ending().prop_map(Step::Complete),
-        1 => (0..6u8).prop_map(Step::Event),
+        1 => (0..7u8).prop_map(Step::Event),
     ]
 }
 
@@ -124,6 +131,15 @@ fn event(kind: u8) -> Event {
         2 => Event::Received(RangeSet::from_range(0..u64::MAX)),
         3 => Event::Checksummed { timestamp: u64::MAX, bytes: 0 },
         4 => Event::Entries(vec![common::entry()]),
+        5 => Event::Path(PathMarker {
+            rtt: Duration::MAX,
+            min_rtt: Duration::ZERO,
+            retransmitted: u64::MAX,
+            sent: 0,
+            congestion_window: 0,
+            streams: 0,
+            limited: LimitedBy::Application,
+        }),
         _ => Event::Listening(vec!["127.0.0.1:5".parse().unwrap()]),
     }
 }
@@ -134,6 +150,8 @@ struct World {
     running: Option<Operation>,
     /// Final replies.
     finals: Vec<String>,
+    /// Answers to SITE STREAMS.
+    streams: usize,
     closed: bool,
 }
 
@@ -142,7 +160,7 @@ impl World {
         let config = SessionConfig { faults: true, ..SessionConfig::default() };
         let session =
             if logged_in { Host::logged_in_with(config).session } else { Session::new(Arc::new(config)) };
-        Self { session, running: None, finals: Vec::new(), closed: false }
+        Self { session, running: None, finals: Vec::new(), streams: 0, closed: false }
     }
 
     fn poll(&mut self) {
@@ -152,6 +170,7 @@ impl World {
                 Action::Send(reply) => {
                     let bytes = reply.to_bytes();
                     assert!(bytes.ends_with(b"\r\n") && (100..600).contains(&reply.code()));
+                    self.streams += usize::from(reply.code() == 114);
                     if !reply.is_preliminary() {
                         self.finals.push(reply.to_string());
                     }
@@ -160,6 +179,7 @@ impl World {
                     assert!(self.running.replace(operation).is_none(), "one operation at a time");
                 }
                 Action::Abort => assert!(self.running.is_some(), "there is something to break off"),
+                Action::Streams(n) => assert!((1..=1024).contains(&n)),
                 Action::Close => self.closed = true,
             }
         }
@@ -217,6 +237,10 @@ proptest! {
         }
         world.finish(&mut input);
         prop_assert!(!world.closed);
+        // SITE STREAMS is out of band: answered, but not in the row.
+        let (streams, lines): (Vec<String>, Vec<String>) =
+            lines.into_iter().partition(|line| line.to_ascii_uppercase().starts_with("SITE STREAMS"));
+        prop_assert_eq!(world.streams, streams.len());
         prop_assert_eq!(world.finals.len(), lines.len());
         for (line, reply) in lines.iter().zip(&world.finals) {
             if let Some(tag) = line.strip_prefix("HELP T") {

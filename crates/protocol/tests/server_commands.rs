@@ -154,7 +154,7 @@ fn settings() {
         ("REST x", "501 bad parameter."),
         ("SBUF 5", "200 SBUF Command Successful."),
         ("SBUF x", "502 Invalid Parameter."),
-        ("ABUF 5", "200 ABUF Command Successful."),
+        ("ABUF 5", "200 ABUF: left to the system."),
         ("TREV PERF 5", "200 Command Successful."),
         ("TREV FOO 5", "502 Unsupported event."),
         ("PBSZ 1048576", "200 PBSZ=1048576"),

@@ -150,6 +150,53 @@ fn abort_does_not_disturb_short_operations() {
 }
 
 #[test]
+fn streams_are_set_at_once() {
+    let mut host = busy();
+    // In front of what waits, in pieces, with Telnet signals, in any case.
+    assert_eq!(host.input(b"NOOP\r\nSITE STREAMS 8\r\nPWD\r\nsite  stre"), "STREAMS 8\n114 Streams 8");
+    assert_eq!(host.input(b"ams 2 \r\n"), "STREAMS 2\n114 Streams 2");
+    assert_eq!(host.input(b"\xff\xf4\xff\xf2SITE STREAMS 1024\r\n"), "STREAMS 1024\n114 Streams 1024");
+    assert_eq!(host.session.queued(), 2);
+    assert_eq!(
+        host.complete(done()),
+        format!("{COMPLETE}\n{NOOP}\n257 \"/home/alice\" is current directory.")
+    );
+    // The transfer has just ended: for the next ones.
+    assert_eq!(host.run("SITE STREAMS 5"), "STREAMS 5\n114 Streams 5");
+    host.input(b"PASV\r\n");
+    assert!(matches!(host.operation, Some(Operation::Listen(ref listen)) if listen.channel.parallelism == 5));
+}
+
+#[test]
+fn streams_that_cannot_be() {
+    let mut host = busy();
+    for line in ["SITE STREAMS", "SITE STREAMS 0", "SITE STREAMS x", "SITE STREAMS 1025", "SITE STREAMS 4 5"]
+    {
+        let answer = host.input(format!("{line}\r\n").as_bytes());
+        assert_eq!(answer, "114 Streams refused: expected a number from 1 to 1024.", "{line}");
+    }
+    // Not more than the site allows.
+    let mut host = Host::logged_in_with(SessionConfig { max_streams: 16, ..SessionConfig::default() });
+    assert_eq!(host.run("SITE STREAMS 17"), "STREAMS 16\n114 Streams 16");
+    assert_eq!(host.run("SITE STREAMS x"), "114 Streams refused: expected a number from 1 to 16.");
+    // A receiver has nothing to say about it.
+    host.run("OPTS RETR Parallelism=3,3,3;");
+    host.run("MODE E");
+    host.run("PASV");
+    assert_eq!(host.input(b"STOR f\r\nSITE STREAMS 9\r\n"), "STREAMS 9\n114 Streams 9", "not begun");
+    assert_eq!(host.input(b"SITE STREAMS 7\r\n"), "114 Streams 9");
+    assert_eq!(host.complete(done()), COMPLETE);
+    let mut host = Host::new(SessionConfig::default());
+    assert_eq!(host.run("SITE STREAMS 4"), "114 Streams refused: log in first.");
+    // Where it is turned off, it is an unknown command like others, in the row.
+    for gone in ["SITE", "SITE STREAMS"] {
+        let disabled = [gone.to_owned()].into();
+        let mut host = Host::logged_in_with(SessionConfig { disabled, ..SessionConfig::default() });
+        assert!(host.run("SITE STREAMS 4").starts_with("500 "), "{gone}");
+    }
+}
+
+#[test]
 fn quit_waits_too() {
     let mut host = busy();
     assert_eq!(host.input(b"QUIT\r\nNOOP\r\n"), "");

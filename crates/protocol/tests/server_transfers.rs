@@ -4,8 +4,11 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Host, ParsePath};
 use ropewalk_protocol::command::ChecksumAlgorithm;
+use ropewalk_protocol::marker::{LimitedBy, PathMarker};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{
     Direction, Event, Failure, Family, List, ListForm, Listen, Mode, Operation, Outcome, RepresentationType,
@@ -152,6 +155,103 @@ fn options_are_those_of_the_moment() {
 }
 
 #[test]
+fn automatic_buffers_and_fixed_ones() {
+    let mut host = Host::logged_in();
+    let buffers = |host: &mut Host| {
+        let channel = listen(host, "PASV").channel;
+        (channel.automatic_buffers, channel.send_buffer, channel.receive_buffer)
+    };
+    host.run("SBUF 5");
+    assert_eq!(buffers(&mut host), (None, Some(5), Some(5)));
+    let operation = host.ask("ABUF 8388608");
+    assert!(matches!(operation, Operation::AdviseBuffers { ceiling: 8_388_608 }));
+    host.session.completed(Ok(Outcome::Advice("left alone.".to_owned())));
+    assert_eq!(host.poll(), "200 ABUF: left alone.");
+    assert_eq!(buffers(&mut host), (Some(8 << 20), None, None));
+    for (line, fixed) in [
+        ("SITE STORBUFSIZE 7", (None, Some(7), None)),
+        ("SITE RETRBUFSIZE 8", (None, None, Some(8))),
+        ("SBUF 9", (None, Some(9), Some(9))),
+        ("SITE SBUF 0", (None, None, None)),
+        ("ABUF 0", (None, None, None)),
+    ] {
+        host.run("ABUF 100");
+        assert_eq!(buffers(&mut host), (Some(100), None, None));
+        host.run(line);
+        assert_eq!(buffers(&mut host), fixed, "{line}");
+    }
+    host.run("ABUF 100");
+    host.run("MKD x");
+    assert_eq!(host.run("ABUF x"), "502 Invalid Parameter.");
+    assert_eq!(buffers(&mut host), (Some(100), None, None));
+}
+
+#[test]
+fn congestion_control_of_the_clients_choice() {
+    let congestion = ["bbr", "cubic"].map(|name| name.parse().unwrap()).to_vec();
+    let mut host = Host::logged_in_with(SessionConfig { congestion, ..SessionConfig::default() });
+    assert!(
+        host.run("FEAT")
+            .contains("| ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Congestion;|")
+    );
+    assert_eq!(listen(&mut host, "PASV").channel.congestion, None);
+    assert_eq!(host.run("OPTS RETR Congestion=BBR;"), "200 OPTS Command Successful.");
+    let bbr = "bbr".parse().ok();
+    assert_eq!(listen(&mut host, "PASV").channel.congestion, bbr);
+    // Nothing of what came with it holds either.
+    let refused = "501 Congestion control reno is not allowed here, only bbr, cubic.";
+    assert_eq!(host.run("OPTS RETR Parallelism=7;Congestion=reno;"), refused);
+    let channel = listen(&mut host, "PASV").channel;
+    assert_eq!((channel.congestion, channel.parallelism), (bbr, 1));
+    // A channel that was made before gets it with the next transfer.
+    host.run("OPTS RETR Congestion=cubic;");
+    assert_eq!(started(&mut host, "RETR f").congestion, "cubic".parse().ok());
+    end(&mut host);
+    assert_eq!(host.run("OPTS RETR Congestion=default;"), "200 OPTS Command Successful.");
+    assert_eq!(listen(&mut host, "PASV").channel.congestion, None);
+    let mut host = Host::logged_in();
+    let refused = "501 Congestion control bbr cannot be set: this site leaves no choice.";
+    assert_eq!(host.run("OPTS RETR Congestion=bbr;"), refused);
+    assert_eq!(host.run("OPTS RETR Congestion=default;"), "200 OPTS Command Successful.");
+    assert!(!host.run("FEAT").contains("Congestion"));
+}
+
+#[test]
+fn path_markers() {
+    let marker = PathMarker {
+        rtt: Duration::from_millis(40),
+        min_rtt: Duration::from_millis(39),
+        retransmitted: 1448,
+        sent: 100,
+        congestion_window: 2896,
+        streams: 2,
+        limited: LimitedBy::SendBuffer,
+    };
+    let mut host = Host::logged_in();
+    let mut path = |lines: &[&str]| {
+        for line in lines {
+            host.run(line);
+        }
+        host.run("PASV");
+        let wanted = started(&mut host, if lines.contains(&"STOR") { "STOR f" } else { "RETR f" }).path_info;
+        host.session.event(Event::Path(marker));
+        let told = host.poll();
+        end(&mut host);
+        assert_eq!(wanted, !told.is_empty());
+        told
+    };
+    assert_eq!(path(&["MODE E", "OPTS RETR markers=5;"]), "");
+    assert_eq!(
+        path(&["OPTS RETR PathInfo=1;"]),
+        "115 Path rtt=40000 minrtt=39000 retrans=1448 sent=100 cwnd=2896 streams=2 limited=sndbuf"
+    );
+    assert_eq!(path(&["STOR"]), "", "a receiver");
+    assert_eq!(path(&["MODE S"]), "");
+    assert_eq!(path(&["MODE E", "OPTS RETR markers=0;"]), "");
+    assert_eq!(path(&["OPTS RETR markers=1;PathInfo=0;"]), "");
+}
+
+#[test]
 fn stream_get() {
     let mut host = Host::logged_in();
     host.run("TYPE I");
@@ -175,6 +275,8 @@ fn stream_get() {
             inline_checksum: None,
             perf_interval: 0,
             restart_interval: 0,
+            path_info: false,
+            congestion: None,
             delayed: None,
         }
     );

@@ -15,6 +15,7 @@ use crate::limits::SessionCounts;
 use crate::names::Names;
 use crate::parts::SharedParts;
 use crate::reactor::Remote;
+use crate::routes::Routes;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::throttle::Throttle;
@@ -61,6 +62,7 @@ pub(crate) struct Host {
     pub(crate) names: Names,
     pub(crate) checksums: ChecksumCache,
     pub(crate) parts: SharedParts,
+    pub(crate) routes: Routes,
     pub(crate) transfer_log: TransferLog,
 }
 
@@ -89,6 +91,7 @@ impl Host {
             names: Names::default(),
             checksums: ChecksumCache::default(),
             parts: SharedParts::default(),
+            routes: Routes::default(),
             transfer_log,
             settings: RwLock::new(Arc::new(settings)),
         }))

@@ -23,6 +23,7 @@ mod operations;
 mod parts;
 mod paths;
 mod reactor;
+mod routes;
 mod runner;
 mod server;
 mod settings;

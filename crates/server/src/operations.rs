@@ -1,6 +1,7 @@
 //! What sessions ask for, carried out with storage and engine.
 
 mod attend;
+mod buffers;
 mod channel;
 mod checksum;
 mod destination;
@@ -10,6 +11,7 @@ mod errors;
 mod files;
 mod here;
 mod listing;
+mod path_watch;
 mod retrieve;
 mod rows;
 mod store;
@@ -29,6 +31,7 @@ pub(crate) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
     match operation {
         Operation::Listen(listen) => channel::listen(job, &listen).map(Outcome::Addresses),
         Operation::Connect(connect) => channel::connect(job, connect),
+        Operation::AdviseBuffers { ceiling } => Ok(Outcome::Advice(buffers::report(job, ceiling))),
         Operation::CloseChannel => {
             job.context.channel = None;
             Ok(Outcome::Done)

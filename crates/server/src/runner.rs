@@ -106,6 +106,11 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
             Some(Action::Close) => connection.control.close_after_output(),
             // Nothing is under way any more.
             Some(Action::Abort) => {}
+            Some(Action::Streams(n)) => {
+                if let Some(channel) = &mut connection.context.channel {
+                    channel.set_streams(n);
+                }
+            }
             Some(Action::Perform(_)) if host.phase() != Phase::Running => return goodbye(connection),
             Some(Action::Perform(Operation::Login { user, password })) => {
                 if connection.control.flush().is_err() {

@@ -73,6 +73,8 @@ fn session_config(config: &Config, hostname: &str) -> SessionConfig {
         faults: config.testing.faults,
         max_line: config.limits.line_length,
         max_queue: config.limits.queue,
+        max_streams: config.data.max_streams,
+        congestion: config.data.congestion_choices.iter().filter_map(|name| name.parse().ok()).collect(),
         ..SessionConfig::default()
     }
 }

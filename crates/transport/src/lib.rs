@@ -3,6 +3,8 @@
 //! A *driver* makes connections (TCP here; others come beside it); a *layer* wraps a connection in another one.
 //! The engine knows only [`Connection`], and asks it for a plain descriptor where it may move bytes without copying.
 
+mod ceilings;
+pub mod congestion;
 mod tcp;
 mod tcp_info;
 pub mod testing;
@@ -13,6 +15,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use ceilings::{BufferLimits, Ceilings, CeilingsError};
 use rustix::event::{PollFd, PollFlags, Timespec};
 pub use tcp::Tcp;
 pub use tcp_info::TcpInfo;
@@ -36,6 +39,10 @@ pub trait Connection: Read + Write + Send {
     fn set_buffers(&mut self, send: Option<usize>, receive: Option<usize>) -> io::Result<()> {
         let _ = (send, receive);
         Ok(())
+    }
+    /// Has the connection use this congestion control from now on. A hint, as in [`SocketOptions::congestion`].
+    fn set_congestion(&mut self, name: &str) {
+        let _ = name;
     }
     /// Everything written is on its way and no more will come: what ends a file in MODE S.
     fn finish(&mut self) -> io::Result<()>;
@@ -86,7 +93,8 @@ pub struct SocketOptions {
     pub send_buffer: Option<usize>,
     /// SO_RCVBUF in bytes; `None` leaves the kernel's autotuning on.
     pub receive_buffer: Option<usize>,
-    /// TCP_CONGESTION.
+    /// TCP_CONGESTION. One that the host does not have or does not allow is told in a warning, and the connection has
+    /// the host's own; see [`congestion`].
     pub congestion: Option<String>,
     /// Local ports to choose from, inclusive; `None` is any.
     pub ports: Option<(u16, u16)>,

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::{Breaker, Connection, Driver, Listener, SocketOptions, TcpInfo, Wait, WaitAlone};
+use crate::{Breaker, Connection, Driver, Listener, SocketOptions, TcpInfo, Wait, WaitAlone, congestion};
 
 /// Connections that may wait to be accepted. The kernel caps it at net.core.somaxconn.
 const BACKLOG: i32 = 1024;
@@ -111,7 +111,7 @@ fn new_socket(address: SocketAddr, options: &SocketOptions) -> io::Result<Socket
         socket.set_recv_buffer_size(bytes)?;
     }
     if let Some(name) = &options.congestion {
-        sockopt::set_tcp_congestion(&socket, name)?;
+        congestion::apply(socket.as_fd(), name);
     }
     Ok(socket)
 }
@@ -263,6 +263,10 @@ impl Connection for TcpConnection {
             sockopt::set_socket_recv_buffer_size(&*self.stream, bytes)?;
         }
         Ok(())
+    }
+
+    fn set_congestion(&mut self, name: &str) {
+        congestion::apply(self.stream.as_fd(), name);
     }
 
     fn finish(&mut self) -> io::Result<()> {

@@ -23,6 +23,11 @@ pub struct TcpInfo {
     pub lost: u32,
     /// Segments sent again since the connection was made.
     pub retransmitted: u32,
+    /// Segments sent and received since the connection was made, those without data included; and those with data.
+    pub segments_sent: Option<u32>,
+    pub segments_received: Option<u32>,
+    pub data_segments_sent: Option<u32>,
+    pub data_segments_received: Option<u32>,
     /// Bytes per second; `u64::MAX` is no limit.
     pub pacing_rate: Option<u64>,
     /// Bytes per second as last measured by the sender; `application_limited` tells whether it was short of data.
@@ -153,6 +158,10 @@ impl Raw {
             unacknowledged: self.unacked,
             lost: self.lost,
             retransmitted: self.total_retrans,
+            segments_sent: newer!(segs_out),
+            segments_received: newer!(segs_in),
+            data_segments_sent: newer!(data_segs_out),
+            data_segments_received: newer!(data_segs_in),
             pacing_rate: newer!(pacing_rate),
             delivery_rate: newer!(delivery_rate),
             application_limited: self.flags & 1 != 0,

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use ropewalk_transport::{Driver, SocketOptions, Tcp, Wait, testing};
+use ropewalk_transport::{Driver, SocketOptions, Tcp, Wait, congestion, testing};
 use rustix::event::PollFlags;
 use rustix::net::sockopt;
 
@@ -102,9 +102,18 @@ fn sets_what_is_asked_on_both_sides() {
 }
 
 #[test]
-fn an_unknown_congestion_control_is_an_error() {
+fn an_unknown_congestion_control_changes_nothing() {
     let options = SocketOptions { congestion: Some("no-such".into()), ..SocketOptions::default() };
-    assert!(Tcp.listen(V4, &options).is_err());
+    let listener = Tcp.listen(V4, &options).unwrap();
+    let mut near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
+    let own = sockopt::tcp_congestion(near.poll_fd()).unwrap();
+    assert!(congestion::available().contains(&own), "{own}");
+    near.set_congestion("another\0");
+    near.set_congestion(&"long".repeat(50));
+    assert_eq!(sockopt::tcp_congestion(near.poll_fd()).unwrap(), own);
+    // Every kernel has it and allows it.
+    near.set_congestion("reno");
+    assert_eq!(sockopt::tcp_congestion(near.poll_fd()).unwrap(), "reno");
 }
 
 struct GiveUp;

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod buffers;
 pub(crate) mod cat;
 pub(crate) mod clean;
 pub(crate) mod completions;

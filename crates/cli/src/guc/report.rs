@@ -229,7 +229,7 @@ impl EventSink for Report {
                 say(format_args!("debug: sending command to {peer}:\n{line}\n"));
             }
             Event::Dialogue { peer, line, .. } => self.reply(peer, &line),
-            Event::Planned { .. } | Event::WouldRemove { .. } | Event::Finished(_) => {}
+            Event::Planned { .. } | Event::WouldRemove { .. } | Event::Tuned { .. } | Event::Finished(_) => {}
         }
     }
 }

@@ -95,6 +95,13 @@ impl EventSink for Human {
                 }
             }
             Event::FileDone { .. } => {}
+            Event::Tuned { path, streams, bits_per_second, why, .. } => {
+                if self.verbose() {
+                    let rate = units::link_rate(bits_per_second / 8.0);
+                    let streams = units::count(streams.into(), "stream");
+                    self.line(format_args!("{}: {rate}; {streams} now: {why}", harmless(&path)));
+                }
+            }
             Event::FileSkipped { source, reason } => {
                 if self.verbose() {
                     self.line(format_args!("{}: skipped: {reason}", harmless(&source)));

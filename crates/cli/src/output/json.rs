@@ -63,6 +63,7 @@ mod tests {
             streams: 1,
             files_in_flight: 1,
             retries: 0,
+            tuned: vec![],
             cpu_seconds: 0.1,
             slowest: SlowestPart::Network { share: 0.5 },
             failures: vec![],

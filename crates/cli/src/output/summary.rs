@@ -76,6 +76,15 @@ fn lines(summary: &Summary, dry_run: bool) -> Vec<String> {
     {
         lines.push(format!("Slowest part: {part}"));
     }
+    for tuned in &summary.tuned {
+        let of = if summary.tuned.len() > 1 {
+            format!(" of {}", super::harmless(&tuned.path))
+        } else {
+            String::new()
+        };
+        let streams = units::count(tuned.streams.into(), "stream");
+        lines.push(format!("Tuned{of}: {streams} at the end; {}", tuned.reason));
+    }
     if summary.interrupted {
         let left = units::count(summary.files_failed, "file");
         lines.push(format!("Interrupted with {left} to do; the same command goes on where this one stopped"));
@@ -122,6 +131,7 @@ mod tests {
             streams: 4,
             files_in_flight: 2,
             retries: 0,
+            tuned: vec![],
             cpu_seconds: 1.0,
             slowest: SlowestPart::DestinationWrite { share: 0.62 },
             failures: vec![],

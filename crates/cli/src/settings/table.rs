@@ -6,7 +6,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ropewalk_client::{
-    Auto, ChecksumPolicy, DataMode, DirectIo, FsyncPolicy, Preserve, StallLimit, SyncLevel,
+    Auto, ChecksumPolicy, DataMode, DirectIo, Fairness, FsyncPolicy, Preserve, StallLimit, SyncLevel,
+    TunerKind,
 };
 use ropewalk_storage::checksum::UnknownAlgorithm;
 
@@ -57,6 +58,19 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Files in flight: control connections (pairs of them between two servers) that work at the same time"),
     setting("pipeline", None, Value("N|auto"), Copy, automatic!(options.pipeline),
         "Transfer commands outstanding on one control connection"),
+    setting("tuner", None, Value("NAME"), Copy, (tuner, |s| s.options.tuner.name().into()),
+        "What finds the number of streams while data moves: pilot (Ropewalk's own), apt, apt-golden, apt-long, climb, track, \
+         or fixed, which keeps to what the round trip suggests"),
+    setting("max-streams", None, Value("N"), Copy, (max_streams, |s| s.options.max_streams.to_string()),
+        "Data connections of a path that the tuner may use"),
+    setting("polite", None, Switch, Copy, (polite, |s| (s.options.fairness == Fairness::Polite).to_string()),
+        "Yield to other traffic of the path: fewer streams whenever it shows a queue or loss"),
+    setting("share", None, Value("PERCENT"), Copy, (share, show_share),
+        "Do not add streams beyond about this share of what the path carries, other traffic included"),
+    setting("capacity", None, Value("RATE|auto"), Copy, (capacity, show_capacity),
+        "What the path may carry, where it is known, for example 10Gbit/s: a hint for the beginning"),
+    setting("congestion", None, Value("NAMES|none"), Copy, (congestion, show_congestion),
+        "Congestion controls that the tuner may choose from (a site's decision: bbr takes more than its share beside others)"),
     setting("mode", None, Value("auto|stream|extended"), Copy, (mode, show_mode),
         "How data connections speak: MODE E (extended) where both sides can, MODE S (stream) otherwise"),
     setting("ascii", None, Switch, Copy, switch!(options.ascii),
@@ -155,6 +169,71 @@ fn show_size(bytes: u64) -> String {
 
 fn show_duration(time: Duration) -> String {
     if time.subsec_millis() == 0 { format!("{}s", time.as_secs()) } else { format!("{}ms", time.as_millis()) }
+}
+
+fn tuner(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let names = || TunerKind::ALL.map(TunerKind::name).join(", ");
+    settings.options.tuner =
+        TunerKind::from_name(text).ok_or_else(|| format!("{text:?}: expected one of {}", names()))?;
+    Ok(())
+}
+
+fn max_streams(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let number: u32 = number(text, "a whole number from 1 to 1024")?;
+    if !(1..=1024).contains(&number) {
+        return Err(format!("{text:?}: expected a whole number from 1 to 1024"));
+    }
+    settings.options.max_streams = number;
+    Ok(())
+}
+
+fn polite(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.fairness =
+        if boolean(text)? { Fairness::Polite } else { ropewalk_client::Options::default().fairness };
+    Ok(())
+}
+
+fn share(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let percent = text.trim().trim_end_matches('%').trim_end();
+    let wrong = || format!("{text:?}: expected a percentage from 1 to 100");
+    let share: f64 = percent.parse().map_err(|_| wrong())?;
+    if !(1.0..=100.0).contains(&share) {
+        return Err(wrong());
+    }
+    settings.options.fairness = Fairness::Share(share / 100.0);
+    Ok(())
+}
+
+fn show_share(settings: &Settings) -> String {
+    match settings.options.fairness {
+        Fairness::Share(share) => format!("{}%", (100.0 * share).round()),
+        Fairness::Polite => "polite".into(),
+    }
+}
+
+fn capacity(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.capacity = if text == "auto" { None } else { Some(parse_rate(text)?.saturating_mul(8)) };
+    if settings.options.capacity.is_some_and(|bits| !(8..=80_000_000_000_000).contains(&bits)) {
+        return Err(format!("{text:?}: expected a rate from 1 byte/s to 80 Tbit/s"));
+    }
+    Ok(())
+}
+
+fn show_capacity(settings: &Settings) -> String {
+    settings.options.capacity.map_or_else(|| "auto".into(), |bits| crate::units::link_rate(bits as f64 / 8.0))
+}
+
+fn congestion(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "none");
+    settings.options.congestion = names.map(str::to_owned).collect();
+    match settings.options.congestion.iter().find(|name| !matches!(&***name, "reno" | "cubic" | "bbr")) {
+        Some(name) => Err(format!("{name:?}: expected names out of reno, cubic, bbr")),
+        None => Ok(()),
+    }
+}
+
+fn show_congestion(settings: &Settings) -> String {
+    if settings.options.congestion.is_empty() { "none".into() } else { settings.options.congestion.join(",") }
 }
 
 fn mode(settings: &mut Settings, text: &str) -> Result<(), String> {

@@ -53,17 +53,27 @@ impl<'e> Flow<'_, 'e> {
         }
         let present = download.present();
         ctx.report.started(&download.task, present.len());
-        let cut = self.cut(&whole, &present);
-        let mut ranges = cut.into_iter();
-        let Some(first) = ranges.next() else { return Ok(Some((download, whole))) };
-        let mut rest: Vec<Job> = ranges.map(|range| Job::Get(download.clone(), range)).collect();
-        if !rest.is_empty() && matches!(check, Check::Asked(_)) {
+        if matches!(check, Check::Asked(_)) && self.cuts(&download, &whole) {
             // It takes as long as the data, and need not wait for it.
-            rest.insert(0, Job::Sum(download.clone()));
+            download.expect(1);
+            ctx.queue.push_urgent([Job::Sum(download.clone())]);
         }
-        download.expect(rest.len() as u32);
-        ctx.queue.push_urgent(rest);
-        Ok(Some((download, first)))
+        Ok(Some((download, whole)))
+    }
+
+    /// Takes as much of a range as this session should move now, and leaves the rest to whoever comes next.
+    pub(super) fn bite(&self, download: &Arc<Download>, range: Range<u64>) -> Range<u64> {
+        let ctx = self.worker.ctx;
+        let streams = self.session.streams_of_channel();
+        let left = range.end - range.start;
+        let size = ctx.range_size(left, self.seat.as_ref(), streams).filter(|_| self.cuts(download, &range));
+        let Some(size) = size else { return range };
+        let (now, rest) = bite(range, &download.present(), size);
+        if let Some(rest) = rest {
+            download.expect(1);
+            ctx.queue.push_urgent([Job::Get(download.clone(), rest)]);
+        }
+        now
     }
 
     /// Has the server compute the checksum of a source, while other sessions move its data.
@@ -95,24 +105,14 @@ impl<'e> Flow<'_, 'e> {
         Ok(())
     }
 
-    /// The ranges that are handed out one by one; the whole where it is not worth it or cannot be done.
-    pub(super) fn cut(&self, whole: &Range<u64>, present: &RangeSet) -> Vec<Range<u64>> {
-        let ctx = self.worker.ctx;
-        let sessions = ctx.sessions.load(Ordering::Relaxed);
+    /// Whether several sessions share out what is left of this file.
+    pub(super) fn cuts(&self, download: &Download, range: &Range<u64>) -> bool {
         let can = self.session.can.partial && self.session.preferred_mode() == Mode::ExtendedBlock;
-        if whole.end == u64::MAX || !can || !ctx.cuts(&self.session) {
-            return vec![whole.clone()];
-        }
-        let missing = present.complement(whole.clone());
-        let step = Path::range_size(whole.end - whole.start, sessions);
-        if step >= whole.end - whole.start || missing.len() < 2 * crate::auto::RANGE {
-            return vec![whole.clone()];
-        }
-        let starts = (whole.start..whole.end).step_by(step as usize);
-        starts
-            .map(|start| start..(start + step).min(whole.end))
-            .filter(|range| !missing.intersection(range.clone()).is_empty())
-            .collect()
+        let size = download.task.length();
+        can && range.end != u64::MAX
+            && self.worker.ctx.cuts(&self.session)
+            && size.is_some_and(|size| size.saturating_sub(download.resumed) >= 2 * RANGE)
+            && self.worker.ctx.range_size(RANGE, self.seat.as_ref(), 1).is_some()
     }
 
     /// `sync` by checksum: whether the destination has the same bytes.
@@ -138,6 +138,11 @@ impl<'e> Flow<'_, 'e> {
         }
         let size = download.task.length().map(|_| missing.len());
         let streams = Path::new(self.session.control.rtt()).streams(options, size, download.is_kept());
+        if let Some(seat) = self.seat.as_ref().filter(|_| streams > 1) {
+            let most = u32::try_from(missing.len() >> 20).unwrap_or(u32::MAX);
+            let workers = self.worker.ctx.workers_for(download.task.length());
+            return (mode, seat.share(self.session.can.streams, most, workers));
+        }
         if !self.worker.ctx.cuts(&self.session) {
             return (mode, streams);
         }
@@ -146,7 +151,9 @@ impl<'e> Flow<'_, 'e> {
 
     pub(super) fn fits(&mut self, mode: Mode, streams: u32) -> bool {
         self.session.channel().is_some_and(|c| {
-            !c.sending && c.mode == mode && mode == Mode::ExtendedBlock && c.streams >= streams
+            // Where the path is tuned, streams come and go.
+            let enough = c.streams >= streams || self.seat.is_some() && c.streams > 1;
+            !c.sending && c.mode == mode && mode == Mode::ExtendedBlock && enough
         })
     }
 

@@ -25,6 +25,21 @@ impl<'e> Flow<'_, 'e> {
         }
     }
 
+    /// A data channel was made with so many streams, for so many bytes or more.
+    pub(super) fn opened(&mut self, streams: u32, bytes: u64) {
+        let Some(seat) = &self.seat else { return };
+        self.wanted = None;
+        let most = u32::try_from(bytes >> 20).unwrap_or(u32::MAX).max(1);
+        let knob = if streams > 1 && self.session.can.streams {
+            let wanted = Wanted::new(streams);
+            self.wanted = Some(wanted.clone());
+            Knob::There(wanted)
+        } else {
+            Knob::Fixed
+        };
+        seat.opened(streams, most, knob);
+    }
+
     /// Takes the data of one slot.
     pub(super) fn receive(&mut self, at: usize) -> Result<(), RemoteError> {
         let ctx = self.worker.ctx;
@@ -38,8 +53,9 @@ impl<'e> Flow<'_, 'e> {
             (slot.download.clone(), slot.missing.clone(), slot.origin)
         };
         let path = download.task.source.path();
-        let progress = Progress::new();
-        let mut meter = Meter::new(&ctx.report, &download.task);
+        let progress = Arc::new(Progress::new());
+        let mut meter = Meter::new(&ctx.report, &download.task).on(self.seat.as_ref());
+        let _moving = self.seat.as_ref().map(|seat| seat.moves(Some(progress.clone())));
         let before = download.present().len();
         let written = |range: Range<u64>, sum: Option<u32>| download.record(range, sum);
         let job = ReceiveJob {
@@ -64,6 +80,9 @@ impl<'e> Flow<'_, 'e> {
             ctx.cancel,
             path.clone(),
         );
+        if let Some(wanted) = &self.wanted {
+            watch = watch.streams(wanted, channel.data.parallelism());
+        }
         let secure = || download.checkpoint();
         if ctx.options().fsync == FsyncPolicy::EachMarker {
             watch = watch.secured(&secure);

@@ -60,10 +60,7 @@ impl<'e> Flow<'_, 'e> {
         }
         ctx.report.started(&upload.task, present.len());
         let whole = upload.wanted.clone();
-        let mut ranges = self.cut(&upload, &present).into_iter();
-        let Some(first) = ranges.next() else { return Ok(Begun::Yes(upload, whole)) };
-        let rest: Vec<Job> = ranges.map(|range| Job::Put(upload.clone(), range)).collect();
-        if !rest.is_empty() && present.is_empty() {
+        if self.shares(&upload) && present.is_empty() {
             // ESTO does not truncate: nothing of an earlier file must stay behind the end of this one.
             let cleared = self.session.control.call(&Command::Dele(upload.path.clone()));
             if let Err(e) = cleared {
@@ -71,37 +68,37 @@ impl<'e> Flow<'_, 'e> {
                 return settled(e, upload.task.clone());
             }
         }
-        upload.expect(rest.len() as u32);
-        ctx.queue.push_urgent(rest);
-        Ok(Begun::Yes(upload, first))
+        Ok(Begun::Yes(upload, whole))
     }
 
     /// Whether a file of this size would be cut up between sessions.
     pub(super) fn cuts(&self, task: &Task) -> bool {
-        let sessions = self.worker.ctx.sessions.load(Ordering::Relaxed);
-        let size = task.size.unwrap_or_default();
         self.session.can.partial
             && self.worker.ctx.cuts(&self.session)
             && self.session.preferred_mode() == Mode::ExtendedBlock
-            && Path::range_size(size, sessions) < size
+            && task.size.is_some_and(|size| size >= 2 * RANGE)
+            && self.worker.ctx.range_size(RANGE, self.seat.as_ref(), 1).is_some()
     }
 
-    pub(super) fn cut(&self, upload: &Upload, present: &RangeSet) -> Vec<Range<u64>> {
-        let whole = upload.wanted.clone();
-        let missing = present.complement(whole.clone());
-        if upload.direct
-            || !matches!(upload.source, UploadSource::Ranged(_))
-            || !self.cuts(&upload.task)
-            || missing.len() < 2 * RANGE
-        {
-            return vec![whole];
+    /// Whether several sessions share out what is left of this file.
+    pub(super) fn shares(&self, upload: &Upload) -> bool {
+        let left = (upload.wanted.end - upload.wanted.start).saturating_sub(upload.resumed);
+        let ranged = matches!(upload.source, UploadSource::Ranged(_));
+        !upload.direct && ranged && left >= 2 * RANGE && self.cuts(&upload.task)
+    }
+
+    /// Takes as much of a range as this session should move now, and leaves the rest to whoever comes next.
+    pub(super) fn bite(&self, upload: &Arc<Upload>, range: Range<u64>) -> Range<u64> {
+        let ctx = self.worker.ctx;
+        let left = range.end - range.start;
+        let size = ctx.range_size(left, self.seat.as_ref(), self.session.streams_of_channel());
+        let Some(size) = size.filter(|_| self.shares(upload)) else { return range };
+        let (now, rest) = bite(range, &upload.present(), size);
+        if let Some(rest) = rest {
+            upload.expect(1);
+            ctx.queue.push_urgent([Job::Put(upload.clone(), rest)]);
         }
-        let step = Path::range_size(whole.end, self.worker.ctx.sessions.load(Ordering::Relaxed));
-        (whole.start..whole.end)
-            .step_by(step as usize)
-            .map(|start| start..(start + step).min(whole.end))
-            .filter(|range| !missing.intersection(range.clone()).is_empty())
-            .collect()
+        now
     }
 
     /// How it was proved that the destination has the same bytes; `None` where it has not.

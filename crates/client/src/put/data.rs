@@ -10,8 +10,9 @@ impl<'e> Flow<'_, 'e> {
         let Some(mut channel) = self.session.take_channel() else { return Err(RemoteError::Cancelled) };
         let (upload, ranges) = (self.slots[at].upload.clone(), self.slots[at].data.clone());
         let path = upload.task.source.path();
-        let progress = Progress::new();
-        let mut meter = Meter::new(&ctx.report, &upload.task);
+        let progress = Arc::new(Progress::new());
+        let mut meter = Meter::new(&ctx.report, &upload.task).on(self.seat.as_ref());
+        let _moving = self.seat.as_ref().map(|seat| seat.moves(Some(progress.clone())));
         let before = upload.present().len();
         let (asks, slots, first) = (&mut self.asks, &mut self.slots, self.first);
         let mut judge = |answer: Answer| {

@@ -21,6 +21,7 @@ impl<'e> Flow<'_, 'e> {
         self.destination.drop_channel();
         self.source.drop_channel();
         let parallelism = (mode == Mode::ExtendedBlock).then_some(streams);
+        self.source.wanted_congestion = self.seat.as_ref().and_then(|seat| seat.lane().congestion());
         if self.delayed() {
             // The address comes after STOR.
             self.destination.prepare(
@@ -106,16 +107,11 @@ impl<'e> Flow<'_, 'e> {
         }
         ctx.report.started(&relay.task, present.len());
         let whole = relay.whole();
-        let mut ranges = self.cut(&relay, &present).into_iter();
-        let Some(first) = ranges.next() else { return Ok(Some((relay, whole))) };
-        let rest: Vec<Job> = ranges.map(|range| Job::Third(relay.clone(), range)).collect();
-        if !rest.is_empty() && present.is_empty() {
+        if self.shares(&relay) && present.is_empty() {
             // ESTO does not truncate.
             self.destination.control.call(&Command::Dele(relay.path.clone()))?;
         }
-        relay.expect(rest.len() as u32);
-        ctx.queue.push_urgent(rest);
-        Ok(Some((relay, first)))
+        Ok(Some((relay, whole)))
     }
 
     /// Whether one of the two servers is faster with several sessions for a big file.
@@ -123,26 +119,57 @@ impl<'e> Flow<'_, 'e> {
         self.worker.ctx.cuts(&self.source) || self.worker.ctx.cuts(&self.destination)
     }
 
-    pub(super) fn cut(&self, relay: &Relay, present: &RangeSet) -> Vec<Range<u64>> {
-        let whole = relay.whole();
+    /// Whether several pairs of sessions share out what is left of this file.
+    pub(super) fn shares(&self, relay: &Relay) -> bool {
         let can = self.cuts()
             && self.source.can.partial
             && self.destination.can.partial
             && self.mode() == Mode::ExtendedBlock;
-        if !can || relay.direct || whole.end == u64::MAX {
-            return vec![whole];
+        let whole = relay.whole();
+        let left = (whole.end - whole.start).saturating_sub(relay.resumed);
+        can && !relay.direct
+            && whole.end != u64::MAX
+            && left >= 2 * RANGE
+            && self.worker.ctx.range_size(RANGE, self.seat.as_ref(), 1).is_some()
+    }
+
+    /// Takes as much of a range as this pair should move now, and leaves the rest to whoever comes next.
+    pub(super) fn bite(&self, relay: &Arc<Relay>, range: Range<u64>) -> Range<u64> {
+        let ctx = self.worker.ctx;
+        let streams = self.channel.map_or(1, |(_, streams)| streams);
+        let size = ctx.range_size(range.end - range.start, self.seat.as_ref(), streams);
+        let Some(size) = size.filter(|_| self.shares(relay)) else { return range };
+        let (now, rest) = bite(range, &relay.present(), size);
+        if let Some(rest) = rest {
+            relay.expect(1);
+            ctx.queue.push_urgent([Job::Third(relay.clone(), rest)]);
         }
-        let sessions = self.worker.ctx.sessions.load(Ordering::Relaxed);
-        let step = Path::range_size(whole.end, sessions);
-        let missing = present.complement(whole.clone());
-        if step >= whole.end || missing.len() < 2 * RANGE {
-            return vec![whole];
+        now
+    }
+
+    /// The data channel was made with so many streams, for so many bytes or more.
+    pub(super) fn opened(&mut self, streams: u32, bytes: u64) {
+        let Some(seat) = &self.seat else { return };
+        seat.moves_elsewhere();
+        self.wanted = None;
+        let most = u32::try_from(bytes >> 20).unwrap_or(u32::MAX).max(1);
+        let knob = if streams > 1 && self.source.can.streams {
+            let wanted = Wanted::new(streams);
+            self.wanted = Some(wanted.clone());
+            Knob::There(wanted)
+        } else {
+            Knob::Fixed
+        };
+        seat.opened(streams, most, knob);
+    }
+
+    /// Tells the source, whenever that changes, how many streams it should use.
+    pub(super) fn tell_streams(&mut self) -> Result<(), RemoteError> {
+        if let Some(granted) = self.source.control.take_granted() {
+            self.channel = self.channel.map(|(mode, _)| (mode, granted));
         }
-        (0..whole.end)
-            .step_by(step as usize)
-            .map(|start| start..(start + step).min(whole.end))
-            .filter(|range| !missing.intersection(range.clone()).is_empty())
-            .collect()
+        let Some(streams) = self.wanted.as_ref().and_then(Wanted::news) else { return Ok(()) };
+        self.source.control.set_streams(streams)
     }
 
     pub(super) fn check(&self) -> Result<Check, RemoteError> {
@@ -208,7 +235,7 @@ impl<'e> Flow<'_, 'e> {
         let mut to_source = Vec::new();
         to_source.extend(restart.map(|restart| (Ask::Restart, Command::Rest(restart))));
         to_source.push((Ask::Transfer, retrieve));
-        let meter = Meter::new(&self.worker.ctx.report, &relay.task);
+        let meter = Meter::new(&self.worker.ctx.report, &relay.task).on(self.seat.as_ref());
         self.slots.push_back(Slot {
             relay,
             range,

@@ -38,7 +38,11 @@ pub(crate) fn settings(mode: Mode, parallelism: u32) -> ChannelSettings {
 }
 
 pub(crate) fn listen() -> (Box<dyn Listener>, SocketAddr) {
-    let listener = Tcp.listen((Ipv4Addr::LOCALHOST, 0).into(), &SocketOptions::default()).unwrap();
+    listen_with(&SocketOptions::default())
+}
+
+fn listen_with(options: &SocketOptions) -> (Box<dyn Listener>, SocketAddr) {
+    let listener = Tcp.listen((Ipv4Addr::LOCALHOST, 0).into(), options).unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
@@ -62,7 +66,7 @@ pub(crate) fn channels_with(
     receiving: ChannelSettings,
     sender_listens: bool,
 ) -> (DataChannel, DataChannel) {
-    let (listener, address) = listen();
+    let (listener, address) = listen_with(&receiving.socket);
     let (pool, budget) = (pool(), budget());
     let (passive, active) = if sender_listens { (sending, receiving) } else { (receiving, sending) };
     let passive = DataChannel::passive(listener, passive, Arc::clone(&pool), Arc::clone(&budget));

@@ -4,6 +4,8 @@
 
 mod common;
 mod failures;
+mod gct;
 mod lies;
 mod moves;
 mod peers;
+mod streams;

@@ -13,6 +13,9 @@ use crate::scenario::{File, Server};
 pub const PROGRAMS: &[(&str, &str)] = &[
     ("ropewalk", include_str!("../../programs/ropewalk.toml")),
     ("globus-url-copy", include_str!("../../programs/globus-url-copy.toml")),
+    ("ropewalk-gct", include_str!("../../programs/ropewalk-gct.toml")),
+    ("ropewalk-third", include_str!("../../programs/ropewalk-third.toml")),
+    ("ropewalk-third-gct", include_str!("../../programs/ropewalk-third-gct.toml")),
     ("lftp", include_str!("../../programs/lftp.toml")),
     ("curl", include_str!("../../programs/curl.toml")),
     ("iperf3", include_str!("../../programs/iperf3.toml")),

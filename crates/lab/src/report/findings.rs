@@ -3,10 +3,12 @@
 //! Each study gives its trials, and makes its section (text and plots) from their records, as many as there are.
 
 mod library;
+mod live;
 mod ns2;
 mod paper;
 
 pub use library::{library_section, library_trials};
+pub use live::{live_section, live_trials};
 pub use paper::{paper_section, paper_trials};
 
 use ropewalk_plot::Chart;

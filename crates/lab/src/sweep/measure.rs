@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::results::{
-    CommandResult, ConnectionResult, ConnectionSeries, DirectionResult, End, LinkResult, RunResult, TcpSample,
+    CommandResult, ConnectionResult, ConnectionSeries, DirectionResult, End, HostSeries, LinkResult,
+    RunResult, TcpSample,
 };
 
 /// The figures of one trial.
@@ -29,9 +30,15 @@ pub struct Measurement {
     pub rtt: f64,
     /// Largest segment that the senders used, in bytes of payload.
     pub segment: u32,
+    /// Bits of payload a second over spans of [`SPAN`] seconds, from the program's start.
+    #[serde(default)]
+    pub rates: Vec<f64>,
     /// What makes the figures doubtful.
     pub warnings: Vec<String>,
 }
+
+/// Seconds of each of [`Measurement::rates`].
+pub const SPAN: f64 = 5.0;
 
 impl Measurement {
     /// The figures of the only command, or of all of a scenario's commands together.
@@ -60,10 +67,41 @@ impl Measurement {
             queue_max: data.iter().map(|data| data.queue_max).max().unwrap_or(0),
             rtt: round_trip(result),
             segment: own(result).filter(|c| c.last.sent > 0).map(|c| c.last.mss).max().unwrap_or(0),
+            rates: rates(result, if begin.is_finite() { begin } else { 0.0 }),
             warnings: result.warnings.clone(),
         }
     }
 }
+
+/// Where most payload arrived, whole spans only.
+fn rates(result: &RunResult, begin: f64) -> Vec<f64> {
+    let times = &result.series.times;
+    let most = |host: &&HostSeries| host.received.iter().sum::<f64>();
+    let Some(host) = result.series.hosts.iter().max_by(|a, b| most(a).total_cmp(&most(b))) else {
+        return Vec::new();
+    };
+    // Bits and seconds of each span. A value is of the step that ends at its time.
+    let mut spans: Vec<(f64, f64)> = Vec::new();
+    let mut before = 0.0;
+    for (&time, &rate) in times.iter().zip(&host.received) {
+        let step = time - std::mem::replace(&mut before, time);
+        if time <= begin || step <= 0.0 {
+            continue;
+        }
+        // The cast saturates.
+        let at = ((time - begin) / SPAN) as usize;
+        if at >= MOST_SPANS {
+            break;
+        }
+        spans.resize(spans.len().max(at + 1), (0.0, 0.0));
+        spans[at].0 += rate * step;
+        spans[at].1 += step;
+    }
+    spans.into_iter().filter(|span| span.1 > 0.8 * SPAN).map(|span| span.0 / span.1).collect()
+}
+
+/// An hour of them.
+const MOST_SPANS: usize = 720;
 
 /// Payload that arrived, cross traffic left out, where most arrived: the other way went little but commands.
 fn received(result: &RunResult) -> u64 {
@@ -175,6 +213,22 @@ mod tests {
         let measured = Measurement::of(&result(End::Stopped));
         assert_eq!((measured.bytes, measured.cut), (5_000_000, true));
         assert!((measured.goodput - 4e6).abs() < 1.0);
+    }
+
+    #[test]
+    fn rates_are_of_whole_spans() {
+        let mut result = result(End::Stopped);
+        result.series.times = (1..=120).map(|tenths| f64::from(tenths) / 10.0).collect();
+        let host = |name: &str, received: &dyn Fn(u32) -> f64| HostSeries {
+            host: name.into(),
+            received: (1..=120).map(received).collect(),
+            ..HostSeries::default()
+        };
+        result.series.hosts =
+            vec![host("right", &|_| 1.0), host("left", &|tenths| if tenths <= 60 { 2e6 } else { 8e6 })];
+        let rates = Measurement::of(&result).rates;
+        assert_eq!(rates.len(), 2, "{rates:?}");
+        assert!((rates[0] - 2e6).abs() < 1.0 && (rates[1] - 8e6).abs() < 2e5, "{rates:?}");
     }
 
     #[test]

@@ -6,6 +6,8 @@ use crate::command::{Command, UnprintableCommand};
 use crate::line::{Ending, LineDecoder, LineTooLong};
 use crate::marker::Marker;
 use crate::reply::{ParserLimits, Reply, ReplyError, ReplyParser};
+use crate::site::SiteCommand;
+use crate::streams::{MAX_STREAMS, StreamsAnswer};
 
 /// Names a command that was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,8 +36,10 @@ pub enum Event {
     Greeting(Reply),
     /// A 1yz reply that is no marker: 150, 125, 127, a part of MLSC.
     Preliminary { ticket: Ticket, reply: Reply },
-    /// A 111, 112 or 113.
+    /// A 111, 112, 113 or 115.
     Marker { ticket: Ticket, marker: Marker },
+    /// The answer to [`Session::set_streams`]. It comes whenever it likes, between the replies to other commands.
+    Streams(StreamsAnswer),
     /// The last reply to a command, of any class but 1yz.
     Finished { ticket: Ticket, reply: Reply },
     /// The answer to [`Session::abort`], or the transfer that it broke off, was left out by the server.
@@ -74,6 +78,9 @@ pub enum SubmitError {
     Unprintable(#[from] UnprintableCommand),
     #[error("the server closes the control connection: {0}")]
     Closing(Reply),
+    /// SITE STREAMS has no last reply to wait for: [`Session::set_streams`] is for it.
+    #[error("SITE STREAMS is no command of the pipeline")]
+    OutOfBand,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +118,8 @@ pub struct Session {
     greeted: bool,
     closing: Option<Reply>,
     unsolicited: usize,
+    /// SITE STREAMS that were not answered yet.
+    streams_asked: usize,
 }
 
 impl Session {
@@ -127,6 +136,7 @@ impl Session {
             greeted: false,
             closing: None,
             unsolicited: 0,
+            streams_asked: 0,
         }
     }
 
@@ -174,6 +184,7 @@ impl Session {
     /// Queues a command. Its replies come as events with this ticket.
     pub fn submit(&mut self, command: &Command) -> Result<Ticket, SubmitError> {
         let role = match command {
+            Command::Site(SiteCommand::Streams(_)) => return Err(SubmitError::OutOfBand),
             Command::Abor => Role::Abort,
             Command::Appe(_)
             | Command::Cksm { .. }
@@ -199,6 +210,15 @@ impl Session {
         Ok(ticket)
     }
 
+    /// Asks for so many streams (from 1 to [`MAX_STREAMS`]), also in the transfer under way, of a
+    /// server that offers it ([`Features::streams`](crate::feature::Features::streams)). No other command has to wait for
+    /// it, nor it for them: the answer comes as [`Event::Streams`].
+    pub fn set_streams(&mut self, n: u32) -> Result<(), SubmitError> {
+        self.write(&Command::Site(SiteCommand::Streams(n.clamp(1, MAX_STREAMS))))?;
+        self.streams_asked += 1;
+        Ok(())
+    }
+
     /// Bytes to send, all that there are.
     pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
         (!self.transmit.is_empty()).then(|| std::mem::take(&mut self.transmit))
@@ -215,6 +235,14 @@ impl Session {
     }
 
     fn enqueue(&mut self, command: &Command, role: Role) -> Result<Ticket, SubmitError> {
+        self.write(command)?;
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.outstanding.push_back(Outstanding { ticket, role });
+        Ok(ticket)
+    }
+
+    fn write(&mut self, command: &Command) -> Result<(), SubmitError> {
         if let Some(reply) = &self.closing {
             return Err(SubmitError::Closing(reply.clone()));
         }
@@ -226,10 +254,7 @@ impl Session {
         }
         self.transmit.extend_from_slice(&line);
         self.transmit.extend_from_slice(b"\r\n");
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
-        self.outstanding.push_back(Outstanding { ticket, role });
-        Ok(ticket)
+        Ok(())
     }
 
     fn reply(&mut self, reply: Reply) -> Result<(), SessionError> {
@@ -263,6 +288,14 @@ impl Session {
     }
 
     fn preliminary(&mut self, reply: Reply) -> Result<(), SessionError> {
+        // It answers nothing that waits in the pipeline, wherever it comes.
+        if self.streams_asked > 0
+            && let Some(answer) = StreamsAnswer::from_reply(&reply)
+        {
+            self.streams_asked -= 1;
+            self.events.push_back(Event::Streams(answer));
+            return Ok(());
+        }
         let Some(front) = self.outstanding.front_mut().filter(|_| self.greeted) else {
             // 120 before the greeting, too: there is nothing to do about it but wait.
             return self.unsolicited(reply);

@@ -47,7 +47,8 @@ pub struct Receiver {
 
 impl Receiver {
     /// `accept`: the ranges of the file that blocks may touch (open at the end: up to `u64::MAX`). The place in the file
-    /// is the offset on the wire plus `origin`. More than `most_streams` streams are an error.
+    /// is the offset on the wire plus `origin`. More than `most_streams` streams are an error; those that have ended with
+    /// CLOSE do not count.
     pub fn new(accept: RangeSet, origin: u64, most_streams: u32) -> Self {
         Self { accept, origin, most_streams: most_streams.into(), joined: 0, ended: 0, announced: None }
     }
@@ -84,7 +85,8 @@ impl Receiver {
         match self.announced {
             _ if announced == 0 => Err(ReceiveError::NoStreams),
             Some(before) if before != announced => Err(ReceiveError::Inconsistent { announced, before }),
-            _ if announced > self.most_streams => {
+            // Those that have ended may have made room for others.
+            _ if announced.saturating_sub(self.ended) > self.most_streams => {
                 Err(ReceiveError::TooManyAnnounced { announced, most: self.most_streams })
             }
             _ => {
@@ -252,6 +254,9 @@ impl StreamReceiver {
         } else {
             State::Header { bytes: [0; Header::LEN], filled: 0 }
         };
+        if last && self.closing {
+            transfer.joined -= 1;
+        }
         if last { transfer.end_of_data() } else { Ok(()) }
     }
 }

@@ -1,4 +1,4 @@
-use crate::mode_e::Header;
+use crate::mode_e::{Descriptor, Header};
 use crate::range::RangeSet;
 
 /// One connection of a sender, for one transfer.
@@ -46,6 +46,7 @@ enum Stream {
 ///
 /// Streams may be added until the last one has ended. The last to end sends EOF with the number of streams and its own
 /// EOD; the others send EOD. A stream that has nothing to carry (an empty file, a slow start) still ends with EOD.
+/// A stream may leave before the end, with EOD and CLOSE, as long as another one stays.
 #[derive(Debug)]
 pub struct Sender {
     todo: RangeSet,
@@ -55,6 +56,8 @@ pub struct Sender {
     promised: u64,
     active: u64,
     ended: u64,
+    /// Of those that ended.
+    left: u64,
     finished: bool,
 }
 
@@ -75,6 +78,7 @@ impl Sender {
             promised: 0,
             active: 0,
             ended: 0,
+            left: 0,
             finished: false,
         })
     }
@@ -112,6 +116,22 @@ impl Sender {
         Some(Next::End(if self.finished { Header::end_of_file(self.ended) } else { Header::end_of_data() }))
     }
 
+    /// `stream` ends now, before the others do: what it sends is EOD and CLOSE, and then nothing more for any file. To
+    /// ask says that its last block is with the kernel. It is counted like every other. `None` where it has to stay:
+    /// because it is the only one, because all is dealt out and it ends anyway, or because it has ended.
+    pub fn leave(&mut self, stream: StreamId) -> Option<Header> {
+        let stays = self.active <= 1 || self.todo.is_empty();
+        if stays || !matches!(self.streams[stream.0], Stream::Active { .. }) {
+            return None;
+        }
+        self.streams[stream.0] = Stream::Ended;
+        self.active -= 1;
+        self.ended += 1;
+        self.left += 1;
+        let end = Header::end_of_data();
+        Some(Header { descriptor: end.descriptor.union(Descriptor::CLOSE), ..end })
+    }
+
     /// The connection failed: others take over the block it had. Only where it had carried nothing before that block,
     /// because nobody knows what of earlier blocks has arrived. A receiver never saw the stream, so it is not counted.
     pub fn remove_stream(&mut self, stream: StreamId) -> Result<(), SendError> {
@@ -143,6 +163,16 @@ impl Sender {
     /// Bytes that no stream has taken yet.
     pub fn remaining(&self) -> u64 {
         self.todo.len()
+    }
+
+    /// Streams that have not ended.
+    pub fn active(&self) -> u64 {
+        self.active
+    }
+
+    /// Streams that have ended with [`Sender::leave`].
+    pub fn left(&self) -> u64 {
+        self.left
     }
 
     /// Streams that joined and were not removed.

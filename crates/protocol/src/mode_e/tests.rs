@@ -131,6 +131,47 @@ fn the_last_stream_may_be_lost() {
 }
 
 #[test]
+fn a_stream_may_leave_early() {
+    let mut sender = Sender::new(RangeSet::from_range(0..12), 0, 4).unwrap();
+    let a = sender.add_stream().unwrap();
+    assert_eq!(sender.leave(a), None);
+    let b = sender.add_stream().unwrap();
+    sender.next(b).unwrap();
+    let left = sender.leave(b).unwrap();
+    assert!(left.is_end_of_data() && left.is_close() && !left.is_end_of_file());
+    assert_eq!((sender.leave(b), sender.next(b)), (None, None));
+    assert_eq!((sender.active(), sender.left(), sender.streams()), (1, 1, 2));
+    // Nobody is left to take it over.
+    assert_eq!(sender.leave(a), None);
+    let c = sender.add_stream().unwrap();
+    sender.next(c).unwrap();
+    sender.next(a).unwrap();
+    // All is dealt out: they end as usual.
+    assert_eq!(sender.leave(c), None);
+    assert_eq!(sender.next(c), Some(Next::End(Header::end_of_data())));
+    assert_eq!(sender.next(a), Some(Next::End(Header::end_of_file(3))));
+}
+
+#[test]
+fn streams_that_left_make_room_for_others() {
+    let mut transfer = Receiver::new(everything(), 0, 2);
+    let _stays = transfer.add_stream().unwrap();
+    for _ in 0..10 {
+        let mut passing = transfer.add_stream().unwrap();
+        assert!(transfer.add_stream().is_err());
+        feed(&mut passing, &mut transfer, header(0x0c, 0, 0)).unwrap();
+    }
+    let mut last = transfer.add_stream().unwrap();
+    assert!(matches!(
+        feed(&mut last, &mut transfer, header(0x48, 0, 13)),
+        Err(ReceiveError::TooManyAnnounced { announced: 13, most: 2 })
+    ));
+    let mut last = Receiver::new(everything(), 0, 2).add_stream().unwrap();
+    feed(&mut last, &mut transfer, header(0x48, 0, 12)).unwrap();
+    assert_eq!((transfer.announced(), transfer.ended()), (Some(12), 11));
+}
+
+#[test]
 fn promised_streams_are_waited_for() {
     let mut sender = Sender::new(RangeSet::new(), 0, 4).unwrap();
     sender.promise_streams(2);
@@ -266,6 +307,8 @@ enum Step {
     Add,
     /// The stream fails, where it has carried nothing.
     Remove(usize),
+    /// The stream ends before the others, where it may.
+    Leave(usize),
     /// The receiver reads from this stream.
     Receive(usize, usize),
 }
@@ -275,6 +318,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => any::<usize>().prop_map(Step::Send),
         1 => Just(Step::Add),
         1 => any::<usize>().prop_map(Step::Remove),
+        1 => any::<usize>().prop_map(Step::Leave),
         3 => (any::<usize>(), 1usize..40).prop_map(|(s, n)| Step::Receive(s, n)),
     ];
     prop::collection::vec(step, 0..80)
@@ -353,6 +397,13 @@ proptest! {
                 Step::Send(s) => world.send(s % n),
                 Step::Add => world.add(),
                 Step::Receive(s, piece) => world.receive(s % n, piece),
+                Step::Leave(s) => {
+                    let pipe = &mut world.pipes[s % n];
+                    if let Some(header) = world.sender.leave(pipe.id) {
+                        prop_assert!(world.sender.active() > 0);
+                        pipe.wire.extend(header.to_bytes());
+                    }
+                }
                 Step::Remove(s) => {
                     let pipe = &mut world.pipes[s % n];
                     if pipe.receiver.is_none() && world.sender.remove_stream(pipe.id).is_ok() {

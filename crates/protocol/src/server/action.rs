@@ -8,8 +8,10 @@ use std::net::SocketAddr;
 use bstr::BString;
 
 use crate::command::{ChecksumAlgorithm, Password};
+use crate::congestion::CongestionName;
 use crate::error_class::ErrorClass;
 use crate::facts::{Entry, FactSet};
+use crate::marker::PathMarker;
 use crate::path::VirtualPath;
 use crate::range::RangeSet;
 use crate::reply::Reply;
@@ -24,6 +26,9 @@ pub enum Action {
     /// Break off the operation under way, which still has to be completed, with [`Failure::Aborted`] if it had not ended.
     /// It is asked for at most once an operation, and only for those that may take long.
     Abort,
+    /// SITE STREAMS (our extension): the data channel, where there is one, has so many streams from now on when it sends in
+    /// MODE E, and the transfer under way too. Already within the limits of the configuration, and answered.
+    Streams(u32),
     /// Close the control connection once everything before has been written.
     Close,
 }
@@ -67,6 +72,11 @@ pub struct ChannelOptions {
     pub send_buffer: Option<u64>,
     /// SO_RCVBUF in bytes, where the client asked for one.
     pub receive_buffer: Option<u64>,
+    /// ABUF: both buffers are to be sized by what is known of the path, to so many bytes at most. Never together with one
+    /// of the fixed sizes.
+    pub automatic_buffers: Option<u64>,
+    /// The congestion control that the client chose, among those allowed.
+    pub congestion: Option<CongestionName>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +150,10 @@ pub struct Transfer {
     pub perf_interval: u32,
     /// Seconds between 111 markers, 0 for none.
     pub restart_interval: u32,
+    /// Report [`Event::Path`] with each [`Event::Perf`].
+    pub path_info: bool,
+    /// The congestion control of connections made from now on, as in [`ChannelOptions`].
+    pub congestion: Option<CongestionName>,
     /// Tell the address only now (delayed passive): report [`Event::Listening`] first.
     pub delayed: Option<Listen>,
 }
@@ -189,6 +203,11 @@ pub enum Operation {
     },
     Listen(Listen),
     Connect(Connect),
+    /// ABUF: say which buffers, of at most so many bytes, suit the path to this client (0: the system is to choose). Answer
+    /// [`Outcome::Advice`]. It holds for channels made from now on ([`ChannelOptions::automatic_buffers`]).
+    AdviseBuffers {
+        ceiling: u64,
+    },
     /// The data channel and its cached connections go (MODE, DCAU or PROT changed).
     CloseChannel,
     Transfer(Box<Transfer>),
@@ -267,6 +286,8 @@ pub enum Event {
     Perf { timestamp: u64, stripe: u32, stripes: u32, bytes: u64 },
     /// Time for a 111 marker: what was received since the last one.
     Received(RangeSet),
+    /// Time for a 115 marker.
+    Path(PathMarker),
     /// Time for a 113 marker. `timestamp` is in tenths of a second since 1970.
     Checksummed { timestamp: u64, bytes: u64 },
     /// A chunk of the listing of [`Operation::ListHere`].
@@ -283,6 +304,8 @@ pub enum Outcome {
         message: Option<String>,
     },
     Addresses(Vec<SocketAddr>),
+    /// Text for the reply to ABUF.
+    Advice(String),
     /// `checksum` where one was computed in passing.
     Transferred {
         checksum: Option<(ChecksumAlgorithm, String)>,

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::congestion::CongestionName;
 use crate::help;
 use crate::reply::Reply;
+use crate::streams::MAX_STREAMS;
 
 /// Settings of a server's sessions, made once and shared.
 #[derive(Clone, Debug)]
@@ -25,6 +27,10 @@ pub struct SessionConfig {
     pub max_queue: usize,
     /// Bytes of all commands that wait.
     pub max_queue_bytes: usize,
+    /// Most streams that SITE STREAMS sets.
+    pub max_streams: u32,
+    /// Congestion controls that a client may choose for data connections.
+    pub congestion: Vec<CongestionName>,
 }
 
 /// The greeting.
@@ -52,6 +58,8 @@ impl Default for SessionConfig {
             max_line: 16 << 10,
             max_queue: 1000,
             max_queue_bytes: 1 << 20,
+            max_streams: MAX_STREAMS,
+            congestion: Vec::new(),
         }
     }
 }

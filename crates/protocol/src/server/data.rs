@@ -129,6 +129,8 @@ impl Session {
             (true, Mode::Stream) => (0, 0),
             (false, _) => (options.send_markers, 0),
         };
+        let path_info =
+            options.path_info && !store && self.state.mode == Mode::ExtendedBlock && perf_interval > 0;
         let (listen, delayed) = delayed.unzip();
         let pending = DataPending {
             path: path.clone(),
@@ -136,6 +138,8 @@ impl Session {
             delayed,
             perf: perf_interval > 0,
             restart: restart_interval > 0,
+            receives: store,
+            path_info,
             checksum: options.checksum,
             begun: false,
         };
@@ -156,6 +160,8 @@ impl Session {
             inline_checksum: options.checksum,
             perf_interval,
             restart_interval,
+            path_info,
+            congestion: options.congestion,
             delayed: listen,
         };
         Ok(Step::Perform(Operation::Transfer(Box::new(transfer)), Pending::Data(Box::new(pending))))
@@ -177,6 +183,8 @@ impl Session {
             delayed,
             perf: false,
             restart: false,
+            receives: false,
+            path_info: false,
             checksum: None,
             begun: false,
         };

@@ -9,10 +9,10 @@ use super::data::TransferKind;
 use super::failure::aborted;
 use super::pending::{ContentsPending, PassiveKind, Pending};
 use super::session::{Session, Step};
-use super::site::buffer_size;
 use crate::command::parse::split_verb;
 use crate::command::{Command, CommandError, DataAuthentication, MarkerKind, Protection};
-use crate::feature;
+use crate::congestion::CongestionName;
+use crate::feature::{self, Offer};
 use crate::help;
 use crate::opts::{Options, RetrOptions};
 use crate::path::VirtualPath;
@@ -37,6 +37,8 @@ const LONG: [&str; 13] = [
     "SITE RDEL",
     "STOR",
 ];
+
+const OPTIONS_SET: &str = "OPTS Command Successful.";
 
 fn reply(code: u16, text: &str) -> Step {
     Step::Reply(Reply::new(code, text))
@@ -99,9 +101,8 @@ impl Session {
     fn execute(&mut self, command: Command) -> Result<Step, CommandError> {
         Ok(match command {
             Command::Abor => reply(226, "Abort successful"),
-            Command::Abuf(bytes) => {
-                self.set_buffers(bytes);
-                reply(200, "ABUF Command Successful.")
+            Command::Abuf(ceiling) => {
+                Step::Perform(Operation::AdviseBuffers { ceiling }, Pending::AdviseBuffers(ceiling))
             }
             Command::Allo(bytes) => {
                 self.state.upload.allocated = Some(bytes);
@@ -131,7 +132,11 @@ impl Session {
             Command::Eret { what, path } => self.transfer(TransferKind::partial(what)?, path)?,
             Command::Esto { place, path } => self.transfer(TransferKind::adjusted(place)?, path)?,
             Command::Feat => {
-                Step::Reply(feature::reply(self.state.is_logged_in(), |name| self.config.allows(name)))
+                let offer = Offer {
+                    logged_in: self.state.is_logged_in(),
+                    congestion: !self.config.congestion.is_empty(),
+                };
+                Step::Reply(feature::reply(offer, |name| self.config.allows(name)))
             }
             Command::Help(subject) => Step::Reply(self.help(subject.as_ref())),
             Command::Lang(_) => reply(200, "lang set to EN."),
@@ -193,7 +198,7 @@ impl Session {
                 simple(Operation::Rename { from, to })
             }
             Command::Sbuf(bytes) => {
-                self.set_buffers(bytes);
+                self.set_buffers(Some(bytes), Some(bytes));
                 reply(200, "SBUF Command Successful.")
             }
             Command::Scks { algorithm, value } => {
@@ -262,22 +267,10 @@ impl Session {
         help::reply(subject.map(|s| s.as_bstr()), |name| self.config.allows(name))
     }
 
-    fn set_buffers(&mut self, bytes: u64) {
-        self.state.options.send_buffer = buffer_size(bytes);
-        self.state.options.receive_buffer = buffer_size(bytes);
-    }
-
     fn set_options(&mut self, options: Options) -> Step {
         let state = &mut self.state;
         match options {
-            Options::Retr(RetrOptions { layout, block_size, parallelism, markers, checksum }) => {
-                let options = &mut state.options;
-                options.layout = layout.or(options.layout);
-                options.block_size = block_size.or(options.block_size);
-                options.parallelism = parallelism.unwrap_or(options.parallelism);
-                options.send_markers = markers.unwrap_or(options.send_markers);
-                options.checksum = checksum.unwrap_or(options.checksum);
-            }
+            Options::Retr(options) => return self.set_retrieve_options(options),
             Options::Passive { delayed } => state.options.delayed = delayed,
             Options::Facts(facts) => state.facts = facts,
             Options::Mlsr(recursion) => {
@@ -286,7 +279,30 @@ impl Session {
             }
             Options::Checksum { markers } => state.checksum_markers = markers,
         }
-        reply(200, "OPTS Command Successful.")
+        reply(200, OPTIONS_SET)
+    }
+
+    fn set_retrieve_options(&mut self, wanted: RetrOptions) -> Step {
+        let allowed = &self.config.congestion;
+        if let Some(Some(name)) = wanted.congestion
+            && !allowed.contains(&name)
+        {
+            let names: Vec<_> = allowed.iter().map(CongestionName::as_str).collect();
+            let text = match names.as_slice() {
+                [] => format!("Congestion control {name} cannot be set: this site leaves no choice."),
+                names => format!("Congestion control {name} is not allowed here, only {}.", names.join(", ")),
+            };
+            return reply(501, &text);
+        }
+        let options = &mut self.state.options;
+        options.layout = wanted.layout.or(options.layout);
+        options.block_size = wanted.block_size.or(options.block_size);
+        options.parallelism = wanted.parallelism.unwrap_or(options.parallelism);
+        options.send_markers = wanted.markers.unwrap_or(options.send_markers);
+        options.checksum = wanted.checksum.unwrap_or(options.checksum);
+        options.congestion = wanted.congestion.unwrap_or(options.congestion);
+        options.path_info = wanted.path_info.unwrap_or(options.path_info);
+        reply(200, OPTIONS_SET)
     }
 }
 

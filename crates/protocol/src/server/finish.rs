@@ -4,6 +4,7 @@ use super::action::*;
 use super::failure::{Attempt, wrong_outcome};
 use super::pending::{DataPending, Pending, addresses, fact_line};
 use super::session::Session;
+use super::site::buffer_size;
 use super::state::Channel;
 use crate::date::Stamp;
 use crate::listing;
@@ -32,6 +33,15 @@ impl Session {
                     Reply::new(200, "PORT Command successful.")
                 }
                 other => failed(Attempt::Connect, other),
+            },
+            Pending::AdviseBuffers(ceiling) => match result {
+                Ok(Outcome::Advice(text)) => {
+                    let options = &mut self.state.options;
+                    (options.send_buffer, options.receive_buffer) = (None, None);
+                    options.automatic_buffers = buffer_size(ceiling);
+                    Reply::new(200, format!("ABUF: {text}"))
+                }
+                other => failed(Attempt::Other, other),
             },
             Pending::CloseChannel(reply) => reply,
             Pending::Data(data) => self.data_ended(*data, result),

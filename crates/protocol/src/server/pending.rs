@@ -34,6 +34,8 @@ pub(super) enum Pending {
     Login,
     Listen(PassiveKind),
     Connect,
+    /// ABUF with this ceiling.
+    AdviseBuffers(u64),
     /// The data channel goes: whatever comes of it, this is the reply.
     CloseChannel(Reply),
     Data(Box<DataPending>),
@@ -69,12 +71,16 @@ pub(super) enum Pending {
 pub(super) struct DataPending {
     pub(super) path: VirtualPath,
     pub(super) mode: Mode,
+    /// We are the receiver of a file.
+    pub(super) receives: bool,
     /// Delayed passive: the addresses have not been told.
     pub(super) delayed: Option<PassiveKind>,
     /// 112 markers are wanted.
     pub(super) perf: bool,
     /// 111 markers are wanted.
     pub(super) restart: bool,
+    /// 115 markers are wanted.
+    pub(super) path_info: bool,
     /// A checksum in passing is wanted.
     pub(super) checksum: Option<ChecksumAlgorithm>,
     pub(super) begun: bool,
@@ -141,6 +147,10 @@ impl Pending {
         )
     }
 
+    pub(super) fn receives(&self) -> bool {
+        matches!(self, Self::Data(data) if data.receives)
+    }
+
     /// The replies that an event makes.
     pub(super) fn progress(&mut self, event: Event, state: &State, full_epsv: bool) -> Vec<Reply> {
         match (self, event) {
@@ -178,6 +188,7 @@ impl DataPending {
             Event::Perf { timestamp, stripe, stripes, bytes } if self.perf => {
                 Some(Marker::Perf(PerfMarker { timestamp, stripe, bytes, stripes }).to_reply())
             }
+            Event::Path(path) if self.path_info => Some(Marker::Path(path).to_reply()),
             Event::Received(ranges) if self.restart && !ranges.is_empty() => {
                 Some(Marker::Range(ranges).to_reply())
             }

@@ -11,15 +11,18 @@ use super::state::State;
 use crate::command::parse::split_verb;
 use crate::line::{Ending, LineDecoder, strip_telnet};
 use crate::reply::Reply;
+use crate::streams::{self, MAX_STREAMS, StreamsAnswer};
 
 /// One control connection.
 ///
 /// Commands are carried out one after another in the order in which they came, and answered in that order. While an
-/// operation is under way, only ABOR is acted upon at once:
+/// operation is under way, only ABOR and SITE STREAMS are acted upon at once. ABOR:
 /// - the operation under way, where it may take long, is broken off and answered 426,
 /// - transfers, listings and checksums that were sent before the ABOR and have not begun are answered 426 and never
 ///   begin; other commands sent before it are carried out,
 /// - the ABOR itself is answered 226 in its place.
+///
+/// SITE STREAMS is answered 114 at once, and no more ([`crate::streams`]).
 #[derive(Debug)]
 pub struct Session {
     pub(super) config: Arc<SessionConfig>,
@@ -143,7 +146,15 @@ impl Session {
             // Nothing but Telnet signals.
             return;
         }
-        if split_verb(line).is_ok_and(|(verb, _)| verb == "ABOR") {
+        let (verb, rest) = split_verb(line).unwrap_or_default();
+        if let Some(args) = streams::recognize(&verb, rest)
+            && self.config.knows(&verb)
+            && self.config.knows_site("STREAMS")
+        {
+            self.set_streams(streams::number(args));
+            return;
+        }
+        if verb == "ABOR" {
             self.queue.push_back(Queued::Abort);
             self.queued_aborts += 1;
             self.queued_bytes += QUEUED_SIZE;
@@ -194,6 +205,25 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// SITE STREAMS; `None` where there is no number of streams in it.
+    fn set_streams(&mut self, n: Option<u32>) {
+        let most = self.config.max_streams.clamp(1, MAX_STREAMS);
+        let receives = self.running.as_ref().is_some_and(|running| running.pending.receives());
+        let answer = match n {
+            _ if !self.state.is_logged_in() => StreamsAnswer::Refused("log in first.".to_owned()),
+            None => StreamsAnswer::Refused(format!("expected a number from 1 to {most}.")),
+            // The sender alone decides.
+            Some(_) if receives => StreamsAnswer::Set(self.state.options.parallelism.min(most)),
+            Some(n) => {
+                let n = n.min(most);
+                self.state.options.parallelism = n;
+                self.actions.push_back(Action::Streams(n));
+                StreamsAnswer::Set(n)
+            }
+        };
+        self.send(answer.to_reply());
     }
 
     fn take(&mut self, step: Step) {

@@ -48,16 +48,15 @@ impl Session {
     pub(super) fn site(&mut self, command: SiteCommand) -> Result<Step, CommandError> {
         Ok(match command {
             SiteCommand::Buffers(bytes) => {
-                self.state.options.send_buffer = buffer_size(bytes);
-                self.state.options.receive_buffer = buffer_size(bytes);
+                self.set_buffers(Some(bytes), Some(bytes));
                 site_done()
             }
             SiteCommand::SendBuffer(bytes) => {
-                self.state.options.send_buffer = buffer_size(bytes);
+                self.set_buffers(Some(bytes), None);
                 site_done()
             }
             SiteCommand::ReceiveBuffer(bytes) => {
-                self.state.options.receive_buffer = buffer_size(bytes);
+                self.set_buffers(None, Some(bytes));
                 site_done()
             }
             SiteCommand::Chgrp { group, path } => {
@@ -127,11 +126,25 @@ impl Session {
             SiteCommand::WhoAmI => {
                 Step::Reply(Reply::new(200, self.state.local_user.as_deref().unwrap_or_default()))
             }
-            SiteCommand::AuthzAssert(_)
+            // Taken out of the queue when it came, where it is known.
+            SiteCommand::Streams(_)
+            | SiteCommand::AuthzAssert(_)
             | SiteCommand::Http(_)
             | SiteCommand::Upas(_)
             | SiteCommand::Uprt(_) => return Err(CommandError::UnknownSite),
         })
+    }
+
+    /// Sizes that the client wants: they hold exactly, and in place of ABUF.
+    pub(super) fn set_buffers(&mut self, send: Option<u64>, receive: Option<u64>) {
+        let options = &mut self.state.options;
+        if let Some(bytes) = send {
+            options.send_buffer = buffer_size(bytes);
+        }
+        if let Some(bytes) = receive {
+            options.receive_buffer = buffer_size(bytes);
+        }
+        options.automatic_buffers = None;
     }
 
     fn store_attributes(&mut self, attributes: StoreAttributes) {

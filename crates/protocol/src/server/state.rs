@@ -7,6 +7,7 @@ use bstr::BString;
 use super::action::*;
 use super::pending::PassiveKind;
 use crate::command::ChecksumAlgorithm;
+use crate::congestion::CongestionName;
 use crate::facts::FactSet;
 use crate::opts::Layout;
 use crate::path::VirtualPath;
@@ -61,6 +62,11 @@ pub(super) struct DataOptions {
     pub(super) block_size: Option<u64>,
     pub(super) send_buffer: Option<u64>,
     pub(super) receive_buffer: Option<u64>,
+    /// ABUF.
+    pub(super) automatic_buffers: Option<u64>,
+    pub(super) congestion: Option<CongestionName>,
+    /// 115 markers are wanted beside those of `send_markers`.
+    pub(super) path_info: bool,
     /// Seconds between 112 markers when sending.
     pub(super) send_markers: u32,
     /// Seconds between 112 markers when receiving in MODE E.
@@ -125,6 +131,8 @@ impl State {
             layout,
             send_buffer: self.options.send_buffer,
             receive_buffer: self.options.receive_buffer,
+            automatic_buffers: self.options.automatic_buffers,
+            congestion: self.options.congestion,
         }
     }
 }
@@ -137,6 +145,9 @@ impl DataOptions {
             block_size: None,
             send_buffer: None,
             receive_buffer: None,
+            automatic_buffers: None,
+            congestion: None,
+            path_info: false,
             send_markers: 0,
             perf_interval: MARKER_INTERVAL,
             restart_interval: MARKER_INTERVAL,

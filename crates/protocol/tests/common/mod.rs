@@ -45,6 +45,7 @@ pub fn good(operation: &Operation) -> Result<Outcome, Failure> {
         }
         Operation::Listen(_) => Outcome::Addresses(vec!["127.0.0.1:46041".parse().unwrap()]),
         Operation::Transfer(_) | Operation::List(_) => Outcome::Transferred { checksum: None },
+        Operation::AdviseBuffers { .. } => Outcome::Advice("left to the system.".to_owned()),
         Operation::Stat { .. } => Outcome::Entry(Box::new(entry())),
         Operation::Size(_) => Outcome::Size(4096),
         Operation::Checksum { .. } => Outcome::Checksum("6f5902ac237024bdd0c176cb93063dc4".to_owned()),
@@ -97,6 +98,7 @@ impl Host {
                     self.operation = Some(operation);
                 }
                 Action::Abort => out.push("ABORT".to_owned()),
+                Action::Streams(n) => out.push(format!("STREAMS {n}")),
                 Action::Close => out.push("CLOSE".to_owned()),
             }
         }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_security::{PasswordFile, Rules, valid_user_name};
 
@@ -172,6 +173,7 @@ fn check_numbers(config: &Config, report: &mut Report) {
             report.error(setting, format!("{first} to {last} is not a range of ports"));
         }
     }
+    check_congestion(config, report);
     if !(4096..=1 << 30).contains(&config.data.block_size) {
         report.error("data.block_size", "must be from 4 KiB to 1 GiB");
     }
@@ -213,6 +215,22 @@ fn check_numbers(config: &Config, report: &mut Report) {
             config.limits.sessions
         );
         report.warning("limits.sessions", text);
+    }
+}
+
+fn check_congestion(config: &Config, report: &mut Report) {
+    // What is loaded: a module may be loaded when it is asked for, by root.
+    let there = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok();
+    let default = config.data.congestion.iter().map(|name| ("data.congestion", name));
+    let choices = config.data.congestion_choices.iter().map(|name| ("data.congestion_choices", name));
+    for (setting, name) in default.chain(choices) {
+        if let Err(error) = name.parse::<CongestionName>() {
+            report.error(setting, format!("{name:?}: {error}"));
+        } else if let Some(there) = &there
+            && !there.split_whitespace().any(|known| known == name)
+        {
+            report.warning(setting, format!("this host has no {name}, only {}", there.trim()));
+        }
     }
 }
 
@@ -268,6 +286,7 @@ mod tests {
             home = "pub"
             [data]
             ports = [6000, 5000]
+            congestion_choices = ["bbr", "no such thing"]
             [files]
             create_mode = 100000
             [limits]
@@ -285,6 +304,7 @@ mod tests {
             "anonymous.root",
             "anonymous.home",
             "data.ports",
+            "data.congestion_choices",
             "files.create_mode",
             "limits.active",
             "log.transfer_log",

@@ -32,6 +32,8 @@ pub struct Data {
     pub max_socket_buffer: u64,
     /// TCP congestion control of data connections (`bbr`, `cubic`). Default: the system's.
     pub congestion: Option<String>,
+    /// Those that clients may choose besides (`OPTS RETR Congestion=bbr;`, an extension of ours). Default: none.
+    pub congestion_choices: Vec<String>,
     /// Longest wait for a data connection, in seconds. Default 60.
     #[serde(with = "units::seconds")]
     pub connect_timeout: Duration,
@@ -50,9 +52,10 @@ impl Default for Data {
             privileged_ports: false,
             block_size: 1 << 20,
             buffer_memory: 64 << 20,
-            max_streams: 64,
+            max_streams: 128,
             max_socket_buffer: 64 << 20,
             congestion: None,
+            congestion_choices: Vec::new(),
             connect_timeout: Duration::from_secs(60),
             stall_timeout: Duration::from_secs(300),
         }

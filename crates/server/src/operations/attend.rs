@@ -5,13 +5,16 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant, SystemTime};
 
-use ropewalk_engine::{Attendant, Progress};
+use ropewalk_engine::{Attendant, Parallelism, Progress};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Action, Event, Failure, Session};
 use ropewalk_storage::{Error as StoreError, ErrorKind};
 
+use super::buffers::Sight;
+use super::channel::Channel;
 use super::failure;
+use super::path_watch::PathWatch;
 use crate::connection::Job;
 use crate::control::{Control, HIGH_WATER, Received};
 use crate::host::Host;
@@ -22,6 +25,8 @@ pub(crate) struct Attend<'a> {
     session: &'a mut Session,
     control: &'a mut Control,
     markers: Markers<'a>,
+    /// SITE STREAMS changes it.
+    streams: Option<Parallelism>,
     /// Why the operation is broken off.
     ended: Option<Failure>,
     /// The control connection is of no use any more.
@@ -36,6 +41,10 @@ pub(super) struct Markers<'a> {
     pub(super) origin: u64,
     /// Makes what was received safe before a restart marker tells of it; the transfer fails where it fails.
     pub(super) secure: Option<&'a dyn Fn() -> ropewalk_storage::Result<()>>,
+    /// Path markers go with the performance markers.
+    pub(super) path: Option<PathWatch>,
+    /// What the connections show is kept for later ones.
+    pub(super) sight: Option<Sight>,
     told: RangeSet,
     begun: bool,
 }
@@ -74,6 +83,8 @@ impl<'a> Markers<'a> {
             restart: Schedule::every(restart),
             origin,
             secure: None,
+            path: None,
+            sight: None,
             told: RangeSet::new(),
             begun: false,
         }
@@ -89,14 +100,16 @@ impl<'a> Attend<'a> {
         host: &'a Host,
         session: &'a mut Session,
         control: &'a mut Control,
+        streams: Option<Parallelism>,
         markers: Markers<'a>,
     ) -> Self {
-        Self { host, session, control, markers, ended: None, lost: false }
+        Self { host, session, control, markers, streams, ended: None, lost: false }
     }
 
     /// Where there are no markers.
     pub(super) fn of(job: &'a mut Job<'_>) -> Self {
-        Self::new(job.host, job.session, job.control, Markers::none())
+        let streams = Channel::streams_of(job.context);
+        Self::new(job.host, job.session, job.control, streams, Markers::none())
     }
 
     /// Tells the session, and the client what comes of it.
@@ -133,6 +146,7 @@ impl<'a> Attend<'a> {
 
     /// The transfer's last markers, where it has begun: what is there although it failed counts as well.
     pub(super) fn last_markers(&mut self, progress: &Progress) {
+        self.learn(progress);
         if !self.markers.begun || self.lost {
             return;
         }
@@ -184,6 +198,11 @@ impl<'a> Attend<'a> {
             match action {
                 Action::Send(reply) => self.control.push(&reply),
                 Action::Abort => flow = self.end(Failure::Aborted),
+                Action::Streams(n) => {
+                    if let Some(streams) = &self.streams {
+                        streams.set(n);
+                    }
+                }
                 Action::Close => {
                     self.control.close_after_output();
                     flow = self.lose();
@@ -201,7 +220,27 @@ impl<'a> Attend<'a> {
         if !self.markers.perf.is_on() {
             return ControlFlow::Continue(());
         }
-        self.tell(Event::Perf { timestamp: timestamp(), stripe: 0, stripes: 1, bytes: progress.bytes() })
+        self.tell(Event::Perf { timestamp: timestamp(), stripe: 0, stripes: 1, bytes: progress.bytes() })?;
+        match self.markers.path.as_mut().and_then(PathWatch::marker) {
+            Some(marker) => self.tell(Event::Path(marker)),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// What the connections show now.
+    fn look(&mut self, progress: &Progress) {
+        let now = Instant::now();
+        if let Some(sight) = self.markers.sight.as_mut().filter(|sight| sight.due(now)) {
+            sight.look(&progress.flows(), now);
+        }
+    }
+
+    /// The transfer has ended: what its connections have shown is kept.
+    fn learn(&mut self, progress: &Progress) {
+        if let Some(mut sight) = self.markers.sight.take().filter(|_| Sight::telling(progress.bytes())) {
+            sight.look(&progress.flows(), Instant::now());
+            sight.tell(&self.host.routes, progress.bytes());
+        }
     }
 
     /// A restart marker with what came since the last one.
@@ -248,6 +287,7 @@ impl Attendant for Attend<'_> {
             if self.markers.restart.due() {
                 self.ranges(progress)?;
             }
+            self.look(progress);
         }
         // The session may have wanted something from the beginning, because of what came with the command.
         self.pump()?;
@@ -259,7 +299,9 @@ impl Attendant for Attend<'_> {
     }
 
     fn watch(&self) -> Option<BorrowedFd<'_>> {
-        (!self.control.ended()).then(|| self.control.as_fd())
+        // A client that does not read what it is told is not heard either.
+        let heard = !self.control.ended() && self.control.pending() < HIGH_WATER;
+        heard.then(|| self.control.as_fd())
     }
 
     fn readable(&mut self) -> ControlFlow<()> {

@@ -3,12 +3,15 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use ropewalk_engine::{ChannelSettings, DataChannel};
+use ropewalk_engine::{ChannelSettings, DataChannel, Parallelism};
+use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::server::{ChannelOptions, Connect, Direction, Failure, Family, Listen, Mode, Outcome};
 use ropewalk_security::canonical;
 use ropewalk_transport::SocketOptions;
 
 use super::Answer;
+use super::buffers::Buffers;
+use crate::config::Data;
 use crate::connection::Job;
 use crate::context::Context;
 
@@ -20,12 +23,34 @@ pub(crate) struct Channel {
     pub(super) passive: bool,
     /// Where we connect to; the client's own address where we do not.
     pub(super) peer: IpAddr,
+    /// The larger of the socket buffers in bytes, where they were set.
+    pub(super) buffer: Option<usize>,
 }
 
 impl Channel {
     /// The next transfer uses connections that are there.
     pub(crate) fn is_connected(&self) -> bool {
         self.data.cached() > 0
+    }
+
+    /// SITE STREAMS between transfers.
+    pub(crate) fn set_streams(&mut self, n: u32) {
+        self.data.set_parallelism(n);
+    }
+
+    /// By which SITE STREAMS changes the transfer under way.
+    pub(super) fn streams(&self) -> Option<Parallelism> {
+        (self.options.mode == Mode::ExtendedBlock).then(|| self.data.parallelism())
+    }
+
+    /// As [`Self::streams`], between transfers.
+    pub(super) fn streams_of(context: &Context) -> Option<Parallelism> {
+        context.channel.as_ref().and_then(|channel| channel.streams())
+    }
+
+    /// For connections from now on; `choice` is the client's.
+    pub(super) fn set_congestion(&mut self, choice: Option<CongestionName>, config: &Data) {
+        self.data.set_congestion(congestion(choice, config));
     }
 }
 
@@ -34,10 +59,11 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
     // The old channel's port may be the only one in the range.
     job.context.channel = None;
     let third_party = job.context.login()?.account.third_party;
+    let buffers = Buffers::choose(job, &listen.channel, job.context.peer.ip());
     let context = &mut *job.context;
     let config = &context.settings.config.data;
     let local = local_address(context, listen.family)?;
-    let options = socket_options(context, &listen.channel, config.ports);
+    let options = socket_options(config, &listen.channel, buffers, config.ports);
     let listener = job.host.driver.listen(SocketAddr::new(local, 0), &options).map_err(|error| {
         tracing::warn!(session = context.id, %error, "cannot listen for data connections");
         Failure::DataConnection(format!("cannot listen on {local}: {error}"))
@@ -53,6 +79,7 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
         options: listen.channel.clone(),
         passive: true,
         peer: context.peer.ip(),
+        buffer: buffers.larger(),
     }));
     Ok(vec![address])
 }
@@ -74,7 +101,10 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let Some(first) = addresses.first().map(SocketAddr::ip) else {
         return Err(Failure::Refused { code: 501, text: "Illegal PORT command: no address.".into() });
     };
-    let mut options = socket_options(context, &connect.channel, config.source_ports);
+    let buffers = Buffers::choose(job, &connect.channel, first);
+    let context = &mut *job.context;
+    let config = &context.settings.config.data;
+    let mut options = socket_options(config, &connect.channel, buffers, config.source_ports);
     // A peer that takes data from the address that it knows only must see that one.
     options.bind =
         config.interface.or_else(|| (first == context.peer.ip()).then(|| canonical(context.local.ip())));
@@ -82,7 +112,9 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let (driver, pool, budget) =
         (Arc::clone(&job.host.driver), Arc::clone(&job.host.streams), Arc::clone(&job.host.budget));
     let data = DataChannel::active(driver, addresses, settings, pool, budget);
-    context.channel = Some(Box::new(Channel { data, options: connect.channel, passive: false, peer: first }));
+    let buffer = buffers.larger();
+    context.channel =
+        Some(Box::new(Channel { data, options: connect.channel, passive: false, peer: first, buffer }));
     Ok(Outcome::Done)
 }
 
@@ -134,15 +166,20 @@ fn local_address(context: &Context, family: Option<Family>) -> Result<IpAddr, Fa
     }
 }
 
-fn socket_options(context: &Context, options: &ChannelOptions, ports: Option<(u16, u16)>) -> SocketOptions {
-    let config = &context.settings.config.data;
-    let size = |asked: Option<u64>| {
-        asked.map(|n| usize::try_from(n.min(config.max_socket_buffer)).unwrap_or(usize::MAX))
-    };
+fn congestion(choice: Option<CongestionName>, config: &Data) -> Option<String> {
+    choice.map(|name| name.to_string()).or_else(|| config.congestion.clone())
+}
+
+fn socket_options(
+    config: &Data,
+    options: &ChannelOptions,
+    buffers: Buffers,
+    ports: Option<(u16, u16)>,
+) -> SocketOptions {
     SocketOptions {
-        send_buffer: size(options.send_buffer),
-        receive_buffer: size(options.receive_buffer),
-        congestion: config.congestion.clone(),
+        send_buffer: buffers.send,
+        receive_buffer: buffers.receive,
+        congestion: congestion(options.congestion, config),
         ports,
         bind: None,
     }

@@ -8,6 +8,7 @@ use ropewalk_storage::{Kind, PartFile};
 use rustix::io::Errno;
 
 use super::attend::{Attend, Markers};
+use super::channel::Channel;
 use super::{Answer, entries, failure};
 use crate::accounts::Login;
 use crate::connection::Job;
@@ -123,7 +124,8 @@ fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     let login = job.context.login()?;
     let place = login.entry(path, Access::List)?;
     let store = login.store_for(&place);
-    let mut attend = Attend::new(job.host, job.session, job.control, Markers::none());
+    let streams = Channel::streams_of(job.context);
+    let mut attend = Attend::new(job.host, job.session, job.control, streams, Markers::none());
     let found = PartFile::interrupted(&store, &place, &mut |_| attend.go_on(&place));
     match attend.broken_off() {
         Some(broken_off) => Err(broken_off),

@@ -56,7 +56,7 @@ fn send(job: &mut Job<'_>, channel: &mut Channel, list: &List, progress: &Progre
             Err(_) => Vec::new(),
         };
         let mut reader = Reader::new(first, chunks);
-        let mut attend = Attend::new(host, job.session, job.control, Markers::none());
+        let mut attend = Attend::new(host, job.session, job.control, channel.streams(), Markers::none());
         let result = channel.data.send_reader(&mut reader, &mut attend, progress);
         match (attend.broken_off(), reader.failure.take(), result) {
             (Some(failure), _, _) | (None, Some(failure), _) => Err(failure),

@@ -12,10 +12,12 @@ use ropewalk_storage::{Kind, Metadata, ReadHandle};
 use rustix::io::Errno;
 
 use super::attend::{Attend, Markers};
+use super::buffers::Sight;
 use super::channel::{self, Channel};
 use super::errors::transfer_failure;
 use super::failure;
 use super::files::system;
+use super::path_watch::PathWatch;
 use super::transfer::{Checksum, algorithm};
 use crate::connection::Job;
 
@@ -32,8 +34,10 @@ pub(super) fn retrieve(
         return Err(system(Errno::ISDIR, "open"));
     }
     let mut channel = channel::take(job.context, Direction::Retrieve)?;
-    let markers = Markers::new(transfer.perf_interval, 0, 0);
-    let mut attend = Attend::new(job.host, job.session, job.control, markers);
+    let mut markers = Markers::new(transfer.perf_interval, 0, 0);
+    markers.path = transfer.path_info.then(|| PathWatch::new(channel.data.flows()));
+    markers.sight = Some(Sight::new(true));
+    let mut attend = Attend::new(job.host, job.session, job.control, channel.streams(), markers);
     let result = if metadata.kind == Kind::File {
         send_ranges(&mut channel, transfer, &source, &metadata, &mut attend, progress)
     } else {

@@ -9,6 +9,7 @@ use ropewalk_storage::{Kind, Metadata, journal_of_part, part_name};
 use rustix::io::Errno;
 
 use super::attend::{Attend, Markers};
+use super::buffers::Sight;
 use super::channel::{self, Channel};
 use super::destination::{Destination, Plan};
 use super::errors::transfer_failure;
@@ -49,7 +50,7 @@ fn receive_file(
     };
     let files = &job.context.settings.config.files;
     let storage = login.store_for(&place);
-    let mut attend = Attend::new(job.host, job.session, job.control, Markers::none());
+    let mut attend = Attend::new(job.host, job.session, job.control, None, Markers::none());
     let plan =
         Plan::choose(&storage, &place, existing.as_ref(), transfer, files, &mut |_| attend.go_on(&place))
             .map_err(|error| attend.broken_off().unwrap_or(error))?;
@@ -67,7 +68,8 @@ fn receive_file(
     if files.fsync == Fsync::EachMarker {
         markers.secure = Some(&secure);
     }
-    let mut attend = Attend::new(job.host, job.session, job.control, markers);
+    markers.sight = Some(Sight::new(false));
+    let mut attend = Attend::new(job.host, job.session, job.control, None, markers);
     let receive = ReceiveJob {
         sink: destination.handle(),
         origin,

@@ -19,6 +19,7 @@ pub(super) fn transfer(job: &mut Job<'_>, transfer: &Transfer) -> Answer {
     let answer = announce(job, transfer.delayed.as_ref()).and_then(|()| {
         if let Some(channel) = &mut job.context.channel {
             channel.data.set_representation(transfer.representation);
+            channel.set_congestion(transfer.congestion, &job.context.settings.config.data);
         }
         match transfer.direction {
             Direction::Retrieve => retrieve::retrieve(job, transfer, &progress),
@@ -100,13 +101,12 @@ impl Started {
             ),
         }
         let channel = context.channel.as_deref();
-        let options = channel.map(|c| &c.options);
         *job.record = Some(Box::new(Record {
             start: self.at,
             end,
             user: context.user().to_owned(),
             path: self.given,
-            buffer: options.and_then(|o| o.send_buffer.max(o.receive_buffer)).unwrap_or(0),
+            buffer: channel.and_then(|c| c.buffer).unwrap_or(0) as u64,
             block: context.settings.config.data.block_size,
             bytes,
             streams,

@@ -32,7 +32,7 @@ fn read_block(stream: &mut TcpStream) -> Option<(u8, u64, Vec<u8>)> {
 }
 
 /// Blocks of one transfer on one connection, written to `file`; gives the EOD count where it was told.
-fn read_until_eod(stream: &mut TcpStream, file: &mut Vec<u8>) -> Option<u64> {
+pub(crate) fn read_until_eod(stream: &mut TcpStream, file: &mut Vec<u8>) -> Option<u64> {
     let mut count = None;
     loop {
         let (flags, offset, data) = read_block(stream).expect("no EOD");
@@ -53,7 +53,7 @@ pub(crate) fn mode_e(client: &mut Client) {
     client.command("MODE E", 200);
 }
 
-fn sample(length: usize) -> Vec<u8> {
+pub(crate) fn sample(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 7 % 253) as u8).collect()
 }
 

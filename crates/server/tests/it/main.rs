@@ -15,6 +15,7 @@ mod passive;
 mod restart;
 mod rules;
 mod session;
+mod streams;
 mod timers;
 mod transfers;
 mod uploads;

@@ -6,11 +6,15 @@
 //! to the largest fractions, among equals to the larger demand, then to the first. Whatever the policy but
 //! [`Policy::None`]: the sum is the smaller of budget and demands, nobody gets more than it asked for, and who asked for
 //! nothing is not counted.
+//!
+//! [`advise`] is about one connection: whether its buffer needs setting at all.
 
+mod advice;
 mod current_share;
 mod fraction;
 mod policy;
 mod threshold;
 
+pub use advice::{Advice, HeldBy, Kernel, Leave, Path, Set, Side, advise};
 pub use current_share::CurrentShare;
 pub use policy::{Policy, PolicyName, exact_shares, negotiate};

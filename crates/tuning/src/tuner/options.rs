@@ -45,6 +45,8 @@ pub struct Prior {
 pub struct Options {
     /// Streams to begin with where nothing is known.
     pub first_streams: u32,
+    /// Fewer are not tried for their own sake, only where the path forces it: what is known to do no harm.
+    pub least_streams: u32,
     /// The most that may ever be used.
     pub max_streams: u32,
     /// How long a chunk should take.
@@ -74,6 +76,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             first_streams: 4,
+            least_streams: 1,
             max_streams: 128,
             chunk_seconds: 10.0,
             packet_bytes: 1500.0,
@@ -113,6 +116,7 @@ impl Options {
             }
         }
         range("most streams", self.max_streams.into(), 1.0, MAX_STREAMS.into())?;
+        range("least streams", self.least_streams.into(), 1.0, self.max_streams.into())?;
         range("first streams", self.first_streams.into(), 1.0, MAX_STREAMS.into())?;
         range("chunk seconds", self.chunk_seconds, 0.01, 3600.0)?;
         range("packet bytes", self.packet_bytes, 64.0, 65_536.0)?;
@@ -162,6 +166,8 @@ mod tests {
         let wrong = [
             Options { max_streams: 10_000, ..Options::default() },
             Options { first_streams: 0, ..Options::default() },
+            Options { least_streams: 0, ..Options::default() },
+            Options { least_streams: 200, ..Options::default() },
             Options { first_streams: 8, max_streams: 4, ..Options::default() },
             Options { chunk_seconds: f64::NAN, ..Options::default() },
             Options { capacity: Some(f64::INFINITY), ..Options::default() },

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
-use ropewalk_lab::report::findings::{library_section, library_trials, paper_section, paper_trials};
+use ropewalk_lab::report::findings::{
+    library_section, library_trials, live_section, live_trials, paper_section, paper_trials,
+};
 use ropewalk_lab::scenario::Value;
 use ropewalk_lab::sweep::{Store, Vary};
 
@@ -17,7 +19,8 @@ pub(crate) struct Findings {
     /// Which study
     #[arg(value_enum)]
     study: Study,
-    /// Numbers of streams, as in `lab sweep` [default: 1..50 for `paper`, 2,4,8,16,32 for `library`]
+    /// Numbers of streams, as in `lab sweep` [default: 1..50 for `paper`, 2,4,8,16,32 for `library`,
+    /// 2,4,8,16,32,64 for `live`]
     #[arg(long, value_name = "VALUES")]
     streams: Option<String>,
     /// Seconds after which a run is stopped
@@ -45,6 +48,8 @@ enum Study {
     Paper,
     /// What static settings reach on every scenario
     Library,
+    /// What tuning reaches on every scenario, beside static settings
+    Live,
 }
 
 impl Findings {
@@ -58,12 +63,17 @@ impl Findings {
                     let streams = self.streams("2,4,8,16,32")?;
                     library_trials(&self.scenario, &streams, self.seconds, self.campaign.repeat)
                 }
+                Study::Live => {
+                    let streams = self.streams("2,4,8,16,32,64")?;
+                    live_trials(&self.scenario, &streams, self.seconds, self.campaign.repeat)
+                }
             };
             exit = self.campaign.run(trials.map_err(of_sweep)?, &mut store)?;
         }
         let section = match self.study {
             Study::Paper => paper_section(store.records()),
             Study::Library => library_section(store.records()),
+            Study::Live => live_section(store.records()),
         };
         let Some(docs) = &self.docs else {
             writeln!(io::stdout().lock(), "{}", section.text)?;

@@ -114,6 +114,64 @@ fn abort_of_a_transfer_that_has_not_begun() {
 }
 
 #[test]
+fn streams_answers_are_in_nobodys_way() {
+    let mut session = greeted();
+    // Nothing outstanding.
+    session.set_streams(8).unwrap();
+    assert_eq!(
+        (session.poll_transmit().unwrap().as_slice(), session.outstanding()),
+        (&b"SITE STREAMS 8\r\n"[..], 0)
+    );
+    session.input(b"114 Streams 8\r\n").unwrap();
+    let set = |n| Event::Streams(StreamsAnswer::Set(n));
+    assert_eq!(events(&mut session), [set(8)]);
+    // Between the replies to pipelined transfers, and before the first of them.
+    let a = session.submit(&Command::Retr("a".into())).unwrap();
+    session.set_streams(0).unwrap();
+    session.set_streams(5000).unwrap();
+    let b = session.submit(&Command::Retr("b".into())).unwrap();
+    assert!(session.poll_transmit().unwrap().ends_with(b"SITE STREAMS 1\r\nSITE STREAMS 1024\r\nRETR b\r\n"));
+    session
+        .input(b"114 Streams 1\r\n150 x\r\n226 y\r\n114 Streams refused: no.\r\n125 x\r\n226 z\r\n")
+        .unwrap();
+    let preliminary = |ticket, code| Event::Preliminary { ticket, reply: Reply::new(code, "x") };
+    assert_eq!(
+        events(&mut session),
+        [
+            set(1),
+            preliminary(a, 150),
+            finished(a, 226, "y"),
+            Event::Streams(StreamsAnswer::Refused("no.".into())),
+            preliminary(b, 125),
+            finished(b, 226, "z"),
+        ]
+    );
+    // One that was not asked for is like any other preliminary reply.
+    session.input(b"114 Streams 8\r\n").unwrap();
+    assert_eq!(events(&mut session), [Event::Unsolicited(Reply::new(114, "Streams 8"))]);
+    assert_eq!(session.submit(&Command::Site(SiteCommand::Streams(2))), Err(SubmitError::OutOfBand));
+    assert_eq!((session.poll_transmit(), session.outstanding()), (None, 0));
+}
+
+#[test]
+fn streams_do_not_disturb_aborts() {
+    let mut session = greeted();
+    let t = session.submit(&stor()).unwrap();
+    session.set_streams(2).unwrap();
+    let a = session.abort().unwrap();
+    // The transfer had not begun, for all that 114 says.
+    session.input(b"114 Streams 2\r\n226 Abort successful\r\n200 ok\r\n").unwrap();
+    assert_eq!(
+        events(&mut session),
+        [
+            Event::Streams(StreamsAnswer::Set(2)),
+            finished(a, 226, "Abort successful"),
+            Event::Unanswered { ticket: t }
+        ]
+    );
+}
+
+#[test]
 fn closing_finishes_everything() {
     let mut session = greeted();
     let a = session.submit(&stor()).unwrap();
@@ -172,12 +230,21 @@ proptest! {
     fn any_fragmentation(codes in prop::collection::vec((200u16..600, 0u8..3), 1..20), cut in 1usize..12, ahead in 1usize..5) {
         let mut session = greeted();
         let (mut tickets, mut expected, mut got) = (Vec::new(), Vec::new(), Vec::new());
+        let mut asked = 0;
         for (i, (code, preliminaries)) in codes.iter().enumerate() {
             prop_assume!(*code != 421);
             while tickets.len() < codes.len() && tickets.len() < i + ahead {
                 tickets.push(session.submit(&stor()).unwrap());
             }
             let mut wire = "150 x\r\n".repeat((*preliminaries).into());
+            // Answers to SITE STREAMS come anywhere.
+            if i % 3 == 0 {
+                session.set_streams(4).unwrap();
+                session.set_streams(5).unwrap();
+                asked += 2;
+                wire.insert_str(0, "114 Streams 4\r\n");
+                wire.push_str("114 Streams 5\r\n");
+            }
             wire.push_str(&format!("{code}-a\r\n b\r\n{code} {i}\r\n"));
             for chunk in wire.as_bytes().chunks(cut) {
                 session.input(chunk).unwrap();
@@ -191,11 +258,12 @@ proptest! {
                         count += 1;
                     }
                     Event::Finished { ticket, reply } => got.push((ticket, reply.code(), count)),
+                    Event::Streams(StreamsAnswer::Set(4 | 5)) => asked -= 1,
                     other => prop_assert!(false, "{:?}", other),
                 }
             }
         }
-        prop_assert_eq!(got, expected);
+        prop_assert_eq!((got, asked), (expected, 0));
     }
 
     #[test]

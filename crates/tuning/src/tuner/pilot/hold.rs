@@ -158,13 +158,13 @@ impl Pilot {
         let rate = level.exp();
         let load = self.load(self.base, rate)?;
         let sd = self.sd(stood);
-        let ideal = (MARGIN * load * f64::from(self.base)).ceil() as u32;
+        let ideal = self.within((MARGIN * load * f64::from(self.base)).ceil() as u32);
         if load > FULL * (0.5 * sd).exp() && self.base < self.most() {
             return Some(self.climb_from(self.base, rate, 1.4, Reason::WindowLimited { utilisation: load }));
         }
         if load < SLACK && ideal < self.base && self.hold.flat_above && !self.hold.no_fewer {
             let (from, each) = (self.base, rate / (load * f64::from(self.base)));
-            self.base = ideal.max(1);
+            self.base = ideal;
             let decision = self.settle(Reason::Knee { each, ceiling: rate });
             self.hold.fallback = Some((from, level, stood));
             self.hold.flat_above = true;

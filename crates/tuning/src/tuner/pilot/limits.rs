@@ -8,6 +8,8 @@ use super::super::sample::{Chunk, Pressure};
 /// Share of time from which on a resource is the limit, and under which it no longer is.
 const BUSY: f64 = 0.95;
 const FREE: f64 = 0.75;
+/// With fewer of the streams that were asked for, the peer grants no more; single ones may just be on their way.
+const GRANTED: f64 = 0.75;
 /// Packets of window a stream needs: with fewer a loss costs a timeout, and Eq. (3) of the model ends.
 const LEAST_WINDOW: f64 = 4.0;
 /// Streams left when windows were too small, and streams added when they were not.
@@ -84,7 +86,7 @@ impl Limits {
 
     /// Takes what a chunk of `asked` streams showed.
     pub(super) fn learn(&mut self, chunk: &Chunk, asked: u32, rate: f64) {
-        if chunk.streams < asked {
+        if f64::from(chunk.streams) < GRANTED * f64::from(asked) {
             // The peer grants no more; it may again later.
             self.granted = chunk.streams;
         } else if chunk.streams >= self.granted {

@@ -95,6 +95,15 @@ impl Pilot {
         self.limits.most()
     }
 
+    /// The fewest that are tried where nothing forces it.
+    fn least(&self) -> u32 {
+        self.options.least_streams.min(self.most())
+    }
+
+    fn within(&self, n: u32) -> u32 {
+        n.clamp(self.least(), self.most())
+    }
+
     /// What a stream more must gain, as an elasticity. Where others share the path stream for stream, it is
     /// their share of it.
     fn worth(&self) -> f64 {
@@ -110,7 +119,7 @@ impl Pilot {
 
     /// Sends for about so many seconds if further streams gain with this elasticity.
     fn send_expecting(&mut self, n: u32, seconds: f64, gain: f64, reason: Reason) -> Decision {
-        self.n = n.clamp(1, self.most());
+        self.n = self.within(n);
         self.target = seconds;
         let rate = self.meter.expected(self.n, gain).or(self.start.rate);
         let bytes = match rate {

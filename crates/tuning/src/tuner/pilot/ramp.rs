@@ -67,7 +67,7 @@ impl Pilot {
         let e = before.map(|before| elasticity(before, (n, rate)));
         if ramp.down {
             let e = e.unwrap_or(1.0);
-            if e < FLAT && n > 1 {
+            if e < FLAT && n / 2 >= self.least() {
                 return self.step(0.5, 0.0, Reason::LookingDown { elasticity: e });
             }
             return self.bend();
@@ -104,7 +104,9 @@ impl Pilot {
             return self.step(2.0, e.clamp(0.0, 1.0), reason);
         }
         let first = self.points.first().map_or(n, |point| point.0);
-        if self.points.len() == 2 && first > 1 && self.meter.utilisation(first, rate).is_none_or(|u| u < FULL)
+        if self.points.len() == 2
+            && first / 2 >= self.least()
+            && self.meter.utilisation(first, rate).is_none_or(|u| u < FULL)
         {
             ramp.down = true;
             self.phase = Phase::Ramp(ramp);
@@ -123,7 +125,7 @@ impl Pilot {
             && (0.5..FULL).contains(&load)
         {
             self.shape = Shape::Sharp { window };
-            self.base = ((MARGIN * load * f64::from(n)).ceil() as u32).clamp(1, self.most());
+            self.base = ((MARGIN * load * f64::from(n)).ceil() as u32).clamp(self.least(), self.most());
             return Some(self.settle(reason));
         }
         let as_before = matches!(reason, Reason::Remembered { .. }) && (rate / expected).ln().abs() < 0.25;
@@ -163,7 +165,7 @@ impl Pilot {
             }
             _ => Shape::Soft,
         };
-        self.base = n.clamp(1, self.most());
+        self.base = self.within(n);
         // A last step that gained nothing has shown that the ceiling is flat.
         let flat = match *self.points.as_slice() {
             [.., a, b] => elasticity(a, b) < FLAT,

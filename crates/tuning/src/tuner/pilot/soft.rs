@@ -45,9 +45,10 @@ impl Pilot {
             Some(_) => place,
             None => f64::from(self.most()).ln(),
         };
-        let step = optimum.away.clamp(-place, most - place).clamp(-FARTHEST, FARTHEST);
+        let least = f64::from(self.least()).ln().min(place);
+        let step = optimum.away.clamp(least - place, most - place).clamp(-FARTHEST, FARTHEST);
         let out_of_reach =
-            optimum.away - optimum.error > most - place || optimum.away + optimum.error < -place;
+            optimum.away - optimum.error > most - place || optimum.away + optimum.error < least - place;
         let gain = 0.5 * -optimum.curvature * step * step;
         let n = (place + step).exp().round() as u32;
         let error = optimum.error.min(1.0);
@@ -72,7 +73,7 @@ impl Pilot {
         {
             // First the side that is more likely to be the better, then the other.
             let likely = if self.hold.trials == 0 { step >= 0.0 } else { !self.hold.tried_up };
-            let up = self.base == 1 || likely && most > place;
+            let up = self.base <= self.least() || likely && most > place;
             self.hold.trials += 1;
             self.hold.tried_up = up;
             return self.dither(up);

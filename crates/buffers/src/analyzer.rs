@@ -1,0 +1,200 @@
+//! The traffic analyzer.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use ropewalk_transport::{Ceilings, CeilingsError};
+use thiserror::Error;
+
+use crate::demand::{Measure, Observation, Past, demand};
+use crate::diag::{self, Seen};
+use crate::flow::{Direction, Flow, LimitedBy, Snapshot};
+use crate::netlink::SocketDiagnostics;
+use crate::owners::Owners;
+
+/// Program files whose connections are ours.
+const OWN: &str = "ropewalk";
+/// Who was held up for less of the time was not limited by it.
+const LIMITED: f64 = 0.1;
+
+/// The connections cannot be seen.
+#[derive(Debug, Error)]
+pub enum AnalyzeError {
+    #[error(
+        "the kernel does not tell of TCP connections: {0} (expected sock_diag(7), modules inet_diag and tcp_diag)"
+    )]
+    Netlink(#[source] io::Error),
+    #[error(transparent)]
+    Ceilings(#[from] CeilingsError),
+}
+
+/// Looks at the connections of a network namespace, again and again.
+pub struct Analyzer {
+    netlink: SocketDiagnostics,
+    owners: Owners,
+    before: Option<(Instant, HashMap<u64, Counters>)>,
+}
+
+/// What grows.
+#[derive(Clone, Copy, Default)]
+struct Counters {
+    acked: u64,
+    received: u64,
+    limited_by_peer: u64,
+    limited_by_buffer: u64,
+}
+
+impl Analyzer {
+    /// For the calling thread's network namespace. Needs no privilege; owners of others' sockets are told only to root.
+    ///
+    /// # Errors
+    /// There is no sock_diag(7), or a sandbox forbids it.
+    pub fn new() -> Result<Self, AnalyzeError> {
+        let netlink = SocketDiagnostics::open().map_err(AnalyzeError::Netlink)?;
+        Ok(Self { netlink, owners: Owners::default(), before: None })
+    }
+
+    /// All connections now. Rates are averages since the last call. `past` is asked what a connection (a cookie) was given.
+    ///
+    /// # Errors
+    /// The kernel does not answer, or /proc/sys is not there.
+    pub fn look(
+        &mut self,
+        measure: Measure,
+        past: impl Fn(u64) -> Option<Past>,
+    ) -> Result<Snapshot, AnalyzeError> {
+        let seen = diag::connections(&mut self.netlink).map_err(AnalyzeError::Netlink)?;
+        let now = Instant::now();
+        self.owners
+            .learn(&seen.iter().map(|seen| seen.inode).filter(|&inode| inode != 0).collect::<HashSet<_>>());
+
+        let (interval, before) = match self.before.take() {
+            Some((at, before)) => (Some(now.duration_since(at).as_secs_f64()), before),
+            None => (None, HashMap::new()),
+        };
+        let flow = |seen: &Seen| {
+            // A connection that was not there began with nothing.
+            let before = before.get(&seen.cookie).copied().unwrap_or_default();
+            self.flow(
+                seen,
+                interval.filter(|&seconds| seconds > 0.0).map(|seconds| (seconds, before)),
+                measure,
+                &past,
+            )
+        };
+        let snapshot = Snapshot {
+            time_seconds: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0.0, |since| since.as_secs_f64()),
+            interval_seconds: interval,
+            ceilings: Ceilings::read()?,
+            connections: seen.iter().map(flow).collect(),
+        };
+        self.before = Some((now, seen.iter().map(|seen| (seen.cookie, Counters::of(seen))).collect()));
+        Ok(snapshot)
+    }
+
+    /// The next look searches again for who has this socket open.
+    pub fn forget_owner(&mut self, inode: u32) {
+        self.owners.forget(inode);
+    }
+
+    fn flow(
+        &self,
+        seen: &Seen,
+        since: Option<(f64, Counters)>,
+        measure: Measure,
+        past: impl Fn(u64) -> Option<Past>,
+    ) -> Flow {
+        let (info, memory, counters) = (&seen.info, &seen.memory, Counters::of(seen));
+        let moved = counters.since(since.map_or_else(Counters::default, |(_, before)| before));
+        let direction = match (moved.acked, moved.received) {
+            (0, 0) if info.received > info.acked => Direction::In,
+            (acked, received) if received > acked => Direction::In,
+            _ => Direction::Out,
+        };
+        let outstanding = info.unacked > 0 || info.unsent > 0;
+        let bytes = if direction == Direction::Out { moved.acked } else { moved.received };
+        let bytes_per_second = match since {
+            Some((seconds, _)) => bytes as f64 / seconds,
+            // An old estimate, unless it sends just now.
+            None if direction == Direction::Out && outstanding => info.delivery_rate as f64,
+            None => 0.0,
+        };
+        let window = u64::from(info.cwnd) * u64::from(info.mss);
+        let (window_bytes, rtt, kernel_buffer, queued) = match direction {
+            Direction::Out => (window, info.rtt, memory.send_buffer, memory.send_queue),
+            Direction::In => {
+                let rtt = if info.receive_rtt > 0 { info.receive_rtt } else { info.rtt };
+                (u64::from(info.receive_space), rtt, memory.receive_buffer, memory.receive_queue)
+            }
+        };
+        let rtt_seconds = f64::from(rtt) / 1e6;
+        let limited_by = match direction {
+            Direction::Out if bytes > 0 || outstanding => {
+                let share = |micros: u64| since.map_or(0.0, |(seconds, _)| micros as f64 / 1e6 / seconds);
+                let (buffer, peer) = (share(moved.limited_by_buffer), share(moved.limited_by_peer));
+                if buffer >= LIMITED && buffer >= peer {
+                    LimitedBy::Buffer
+                } else if peer >= LIMITED {
+                    LimitedBy::Peer
+                } else if info.application_limited && info.unsent == 0 {
+                    LimitedBy::Application
+                } else {
+                    LimitedBy::Network
+                }
+            }
+            _ => LimitedBy::Unknown,
+        };
+        let observation = Observation {
+            direction,
+            rate: bytes_per_second,
+            rtt: rtt_seconds,
+            window: window_bytes,
+            peer_window: if direction == Direction::Out { info.peer_window.into() } else { 0 },
+            buffer: u64::from(kernel_buffer) / 2,
+            outstanding,
+            limited_by,
+        };
+        let owner = self.owners.of(seen.inode).cloned();
+        Flow {
+            cookie: seen.cookie,
+            inode: seen.inode,
+            direction,
+            local: seen.local,
+            remote: seen.remote,
+            own: owner.as_ref().is_some_and(|owner| owner.program == OWN),
+            owner,
+            congestion: seen.congestion.clone(),
+            bytes_per_second,
+            rtt_seconds,
+            window_bytes,
+            kernel_buffer_bytes: kernel_buffer.into(),
+            kernel_queued_bytes: queued.into(),
+            limited_by,
+            demand_bytes: demand(measure, &observation, past(seen.cookie)),
+        }
+    }
+}
+
+impl Counters {
+    fn of(seen: &Seen) -> Self {
+        let info = &seen.info;
+        Self {
+            acked: info.acked,
+            received: info.received,
+            limited_by_peer: info.limited_by_peer,
+            limited_by_buffer: info.limited_by_buffer,
+        }
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            acked: self.acked.saturating_sub(before.acked),
+            received: self.received.saturating_sub(before.received),
+            limited_by_peer: self.limited_by_peer.saturating_sub(before.limited_by_peer),
+            limited_by_buffer: self.limited_by_buffer.saturating_sub(before.limited_by_buffer),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Socket buffers of a host, after the *buffer size negotiator* of Jeong et al., "A Study on TCP Buffer Management
+//! Algorithm for Improvement of Network Performance in Grid Environment" (ICCS 2004).
+//!
+//! - [`Analyzer`], its *traffic analyzer*: the TCP connections of the network namespace (sock_diag(7)), which programs own
+//!   them (proc(5)), and how much buffer each could use ([`Measure`]).
+//! - [`Snapshot`], its *information provider*: as JSON by serde, for Prometheus by [`exposition`].
+//! - [`Negotiator`]: divides a budget by one of the policies of `ropewalk_tuning::buffers`, and sets the buffers of other
+//!   programs' sockets through pidfd_getfd(2). [`Ledger`] remembers what they were before, so that it can be undone.
+//!
+//! Sizes are bytes of payload unless a name says *kernel*: the kernel doubles what setsockopt(2) asks for, as room for its
+//! bookkeeping, and counts and shows the double (socket(7)).
+#![deny(unsafe_code)]
+
+mod analyzer;
+mod budget;
+mod demand;
+mod diag;
+mod exposition;
+mod flow;
+mod ledger;
+mod negotiator;
+mod netlink;
+mod owners;
+mod rule;
+mod socket;
+#[allow(unsafe_code)]
+mod sys;
+mod tcp_info;
+
+pub use analyzer::{AnalyzeError, Analyzer};
+pub use budget::{BudgetError, LEAST_BUDGET, check_budget, default_budget, tcp_memory};
+pub use demand::{Measure, MeasureName, Past};
+pub use exposition::exposition;
+pub use flow::{Direction, Filter, Flow, LimitedBy, Owner, SCHEMA, Snapshot};
+pub use ledger::{Entry, Ledger, LedgerError};
+pub use negotiator::{Action, Decision, Left, Negotiator, Reach, Round, RoundError};
+pub use rule::{Rule, RuleName};
+pub use socket::{Applied, Before, GiveBack, SocketError, Taken};

@@ -1,0 +1,275 @@
+//! The negotiator: who gets how much, and setting it.
+
+use std::collections::HashSet;
+
+use ropewalk_tuning::buffers::{CurrentShare, negotiate};
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::analyzer::{AnalyzeError, Analyzer};
+use crate::demand::Measure;
+use crate::flow::{Direction, Filter, Flow, Snapshot};
+use crate::ledger::{Entry, Ledger, LedgerError};
+use crate::rule::Rule;
+use crate::socket::{Applied, Before, GiveBack, SocketError, Taken};
+
+/// A demand that moved by more than this part calls for a new negotiation.
+const MOVED: f64 = 0.25;
+
+/// Whose buffers are set. Shares are computed for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Nobody's: only say what would be done.
+    Nobody,
+    /// Those of ropewalk programs.
+    Own,
+    /// Everybody's.
+    All,
+}
+
+/// Why a buffer was not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Left {
+    /// It moves nothing.
+    Idle,
+    /// It gets what it asks for, and autotuning reaches that.
+    Autotuning,
+    /// It has been set to this already.
+    AsBefore,
+    /// Nobody has it open any more, or that may not be known.
+    NoOwner,
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    Left(Left),
+    /// Would be set to the share, but that was not asked for.
+    WouldSet,
+    Set(Applied),
+    /// The limit is no longer needed: it is as before the first negotiation.
+    GivenBack,
+    /// The same, but the kernel is too old to take up autotuning.
+    GivenBackWithoutAutotuning,
+    Failed(String),
+}
+
+/// What a connection gets.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Decision {
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// Its share, payload.
+    pub granted_bytes: u64,
+    pub action: Action,
+}
+
+/// A negotiation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Round {
+    pub time_seconds: f64,
+    pub policy: &'static str,
+    pub measure: Measure,
+    pub budget_bytes: u64,
+    pub demand_bytes: u64,
+    pub granted_bytes: u64,
+    pub connections: Vec<Decision>,
+    /// What the decisions are from.
+    #[serde(skip)]
+    pub snapshot: Snapshot,
+}
+
+/// A negotiation failed as a whole.
+#[derive(Debug, Error)]
+pub enum RoundError {
+    #[error(transparent)]
+    Analyze(#[from] AnalyzeError),
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+/// Divides a budget among the connections of a host, again and again.
+pub struct Negotiator {
+    analyzer: Analyzer,
+    filter: Filter,
+    measure: Measure,
+    rule: Rule,
+    budget: u64,
+    reach: Reach,
+    set_all: bool,
+    share: CurrentShare,
+    ledger: Ledger,
+    /// Cookies and demands of the last negotiation.
+    last: Option<Vec<(u64, u64)>>,
+}
+
+impl Negotiator {
+    /// `budget` in bytes, checked. `ledger` says what earlier runs have set; sockets are set only within `reach`. Buffers that
+    /// get what they ask for are left to the kernel where its autotuning reaches that, unless `set_all`.
+    ///
+    /// # Errors
+    /// Connections cannot be seen.
+    pub fn new(
+        rule: Rule,
+        budget: u64,
+        (measure, filter): (Measure, Filter),
+        (reach, set_all): (Reach, bool),
+        ledger: Ledger,
+    ) -> Result<Self, AnalyzeError> {
+        let share = CurrentShare::new(budget);
+        let analyzer = Analyzer::new()?;
+        Ok(Self { analyzer, filter, measure, rule, budget, reach, set_all, share, ledger, last: None })
+    }
+
+    /// Takes a look only: rates are measured from one to the next.
+    ///
+    /// # Errors
+    /// Connections cannot be seen.
+    pub fn look(&mut self) -> Result<Snapshot, AnalyzeError> {
+        let mut snapshot = self.analyzer.look(self.measure, |cookie| self.ledger.past(cookie))?;
+        let there: HashSet<u64> = snapshot.connections.iter().map(|flow| flow.cookie).collect();
+        self.ledger.retain(|cookie| there.contains(&cookie));
+        snapshot.retain(&self.filter);
+        Ok(snapshot)
+    }
+
+    /// Whether connections have come or gone, or demands have moved by a quarter, since the last negotiation.
+    pub fn is_due(&self, snapshot: &Snapshot) -> bool {
+        let Some(last) = &self.last else { return true };
+        let now = demands(snapshot);
+        let moved = |(before, now): (u64, u64)| now.abs_diff(before) as f64 > MOVED * before as f64;
+        last.len() != now.len() || last.iter().zip(&now).any(|(a, b)| a.0 != b.0 || moved((a.1, b.1)))
+    }
+
+    /// Divides and sets. What cannot be set is in the decisions.
+    ///
+    /// # Errors
+    /// The ledger cannot be written: then nothing more is set.
+    pub fn negotiate(&mut self, snapshot: Snapshot) -> Result<Round, RoundError> {
+        let wants: Vec<u64> = snapshot.connections.iter().map(|flow| flow.demand_bytes).collect();
+        let grants = match self.rule {
+            Rule::Policy(policy) => negotiate(policy, self.budget, &wants),
+            Rule::CurrentShare => self.share.negotiate(&wants),
+        };
+        let mut connections = Vec::with_capacity(grants.len());
+        for (flow, &granted) in snapshot.connections.iter().zip(&grants) {
+            let action = self.act(flow, granted, &snapshot)?;
+            connections.push(Decision { flow: flow.clone(), granted_bytes: granted, action });
+        }
+        self.ledger.save()?;
+        self.last = Some(demands(&snapshot));
+        Ok(Round {
+            time_seconds: snapshot.time_seconds,
+            policy: self.rule.name(),
+            measure: self.measure,
+            budget_bytes: self.budget,
+            demand_bytes: wants.iter().fold(0, |sum, &want| sum.saturating_add(want)),
+            granted_bytes: grants.iter().fold(0, |sum, &grant| sum.saturating_add(grant)),
+            connections,
+            snapshot,
+        })
+    }
+
+    fn act(&mut self, flow: &Flow, granted: u64, snapshot: &Snapshot) -> Result<Action, LedgerError> {
+        let noted = self.ledger.get(flow.cookie, flow.direction).cloned();
+        if flow.demand_bytes == 0 || granted == 0 {
+            return Ok(Action::Left(Left::Idle));
+        }
+        let limits = match flow.direction {
+            Direction::Out => snapshot.ceilings.send,
+            Direction::In => snapshot.ceilings.receive,
+        };
+        // The kernel keeps half for itself.
+        let unlimited = granted >= flow.demand_bytes && granted <= limits.autotune / 2 && !self.set_all;
+        match &noted {
+            None if unlimited => return Ok(Action::Left(Left::Autotuning)),
+            Some(entry) if !unlimited && entry.granted == granted => return Ok(Action::Left(Left::AsBefore)),
+            _ => {}
+        }
+        let Some(owner) = &flow.owner else { return Ok(Action::Left(Left::NoOwner)) };
+        let wanted = match self.reach {
+            Reach::Nobody => false,
+            Reach::Own => flow.own,
+            Reach::All => true,
+        };
+        if !wanted {
+            return Ok(Action::WouldSet);
+        }
+        let taken = match Taken::new(owner, flow.cookie) {
+            Ok(taken) => taken,
+            Err(error) => {
+                if matches!(error, SocketError::Gone { .. }) {
+                    self.analyzer.forget_owner(flow.inode);
+                }
+                return Ok(Action::Failed(error.to_string()));
+            }
+        };
+        if let (true, Some(entry)) = (unlimited, noted) {
+            return Ok(self.give_back(&taken, &entry));
+        }
+        // Noted first: whoever is killed in between has it in the file.
+        let before = match taken.look(flow.direction) {
+            Ok(before) => before,
+            Err(error) => return Ok(Action::Failed(error.to_string())),
+        };
+        self.note(flow, before, granted)?;
+        match taken.set(flow.direction, granted) {
+            Ok(applied) => Ok(Action::Set(applied)),
+            Err(error) => Ok(Action::Failed(error.to_string())),
+        }
+    }
+
+    fn note(&mut self, flow: &Flow, before: Before, granted: u64) -> Result<(), LedgerError> {
+        let (cookie, direction, demand) = (flow.cookie, flow.direction, flow.demand_bytes);
+        self.ledger.note(Entry { cookie, direction, before, demand, granted });
+        self.ledger.save()
+    }
+
+    fn give_back(&mut self, taken: &Taken, entry: &Entry) -> Action {
+        match taken.give_back(entry.direction, entry.before) {
+            Ok(how) => {
+                self.ledger.remove(entry.cookie, entry.direction);
+                match how {
+                    GiveBack::Whole => Action::GivenBack,
+                    GiveBack::WithoutAutotuning => Action::GivenBackWithoutAutotuning,
+                }
+            }
+            Err(error) => Action::Failed(error.to_string()),
+        }
+    }
+
+    /// Makes everything as it was before the first negotiation: of this run and of those before, whatever the filter.
+    ///
+    /// # Errors
+    /// Connections cannot be seen, or the ledger cannot be written.
+    pub fn release(&mut self) -> Result<Vec<(Flow, Action)>, RoundError> {
+        let snapshot = self.analyzer.look(self.measure, |cookie| self.ledger.past(cookie))?;
+        let mut done = Vec::new();
+        for entry in self.ledger.entries() {
+            let Some(flow) = snapshot.connections.iter().find(|flow| flow.cookie == entry.cookie) else {
+                // Closed: nothing to give back.
+                self.ledger.remove(entry.cookie, entry.direction);
+                continue;
+            };
+            let action = match &flow.owner {
+                None => Action::Left(Left::NoOwner),
+                Some(owner) => match Taken::new(owner, entry.cookie) {
+                    Ok(taken) => self.give_back(&taken, &entry),
+                    Err(error) => Action::Failed(error.to_string()),
+                },
+            };
+            done.push((flow.clone(), action));
+        }
+        self.ledger.save()?;
+        self.last = None;
+        Ok(done)
+    }
+}
+
+/// Of those that ask for something, in the order of cookies, as the analyzer has them.
+fn demands(snapshot: &Snapshot) -> Vec<(u64, u64)> {
+    let wanting = snapshot.connections.iter().filter(|flow| flow.demand_bytes > 0);
+    wanting.map(|flow| (flow.cookie, flow.demand_bytes)).collect()
+}

@@ -1,0 +1,251 @@
+//! Against the kernel's own connections, on loopback.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command};
+
+use ropewalk_buffers::*;
+use ropewalk_tuning::buffers::Policy;
+
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let server = listener.accept().unwrap().0;
+    (client, server)
+}
+
+fn flow_of(snapshot: &Snapshot, local: SocketAddr) -> Option<Flow> {
+    snapshot.connections.iter().find(|flow| flow.local == local).cloned()
+}
+
+/// A program that echoes what it gets, through a socket that only it has open, and our end of the connection.
+struct Echo {
+    child: Child,
+    ours: TcpStream,
+    its: SocketAddr,
+}
+
+impl Echo {
+    fn start() -> Self {
+        let (client, ours) = pair();
+        let its = client.local_addr().unwrap();
+        let output = OwnedFd::from(client.try_clone().unwrap());
+        let child = Command::new("cat").stdin(OwnedFd::from(client)).stdout(output).spawn().unwrap();
+        let mut echo = Self { child, ours, its };
+        echo.exchange();
+        echo
+    }
+
+    fn exchange(&mut self) {
+        self.ours.write_all(&[7; 1000]).unwrap();
+        self.ours.read_exact(&mut [0; 1000]).unwrap();
+    }
+
+    fn filter(&self) -> Filter {
+        Filter { pids: vec![self.child.id()], ports: vec![self.its.port()], ..Filter::default() }
+    }
+
+    /// Once it has replaced the test program's image, the descriptors are the child's only ones.
+    fn flow(&self) -> Flow {
+        let snapshot = Analyzer::new().unwrap().look(Measure::Requested, |_| None).unwrap();
+        flow_of(&snapshot, self.its).unwrap()
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let _ = self.ours.shutdown(Shutdown::Both);
+        let _ = self.child.wait();
+    }
+}
+
+/// `None`, loudly, where the kernel or a container does not let sockets be taken.
+fn taken(owner: &Owner, cookie: u64) -> Option<Taken> {
+    match Taken::new(owner, cookie) {
+        Err(error @ (SocketError::Forbidden { .. } | SocketError::Unsupported)) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        other => Some(other.unwrap()),
+    }
+}
+
+#[test]
+fn connections_of_this_process_are_seen() {
+    let (mut client, mut server) = pair();
+    let mut analyzer = Analyzer::new().unwrap();
+    let first = analyzer.look(Measure::Window, |_| None).unwrap();
+    assert_eq!(first.interval_seconds, None);
+    client.write_all(&[7; 100_000]).unwrap();
+    server.read_exact(&mut [0; 100_000]).unwrap();
+    let snapshot = analyzer.look(Measure::Window, |_| None).unwrap();
+    let receiver = flow_of(&snapshot, server.local_addr().unwrap()).unwrap();
+    assert_eq!((receiver.direction, receiver.remote), (Direction::In, client.local_addr().unwrap()));
+    assert!(receiver.bytes_per_second > 0.0 && receiver.demand_bytes >= 4096, "{receiver:?}");
+    assert!(receiver.kernel_buffer_bytes > 0 && !receiver.congestion.is_empty());
+    let owner = receiver.owner.clone().unwrap();
+    assert_eq!(owner.pid, std::process::id());
+    assert!(!receiver.own);
+    let sender = flow_of(&snapshot, client.local_addr().unwrap()).unwrap();
+    assert!(sender.window_bytes > 0 && sender.direction == Direction::Out);
+
+    let admits = |filter: Filter| filter.admits(&receiver);
+    assert!(admits(Filter::default()));
+    assert!(admits(Filter { pids: vec![owner.pid], programs: vec![owner.program], ..Filter::default() }));
+    assert!(admits(Filter { ports: vec![1, receiver.remote.port()], ..Filter::default() }));
+    assert!(!admits(Filter { own: true, ..Filter::default() }));
+    assert!(!admits(Filter { direction: Some(Direction::Out), ..Filter::default() }));
+    assert!(!admits(Filter { least_rate: 1e15, ..Filter::default() }));
+    assert!(!admits(Filter { peers: vec!["192.0.2.1".parse().unwrap()], ..Filter::default() }));
+
+    // Nothing moves any more.
+    analyzer.look(Measure::Window, |_| None).unwrap();
+    let idle = analyzer.look(Measure::Window, |_| None).unwrap();
+    assert_eq!(flow_of(&idle, server.local_addr().unwrap()).unwrap().demand_bytes, 0);
+}
+
+#[test]
+fn both_families_are_seen() {
+    let Ok(listener) = TcpListener::bind("[::1]:0") else {
+        eprintln!("skipped: no IPv6 here");
+        return;
+    };
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let snapshot = Analyzer::new().unwrap().look(Measure::Rate, |_| None).unwrap();
+    assert!(flow_of(&snapshot, client.local_addr().unwrap()).is_some());
+}
+
+#[test]
+fn the_text_for_prometheus_names_nobody() {
+    let (client, _server) = pair();
+    let snapshot = Analyzer::new().unwrap().look(Measure::Window, |_| None).unwrap();
+    let text = exposition(&snapshot, Some((1000, 900)));
+    assert!(text.contains("\nropewalk_buffer_granted_bytes 900\n"), "{text}");
+    assert!(text.contains("ropewalk_buffer_connections{direction=\"out\",owner=\"other\"} "));
+    assert!(!text.contains("127.0.0.1") && !text.contains(&client.local_addr().unwrap().port().to_string()));
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let value = line.rsplit_once(' ').unwrap().1;
+        assert!(value.parse::<f64>().is_ok_and(|value| value >= 0.0 && value.is_finite()), "{line}");
+    }
+}
+
+#[test]
+fn a_buffer_is_set_and_given_back() {
+    let echo = Echo::start();
+    let flow = echo.flow();
+    let owner = flow.owner.unwrap();
+    assert_eq!(owner.pid, echo.child.id());
+    let Some(taken) = taken(&owner, flow.cookie) else { return };
+    for direction in [Direction::Out, Direction::In] {
+        let before = taken.look(direction).unwrap();
+        let applied = taken.set(direction, 100_000).unwrap();
+        assert_eq!((applied.before, applied.kernel_bytes), (before, 200_000));
+        assert!(!applied.clamped && !applied.forced);
+        let Some(locked) = before.locked else {
+            eprintln!("skipped: this kernel has no SO_BUF_LOCK");
+            continue;
+        };
+        assert!(!locked && taken.look(direction).unwrap().locked == Some(true));
+        assert_eq!(taken.give_back(direction, before).unwrap(), GiveBack::Whole);
+        // An odd byte is lost by halving and doubling.
+        let now = taken.look(direction).unwrap();
+        assert_eq!((now.kernel_bytes / 2, now.locked), (before.kernel_bytes / 2, before.locked));
+    }
+    // Past the limits: forced with the privilege, clamped without.
+    let applied = taken.set(Direction::Out, 1 << 29).unwrap();
+    assert!(applied.forced != applied.clamped, "{applied:?}");
+}
+
+#[test]
+fn another_socket_is_not_mistaken_for_it() {
+    let mut echo = Echo::start();
+    let flow = echo.flow();
+    let owner = flow.owner.unwrap();
+    if taken(&owner, flow.cookie).is_none() {
+        return;
+    }
+    let gone = |owner: &Owner, cookie| matches!(Taken::new(owner, cookie), Err(SocketError::Gone { .. }));
+    assert!(gone(&owner, flow.cookie + 1));
+    assert!(gone(&Owner { descriptor: 2, ..owner.clone() }, flow.cookie));
+    assert!(gone(&Owner { descriptor: 1_000_000, ..owner.clone() }, flow.cookie));
+    assert!(gone(&Owner { pid: u32::MAX, ..owner.clone() }, flow.cookie));
+    assert!(gone(&Owner { pid: 0, ..owner.clone() }, flow.cookie));
+    echo.ours.shutdown(Shutdown::Both).unwrap();
+    echo.child.wait().unwrap();
+    assert!(gone(&owner, flow.cookie));
+}
+
+#[test]
+fn a_negotiation_and_its_end() {
+    let mut echo = Echo::start();
+    let flow = echo.flow();
+    if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let negotiator = |filter: Filter, reach, ledger| {
+        let rule = Rule::Policy(Policy::MaxMin);
+        Negotiator::new(rule, 8192, (Measure::Requested, filter), (reach, false), ledger).unwrap()
+    };
+    let kernel_bytes = |echo: &Echo, direction| {
+        let flow = echo.flow();
+        Taken::new(flow.owner.as_ref().unwrap(), flow.cookie).unwrap().look(direction).unwrap()
+    };
+
+    // Nothing is done to foreign sockets unless that is asked for.
+    for reach in [Reach::Nobody, Reach::Own] {
+        let mut dry = negotiator(echo.filter(), reach, Ledger::in_memory());
+        dry.look().unwrap();
+        echo.exchange();
+        let snapshot = dry.look().unwrap();
+        assert!(dry.is_due(&snapshot));
+        let round = dry.negotiate(snapshot).unwrap();
+        assert_eq!((round.connections.len(), &round.connections[0].action), (1, &Action::WouldSet));
+        assert_eq!((round.granted_bytes, round.connections[0].granted_bytes), (8192, 8192));
+    }
+
+    let mut real = negotiator(echo.filter(), Reach::All, Ledger::open(directory.path()).unwrap());
+    real.look().unwrap();
+    echo.exchange();
+    let snapshot = real.look().unwrap();
+    let round = real.negotiate(snapshot).unwrap();
+    let direction = round.connections[0].flow.direction;
+    let Action::Set(applied) = round.connections[0].action else { panic!("{round:?}") };
+    assert_eq!((applied.asked_bytes, applied.kernel_bytes), (8192, 16384));
+    assert_eq!(kernel_bytes(&echo, direction).kernel_bytes, 16384);
+    // Killed, so to speak: a later run finds what was noted, and whoever it is for.
+    drop(real);
+    let mut later = negotiator(Filter::default(), Reach::Nobody, Ledger::open(directory.path()).unwrap());
+    let done = later.release().unwrap();
+    assert_eq!((done.len(), done[0].0.cookie), (1, flow.cookie));
+    let now = kernel_bytes(&echo, direction);
+    assert_eq!((now.kernel_bytes / 2, now.locked), (applied.before.kernel_bytes / 2, applied.before.locked));
+    assert!(later.release().unwrap().is_empty());
+}
+
+#[test]
+fn when_a_negotiation_is_due() {
+    let (mut client, mut server) = pair();
+    let filter = Filter { ports: vec![server.local_addr().unwrap().port()], ..Filter::default() };
+    let rule = Rule::CurrentShare;
+    let ledger = Ledger::in_memory();
+    let mut negotiator =
+        Negotiator::new(rule, 1 << 20, (Measure::Window, filter), (Reach::Nobody, false), ledger).unwrap();
+    negotiator.look().unwrap();
+    client.write_all(&[7; 1000]).unwrap();
+    server.read_exact(&mut [0; 1000]).unwrap();
+    let mut snapshot = negotiator.look().unwrap();
+    snapshot.connections.iter_mut().for_each(|flow| flow.demand_bytes = 100_000);
+    negotiator.negotiate(snapshot.clone()).unwrap();
+    let due_with = |demand| {
+        let mut snapshot = snapshot.clone();
+        snapshot.connections[0].demand_bytes = demand;
+        negotiator.is_due(&snapshot)
+    };
+    assert_eq!([0, 70_000, 80_000, 125_000, 130_000].map(due_with), [true, true, false, false, true]);
+    let mut fewer = snapshot.clone();
+    fewer.connections.pop();
+    assert!(negotiator.is_due(&fewer));
+}

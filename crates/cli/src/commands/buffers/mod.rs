@@ -1,0 +1,206 @@
+//! `ropewalk buffers`: what connections of this host need, and a division of memory among them.
+
+mod negotiate;
+mod plan;
+mod table;
+
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::{Args, Subcommand, ValueEnum};
+use ropewalk_buffers::{Analyzer, Direction, Filter, Measure, SCHEMA, Snapshot, exposition};
+use serde::Serialize;
+
+use crate::exit::{Exit, usage};
+use crate::{signals, units};
+
+/// Show the TCP connections of this host with their buffers and what these limit; with --policy, divide memory among
+/// them.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Buffers {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    show: Show,
+    #[command(flatten)]
+    negotiate: negotiate::Negotiate,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Compute a division for given demands, without looking at connections or setting anything
+    Plan(plan::Plan),
+}
+
+/// What is shown, and how.
+#[derive(Debug, Args)]
+struct Show {
+    /// Go on, once an interval, until Ctrl-C
+    #[arg(short, long)]
+    watch: bool,
+    /// Over which rates are measured
+    #[arg(short, long, value_name = "TIME", value_parser = interval, default_value = "1s")]
+    interval: Duration,
+    /// One JSON object for each look or negotiation
+    #[arg(long, conflicts_with = "prometheus")]
+    json: bool,
+    /// Sums for Prometheus, in its text format
+    #[arg(long)]
+    prometheus: bool,
+    /// Program file that has the connection open (can be repeated)
+    #[arg(long = "process", value_name = "NAME|PID")]
+    processes: Vec<String>,
+    /// Only connections of ropewalk programs
+    #[arg(long)]
+    own: bool,
+    /// On either side (can be repeated)
+    #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    ports: Vec<u16>,
+    /// Address of the other side (can be repeated)
+    #[arg(long = "peer", value_name = "ADDRESS")]
+    peers: Vec<IpAddr>,
+    /// Only connections that move most in this direction
+    #[arg(long)]
+    direction: Option<Way>,
+    /// Only connections that move at least so much
+    #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
+    min_rate: Option<u64>,
+    /// What a connection's demand is: window (twice the congestion window), rate (twice rate times round trip) or requested
+    /// (its present buffer)
+    #[arg(long, value_name = "MEASURE", default_value = "window", value_parser = measure)]
+    measure: Measure,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Way {
+    In,
+    Out,
+}
+
+#[derive(Serialize)]
+struct Line<'a, T> {
+    schema: u32,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+impl Buffers {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        match self.action {
+            Some(Action::Plan(plan)) => plan.run(),
+            None if self.negotiate.is_wanted() => self.negotiate.run(&self.show),
+            None => self.show.run(),
+        }
+    }
+}
+
+impl Show {
+    fn run(&self) -> anyhow::Result<Exit> {
+        let filter = self.filter();
+        let mut analyzer = Analyzer::new().map_err(denied)?;
+        let stop = stopper("ropewalk: stopping")?;
+        analyzer.look(self.measure, |_| None).map_err(denied)?;
+        let mut screen = table::Screen::new(self.watch && !self.json && !self.prometheus);
+        loop {
+            if !wait(&stop, self.interval) {
+                return Ok(Exit::Interrupted);
+            }
+            let mut snapshot = analyzer.look(self.measure, |_| None).map_err(denied)?;
+            snapshot.retain(&filter);
+            self.print(&snapshot, &snapshot, None, &mut screen, table::of_snapshot)?;
+            if !self.watch {
+                return Ok(Exit::Done);
+            }
+        }
+    }
+
+    /// In the form that was asked for.
+    fn print<T: Serialize>(
+        &self,
+        content: &T,
+        snapshot: &Snapshot,
+        granted: Option<(u64, u64)>,
+        screen: &mut table::Screen,
+        text: impl Fn(&T) -> String,
+    ) -> anyhow::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            serde_json::to_writer(&mut out, &Line { schema: SCHEMA, content }).map_err(io::Error::from)?;
+            writeln!(out)?;
+        } else if self.prometheus {
+            out.write_all(exposition(snapshot, granted).as_bytes())?;
+        } else {
+            screen.show(&mut out, &text(content))?;
+        }
+        out.flush()?;
+        Ok(())
+    }
+
+    fn filter(&self) -> Filter {
+        let (mut programs, mut pids) = (Vec::new(), Vec::new());
+        for process in &self.processes {
+            match process.parse() {
+                Ok(pid) => pids.push(pid),
+                Err(_) => programs.push(process.clone()),
+            }
+        }
+        Filter {
+            programs,
+            pids,
+            ports: self.ports.clone(),
+            peers: self.peers.iter().map(IpAddr::to_canonical).collect(),
+            direction: self.direction.map(|way| match way {
+                Way::In => Direction::In,
+                Way::Out => Direction::Out,
+            }),
+            least_rate: self.min_rate.unwrap_or(0) as f64,
+            own: self.own,
+        }
+    }
+}
+
+/// The receiver hears of Ctrl-C.
+fn stopper(message: &'static str) -> anyhow::Result<Receiver<()>> {
+    let (sender, receiver) = mpsc::channel();
+    signals::on_first(message, move || {
+        // Nobody listens any more: it is ending already.
+        let _ = sender.send(());
+    })?;
+    Ok(receiver)
+}
+
+/// Whether the time went by without Ctrl-C.
+fn wait(stop: &Receiver<()>, time: Duration) -> bool {
+    let end = Instant::now() + time;
+    stop.recv_timeout(end.saturating_duration_since(Instant::now())) == Err(RecvTimeoutError::Timeout)
+}
+
+/// With the exit code of what the kernel said.
+fn denied(error: impl std::error::Error + Send + Sync + 'static) -> anyhow::Error {
+    anyhow::Error::new(error)
+}
+
+fn measure(name: &str) -> Result<Measure, String> {
+    name.parse().map_err(|error: ropewalk_buffers::MeasureName| error.to_string())
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let time = units::parse_duration(text)?;
+    let (least, most) = (Duration::from_millis(100), Duration::from_secs(3600));
+    if (least..=most).contains(&time) { Ok(time) } else { Err("expected 100ms to 1h".into()) }
+}
+
+/// Directory for what has to outlive a run: `$XDG_STATE_HOME/ropewalk`, or the same beneath `~/.local/state`.
+fn state_directory() -> anyhow::Result<std::path::PathBuf> {
+    // The XDG specification has relative paths ignored.
+    let absolute =
+        |name| std::env::var_os(name).map(std::path::PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    base.map(|base| base.join("ropewalk"))
+        .ok_or_else(|| usage("where to note what was changed? Neither XDG_STATE_HOME nor HOME is set"))
+        .context("cannot set buffers")
+}

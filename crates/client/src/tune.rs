@@ -1,0 +1,141 @@
+//! Tuning while data moves: how many connections a path carries best.
+//!
+//! A [`Lane`] is a path that transfers of this run share, with one tuner (`ropewalk_tuning`). Workers that move data over it
+//! have a [`Seat`]. The driver's thread measures what arrives, asks the tuner, and deals its answer out: where we send, streams
+//! come and go within a file; where a server of ours sends, it is told how many (SITE STREAMS); where another server sends,
+//! workers join or leave between two ranges of a file.
+
+mod driver;
+mod lane;
+mod memory;
+mod pressure;
+mod seat;
+mod span;
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ropewalk_tuning::tuner::{CongestionControl, Connections, Fairness, Kind, Options as TunerOptions};
+
+pub(crate) use lane::Lane;
+pub(crate) use seat::{Knob, Seat, Wanted};
+
+use crate::auto::Path;
+use crate::tune::memory::Memory;
+use crate::{Auto, Options, TunedPath};
+
+/// Below this round trip two streams fill any path that this machine can: nothing is tuned.
+const NEAR: Duration = Duration::from_millis(1);
+/// Decisions are made for spans of about this many seconds.
+const CHUNK_SECONDS: f64 = 10.0;
+
+/// Who sends and who receives; `None` is this host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ends {
+    pub source: Option<String>,
+    pub destination: Option<String>,
+}
+
+impl Ends {
+    /// For people, and for the memory of paths.
+    pub(crate) fn name(&self) -> String {
+        let end = |end: &Option<String>| end.clone().unwrap_or_else(|| "here".to_owned());
+        format!("{} -> {}", end(&self.source), end(&self.destination))
+    }
+}
+
+/// The lanes of a run.
+pub(crate) struct Tune {
+    options: Options,
+    memory: Memory,
+    lanes: Mutex<Vec<Arc<Lane>>>,
+    /// There is a lane, or the run is over.
+    changed: Condvar,
+    over: Mutex<bool>,
+}
+
+impl Tune {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self {
+            options: options.clone(),
+            memory: Memory::new(options.state_directory.as_deref()),
+            lanes: Mutex::default(),
+            changed: Condvar::new(),
+            over: Mutex::new(false),
+        }
+    }
+
+    /// Whether anything may be tuned in this run.
+    fn is_on(&self) -> bool {
+        self.options.tuner != Kind::Fixed && self.options.streams == Auto::Auto
+    }
+
+    /// A seat for a worker on the path between these ends; `None` where it is not tuned.
+    pub(crate) fn seat(&self, ends: Ends, rtt: Duration) -> Option<Seat> {
+        if !self.is_on() || rtt < NEAR {
+            return None;
+        }
+        let mut lanes = self.lanes();
+        if let Some(lane) = lanes.iter().find(|lane| lane.ends == ends) {
+            return Some(Seat::new(lane.clone()));
+        }
+        let options = self.tuner_options(&ends, rtt);
+        let tuner = match self.options.tuner.build(&options) {
+            Ok(tuner) => tuner,
+            Err(error) => {
+                tracing::warn!(%error, "the streams are not tuned");
+                return None;
+            }
+        };
+        let lane = Arc::new(Lane::new(ends, rtt, tuner));
+        lanes.push(lane.clone());
+        self.changed.notify_all();
+        Some(Seat::new(lane))
+    }
+
+    fn tuner_options(&self, ends: &Ends, rtt: Duration) -> TunerOptions {
+        let most = self.options.max_streams.clamp(1, ropewalk_tuning::tuner::MAX_STREAMS);
+        let first = Path::new(rtt).streams(&self.options, None, false).min(most);
+        let congestion = &self.options.congestion;
+        TunerOptions {
+            first_streams: first,
+            // What would be used untuned.
+            least_streams: if self.options.fairness == Fairness::Polite { 1 } else { first },
+            max_streams: most,
+            chunk_seconds: CHUNK_SECONDS,
+            capacity: self.options.capacity.map(|bits| bits as f64 / 8.0),
+            rtt: Some(rtt.as_secs_f64().clamp(1e-6, 60.0)),
+            connections: Connections::Kept,
+            fairness: self.options.fairness,
+            prior: self.memory.recall(&ends.name()),
+            congestion: congestion.iter().filter_map(|name| CongestionControl::from_name(name)).collect(),
+            max_files: most.min(32),
+            ..TunerOptions::default()
+        }
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, Vec<Arc<Lane>>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The run is over: the driver ends.
+    pub(crate) fn finish(&self) {
+        *self.over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        drop(self.lanes());
+        self.changed.notify_all();
+    }
+
+    /// What was found, for the summary; remembered for the next run.
+    pub(crate) fn found(&self) -> Vec<TunedPath> {
+        let lanes = self.lanes();
+        let priors: Vec<_> =
+            lanes.iter().filter_map(|lane| Some((lane.ends.name(), lane.prior()?))).collect();
+        self.memory.keep(&priors);
+        lanes.iter().filter_map(|lane| lane.tuned()).collect()
+    }
+}
+
+/// `Fairness` where nothing was asked for: streams are added while they gain.
+pub(crate) fn default_fairness() -> Fairness {
+    TunerOptions::default().fairness
+}

@@ -1,0 +1,419 @@
+//! One path, its tuner, and those who move data over it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ropewalk_engine::Progress;
+use ropewalk_tuning::tuner::{Decision, Prior, Reason, Tuner, Work};
+
+use super::pressure::Processors;
+use super::seat::Knob;
+use super::span::{Span, Totals};
+use super::{Ends, TunedPath};
+
+/// Streams of one data channel whose number cannot be changed later: others come and go beside it.
+const FIXED_MOST: u32 = 8;
+/// Workers of a run at most, however many connections are wanted.
+const MOST_WORKERS: u32 = 64;
+/// Streams that are on their way are waited for so long, and for so many round trips, before a span begins.
+const SETTLING: Duration = Duration::from_secs(2);
+const SETTLING_ROUND_TRIPS: u32 = 20;
+
+pub(crate) struct Lane {
+    pub(super) ends: Ends,
+    rtt: Duration,
+    /// Payload bytes that the destination, or our sockets, have taken.
+    moved: AtomicU64,
+    state: Mutex<State>,
+}
+
+struct State {
+    tuner: Box<dyn Tuner>,
+    decision: Decision,
+    decided: Instant,
+    decisions: u32,
+    span: Option<Span>,
+    seats: Vec<Place>,
+    next: u64,
+    /// What spans reached: streams, bytes a second, and whether they were there to stay.
+    reached: Vec<(u32, f64, bool)>,
+    min_rtt: Option<f64>,
+}
+
+struct Place {
+    id: u64,
+    streams: u32,
+    most: u32,
+    knob: Knob,
+    moving: bool,
+    /// Its worker does no more than it has begun.
+    leaving: bool,
+    progress: Option<Arc<Progress>>,
+}
+
+/// A span is not over before, nor before so many round trips: how much was to be moved was a guess.
+const SHORTEST: Duration = Duration::from_secs(2);
+const SHORTEST_ROUND_TRIPS: u32 = 25;
+
+/// What the driver is to do after it looked at a lane.
+pub(super) struct Step {
+    /// A new decision, and the rate on which it rests, in bytes a second.
+    pub(super) decision: Option<(Decision, f64)>,
+    /// Workers that are missing.
+    pub(super) hire: u32,
+}
+
+impl Lane {
+    pub(super) fn new(ends: Ends, rtt: Duration, mut tuner: Box<dyn Tuner>) -> Self {
+        let decision = tuner.first();
+        let state = State {
+            tuner,
+            decision,
+            decided: Instant::now(),
+            decisions: 0,
+            span: None,
+            seats: Vec::new(),
+            next: 0,
+            reached: Vec::new(),
+            min_rtt: None,
+        };
+        Self { ends, rtt, moved: AtomicU64::new(0), state: Mutex::new(state) }
+    }
+
+    /// So many bytes more have been taken.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.moved.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The congestion control that new connections should have; `None`: the host's own.
+    pub(crate) fn congestion(&self) -> Option<&'static str> {
+        self.lock().decision.congestion.map(|control| control.name())
+    }
+
+    /// Bytes a second that one stream carries, as far as it is known.
+    pub(crate) fn rate_of_stream(&self) -> Option<f64> {
+        self.lock().reached.last().map(|&(streams, rate, _)| rate / f64::from(streams.max(1)))
+    }
+
+    pub(super) fn sit(&self) -> u64 {
+        let mut state = self.lock();
+        state.next += 1;
+        let id = state.next;
+        state.seats.push(Place {
+            id,
+            streams: 0,
+            most: u32::MAX,
+            knob: Knob::Fixed,
+            moving: false,
+            leaving: false,
+            progress: None,
+        });
+        id
+    }
+
+    pub(super) fn leave(&self, id: u64) {
+        let mut state = self.lock();
+        state.seats.retain(|seat| seat.id != id);
+        state.deal();
+    }
+
+    pub(super) fn share(&self, id: u64, elastic: bool, most: u32, workers: u32) -> u32 {
+        let state = self.lock();
+        let seats = state.seats.len().max(1) as u32;
+        let others = || state.seats.iter().filter(|seat| seat.id != id);
+        let share = if elastic {
+            state.target().div_ceil(seats)
+        } else {
+            let taken: u32 = others().map(|seat| seat.streams).sum();
+            let unopened = 1 + others().filter(|seat| seat.streams == 0).count() as u32;
+            let to_come = unopened + workers.saturating_sub(seats);
+            state.target().saturating_sub(taken).div_ceil(to_come).min(FIXED_MOST)
+        };
+        share.clamp(1, most.max(1))
+    }
+
+    pub(super) fn opened(&self, id: u64, streams: u32, most: u32, knob: Knob) {
+        let mut state = self.lock();
+        if let Some(seat) = state.seat(id) {
+            (seat.streams, seat.most, seat.knob) = (streams, most, knob);
+        }
+        state.deal();
+    }
+
+    pub(super) fn begun(&self, id: u64, progress: Option<Arc<Progress>>) {
+        if let Some(seat) = self.lock().seat(id) {
+            (seat.moving, seat.progress) = (true, progress);
+        }
+    }
+
+    pub(super) fn ended(&self, id: u64) {
+        if let Some(seat) = self.lock().seat(id) {
+            (seat.moving, seat.progress) = (false, None);
+        }
+    }
+
+    pub(super) fn is_surplus(&self, id: u64) -> bool {
+        let mut state = self.lock();
+        let target = state.target();
+        let others = state.seats.iter().filter(|seat| seat.id != id && seat.streams > 0 && !seat.leaving);
+        let (workers, streams) =
+            others.fold((0, 0), |(workers, streams), seat| (workers + 1, streams + seat.streams));
+        let Some(seat) = state.seat(id) else { return false };
+        let enough = if seat.knob.is_elastic() { workers } else { streams };
+        // Two at the same time must not leave to each other what is to be done.
+        seat.leaving |= workers > 0 && enough >= target;
+        seat.leaving
+    }
+
+    /// Measures, and asks the tuner where a span has ended. `waiting`: there are jobs that nobody does; `workers`: those
+    /// of the run.
+    pub(super) fn step(
+        &self,
+        now: Instant,
+        processors: &mut Processors,
+        work: Option<Work>,
+        waiting: bool,
+        workers: u32,
+    ) -> Step {
+        let mut state = self.lock();
+        let nothing = Step { decision: None, hire: 0 };
+        if !state.seats.iter().any(|seat| seat.moving) {
+            // Between two files: what was measured of a pause says nothing of the path.
+            state.span = None;
+            state.decided = now;
+            return nothing;
+        }
+        let moved = self.moved.load(Ordering::Relaxed);
+        let totals = state.totals(moved);
+        state.min_rtt = match (state.min_rtt, totals.min_rtt) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let (target, bytes) = (state.target(), state.decision.bytes);
+        let Some(span) = &mut state.span else {
+            let patience = SETTLING + SETTLING_ROUND_TRIPS * self.rtt;
+            if totals.streams >= target || now.duration_since(state.decided) >= patience {
+                // Of the first one a tuner takes it that the connections are made in it.
+                let making = if state.decisions == 0 { 2 * self.rtt } else { Duration::ZERO };
+                let began = now.checked_sub(making).unwrap_or(now);
+                state.span = Some(Span::new(began, totals, self.shortest()));
+                let _ = processors.busiest();
+            }
+            return nothing;
+        };
+        let ended = span.look(now, totals, bytes);
+        let told = ended.mark.and_then(|mark| state.tuner.progress(&mark));
+        if !ended.full && told.is_none() {
+            return nothing;
+        }
+        let Some(span) = state.span.take() else { return nothing };
+        let mut chunk = span.chunk();
+        chunk.work = work;
+        chunk.pressure.cpu = processors.busiest();
+        let rate = if chunk.seconds > 0.0 { chunk.rate() } else { 0.0 };
+        let stays = matches!(
+            state.decision.reason,
+            Reason::Holding | Reason::Knee { .. } | Reason::MovedUp { .. } | Reason::MovedDown { .. }
+        );
+        if chunk.bytes > 0 && rate.is_finite() {
+            if state.reached.len() >= 8 {
+                state.reached.remove(0);
+            }
+            state.reached.push((chunk.streams, rate, stays));
+        }
+        let decision = state.tuner.chunk(&chunk);
+        tracing::info!(
+            path = %self.ends.name(), measured = ?chunk, streams = decision.knobs.streams,
+            files = decision.knobs.files, reason = %decision.reason, "tuned"
+        );
+        let changed = decision.knobs.connections() != target;
+        state.decision = decision;
+        state.decisions += 1;
+        state.decided = now;
+        state.deal();
+        if !changed {
+            // Nothing has to settle: not a moment goes unmeasured.
+            let totals = state.totals(moved);
+            state.span = Some(Span::new(now, totals, self.shortest()));
+        }
+        let hire = if waiting { state.missing(workers) } else { 0 };
+        Step { decision: Some((decision, rate)), hire }
+    }
+
+    /// What the next run should know, once there is something to know.
+    pub(super) fn prior(&self) -> Option<Prior> {
+        let state = self.lock();
+        let stayed = state.reached.iter().rev().find(|reached| reached.2);
+        let best = || state.reached.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+        let &(streams, rate, _) = stayed.or_else(best).filter(|_| state.decisions >= 2)?;
+        (rate >= 1.0).then_some(Prior {
+            streams,
+            rate,
+            min_rtt: Some(state.min_rtt.unwrap_or(self.rtt.as_secs_f64())),
+            age: 0.0,
+        })
+    }
+
+    /// How it ended; `None` where there was nothing to decide.
+    pub(super) fn tuned(&self) -> Option<TunedPath> {
+        let state = self.lock();
+        (state.decisions > 0).then(|| TunedPath {
+            path: self.ends.name(),
+            streams: state.target(),
+            bits_per_second: state.reached.last().map_or(0.0, |reached| 8.0 * reached.1),
+            decisions: state.decisions,
+            reason: state.decision.reason.to_string(),
+        })
+    }
+
+    fn shortest(&self) -> Duration {
+        SHORTEST.max(SHORTEST_ROUND_TRIPS * self.rtt)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn target(&self) -> u32 {
+        self.decision.knobs.connections().max(1)
+    }
+
+    fn seat(&mut self, id: u64) -> Option<&mut Place> {
+        self.seats.iter_mut().find(|seat| seat.id == id)
+    }
+
+    /// Deals the streams that no fixed channel has out to those that can take them.
+    fn deal(&mut self) {
+        let fixed: u32 =
+            self.seats.iter().filter(|seat| !seat.knob.is_elastic()).map(|seat| seat.streams).sum();
+        let mut left = self.target().saturating_sub(fixed);
+        let congestion = self.decision.congestion.map(|control| control.name());
+        let mut elastic: Vec<&mut Place> =
+            self.seats.iter_mut().filter(|seat| seat.knob.is_elastic()).collect();
+        // Those that can take few leave the rest to the others.
+        elastic.sort_by_key(|seat| seat.most);
+        let count = elastic.len();
+        for (n, seat) in elastic.into_iter().enumerate() {
+            let share = left.div_ceil((count - n) as u32).clamp(1, seat.most.max(1));
+            left = left.saturating_sub(share);
+            seat.streams = share;
+            seat.knob.turn(share, congestion);
+        }
+    }
+
+    /// Workers that would bring the streams that are missing.
+    fn missing(&self, workers: u32) -> u32 {
+        if self.seats.iter().any(|seat| seat.knob.is_elastic() && seat.most > seat.streams) {
+            return 0;
+        }
+        let most = self.seats.iter().map(|seat| seat.most).min().unwrap_or(1).clamp(1, FIXED_MOST);
+        let taken: u32 = self.seats.iter().map(|seat| seat.streams.max(1)).sum();
+        let each = (self.target() / 8).clamp(1, most);
+        self.target().saturating_sub(taken).div_ceil(each).min(MOST_WORKERS.saturating_sub(workers))
+    }
+
+    /// The kernel's figures of all connections, and how many bytes have arrived.
+    fn totals(&self, moved: u64) -> Totals {
+        let mut totals = Totals { delivered: moved, ..Totals::default() };
+        for seat in self.seats.iter().filter(|seat| seat.moving) {
+            match &seat.progress {
+                Some(progress) => totals.add(progress, matches!(seat.knob, Knob::Here(..))),
+                None => totals.streams += seat.streams,
+            }
+        }
+        totals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use ropewalk_tuning::tuner::{Kind, Options};
+
+    use super::super::seat::{Seat, Wanted};
+    use super::*;
+
+    fn lane(streams: u32) -> Arc<Lane> {
+        let options = Options { first_streams: streams, rtt: Some(0.05), ..Options::default() };
+        let tuner = Kind::Fixed.build(&options).unwrap();
+        let ends = Ends { source: Some("gsiftp://a".into()), destination: None };
+        Arc::new(Lane::new(ends, Duration::from_millis(50), tuner))
+    }
+
+    fn streams(lane: &Lane) -> Vec<u32> {
+        lane.lock().seats.iter().map(|seat| seat.streams).collect()
+    }
+
+    #[test]
+    fn elastic_channels_share_what_fixed_ones_leave() {
+        let lane = lane(16);
+        let seats: Vec<Seat> = (0..3).map(|_| Seat::new(lane.clone())).collect();
+        assert_eq!(seats[0].share(true, 100, 3), 6);
+        let wanted: Vec<Wanted> = (0..3).map(|_| Wanted::new(1)).collect();
+        seats[0].opened(1, 100, Knob::Fixed);
+        seats[1].opened(1, 100, Knob::There(wanted[1].clone()));
+        assert_eq!(streams(&lane), [1, 15, 0]);
+        seats[2].opened(1, 4, Knob::There(wanted[2].clone()));
+        assert_eq!(streams(&lane), [1, 11, 4]);
+        assert_eq!((wanted[1].news(), wanted[1].news(), wanted[2].news()), (Some(11), None, Some(4)));
+        drop(seats);
+        assert!(streams(&lane).is_empty());
+    }
+
+    #[test]
+    fn fixed_channels_come_until_there_are_enough_and_then_leave() {
+        let lane = lane(12);
+        let seats: Vec<Seat> = (0..4).map(|_| Seat::new(lane.clone())).collect();
+        // Four workers for twelve streams, and four more that are on their way.
+        assert_eq!(seats[0].share(false, 100, 8), 2);
+        assert_eq!(seats[0].share(false, 100, 4), 3);
+        for seat in &seats[..3] {
+            seat.opened(3, 100, Knob::Fixed);
+        }
+        assert_eq!(seats[3].share(false, 100, 4), 3);
+        assert_eq!(seats[3].share(false, 2, 4), 2);
+        assert_eq!(lane.lock().missing(4), 2);
+        assert!(!seats[0].is_surplus());
+        seats[3].opened(8, 100, Knob::Fixed);
+        assert_eq!(lane.lock().missing(4), 0);
+        // Seventeen: one can go, and a second one cannot at the same time.
+        assert!(seats[0].is_surplus() && seats[0].is_surplus());
+        assert!(!seats[1].is_surplus());
+        drop(seats);
+    }
+
+    #[test]
+    fn the_last_worker_stays() {
+        let lane = lane(1);
+        let seats: Vec<Seat> = (0..2).map(|_| Seat::new(lane.clone())).collect();
+        seats[0].opened(8, 100, Knob::Fixed);
+        assert!(!seats[0].is_surplus());
+        seats[1].opened(8, 100, Knob::Fixed);
+        assert!(seats[1].is_surplus() && !seats[0].is_surplus());
+    }
+
+    #[test]
+    fn measures_only_while_data_moves() {
+        let lane = lane(2);
+        let mut processors = Processors::default();
+        let now = Instant::now();
+        let at = |ms: u64| now + Duration::from_millis(ms);
+        let mut step = |ms| lane.step(at(ms), &mut processors, None, true, 1);
+        assert!(step(0).decision.is_none());
+        let seat = Seat::new(lane.clone());
+        seat.opened(2, 100, Knob::Fixed);
+        seat.moves_elsewhere();
+        assert!(step(200).decision.is_none());
+        lane.add(1 << 40);
+        let decision = step(5100).decision;
+        assert!(decision.is_some_and(|(decision, rate)| decision.knobs.connections() == 2
+            && (rate - (1_u64 << 40) as f64 / 5.0).abs() < 1.0));
+        assert!(lane.tuned().is_some_and(|tuned| tuned.decisions == 1));
+        drop(seat);
+        lane.add(1 << 40);
+        assert!(step(9100).decision.is_none() && lane.lock().span.is_none());
+    }
+}

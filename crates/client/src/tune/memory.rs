@@ -1,0 +1,172 @@
+//! What earlier transfers found, path by path: `paths.json` beside the journals.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ropewalk_tuning::tuner::Prior;
+use serde::{Deserialize, Serialize};
+
+use crate::state::state_directory;
+
+const NAME: &str = "paths.json";
+/// Paths at most; the oldest are forgotten.
+const MOST: usize = 1000;
+/// A file larger than this is not one that we wrote.
+const LARGEST: u64 = 1 << 20;
+
+pub(super) struct Memory {
+    directory: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Paths {
+    version: u32,
+    paths: BTreeMap<String, Known>,
+}
+
+/// What was found on one path.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Known {
+    streams: u32,
+    bits_per_second: f64,
+    min_rtt_seconds: Option<f64>,
+    /// Seconds since 1970.
+    at: u64,
+}
+
+impl Memory {
+    pub(super) fn new(given: Option<&Path>) -> Self {
+        Self { directory: state_directory(given) }
+    }
+
+    /// What is known of this path, unless it makes no sense.
+    pub(super) fn recall(&self, path: &str) -> Option<Prior> {
+        let known = *self.read()?.paths.get(path)?;
+        let sound = (1..=ropewalk_tuning::tuner::MAX_STREAMS).contains(&known.streams)
+            && (8.0..=8e13).contains(&known.bits_per_second)
+            && known.min_rtt_seconds.is_none_or(|rtt| (1e-6..=60.0).contains(&rtt));
+        sound.then(|| Prior {
+            streams: known.streams,
+            rate: known.bits_per_second / 8.0,
+            min_rtt: known.min_rtt_seconds,
+            // A clock that was set back makes it new, no more.
+            age: now().saturating_sub(known.at) as f64,
+        })
+    }
+
+    /// Remembers what was found. Without a memory transfers work as well: a failure is only logged.
+    pub(super) fn keep(&self, found: &[(String, Prior)]) {
+        if found.is_empty() {
+            return;
+        }
+        if let Err(error) = self.try_keep(found) {
+            tracing::warn!(%error, "what was learnt of the path could not be kept");
+        }
+    }
+
+    fn try_keep(&self, found: &[(String, Prior)]) -> io::Result<()> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        fs::create_dir_all(directory)?;
+        // Two runs that end at the same time: the later one wins, and no half of a file is ever seen.
+        let mut all = self.read().unwrap_or_default();
+        all.version = 1;
+        for (path, prior) in found {
+            let known = Known {
+                streams: prior.streams,
+                bits_per_second: 8.0 * prior.rate,
+                min_rtt_seconds: prior.min_rtt,
+                at: now(),
+            };
+            all.paths.insert(path.clone(), known);
+        }
+        while all.paths.len() > MOST {
+            let Some(oldest) = all.paths.iter().min_by_key(|(_, known)| known.at) else { break };
+            let oldest = oldest.0.clone();
+            all.paths.remove(&oldest);
+        }
+        let new = directory.join(format!("{NAME}.new-{}", std::process::id()));
+        // It tells where somebody's data is.
+        let options = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).clone();
+        let written = options.open(&new).and_then(|mut file| {
+            file.write_all(&serde_json::to_vec_pretty(&all)?)?;
+            fs::rename(&new, directory.join(NAME))
+        });
+        if written.is_err() {
+            let _ = fs::remove_file(&new);
+        }
+        written
+    }
+
+    fn read(&self) -> Option<Paths> {
+        let path = self.directory.as_ref()?.join(NAME);
+        if fs::metadata(&path).ok()?.len() > LARGEST {
+            return None;
+        }
+        let known: Paths = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        (known.version == 1).then_some(known)
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn prior(streams: u32) -> Prior {
+        Prior { streams, rate: 1e6, min_rtt: Some(0.1), age: 0.0 }
+    }
+
+    #[test]
+    fn remembers_paths() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = Memory::new(Some(&dir.path().join("a/b")));
+        assert_eq!(memory.recall("x"), None);
+        memory.keep(&[("x".into(), prior(7)), ("y".into(), prior(9))]);
+        memory.keep(&[("x".into(), prior(8))]);
+        assert_eq!(memory.recall("x").map(|p| (p.streams, p.rate)), Some((8, 1e6)));
+        assert_eq!(memory.recall("y").map(|p| p.streams), Some(9));
+        let mode = fs::metadata(dir.path().join("a/b").join(NAME)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = Memory::new(Some(dir.path()));
+        let file = dir.path().join(NAME);
+        for nonsense in [
+            "",
+            "{",
+            r#"{"version":2,"paths":{}}"#,
+            r#"{"version":1,"paths":{"x":{"streams":0,"bits_per_second":1e6,"min_rtt_seconds":0.1,"at":0}}}"#,
+            r#"{"version":1,"paths":{"x":{"streams":9,"bits_per_second":-1,"min_rtt_seconds":0.1,"at":0}}}"#,
+            r#"{"version":1,"paths":{"x":{"streams":9,"bits_per_second":1e6,"min_rtt_seconds":1e9,"at":0}}}"#,
+        ] {
+            fs::write(&file, nonsense).unwrap();
+            assert_eq!(memory.recall("x"), None, "{nonsense}");
+        }
+        // And does no harm to what comes after it.
+        fs::write(&file, "{").unwrap();
+        memory.keep(&[("x".into(), prior(7))]);
+        assert!(memory.recall("x").is_some());
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = Memory::new(Some(dir.path()));
+        let many: Vec<_> = (0..MOST + 5).map(|n| (format!("{n:05}"), prior(2))).collect();
+        memory.keep(&many);
+        assert_eq!(memory.read().unwrap().paths.len(), MOST);
+    }
+}

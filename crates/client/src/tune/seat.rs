@@ -1,0 +1,115 @@
+//! A worker's place in a lane.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ropewalk_engine::{Congestion, Parallelism, Progress};
+
+use super::lane::Lane;
+
+/// Streams that a server should use, and those that it was told.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted(Arc<(AtomicU32, AtomicU32)>);
+
+impl Wanted {
+    /// It has been told of these.
+    pub(crate) fn new(streams: u32) -> Self {
+        Self(Arc::new((AtomicU32::new(streams), AtomicU32::new(streams))))
+    }
+
+    pub(crate) fn get(&self) -> u32 {
+        self.0.0.load(Ordering::Relaxed)
+    }
+
+    /// A number that it is to be told now.
+    pub(crate) fn news(&self) -> Option<u32> {
+        let wanted = self.0.0.load(Ordering::Relaxed);
+        (self.0.1.swap(wanted, Ordering::Relaxed) != wanted).then_some(wanted)
+    }
+}
+
+/// How the streams of a worker's data channel are changed.
+#[derive(Clone)]
+pub(crate) enum Knob {
+    /// We send: at once. The congestion control is that of new connections.
+    Here(Parallelism, Congestion),
+    /// A server of ours sends: it is told.
+    There(Wanted),
+    /// Not before the next data channel.
+    Fixed,
+}
+
+impl Knob {
+    pub(super) fn is_elastic(&self) -> bool {
+        !matches!(self, Self::Fixed)
+    }
+
+    pub(super) fn turn(&self, streams: u32, control: Option<&str>) {
+        match self {
+            Self::Here(parallelism, congestion) => {
+                congestion.set(control.map(str::to_owned));
+                parallelism.set(streams);
+            }
+            Self::There(wanted) => wanted.0.0.store(streams, Ordering::Relaxed),
+            Self::Fixed => {}
+        }
+    }
+}
+
+/// Given up when it is dropped.
+pub(crate) struct Seat {
+    lane: Arc<Lane>,
+    id: u64,
+}
+
+impl Seat {
+    pub(super) fn new(lane: Arc<Lane>) -> Self {
+        let id = lane.sit();
+        Self { lane, id }
+    }
+
+    pub(crate) fn lane(&self) -> &Arc<Lane> {
+        &self.lane
+    }
+
+    /// Streams for a data channel that is to be made. `most`: more are of no use to it. `workers` share the path.
+    pub(crate) fn share(&self, elastic: bool, most: u32, workers: u32) -> u32 {
+        self.lane.share(self.id, elastic, most, workers)
+    }
+
+    /// The data channel is made, with so many streams.
+    pub(crate) fn opened(&self, streams: u32, most: u32, knob: Knob) {
+        self.lane.opened(self.id, streams, most, knob);
+    }
+
+    /// Data moves from now on, as long as there is this seat, between two servers.
+    pub(crate) fn moves_elsewhere(&self) {
+        self.lane.begun(self.id, None);
+    }
+
+    /// Data moves from now on, until what is returned is dropped.
+    pub(crate) fn moves(&self, progress: Option<Arc<Progress>>) -> Moving<'_> {
+        self.lane.begun(self.id, progress);
+        Moving(self)
+    }
+
+    /// Whether the path has too many streams without this worker's: it should leave after what it does now.
+    pub(crate) fn is_surplus(&self) -> bool {
+        self.lane.is_surplus(self.id)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.lane.leave(self.id);
+    }
+}
+
+/// See [`Seat::moves`].
+pub(crate) struct Moving<'s>(&'s Seat);
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.0.lane.ended(self.0.id);
+    }
+}

@@ -1,0 +1,202 @@
+//! What is measured between two decisions.
+
+use std::time::{Duration, Instant};
+
+use ropewalk_engine::{Progress, Stage};
+use ropewalk_tuning::tuner::{Chunk, Pressure, Progress as Mark};
+
+/// The tuner hears of the rate so often, once something has arrived.
+const MARK: Duration = Duration::from_millis(1000);
+/// When nothing arrives for so long, it hears of that.
+const SILENCE: Duration = Duration::from_secs(5);
+/// A span ends after so long, whatever arrived.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// Sums over all transfers of a lane, from their beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Totals {
+    /// Bytes that have arrived at the other end of the path.
+    pub(super) delivered: u64,
+    /// Data connections now.
+    pub(super) streams: u32,
+    /// Of those whose figures are known: mean of the smoothed round trip, and the least one, in seconds.
+    pub(super) rtt: Option<f64>,
+    pub(super) min_rtt: Option<f64>,
+    /// Segments sent, and those of them sent again.
+    pub(super) sent: u64,
+    pub(super) resent: u64,
+    /// Seconds that streams waited for the storage of this host.
+    pub(super) storage: f64,
+}
+
+impl Totals {
+    /// Adds a transfer. `sends`: we are the sender, and what the kernel still holds has not arrived.
+    pub(super) fn add(&mut self, progress: &Progress, sends: bool) {
+        let streams = progress.streams();
+        self.streams += streams;
+        let storage = progress.time(Stage::Source) + progress.time(Stage::Destination);
+        self.storage += storage.as_secs_f64();
+        let path = progress.path();
+        let seconds = |time: Duration| time.as_secs_f64();
+        let smaller = |a: Option<f64>, b: Option<f64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.rtt = match (self.rtt, path.rtt.map(seconds)) {
+            // Of several transfers on one path: they see about the same.
+            (Some(a), Some(b)) => Some(0.5 * (a + b)),
+            (a, b) => a.or(b),
+        };
+        self.min_rtt = smaller(self.min_rtt, path.min_rtt.map(seconds));
+        if sends {
+            self.sent += path.segments_sent;
+            self.resent += path.retransmitted;
+            let waiting = progress.flows().into_iter().map(|flow| {
+                let sent = u64::from(flow.info.unacknowledged) * u64::from(flow.info.mss);
+                sent + u64::from(flow.info.not_sent.unwrap_or(0))
+            });
+            self.delivered = self.delivered.saturating_sub(waiting.sum());
+        }
+    }
+}
+
+/// What a look at a span brought.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    pub(super) mark: Option<Mark>,
+    /// As much has arrived as was to arrive.
+    pub(super) full: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Span {
+    began: Instant,
+    shortest: Duration,
+    first: Totals,
+    last: Totals,
+    /// When `last.delivered` was seen first: servers tell of what arrived once a second only.
+    arrived: Instant,
+    marked: Instant,
+    marked_bytes: u64,
+    /// Streams at each look.
+    streams: Vec<u32>,
+    rtts: (f64, u32),
+}
+
+impl Span {
+    /// `shortest`: it is not over before.
+    pub(super) fn new(now: Instant, totals: Totals, shortest: Duration) -> Self {
+        Self {
+            began: now,
+            shortest,
+            first: totals,
+            last: totals,
+            arrived: now,
+            marked: now,
+            marked_bytes: totals.delivered,
+            streams: Vec::new(),
+            rtts: (0.0, 0),
+        }
+    }
+
+    /// Takes what there is now. `bytes`: with so many the span is full.
+    pub(super) fn look(&mut self, now: Instant, totals: Totals, bytes: u64) -> Look {
+        let more = totals.delivered > self.last.delivered;
+        // What has arrived once does not leave again: a connection that ended takes its figures along.
+        let delivered = totals.delivered.max(self.last.delivered);
+        self.last = Totals { delivered, ..totals };
+        self.streams.push(totals.streams);
+        if let Some(rtt) = totals.rtt {
+            self.rtts = (self.rtts.0 + rtt, self.rtts.1 + 1);
+        }
+        if more {
+            self.arrived = now;
+        }
+        let long_enough = now.duration_since(self.began) >= self.shortest;
+        let mut look =
+            Look { mark: None, full: delivered - self.first.delivered >= bytes && more && long_enough };
+        let silent = now.duration_since(self.marked) >= SILENCE && self.arrived <= self.marked;
+        let at = if silent { now } else { self.arrived };
+        let since = at.saturating_duration_since(self.marked);
+        if (more && since >= MARK) || silent {
+            let rate = (delivered - self.marked_bytes) as f64 / since.as_secs_f64();
+            (self.marked, self.marked_bytes) = (at, delivered);
+            look.mark = Some(Mark { elapsed: at.duration_since(self.began).as_secs_f64(), rate });
+        }
+        look.full |= now.duration_since(self.began) >= LONGEST;
+        look
+    }
+
+    /// The sample for the tuner.
+    pub(super) fn chunk(&self) -> Chunk {
+        let bytes = self.last.delivered - self.first.delivered;
+        let end = if bytes == 0 { self.began + LONGEST } else { self.arrived };
+        let seconds = end.duration_since(self.began).as_secs_f64();
+        // Those that came or left in its first half are not what it was about.
+        let mut settled = self.streams[self.streams.len() / 2..].to_vec();
+        settled.sort_unstable();
+        let streams = settled.get(settled.len() / 2).copied().unwrap_or_default().max(1);
+        let sent = self.last.sent.saturating_sub(self.first.sent);
+        let resent = self.last.resent.saturating_sub(self.first.resent);
+        let disk = (self.last.storage - self.first.storage).max(0.0) / (seconds * f64::from(streams));
+        Chunk {
+            rtt: (self.rtts.1 > 0).then(|| self.rtts.0 / f64::from(self.rtts.1)),
+            min_rtt: self.last.min_rtt,
+            // A thousand packets tell of a loss of a thousandth.
+            loss: (sent >= 1000).then(|| resent as f64 / sent as f64),
+            pressure: Pressure { disk: Some(disk.min(1.0)), ..Pressure::default() },
+            ..Chunk::new(streams, bytes, seconds)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn totals(delivered: u64, streams: u32) -> Totals {
+        Totals { delivered, streams, ..Totals::default() }
+    }
+
+    #[test]
+    fn counts_from_arrival_to_arrival() {
+        let began = Instant::now();
+        let at = |tenths: u32| began + Duration::from_millis(100) * tenths;
+        let mut span = Span::new(began, totals(1000, 2), Duration::ZERO);
+        // Markers of a server: one a second.
+        for tenths in 1..=30 {
+            let arrived = 1000 + 500 * u64::from(tenths / 10);
+            let streams = if tenths < 5 { 2 } else { 4 };
+            let look = span.look(at(tenths), totals(arrived, streams), 1_000_000);
+            assert_eq!(look.mark.is_some(), tenths % 10 == 0, "{tenths}");
+            assert!(look.mark.is_none_or(|mark| (mark.rate - 500.0).abs() < 1e-6));
+        }
+        span.look(at(34), totals(2500, 4), 1_000_000);
+        let chunk = span.chunk();
+        assert_eq!((chunk.streams, chunk.bytes), (4, 1500));
+        assert!((chunk.seconds - 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn is_full_when_enough_has_arrived_or_time_is_over() {
+        let began = Instant::now();
+        let mut span = Span::new(began, totals(0, 1), Duration::from_secs(2));
+        assert!(!span.look(began + Duration::from_secs(1), totals(9, 1), 10).full);
+        assert!(span.look(began + Duration::from_secs(2), totals(10, 1), 10).full);
+        let mut dead = Span::new(began, totals(0, 1), Duration::from_secs(2));
+        let look = dead.look(began + SILENCE, totals(0, 1), 10);
+        assert_eq!(look.mark.map(|mark| mark.rate), Some(0.0));
+        assert!(!look.full && dead.look(began + LONGEST, totals(0, 1), 10).full);
+        assert_eq!(dead.chunk().bytes, 0);
+        assert!(dead.chunk().checked().is_ok());
+    }
+
+    #[test]
+    fn what_connections_take_along_does_not_count_backwards() {
+        let began = Instant::now();
+        let mut span = Span::new(began, Totals { sent: 5000, resent: 10, ..totals(100, 2) }, Duration::ZERO);
+        span.look(began + Duration::from_secs(1), Totals { sent: 10, resent: 0, ..totals(90, 1) }, 10_000);
+        let chunk = span.chunk();
+        assert_eq!((chunk.bytes, chunk.loss), (0, None));
+    }
+}

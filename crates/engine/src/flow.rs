@@ -1,0 +1,305 @@
+//! What the kernel says of the data connections while they are in use.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ropewalk_transport::TcpInfo;
+use rustix::net::sockopt;
+
+/// One data connection, as it was when it was asked about.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// Different for each connection of the channel, and counted up.
+    pub id: u64,
+    pub peer: SocketAddr,
+    /// How long the connection has been there.
+    pub age: Duration,
+    /// Bytes that went through it in either direction since it was made, headers included.
+    pub bytes: u64,
+    pub info: TcpInfo,
+    /// SO_SNDBUF and SO_RCVBUF in bytes, as the kernel reports them: twice what was asked for.
+    pub send_buffer: Option<usize>,
+    pub receive_buffer: Option<usize>,
+}
+
+/// All data connections of a channel taken together. Sums and smallest values are those of the live connections; totals
+/// count up since the channel was made and include connections that have ended, so that their differences are rates.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PathSample {
+    /// Live connections.
+    pub streams: u32,
+    /// Mean smoothed round-trip time: as the sender measures it, or, while we receive, as the receiver estimates it,
+    /// which takes some data. Absent where no connection has one.
+    pub rtt: Option<Duration>,
+    /// The shortest of all live connections, where the kernel has it (only senders measure it once data flows).
+    pub min_rtt: Option<Duration>,
+    /// Total of payload and headers that went through the sockets, in bytes.
+    pub bytes: u64,
+    /// Total of segments sent with data, and of segments sent again.
+    pub segments_sent: u64,
+    pub retransmitted: u64,
+    /// Total of segments that came out of order: how a receiver sees losses.
+    pub out_of_order: u64,
+    /// What the peers' windows let us send, in bytes.
+    pub send_window: u64,
+    pub smallest_send_window: Option<u32>,
+    /// The windows that we offer, in bytes.
+    pub receive_window: u64,
+    pub smallest_receive_window: Option<u32>,
+    /// Congestion windows, in bytes.
+    pub congestion_window: u64,
+    pub smallest_congestion_window: Option<u64>,
+    /// Send and receive buffers, in bytes.
+    pub send_buffer: u64,
+    pub receive_buffer: u64,
+    /// Total of the time with data to send, summed over connections; thereof, the time in which the peer's window and our
+    /// send buffer held them back.
+    pub busy: Duration,
+    pub receive_window_limited: Duration,
+    pub send_buffer_limited: Duration,
+}
+
+/// The data connections of a channel: a handle for any thread, which does not keep them open.
+#[derive(Clone, Default)]
+pub struct Flows(Arc<Mutex<Registry>>);
+
+#[derive(Default)]
+struct Registry {
+    made: u64,
+    receiving: bool,
+    live: Vec<Entry>,
+    /// The totals of the connections that have ended.
+    ended: PathSample,
+}
+
+struct Entry {
+    id: u64,
+    peer: SocketAddr,
+    since: Instant,
+    bytes: Arc<AtomicU64>,
+    /// Open as long as the entry is there.
+    socket: RawFd,
+}
+
+impl Flows {
+    /// Asks the kernel about every live connection.
+    pub fn sample(&self) -> Vec<Flow> {
+        self.lock().live.iter().filter_map(Entry::sample).collect()
+    }
+
+    /// The same, taken together.
+    pub fn path(&self) -> PathSample {
+        let registry = self.lock();
+        let mut all = registry.ended.clone();
+        let mut round_trips = RoundTrips::default();
+        for flow in registry.live.iter().filter_map(Entry::sample) {
+            all.add_totals(&flow);
+            all.add_state(&flow);
+            round_trips.add(&flow.info, registry.receiving);
+        }
+        all.rtt = round_trips.mean();
+        all
+    }
+
+    /// A transfer begins.
+    pub(crate) fn set_receiving(&self, receiving: bool) {
+        self.lock().receiving = receiving;
+    }
+
+    /// Lists the connection whose descriptor is `socket` until what is returned is dropped, which has to be before the
+    /// descriptor is closed.
+    pub(crate) fn register(&self, socket: BorrowedFd<'_>, peer: SocketAddr) -> Listed {
+        let mut registry = self.lock();
+        registry.made += 1;
+        let (id, bytes) = (registry.made, Arc::<AtomicU64>::default());
+        let socket = socket.as_raw_fd();
+        registry.live.push(Entry { id, peer, since: Instant::now(), bytes: Arc::clone(&bytes), socket });
+        Listed { flows: self.clone(), id, bytes }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Flows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flows").field("live", &self.lock().live.len()).finish_non_exhaustive()
+    }
+}
+
+impl Entry {
+    /// `None` where it is no TCP connection.
+    fn sample(&self) -> Option<Flow> {
+        // SAFETY: the descriptor is open: its owner drops its `Listed` first, which takes the entry out under the lock
+        // that is held here.
+        let socket = unsafe { BorrowedFd::borrow_raw(self.socket) };
+        Some(Flow {
+            id: self.id,
+            peer: self.peer,
+            age: self.since.elapsed(),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            info: TcpInfo::of(socket)?,
+            send_buffer: sockopt::socket_send_buffer_size(socket).ok(),
+            receive_buffer: sockopt::socket_recv_buffer_size(socket).ok(),
+        })
+    }
+}
+
+impl PathSample {
+    fn add_totals(&mut self, flow: &Flow) {
+        let TcpInfo { data_segments_sent, retransmitted, out_of_order, .. } = flow.info;
+        self.bytes += flow.bytes;
+        self.segments_sent += u64::from(data_segments_sent.unwrap_or(0));
+        self.retransmitted += u64::from(retransmitted);
+        self.out_of_order += u64::from(out_of_order.unwrap_or(0));
+        self.busy += flow.info.busy.unwrap_or_default();
+        self.receive_window_limited += flow.info.receive_window_limited.unwrap_or_default();
+        self.send_buffer_limited += flow.info.send_buffer_limited.unwrap_or_default();
+    }
+
+    fn add_state(&mut self, flow: &Flow) {
+        let TcpInfo { send_window, receive_window, min_rtt, congestion_window, mss, .. } = flow.info;
+        let congestion_window = u64::from(congestion_window) * u64::from(mss);
+        self.streams += 1;
+        self.min_rtt = smaller(self.min_rtt, min_rtt);
+        self.send_window += u64::from(send_window.unwrap_or(0));
+        self.smallest_send_window = smaller(self.smallest_send_window, send_window);
+        self.receive_window += u64::from(receive_window.unwrap_or(0));
+        self.smallest_receive_window = smaller(self.smallest_receive_window, receive_window);
+        self.congestion_window += congestion_window;
+        self.smallest_congestion_window = smaller(self.smallest_congestion_window, Some(congestion_window));
+        self.send_buffer += flow.send_buffer.unwrap_or(0) as u64;
+        self.receive_buffer += flow.receive_buffer.unwrap_or(0) as u64;
+    }
+}
+
+/// Of those that are known.
+fn smaller<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Round-trip times of several connections.
+#[derive(Default)]
+struct RoundTrips {
+    sum: Duration,
+    count: u32,
+    /// Those of the handshakes, where a receiver has no better ones yet.
+    other_sum: Duration,
+    other_count: u32,
+}
+
+impl RoundTrips {
+    fn add(&mut self, info: &TcpInfo, receiving: bool) {
+        let TcpInfo { rtt, receiver_rtt, .. } = *info;
+        let known = if receiving { receiver_rtt } else { rtt };
+        if !known.is_zero() {
+            self.sum += known;
+            self.count += 1;
+        } else if !rtt.is_zero() {
+            self.other_sum += rtt;
+            self.other_count += 1;
+        }
+    }
+
+    fn mean(&self) -> Option<Duration> {
+        self.sum.checked_div(self.count).or_else(|| self.other_sum.checked_div(self.other_count))
+    }
+}
+
+/// See [`Flows::register`].
+pub(crate) struct Listed {
+    flows: Flows,
+    id: u64,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Listed {
+    /// `n` bytes went through the connection.
+    pub(crate) fn moved(&self, n: usize) {
+        self.bytes.fetch_add(n as u64, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let mut registry = self.flows.lock();
+        if let Some(at) = registry.live.iter().position(|entry| entry.id == self.id) {
+            let entry = registry.live.swap_remove(at);
+            if let Some(flow) = entry.sample() {
+                registry.ended.add_totals(&flow);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn connections_are_listed_until_they_end_and_counted_beyond() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, peer) = listener.accept().unwrap();
+        let flows = Flows::default();
+        let listed = flows.register(near.as_fd(), peer);
+        let other = flows.register(far.as_fd(), peer);
+        near.write_all(&[7; 5000]).unwrap();
+        far.read_exact(&mut [0; 5000]).unwrap();
+        listed.moved(5000);
+        let all = flows.sample();
+        assert_eq!(all.iter().map(|flow| (flow.id, flow.bytes)).collect::<Vec<_>>(), [(1, 5000), (2, 0)]);
+        assert_eq!(all[0].info.bytes_sent, Some(5000));
+        assert!(all[0].send_buffer.unwrap() > 0 && all[0].receive_buffer.unwrap() > 0);
+        let path = flows.path();
+        assert_eq!((path.streams, path.bytes), (2, 5000));
+        assert!(path.rtt.is_some() && path.segments_sent > 0 && path.congestion_window > 0);
+        assert!(path.smallest_congestion_window.unwrap() <= path.congestion_window / 2);
+        drop(listed);
+        drop(near);
+        let path = flows.path();
+        assert_eq!((path.streams, path.bytes), (1, 5000));
+        assert!(path.segments_sent > 0);
+        drop(other);
+        assert_eq!((flows.path().streams, flows.path().rtt), (0, None));
+    }
+
+    #[test]
+    fn a_receiver_tells_its_own_round_trip_times() {
+        let info = |rtt, receiver_rtt| {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let info = TcpInfo::of(listener.as_fd()).unwrap();
+            TcpInfo {
+                rtt: Duration::from_millis(rtt),
+                receiver_rtt: Duration::from_millis(receiver_rtt),
+                ..info
+            }
+        };
+        let mean = |receiving| {
+            let mut all = RoundTrips::default();
+            for info in [info(10, 0), info(20, 40), info(30, 60)] {
+                all.add(&info, receiving);
+            }
+            all.mean()
+        };
+        assert_eq!(mean(false), Some(Duration::from_millis(20)));
+        assert_eq!(mean(true), Some(Duration::from_millis(50)));
+        let mut fresh = RoundTrips::default();
+        fresh.add(&info(10, 0), true);
+        assert_eq!(fresh.mean(), Some(Duration::from_millis(10)));
+    }
+}

@@ -1,0 +1,93 @@
+//! A data channel's own security context (GCT's `DCSC P`): a credential that the client gives to both servers of a
+//! third-party transfer, so that they know each other although their log-ins differ.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use openssl::asn1::{Asn1Integer, Asn1Time};
+use openssl::bn::{BigNum, MsbOption};
+use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::pkey::PKey;
+use openssl::rsa::Rsa;
+use openssl::x509::{X509Builder, X509NameBuilder};
+use zeroize::Zeroizing;
+
+use crate::credential::{Credential, CredentialError};
+use crate::time::Timestamp;
+use crate::tls::{Identity, TlsSettings};
+use crate::trust::Trust;
+
+/// Longest argument of DCSC that is looked at.
+const MAX_ARGUMENT: usize = 256 << 10;
+
+/// Why there is no context.
+#[derive(Debug, thiserror::Error)]
+pub enum DcscError {
+    #[error("DCSC: the credential is no base64, or longer than {MAX_ARGUMENT} bytes")]
+    Encoding,
+    #[error("DCSC: {0}")]
+    Credential(#[from] CredentialError),
+    #[error("OpenSSL: {0}")]
+    OpenSsl(#[from] ErrorStack),
+}
+
+/// The credential in what follows `DCSC P `: base64 of PEM.
+pub fn parse(argument: &str) -> Result<Credential, DcscError> {
+    let argument = argument.trim();
+    if argument.len() > MAX_ARGUMENT {
+        return Err(DcscError::Encoding);
+    }
+    let text = Zeroizing::new(STANDARD.decode(argument).map_err(|_| DcscError::Encoding)?);
+    Ok(Credential::from_pem(&text, &mut |_| None)?)
+}
+
+/// What follows `DCSC P `. It holds the key: it must travel encrypted and never reach a log.
+pub fn encode(credential: &Credential) -> Result<Zeroizing<String>, DcscError> {
+    let mut text = credential.to_pem()?;
+    // GCT trusts what stands behind the key; where that is nothing, it is the certificate itself.
+    if credential.chain().is_empty() {
+        let again = credential.certificate().to_pem()?;
+        text = Zeroizing::new([text.as_slice(), &again].concat());
+    }
+    Ok(Zeroizing::new(STANDARD.encode(&*text)))
+}
+
+/// A fresh credential that nobody vouches for, as globus-url-copy makes with `-data-cred auto` (but signed with SHA-256).
+pub fn self_signed(lifetime: u64) -> Result<Credential, DcscError> {
+    let key = PKey::from_rsa(Rsa::generate(2048)?)?;
+    let mut name = X509NameBuilder::new()?;
+    name.append_entry_by_text("C", "US")?;
+    name.append_entry_by_text("CN", "Globus DCSC Cert")?;
+    let name = name.build();
+    let mut serial = BigNum::new()?;
+    serial.rand(63, MsbOption::ONE, false)?;
+    let now = Timestamp::now().0;
+    let mut builder = X509Builder::new()?;
+    builder.set_version(2)?;
+    builder.set_serial_number(&*Asn1Integer::from_bn(&serial)?)?;
+    builder.set_subject_name(&name)?;
+    builder.set_issuer_name(&name)?;
+    builder.set_not_before(&*Asn1Time::from_unix(now - 300)?)?;
+    let end = now.saturating_add(i64::try_from(lifetime).unwrap_or(i64::MAX)).min(now + 366 * 86_400);
+    builder.set_not_after(&*Asn1Time::from_unix(end)?)?;
+    builder.set_pubkey(&key)?;
+    builder.sign(&key, MessageDigest::sha256())?;
+    Ok(Credential::new(builder.build(), Vec::new(), key)?)
+}
+
+/// The context: the credential's own certificates are trusted besides `trust`, without signing policies, and MD5
+/// passes, since globus-url-copy signs with it. The peer must be [`Credential::identity`] (DCAU A) or DCAU S's subject.
+pub fn identity(
+    credential: Credential,
+    trust: Option<&Trust>,
+    settings: &TlsSettings,
+) -> Result<Identity, DcscError> {
+    let base = trust.cloned().unwrap_or_else(|| Trust::anchors(Vec::new()));
+    let mut anchors = vec![credential.certificate().clone()];
+    anchors.extend(credential.chain().iter().cloned());
+    let settings = TlsSettings { security_level: 0, ..settings.clone() };
+    let trust = base.with_anchors(anchors).allow_md5(true);
+    Ok(Identity::new(Arc::new(credential), Arc::new(trust), &settings)?)
+}

@@ -1,0 +1,207 @@
+//! As much of DER (X.690) as certificates need: a reader that never panics, and a writer.
+
+pub(crate) const BOOLEAN: u8 = 0x01;
+pub(crate) const INTEGER: u8 = 0x02;
+pub(crate) const BIT_STRING: u8 = 0x03;
+pub(crate) const OCTET_STRING: u8 = 0x04;
+pub(crate) const OID: u8 = 0x06;
+pub(crate) const UTC_TIME: u8 = 0x17;
+pub(crate) const GENERALIZED_TIME: u8 = 0x18;
+pub(crate) const SEQUENCE: u8 = 0x30;
+pub(crate) const SET: u8 = 0x31;
+
+/// What is wrong with an encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DerError {
+    #[error("the encoding ends early")]
+    Truncated,
+    #[error("a length is not as DER wants it")]
+    Length,
+    #[error("tag {expected:#04x} was expected, {found:#04x} came")]
+    Tag { expected: u8, found: u8 },
+    #[error("bytes follow where the encoding should end")]
+    Trailing,
+    #[error("a value is out of its range")]
+    Value,
+}
+
+/// Reads elements one after another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a>(&'a [u8]);
+
+/// One element: its tag, its content, and all of its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Element<'a> {
+    pub tag: u8,
+    pub content: &'a [u8],
+    pub whole: &'a [u8],
+}
+
+impl<'a> Element<'a> {
+    pub(crate) fn reader(&self) -> Reader<'a> {
+        Reader(self.content)
+    }
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The tag of what comes next.
+    pub(crate) fn peek(&self) -> Option<u8> {
+        self.0.first().copied()
+    }
+
+    pub(crate) fn any(&mut self) -> Result<Element<'a>, DerError> {
+        let bytes = self.0;
+        let (&tag, rest) = bytes.split_first().ok_or(DerError::Truncated)?;
+        // Tags above 30 take several bytes; certificates have none.
+        if tag & 0x1f == 0x1f {
+            return Err(DerError::Value);
+        }
+        let (&first, rest) = rest.split_first().ok_or(DerError::Truncated)?;
+        let (length, header) = match first {
+            0..=0x7f => (usize::from(first), 2),
+            0x81..=0x84 => {
+                let count = usize::from(first & 0x7f);
+                let octets = rest.get(..count).ok_or(DerError::Truncated)?;
+                let length = octets.iter().fold(0usize, |sum, &octet| sum << 8 | usize::from(octet));
+                (length, 2 + count)
+            }
+            _ => return Err(DerError::Length),
+        };
+        let end = header.checked_add(length).ok_or(DerError::Length)?;
+        let whole = bytes.get(..end).ok_or(DerError::Truncated)?;
+        self.0 = &bytes[end..];
+        Ok(Element { tag, content: &whole[header..], whole })
+    }
+
+    pub(crate) fn expect(&mut self, tag: u8) -> Result<Element<'a>, DerError> {
+        match self.peek() {
+            Some(found) if found != tag => Err(DerError::Tag { expected: tag, found }),
+            _ => self.any(),
+        }
+    }
+
+    /// The next element if it has this tag.
+    pub(crate) fn optional(&mut self, tag: u8) -> Result<Option<Element<'a>>, DerError> {
+        if self.peek() == Some(tag) { self.any().map(Some) } else { Ok(None) }
+    }
+
+    pub(crate) fn sequence(&mut self) -> Result<Self, DerError> {
+        self.expect(SEQUENCE).map(|element| element.reader())
+    }
+
+    /// An INTEGER that is not negative and fits.
+    pub(crate) fn unsigned(&mut self) -> Result<u64, DerError> {
+        unsigned(self.expect(INTEGER)?.content)
+    }
+
+    pub(crate) fn end(&self) -> Result<(), DerError> {
+        if self.0.is_empty() { Ok(()) } else { Err(DerError::Trailing) }
+    }
+}
+
+/// The value of an INTEGER's content.
+pub(crate) fn unsigned(content: &[u8]) -> Result<u64, DerError> {
+    let digits = match content {
+        [] => return Err(DerError::Value),
+        [first, ..] if first & 0x80 != 0 => return Err(DerError::Value),
+        [0, rest @ ..] => rest,
+        all => all,
+    };
+    if digits.len() > 8 {
+        return Err(DerError::Value);
+    }
+    Ok(digits.iter().fold(0, |sum, &octet| sum << 8 | u64::from(octet)))
+}
+
+/// One element with this tag around `content`.
+pub(crate) fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+    let mut out = vec![tag];
+    let length = content.len();
+    if length < 0x80 {
+        out.push(length as u8);
+    } else {
+        let octets = length.to_be_bytes();
+        let skip = octets.iter().take_while(|&&octet| octet == 0).count();
+        out.push(0x80 | (octets.len() - skip) as u8);
+        out.extend_from_slice(&octets[skip..]);
+    }
+    out.extend_from_slice(content);
+    out
+}
+
+pub(crate) fn sequence(parts: &[&[u8]]) -> Vec<u8> {
+    element(SEQUENCE, &parts.concat())
+}
+
+pub(crate) fn integer(value: u64) -> Vec<u8> {
+    let octets = value.to_be_bytes();
+    let skip = octets.iter().take(7).take_while(|&&octet| octet == 0).count();
+    let mut content = octets[skip..].to_vec();
+    if content[0] & 0x80 != 0 {
+        content.insert(0, 0);
+    }
+    element(INTEGER, &content)
+}
+
+/// An OBJECT IDENTIFIER's content as dotted numbers.
+pub(crate) fn dotted(content: &[u8]) -> String {
+    let mut out = String::new();
+    let mut value: u64 = 0;
+    for &octet in content {
+        value = value << 7 | u64::from(octet & 0x7f);
+        if octet & 0x80 != 0 {
+            continue;
+        }
+        if out.is_empty() {
+            let first = (value / 40).min(2);
+            out = format!("{first}.{}", value - first * 40);
+        } else {
+            out.push('.');
+            out.push_str(&value.to_string());
+        }
+        value = 0;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for length in [0, 1, 127, 128, 255, 256, 70_000] {
+            let written = element(OCTET_STRING, &vec![7; length]);
+            let mut reader = Reader::new(&written);
+            assert_eq!(reader.expect(OCTET_STRING).unwrap().content.len(), length);
+            reader.end().unwrap();
+        }
+        for value in [0, 1, 127, 128, 255, 256, u64::MAX] {
+            assert_eq!(Reader::new(&integer(value)).unsigned().unwrap(), value);
+        }
+        assert_eq!(dotted(&[0x2b, 6, 1, 5, 5, 7, 1, 14]), "1.3.6.1.5.5.7.1.14");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut reader = Reader::new(&bytes);
+            while let Ok(element) = reader.any() {
+                let _ = element.reader().any();
+                let _ = unsigned(element.content);
+                let _ = dotted(element.content);
+            }
+        }
+    }
+}

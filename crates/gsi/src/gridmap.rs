@@ -1,0 +1,181 @@
+//! Grid-mapfiles: which local accounts a subject may use. A line is `"/O=Grid/CN=Somebody" first,second`; the first account
+//! is the default; one that begins with a dot is a pool.
+
+use crate::name;
+
+/// A local account, or a pool to lease one from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Account {
+    Local(String),
+    /// The pool's prefix, without the dot.
+    Pool(String),
+}
+
+/// A line that was passed over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("grid-mapfile: line {line}: {reason}")]
+pub struct GridmapProblem {
+    pub line: usize,
+    pub reason: &'static str,
+}
+
+/// A grid-mapfile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gridmap {
+    entries: Vec<(String, Vec<Account>)>,
+    problems: Vec<GridmapProblem>,
+}
+
+impl Gridmap {
+    /// Reads a file's text. Lines that cannot be read map nobody and are kept as [`Gridmap::problems`].
+    pub fn parse(text: &str) -> Self {
+        let mut map = Self::default();
+        for (index, line) in text.lines().enumerate() {
+            match entry(line) {
+                Ok(Some(entry)) => map.entries.push(entry),
+                Ok(None) => {}
+                Err(reason) => map.problems.push(GridmapProblem { line: index + 1, reason }),
+            }
+        }
+        map
+    }
+
+    pub fn problems(&self) -> &[GridmapProblem] {
+        &self.problems
+    }
+
+    /// All accounts of a one-line subject, in the file's order.
+    pub fn accounts(&self, subject: &str) -> impl Iterator<Item = &Account> {
+        let subject = name::canonical(subject);
+        self.entries.iter().filter(move |(known, _)| *known == subject).flat_map(|(_, accounts)| accounts)
+    }
+
+    /// The account of somebody who asks for none.
+    pub fn default_account(&self, subject: &str) -> Option<&Account> {
+        self.accounts(subject).next()
+    }
+
+    /// Whether a subject may use a local account by its name.
+    pub fn permits(&self, subject: &str, account: &str) -> bool {
+        self.accounts(subject).any(|known| matches!(known, Account::Local(name) if name == account))
+    }
+}
+
+type Entry = (String, Vec<Account>);
+
+fn entry(line: &str) -> Result<Option<Entry>, &'static str> {
+    let line = line.trim_start();
+    if line.is_empty() || line.starts_with('#') {
+        return Ok(None);
+    }
+    let (subject, rest) = subject(line)?;
+    if !subject.starts_with('/') {
+        return Err("a subject begins with a slash");
+    }
+    let rest = rest.split('#').next().unwrap_or_default().trim();
+    let mut accounts = Vec::new();
+    for account in rest.split(',').map(str::trim) {
+        let (pool, bare) = match account.strip_prefix('.') {
+            Some(bare) => (true, bare),
+            None => (false, account),
+        };
+        let fits = |byte: u8| byte.is_ascii_graphic() && !b"/\"\\:".contains(&byte);
+        if bare.is_empty() || !bare.bytes().all(fits) {
+            return Err("an account's name is missing or odd");
+        }
+        accounts.push(if pool { Account::Pool(bare.to_owned()) } else { Account::Local(bare.to_owned()) });
+    }
+    Ok(Some((name::canonical(&subject), accounts)))
+}
+
+/// The subject at a line's beginning, with quotes and escapes undone, and the rest.
+fn subject(line: &str) -> Result<(String, &str), &'static str> {
+    let (quoted, body) = match line.strip_prefix('"') {
+        Some(body) => (true, body),
+        None => (false, line),
+    };
+    let mut out = String::new();
+    let mut letters = body.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '"' if quoted => {
+                let rest = &body[at + 1..];
+                let spaced = rest.starts_with(char::is_whitespace);
+                return if spaced { Ok((out, rest)) } else { Err("no blank follows the subject") };
+            }
+            _ if !quoted && letter.is_whitespace() => return Ok((out, &body[at..])),
+            '\\' => match letters.next() {
+                // Bytes that are no printable ASCII stay as they are written: so does the one-line form.
+                Some((_, 'x' | 'X')) => {
+                    let (Some((_, high)), Some((_, low))) = (letters.next(), letters.next()) else {
+                        return Err("\\x wants two digits");
+                    };
+                    let (Some(high), Some(low)) = (high.to_digit(16), low.to_digit(16)) else {
+                        return Err("\\x wants two digits");
+                    };
+                    match u8::try_from(high * 16 + low).map_err(|_| "\\x wants two digits")? {
+                        byte @ b' '..=b'~' => out.push(char::from(byte)),
+                        byte => out.push_str(&format!("\\x{byte:02X}")),
+                    }
+                }
+                Some((_, escaped)) => out.push(escaped),
+                None => return Err("a backslash ends the line"),
+            },
+            _ => out.push(letter),
+        }
+    }
+    Err(if quoted { "the quote is not closed" } else { "no account follows the subject" })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn local(name: &str) -> Account {
+        Account::Local(name.to_owned())
+    }
+
+    #[test]
+    fn quotes_escapes_and_several_accounts() {
+        let map = Gridmap::parse(
+            "# people\n\"/O=Grid/CN=A B\" ann, bob  # two\n/O=Grid/CN=C carl\n\"/O=Grid/CN=D \\\"x\\\" \\x41\" .pool\n\
+             \"/O=Grid/E=a@b\" ann\n\"/O=Grid/CN=A B\" zoe\n",
+        );
+        assert_eq!(map.problems(), []);
+        assert_eq!(map.default_account("/O=Grid/CN=A B"), Some(&local("ann")));
+        let all: Vec<_> = map.accounts("/O=Grid/CN=A B").cloned().collect();
+        assert_eq!(all, [local("ann"), local("bob"), local("zoe")]);
+        assert!(map.permits("/O=Grid/CN=C", "carl") && !map.permits("/O=Grid/CN=C", "ann"));
+        assert_eq!(map.default_account("/O=Grid/CN=D \"x\" A"), Some(&Account::Pool("pool".into())));
+        assert!(map.permits("/O=Grid/emailAddress=a@b", "ann"));
+        assert_eq!(map.default_account("/O=Grid/CN=A"), None);
+    }
+
+    #[test]
+    fn lines_that_map_nobody() {
+        let map = Gridmap::parse(
+            "\"/CN=a\n/CN=b\nCN=c x\n\"/CN=d\"x\n\"/CN=e\" a,,b\n/CN=f ../x\n/CN=g .\n/CN=h\\\n\"/CN=i\\x4\" x\n",
+        );
+        assert_eq!(map.problems().len(), 9);
+        assert_eq!(map.problems()[1].line, 2);
+        assert_eq!(map.entries.len(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(text in "([\"\\\\#,./x \n]|CN=|.){0,80}") {
+            Gridmap::parse(&text);
+        }
+
+        #[test]
+        fn written_ones_come_back(common in "[ -~]{1,30}", account in "[a-z][a-z0-9]{0,8}") {
+            let subject = format!("/O=Grid/CN={common}");
+            let map = Gridmap::parse(&crate::ca::gridmap_line(&subject, &[&account]));
+            prop_assert_eq!(map.problems(), &[]);
+            prop_assert!(map.permits(&subject, &account));
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! Handshakes as GSSAPI tokens: TLS flights, then the byte that says whether a proxy is delegated, then the delegation.
+//!
+//! | step | what travels |
+//! |---|---|
+//! | TLS | flights as they are, each one token |
+//! | TLS 1.3 only | acceptor: one record with the byte 0x00, since its part ended with the initiator's flight |
+//! | flag | initiator: one record with `D` (a proxy follows) or `0`, in a token of its own |
+//! | after `D` | acceptor: a record with a PKCS #10 request in DER; initiator: a record with the certificate in DER |
+//!
+//! On data connections that are protected there is nothing but TLS; where they are only authenticated, the flag is
+//! exchanged and clear bytes follow.
+
+use openssl::error::ErrorStack;
+use openssl::ssl::{ErrorCode, Ssl, SslStream, SslVersion};
+use openssl::x509::X509;
+
+use crate::chain_error::ChainError;
+use crate::credential::Credential;
+use crate::delegation::{self, DelegationError, ProxyRequest, ProxyTerms};
+use crate::der;
+use crate::host::{Expected, WrongPeer};
+use crate::memory::Memory;
+use crate::proxy_info::{ProxyKind, Rights};
+use crate::session::Session;
+use crate::time::Timestamp;
+use crate::tls::Identity;
+use crate::verify::Peer;
+
+/// The most that a peer may send before it is known.
+const MAX_TOKENS: usize = 512 << 10;
+/// The largest request or certificate of a delegation.
+const MAX_DELEGATION: usize = 256 << 10;
+const DELEGATE: u8 = b'D';
+const NO_DELEGATION: u8 = b'0';
+
+/// Why a handshake failed.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeError {
+    #[error("the peer is not believed: {0}")]
+    Chain(#[from] ChainError),
+    #[error(transparent)]
+    WrongPeer(#[from] WrongPeer),
+    #[error("{subject} is a limited proxy, which is not accepted here")]
+    LimitedProxy { subject: String },
+    #[error("TLS: {0}")]
+    Tls(String),
+    #[error("the peer ended the connection during the handshake")]
+    Closed,
+    #[error("the peer sent more than {MAX_TOKENS} bytes without an end to the handshake")]
+    TooLong,
+    #[error("a delegation flag was expected; byte {found:#04x} came")]
+    Flag { found: u8 },
+    #[error("more came than the step of the handshake allows")]
+    Surplus,
+    #[error("delegation: {0}")]
+    Delegation(#[from] DelegationError),
+    #[error("the handshake is over")]
+    Over,
+    #[error("OpenSSL: {0}")]
+    OpenSsl(#[from] ErrorStack),
+}
+
+/// What follows TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum After {
+    /// The flag, as on control connections and on data connections that are only authenticated.
+    #[default]
+    Flag,
+    /// Nothing: a protected data connection (PROT S, PROT P).
+    Nothing,
+}
+
+/// What a step came to.
+#[derive(Debug)]
+pub enum Step {
+    /// Send this if it is not empty, and wait for more.
+    Continue(Vec<u8>),
+    /// Send this if it is not empty; then the session is there. Where tokens have no boundaries, the peer's first bytes
+    /// may have come with its last token: [`Session::open`] with nothing gives them.
+    Done(Vec<u8>, Box<Session>),
+}
+
+/// The side that begins.
+#[derive(Clone, Debug)]
+pub struct InitiatorOptions {
+    pub expected: Expected,
+    /// Gives the acceptor a proxy of these terms.
+    pub delegate: Option<ProxyTerms>,
+    pub after: After,
+    /// Sent as TLS server name, unless it is an address.
+    pub server_name: Option<String>,
+}
+
+/// The side that answers.
+#[derive(Clone, Debug)]
+pub struct AcceptorOptions {
+    pub expected: Expected,
+    pub after: After,
+    /// Limited proxies pass (they do with GCT).
+    pub accept_limited: bool,
+}
+
+impl Default for AcceptorOptions {
+    fn default() -> Self {
+        Self { expected: Expected::Anybody, after: After::Flag, accept_limited: true }
+    }
+}
+
+/// Where a handshake is.
+#[derive(Debug)]
+enum State {
+    Tls,
+    /// Initiator, TLS 1.3: for the byte 0x00. Acceptor: for the flag.
+    Flag,
+    /// Initiator: for the request. Acceptor: for the certificate.
+    Delegation(Option<ProxyRequest>),
+}
+
+/// What both sides have.
+struct Machine {
+    stream: Option<SslStream<Memory>>,
+    identity: Identity,
+    expected: Expected,
+    after: After,
+    state: State,
+    peer: Option<Peer>,
+    presented: Vec<X509>,
+    received: usize,
+    pending: Vec<u8>,
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handshake")
+            .field("state", &self.state)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Machine {
+    fn new(identity: &Identity, expected: Expected, after: After, ssl: Ssl) -> Result<Self, ErrorStack> {
+        Ok(Self {
+            stream: Some(SslStream::new(ssl, Memory::default())?),
+            identity: identity.clone(),
+            expected,
+            after,
+            state: State::Tls,
+            peer: None,
+            presented: Vec::new(),
+            received: 0,
+            pending: Vec::new(),
+        })
+    }
+
+    fn stream(&mut self) -> Result<&mut SslStream<Memory>, HandshakeError> {
+        self.stream.as_mut().ok_or(HandshakeError::Over)
+    }
+
+    fn feed(&mut self, token: &[u8]) -> Result<(), HandshakeError> {
+        self.received = self.received.saturating_add(token.len());
+        if self.received > MAX_TOKENS {
+            return Err(HandshakeError::TooLong);
+        }
+        self.stream()?.get_mut().feed(token);
+        Ok(())
+    }
+
+    fn output(&mut self) -> Result<Vec<u8>, HandshakeError> {
+        Ok(self.stream()?.get_mut().take())
+    }
+
+    /// Goes on with TLS; `true` when it is through. The peer is checked as soon as its certificates are there, that is,
+    /// before anything that depends on it leaves.
+    fn tls(&mut self, now: Timestamp, accept_limited: bool) -> Result<bool, HandshakeError> {
+        let stream = self.stream()?;
+        let finished = match stream.do_handshake() {
+            Ok(()) => true,
+            Err(error) if matches!(error.code(), ErrorCode::WANT_READ | ErrorCode::WANT_WRITE) => false,
+            Err(error) if error.code() == ErrorCode::ZERO_RETURN => return Err(HandshakeError::Closed),
+            Err(error) => return Err(HandshakeError::Tls(error.to_string())),
+        };
+        if self.peer.is_none() {
+            let ssl = self.stream()?.ssl();
+            if let Some(certificate) = ssl.peer_certificate() {
+                let mut presented = vec![certificate];
+                for link in ssl.peer_cert_chain().into_iter().flatten() {
+                    // An initiator finds the peer's own certificate in the chain too, an acceptor does not.
+                    if presented[0].as_ref() != link {
+                        presented.push(link.to_owned());
+                    }
+                }
+                let peer = self.identity.trust.verify(&presented, now)?;
+                self.expected.check(&peer)?;
+                if peer.is_limited() && !accept_limited {
+                    return Err(HandshakeError::LimitedProxy { subject: peer.subject });
+                }
+                self.presented = presented;
+                self.peer = Some(peer);
+            } else if finished {
+                return Err(HandshakeError::Chain(ChainError::Empty));
+            }
+        }
+        Ok(finished)
+    }
+
+    /// Seals bytes into records.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), HandshakeError> {
+        let stream = self.stream()?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let count = stream.ssl_write(rest).map_err(|error| HandshakeError::Tls(error.to_string()))?;
+            rest = &rest[count..];
+        }
+        Ok(())
+    }
+
+    /// Reads one byte, if it is there. What follows it stays where it is: it may be clear.
+    fn read_byte(&mut self) -> Result<Option<u8>, HandshakeError> {
+        let mut byte = [0];
+        Ok((self.read(&mut byte)? == 1).then_some(byte[0]))
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, HandshakeError> {
+        match self.stream()?.ssl_read(buffer) {
+            Ok(count) => Ok(count),
+            Err(error) if matches!(error.code(), ErrorCode::WANT_READ | ErrorCode::WANT_WRITE) => Ok(0),
+            Err(error) if error.code() == ErrorCode::ZERO_RETURN => Err(HandshakeError::Closed),
+            Err(error) => Err(HandshakeError::Tls(error.to_string())),
+        }
+    }
+
+    /// Reads what is there and gives it once it begins with a whole DER element.
+    fn read_element(&mut self) -> Result<Option<Vec<u8>>, HandshakeError> {
+        let mut buffer = [0; 4096];
+        loop {
+            let count = self.read(&mut buffer)?;
+            if count == 0 {
+                break;
+            }
+            self.pending.extend_from_slice(&buffer[..count]);
+            if self.pending.len() > MAX_DELEGATION {
+                return Err(HandshakeError::TooLong);
+            }
+        }
+        let mut reader = der::Reader::new(&self.pending);
+        while !reader.is_empty() {
+            match reader.expect(der::SEQUENCE) {
+                Ok(_) => {}
+                Err(der::DerError::Truncated) => return Ok(None),
+                Err(error) => return Err(DelegationError::Der(error).into()),
+            }
+        }
+        Ok((!self.pending.is_empty()).then(|| std::mem::take(&mut self.pending)))
+    }
+
+    fn is_tls13(&mut self) -> Result<bool, HandshakeError> {
+        Ok(self.stream()?.ssl().version2() == Some(SslVersion::TLS1_3))
+    }
+
+    fn done(&mut self, delegated: Option<Credential>) -> Result<Step, HandshakeError> {
+        let out = self.output()?;
+        let stream = self.stream.take().ok_or(HandshakeError::Over)?;
+        let peer = self.peer.take().ok_or(HandshakeError::Chain(ChainError::Empty))?;
+        Ok(Step::Done(out, Box::new(Session::new(stream, peer, delegated))))
+    }
+}
+
+/// The initiator's machine: the client of a control connection, the connecting side of a data connection.
+#[derive(Debug)]
+pub struct Initiator {
+    machine: Machine,
+    delegate: Option<ProxyTerms>,
+}
+
+impl Initiator {
+    pub fn new(identity: &Identity, options: InitiatorOptions) -> Result<Self, HandshakeError> {
+        let mut ssl = Ssl::new(&identity.context)?;
+        ssl.set_connect_state();
+        if let Some(name) = &options.server_name
+            && name.parse::<std::net::IpAddr>().is_err()
+        {
+            ssl.set_hostname(name)?;
+        }
+        let machine = Machine::new(identity, options.expected, options.after, ssl)?;
+        Ok(Self { machine, delegate: options.delegate })
+    }
+
+    /// Takes what came (nothing at first) and says what to send. Parts of tokens may come one by one.
+    pub fn step(&mut self, token: &[u8]) -> Result<Step, HandshakeError> {
+        self.step_at(token, Timestamp::now())
+    }
+
+    /// As [`Initiator::step`], at another time than now.
+    pub fn step_at(&mut self, token: &[u8], now: Timestamp) -> Result<Step, HandshakeError> {
+        let machine = &mut self.machine;
+        machine.feed(token)?;
+        if matches!(machine.state, State::Tls) {
+            if !machine.tls(now, true)? {
+                return Ok(Step::Continue(machine.output()?));
+            }
+            if machine.after == After::Nothing {
+                return machine.done(None);
+            }
+            machine.state = State::Flag;
+            // In TLS 1.3 ours was the last flight; the acceptor's byte says that it came.
+            if machine.is_tls13()? {
+                return Ok(Step::Continue(machine.output()?));
+            }
+            return self.flag();
+        }
+        match machine.state {
+            State::Tls => Err(HandshakeError::Over),
+            State::Flag => match machine.read_byte()? {
+                Some(_) => self.flag(),
+                None => Ok(Step::Continue(machine.output()?)),
+            },
+            State::Delegation(_) => {
+                let Some(request) = machine.read_element()? else {
+                    return Ok(Step::Continue(machine.output()?));
+                };
+                let mut terms = self.delegate.unwrap_or_default();
+                let issuer = machine.identity.credential.clone();
+                // A limited proxy has nothing more to give.
+                if issuer.details().proxy.is_some_and(ProxyKind::is_limited) {
+                    terms.kind = terms.kind.with_rights(Rights::Limited);
+                }
+                let certificate = delegation::sign_request(&issuer, &request, &terms, now)?;
+                machine.write(&certificate.to_der()?)?;
+                machine.done(None)
+            }
+        }
+    }
+
+    fn flag(&mut self) -> Result<Step, HandshakeError> {
+        if self.delegate.is_none() {
+            self.machine.write(&[NO_DELEGATION])?;
+            return self.machine.done(None);
+        }
+        self.machine.write(&[DELEGATE])?;
+        self.machine.state = State::Delegation(None);
+        Ok(Step::Continue(self.machine.output()?))
+    }
+}
+
+/// The acceptor's machine: the server of a control connection, the listening side of a data connection.
+#[derive(Debug)]
+pub struct Acceptor {
+    machine: Machine,
+    accept_limited: bool,
+}
+
+impl Acceptor {
+    pub fn new(identity: &Identity, options: AcceptorOptions) -> Result<Self, HandshakeError> {
+        let mut ssl = Ssl::new(&identity.context)?;
+        ssl.set_accept_state();
+        let machine = Machine::new(identity, options.expected, options.after, ssl)?;
+        Ok(Self { machine, accept_limited: options.accept_limited })
+    }
+
+    /// The name that the client asked for (TLS server name), once its first token came.
+    pub fn server_name(&self) -> Option<&str> {
+        self.machine.stream.as_ref()?.ssl().servername(openssl::ssl::NameType::HOST_NAME)
+    }
+
+    /// Takes what came and says what to send. Parts of tokens may come one by one.
+    pub fn step(&mut self, token: &[u8]) -> Result<Step, HandshakeError> {
+        self.step_at(token, Timestamp::now())
+    }
+
+    /// As [`Acceptor::step`], at another time than now.
+    pub fn step_at(&mut self, token: &[u8], now: Timestamp) -> Result<Step, HandshakeError> {
+        let machine = &mut self.machine;
+        machine.feed(token)?;
+        if matches!(machine.state, State::Tls) {
+            if !machine.tls(now, self.accept_limited)? {
+                return Ok(Step::Continue(machine.output()?));
+            }
+            if machine.after == After::Nothing {
+                return machine.done(None);
+            }
+            machine.state = State::Flag;
+            if machine.is_tls13()? {
+                machine.write(&[0])?;
+            }
+            // The flag comes after this, also over a connection without token boundaries.
+            return Ok(Step::Continue(machine.output()?));
+        }
+        match &mut machine.state {
+            State::Tls => Err(HandshakeError::Over),
+            State::Flag => match machine.read_byte()? {
+                None => Ok(Step::Continue(machine.output()?)),
+                Some(NO_DELEGATION) => machine.done(None),
+                Some(DELEGATE) => {
+                    let Some(peer) = machine.presented.first() else {
+                        return Err(HandshakeError::Chain(ChainError::Empty));
+                    };
+                    let request = ProxyRequest::like(peer)?;
+                    machine.write(&request.to_der()?)?;
+                    machine.state = State::Delegation(Some(request));
+                    Ok(Step::Continue(machine.output()?))
+                }
+                Some(found) => Err(HandshakeError::Flag { found }),
+            },
+            State::Delegation(_) => {
+                let Some(answer) = machine.read_element()? else {
+                    return Ok(Step::Continue(machine.output()?));
+                };
+                let State::Delegation(Some(request)) = std::mem::replace(&mut machine.state, State::Flag)
+                else {
+                    return Err(HandshakeError::Over);
+                };
+                let Some((peer, chain)) = machine.presented.split_first() else {
+                    return Err(HandshakeError::Chain(ChainError::Empty));
+                };
+                let credential = request.finish(&answer, peer, chain)?;
+                machine.done(Some(credential))
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The two ends of a TLS connection that has no network: bytes that came, bytes that shall go.
+
+use std::io::{self, ErrorKind, Read, Write};
+
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// Came and not read yet: `start..end`.
+    incoming: Vec<u8>,
+    start: usize,
+    end: usize,
+    pub outgoing: Vec<u8>,
+}
+
+impl Memory {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        self.space(bytes.len())[..bytes.len()].copy_from_slice(bytes);
+        self.filled(bytes.len());
+    }
+
+    /// Room for at least so many bytes that come; [`Memory::filled`] says how many did.
+    pub(crate) fn space(&mut self, least: usize) -> &mut [u8] {
+        if self.incoming.len() - self.end < least {
+            self.incoming.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+            if self.incoming.len() - self.end < least {
+                self.incoming.resize(self.end + least, 0);
+            }
+        }
+        &mut self.incoming[self.end..]
+    }
+
+    pub(crate) fn filled(&mut self, count: usize) {
+        self.end = (self.end + count).min(self.incoming.len());
+    }
+
+    /// What was written since the last call.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.outgoing)
+    }
+
+    /// What came and was not read.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let rest = self.incoming[self.start..self.end].to_vec();
+        (self.start, self.end) = (0, 0);
+        rest
+    }
+
+    /// Gives the memory of an idle connection back.
+    pub(crate) fn shrink(&mut self) {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            self.incoming = Vec::new();
+        }
+    }
+}
+
+impl Read for Memory {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let waiting = &self.incoming[self.start..self.end];
+        if waiting.is_empty() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let count = waiting.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&waiting[..count]);
+        self.start += count;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+        Ok(count)
+    }
+}
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.outgoing.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn bytes_come_in_order(steps in proptest::collection::vec((0..300usize, 0..300usize), 1..60)) {
+            let mut memory = Memory::default();
+            let (mut fed, mut read) = (0u32, 0u32);
+            for (feed, take) in steps {
+                let bytes: Vec<u8> = (0..feed).map(|_| { fed += 1; fed as u8 }).collect();
+                memory.feed(&bytes);
+                let mut buffer = vec![0; take];
+                if let Ok(count) = memory.read(&mut buffer) {
+                    for byte in &buffer[..count] {
+                        read += 1;
+                        prop_assert_eq!(*byte, read as u8);
+                    }
+                }
+                memory.shrink();
+            }
+            prop_assert_eq!(memory.rest().len(), (fed - read) as usize);
+        }
+    }
+}

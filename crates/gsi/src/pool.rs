@@ -1,0 +1,114 @@
+//! Pool accounts: a directory (`GRIDMAPDIR`) with an empty file for each account. A lease is a second name of such a file,
+//! made from the subject; so a file with one name is free, and no lock is needed.
+
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Why no account was leased.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    #[error("all accounts of the pool {pool:?} in {directory} are leased")]
+    Exhausted { pool: String, directory: PathBuf },
+    #[error("{path}: {source}")]
+    Directory { path: PathBuf, source: io::Error },
+}
+
+/// The account that `subject` has, or gets, from a pool: one named as the pool's prefix and digits.
+pub fn lease(directory: &Path, pool: &str, subject: &str) -> Result<String, PoolError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| PoolError::Directory { path, source }
+    };
+    let lease = directory.join(lease_name(subject));
+    let accounts = accounts(directory, pool).map_err(failed(directory))?;
+    if let Some(account) = held(directory, &lease, &accounts).map_err(failed(&lease))? {
+        return Ok(account);
+    }
+    for account in &accounts {
+        let path = directory.join(account);
+        if path.metadata().map_err(failed(&path))?.nlink() != 1 {
+            continue;
+        }
+        match std::fs::hard_link(&path, &lease) {
+            Ok(()) => {}
+            // Somebody else has just made this lease for the same subject.
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                if let Some(account) = held(directory, &lease, &accounts).map_err(failed(&lease))? {
+                    return Ok(account);
+                }
+                continue;
+            }
+            Err(e) => return Err(failed(&lease)(e)),
+        }
+        if lease.metadata().map_err(failed(&lease))?.nlink() == 2 {
+            return Ok(account.clone());
+        }
+        // Another subject was as fast: neither keeps it.
+        std::fs::remove_file(&lease).map_err(failed(&lease))?;
+    }
+    Err(PoolError::Exhausted { pool: pool.to_owned(), directory: directory.to_owned() })
+}
+
+/// The file's name of a lease: the subject in lower case, all but letters and digits as `%xx`.
+fn lease_name(subject: &str) -> String {
+    subject.bytes().fold(String::new(), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() {
+            out.push(char::from(byte.to_ascii_lowercase()));
+        } else {
+            out.push_str(&format!("%{byte:02x}"));
+        }
+        out
+    })
+}
+
+fn accounts(directory: &Path, pool: &str) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let digits = name
+            .strip_prefix(pool)
+            .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()));
+        if digits && entry.file_type()?.is_file() {
+            found.push(name);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The account whose file also has the lease's name.
+fn held(directory: &Path, lease: &Path, accounts: &[String]) -> io::Result<Option<String>> {
+    let inode = match lease.metadata() {
+        Ok(metadata) => metadata.ino(),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    for account in accounts {
+        if directory.join(account).metadata()?.ino() == inode {
+            return Ok(Some(account.clone()));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn leases_last_and_run_out() {
+        let directory = tempfile::tempdir().unwrap();
+        for account in ["dteam001", "dteam002", "dteamx", "other001"] {
+            std::fs::write(directory.path().join(account), "").unwrap();
+        }
+        let lease = |subject| lease(directory.path(), "dteam", subject);
+        assert_eq!(lease("/O=Grid/CN=a").unwrap(), "dteam001");
+        assert_eq!(lease("/O=Grid/CN=b").unwrap(), "dteam002");
+        assert_eq!(lease("/O=Grid/CN=a").unwrap(), "dteam001");
+        assert!(matches!(lease("/O=Grid/CN=c"), Err(PoolError::Exhausted { .. })));
+        assert!(directory.path().join("%2fo%3dgrid%2fcn%3da").exists());
+    }
+}

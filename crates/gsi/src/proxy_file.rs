@@ -1,0 +1,97 @@
+//! Proxy files: made as by `grid-proxy-init`, shown as by `grid-proxy-info`, removed as by `grid-proxy-destroy`.
+
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use openssl::error::ErrorStack;
+
+use crate::credential::{Credential, CredentialError};
+use crate::delegation::{DelegationError, ProxyTerms, create_proxy};
+use crate::files;
+use crate::proxy_info::ProxyKind;
+use crate::time::Timestamp;
+
+/// Why a proxy file was not made or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyFileError {
+    #[error(transparent)]
+    Delegation(#[from] DelegationError),
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: io::Error },
+    #[error("OpenSSL: {0}")]
+    OpenSsl(#[from] ErrorStack),
+}
+
+/// What a proxy file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyInfo {
+    /// One-line names.
+    pub subject: String,
+    pub issuer: String,
+    pub identity: String,
+    /// `None`: the file's certificate is no proxy.
+    pub kind: Option<ProxyKind>,
+    /// Size of the key in bits.
+    pub strength: u32,
+    pub path: PathBuf,
+    /// When the first certificate of the chain runs out.
+    pub not_after: Timestamp,
+    pub path_length: Option<u64>,
+}
+
+/// Makes a proxy of `issuer` and writes it to `path` with mode 0600; it appears there whole.
+pub fn init(
+    issuer: &Credential,
+    path: &Path,
+    bits: u32,
+    terms: &ProxyTerms,
+) -> Result<Credential, ProxyFileError> {
+    let proxy = create_proxy(issuer, bits, terms, Timestamp::now())?;
+    write(&proxy, path)?;
+    Ok(proxy)
+}
+
+/// Writes a credential, such as a delegated one, as a proxy file.
+pub fn write(credential: &Credential, path: &Path) -> Result<(), ProxyFileError> {
+    let text = credential.to_pem()?;
+    files::write(path, &text, 0o600).map_err(|source| ProxyFileError::File { path: path.to_owned(), source })
+}
+
+/// Reads a proxy file.
+pub fn info(path: &Path) -> Result<ProxyInfo, ProxyFileError> {
+    let credential = Credential::load(path, &mut |_| None)?;
+    let details = credential.details();
+    Ok(ProxyInfo {
+        subject: details.subject.clone(),
+        issuer: details.issuer.clone(),
+        identity: credential.identity().to_owned(),
+        kind: details.proxy,
+        strength: credential.key().bits(),
+        path: path.to_owned(),
+        not_after: credential.not_after(),
+        path_length: details.path_length,
+    })
+}
+
+/// Overwrites a proxy file with zeros and removes it. `false` when there is none. A link is not followed.
+pub fn destroy(path: &Path) -> Result<bool, ProxyFileError> {
+    let failed = |source| ProxyFileError::File { path: path.to_owned(), source };
+    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    let mut file = match OpenOptions::new().write(true).custom_flags(no_follow).open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(failed(e)),
+    };
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(failed(ErrorKind::InvalidInput.into()));
+    }
+    let length = metadata.len().min(1 << 20) as usize;
+    file.write_all(&vec![0; length]).and_then(|()| file.sync_all()).map_err(failed)?;
+    std::fs::remove_file(path).map_err(failed)?;
+    Ok(true)
+}

@@ -1,0 +1,162 @@
+//! Where credentials, authorities and maps are, by environment and custom.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::credential::{AskPassphrase, Credential, CredentialError};
+
+/// A credential's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Certificate, key and chain in one.
+    Proxy(PathBuf),
+    Pair {
+        certificate: PathBuf,
+        key: PathBuf,
+    },
+    /// PKCS #12.
+    Sealed(PathBuf),
+}
+
+impl Source {
+    pub fn load(&self, ask: AskPassphrase<'_>) -> Result<Credential, CredentialError> {
+        match self {
+            Self::Proxy(path) => Credential::load(path, ask),
+            Self::Sealed(path) => Credential::load_pkcs12(path, ask),
+            Self::Pair { certificate, key } => Credential::load_pair(certificate, key, ask),
+        }
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Proxy(path) | Self::Sealed(path) => write!(f, "{}", path.display()),
+            Self::Pair { certificate, key } => write!(f, "{} and {}", certificate.display(), key.display()),
+        }
+    }
+}
+
+/// What decides about the places; [`Places::of_process`] takes it from the process.
+pub struct Places<'a> {
+    /// Gives a variable of the environment.
+    pub variable: &'a dyn Fn(&str) -> Option<OsString>,
+    pub uid: u32,
+    pub home: Option<PathBuf>,
+}
+
+const GRID_SECURITY: &str = "/etc/grid-security";
+
+impl Places<'_> {
+    pub fn of_process() -> Places<'static> {
+        Places {
+            variable: &|name| std::env::var_os(name),
+            uid: rustix::process::geteuid().as_raw(),
+            home: std::env::var_os("HOME").map(PathBuf::from),
+        }
+    }
+
+    fn path(&self, variable: &str) -> Option<PathBuf> {
+        (self.variable)(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
+    }
+
+    fn in_home(&self, name: &str) -> Option<PathBuf> {
+        self.home.as_ref().map(|home| home.join(".globus").join(name))
+    }
+
+    fn named_pair(&self) -> Option<Source> {
+        let (certificate, key) = (self.path("X509_USER_CERT")?, self.path("X509_USER_KEY")?);
+        Some(Source::Pair { certificate, key })
+    }
+
+    fn pair(directory: &Path, kind: &str) -> Option<Source> {
+        let certificate = directory.join(format!("{kind}cert.pem"));
+        let key = directory.join(format!("{kind}key.pem"));
+        certificate.exists().then_some(Source::Pair { certificate, key })
+    }
+
+    /// Where the user's proxy is, or would be made: `X509_USER_PROXY`, else `/tmp/x509up_u<uid>`.
+    pub fn proxy_path(&self) -> PathBuf {
+        self.path("X509_USER_PROXY").unwrap_or_else(|| PathBuf::from(format!("/tmp/x509up_u{}", self.uid)))
+    }
+
+    /// The long-lived certificate that proxies are made of.
+    pub fn certificate(&self) -> Option<Source> {
+        let sealed = || self.in_home("usercred.p12").filter(|path| path.exists()).map(Source::Sealed);
+        self.named_pair().or_else(|| Self::pair(&self.home.as_ref()?.join(".globus"), "user")).or_else(sealed)
+    }
+
+    /// What a client shows. A proxy that is named but missing is still the answer, so that it is missed aloud.
+    pub fn client(&self) -> Option<Source> {
+        if let Some(path) = self.path("X509_USER_PROXY") {
+            return Some(Source::Proxy(path));
+        }
+        if let Some(pair) = self.named_pair() {
+            return Some(pair);
+        }
+        let proxy = self.proxy_path();
+        if proxy.exists() { Some(Source::Proxy(proxy)) } else { self.certificate() }
+    }
+
+    /// What a server shows: the named pair, a named proxy, the host's, else what the user has.
+    pub fn server(&self) -> Option<Source> {
+        self.named_pair()
+            .or_else(|| self.path("X509_USER_PROXY").map(Source::Proxy))
+            .or_else(|| Self::pair(Path::new(GRID_SECURITY), "host").filter(|_| self.uid == 0))
+            .or_else(|| Self::pair(&self.home.as_ref()?.join(".globus"), "host"))
+            .or_else(|| self.client())
+    }
+
+    /// Trusted authorities: `X509_CERT_DIR`, `~/.globus/certificates`, `/etc/grid-security/certificates`.
+    pub fn authorities(&self) -> PathBuf {
+        self.path("X509_CERT_DIR")
+            .or_else(|| self.in_home("certificates").filter(|path| path.is_dir()))
+            .unwrap_or_else(|| Path::new(GRID_SECURITY).join("certificates"))
+    }
+
+    /// The grid-mapfile: `GRIDMAP`, else the host's (root), else `~/.gridmap`.
+    pub fn gridmap(&self) -> PathBuf {
+        self.path("GRIDMAP")
+            .or_else(|| self.home.as_ref().filter(|_| self.uid != 0).map(|home| home.join(".gridmap")))
+            .unwrap_or_else(|| Path::new(GRID_SECURITY).join("grid-mapfile"))
+    }
+
+    /// The leases of pool accounts.
+    pub fn pool_directory(&self) -> Option<PathBuf> {
+        self.path("GRIDMAPDIR")
+    }
+
+    pub fn gsi_conf(&self) -> PathBuf {
+        Path::new(GRID_SECURITY).join("gsi.conf")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn order() {
+        let home = tempfile::tempdir().unwrap();
+        let set = |pairs: &'static [(&str, &str)]| {
+            move |name: &str| {
+                pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+            }
+        };
+        let proxy = set(&[("X509_USER_PROXY", "/p"), ("X509_USER_CERT", "/c"), ("X509_USER_KEY", "/k")]);
+        let pair = Source::Pair { certificate: "/c".into(), key: "/k".into() };
+        let places = Places { variable: &proxy, uid: 4_000_000, home: Some(home.path().into()) };
+        assert_eq!(places.client(), Some(Source::Proxy("/p".into())));
+        assert_eq!(places.server(), Some(pair));
+        let places = Places { variable: &|_| None, uid: 4_000_000, home: Some(home.path().into()) };
+        assert_eq!(places.client(), None);
+        assert_eq!(places.proxy_path(), Path::new("/tmp/x509up_u4000000"));
+        assert_eq!(places.gridmap(), home.path().join(".gridmap"));
+        assert_eq!(places.authorities(), Path::new("/etc/grid-security/certificates"));
+        std::fs::create_dir_all(home.path().join(".globus/certificates")).unwrap();
+        std::fs::write(home.path().join(".globus/usercert.pem"), "").unwrap();
+        assert_eq!(places.authorities(), home.path().join(".globus/certificates"));
+        assert!(matches!(places.client(), Some(Source::Pair { .. })));
+    }
+}

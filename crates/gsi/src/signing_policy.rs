@@ -1,0 +1,261 @@
+//! `signing_policy` files: which subjects an authority may certify (the EACL syntax of the Globus Toolkit).
+
+use crate::name;
+
+/// Longest file that is read, and most patterns that one may hold.
+pub(crate) const MAX_FILE: usize = 1 << 20;
+
+/// What is wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {reason}")]
+pub struct PolicyError {
+    pub line: usize,
+    pub reason: &'static str,
+}
+
+/// The rules of one file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SigningPolicy {
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Entry {
+    /// One-line subject; `None`: any authority.
+    authority: Option<String>,
+    grants: Vec<Grant>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Grant {
+    positive: bool,
+    patterns: Vec<String>,
+}
+
+impl SigningPolicy {
+    /// Reads `access_id_CA`, `pos_rights`, `neg_rights` and `cond_subjects` lines. Comments begin with `#`.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let mut policy = Self::default();
+        let mut open: Option<Entry> = None;
+        // The rights line that waits for its condition, if it is about signing.
+        let mut right: Option<(bool, bool)> = None;
+        for (index, line) in text.lines().enumerate() {
+            let fail = |reason| PolicyError { line: index + 1, reason };
+            let words = words(line).map_err(fail)?;
+            let Some((head, rest)) = words.split_first() else { continue };
+            match head.to_ascii_lowercase().as_str() {
+                "access_id_ca" | "access_id_anybody" => {
+                    if right.is_some() {
+                        return Err(fail("rights without cond_subjects stand before it"));
+                    }
+                    policy.entries.extend(open.take());
+                    let any = head.eq_ignore_ascii_case("access_id_anybody");
+                    let authority = match rest {
+                        _ if any => None,
+                        [kind, _] if !kind.eq_ignore_ascii_case("x509") => {
+                            return Err(fail("only authorities of type X509 are known"));
+                        }
+                        [_, subject] => Some(subject.clone()),
+                        _ => return Err(fail("access_id_CA wants a type and a subject")),
+                    };
+                    open = Some(Entry { authority, grants: Vec::new() });
+                }
+                "pos_rights" | "neg_rights" => {
+                    if open.is_none() {
+                        return Err(fail("rights stand before any access_id"));
+                    }
+                    let [_, value] = rest else { return Err(fail("rights want an authority and a value")) };
+                    let signing = value.eq_ignore_ascii_case("CA:sign");
+                    right = Some((head.eq_ignore_ascii_case("pos_rights"), signing));
+                }
+                "cond_subjects" => {
+                    let Some((positive, signing)) = right.take() else {
+                        return Err(fail("cond_subjects stands without rights"));
+                    };
+                    let Some(entry) = open.as_mut() else {
+                        return Err(fail("conditions stand before any access_id"));
+                    };
+                    let [_, lists @ ..] = rest else { return Err(fail("cond_subjects wants a list")) };
+                    if lists.is_empty() {
+                        return Err(fail("cond_subjects wants a list"));
+                    }
+                    let mut patterns = Vec::new();
+                    for list in lists {
+                        patterns.extend(subjects(list).map_err(fail)?);
+                    }
+                    if signing {
+                        entry.grants.push(Grant { positive, patterns });
+                    }
+                }
+                // Other conditions and identities of the syntax say nothing about signing.
+                _ => {}
+            }
+        }
+        if right.is_some() {
+            return Err(PolicyError { line: text.lines().count(), reason: "rights without cond_subjects" });
+        }
+        policy.entries.extend(open);
+        Ok(policy)
+    }
+
+    /// Whether the file says anything about this authority.
+    pub fn mentions(&self, authority: &str) -> bool {
+        self.entries.iter().any(|entry| entry.is_about(authority))
+    }
+
+    /// Whether `authority` may certify `subject` (both one-line). What is denied anywhere is denied.
+    pub fn allows(&self, authority: &str, subject: &str) -> bool {
+        let subject = name::canonical(subject);
+        let mut allowed = false;
+        for entry in self.entries.iter().filter(|entry| entry.is_about(authority)) {
+            for grant in &entry.grants {
+                if grant.patterns.iter().any(|pattern| matches(&name::canonical(pattern), &subject)) {
+                    if !grant.positive {
+                        return false;
+                    }
+                    allowed = true;
+                }
+            }
+        }
+        allowed
+    }
+
+    /// The file for an authority that may certify what the patterns say.
+    pub fn write(authority: &str, patterns: &[String]) -> String {
+        let list: Vec<_> = patterns.iter().map(|pattern| format!("\"{pattern}\"")).collect();
+        format!(
+            "access_id_CA   X509    '{authority}'\npos_rights     globus  CA:sign\ncond_subjects  globus  '{}'\n",
+            list.join(" ")
+        )
+    }
+}
+
+impl Entry {
+    fn is_about(&self, authority: &str) -> bool {
+        self.authority.as_deref().is_none_or(|named| name::same(named, authority))
+    }
+}
+
+/// Words of a line; those in single or double quotes may hold blanks and the other kind of quote.
+fn words(line: &str) -> Result<Vec<String>, &'static str> {
+    let mut out = Vec::new();
+    let mut rest = line.trim_start();
+    while let Some(first) = rest.chars().next() {
+        match first {
+            '#' => break,
+            '\'' | '"' => {
+                let body = &rest[1..];
+                let end = body.find(first).ok_or("a quote is not closed")?;
+                out.push(body[..end].to_owned());
+                rest = &body[end + 1..];
+            }
+            _ => {
+                let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+                out.push(rest[..end].to_owned());
+                rest = &rest[end..];
+            }
+        }
+        rest = rest.trim_start();
+    }
+    Ok(out)
+}
+
+/// The subjects of a condition: each in double quotes, or the whole as one.
+fn subjects(list: &str) -> Result<Vec<String>, &'static str> {
+    if list.contains('"') { words(list) } else { Ok(vec![list.trim().to_owned()]) }
+}
+
+/// `*` stands for any run of characters, `?` for one.
+fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    let (mut p, mut t) = (0, 0);
+    // Where to go on when what followed the last star did not fit: with the star taking one byte more.
+    let mut retry: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                retry = Some((p + 1, t));
+                p += 1;
+            }
+            Some(&byte) if byte == b'?' || byte == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => {
+                let Some((after, from)) = retry else { return false };
+                retry = Some((after, from + 1));
+                p = after;
+                t = from + 1;
+            }
+        }
+    }
+    pattern[p..].iter().all(|&byte| byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CA: &str = "/O=Grid/OU=site/CN=Site CA";
+
+    #[test]
+    fn as_simple_ca_writes_it() {
+        let text = "# comment\n access_id_CA  X509  '/O=Grid/OU=site/CN=Site CA'\n\n pos_rights globus CA:sign\n \
+                    cond_subjects globus '\"/O=Grid/OU=site/*\" \"/O=Other/*\"'\n";
+        let policy = SigningPolicy::parse(text).unwrap();
+        assert!(policy.mentions(CA));
+        assert!(policy.allows(CA, "/O=Grid/OU=site/CN=x"));
+        assert!(policy.allows(CA, "/O=Other/CN=y"));
+        assert!(!policy.allows(CA, "/O=Grid/OU=sites/CN=x"));
+        assert!(!policy.allows("/CN=Another", "/O=Other/CN=y"));
+    }
+
+    #[test]
+    fn denials_and_single_subjects() {
+        let text = "access_id_anybody\npos_rights globus CA:sign\ncond_subjects globus '/O=Grid/*'\n\
+                    neg_rights globus CA:sign\ncond_subjects globus \"/O=Grid/CN=bad\"\n";
+        let policy = SigningPolicy::parse(text).unwrap();
+        assert!(policy.allows(CA, "/O=Grid/CN=good"));
+        assert!(!policy.allows(CA, "/O=Grid/CN=bad"));
+        let email = SigningPolicy::write(CA, &["/O=Grid/E=*".to_owned()]);
+        assert!(SigningPolicy::parse(&email).unwrap().allows(CA, "/O=Grid/emailAddress=a@b"));
+    }
+
+    #[test]
+    fn what_is_refused() {
+        for text in [
+            "pos_rights globus CA:sign",
+            "cond_subjects globus '/*'",
+            "access_id_CA X509 '/CN=a",
+            "access_id_CA X509",
+            "access_id_CA X509 '/CN=a'\npos_rights globus CA:sign",
+            "access_id_CA kerberos a",
+        ] {
+            assert!(SigningPolicy::parse(text).is_err(), "{text}");
+        }
+        let other = "access_id_CA X509 '/CN=a'\npos_rights globus CA:read\ncond_subjects globus '*'\n";
+        assert!(!SigningPolicy::parse(other).unwrap().allows("/CN=a", "/CN=b"));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(text in "(access_id_CA|pos_rights|cond_subjects|X509|globus|CA:sign|['\"#*? \n]|.){0,60}") {
+            if let Ok(policy) = SigningPolicy::parse(&text) {
+                policy.allows("/CN=a", &text);
+            }
+        }
+
+        #[test]
+        fn written_ones_come_back(name in "[A-Za-z0-9 .@-]{1,20}") {
+            let text = SigningPolicy::write(CA, &[format!("/O=Grid/CN={name}")]);
+            let policy = SigningPolicy::parse(&text).unwrap();
+            let subject = format!("/O=Grid/CN={name}");
+            let other = format!("/O=Grid/CN={name}x");
+            prop_assert!(policy.allows(CA, &subject));
+            prop_assert!(!policy.allows(CA, &other));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What handshakes are made with: TLS settings, a credential, and trust.
+
+use std::sync::Arc;
+
+use openssl::error::ErrorStack;
+use openssl::ssl::{
+    NameType, SniError, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions, SslSessionCacheMode,
+    SslVerifyMode, SslVersion,
+};
+
+use crate::credential::Credential;
+use crate::gsi_conf::GsiConf;
+use crate::host::{NameCompatibility, is_host};
+use crate::trust::Trust;
+
+/// TLS settings; the defaults are GCT's (`gsi.conf`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    pub min_version: SslVersion,
+    pub max_version: SslVersion,
+    /// OpenSSL's cipher list for TLS 1.2.
+    pub ciphers: String,
+    /// The server's order of ciphers counts.
+    pub server_order: bool,
+    /// OpenSSL's security level; 0 where an own certificate has an MD5 signature (DCSC of globus-url-copy).
+    pub security_level: u32,
+}
+
+impl Default for TlsSettings {
+    fn default() -> Self {
+        Self {
+            min_version: SslVersion::TLS1_2,
+            max_version: SslVersion::TLS1_3,
+            ciphers: "HIGH:!aNULL:!eNULL".to_owned(),
+            server_order: true,
+            security_level: 1,
+        }
+    }
+}
+
+impl From<&GsiConf> for TlsSettings {
+    fn from(conf: &GsiConf) -> Self {
+        let defaults = Self::default();
+        Self {
+            min_version: conf.min_version.unwrap_or(defaults.min_version),
+            max_version: conf.max_version.unwrap_or(defaults.max_version),
+            ciphers: match &conf.ciphers {
+                // Peers without a certificate are never wanted.
+                Some(list) => format!("{list}:!aNULL"),
+                None => defaults.ciphers,
+            },
+            server_order: conf.server_order.unwrap_or(defaults.server_order),
+            security_level: defaults.security_level,
+        }
+    }
+}
+
+/// A credential ready for handshakes, many at a time. Cheap to clone.
+#[derive(Clone)]
+pub struct Identity {
+    pub(crate) context: SslContext,
+    pub(crate) credential: Arc<Credential>,
+    pub(crate) trust: Arc<Trust>,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity")
+            .field("credential", &self.credential)
+            .field("trust", &self.trust.place())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Identity {
+    pub fn new(
+        credential: Arc<Credential>,
+        trust: Arc<Trust>,
+        settings: &TlsSettings,
+    ) -> Result<Self, ErrorStack> {
+        Self::with_virtual_hosts(credential, trust, settings, Vec::new())
+    }
+
+    /// A server's that shows another certificate (`X509_VHOST_CRED_DIR`) to clients that ask for that one's host; the
+    /// first that fits counts.
+    pub fn with_virtual_hosts(
+        credential: Arc<Credential>,
+        trust: Arc<Trust>,
+        settings: &TlsSettings,
+        hosts: Vec<Self>,
+    ) -> Result<Self, ErrorStack> {
+        let mut builder = SslContextBuilder::new(SslMethod::tls())?;
+        builder.set_security_level(settings.security_level);
+        builder.set_min_proto_version(Some(settings.min_version))?;
+        builder.set_max_proto_version(Some(settings.max_version))?;
+        builder.set_cipher_list(&settings.ciphers)?;
+        // A ticket would be a token that the peer does not expect.
+        builder.set_num_tickets(0)?;
+        builder.set_session_cache_mode(SslSessionCacheMode::OFF);
+        builder.set_options(
+            SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION | SslOptions::IGNORE_UNEXPECTED_EOF,
+        );
+        if settings.server_order {
+            builder.set_options(SslOptions::CIPHER_SERVER_PREFERENCE);
+        }
+        builder.set_mode(SslMode::RELEASE_BUFFERS);
+        // OpenSSL must ask for a certificate; whether it is believed is decided by `Trust`, which knows all kinds of
+        // proxies, before anything is given to the peer.
+        builder.set_verify_callback(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT, |_, _| true);
+        if !hosts.is_empty() {
+            builder.set_servername_callback(move |ssl, _| {
+                let name = ssl.servername(NameType::HOST_NAME).unwrap_or_default();
+                let fits = |host: &&Self| {
+                    is_host(host.credential.certificate(), name, NameCompatibility::StrictRfc2818)
+                };
+                match hosts.iter().find(fits) {
+                    Some(host) => ssl.set_ssl_context(&host.context).map_err(|_| SniError::ALERT_FATAL),
+                    None => Ok(()),
+                }
+            });
+        }
+        builder.set_certificate(credential.certificate())?;
+        builder.set_private_key(credential.key())?;
+        for link in credential.chain() {
+            builder.add_extra_chain_cert(link.clone())?;
+        }
+        Ok(Self { context: builder.build(), credential, trust })
+    }
+
+    pub fn credential(&self) -> &Credential {
+        &self.credential
+    }
+
+    pub fn trust(&self) -> &Trust {
+        &self.trust
+    }
+}

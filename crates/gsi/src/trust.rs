@@ -1,0 +1,194 @@
+//! Whom to trust: a directory of authorities with their signing policies and revocation lists, and single certificates.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use openssl::x509::{X509, X509Crl, X509Ref};
+
+use crate::chain_error::ChainError;
+use crate::signing_policy::{self, SigningPolicy};
+
+/// Files of one authority's name (`.0` to `.9`) that are looked at.
+const MAX_INDEX: u32 = 10;
+
+/// Trusted authorities and how strictly they are taken.
+#[derive(Clone)]
+pub struct Trust {
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) anchors: Vec<X509>,
+    pub(crate) allow_md5: bool,
+    pub(crate) require_policy: bool,
+    pub(crate) require_crl: bool,
+    lists: ReadLists,
+}
+
+impl std::fmt::Debug for Trust {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trust")
+            .field("directory", &self.directory)
+            .field("anchors", &self.anchors)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Revocation lists that were read: they can be long. One counts until its file changes.
+type ReadLists = Arc<Mutex<HashMap<PathBuf, (FileState, Arc<X509Crl>)>>>;
+
+/// Inode, size, and time of the last change in seconds and nanoseconds: what tells two versions of a file apart.
+type FileState = (u64, u64, i64, i64);
+
+impl Trust {
+    /// The authorities of a directory (`<hash>.0`, `<hash>.signing_policy`, `<hash>.r0`). It is asked anew for each chain,
+    /// so that updates count at once.
+    pub fn directory(path: impl Into<PathBuf>) -> Self {
+        Self { directory: Some(path.into()), ..Self::nobody() }
+    }
+
+    /// These certificates alone; no signing policy is asked of them.
+    pub fn anchors(anchors: Vec<X509>) -> Self {
+        Self { anchors, ..Self::nobody() }
+    }
+
+    fn nobody() -> Self {
+        Self {
+            directory: None,
+            anchors: Vec::new(),
+            allow_md5: false,
+            require_policy: true,
+            require_crl: false,
+            lists: ReadLists::default(),
+        }
+    }
+
+    /// Trusts these certificates too, without signing policy.
+    pub fn with_anchors(mut self, anchors: impl IntoIterator<Item = X509>) -> Self {
+        self.anchors.extend(anchors);
+        self
+    }
+
+    /// As [`Trust::with_anchors`], from PEM text (`GLOBUS_GFS_EXTRA_CA_CERTS`).
+    pub fn with_pem_anchors(self, pem: &[u8]) -> Result<Self, openssl::error::ErrorStack> {
+        Ok(self.with_anchors(X509::stack_from_pem(pem)?))
+    }
+
+    /// Signatures with MD5 are accepted, as old authorities make them.
+    pub fn allow_md5(mut self, allow: bool) -> Self {
+        self.allow_md5 = allow;
+        self
+    }
+
+    /// Whether an authority without a signing policy is refused (it is, unless said otherwise).
+    pub fn require_signing_policy(mut self, require: bool) -> Self {
+        self.require_policy = require;
+        self
+    }
+
+    /// Whether an authority without a revocation list is refused.
+    pub fn require_crl(mut self, require: bool) -> Self {
+        self.require_crl = require;
+        self
+    }
+
+    /// Where authorities are looked for, for messages.
+    pub(crate) fn place(&self) -> String {
+        match &self.directory {
+            Some(path) => path.display().to_string(),
+            None => "the given certificates".to_owned(),
+        }
+    }
+
+    /// Trusted certificates with the name that `certificate` says is its issuer's.
+    pub(crate) fn issuers(&self, certificate: &X509Ref) -> Vec<X509> {
+        let Some(directory) = &self.directory else { return Vec::new() };
+        let hash = certificate.issuer_name_hash();
+        let wanted = certificate.issuer_name().to_der().ok();
+        let mut found = Vec::new();
+        for index in 0..MAX_INDEX {
+            let Some(text) = read(&directory.join(format!("{hash:08x}.{index}"))) else { break };
+            let all = X509::stack_from_pem(&text).unwrap_or_default();
+            found.extend(all.into_iter().filter(|ca| ca.subject_name().to_der().ok() == wanted));
+        }
+        found
+    }
+
+    /// The policy file of an authority, with its path.
+    pub(crate) fn policy(
+        &self,
+        authority: &X509Ref,
+        subject: &str,
+    ) -> Result<Option<(SigningPolicy, PathBuf)>, ChainError> {
+        let Some(directory) = &self.directory else { return Ok(None) };
+        let path = directory.join(format!("{:08x}.signing_policy", authority.subject_name_hash()));
+        let Some(text) = read(&path) else {
+            if !self.require_policy {
+                return Ok(None);
+            }
+            let authority = subject.to_owned();
+            return Err(ChainError::NoSigningPolicy { authority, path });
+        };
+        let text = String::from_utf8_lossy(&text);
+        match SigningPolicy::parse(&text) {
+            Ok(policy) => Ok(Some((policy, path))),
+            Err(source) => Err(ChainError::BadSigningPolicy { path, source }),
+        }
+    }
+
+    /// Revocation lists with an authority's name.
+    pub(crate) fn revocation_lists(
+        &self,
+        authority: &X509Ref,
+    ) -> Result<Vec<(Arc<X509Crl>, PathBuf)>, ChainError> {
+        let Some(directory) = &self.directory else { return Ok(Vec::new()) };
+        let hash = authority.subject_name_hash();
+        let wanted = authority.subject_name().to_der().ok();
+        let mut found = Vec::new();
+        for index in 0..MAX_INDEX {
+            let path = directory.join(format!("{hash:08x}.r{index}"));
+            let Some(list) = self.revocation_list(&path)? else { break };
+            if list.issuer_name().to_der().ok() == wanted {
+                found.push((list, path));
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Trust {
+    /// The list in a file; `None` when there is none.
+    fn revocation_list(&self, path: &Path) -> Result<Option<Arc<X509Crl>>, ChainError> {
+        let Ok(metadata) = path.metadata() else { return Ok(None) };
+        let state = (metadata.ino(), metadata.len(), metadata.ctime(), metadata.ctime_nsec());
+        let lists = || self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((read, list)) = lists().get(path)
+            && *read == state
+        {
+            return Ok(Some(Arc::clone(list)));
+        }
+        let Some(text) = read(path) else { return Ok(None) };
+        let parsed = X509Crl::from_pem(&text).or_else(|_| X509Crl::from_der(&text));
+        // A list that is there and cannot be read may name somebody: nobody passes.
+        let Ok(list) = parsed else { return Err(ChainError::UnreadableCrl { path: path.to_owned() }) };
+        let list = Arc::new(list);
+        lists().insert(path.to_owned(), (state, Arc::clone(&list)));
+        Ok(Some(list))
+    }
+}
+
+/// A file of the directory; `None` when it is not there. One that is there and cannot be read is taken as empty, which no
+/// check takes for consent.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == ErrorKind::NotFound => return None,
+        Err(_) => return Some(Vec::new()),
+    };
+    let mut text = Vec::new();
+    // Revocation lists of large authorities have some megabytes.
+    match file.take(64 * signing_policy::MAX_FILE as u64).read_to_end(&mut text) {
+        Ok(_) => Some(text),
+        Err(_) => Some(Vec::new()),
+    }
+}

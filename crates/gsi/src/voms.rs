@@ -1,0 +1,140 @@
+//! Attribute certificates of VOMS in proxies: groups and roles that a virtual organisation gives. They are shown, not
+//! verified: nothing may be granted on them.
+
+use openssl::x509::X509;
+
+use crate::certificate::Details;
+use crate::der::{self, DerError, Element, Reader};
+use crate::oid;
+use crate::time::Timestamp;
+
+/// What one attribute certificate claims.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VomsClaim {
+    /// Who gives the attributes, as `vo://host:port`, where it says so.
+    pub authority: Option<String>,
+    /// Groups and roles, such as `/atlas/Role=production/Capability=NULL`.
+    pub fqans: Vec<String>,
+    pub not_before: Timestamp,
+    pub not_after: Timestamp,
+}
+
+/// The claims in a chain's certificates, unverified. What cannot be read is passed over.
+pub fn voms_claims(chain: &[X509]) -> Vec<VomsClaim> {
+    let details = chain.iter().filter_map(|certificate| Details::of(certificate).ok());
+    let mut claims = Vec::new();
+    for details in details {
+        if let Some(extension) = details.extension(oid::VOMS) {
+            claims.extend(parse(&extension.value).unwrap_or_default());
+        }
+    }
+    claims
+}
+
+/// Attribute certificates (RFC 5755) in sequences of sequences.
+fn parse(value: &[u8]) -> Result<Vec<VomsClaim>, DerError> {
+    let mut claims = Vec::new();
+    let mut outer = Reader::new(value).sequence()?;
+    while !outer.is_empty() {
+        let mut list = outer.sequence()?;
+        while !list.is_empty() {
+            claims.push(claim(list.sequence()?)?);
+        }
+    }
+    Ok(claims)
+}
+
+fn claim(mut certificate: Reader<'_>) -> Result<VomsClaim, DerError> {
+    let mut info = certificate.sequence()?;
+    info.optional(der::INTEGER)?;
+    // Holder, issuer and algorithm are for those who verify.
+    for _ in 0..3 {
+        info.any()?;
+    }
+    info.expect(der::INTEGER)?;
+    let mut validity = info.sequence()?;
+    let not_before = Timestamp::from_der(&validity.any()?)?;
+    let not_after = Timestamp::from_der(&validity.any()?)?;
+    let mut claim = VomsClaim { authority: None, fqans: Vec::new(), not_before, not_after };
+    let mut attributes = info.sequence()?;
+    while !attributes.is_empty() {
+        let mut attribute = attributes.sequence()?;
+        if attribute.expect(der::OID)?.content != oid::VOMS_FQANS {
+            continue;
+        }
+        let mut values = attribute.expect(der::SET)?.reader();
+        while !values.is_empty() {
+            syntax(values.sequence()?, &mut claim)?;
+        }
+    }
+    Ok(claim)
+}
+
+/// IetfAttrSyntax: who says it, and what.
+fn syntax(mut fields: Reader<'_>, claim: &mut VomsClaim) -> Result<(), DerError> {
+    const AUTHORITY: u8 = 0xa0;
+    const URI: u8 = 0x86;
+    if let Some(names) = fields.optional(AUTHORITY)? {
+        let mut names = names.reader();
+        while !names.is_empty() {
+            let name = names.any()?;
+            if name.tag == URI {
+                claim.authority = Some(text(&name));
+            }
+        }
+    }
+    let mut values = fields.sequence()?;
+    while !values.is_empty() {
+        let value = values.any()?;
+        if value.tag == der::OCTET_STRING {
+            claim.fqans.push(text(&value));
+        }
+    }
+    Ok(())
+}
+
+/// Without control characters: it is shown to people.
+fn text(element: &Element<'_>) -> String {
+    String::from_utf8_lossy(element.content).chars().filter(|letter| !letter.is_control()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::der::{element, integer, sequence};
+
+    #[test]
+    fn groups_and_roles() {
+        let times = [b"20260101000000Z", b"20260102000000Z"].map(|time| element(der::GENERALIZED_TIME, time));
+        let authority = element(0xa0, &element(0x86, b"atlas://voms.example.org:15001"));
+        let groups =
+            [&b"/atlas"[..], b"/atlas/Role=production\n"].map(|fqan| element(der::OCTET_STRING, fqan));
+        let syntax = sequence(&[&authority, &sequence(&[&groups[0], &groups[1]])]);
+        let attribute = sequence(&[&element(der::OID, oid::VOMS_FQANS), &element(der::SET, &syntax)]);
+        let info = sequence(&[
+            &integer(1),
+            &sequence(&[]),
+            &element(0xa0, &[]),
+            &sequence(&[]),
+            &integer(7),
+            &sequence(&[&times[0], &times[1]]),
+            &sequence(&[&attribute]),
+        ]);
+        let value = sequence(&[&sequence(&[&sequence(&[&info])])]);
+        let claims = parse(&value).unwrap();
+        assert_eq!(claims.len(), 1);
+        assert_eq!(claims[0].authority.as_deref(), Some("atlas://voms.example.org:15001"));
+        assert_eq!(claims[0].fqans, ["/atlas", "/atlas/Role=production"]);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&bytes);
+            let _ = parse(&sequence(&[&sequence(&[&sequence(&[&bytes])])]));
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Our initiator against a live globus-gridftp-server: log-in, a protected command, a transfer with authenticated data
+//! connection.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{Site, have, write_all};
+use openssl::ssl::SslVersion;
+use ropewalk_gsi::{
+    After, Credential, Expected, Identity, Initiator, InitiatorOptions, ProxyKind, ProxyTerms, Rights,
+    Session, Step, Timestamp, TlsSettings, ca, create_proxy, dcsc, decode_token, encode_token,
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+struct Server {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn account() -> String {
+    let output = Command::new("id").arg("-un").output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+impl Server {
+    fn start(site: &Site, versions: &str) -> Self {
+        let (certificate, key) = (site.path("hostcert.pem"), site.path("hostkey.pem"));
+        ca::write_pair(site.host(), &certificate, &key).unwrap();
+        let gridmap = site.path("grid-mapfile");
+        write_all(&gridmap, &(ca::gridmap_line(site.user().identity(), &[&account()]) + "\n"));
+        // It dies with this process, however that ends.
+        let mut child = Command::new("setpriv")
+            .args([
+                "--pdeathsig",
+                "KILL",
+                "globus-gridftp-server",
+                "-p",
+                "0",
+                "-control-interface",
+                "127.0.0.1",
+            ])
+            .args(["-data-interface", "127.0.0.1", "-home-dir", "/", "-allow-root", "-disable-usage-stats"])
+            .env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()))
+            .env("X509_USER_CERT", certificate)
+            .env("X509_USER_KEY", key)
+            .env("X509_CERT_DIR", site.certificates())
+            .env("GRIDMAP", gridmap)
+            .env("GLOBUS_HOSTNAME", "127.0.0.1")
+            .env("GLOBUS_GSSAPI_MAX_TLS_PROTOCOL", versions)
+            .env_remove("X509_USER_PROXY")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line =
+            lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("listening"))).unwrap().unwrap();
+        let port = line.rsplit(':').next().unwrap().trim().parse().unwrap();
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address: SocketAddr::from(([127, 0, 0, 1], port)) }
+    }
+}
+
+/// A control connection.
+struct Control {
+    stream: BufReader<TcpStream>,
+    session: Option<Session>,
+}
+
+impl Control {
+    fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut control = Self { stream: BufReader::new(stream), session: None };
+        assert!(control.reply().starts_with("220"));
+        control
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert_ne!(self.stream.read_line(&mut line).unwrap(), 0, "the server hung up");
+        match &mut self.session {
+            Some(session) => String::from_utf8(session.open_reply(line.as_bytes()).unwrap()).unwrap(),
+            None => line,
+        }
+    }
+
+    fn reply(&mut self) -> String {
+        let first = self.line();
+        let end = format!("{} ", &first[..3]);
+        let mut all = first.clone();
+        if first.as_bytes()[3] == b'-' {
+            loop {
+                let line = self.line();
+                all.push_str(&line);
+                if line.starts_with(&end) {
+                    break;
+                }
+            }
+        }
+        all
+    }
+
+    fn send(&mut self, command: &str) {
+        let line = format!("{command}\r\n");
+        let mut out = Vec::new();
+        match &mut self.session {
+            Some(session) => session.seal_command(line.as_bytes(), &mut out).unwrap(),
+            None => out.extend_from_slice(line.as_bytes()),
+        }
+        self.stream.get_mut().write_all(&out).unwrap();
+    }
+
+    fn ask(&mut self, command: &str) -> String {
+        self.send(command);
+        self.reply()
+    }
+
+    fn authenticate(&mut self, mut initiator: Initiator) {
+        assert!(self.ask("AUTH GSSAPI").starts_with("334"));
+        let mut token = Vec::new();
+        loop {
+            let (out, session) = match initiator.step(&token).unwrap() {
+                Step::Continue(out) => (out, None),
+                Step::Done(out, session) => (out, Some(*session)),
+            };
+            let answer = self.ask(&format!("ADAT {}", encode_token(&out)));
+            if session.is_some() {
+                assert!(answer.starts_with("235"), "{answer}");
+                self.session = session;
+                return;
+            }
+            assert!(answer.starts_with("335 "), "{answer}");
+            token = decode_token(&answer[4..]).unwrap();
+        }
+    }
+
+    fn log_in(&mut self) {
+        assert!(self.ask("USER :globus-mapping:").starts_with("331"));
+        let answer = self.ask("PASS dummy");
+        assert!(answer.starts_with("230"), "{answer}");
+    }
+
+    fn passive(&mut self) -> TcpStream {
+        let answer = self.ask("PASV");
+        assert!(answer.starts_with("227"), "{answer}");
+        let numbers: Vec<u16> = answer[answer.find('(').unwrap() + 1..answer.find(')').unwrap()]
+            .split(',')
+            .map(|number| number.parse().unwrap())
+            .collect();
+        let port = numbers[4] << 8 | numbers[5];
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream
+    }
+}
+
+fn control_options(delegate: Option<ProxyTerms>) -> InitiatorOptions {
+    InitiatorOptions {
+        expected: Expected::host("localhost"),
+        delegate,
+        after: After::Flag,
+        server_name: Some("localhost".into()),
+    }
+}
+
+fn limited() -> ProxyTerms {
+    ProxyTerms { kind: ProxyKind::Rfc3820(Rights::Limited), ..ProxyTerms::default() }
+}
+
+/// Handshake on a data connection; gives the session.
+fn secure(stream: &mut TcpStream, identity: &Identity, after: After) -> Session {
+    let expected = Expected::Subject(identity.credential().identity().to_owned());
+    let options = InitiatorOptions { expected, delegate: None, after, server_name: None };
+    let mut initiator = Initiator::new(identity, options).unwrap();
+    let mut buffer = vec![0; 16 << 10];
+    let mut count = 0;
+    loop {
+        match initiator.step(&buffer[..count]).unwrap() {
+            Step::Continue(out) => stream.write_all(&out).unwrap(),
+            Step::Done(out, session) => {
+                stream.write_all(&out).unwrap();
+                return *session;
+            }
+        }
+        count = stream.read(&mut buffer).unwrap();
+        assert_ne!(count, 0, "the server hung up");
+    }
+}
+
+fn download(control: &mut Control, identity: &Identity, path: &str, protection: char) -> Vec<u8> {
+    assert!(control.ask("PBSZ 1048576").starts_with("200"));
+    let answer = control.ask(&format!("PROT {protection}"));
+    assert!(answer.starts_with("200"), "{answer}");
+    let mut data = control.passive();
+    control.send(&format!("RETR {path}"));
+    let after = if protection == 'C' { After::Flag } else { After::Nothing };
+    let mut session = secure(&mut data, identity, after);
+    let mut content = Vec::new();
+    if after == After::Flag {
+        let (_, clear) = session.into_clear();
+        content.extend(clear);
+        data.read_to_end(&mut content).unwrap();
+    } else {
+        let mut sealed = Vec::new();
+        data.read_to_end(&mut sealed).unwrap();
+        session.open(&sealed, &mut content).unwrap();
+    }
+    loop {
+        let answer = control.reply();
+        match answer.as_bytes()[0] {
+            b'1' => {}
+            _ => {
+                assert!(answer.starts_with("226"), "{answer}");
+                return content;
+            }
+        }
+    }
+}
+
+fn round(site: &Site, server: &Server, credential: &Credential, settings: &TlsSettings) {
+    let identity = site.identity(credential, settings);
+    // Without delegation: log in and ask two things.
+    let mut control = Control::connect(server.address);
+    control.authenticate(Initiator::new(&identity, control_options(None)).unwrap());
+    control.log_in();
+    assert!(control.ask("PWD").starts_with("257 \"/\""));
+    let features = control.ask("FEAT");
+    assert!(features.contains("DCAU") && features.ends_with("211 End.\r\n"), "{features}");
+    assert!(control.ask("QUIT").starts_with("221"));
+    // With it: the server needs the proxy for data connections.
+    let mut control = Control::connect(server.address);
+    control.authenticate(Initiator::new(&identity, control_options(Some(limited()))).unwrap());
+    control.log_in();
+    let path = site.path("data");
+    let content: Vec<u8> = (0..200_000u32).flat_map(u32::to_le_bytes).collect();
+    std::fs::write(&path, &content).unwrap();
+    assert!(control.ask("TYPE I").starts_with("200"));
+    for protection in ['C', 'S', 'P'] {
+        let got = download(&mut control, &identity, path.to_str().unwrap(), protection);
+        assert!(got == content, "PROT {protection}: {} bytes", got.len());
+    }
+    // A credential for the data channel alone.
+    let own = dcsc::self_signed(3600).unwrap();
+    let argument = dcsc::encode(&own).unwrap();
+    assert_eq!(dcsc::parse(&argument).unwrap().identity(), "/C=US/CN=Globus DCSC Cert");
+    let answer = control.ask(&format!("DCSC P {}", &*argument));
+    assert!(answer.starts_with("250"), "{answer}");
+    assert!(control.ask("DCAU A").starts_with("200"));
+    let own = dcsc::identity(own, None, settings).unwrap();
+    let got = download(&mut control, &own, path.to_str().unwrap(), 'P');
+    assert!(got == content, "DCSC: {} bytes", got.len());
+    assert!(control.ask("QUIT").starts_with("221"));
+}
+
+fn live(version: SslVersion, name: &str) {
+    if !have("globus-gridftp-server") || !have("setpriv") {
+        return;
+    }
+    let site = Site::new();
+    let server = Server::start(&site, name);
+    let settings = TlsSettings { max_version: version, ..TlsSettings::default() };
+    let user = site.user();
+    round(&site, &server, &user, &settings);
+    // (GCT with OpenSSL 3 takes older kinds only under user certificates without key usage.)
+    let proxy = create_proxy(&user, 2048, &ProxyTerms::default(), Timestamp::now()).unwrap();
+    round(&site, &server, &proxy, &settings);
+}
+
+#[test]
+fn tls_1_2() {
+    live(SslVersion::TLS1_2, "TLS1_2_VERSION");
+}
+
+#[test]
+fn tls_1_3() {
+    live(SslVersion::TLS1_3, "TLS1_3_VERSION");
+}

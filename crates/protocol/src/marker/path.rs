@@ -1,0 +1,178 @@
+//! 115 markers: what the sender's kernel sees of the path, for a receiver that tunes a download. An extension of ours,
+//! asked for with `OPTS RETR PathInfo=1;`.
+
+use std::fmt;
+use std::time::Duration;
+
+use bstr::{BStr, ByteSlice};
+
+use super::MarkerError;
+use crate::reply::Reply;
+
+pub(super) const CODE: u16 = 115;
+
+/// 115: the path as the sender's connections see it. Times are whole microseconds on the wire.
+///
+/// `115 Path rtt=40180 minrtt=40003 retrans=10 sent=72415 cwnd=5242880 streams=4 limited=cwnd`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathMarker {
+    /// Smoothed round-trip time, the mean of the connections now open.
+    pub rtt: Duration,
+    /// The least round-trip time that any connection saw.
+    pub min_rtt: Duration,
+    /// Segments sent again, of all connections since the transfer began.
+    pub retransmitted: u64,
+    /// Segments sent with data, those sent again included, of all connections since the transfer began.
+    pub sent: u64,
+    /// Congestion windows of the connections now open together, in bytes.
+    pub congestion_window: u64,
+    /// Connections now open.
+    pub streams: u32,
+    /// What held the sender back for most of the time since the last marker.
+    pub limited: LimitedBy,
+}
+
+/// What a sender waits for (RFC 4898, `tcpEStatsPerfSndLimState`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitedBy {
+    CongestionWindow,
+    ReceiveWindow,
+    SendBuffer,
+    /// There was nothing to send.
+    Application,
+}
+
+impl LimitedBy {
+    pub const ALL: [Self; 4] =
+        [Self::CongestionWindow, Self::ReceiveWindow, Self::SendBuffer, Self::Application];
+
+    /// The word of the marker.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CongestionWindow => "cwnd",
+            Self::ReceiveWindow => "rwnd",
+            Self::SendBuffer => "sndbuf",
+            Self::Application => "app",
+        }
+    }
+}
+
+impl fmt::Display for LimitedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+pub(super) fn to_reply(marker: &PathMarker) -> Reply {
+    let text = format!(
+        "Path rtt={} minrtt={} retrans={} sent={} cwnd={} streams={} limited={}",
+        marker.rtt.as_micros(),
+        marker.min_rtt.as_micros(),
+        marker.retransmitted,
+        marker.sent,
+        marker.congestion_window,
+        marker.streams,
+        marker.limited,
+    );
+    Reply::new(CODE, text)
+}
+
+/// What follows `115 Path `. Words that are not known are ignored, so that more of them can come.
+pub(super) fn parse(text: &[u8]) -> Result<PathMarker, MarkerError> {
+    let required = |field: &'static str| -> Result<&BStr, MarkerError> {
+        let value = |word| {
+            <[u8]>::split_once_str(word, "=").filter(|(key, _)| key.eq_ignore_ascii_case(field.as_bytes()))
+        };
+        let value = text.split_str(" ").find_map(value);
+        value.map(|(_, value)| value.as_bstr()).ok_or(MarkerError::Missing { code: CODE, field })
+    };
+    let number = |field| required(field).and_then(|value| super::number(CODE, field, value));
+    let micros = |field| number(field).map(Duration::from_micros);
+    let streams = number("streams")?;
+    let limited = required("limited")?;
+    let limit =
+        LimitedBy::ALL.into_iter().find(|limit| limit.name().as_bytes() == limited.to_ascii_lowercase());
+    Ok(PathMarker {
+        rtt: micros("rtt")?,
+        min_rtt: micros("minrtt")?,
+        retransmitted: number("retrans")?,
+        sent: number("sent")?,
+        congestion_window: number("cwnd")?,
+        streams: u32::try_from(streams).map_err(|_| MarkerError::NotANumber {
+            code: CODE,
+            field: "streams",
+            value: streams.to_string().into(),
+        })?,
+        limited: limit.ok_or_else(|| MarkerError::UnknownLimit(limited.into()))?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::super::Marker;
+    use super::*;
+
+    fn read(text: &str) -> Result<Marker, MarkerError> {
+        Marker::from_reply(&Reply::new(CODE, text)).unwrap()
+    }
+
+    #[test]
+    fn one() {
+        let marker = PathMarker {
+            rtt: Duration::from_micros(40_180),
+            min_rtt: Duration::from_millis(40),
+            retransmitted: 14_480,
+            sent: 104_857_600,
+            congestion_window: 5 << 20,
+            streams: 4,
+            limited: LimitedBy::CongestionWindow,
+        };
+        let text =
+            "Path rtt=40180 minrtt=40000 retrans=14480 sent=104857600 cwnd=5242880 streams=4 limited=cwnd";
+        assert_eq!(Marker::Path(marker).to_reply(), Reply::new(115, text));
+        let mixed = "path LIMITED=cwnd new=word cwnd=5242880 sent=104857600 x retrans=14480  streams=4 minrtt=40000 rtt=40180";
+        assert_eq!(read(mixed), Ok(Marker::Path(marker)));
+        assert_eq!(Marker::from_reply(&Reply::new(115, "Pathological")), None);
+        assert_eq!(Marker::from_reply(&Reply::new(115, "Something else")), None);
+    }
+
+    #[test]
+    fn errors() {
+        let good = "Path rtt=1 minrtt=1 retrans=0 sent=1 cwnd=1 streams=1 limited=app";
+        assert!(read(good).is_ok());
+        assert_eq!(
+            read(&good.replace("sent=1 ", "")),
+            Err(MarkerError::Missing { code: 115, field: "sent" })
+        );
+        assert_eq!(
+            read(&good.replace("cwnd=1", "cwnd=-1")),
+            Err(MarkerError::NotANumber { code: 115, field: "cwnd", value: "-1".into() })
+        );
+        assert!(matches!(
+            read(&good.replace("streams=1", "streams=4294967296")),
+            Err(MarkerError::NotANumber { .. })
+        ));
+        assert_eq!(read(&good.replace("app", "moon")), Err(MarkerError::UnknownLimit("moon".into())));
+        assert!(read("Path ").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn markers_come_back(
+            rtt: u64, min_rtt: u64, retransmitted: u64, sent: u64, congestion_window: u64, streams: u32,
+            limited in prop::sample::select(LimitedBy::ALL.to_vec()),
+        ) {
+            let (rtt, min_rtt) = (Duration::from_micros(rtt), Duration::from_micros(min_rtt));
+            let marker = Marker::Path(PathMarker { rtt, min_rtt, retransmitted, sent, congestion_window, streams, limited });
+            prop_assert_eq!(Marker::from_reply(&marker.to_reply()), Some(Ok(marker)));
+        }
+
+        #[test]
+        fn no_text_panics(text in "[Pp]ath( ?(rtt|minrtt|retrans|sent|cwnd|streams|limited)=[0-9a-z=-]{0,21}){0,8}") {
+            let _ = Marker::from_reply(&Reply::new(CODE, text));
+        }
+    }
+}

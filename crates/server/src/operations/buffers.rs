@@ -1,0 +1,209 @@
+//! Socket buffers of data connections: as the client fixed them (SBUF), or by what is known of the path (ABUF, GFD.20).
+//!
+//! ABUF is passive here: no bytes are sent to try sizes out. What earlier transfers and the control connection have shown
+//! of the path is compared with the kernel's limits ([`ropewalk_tuning::buffers::advise`]).
+
+use std::net::IpAddr;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use ropewalk_engine::Flow;
+use ropewalk_protocol::server::ChannelOptions;
+use ropewalk_security::canonical;
+use ropewalk_transport::{Ceilings, TcpInfo};
+use ropewalk_tuning::buffers::{Advice, Kernel, Leave, Path, Side, advise};
+
+use crate::connection::Job;
+use crate::routes::Routes;
+
+/// A shorter transfer says nothing of what a path can carry.
+const TELLING: u64 = 1 << 20;
+/// The kernel's way to say that it has no round-trip time yet is one of more than an hour.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// SO_SNDBUF and SO_RCVBUF of connections to be made; `None` leaves one to autotuning.
+#[derive(Clone, Copy)]
+pub(super) struct Buffers {
+    pub(super) send: Option<usize>,
+    pub(super) receive: Option<usize>,
+}
+
+impl Buffers {
+    /// For a channel with this peer.
+    pub(super) fn choose(job: &Job<'_>, options: &ChannelOptions, peer: IpAddr) -> Self {
+        let most = job.context.settings.config.data.max_socket_buffer;
+        let size = |bytes: Option<u64>| bytes.map(|n| usize::try_from(n.min(most)).unwrap_or(usize::MAX));
+        let Some(ceiling) = options.automatic_buffers else {
+            return Self { send: size(options.send_buffer), receive: size(options.receive_buffer) };
+        };
+        match advice(job, peer, ceiling.min(most)) {
+            Ok([send, receive]) => {
+                tracing::debug!(session = job.context.id, %peer, %send, %receive, "automatic buffers");
+                Self { send: size(send.bytes()), receive: size(receive.bytes()) }
+            }
+            Err(_) => Self { send: None, receive: None },
+        }
+    }
+
+    /// The larger of those that are set.
+    pub(super) fn larger(self) -> Option<usize> {
+        self.send.max(self.receive)
+    }
+}
+
+/// ABUF: what the client is told.
+pub(super) fn report(job: &Job<'_>, ceiling: u64) -> String {
+    if ceiling == 0 {
+        return "off, kernel autotuning sizes buffers.".to_owned();
+    }
+    let ceiling = ceiling.min(job.context.settings.config.data.max_socket_buffer);
+    let text = match advice(job, job.context.peer.ip(), ceiling) {
+        Ok([send, receive]) => both(&send, &receive),
+        Err(text) => text,
+    };
+    tracing::info!(session = job.context.id, user = job.context.user(), ceiling, "ABUF: {text}");
+    format!("{text}.")
+}
+
+/// For the send and the receive buffer.
+fn advice(job: &Job<'_>, peer: IpAddr, ceiling: u64) -> Result<[Advice; 2], String> {
+    let ceilings = Ceilings::read().map_err(|error| {
+        tracing::warn!(%error, "buffers are left to the kernel");
+        format!("left to kernel autotuning: {error}")
+    })?;
+    let mut path = job.host.routes.path(peer, Instant::now());
+    if peer == job.context.peer.ip() {
+        let control = TcpInfo::of(job.control.as_fd()).as_ref().and_then(least_rtt);
+        path.rtt = path.rtt.into_iter().chain(control).min();
+    }
+    Ok([(Side::Send, ceilings.send), (Side::Receive, ceilings.receive)].map(|(side, limits)| {
+        let kernel = Kernel { side, autotune_max: limits.autotune, setsockopt_max: limits.setsockopt };
+        advise(path, kernel, ceiling)
+    }))
+}
+
+/// Both in one line.
+fn both(send: &Advice, receive: &Advice) -> String {
+    let suffices = |advice: &Advice| match advice {
+        Advice::Leave { reason: Leave::Suffices { autotune_max, .. } } => Some(*autotune_max),
+        _ => None,
+    };
+    if let (Some(a), Some(b)) = (suffices(send), suffices(receive)) {
+        return if a <= b { send.to_string() } else { receive.to_string() };
+    }
+    if send.to_string() == receive.to_string() {
+        return send.to_string();
+    }
+    let one = |side: Side, advice: &Advice| match advice {
+        Advice::Set { .. } => advice.to_string(),
+        other => format!(
+            "{side} buffer {}",
+            other.to_string().replacen(
+                "kernel autotuning suffices",
+                "left to kernel autotuning, which suffices",
+                1
+            )
+        ),
+    };
+    format!("{}; {}", one(Side::Send, send), one(Side::Receive, receive))
+}
+
+fn least_rtt(info: &TcpInfo) -> Option<Duration> {
+    let known = |rtt: &Duration| !rtt.is_zero() && *rtt < LONGEST;
+    info.min_rtt.filter(known).or(Some(info.rtt).filter(known))
+}
+
+/// What the connections of a transfer show of the path, while it goes on.
+pub(super) struct Sight {
+    sends: bool,
+    /// When connections were looked at last, and the bytes that each had received.
+    before: Option<(Instant, Vec<(u64, u64)>)>,
+    best: Option<(IpAddr, Path)>,
+}
+
+impl Sight {
+    /// Connections are looked at so often.
+    const INTERVAL: Duration = Duration::from_secs(1);
+
+    pub(super) fn new(sends: bool) -> Self {
+        Self { sends, before: None, best: None }
+    }
+
+    pub(super) fn due(&self, now: Instant) -> bool {
+        self.before.as_ref().is_none_or(|(at, _)| now.duration_since(*at) >= Self::INTERVAL)
+    }
+
+    pub(super) fn look(&mut self, flows: &[Flow], now: Instant) {
+        for flow in flows {
+            let rate = if self.sends { flow.info.delivery_rate } else { self.received(flow, now) };
+            let seen = Path { rtt: least_rtt(&flow.info), rate: rate.filter(|rate| *rate > 0) };
+            // Those of other peers, where several stripes are sent to, are like it.
+            let (_, best) = self.best.get_or_insert((canonical(flow.peer.ip()), Path::default()));
+            best.rtt = best.rtt.into_iter().chain(seen.rtt).min();
+            best.rate = best.rate.max(seen.rate);
+        }
+        self.before = Some((now, flows.iter().map(|flow| (flow.id, flow.bytes)).collect()));
+    }
+
+    /// Bytes a second since the last look, or since the connection was made.
+    fn received(&self, flow: &Flow, now: Instant) -> Option<u64> {
+        let known = self.before.as_ref().and_then(|(at, bytes)| {
+            let (_, bytes) = bytes.iter().find(|(id, _)| *id == flow.id)?;
+            Some((now.duration_since(*at), *bytes))
+        });
+        let (time, before) = known.unwrap_or((flow.age, 0));
+        // Shorter than this, it is noise.
+        let time = Some(time).filter(|time| *time >= Self::INTERVAL / 10)?;
+        Some((flow.bytes.saturating_sub(before) as f64 / time.as_secs_f64()) as u64)
+    }
+
+    /// The transfer has ended: what has been seen is kept.
+    pub(super) fn tell(&self, routes: &Routes, bytes: u64) {
+        if bytes >= TELLING
+            && let Some((peer, path)) = self.best
+        {
+            routes.learn(peer, path, Instant::now());
+        }
+    }
+
+    /// Whether a last look is worth it.
+    pub(super) fn telling(bytes: u64) -> bool {
+        bytes >= TELLING
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn advised(bdp: u64, autotune: [u64; 2]) -> String {
+        let path = Path { rtt: Some(Duration::from_secs(1)), rate: Some(bdp) };
+        let advice = |side, autotune_max| {
+            advise(path, Kernel { side, autotune_max, setsockopt_max: 64 * MIB }, 64 * MIB)
+        };
+        both(&advice(Side::Send, autotune[0]), &advice(Side::Receive, autotune[1]))
+    }
+
+    #[test]
+    fn one_line_for_both_buffers() {
+        assert_eq!(
+            advised(0, [4 * MIB, 6 * MIB]),
+            "left to kernel autotuning, nothing is known of the path yet"
+        );
+        assert_eq!(
+            advised(MIB, [4 * MIB, 6 * MIB]),
+            "kernel autotuning suffices (ceiling 4 MiB, path needs 1 MiB)"
+        );
+        assert_eq!(
+            advised(MIB, [6 * MIB, 4 * MIB]),
+            "kernel autotuning suffices (ceiling 4 MiB, path needs 1 MiB)"
+        );
+        assert_eq!(
+            advised(8 * MIB, [4 * MIB, 32 * MIB]),
+            "send buffer set to 16 MiB; net.ipv4.tcp_wmem's third value limits autotuning to 4 MiB, the path needs 8 MiB; \
+             receive buffer left to kernel autotuning, which suffices (ceiling 32 MiB, path needs 8 MiB)"
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! What earlier transfers have told of the paths to peers, for ABUF.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ropewalk_tuning::buffers::Path;
+
+/// Peers that are remembered.
+const MOST: usize = 4096;
+/// What is older says nothing any more: routes change.
+const MEMORY: Duration = Duration::from_secs(24 * 3600);
+
+#[derive(Default)]
+pub(crate) struct Routes(Mutex<HashMap<IpAddr, Seen>>);
+
+struct Seen {
+    path: Path,
+    last: Instant,
+}
+
+impl Routes {
+    /// What is known of the path to a peer.
+    pub(crate) fn path(&self, peer: IpAddr, now: Instant) -> Path {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match seen.get(&peer) {
+            Some(seen) if now.duration_since(seen.last) < MEMORY => seen.path,
+            _ => Path::default(),
+        }
+    }
+
+    /// A transfer has seen the path to a peer.
+    pub(crate) fn learn(&self, peer: IpAddr, path: Path, now: Instant) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= MOST && !all.contains_key(&peer) {
+            let oldest = all.iter().min_by_key(|(_, seen)| seen.last).map(|(peer, _)| *peer);
+            oldest.and_then(|peer| all.remove(&peer));
+        }
+        let seen = all.entry(peer).or_insert(Seen { path: Path::default(), last: now });
+        if now.duration_since(seen.last) >= MEMORY {
+            seen.path = Path::default();
+        }
+        seen.last = now;
+        seen.path.rtt = match (seen.path.rtt, path.rtt) {
+            (Some(before), Some(now)) => Some(before.min(now)),
+            (before, now) => before.or(now),
+        };
+        seen.path.rate = match (seen.path.rate, path.rate) {
+            // A slow transfer may have had other reasons than the path: it counts, but little.
+            (Some(before), Some(now)) if now < before => Some(before - (before - now) / 8),
+            (before, now) => now.or(before),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(rtt: u64, rate: u64) -> Path {
+        Path { rtt: Some(Duration::from_millis(rtt)), rate: Some(rate) }
+    }
+
+    #[test]
+    fn the_least_time_and_the_best_rate_count() {
+        let (routes, peer, now) = (Routes::default(), IpAddr::from([192, 0, 2, 1]), Instant::now());
+        assert_eq!(routes.path(peer, now), Path::default());
+        routes.learn(peer, Path { rtt: None, rate: Some(800) }, now);
+        routes.learn(peer, path(40, 1600), now);
+        routes.learn(peer, path(50, 800), now);
+        assert_eq!(routes.path(peer, now), path(40, 1500));
+        assert_eq!(routes.path(IpAddr::from([192, 0, 2, 2]), now), Path::default());
+        // Long ago.
+        let later = now + MEMORY;
+        assert_eq!(routes.path(peer, later), Path::default());
+        routes.learn(peer, path(70, 5), later);
+        assert_eq!(routes.path(peer, later), path(70, 5));
+    }
+
+    #[test]
+    fn peers_are_forgotten_in_time() {
+        let (routes, now) = (Routes::default(), Instant::now());
+        let peer = |n: usize| IpAddr::from((n as u32).to_be_bytes());
+        for n in 0..=MOST {
+            routes.learn(peer(n), path(1, 1), now + Duration::from_millis(n as u64));
+        }
+        assert_eq!(routes.path(peer(0), now), Path::default());
+        assert_eq!(routes.path(peer(1), now), path(1, 1));
+        assert_eq!(routes.path(peer(MOST), now), path(1, 1));
+    }
+}
