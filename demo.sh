@@ -14,7 +14,7 @@ die() {
 
 install_packages() {
     local missing=()
-    command -v cc >/dev/null || missing+=(build-essential)
+    ./prepare.sh
     command -v curl >/dev/null || missing+=(curl ca-certificates)
     command -v openssl >/dev/null || missing+=(openssl)
     command -v diff >/dev/null || missing+=(diffutils)

@@ -20,7 +20,7 @@ done
 # program=package
 PEERS="globus-gridftp-server=globus-gridftp-server-progs globus-url-copy=globus-gass-copy-progs curl=curl lftp=lftp
     vsftpd=vsftpd valgrind=valgrind python3=python3 setpriv=util-linux unshare=util-linux ip=iproute2 node=nodejs
-    grid-proxy-init=globus-proxy-utils openssl=openssl"
+    grid-proxy-init=globus-proxy-utils openssl=openssl ns=ns2"
 
 install_missing() {
     local pair packages=()
@@ -40,7 +40,7 @@ install_missing() {
 }
 
 export PATH="$PATH:/usr/sbin:/sbin"
-install_missing cc=gcc
+./prepare.sh
 if ! $quick; then
     # shellcheck disable=SC2086
     install_missing $PEERS
@@ -58,6 +58,12 @@ else
     [[ ${CARGO_TARGET_DIR:-} != /* ]] || ROPEWALK_BIN="$CARGO_TARGET_DIR/release/ropewalk"
     export ROPEWALK_BIN
     cargo test --workspace --no-fail-fast 2>&1 | tee "$log" || status=1
+    if command -v ns >/dev/null && command -v python3 >/dev/null; then
+        validation/run --short || status=1
+    elif [ "${CI:-}" = true ]; then
+        echo "test.sh: ns2 or python3 is missing: models and tuners were not compared with simulations" >&2
+        status=1
+    fi
     if command -v valgrind >/dev/null && command -v python3 >/dev/null; then
         bench/codec || status=1
     elif [ "${CI:-}" = true ]; then

@@ -159,6 +159,7 @@ fn server_session() {
                         running = Some(operation);
                     }
                     Action::Abort => {}
+                    Action::Protect => {}
                     Action::Streams(n) => assert!((1..=32).contains(&n)),
                     Action::Close => closed = true,
                 }

@@ -147,7 +147,7 @@ impl QueueServer {
     }
 
     pub fn url(&self, path: &str) -> String {
-        format!("gsiftp://{}{path}", self.address)
+        format!("ftp://{}{path}", self.address)
     }
 
     pub fn watch(&self) -> Watch {

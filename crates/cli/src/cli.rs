@@ -46,6 +46,10 @@ pub(crate) enum Command {
     Serve(commands::serve::Serve),
     /// Set, remove or list passwords of a server's users
     Passwd(commands::passwd::Passwd),
+    /// Make, show or remove a proxy: the short-lived credential for gsiftp://
+    Proxy(commands::proxy::Proxy),
+    /// An authority for a site that has none: host and user certificates, signing policy, gridmap
+    Ca(commands::ca::CaCommand),
     /// Try programs and settings on long, lossy and shared paths, emulated on this machine
     Lab(Box<commands::lab::Lab>),
     /// Show the settings of client commands and where they come from
@@ -77,6 +81,8 @@ impl Command {
             Self::Buffers(command) => command.run(),
             Self::Serve(command) => command.run(),
             Self::Passwd(command) => command.run(),
+            Self::Proxy(command) => command.run(),
+            Self::Ca(command) => command.run(),
             Self::Lab(command) => command.run(),
             Self::Config(command) => command.run(),
             Self::GlobusUrlCopy(command) => command.run(),

@@ -58,6 +58,8 @@ fn help_lists_the_commands_and_the_exit_codes() {
         "buffers",
         "serve",
         "passwd",
+        "proxy",
+        "ca",
         "lab",
         "config",
         "globus-url-copy",

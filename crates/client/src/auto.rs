@@ -100,13 +100,13 @@ impl Path {
 }
 
 /// How much of a file, of which `left` bytes are left, one of several sessions takes at a time. `rate`: bytes a second that
-/// it carries, where they are known.
+/// it carries, where the path is tuned.
 pub(crate) fn range_size(left: u64, sessions: u32, rate: Option<f64>) -> u64 {
     let usual = match rate {
         // Long enough that the round trips between two do not count, short enough that sessions may come and go. The cast
         // saturates.
         Some(rate) => ((rate * RANGE_SECONDS) as u64).clamp(LEAST_RANGE, RANGE),
-        None => RANGE,
+        None => RANGE.max(left / (4 * u64::from(sessions.max(1)))),
     };
     // Towards the end ever less, so that all of them end at about the same time.
     let fair = left / (2 * u64::from(sessions.max(1)));
@@ -162,7 +162,8 @@ mod tests {
 
     #[test]
     fn ranges_are_whole_blocks_of_some_seconds() {
-        assert_eq!(range_size(1 << 40, 8, None), 64 << 20);
+        assert_eq!(range_size(1 << 40, 8, None), 32 << 30);
+        assert_eq!(range_size(1 << 40, 8, Some(1e9)), 64 << 20);
         assert_eq!(range_size(1 << 40, 8, Some(4e6)), 16 << 20);
         assert_eq!(range_size(1 << 40, 8, Some(f64::INFINITY)), 64 << 20);
         assert_eq!(range_size(1 << 40, 8, Some(f64::NAN)), 8 << 20);

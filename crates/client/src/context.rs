@@ -25,6 +25,9 @@ use crate::{Cancel, ChecksumPolicy, EventSink, Options, RemoteError};
 /// Jobs that may wait between plan and workers.
 const QUEUE: usize = 4096;
 
+/// What a session is taken to carry until it is known, in bytes a second.
+const UNKNOWN_RATE: f64 = 4e6;
+
 /// Tries of a file that somebody else writes, at least.
 const BUSY_TRIES: u32 = 3;
 
@@ -102,8 +105,11 @@ impl<'e> Context<'e> {
         let sessions = self.sessions.load(Ordering::Relaxed);
         // Others may join later where the path is tuned.
         let several = sessions > 1 || seat.is_some() && self.options().files == crate::Auto::Auto;
-        let rate = seat.and_then(|seat| seat.lane().rate_of_stream());
-        several.then(|| range_size(left, sessions, rate.map(|rate| rate * f64::from(streams))))
+        let rate = seat.map(|seat| match seat.lane().rate_of_stream() {
+            Some(rate) => rate * f64::from(streams),
+            None => UNKNOWN_RATE,
+        });
+        several.then(|| range_size(left, sessions, rate))
     }
 
     /// How a file from or to this server is proved to be right.

@@ -19,6 +19,7 @@ use rustix::net::sockopt;
 
 use crate::dial::dial;
 use crate::error::RemoteError;
+use crate::sealing::Sealing;
 use crate::{Cancel, EventSink, Options};
 
 /// Round trips that are taken for the estimate.
@@ -52,6 +53,8 @@ pub(crate) struct Control<'e> {
     remote: SocketAddr,
     local: SocketAddr,
     machine: Session,
+    /// Once the connection is protected: what opens and seals its lines.
+    security: Option<Box<Sealing>>,
     /// Written by us, not taken by the kernel yet.
     out: VecDeque<u8>,
     /// What was sent and not answered for good: name of the command, when.
@@ -103,6 +106,7 @@ impl<'e> Control<'e> {
             remote,
             local,
             machine,
+            security: None,
             out: VecDeque::new(),
             asked: VecDeque::from([Asked { name: "the connection", at: now, heeded: true }]),
             sole: false,
@@ -168,7 +172,7 @@ impl<'e> Control<'e> {
         }
         self.sole = self.asked.is_empty();
         self.asked.push_back(Asked { name, at: now, heeded: true });
-        self.out.extend(self.machine.poll_transmit().unwrap_or_default());
+        self.transmit();
         self.tell();
         Ok(())
     }
@@ -190,7 +194,7 @@ impl<'e> Control<'e> {
     /// SITE STREAMS, which stands outside of the order of commands: nothing waits for its answer.
     pub(crate) fn set_streams(&mut self, streams: u32) -> Result<(), RemoteError> {
         if self.machine.set_streams(streams).is_ok() {
-            self.out.extend(self.machine.poll_transmit().unwrap_or_default());
+            self.transmit();
             self.tell();
         }
         self.flush()
@@ -260,19 +264,44 @@ impl<'e> Control<'e> {
                 Ok(0) => return Err(RemoteError::Closed { peer: self.peer.clone(), command: self.due() }),
                 Ok(n) => {
                     self.last_heard = Instant::now();
-                    let taken = self.machine.input(&buffer[..n]);
-                    self.tell();
-                    let nonsense = |e: SessionError| RemoteError::Nonsense {
-                        peer: self.peer.clone(),
-                        reason: e.to_string(),
+                    let taken = match &mut self.security {
+                        Some(security) => security.open(&buffer[..n], &mut self.machine),
+                        None => self.machine.input(&buffer[..n]).map_err(|e: SessionError| e.to_string()),
                     };
-                    taken.map_err(nonsense)?;
+                    self.tell();
+                    taken.map_err(|reason| RemoteError::Nonsense { peer: self.peer.clone(), reason })?;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(source) => return Err(RemoteError::Control { peer: self.peer.clone(), source }),
             }
         }
+    }
+
+    /// Puts what the machine has written behind what waits to be sent.
+    fn transmit(&mut self) {
+        let Some(plain) = self.machine.poll_transmit() else { return };
+        match &mut self.security {
+            None => self.out.extend(plain),
+            Some(security) => {
+                let mut sealed = Vec::new();
+                if let Err(error) = security.seal(&plain, &mut sealed) {
+                    // Without the command no answer comes.
+                    tracing::error!(peer = self.peer, %error, "a command cannot be protected and is not sent");
+                }
+                self.out.extend(sealed);
+            }
+        }
+    }
+
+    /// Everything is protected from here on. Nothing may have come in clear behind the last reply.
+    pub(crate) fn protect(&mut self, session: Box<ropewalk_gsi::Session>) -> Result<(), RemoteError> {
+        if !self.machine.is_at_rest() {
+            let reason = "more came in clear when the connection was to be protected".to_owned();
+            return Err(RemoteError::Nonsense { peer: self.peer.clone(), reason });
+        }
+        self.security = Some(Box::new(Sealing::new(session)));
+        Ok(())
     }
 
     /// Lines of the dialogue for whoever wants to see them.
@@ -337,7 +366,7 @@ impl<'e> Control<'e> {
     /// ABOR, unless the server has said that it closes the connection anyway.
     fn break_off(&mut self) {
         if self.machine.abort().is_ok() {
-            self.out.extend(self.machine.poll_transmit().unwrap_or_default());
+            self.transmit();
             self.tell();
         }
     }

@@ -63,6 +63,9 @@ pub enum RemoteError {
     Unsupported { peer: String, what: String },
     #[error("{0}")]
     Usage(String),
+    /// The peer or the connection is not as safe as it has to be.
+    #[error("{peer}: {reason}")]
+    Security { peer: String, reason: String },
     /// Output that the caller gave could not be written.
     #[error("writing the output: {0}")]
     Output(io::Error),
@@ -96,7 +99,7 @@ impl RemoteError {
                 _ => FailureKind::Unreachable,
             },
             Self::Local { source, .. } => local_kind(source),
-            Self::Login { .. } => FailureKind::Authentication,
+            Self::Login { .. } | Self::Security { .. } => FailureKind::Authentication,
             Self::Lost { kind, .. } => *kind,
             Self::PartVanished { reply, .. } | Self::Refused { reply, .. } => reply_kind(reply),
             Self::Stalled { .. } => FailureKind::Stalled,
@@ -141,6 +144,7 @@ impl RemoteError {
             | Self::Lost { .. }
             | Self::Output(_)
             | Self::Resolve { .. }
+            | Self::Security { .. }
             | Self::Unlisted { .. }
             | Self::Unsupported { .. }
             | Self::Usage(_) => false,

@@ -154,9 +154,9 @@ impl<'e> Flow<'_, 'e> {
         self.slots.len() < if pipelined { self.depth } else { 1 } && (waiting < AHEAD || parts)
     }
 
-    /// We are the ones to connect, and have not done so yet.
+    /// We are the ones to connect, or to do our part of an authentication, and have not done so yet.
     fn must_connect(&mut self) -> bool {
-        self.session.channel().is_some_and(|c| !c.listening && c.data.cached() == 0)
+        self.session.channel().is_some_and(|c| (!c.listening || c.authenticated) && c.data.cached() == 0)
     }
 
     /// Sends the commands for a job. Gives it back where it has to wait until the pipeline is empty. An error
@@ -226,7 +226,8 @@ impl<'e> Flow<'_, 'e> {
         let next = self.slots.iter().position(|s| s.moved.is_none() && s.error.is_none());
         match next {
             Some(at) => {
-                // A passive sender begins when we have connected; in any other case its preliminary reply says
+                // A passive sender begins when we have connected, and one that authenticates itself when we have answered; in
+                // any other case its preliminary reply says
                 // whose data comes next.
                 if self.slots[at].begun || self.must_connect() {
                     self.receive(at)?;

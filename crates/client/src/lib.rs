@@ -41,6 +41,8 @@ mod ready;
 mod relay;
 mod remote;
 mod report;
+mod sealing;
+mod security;
 mod session;
 mod setup;
 mod side;
@@ -66,8 +68,8 @@ pub use event::{Event, EventSink, FileId};
 pub use filter::PatternError;
 pub use location::{Location, LocationError, parse_location};
 pub use options::{
-    Amount, Auto, ChecksumPolicy, DataMode, FsyncPolicy, Options, Pair, Preserve, StallLimit, SyncLevel,
-    Window,
+    Amount, Auto, ChecksumPolicy, DataMode, DataProtection, FsyncPolicy, Options, Pair, Preserve, StallLimit,
+    SyncLevel, Window,
 };
 pub use remote::Remote;
 pub use ropewalk_storage::DirectIo;

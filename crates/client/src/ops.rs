@@ -110,7 +110,10 @@ impl Session<'_> {
     pub(crate) fn ranges(&mut self, path: &[u8]) -> Result<RangeSet, RemoteError> {
         let reply = self.control.call(&Command::Site(SiteCommand::Ranges(path.into())))?;
         if reply.is_failure() {
-            return Ok(RangeSet::new());
+            let refused = self.refused("SITE RANGES", reply);
+            // A session that broke may still hold the part. That is not to say that nothing is there, else it would be
+            // begun anew, and lost, a moment later.
+            return if refused.is_busy() { Err(refused) } else { Ok(RangeSet::new()) };
         }
         let line = reply.body().next().map(|line| line.trim()).unwrap_or_default();
         if line.is_empty() {

@@ -38,6 +38,18 @@ pub enum DataMode {
     Extended,
 }
 
+/// What happens to the bytes on authenticated data connections of gsiftp:// (PROT).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataProtection {
+    /// They travel as they are.
+    #[default]
+    Clear,
+    /// Nobody can change them unnoticed (GCT encrypts them too).
+    Safe,
+    /// Nobody can read them.
+    Private,
+}
+
 /// Which files of a tree are skipped because the destination has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncLevel {
@@ -161,6 +173,19 @@ pub struct Options {
     /// Log in with these where the URL names none.
     pub user: Option<String>,
     pub password: Option<String>,
+    /// gsiftp:// logs in without certificates, in clear, as ftp:// does.
+    pub insecure: bool,
+    /// The credential for gsiftp://, a file with certificate, key and chain; `None`: where GCT's programs look for it.
+    pub credential: Option<PathBuf>,
+    /// Trusted authorities; `None`: where GCT's programs look for them.
+    pub authorities: Option<PathBuf>,
+    /// The servers' certificate has this one-line subject; `None`: it is for the host of the URL.
+    pub server_subject: Option<String>,
+    /// Give servers a limited proxy, without which they cannot authenticate data connections.
+    pub delegate: bool,
+    /// DCAU A; otherwise none.
+    pub data_authentication: bool,
+    pub data_protection: DataProtection,
     /// Local ports for listening data connections.
     pub data_ports: Option<(u16, u16)>,
     /// Bytes of memory for data buffers, for all transfers together.
@@ -213,6 +238,13 @@ impl Default for Options {
             through_here: false,
             user: None,
             password: None,
+            insecure: false,
+            credential: None,
+            authorities: None,
+            server_subject: None,
+            delegate: true,
+            data_authentication: true,
+            data_protection: DataProtection::Clear,
             data_ports: None,
             buffer_memory: 64 << 20,
             relative_paths: false,

@@ -20,10 +20,13 @@ use crate::abilities::Abilities;
 use crate::control::Control;
 use crate::error::is_unknown_command;
 use crate::place::Endpoint;
+use crate::security::Secured;
 use crate::setup::{Setup, advertised, reachable};
 use crate::verify::wire;
 use crate::{DataMode, RemoteError};
 
+/// The user that the server's gridmap has for our certificate.
+const MAPPED: &str = ":globus-mapping:";
 /// Seconds between signs of life while the server computes a checksum.
 const CHECKSUM_MARKERS: u32 = 30;
 /// Seconds between markers of what a server receives.
@@ -43,6 +46,8 @@ pub(crate) struct Session<'e> {
     congestion: Option<&'static str>,
     pub wanted_congestion: Option<&'static str>,
     channel: Option<Channel>,
+    /// The control connection is protected.
+    pub(crate) security: Option<Secured>,
     /// TREV was sent.
     markers_asked: bool,
 }
@@ -54,6 +59,8 @@ pub(crate) struct Channel {
     pub streams: u32,
     /// We listen: the peer's preliminary reply says that its connections are there.
     pub listening: bool,
+    /// Its connections are authenticated, which takes both sides: the peer's preliminary reply comes only after it.
+    pub authenticated: bool,
     /// Made for sending (the number of streams is ours to choose).
     pub sending: bool,
 }
@@ -76,6 +83,7 @@ impl<'e> Session<'e> {
             congestion: None,
             wanted_congestion: None,
             channel: None,
+            security: None,
             markers_asked: false,
         };
         let greeting = session.control.finish()?;
@@ -83,8 +91,12 @@ impl<'e> Session<'e> {
             return Err(session.refused("the connection", greeting));
         }
         session.greeting = greeting.lines().map(|l| l.to_string()).collect::<Vec<_>>().join("\n");
+        if session.wants_security() {
+            session.authenticate()?;
+        }
         session.log_in()?;
         session.introduce()?;
+        session.protect_data()?;
         Ok(session)
     }
 
@@ -94,11 +106,13 @@ impl<'e> Session<'e> {
         let user: BString = match (&url.user, &options.user) {
             (Some(user), _) => user.clone(),
             (None, Some(user)) => user.as_str().into(),
+            (None, None) if self.security.is_some() => MAPPED.into(),
             (None, None) => "anonymous".into(),
         };
         let password = match (&url.password, &options.password) {
             (Some(password), _) => password.clone(),
             (None, Some(password)) => Password::new(password.as_str()),
+            (None, None) if self.security.is_some() => Password::new("dummy"),
             (None, None) => Password::new("ropewalk@"),
         };
         let mut reply = self.control.call(&Command::User(user))?;
@@ -307,13 +321,14 @@ impl<'e> Session<'e> {
     fn connect(&self, mode: Mode, streams: u32, address: SocketAddr) -> Channel {
         let settings = self.setup.channel_settings(mode, streams, None);
         let data = DataChannel::active(
-            self.setup.driver.clone(),
+            self.data_driver(),
             vec![address],
             settings,
             self.setup.pool.clone(),
             self.setup.budget.clone(),
         );
-        Channel { data, mode, streams, listening: false, sending: false }
+        let authenticated = self.authenticates_data();
+        Channel { data, mode, streams, listening: false, authenticated, sending: false }
     }
 
     fn listen(
@@ -324,13 +339,14 @@ impl<'e> Session<'e> {
     ) -> Result<Channel, RemoteError> {
         let local = SocketAddr::new(self.control.local_addr().ip(), 0);
         let broken = |source| RemoteError::Control { peer: "the local listener".to_owned(), source };
-        let listener = self.setup.driver.listen(local, &self.setup.socket_options()).map_err(broken)?;
+        let listener = self.data_driver().listen(local, &self.setup.socket_options()).map_err(broken)?;
         let address = advertised(listener.local_addr().map_err(broken)?);
         self.prepare(mode, Some(streams), inline, Some(port(address)))?;
         let settings = self.setup.channel_settings(mode, streams, None);
         let data =
             DataChannel::passive(listener, settings, self.setup.pool.clone(), self.setup.budget.clone());
-        Ok(Channel { data, mode, streams, listening: true, sending: false })
+        let authenticated = self.authenticates_data();
+        Ok(Channel { data, mode, streams, listening: true, authenticated, sending: false })
     }
 
     /// Where the server listens for a channel with these options: PASV, or EPSV where the control connection is IPv6.

@@ -8,6 +8,7 @@ use ropewalk_engine::{BufferBudget, ChannelSettings, Pool};
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_transport::{Driver, SocketOptions, Tcp};
 
+use crate::security::Ours;
 use crate::{Cancel, EventSink, Options};
 
 /// Data threads at most; they end when idle.
@@ -22,6 +23,7 @@ pub(crate) struct Setup<'e> {
     pub pool: Arc<Pool>,
     pub budget: Arc<BufferBudget>,
     pub driver: Arc<dyn Driver>,
+    pub ours: Ours,
 }
 
 impl<'e> Setup<'e> {
@@ -33,6 +35,7 @@ impl<'e> Setup<'e> {
             pool: Arc::new(Pool::new("data", DATA_THREADS)),
             budget: BufferBudget::new(options.buffer_memory),
             driver: Arc::new(Tcp),
+            ours: Ours::default(),
         })
     }
 

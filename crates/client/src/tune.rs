@@ -87,7 +87,7 @@ impl Tune {
                 return None;
             }
         };
-        let lane = Arc::new(Lane::new(ends, rtt, tuner));
+        let lane = Arc::new(Lane::new(ends, rtt, tuner, self.options.files == Auto::Auto));
         lanes.push(lane.clone());
         self.changed.notify_all();
         Some(Seat::new(lane))

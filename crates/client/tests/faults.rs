@@ -17,6 +17,7 @@ use ropewalk_tests::fake_server::{Data, FakeServer};
 use ropewalk_tests::files::{ensure_same, write_random};
 use ropewalk_tests::proxy::Proxy;
 use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::Kind;
 use ropewalk_tests::tree;
 
 const MIB: u64 = 1 << 20;
@@ -117,6 +118,51 @@ fn a_stopped_run_is_taken_up() -> Result<()> {
     })
 }
 
+/// The session of a client that was killed may still hold the part when the next one asks what is there.
+#[test]
+fn what_is_still_held_is_not_begun_anew() -> Result<()> {
+    each(&gridftp(), |bench| {
+        if bench.server.kind() != Kind::Ropewalk {
+            return Ok(());
+        }
+        let size = 24 * MIB;
+        write_random(&bench.local.join("f"), size, 6)?;
+        write_random(&bench.remote.join("f"), size, 6)?;
+        let proxy = Proxy::start(bench.server.address())?;
+        let state = bench.local.directory("state")?;
+        let options = Options { state_directory: Some(state), trace_control: true, retries: 0, ..options() };
+        for (source, name) in [(bench.here("f"), "up"), (bench.url("f"), "third")] {
+            let destination = place(&bench.server.url_at(proxy.address(), name));
+            let pairs = vec![Pair { source, destination, window: None }];
+            proxy.set_rate(Some(10 * MIB));
+            let cancel = Cancel::new();
+            let told = run_until(pairs.clone(), &options, &cancel, &|event| {
+                if matches!(event, Event::Progress { bytes, .. } if *bytes > 8 * MIB) {
+                    cancel.cancel();
+                }
+            })?;
+            ensure!(told.summary.interrupted, "{:?}", told.summary);
+            proxy.set_rate(None);
+            let part = fs::File::open(bench.remote.join(format!(".{name}.ropewalk-part")))?;
+            part.lock()?;
+            let refused = AtomicBool::new(false);
+            let told = run_until(pairs, &options, &Cancel::new(), &|event| {
+                // Free as soon as the server has said that it is not.
+                if matches!(event, Event::Dialogue { direction: '<', line, .. } if line.contains("TOO_BUSY"))
+                {
+                    refused.store(true, Ordering::Relaxed);
+                    let _ = part.unlock();
+                }
+            })?
+            .succeeded()?;
+            ensure!(refused.load(Ordering::Relaxed), "nothing was busy");
+            ensure!(told.summary.bytes_resumed >= 4 * MIB, "{:?}", told.summary);
+            ensure_same(&bench.local.join("f"), &bench.remote.join(name))?;
+        }
+        ensure_clean(bench.remote.path())
+    })
+}
+
 /// Bytes that the journals of a run speak of.
 fn journaled(state: &Path) -> u64 {
     let number = |text: &str| text.parse::<u64>().unwrap_or_default();
@@ -214,7 +260,7 @@ fn a_server_that_cannot_call_back_is_asked_the_other_way() -> Result<()> {
         }),
     )?;
     let options = Options { connect_timeout: Duration::from_millis(200), ..options() };
-    let from = place(&format!("gsiftp://{}/f", server.address()));
+    let from = place(&format!("ftp://{}/f", server.address()));
     let to = Location::Local(here.join("f"));
     let told = run(from, to, &options)?.succeeded()?;
     ensure!(fs::read(here.join("f"))? == b"abc");

@@ -228,7 +228,7 @@ fn who_cannot_be_reached_is_asked_once() -> Result<()> {
             CONNECTIONS.fetch_add(1, Ordering::SeqCst);
         }
     });
-    let at = |name: &str, n: u32| place(&format!("gsiftp://{address}/{name}{n}"));
+    let at = |name: &str, n: u32| place(&format!("ftp://{address}/{name}{n}"));
     let pairs =
         (0..300).map(|n| Pair { source: at("f", n), destination: at("t", n), window: None }).collect();
     let told = run_pairs(pairs, &once())?;

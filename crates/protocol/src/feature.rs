@@ -52,6 +52,8 @@ pub struct Offer {
     pub logged_in: bool,
     /// A client may choose the congestion control of data connections.
     pub congestion: bool,
+    /// AUTH GSSAPI is offered.
+    pub gssapi: bool,
 }
 
 /// Algorithms with their cost, the cheaper the lower: GCT's first, with its numbers.
@@ -74,6 +76,9 @@ pub fn reply(offer: Offer, allowed: impl Fn(&str) -> bool) -> Reply {
         let sums: String =
             CHECKSUMS.iter().map(|(algorithm, cost)| format!("{}:{cost};", algorithm.name())).collect();
         lines.push(format!("CKSM {sums}"));
+    }
+    if offer.gssapi && allowed("DCSC") {
+        lines.push("DCSC P,D".to_owned());
     }
     lines.extend(
         LINES.iter().filter(|(_, verb)| verb.is_empty() || allowed(verb)).map(|(line, _)| (*line).to_owned()),
@@ -249,7 +254,7 @@ mod tests {
 
     #[test]
     fn offered_lines() {
-        let offer = |logged_in| Offer { logged_in, congestion: false };
+        let offer = |logged_in| Offer { logged_in, congestion: false, gssapi: false };
         let before = reply(offer(false), |_| true).to_bytes();
         let lines: Vec<&[u8]> = before.lines().collect();
         assert_eq!(lines[0], b"211-Extensions supported");
@@ -275,7 +280,8 @@ mod tests {
 
     #[test]
     fn own_features_come_back() {
-        let features = Features::parse(&reply(Offer { logged_in: true, congestion: true }, |_| true));
+        let features =
+            Features::parse(&reply(Offer { logged_in: true, congestion: true, gssapi: false }, |_| true));
         assert_eq!(features.checksums, CHECKSUMS);
         assert!(features.cksm && features.dcau && features.parallel && features.rest_stream && features.sbuf);
         assert!(features.eret && features.esto && features.spas && features.spor && features.delayed_passive);

@@ -66,6 +66,7 @@ impl Pair {
                 }
                 Some(Action::Perform(operation)) => self.host.operation = Some(operation),
                 Some(Action::Abort) => self.aborted = true,
+                Some(Action::Protect) => {}
                 Some(Action::Streams(n)) => self.streams = n,
                 Some(Action::Close) | None => return,
             }

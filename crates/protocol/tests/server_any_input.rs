@@ -180,6 +180,7 @@ impl World {
                 }
                 Action::Abort => assert!(self.running.is_some(), "there is something to break off"),
                 Action::Streams(n) => assert!((1..=1024).contains(&n)),
+                Action::Protect => {}
                 Action::Close => self.closed = true,
             }
         }

@@ -62,6 +62,18 @@ pub(crate) fn log_in(
     open(host, settings, account)
 }
 
+/// Somebody who has shown a certificate, as the gridmap has it.
+pub(crate) fn log_in_mapped(
+    host: &Host,
+    settings: &Settings,
+    subject: &str,
+    user: &[u8],
+) -> Result<Login, Failure> {
+    let none = || Failure::LoginDenied("Access denied by configuration.".into());
+    let name = settings.gsi.as_ref().ok_or_else(none)?.user(subject, user)?;
+    open(host, settings, user_account(settings, &name)?)
+}
+
 /// The anonymous access that the name stands for. `*` stands for the names that nobody else has.
 fn anonymous<'a>(
     settings: &'a Settings,

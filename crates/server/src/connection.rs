@@ -12,7 +12,7 @@ use ropewalk_protocol::server::{Failure, Operation, Outcome, Session};
 use ropewalk_security::canonical;
 
 use crate::accounts::Login;
-use crate::codec::ClearText;
+use crate::codec::{ClearText, Sealed};
 use crate::context::Context;
 use crate::control::Control;
 use crate::host::Host;
@@ -60,7 +60,16 @@ impl Connection {
         Box::new(Self {
             session,
             control: Control::new(stream, Box::new(ClearText)),
-            context: Context { id, peer, local, settings, login: None, channel: None, task: None },
+            context: Context {
+                id,
+                peer,
+                local,
+                settings,
+                login: None,
+                channel: None,
+                task: None,
+                client: Box::default(),
+            },
             answer: None,
             waiting: None,
             record: None,
@@ -83,8 +92,23 @@ impl Connection {
         }
     }
 
+    /// From here on every line is sealed.
+    pub(crate) fn protect(&mut self) {
+        if let Some(session) = self.context.client.take_established() {
+            tracing::info!(
+                session = self.context.id, subject = self.context.client.subject(), peer = %self.context.peer,
+                tls = session.version(), "authenticated"
+            );
+            let longest = self.context.settings.longest_line();
+            self.control.set_codec(Box::new(Sealed::new(session, longest)));
+        }
+    }
+
     pub(crate) fn logged_in(&mut self, login: Login) {
-        tracing::info!(session = self.context.id, user = login.account.name, peer = %self.context.peer, "logged in");
+        tracing::info!(
+            session = self.context.id, user = login.account.name, peer = %self.context.peer,
+            subject = self.context.client.subject(), "logged in"
+        );
         self.context.login = Some(Box::new(login));
     }
 

@@ -7,6 +7,7 @@ use bstr::BString;
 use ropewalk_protocol::server::Failure;
 
 use crate::accounts::Login;
+use crate::gsi;
 use crate::operations::Channel;
 use crate::settings::Settings;
 
@@ -21,6 +22,8 @@ pub(crate) struct Context {
     pub(crate) channel: Option<Box<Channel>>,
     /// SITE TASKID.
     pub(crate) task: Option<BString>,
+    /// What is known of the client by its certificate.
+    pub(crate) client: Box<gsi::Client>,
 }
 
 impl Context {

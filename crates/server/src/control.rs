@@ -43,6 +43,11 @@ impl Control {
         Self { stream, codec, out: Vec::new(), sent: 0, registered: false, ended: false, closing: false }
     }
 
+    /// Replies and commands look different from here on; what waits to be written stays as it is.
+    pub(crate) fn set_codec(&mut self, codec: Box<dyn ControlCodec>) {
+        self.codec = codec;
+    }
+
     /// Puts a reply behind those that wait to be written.
     pub(crate) fn push(&mut self, reply: &Reply) {
         self.codec.encode(reply, &mut self.out);

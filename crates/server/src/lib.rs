@@ -15,6 +15,7 @@ mod connection;
 mod context;
 mod control;
 mod error;
+mod gsi;
 mod handle;
 mod host;
 mod limits;
@@ -34,7 +35,7 @@ mod transfer_log;
 mod turns;
 
 pub use config::{
-    Access, AnonymousAccess, Config, ConfigError, Data, Files, Fsync, Limits, Log, Problem, Severity,
+    Access, AnonymousAccess, Config, ConfigError, Data, Files, Fsync, Gsi, Limits, Log, Problem, Severity,
     Testing, Timeouts, User,
 };
 pub use error::{Error, Result};

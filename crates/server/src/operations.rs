@@ -23,6 +23,7 @@ pub(crate) use errors::failure;
 use ropewalk_protocol::server::{Failure, Operation, Outcome};
 
 use crate::connection::Job;
+use crate::context::Context;
 
 pub(crate) type Answer = Result<Outcome, Failure>;
 
@@ -42,6 +43,21 @@ pub(crate) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
         Operation::Checksum { algorithm, offset, length, path, marker_interval } => {
             let wanted = checksum::Wanted { algorithm, offset, length, path, marker_interval };
             checksum::checksum(job, &wanted)
+        }
+        Operation::SecurityBegin => {
+            let Context { client, settings, .. } = job.context;
+            client.begin(settings.gsi.as_ref())
+        }
+        Operation::SecurityToken(token) => {
+            let Context { client, settings, id, peer, .. } = job.context;
+            client.token(settings.gsi.as_ref(), &token).inspect_err(|failure| {
+                tracing::warn!(session = id, %peer, ?failure, "not authenticated");
+            })
+        }
+        Operation::DataCredential(blob) => {
+            let Context { client, settings, channel, .. } = job.context;
+            *channel = None;
+            client.set_own(settings.gsi.as_ref(), blob.as_ref().map(|blob| &blob[..]))
         }
         Operation::Login { .. } => Err(Failure::Refused { code: 503, text: "Login out of turn.".into() }),
         Operation::ClientInfo(info) => {

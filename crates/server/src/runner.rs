@@ -104,6 +104,7 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
                 connection.control.push(&reply);
             }
             Some(Action::Close) => connection.control.close_after_output(),
+            Some(Action::Protect) => connection.protect(),
             // Nothing is under way any more.
             Some(Action::Abort) => {}
             Some(Action::Streams(n)) => {
@@ -223,7 +224,11 @@ fn log_transfer(host: &Host, connection: &mut Connection, code: u16) {
 fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], password: &Password) {
     let settings = Arc::clone(&connection.context.settings);
     let peer = connection.context.peer;
-    match accounts::log_in(host, &settings, user, password) {
+    let login = match connection.context.client.subject() {
+        Some(subject) => accounts::log_in_mapped(host, &settings, subject, user),
+        None => accounts::log_in(host, &settings, user, password),
+    };
+    match login {
         Ok(login) => {
             host.throttle.succeeded(peer.ip());
             connection.answer = Some(Ok(Outcome::LoggedIn {
@@ -239,6 +244,7 @@ fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], passwo
                 session = connection.context.id,
                 %peer,
                 user = ?String::from_utf8_lossy(user),
+                subject = connection.context.client.subject(),
                 ?failure,
                 "log-in failed"
             );

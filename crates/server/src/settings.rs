@@ -8,7 +8,11 @@ use ropewalk_security::{AccessList, PasswordError, PasswordFile};
 
 use crate::config::{Config, Problem, Severity};
 use crate::error::{Error, Result};
+use crate::gsi::Authority;
 use crate::stores::Stores;
+
+/// A command line with a credential in it, at most.
+const SECURITY_LINE: usize = 128 << 10;
 
 pub(crate) struct Settings {
     pub(crate) config: Config,
@@ -16,6 +20,8 @@ pub(crate) struct Settings {
     pub(crate) hostname: String,
     sessions: Arc<SessionConfig>,
     passwords: Option<Mutex<Arc<PasswordFile>>>,
+    /// Log-in with certificates.
+    pub(crate) gsi: Option<Authority>,
 }
 
 impl Settings {
@@ -30,6 +36,7 @@ impl Settings {
                 Some(Mutex::new(Arc::new(file)))
             }
         };
+        let gsi = config.gsi.as_ref().map(Authority::load).transpose().map_err(|e| problem("gsi", e))?;
         // Roots with a user's name in them are looked at when the user logs in.
         let roots =
             [&config.root, &config.defaults.root, &config.anonymous.as_ref().and_then(|a| a.root.clone())];
@@ -42,8 +49,14 @@ impl Settings {
             sessions: Arc::new(session_config(&config, &hostname)),
             hostname,
             passwords,
+            gsi,
             config,
         })
+    }
+
+    /// Bytes of a command line.
+    pub(crate) fn longest_line(&self) -> usize {
+        self.sessions.max_line
     }
 
     /// A new session of these settings.
@@ -71,10 +84,13 @@ fn session_config(config: &Config, hostname: &str) -> SessionConfig {
         banner: config.banner.clone().map_or(Banner::Standard, Banner::Text),
         disabled: config.disabled_commands.iter().map(|name| name.to_ascii_uppercase()).collect(),
         faults: config.testing.faults,
-        max_line: config.limits.line_length,
+        // Tokens and credentials of GSI are long lines.
+        max_line: config.limits.line_length.max(if config.gsi.is_some() { SECURITY_LINE } else { 0 }),
         max_queue: config.limits.queue,
         max_streams: config.data.max_streams,
         congestion: config.data.congestion_choices.iter().filter_map(|name| name.parse().ok()).collect(),
+        gssapi: config.gsi.is_some(),
+        security_required: config.gsi.as_ref().is_some_and(|gsi| gsi.required),
         ..SessionConfig::default()
     }
 }

@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub(crate) mod buffers;
+pub(crate) mod ca;
 pub(crate) mod cat;
 pub(crate) mod clean;
 pub(crate) mod completions;
@@ -16,6 +17,7 @@ pub(crate) mod mkdir;
 pub(crate) mod model;
 pub(crate) mod mv;
 pub(crate) mod passwd;
+pub(crate) mod proxy;
 pub(crate) mod rm;
 pub(crate) mod serve;
 pub(crate) mod stat;

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ropewalk_client::{Auto, ChecksumPolicy, DataMode, Options, Preserve, StallLimit, SyncLevel, Window};
+use ropewalk_client::{
+    Auto, ChecksumPolicy, DataMode, DataProtection, Options, Preserve, StallLimit, SyncLevel, Window,
+};
 use ropewalk_storage::checksum::Algorithm;
 
 use super::table::{Action, OPTIONS};
@@ -39,6 +41,10 @@ pub(super) struct Guc {
     /// 0 is MODE S.
     pub(super) parallel: u32,
     pub(super) no_third_party: bool,
+    pub(super) no_authentication: bool,
+    pub(super) protection: DataProtection,
+    /// Of both servers.
+    pub(super) subject: Option<String>,
     pub(super) offset: Option<u64>,
     pub(super) length: Option<u64>,
     pub(super) list: Option<OsString>,
@@ -81,6 +87,9 @@ impl Default for Guc {
             block_size: None,
             parallel: 0,
             no_third_party: false,
+            no_authentication: false,
+            protection: DataProtection::Clear,
+            subject: None,
             offset: None,
             length: None,
             list: None,
@@ -187,6 +196,9 @@ impl Guc {
             stop_on_failure: !self.continue_on_error,
             delayed_passive: self.delayed_passive,
             through_here: self.no_third_party,
+            data_authentication: !self.no_authentication,
+            data_protection: self.protection,
+            server_subject: self.subject.clone(),
             data_ports: std::env::var("GLOBUS_TCP_PORT_RANGE").ok().and_then(|range| port_range(&range).ok()),
             relative_paths: self.relative_paths,
             trace_control: self.debug,

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use ropewalk_client::SyncLevel;
+use ropewalk_client::{DataProtection, SyncLevel};
 use ropewalk_storage::checksum::Algorithm;
 
 use super::options::Guc;
@@ -98,16 +98,22 @@ pub(super) const OPTIONS: &[Opt] = &[
         take!(dump_only, path)),
     flag(&["rp", "relative-paths"], "Paths of URLs count from the log-in directory; %2F at the start means the root",
         on!(relative_paths)),
-    refused(&["s", "subject"], Some("subject"), "names the certificate of both servers; needs GSI"),
-    refused(&["ss", "source-subject"], Some("subject"), "names the certificate of the source's server; needs GSI"),
-    refused(&["ds", "dest-subject"], Some("subject"), "names the certificate of the destination's server; needs GSI"),
+    value(&["s", "subject"], "subject", "Subject of both servers' certificates", take!(subject, some_text)),
+    refused(&["ss", "source-subject"], Some("subject"), "names the certificate of the source's server alone"),
+    refused(&["ds", "dest-subject"], Some("subject"), "names the certificate of the destination's server alone"),
     value(&["tcp-bs", "tcp-buffer-size"], "size", "Socket buffers of data connections, in bytes", take!(tcp_buffer, some_size)),
     value(&["bs", "block-size"], "size", "Block size, in bytes", take!(block_size, some_size)),
     value(&["p", "parallel"], "parallelism", "Data connections of a file, in MODE E; 0 is one in MODE S", take!(parallel, number)),
     flag(&["notpt", "no-third-party-transfers"], "Copy between two servers by way of this program", on!(no_third_party)),
-    ignored(&["nodcau", "no-data-channel-authentication"], None, "No authentication of data connections; so it is"),
-    refused(&["dcsafe", "data-channel-safe"], None, "protects data connections against change; needs GSI"),
-    refused(&["dcpriv", "data-channel-private"], None, "encrypts data connections; needs GSI"),
+    flag(&["nodcau", "no-data-channel-authentication"], "No authentication of data connections", on!(no_authentication)),
+    flag(&["dcsafe", "data-channel-safe"], "Protect data connections against change", |guc, _| {
+        guc.protection = DataProtection::Safe;
+        Ok(())
+    }),
+    flag(&["dcpriv", "data-channel-private"], "Encrypt data connections", |guc, _| {
+        guc.protection = DataProtection::Private;
+        Ok(())
+    }),
     value(&["off", "partial-offset"], "bytes", "Begin at this byte", take!(offset, some_size)),
     value(&["len", "partial-length"], "bytes", "Copy so many bytes", take!(length, length)),
     value(&["list", "list-url"], "URL", "List this directory", |guc, value| { guc.list = Some(value); Ok(()) }),
@@ -175,6 +181,10 @@ pub(super) const OPTIONS: &[Opt] = &[
 
 fn text(value: OsString) -> Result<String, String> {
     value.into_string().map_err(|value| format!("{value:?} is not valid UTF-8"))
+}
+
+fn some_text(value: OsString) -> Result<Option<String>, String> {
+    value.into_string().map(Some).map_err(|value| format!("{value:?} is not valid UTF-8"))
 }
 
 fn path(value: OsString) -> Result<Option<std::path::PathBuf>, String> {

@@ -2,12 +2,13 @@
 
 use std::fmt::Display;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use ropewalk_client::{
-    Auto, ChecksumPolicy, DataMode, DirectIo, Fairness, FsyncPolicy, Preserve, StallLimit, SyncLevel,
-    TunerKind,
+    Auto, ChecksumPolicy, DataMode, DataProtection, DirectIo, Fairness, FsyncPolicy, Preserve, StallLimit,
+    SyncLevel, TunerKind,
 };
 use ropewalk_storage::checksum::UnknownAlgorithm;
 
@@ -117,6 +118,20 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Log in as this user where the URL names none"),
     setting("password-file", None, Value("FILE"), Connection, (password_file, show_password_file),
         "Take the password from the first line of FILE (`-`: standard input)"),
+    setting("insecure", None, Switch, Connection, switch!(options.insecure),
+        "Let gsiftp:// log in without certificates and in clear, as ftp:// does"),
+    setting("credential", None, Value("FILE"), Connection, (credential, |s| show_path(s.options.credential.as_ref())),
+        "Certificate, key and chain for gsiftp:// in one file, as a proxy has them, where it is not in one of the usual places"),
+    setting("authorities", None, Value("DIRECTORY"), Connection, (authorities, |s| show_path(s.options.authorities.as_ref())),
+        "Trusted authorities for gsiftp://, where they are not in one of the usual places"),
+    setting("server-subject", None, Value("SUBJECT"), Connection, (subject, show_subject),
+        "The servers' certificate is to have this subject, whatever their host is called"),
+    setting("delegate", None, Negated, Connection, switch!(options.delegate),
+        "Give servers no proxy; their data connections are not authenticated then"),
+    setting("dcau", None, Negated, Connection, switch!(options.data_authentication),
+        "Do not authenticate data connections of gsiftp://"),
+    setting("data-protection", None, Value("clear|safe|private"), Connection, (data_protection, show_data_protection),
+        "Data connections of gsiftp://: as they are, safe against change, or encrypted (GCT encrypts both)"),
     setting("connect-timeout", None, Value("TIME"), Connection, duration!(options.connect_timeout),
         "Longest wait for a connection"),
     setting("reply-timeout", None, Value("TIME"), Connection, duration!(options.reply_timeout),
@@ -130,6 +145,51 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("debug", None, Switch, Connection, switch!(options.trace_control),
         "Show the dialogue of control connections"),
 ];
+
+fn show_path(path: Option<&PathBuf>) -> String {
+    path.map(|path| path.display().to_string()).unwrap_or_default()
+}
+
+fn credential(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.credential = (!text.is_empty()).then(|| text.into());
+    Ok(())
+}
+
+fn authorities(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.authorities = (!text.is_empty()).then(|| text.into());
+    Ok(())
+}
+
+fn subject(settings: &mut Settings, text: &str) -> Result<(), String> {
+    if !text.is_empty() && !text.starts_with('/') {
+        return Err(format!("{text:?}: expected a subject such as /O=Grid/CN=host/dtn.example.org"));
+    }
+    settings.options.server_subject = (!text.is_empty()).then(|| text.to_owned());
+    Ok(())
+}
+
+fn show_subject(settings: &Settings) -> String {
+    settings.options.server_subject.clone().unwrap_or_default()
+}
+
+fn data_protection(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.data_protection = match text {
+        "clear" => DataProtection::Clear,
+        "safe" => DataProtection::Safe,
+        "private" => DataProtection::Private,
+        _ => return Err(format!("{text:?}: expected clear, safe or private")),
+    };
+    Ok(())
+}
+
+fn show_data_protection(settings: &Settings) -> String {
+    match settings.options.data_protection {
+        DataProtection::Clear => "clear",
+        DataProtection::Safe => "safe",
+        DataProtection::Private => "private",
+    }
+    .to_owned()
+}
 
 fn number<T: FromStr + Display>(text: &str, expected: &str) -> Result<T, String> {
     text.trim().parse().map_err(|_| format!("{text:?}: expected {expected}"))

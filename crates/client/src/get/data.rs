@@ -106,6 +106,10 @@ impl<'e> Flow<'_, 'e> {
                 Ok(())
             }
             Err(source) => {
+                let came = !matches!(source, ropewalk_engine::Error::NoConnection { .. });
+                if channel.listening && !came {
+                    self.avoid_listening();
+                }
                 drop(channel);
                 let peer = self.session.control.peer().to_owned();
                 let mut error = failure.unwrap_or_else(|| RemoteError::data(&peer, path, source));

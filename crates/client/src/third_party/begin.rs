@@ -17,6 +17,14 @@ impl<'e> Flow<'_, 'e> {
     /// Makes the two servers ready for each other.
     pub(super) fn connect(&mut self, mode: Mode, streams: u32, check: Check) -> Result<(), RemoteError> {
         self.channel = None;
+        if self.source.authenticates_data() != self.destination.authenticates_data() {
+            let what = "be one end of a transfer between two servers of which only one authenticates data connections; \
+                        use --no-dcau, or gsiftp:// for both";
+            return Err(RemoteError::Unsupported {
+                peer: self.source.control.peer().to_owned(),
+                what: what.to_owned(),
+            });
+        }
         let inline = if let Check::Inline(algorithm) = check { Some(algorithm) } else { None };
         self.destination.drop_channel();
         self.source.drop_channel();

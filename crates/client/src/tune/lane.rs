@@ -23,6 +23,8 @@ const SETTLING_ROUND_TRIPS: u32 = 20;
 pub(crate) struct Lane {
     pub(super) ends: Ends,
     rtt: Duration,
+    /// Workers may come and go.
+    hires: bool,
     /// Payload bytes that the destination, or our sockets, have taken.
     moved: AtomicU64,
     state: Mutex<State>,
@@ -32,6 +34,9 @@ struct State {
     tuner: Box<dyn Tuner>,
     decision: Decision,
     decided: Instant,
+    /// Connections that are dealt out: on its way down to what was decided, and when it was changed last.
+    dealt: u32,
+    descended: Instant,
     decisions: u32,
     span: Option<Span>,
     seats: Vec<Place>,
@@ -56,6 +61,11 @@ struct Place {
 const SHORTEST: Duration = Duration::from_secs(2);
 const SHORTEST_ROUND_TRIPS: u32 = 25;
 
+/// Of streams that are too many a part leaves so often.
+const DESCENT: Duration = Duration::from_millis(500);
+const DESCENT_ROUND_TRIPS: u32 = 10;
+const DESCENT_PART: u32 = 16;
+
 /// What the driver is to do after it looked at a lane.
 pub(super) struct Step {
     /// A new decision, and the rate on which it rests, in bytes a second.
@@ -65,12 +75,15 @@ pub(super) struct Step {
 }
 
 impl Lane {
-    pub(super) fn new(ends: Ends, rtt: Duration, mut tuner: Box<dyn Tuner>) -> Self {
+    /// `hires`: workers may come and go.
+    pub(super) fn new(ends: Ends, rtt: Duration, mut tuner: Box<dyn Tuner>, hires: bool) -> Self {
         let decision = tuner.first();
         let state = State {
             tuner,
             decision,
             decided: Instant::now(),
+            dealt: decision.knobs.connections().max(1),
+            descended: Instant::now(),
             decisions: 0,
             span: None,
             seats: Vec::new(),
@@ -78,7 +91,7 @@ impl Lane {
             reached: Vec::new(),
             min_rtt: None,
         };
-        Self { ends, rtt, moved: AtomicU64::new(0), state: Mutex::new(state) }
+        Self { ends, rtt, hires, moved: AtomicU64::new(0), state: Mutex::new(state) }
     }
 
     /// So many bytes more have been taken.
@@ -154,8 +167,11 @@ impl Lane {
     }
 
     pub(super) fn is_surplus(&self, id: u64) -> bool {
+        if !self.hires {
+            return false;
+        }
         let mut state = self.lock();
-        let target = state.target();
+        let target = state.dealt;
         let others = state.seats.iter().filter(|seat| seat.id != id && seat.streams > 0 && !seat.leaving);
         let (workers, streams) =
             others.fold((0, 0), |(workers, streams), seat| (workers + 1, streams + seat.streams));
@@ -184,6 +200,7 @@ impl Lane {
             state.decided = now;
             return nothing;
         }
+        state.descend(now, self.rtt);
         let moved = self.moved.load(Ordering::Relaxed);
         let totals = state.totals(moved);
         state.min_rtt = match (state.min_rtt, totals.min_rtt) {
@@ -231,13 +248,13 @@ impl Lane {
         state.decision = decision;
         state.decisions += 1;
         state.decided = now;
-        state.deal();
+        state.follow();
         if !changed {
             // Nothing has to settle: not a moment goes unmeasured.
             let totals = state.totals(moved);
             state.span = Some(Span::new(now, totals, self.shortest()));
         }
-        let hire = if waiting { state.missing(workers) } else { 0 };
+        let hire = if waiting && self.hires { state.missing(workers) } else { 0 };
         Step { decision: Some((decision, rate)), hire }
     }
 
@@ -285,11 +302,32 @@ impl State {
         self.seats.iter_mut().find(|seat| seat.id == id)
     }
 
+    /// More are dealt out at once. Fewer only where the path forces it: streams that leave take their windows along, and the
+    /// others need many round trips to grow into what that frees.
+    fn follow(&mut self) {
+        let target = self.target();
+        let forced = matches!(self.decision.reason, Reason::Yielding { .. } | Reason::WindowTooSmall { .. });
+        if target >= self.dealt || forced {
+            self.dealt = target;
+        }
+        self.deal();
+    }
+
+    /// Takes some away, where there are more than was decided.
+    fn descend(&mut self, now: Instant, rtt: Duration) {
+        let step = DESCENT.max(DESCENT_ROUND_TRIPS * rtt);
+        if self.dealt > self.target() && now.saturating_duration_since(self.descended) >= step {
+            self.descended = now;
+            self.dealt = (self.dealt - (self.dealt / DESCENT_PART).max(1)).max(self.target());
+            self.deal();
+        }
+    }
+
     /// Deals the streams that no fixed channel has out to those that can take them.
     fn deal(&mut self) {
         let fixed: u32 =
             self.seats.iter().filter(|seat| !seat.knob.is_elastic()).map(|seat| seat.streams).sum();
-        let mut left = self.target().saturating_sub(fixed);
+        let mut left = self.dealt.saturating_sub(fixed);
         let congestion = self.decision.congestion.map(|control| control.name());
         let mut elastic: Vec<&mut Place> =
             self.seats.iter_mut().filter(|seat| seat.knob.is_elastic()).collect();
@@ -340,7 +378,7 @@ mod tests {
         let options = Options { first_streams: streams, rtt: Some(0.05), ..Options::default() };
         let tuner = Kind::Fixed.build(&options).unwrap();
         let ends = Ends { source: Some("gsiftp://a".into()), destination: None };
-        Arc::new(Lane::new(ends, Duration::from_millis(50), tuner))
+        Arc::new(Lane::new(ends, Duration::from_millis(50), tuner, true))
     }
 
     fn streams(lane: &Lane) -> Vec<u32> {
@@ -383,6 +421,34 @@ mod tests {
         assert!(seats[0].is_surplus() && seats[0].is_surplus());
         assert!(!seats[1].is_surplus());
         drop(seats);
+    }
+
+    #[test]
+    fn streams_come_at_once_and_leave_one_by_one() {
+        let lane = lane(4);
+        let seat = Seat::new(lane.clone());
+        seat.opened(4, 100, Knob::There(Wanted::new(4)));
+        let now = Instant::now();
+        let at = |halves: u32| now + Duration::from_millis(500) * halves;
+        let decide = |streams, reason| {
+            let mut state = lane.lock();
+            state.decision.knobs.streams = streams;
+            state.decision.reason = reason;
+            state.follow();
+        };
+        decide(40, Reason::Start);
+        assert_eq!(streams(&lane), [40]);
+        decide(10, Reason::Holding);
+        let mut seen = Vec::new();
+        for halves in 1..=4 {
+            lane.lock().descend(at(halves), Duration::from_millis(50));
+            lane.lock().descend(at(halves), Duration::from_millis(50));
+            seen.push(streams(&lane)[0]);
+        }
+        assert_eq!(seen, [38, 36, 34, 32]);
+        decide(10, Reason::Yielding { queueing: 0.1, loss: 0.0 });
+        assert_eq!(streams(&lane), [10]);
+        drop(seat);
     }
 
     #[test]

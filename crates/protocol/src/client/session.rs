@@ -169,6 +169,15 @@ impl Session {
         }
     }
 
+    /// True where nothing of what came is left over or half a reply. What is not so when a security context begins came in
+    /// clear, perhaps from somebody else.
+    pub fn is_at_rest(&self) -> bool {
+        self.lines.buffered() == 0
+            && !self.replies.is_within_reply()
+            && self.events.is_empty()
+            && self.outstanding.is_empty()
+    }
+
     /// The server closed the connection. An error where something was expected of it and it had not said 421.
     pub fn disconnected(&self) -> Result<(), SessionError> {
         match self.outstanding.len() {
@@ -248,8 +257,11 @@ impl Session {
         }
         let line = command.to_line()?;
         if let Some(trace) = &mut self.trace {
-            let secret = matches!(command, Command::Pass(_));
-            let shown = if secret { "PASS ***".into() } else { line.as_slice().into() };
+            let shown = match command {
+                Command::Pass(_) | Command::Adat(_) => format!("{} ***", command.verb()).into(),
+                Command::Dcsc { blob: Some(_), .. } => "DCSC P ***".into(),
+                _ => line.as_slice().into(),
+            };
             trace.push_back(TraceLine { sent: true, line: shown });
         }
         self.transmit.extend_from_slice(&line);

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use bstr::BString;
 
-use crate::command::{ChecksumAlgorithm, Password};
+use crate::command::{ChecksumAlgorithm, DataAuthentication, Password, Protection};
 use crate::congestion::CongestionName;
 use crate::error_class::ErrorClass;
 use crate::facts::{Entry, FactSet};
@@ -29,6 +29,9 @@ pub enum Action {
     /// SITE STREAMS (our extension): the data channel, where there is one, has so many streams from now on when it sends in
     /// MODE E, and the transfer under way too. Already within the limits of the configuration, and answered.
     Streams(u32),
+    /// What is sent and received from here on is protected by the context that [`Outcome::Secured`] told of: replies before
+    /// this leave in clear.
+    Protect,
     /// Close the control connection once everything before has been written.
     Close,
 }
@@ -77,6 +80,10 @@ pub struct ChannelOptions {
     pub automatic_buffers: Option<u64>,
     /// The congestion control that the client chose, among those allowed.
     pub congestion: Option<CongestionName>,
+    /// DCAU: always none on a control connection without security.
+    pub authentication: DataAuthentication,
+    /// PROT; without authentication it has no effect, as in GCT.
+    pub protection: Protection,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,7 +203,14 @@ pub struct List {
 /// What the host is asked to carry out.
 #[derive(Debug)]
 pub enum Operation {
-    /// Answer [`Outcome::LoggedIn`].
+    /// AUTH GSSAPI: a handshake begins, in place of any that was under way.
+    SecurityBegin,
+    /// ADAT, base64: answer [`Outcome::SecurityToken`] or [`Outcome::Secured`]. After a failure the handshake is over.
+    SecurityToken(BString),
+    /// DCSC P: the credential for data connections, base64 of PEM; `None`: the usual one again.
+    DataCredential(Option<BString>),
+    /// Answer [`Outcome::LoggedIn`]. Where the session is secured, the name is to be one that the authenticated client may
+    /// have, or `:globus-mapping:` for its usual one.
     Login {
         user: BString,
         password: Password,
@@ -303,6 +317,10 @@ pub enum Outcome {
         home: VirtualPath,
         message: Option<String>,
     },
+    /// The handshake goes on: the token to send, base64.
+    SecurityToken(String),
+    /// The client is authenticated. With a last token, base64, where there is one.
+    Secured(Option<String>),
     Addresses(Vec<SocketAddr>),
     /// Text for the reply to ABUF.
     Advice(String),

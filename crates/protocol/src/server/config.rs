@@ -31,6 +31,10 @@ pub struct SessionConfig {
     pub max_streams: u32,
     /// Congestion controls that a client may choose for data connections.
     pub congestion: Vec<CongestionName>,
+    /// AUTH GSSAPI is offered (RFC 2228).
+    pub gssapi: bool,
+    /// Nobody may log in without it.
+    pub security_required: bool,
 }
 
 /// The greeting.
@@ -60,6 +64,8 @@ impl Default for SessionConfig {
             max_queue_bytes: 1 << 20,
             max_streams: MAX_STREAMS,
             congestion: Vec::new(),
+            gssapi: false,
+            security_required: false,
         }
     }
 }
@@ -83,7 +89,8 @@ impl SessionConfig {
 
     /// Whether sessions know the verb; AUTH is known in order to be refused.
     pub(super) fn knows(&self, verb: &str) -> bool {
-        (matches!(verb, "ABOR" | "AUTH") || help::knows(verb)) && self.allows(verb)
+        let secure = self.gssapi && matches!(verb, "ADAT" | "DCSC");
+        (secure || matches!(verb, "ABOR" | "AUTH") || help::knows(verb)) && self.allows(verb)
     }
 
     /// Whether sessions know the SITE sub-command; SHARING is known in order to be refused.

@@ -9,7 +9,7 @@ use super::action::*;
 use super::pending::{DataPending, PassiveKind, Pending};
 use super::session::{Session, Step};
 use super::state::{Channel, UploadAttributes};
-use crate::command::{CommandError, EpsvArgument, Placement, Retrieval};
+use crate::command::{CommandError, DataAuthentication, EpsvArgument, Placement, Protection, Retrieval};
 use crate::reply::Reply;
 
 /// What distinguishes RETR, STOR, APPE, ERET and ESTO.
@@ -212,6 +212,41 @@ impl Session {
         if mem::replace(&mut self.state.mode, mode) == mode {
             return Step::Reply(reply);
         }
+        self.leave_channel(reply)
+    }
+
+    /// DCAU on a protected control connection.
+    pub(super) fn set_data_authentication(&mut self, wanted: DataAuthentication) -> Step {
+        let letter = match wanted {
+            DataAuthentication::None => 'N',
+            DataAuthentication::SelfAuthentication => 'A',
+            DataAuthentication::Subject(_) => 'S',
+        };
+        let reply = Reply::new(200, format!("DCAU {letter}."));
+        if self.state.authentication == wanted {
+            return Step::Reply(reply);
+        }
+        self.state.authentication = wanted;
+        self.leave_channel(reply)
+    }
+
+    /// PROT on a protected control connection.
+    pub(super) fn set_protection(&mut self, wanted: Protection) -> Step {
+        let reply = Reply::new(200, format!("Protection level set to {}.", wanted.letter()));
+        if mem::replace(&mut self.state.protection, wanted) == wanted {
+            return Step::Reply(reply);
+        }
+        self.leave_channel(reply)
+    }
+
+    /// DCSC: connections of another identity are of no use.
+    pub(super) fn set_data_credential(&mut self, credential: Option<BString>) -> Step {
+        self.state.channel = Channel::None;
+        Step::Perform(Operation::DataCredential(credential), Pending::DataCredential)
+    }
+
+    /// The data channel was made with other settings.
+    fn leave_channel(&mut self, reply: Reply) -> Step {
         match mem::replace(&mut self.state.channel, Channel::None) {
             Channel::Made => Step::Perform(Operation::CloseChannel, Pending::CloseChannel(reply)),
             Channel::None | Channel::Delayed(..) => Step::Reply(reply),

@@ -19,7 +19,7 @@ use crate::path::VirtualPath;
 use crate::reply::Reply;
 
 /// What may be sent before log-in.
-const BEFORE_LOGIN: [&str; 8] = ["ABOR", "AUTH", "FEAT", "HELP", "NOOP", "PASS", "QUIT", "USER"];
+const BEFORE_LOGIN: [&str; 9] = ["ABOR", "ADAT", "AUTH", "FEAT", "HELP", "NOOP", "PASS", "QUIT", "USER"];
 
 /// What an ABOR that came after it prevents from beginning.
 const LONG: [&str; 13] = [
@@ -88,8 +88,14 @@ impl Session {
             "USER" | "PASS" if self.state.is_logged_in() => {
                 Ok(Some(reply(503, "You are already logged in.")))
             }
-            "AUTH" if self.state.is_logged_in() => Err(CommandError::UnknownCommand),
-            "AUTH" => Ok(Some(reply(504, "Unknown authentication type."))),
+            "USER" | "PASS" if self.config.security_required && !self.state.secured => {
+                Ok(Some(reply(530, "Must perform GSSAPI authentication")))
+            }
+            "AUTH" | "ADAT" if self.state.is_logged_in() => Err(CommandError::UnknownCommand),
+            "AUTH" | "ADAT" if self.state.secured => Ok(Some(reply(503, "You are already authenticated."))),
+            "AUTH" if !self.config.gssapi || !rest.trim().eq_ignore_ascii_case(b"GSSAPI") => {
+                Ok(Some(reply(504, "Unknown authentication type.")))
+            }
             long if abandoned && LONG.contains(&long) => {
                 self.state.restart = None;
                 Ok(Some(Step::Reply(aborted())))
@@ -123,9 +129,18 @@ impl Session {
                 )
             }
             Command::Cwd(path) => change_directory(self.resolve(&path)?),
+            Command::Adat(token) => Step::Perform(Operation::SecurityToken(token), Pending::SecurityToken),
+            // The gate lets only GSSAPI pass.
+            Command::Auth(_) => Step::Perform(Operation::SecurityBegin, Pending::SecurityBegin),
+            Command::Dcau(mode) if self.state.secured => self.set_data_authentication(mode),
             Command::Dcau(DataAuthentication::None) => reply(200, "DCAU N."),
             // Without security there is nobody to authenticate.
             Command::Dcau(_) => reply(504, "Bad DCAU mode."),
+            Command::Dcsc { kind, blob } if self.state.secured => match (kind.to_ascii_uppercase(), blob) {
+                (b'P', Some(blob)) => self.set_data_credential(Some(blob)),
+                (b'D', None) => self.set_data_credential(None),
+                _ => return Err(CommandError::InvalidArguments),
+            },
             Command::Dele(path) => simple(Operation::Delete(self.resolve(&path)?)),
             Command::Eprt(address) => self.active(vec![address]),
             Command::Epsv(argument) => self.extended_passive(argument),
@@ -135,6 +150,7 @@ impl Session {
                 let offer = Offer {
                     logged_in: self.state.is_logged_in(),
                     congestion: !self.config.congestion.is_empty(),
+                    gssapi: self.config.gssapi,
                 };
                 Step::Reply(feature::reply(offer, |name| self.config.allows(name)))
             }
@@ -173,6 +189,7 @@ impl Session {
             Command::Pasv => self.passive(PassiveKind::Pasv, Some(Family::V4)),
             Command::Pbsz(size) => reply(200, &format!("PBSZ={size}")),
             Command::Port(address) => self.active(vec![SocketAddr::V4(address)]),
+            Command::Prot(level) if self.state.secured => self.set_protection(level),
             Command::Prot(Protection::Clear) => reply(200, "Protection level set to C."),
             Command::Prot(level) => return Err(CommandError::ProtectionLevel(level.letter().into())),
             Command::Pwd => {
@@ -241,7 +258,7 @@ impl Session {
                 Step::Reply(Reply::new(331, text))
             }
             // Not in the table of HELP, which decides what is known.
-            Command::Adat(_) | Command::Auth(_) | Command::Dcsc { .. } | Command::Protected(..) => {
+            Command::Dcsc { .. } | Command::Protected(..) => {
                 return Err(CommandError::UnknownCommand);
             }
         })

@@ -6,6 +6,7 @@ use super::pending::{DataPending, Pending, addresses, fact_line};
 use super::session::Session;
 use super::site::buffer_size;
 use super::state::Channel;
+use crate::command::DataAuthentication;
 use crate::date::Stamp;
 use crate::listing;
 use crate::path::VirtualPath;
@@ -16,6 +17,15 @@ impl Session {
     pub(super) fn finish(&mut self, pending: Pending, result: Result<Outcome, Failure>) -> (Reply, bool) {
         let ok = || Reply::new(250, "OK.");
         let reply = match pending {
+            Pending::SecurityBegin => match result {
+                Ok(Outcome::Done) => Reply::new(334, "Using authentication type; ADAT must follow."),
+                other => failed(Attempt::Other, other),
+            },
+            Pending::SecurityToken => self.token_taken(result),
+            Pending::DataCredential => match result {
+                Ok(Outcome::Done) => Reply::new(250, "OK."),
+                other => failed(Attempt::Other, other),
+            },
             Pending::Login => return self.logged_in(result),
             Pending::Listen(kind) => match result {
                 Ok(Outcome::Addresses(list)) => match addresses(kind, 200, &list, self.config.epsv_address) {
@@ -136,6 +146,23 @@ impl Session {
             Pending::Simple => done(Attempt::Other, result),
         };
         (reply, false)
+    }
+
+    fn token_taken(&mut self, result: Result<Outcome, Failure>) -> Reply {
+        match result {
+            Ok(Outcome::SecurityToken(token)) => Reply::new(335, format!("ADAT={token}")),
+            Ok(Outcome::Secured(token)) => {
+                self.state.secured = true;
+                self.state.protects = true;
+                // What GridFTP clients take for granted once they are authenticated (GFD.20 section 3.1).
+                self.state.authentication = DataAuthentication::SelfAuthentication;
+                match token {
+                    Some(token) => Reply::new(235, format!("ADAT={token}")),
+                    None => Reply::new(235, "GSSAPI Authentication successful."),
+                }
+            }
+            other => failed(Attempt::Other, other),
+        }
     }
 
     fn logged_in(&mut self, result: Result<Outcome, Failure>) -> (Reply, bool) {

@@ -31,6 +31,9 @@ pub(super) enum PassiveKind {
 /// An operation that has begun, with what is needed to answer its command.
 #[derive(Debug)]
 pub(super) enum Pending {
+    SecurityBegin,
+    SecurityToken,
+    DataCredential,
     Login,
     Listen(PassiveKind),
     Connect,

@@ -263,6 +263,13 @@ impl Session {
         } else {
             self.send(reply);
         }
+        if mem::take(&mut self.state.protects) {
+            self.actions.push_back(Action::Protect);
+            // What came in clear behind the last token may be anybody's.
+            if !self.queue.is_empty() || self.decoder.buffered() > 0 {
+                self.close(None);
+            }
+        }
     }
 
     pub fn phase(&self) -> Phase {

@@ -6,7 +6,7 @@ use bstr::BString;
 
 use super::action::*;
 use super::pending::PassiveKind;
-use crate::command::ChecksumAlgorithm;
+use crate::command::{ChecksumAlgorithm, DataAuthentication, Protection};
 use crate::congestion::CongestionName;
 use crate::facts::FactSet;
 use crate::opts::Layout;
@@ -43,6 +43,12 @@ pub(super) struct State {
     /// REST, for the next transfer.
     pub(super) restart: Option<RangeSet>,
     pub(super) upload: UploadAttributes,
+    /// The client is authenticated and the control connection protected.
+    pub(super) secured: bool,
+    /// [`Action::Protect`] is to follow the reply that is being made.
+    pub(super) protects: bool,
+    pub(super) authentication: DataAuthentication,
+    pub(super) protection: Protection,
 }
 
 /// The data channel, as far as the session has to know.
@@ -109,6 +115,10 @@ impl State {
             symlink_from: None,
             restart: None,
             upload: UploadAttributes::default(),
+            secured: false,
+            protects: false,
+            authentication: DataAuthentication::None,
+            protection: Protection::Clear,
         }
     }
 
@@ -133,6 +143,8 @@ impl State {
             receive_buffer: self.options.receive_buffer,
             automatic_buffers: self.options.automatic_buffers,
             congestion: self.options.congestion,
+            authentication: self.authentication.clone(),
+            protection: self.protection,
         }
     }
 }

@@ -99,6 +99,7 @@ impl Host {
                 }
                 Action::Abort => out.push("ABORT".to_owned()),
                 Action::Streams(n) => out.push(format!("STREAMS {n}")),
+                Action::Protect => out.push("PROTECT".to_owned()),
                 Action::Close => out.push("CLOSE".to_owned()),
             }
         }

@@ -8,6 +8,7 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_security::{PasswordFile, Rules, valid_user_name};
 
 use super::{Config, User};
+use crate::gsi::Authority;
 
 /// How bad a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,16 +71,17 @@ fn check_log_in(config: &Config, report: &mut Report) {
         if known.is_empty() && config.anonymous.is_none() {
             report.warning("password_file", "it has no user yet, so nobody can log in");
         }
-    } else if config.anonymous.is_none() {
+    } else if config.anonymous.is_none() && config.gsi.is_none() {
         report.error(
             "password_file",
-            "nobody could log in: name a password_file (see `ropewalk passwd`), or allow anonymous access",
+            "nobody could log in: name a password_file (see `ropewalk passwd`), set up [gsi], or allow anonymous \
+             access",
         );
     }
     for name in config.users.keys() {
         if !valid_user_name(name) {
             report.error(format!("users.{name}"), "this cannot be a user's name");
-        } else if !known.contains(name) {
+        } else if !known.contains(name) && config.gsi.is_none() {
             report.warning(format!("users.{name}"), "is not in the password file, so cannot log in");
         }
     }
@@ -96,6 +98,11 @@ fn check_log_in(config: &Config, report: &mut Report) {
         if anonymous.write {
             report.warning("anonymous.write", "anybody who can connect may change and remove files");
         }
+    }
+    if let Some(gsi) = &config.gsi
+        && let Err(error) = Authority::load(gsi)
+    {
+        report.error("gsi", error);
     }
     if config.testing.faults {
         report.warning("testing.faults", "any client can have commands of its session fail (SITE FAULT)");
@@ -115,7 +122,7 @@ fn check_accounts(config: &Config, report: &mut Report) {
         check_home("anonymous.home", &anonymous.home, report);
         check_root("anonymous.root", anonymous.root.as_deref().or(config.root.as_deref()), report);
     }
-    if config.password_file.is_some() {
+    if config.password_file.is_some() || config.gsi.is_some() {
         check_user("defaults", "defaults", &config.defaults, config, report);
         for (name, user) in &config.users {
             check_user(&format!("users.{name}"), name, &user.or(&config.defaults), config, report);

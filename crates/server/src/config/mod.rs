@@ -5,6 +5,7 @@ mod accounts;
 mod check;
 mod data;
 mod files;
+mod gsi;
 mod limits;
 mod log;
 mod testing;
@@ -20,6 +21,7 @@ pub use accounts::{AnonymousAccess, User};
 pub use check::{Problem, Severity};
 pub use data::Data;
 pub use files::{Files, Fsync};
+pub use gsi::Gsi;
 pub use limits::{Limits, Timeouts};
 pub use log::Log;
 use serde::{Deserialize, Serialize};
@@ -56,9 +58,11 @@ pub struct Config {
     pub password_file: Option<PathBuf>,
     /// Access without a password. Default: none, refused.
     pub anonymous: Option<AnonymousAccess>,
-    /// What holds for each user of the password file where `users` says nothing else.
+    /// Log-in with certificates. Default: none.
+    pub gsi: Option<Gsi>,
+    /// What holds for each user of the password file or the gridmap where `users` says nothing else.
     pub defaults: User,
-    /// Single users of the password file, by name.
+    /// Single users of the password file or the gridmap, by name.
     pub users: BTreeMap<String, User>,
     /// From where clients may connect.
     pub access: Access,
@@ -85,6 +89,7 @@ impl Default for Config {
             offline: None,
             password_file: None,
             anonymous: None,
+            gsi: None,
             defaults: User::default(),
             users: BTreeMap::new(),
             access: Access::default(),
@@ -159,6 +164,10 @@ impl Config {
             .into_iter()
             .chain(self.anonymous.as_mut().map(|a| &mut a.root))
             .chain(self.users.values_mut().map(|u| &mut u.root))
+            .chain(self.gsi.iter_mut().flat_map(|gsi| {
+                let Gsi { certificate, key, authorities, gridmap, pool_directory, .. } = gsi;
+                [certificate, key, authorities, gridmap, pool_directory]
+            }))
             .chain([&mut self.log.transfer_log, &mut self.log.transfer_log_json]);
         for path in paths.flatten() {
             if path.is_relative() {

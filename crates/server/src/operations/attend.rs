@@ -203,6 +203,8 @@ impl<'a> Attend<'a> {
                         streams.set(n);
                     }
                 }
+                // Comes of ADAT only, which is no transfer.
+                Action::Protect => {}
                 Action::Close => {
                     self.control.close_after_output();
                     flow = self.lose();

@@ -4,16 +4,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ropewalk_engine::{ChannelSettings, DataChannel, Parallelism};
+use ropewalk_layers::SecureDriver;
 use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::server::{ChannelOptions, Connect, Direction, Failure, Family, Listen, Mode, Outcome};
 use ropewalk_security::canonical;
-use ropewalk_transport::SocketOptions;
+use ropewalk_transport::{Driver, SocketOptions};
 
 use super::Answer;
 use super::buffers::Buffers;
 use crate::config::Data;
 use crate::connection::Job;
 use crate::context::Context;
+use crate::host::Host;
 
 /// The session's data channel.
 pub(crate) struct Channel {
@@ -64,7 +66,8 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
     let config = &context.settings.config.data;
     let local = local_address(context, listen.family)?;
     let options = socket_options(config, &listen.channel, buffers, config.ports);
-    let listener = job.host.driver.listen(SocketAddr::new(local, 0), &options).map_err(|error| {
+    let driver = driver(job.host, context, &listen.channel)?;
+    let listener = driver.listen(SocketAddr::new(local, 0), &options).map_err(|error| {
         tracing::warn!(session = context.id, %error, "cannot listen for data connections");
         Failure::DataConnection(format!("cannot listen on {local}: {error}"))
     })?;
@@ -109,8 +112,8 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     options.bind =
         config.interface.or_else(|| (first == context.peer.ip()).then(|| canonical(context.local.ip())));
     let settings = channel_settings(context, &connect.channel, options);
-    let (driver, pool, budget) =
-        (Arc::clone(&job.host.driver), Arc::clone(&job.host.streams), Arc::clone(&job.host.budget));
+    let driver = driver(job.host, context, &connect.channel)?;
+    let (pool, budget) = (Arc::clone(&job.host.streams), Arc::clone(&job.host.budget));
     let data = DataChannel::active(driver, addresses, settings, pool, budget);
     let buffer = buffers.larger();
     context.channel =
@@ -131,6 +134,15 @@ pub(super) fn take(context: &mut Context, direction: Direction) -> Result<Box<Ch
         return Err(Failure::NoDataChannel("globus_gridftp_server_register_read failed.".into()));
     }
     Ok(channel)
+}
+
+/// What makes the data connections of a channel.
+fn driver(host: &Host, context: &Context, options: &ChannelOptions) -> Result<Arc<dyn Driver>, Failure> {
+    let plain = Arc::clone(&host.driver);
+    Ok(match context.client.layer(options)? {
+        Some(layer) => Arc::new(SecureDriver::new(plain, layer)),
+        None => plain,
+    })
 }
 
 fn permitted(client: IpAddr, address: SocketAddr, third_party: bool, privileged: bool) -> Result<(), String> {

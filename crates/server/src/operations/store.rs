@@ -89,7 +89,7 @@ fn receive_file(
     }
     let result = match attend.broken_off() {
         Some(failure) => Err(failure),
-        None => result.and_then(|received| complete(transfer, &received).map(|()| received)),
+        None => result.and_then(|received| complete(transfer, &plan, &received).map(|()| received)),
     };
     drop(receive);
     match result {
@@ -117,17 +117,19 @@ fn accepted(transfer: &Transfer, present: &RangeSet, origin: u64) -> RangeSet {
     }
 }
 
-/// In MODE S the end of the connection is the end of the file, also when the sender died; the announced size tells.
-fn complete(transfer: &Transfer, received: &Received) -> Result<(), Failure> {
+/// In MODE S the end of the connection is the end of the file, also when the sender died; the announced size tells. After
+/// REST that may be the size of the whole file or of the rest (RFC 959 does not say): no whole file is shorter than either.
+fn complete(transfer: &Transfer, plan: &Plan, received: &Received) -> Result<(), Failure> {
     let plain = transfer.mode == Mode::Stream
         && transfer.representation == RepresentationType::Image
-        && !transfer.restarted
         && !transfer.append
         && transfer.adjust.is_none();
+    let mut there = plan.present.clone();
+    there.union(&received.ranges);
+    let there = there.prefix();
     match transfer.allocated {
-        Some(size) if plain && received.bytes < size => Err(Failure::DataBroken(format!(
-            "the data connection ended after {} of the {size} bytes announced",
-            received.bytes
+        Some(size) if plain && there < size => Err(Failure::DataBroken(format!(
+            "the data connection ended after {there} of the {size} bytes announced"
         ))),
         _ => Ok(()),
     }

@@ -95,6 +95,30 @@ fn an_interrupted_upload_is_continued() {
 }
 
 #[test]
+fn a_continued_upload_that_ends_early_can_be_continued_again() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    // The name of a part as in third-party transfers, or that of the file.
+    for path in ["/.f.ropewalk-part", "/g"] {
+        client.command("ALLO 9", 200);
+        assert_eq!(client.put(&format!("STOR {path}"), b"abc").code, 426);
+        client.command("ALLO 9", 200);
+        client.command("REST 3", 350);
+        let reply = client.put(&format!("STOR {path}"), b"def");
+        assert_eq!(reply.code, 426, "{reply:?}");
+        assert!(reply.text.contains("6 of the 9 bytes"), "{reply:?}");
+        assert!(client.command(&format!("SITE RANGES {path}"), 250).contains("| 0-6|"));
+        assert!(!server.exists("g"));
+        // A size that is announced can be that of the rest.
+        client.command("ALLO 3", 200);
+        client.command("REST 6", 350);
+        assert_eq!(client.put(&format!("STOR {path}"), b"ghi").code, 226);
+    }
+    assert_eq!(server.read(PART), b"abcdefghi");
+    assert_eq!(server.read("g"), b"abcdefghi");
+}
+
+#[test]
 fn an_upload_ends_with_its_client() {
     let server = Fixture::new();
     let mut client = server.login();

@@ -32,7 +32,7 @@ fn way(direction: Direction) -> (String, String) {
     ("way".to_owned(), name.to_owned())
 }
 
-/// Each tuned case, GCT as it comes, ropewalk untuned, and both with each number of streams, on each scenario that `wanted`
+/// Each tuned case, GCT as it comes, ropewalk untuned and with each number of streams, on each scenario that `wanted`
 /// names (on all if empty). A trial is stopped after `seconds`, or ends earlier where that would be too much data.
 ///
 /// # Errors
@@ -44,11 +44,8 @@ pub fn live_trials(
     repetitions: u32,
 ) -> Result<Vec<Trial>, SweepError> {
     let mut calls = vec![(GCT.to_owned(), Direction::Get), (UNTUNED.to_owned(), Direction::Get)];
+    calls.extend(streams.iter().map(|count| (format!("{OURS} --streams {count}"), Direction::Get)));
     calls.extend(CASES.iter().map(|(program, direction, _)| ((*program).to_owned(), *direction)));
-    for count in streams {
-        calls.push((format!("{GCT} -p {count}"), Direction::Get));
-        calls.push((format!("{OURS} --streams {count}"), Direction::Get));
-    }
     let mut all = Vec::new();
     for entry in
         SCENARIOS.iter().filter(|entry| wanted.is_empty() || wanted.iter().any(|name| name == entry.name))
@@ -67,19 +64,25 @@ pub fn live_trials(
             let design = Design { programs: vec![Call::parse(call)?], workload, vary: vec![], repetitions };
             for mut trial in trials(entry.name, &document, &design)? {
                 trial.id.values.push(way(*direction));
-                all.push(trial);
+                all.push(((trial.id.repetition, place_of(&calls, call, *direction)), trial));
             }
         }
     }
-    all.sort_by_key(|trial| trial.id.repetition);
-    Ok(all)
+    // Case by case: what a study that is broken off has, it has of every scenario.
+    all.sort_by_key(|(order, _)| *order);
+    Ok(all.into_iter().map(|(_, trial)| trial).collect())
+}
+
+/// The place of a call among all.
+fn place_of(calls: &[(String, Direction)], call: &str, direction: Direction) -> Option<usize> {
+    calls.iter().position(|other| other.0 == call && other.1 == direction)
 }
 
 /// The section of `docs/tuning.md`.
 pub fn live_section(records: &[Record]) -> Section {
     let all = groups(records);
     let mut shares = Table::new(
-        ["scenario", "Mbit/s", "GCT as it comes", "best -p", "untuned"]
+        ["scenario", "Mbit/s", "GCT as it comes", "best static", "untuned"]
             .into_iter()
             .chain(CASES.iter().map(|case| case.2)),
     );
@@ -96,24 +99,21 @@ pub fn live_section(records: &[Record]) -> Section {
         let of = |program: &str, direction: Direction| {
             own.iter().copied().find(|group| group.program == program && group.values == [way(direction)])
         };
-        let fixed = |group: &&&Group| {
-            group.program.starts_with(&format!("{GCT} -p"))
-                || group.program.starts_with(&format!("{OURS} --streams"))
-        };
+        let fixed = |group: &&&Group| group.program.starts_with(&format!("{OURS} --streams"));
         let best =
             own.iter().filter(fixed).max_by(|a, b| a.goodput.median.total_cmp(&b.goodput.median)).copied();
         let most = own.iter().map(|group| capacity(&scenario, Direction::Get, group.seconds, group.segment));
+        // The ways are not alike on every path.
+        let share = |group: &Group, direction| {
+            group.goodput.median / capacity(&scenario, direction, group.seconds, group.segment)
+        };
         let percent = |group: Option<&Group>, direction| {
-            group.map_or_else(String::new, |group| {
-                let most = capacity(&scenario, direction, group.seconds, group.segment);
-                format!("{:.1} %", 100.0 * group.goodput.median / most)
-            })
+            group.map_or_else(String::new, |group| format!("{:.1} %", 100.0 * share(group, direction)))
         };
         let (plain, untuned) = (of(GCT, Direction::Get), of(UNTUNED, Direction::Get));
         let name = best.map_or_else(String::new, |group| {
             let streams = group.program.rsplit(' ').next().unwrap_or_default();
-            let whose = if group.program.starts_with(GCT) { "GCT" } else { "ropewalk" };
-            format!("{} ({whose} {streams})", percent(Some(group), Direction::Get))
+            format!("{} ({streams})", percent(Some(group), Direction::Get))
         });
         let mut row = vec![
             format!("`{}`", entry.name),
@@ -126,7 +126,8 @@ pub fn live_section(records: &[Record]) -> Section {
             let found = of(program, direction);
             row.push(percent(found, direction));
             if let (Some(found), Some(best)) = (found, best) {
-                tally.add(entry.name, heading, found, best, untuned);
+                let untuned = untuned.map(|untuned| share(untuned, Direction::Get));
+                tally.add(entry.name, heading, share(found, direction), share(best, Direction::Get), untuned);
             }
         }
         shares.row(row);
@@ -192,8 +193,9 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, scenario: &str, heading: &str, found: &Group, best: &Group, untuned: Option<&Group>) {
-        let ratio = found.goodput.median / best.goodput.median;
+    /// Shares of the capacity.
+    fn add(&mut self, scenario: &str, heading: &str, found: f64, best: f64, untuned: Option<f64>) {
+        let ratio = found / best;
         self.cases += 1;
         if ratio >= 0.95 {
             self.near += 1;
@@ -201,7 +203,7 @@ impl Tally {
             self.far.push(format!("`{scenario}` {heading} {ratio:.2}"));
         }
         let Some(untuned) = untuned.filter(|_| heading == CASES[0].2) else { return };
-        let ratio = found.goodput.median / untuned.goodput.median;
+        let ratio = found / untuned;
         self.compared += 1;
         if ratio >= 0.97 {
             self.not_worse += 1;
@@ -239,11 +241,11 @@ mod tests {
     #[test]
     fn compares_with_the_best_static_setting_and_names_the_losers() {
         let all = live_trials(&["bufferbloat".into()], &[2, 8], 30, 1).unwrap();
-        assert_eq!(all.len(), 2 + CASES.len() + 4);
+        assert_eq!(all.len(), 2 + CASES.len() + 2);
         let record = |trial: &Trial| {
             let goodput = match (trial.id.program.as_str(), trial.id.values[0].1.as_str()) {
                 ("globus-url-copy", _) => 10e6,
-                ("globus-url-copy -p 8", _) => 40e6,
+                ("ropewalk --streams 8", _) => 40e6,
                 ("ropewalk", "get") => 39e6,
                 ("ropewalk", "put") => 36e6,
                 (UNTUNED, _) => 41e6,
@@ -256,7 +258,7 @@ mod tests {
         };
         let records: Vec<Record> = all.iter().map(record).collect();
         let section = live_section(&records);
-        assert!(section.text.contains("(GCT 8) | 84.9 % | 80.8 % | 74.6 % |"), "{}", section.text);
+        assert!(section.text.contains("(8) | 84.9 % | 80.8 % | 74.6 % |"), "{}", section.text);
         assert!(
             section.text.contains("5 of 6 tuned") && section.text.contains("`bufferbloat` put 0.90"),
             "{}",

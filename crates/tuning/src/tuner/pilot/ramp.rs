@@ -2,6 +2,7 @@
 
 use super::super::decision::{Decision, Reason};
 use super::super::meter::{elasticity, knee};
+use super::super::options::Connections;
 use super::{Phase, Pilot, Shape};
 
 /// Elasticity up to which a step counts as flat.
@@ -16,6 +17,8 @@ const FULL: f64 = 0.88;
 const ERROR: f64 = 0.13;
 /// The knee is placed this far beyond the meeting of rise and ceiling.
 pub(super) const MARGIN: f64 = 1.1;
+/// Share of the best rate that counts as all of it.
+const PROVEN: f64 = 0.97;
 /// Shortest chunk of a climb, in seconds and in round trips.
 const LEAST_SECONDS: f64 = 2.0;
 const LEAST_ROUND_TRIPS: f64 = 25.0;
@@ -152,6 +155,18 @@ impl Pilot {
         }
     }
 
+    /// The fewest streams that were seen to reach the ceiling. Where connections stay, more than needed cost nothing, and
+    /// the first points of a climb promise too much: streams that have just begun have not met the path's losses yet. A
+    /// knee that was computed from those is not gone down to.
+    fn proven(&self, windows_bind: bool) -> u32 {
+        if windows_bind || self.options.connections == Connections::Fresh {
+            return 1;
+        }
+        let best = self.points.iter().map(|point| point.1).fold(0.0, f64::max);
+        let reached = self.points.iter().filter(|point| point.1 >= PROVEN * best).map(|point| point.0);
+        reached.min().unwrap_or(1).min(self.most())
+    }
+
     /// The climb is over: where it bends is where to stay.
     fn bend(&mut self) -> Decision {
         self.points.sort_by_key(|point| point.0);
@@ -165,7 +180,7 @@ impl Pilot {
             }
             _ => Shape::Soft,
         };
-        self.base = self.within(n);
+        self.base = self.within(n).max(self.proven(windows_bind));
         // A last step that gained nothing has shown that the ceiling is flat.
         let flat = match *self.points.as_slice() {
             [.., a, b] => elasticity(a, b) < FLAT,

@@ -1,0 +1,126 @@
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use ropewalk_gsi::{Places, ProxyKind, ProxyTerms, Rights, Source, Timestamp, proxy_file};
+use zeroize::Zeroizing;
+
+use crate::exit::{Exit, usage};
+use crate::units::parse_duration;
+
+#[derive(Debug, Args)]
+pub(crate) struct Proxy {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Make a proxy from the long-lived certificate
+    Init(Init),
+    /// Show what a proxy says; the exit code tells whether it is still good
+    Info(Info),
+    /// Overwrite and remove a proxy
+    Destroy(Destroy),
+}
+
+#[derive(Debug, Args)]
+struct Init {
+    /// How long it is to last
+    #[arg(long, value_name = "TIME", default_value = "12h")]
+    valid: String,
+    /// Its key, in bits
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(2048..=8192))]
+    bits: u32,
+    /// For data transfers only
+    #[arg(long)]
+    limited: bool,
+    /// How many proxies may be made from it, one from the other; any number unless given
+    #[arg(long, value_name = "N")]
+    path_length: Option<u64>,
+    /// The certificate, PEM; ~/.globus/usercert.pem unless given
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Its key, PEM; asked for the passphrase where it is encrypted
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Where to write it; X509_USER_PROXY or /tmp/x509up_uUID unless given
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Info {
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Destroy {
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl Proxy {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let usual = |given: Option<PathBuf>| given.unwrap_or_else(|| Places::of_process().proxy_path());
+        match self.action {
+            Action::Init(init) => init.run(),
+            Action::Info(info) => show(&usual(info.file)),
+            Action::Destroy(destroy) => {
+                let path = usual(destroy.file);
+                if !proxy_file::destroy(&path)? {
+                    anyhow::bail!("{}: there is no proxy", path.display());
+                }
+                Ok(Exit::Done)
+            }
+        }
+    }
+}
+
+impl Init {
+    fn run(self) -> anyhow::Result<Exit> {
+        let places = Places::of_process();
+        let lifetime = parse_duration(&self.valid).map_err(usage)?.as_secs();
+        let source = match (self.cert, self.key) {
+            (Some(certificate), Some(key)) => Source::Pair { certificate, key },
+            _ => places.certificate().context(
+                "there is no certificate in ~/.globus (usercert.pem, userkey.pem or usercred.p12); --cert and --key name one",
+            )?,
+        };
+        let credential = source.load(&mut ask_passphrase)?;
+        let rights = if self.limited { Rights::Limited } else { Rights::All };
+        let terms = ProxyTerms { kind: ProxyKind::Rfc3820(rights), lifetime, path_length: self.path_length };
+        let path = self.out.unwrap_or_else(|| places.proxy_path());
+        proxy_file::init(&credential, &path, self.bits, &terms)?;
+        show(&path)
+    }
+}
+
+/// Asks at the terminal; without one there is no passphrase.
+pub(super) fn ask_passphrase(place: &str) -> Option<Zeroizing<String>> {
+    if !io::stdin().is_terminal() {
+        return None;
+    }
+    rpassword::prompt_password(format!("Passphrase of {place}: ")).ok().map(Zeroizing::new)
+}
+
+fn show(path: &std::path::Path) -> anyhow::Result<Exit> {
+    let info = proxy_file::info(path)?;
+    let left = info.not_after.left_at(Timestamp::now());
+    let mut out = io::stdout().lock();
+    writeln!(out, "subject   {}", info.subject)?;
+    writeln!(out, "issuer    {}", info.issuer)?;
+    writeln!(out, "identity  {}", info.identity)?;
+    let kind =
+        info.kind.map_or_else(|| "no proxy, a certificate of its own".to_owned(), |kind| kind.to_string());
+    writeln!(out, "type      {kind}")?;
+    writeln!(out, "strength  {} bits", info.strength)?;
+    writeln!(out, "path      {}", info.path.display())?;
+    writeln!(out, "timeleft  {}:{:02}:{:02}", left / 3600, left / 60 % 60, left % 60)?;
+    if left == 0 {
+        anyhow::bail!("{}: it expired at {}", path.display(), info.not_after);
+    }
+    Ok(Exit::Done)
+}

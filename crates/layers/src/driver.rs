@@ -1,0 +1,70 @@
+//! A driver whose connections are secured.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ropewalk_transport::{Connection, Driver, Listener, SocketOptions, Wait};
+
+use crate::handshake::{Handshake, Progress};
+use crate::listener::LIMIT;
+use crate::{GsiLayer, SecureListener};
+
+/// Secures what another driver connects.
+pub struct SecureDriver {
+    inner: Arc<dyn Driver>,
+    layer: Arc<GsiLayer>,
+}
+
+impl SecureDriver {
+    pub fn new(inner: Arc<dyn Driver>, layer: Arc<GsiLayer>) -> Self {
+        Self { inner, layer }
+    }
+}
+
+impl Driver for SecureDriver {
+    fn name(&self) -> &'static str {
+        "gsi"
+    }
+
+    fn listen(&self, address: SocketAddr, options: &SocketOptions) -> io::Result<Box<dyn Listener>> {
+        let listener = self.inner.listen(address, options)?;
+        Ok(Box::new(SecureListener::new(listener, Arc::clone(&self.layer))?))
+    }
+
+    fn connect_waiting(
+        &self,
+        address: SocketAddr,
+        options: &SocketOptions,
+        timeout: Duration,
+        wait: &mut dyn Wait,
+    ) -> io::Result<Box<dyn Connection>> {
+        let deadline = Instant::now() + timeout.min(LIMIT);
+        let connection = self.inner.connect_waiting(address, options, timeout, wait)?;
+        let mut handshake = Handshake::new(connection, &self.layer, true)?;
+        shake(&mut handshake, deadline, wait)
+    }
+}
+
+fn shake(
+    handshake: &mut Handshake,
+    deadline: Instant,
+    wait: &mut dyn Wait,
+) -> io::Result<Box<dyn Connection>> {
+    loop {
+        match handshake.advance()? {
+            Progress::Done(mut connection) => {
+                connection.set_nonblocking(false)?;
+                return Ok(connection);
+            }
+            Progress::Waits(events) => {
+                let fd = handshake.connection()?.poll_fd();
+                if !wait.wait(fd, events, deadline)? {
+                    let text = "the peer did not finish the authentication of the data connection in time";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+                }
+            }
+        }
+    }
+}

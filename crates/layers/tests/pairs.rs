@@ -1,0 +1,137 @@
+//! Two ends over loopback.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ropewalk_gsi::ca::{Ca, CaOptions};
+use ropewalk_gsi::{Credential, Expected, Identity, TlsSettings, Trust};
+use ropewalk_layers::{GsiLayer, Level, SecureDriver, SecureListener};
+use ropewalk_transport::{Connection, Driver, Listener, SocketOptions, Tcp};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+struct Site {
+    _directory: TempDir,
+    trust: Arc<Trust>,
+    one: Credential,
+    other: Credential,
+}
+
+impl Site {
+    fn new() -> Self {
+        let directory = TempDir::new().unwrap();
+        let options = CaOptions {
+            namespace: "/O=Grid/OU=test".into(),
+            common_name: "CA".into(),
+            days: 3,
+            bits: 2048,
+            passphrase: None,
+        };
+        let ca = Ca::create(&directory.path().join("ca"), &options).unwrap();
+        let certificates = directory.path().join("certificates");
+        ca.install(&certificates, 3).unwrap();
+        let (one, other) = (ca.issue_user("One", 3).unwrap(), ca.issue_user("Other", 3).unwrap());
+        Self { _directory: directory, trust: Arc::new(Trust::directory(certificates)), one, other }
+    }
+
+    fn layer(&self, credential: &Credential, expected: &Credential, level: Level) -> Arc<GsiLayer> {
+        let credential = Arc::new(credential.clone());
+        let identity = Identity::new(credential, self.trust.clone(), &TlsSettings::default()).unwrap();
+        Arc::new(GsiLayer { identity, expected: Expected::Subject(expected.identity().into()), level })
+    }
+}
+
+fn listen(layer: Arc<GsiLayer>) -> (SecureListener, SocketAddr) {
+    let inner = Tcp.listen(SocketAddr::from(([127, 0, 0, 1], 0)), &SocketOptions::default()).unwrap();
+    let address = inner.local_addr().unwrap();
+    (SecureListener::new(inner, layer).unwrap(), address)
+}
+
+fn both(level: Level) -> (Box<dyn Connection>, Box<dyn Connection>) {
+    let site = Site::new();
+    let layer = site.layer(&site.one, &site.one, level);
+    let (listener, address) = listen(layer.clone());
+    let driver = SecureDriver::new(Arc::new(Tcp), layer);
+    std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| listener.accept(Instant::now() + LIMIT).unwrap().unwrap());
+        let connected = driver.connect(address, &SocketOptions::default(), LIMIT).unwrap();
+        (connected, accepted.join().unwrap())
+    })
+}
+
+fn exchange(mut one: Box<dyn Connection>, mut other: Box<dyn Connection>) {
+    let data: Vec<u8> = (0..1_500_000u32).flat_map(u32::to_le_bytes).collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            one.set_time_limit(LIMIT).unwrap();
+            one.write_all(&data).unwrap();
+            one.finish().unwrap();
+        });
+        other.set_time_limit(LIMIT).unwrap();
+        let mut got = Vec::new();
+        let mut buffer = vec![0; 100_001];
+        loop {
+            let most = if got.len() % 3 == 0 { 100_001 } else { 17 };
+            match other.read(&mut buffer[..most]).unwrap() {
+                0 => break,
+                n => got.extend_from_slice(&buffer[..n]),
+            }
+        }
+        assert!(got == data, "{} bytes", got.len());
+    });
+}
+
+#[test]
+fn authenticated_connections_are_plain_afterwards() {
+    let (one, other) = both(Level::Clear);
+    assert!(one.plain_fd().is_some() && other.plain_fd().is_some());
+    exchange(other, one);
+}
+
+#[test]
+fn protected_connections_carry_data_both_ways() {
+    let (one, other) = both(Level::Protected);
+    assert!(one.plain_fd().is_none() && other.plain_fd().is_none());
+    exchange(one, other);
+    let (one, other) = both(Level::Protected);
+    exchange(other, one);
+}
+
+#[test]
+fn strangers_and_the_silent_keep_nobody_out() {
+    let site = Site::new();
+    let (listener, address) = listen(site.layer(&site.one, &site.one, Level::Clear));
+    let silent = std::net::TcpStream::connect(address).unwrap();
+    let mut rude = std::net::TcpStream::connect(address).unwrap();
+    rude.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| listener.accept(Instant::now() + LIMIT).unwrap());
+        // Believed, but somebody else.
+        let stranger = SecureDriver::new(Arc::new(Tcp), site.layer(&site.other, &site.one, Level::Clear));
+        let refused = stranger.connect(address, &SocketOptions::default(), LIMIT);
+        // In TLS 1.3 a client learns only afterwards that it was not taken.
+        assert!(refused.is_err());
+        let owner = SecureDriver::new(Arc::new(Tcp), site.layer(&site.one, &site.one, Level::Clear));
+        owner.connect(address, &SocketOptions::default(), LIMIT).unwrap();
+        assert!(accepted.join().unwrap().is_some());
+    });
+    drop(silent);
+}
+
+#[test]
+fn a_listener_that_is_somebody_else_is_refused() {
+    let site = Site::new();
+    let (listener, address) = listen(site.layer(&site.other, &site.one, Level::Protected));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = listener.accept(Instant::now() + Duration::from_secs(2));
+        });
+        let driver = SecureDriver::new(Arc::new(Tcp), site.layer(&site.one, &site.one, Level::Protected));
+        let error = driver.connect(address, &SocketOptions::default(), LIMIT).err().unwrap();
+        assert!(error.to_string().contains("/CN=Other"), "{error}");
+    });
+}

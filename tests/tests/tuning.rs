@@ -1,0 +1,104 @@
+//! Transfers over long paths, tuned while they run: in the WAN lab, which needs root.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ropewalk_tests::peers;
+use serde_json::Value;
+
+/// The paths want the machine for themselves.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs `program` on a path of 200 Mbit/s and 60 ms whose hosts allow windows of 64 KiB, so that only streams help. Gives the
+/// most connections that it had at the same time, and bits of payload a second.
+fn on_small_buffers(program: &str, arguments: &[&str]) -> Option<(u64, f64)> {
+    let needs = if program.contains("gct") { &["globus-gridftp-server"][..] } else { &[] };
+    if !peers::available(needs) {
+        return None;
+    }
+    if !rustix::process::geteuid().is_root() || !fs::exists("/dev/net/tun").unwrap_or(false) {
+        peers::skip("the lab needs root and /dev/net/tun");
+        return None;
+    }
+    let scratch = ropewalk_tests::scratch::Scratch::new().unwrap();
+    let output = Command::new(peers::ropewalk().unwrap())
+        .args([
+            "lab",
+            "run",
+            "small-buffers",
+            "--program",
+            program,
+            "--size",
+            "400M",
+            "--limit",
+            "14s",
+            "--json",
+        ])
+        .args(["--quiet", "--output"])
+        .arg(scratch.join("results"))
+        .args(arguments)
+        .output()
+        .unwrap();
+    let result: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{program}: {e}: {}", String::from_utf8_lossy(&output.stderr)));
+    let command = &result["commands"][0];
+    let host = |name: &str| result["hosts"].as_array().unwrap().iter().any(|host| host["name"] == name);
+    assert!(host("left") && host("right"));
+    let received: u64 = ["left", "right"]
+        .iter()
+        .map(|host| {
+            let of_host = |connection: &&Value| connection["host"] == **host;
+            let connections = result["connections"].as_array().unwrap().iter().filter(of_host);
+            connections.filter_map(|connection| connection["received"].as_u64()).sum()
+        })
+        .max()
+        .unwrap();
+    let seconds = command["seconds"].as_f64().unwrap();
+    Some((command["streams_max"].as_u64().unwrap(), received as f64 * 8.0 / seconds))
+}
+
+/// Eight streams carry 85 Mbit/s at most.
+const UNTUNED_STREAMS: u64 = 8;
+const UNTUNED: f64 = 90e6;
+
+#[test]
+fn streams_come_while_a_file_is_fetched() {
+    let _alone = alone();
+    let Some((streams, rate)) = on_small_buffers("ropewalk", &[]) else { return };
+    assert!(streams > 2 * UNTUNED_STREAMS && rate > 1.1 * UNTUNED, "{streams} connections, {rate} bit/s");
+    let (streams, rate) = on_small_buffers("ropewalk --tuner fixed", &[]).unwrap();
+    assert!(streams <= UNTUNED_STREAMS + 2 && rate < UNTUNED, "{streams} connections, {rate} bit/s");
+}
+
+#[test]
+fn streams_come_while_a_file_is_sent() {
+    let _alone = alone();
+    for program in ["ropewalk", "ropewalk-gct"] {
+        let Some((streams, rate)) = on_small_buffers(program, &["--put"]) else { return };
+        assert!(streams > 2 * UNTUNED_STREAMS && rate > 1.1 * UNTUNED, "{program}: {streams}, {rate} bit/s");
+    }
+}
+
+/// A sender that is not ours has a fixed number of streams for each transfer: further sessions bring further ones.
+#[test]
+fn sessions_come_where_streams_cannot() {
+    let _alone = alone();
+    let Some((streams, rate)) = on_small_buffers("ropewalk-gct", &[]) else { return };
+    assert!(streams > 2 * UNTUNED_STREAMS && rate > 1.1 * UNTUNED, "{streams} connections, {rate} bit/s");
+}
+
+#[test]
+fn streams_come_between_two_servers() {
+    let _alone = alone();
+    for program in ["ropewalk-third", "ropewalk-third-gct"] {
+        // The client has no data connections of its own.
+        let Some((_, rate)) = on_small_buffers(program, &[]) else { return };
+        assert!(rate > 1.1 * UNTUNED, "{program}: {rate} bit/s");
+    }
+}
