@@ -214,10 +214,10 @@ pub enum Command {
     },
     Cwd(BString),
     Dcau(DataAuthentication),
-    /// Credential for the data channel: type letter and blob.
+    /// Credential for the data channel: type letter and blob, which has a private key in it.
     Dcsc {
         kind: u8,
-        blob: Option<BString>,
+        blob: Option<Password>,
     },
     Dele(BString),
     Eprt(SocketAddr),

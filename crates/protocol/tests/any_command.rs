@@ -209,7 +209,7 @@ fn any_command() -> impl Strategy<Value = Command> {
         |text| Command::Protected(Wrapping::Mic, text),
         |text| Command::Protected(Wrapping::Conf, text),
         |text| Command::Protected(Wrapping::Enc, text),
-        |text| Command::Dcsc { kind: b'P', blob: Some(text) },
+        |text| Command::Dcsc { kind: b'P', blob: Some(Password::new(text)) },
     ]);
     let numbers =
         prop::sample::select(vec![Command::Abuf as fn(u64) -> Command, Command::Allo, Command::Sbuf]);

@@ -76,8 +76,11 @@ fn data_channels_are_authenticated_unless_told_otherwise() {
     let subject = DataAuthentication::Subject("/O=Grid/CN=Other".into());
     assert_eq!(channel(&mut host), (subject, Protection::Private));
     assert!(
-        matches!(host.ask_and_do("dcsc p Zm9v"), Operation::DataCredential(Some(blob)) if blob == "Zm9v")
+        matches!(host.ask_and_do("dcsc p Zm9v"), Operation::DataCredential(Some(blob)) if blob.expose() == b"Zm9v")
     );
+    // A private key is in it.
+    let asked = host.ask_and_do("DCSC P Zm9v");
+    assert!(!format!("{asked:?}").contains("Zm9v"), "{asked:?}");
     assert!(matches!(host.ask_and_do("DCSC D"), Operation::DataCredential(None)));
     host.check(&[("DCAU N", "200 DCAU N."), ("PROT C", "200 Protection level set to C.")]);
     assert_eq!(channel(&mut host), (DataAuthentication::None, Protection::Clear));

@@ -57,7 +57,10 @@ pub(crate) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
         Operation::DataCredential(blob) => {
             let Context { client, settings, channel, .. } = job.context;
             *channel = None;
-            client.set_own(settings.gsi.as_ref(), blob.as_ref().map(|blob| &blob[..]))
+            client.set_own(
+                settings.gsi.as_ref(),
+                blob.as_ref().map(ropewalk_protocol::command::Password::expose),
+            )
         }
         Operation::Login { .. } => Err(Failure::Refused { code: 503, text: "Login out of turn.".into() }),
         Operation::ClientInfo(info) => {

@@ -166,7 +166,9 @@ fn data_authentication(mut args: Arguments<'_>) -> Result<DataAuthentication, Co
 
 fn credential(mut args: Arguments<'_>) -> Result<Command, CommandError> {
     match args.word()? {
-        [kind] if kind.is_ascii_alphabetic() => Ok(Command::Dcsc { kind: *kind, blob: args.optional_text() }),
+        [kind] if kind.is_ascii_alphabetic() => {
+            Ok(Command::Dcsc { kind: *kind, blob: args.optional_text().map(Password::new) })
+        }
         _ => Err(CommandError::InvalidArguments),
     }
 }

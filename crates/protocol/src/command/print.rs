@@ -3,8 +3,8 @@
 use bstr::BString;
 
 use super::{
-    Command, DataAuthentication, EpsvArgument, MarkerKind, Placement, Protection, Restart, Retrieval,
-    Wrapping,
+    Command, DataAuthentication, EpsvArgument, MarkerKind, Password, Placement, Protection, Restart,
+    Retrieval, Wrapping,
 };
 use crate::date::Stamp;
 use crate::host_port::{self, Classic, Extended};
@@ -87,7 +87,7 @@ impl Command {
             },
             Self::Dcsc { kind, blob } => {
                 line.word([*kind]);
-                line.optional(blob.as_ref());
+                line.optional(blob.as_ref().map(Password::expose));
             }
             Self::Eprt(address) => line.word(Extended(*address).to_string()),
             Self::Epsv(None) | Self::Spas(None) => {}

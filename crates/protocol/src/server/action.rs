@@ -208,7 +208,7 @@ pub enum Operation {
     /// ADAT, base64: answer [`Outcome::SecurityToken`] or [`Outcome::Secured`]. After a failure the handshake is over.
     SecurityToken(BString),
     /// DCSC P: the credential for data connections, base64 of PEM; `None`: the usual one again.
-    DataCredential(Option<BString>),
+    DataCredential(Option<Password>),
     /// Answer [`Outcome::LoggedIn`]. Where the session is secured, the name is to be one that the authenticated client may
     /// have, or `:globus-mapping:` for its usual one.
     Login {

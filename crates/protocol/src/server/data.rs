@@ -9,7 +9,9 @@ use super::action::*;
 use super::pending::{DataPending, PassiveKind, Pending};
 use super::session::{Session, Step};
 use super::state::{Channel, UploadAttributes};
-use crate::command::{CommandError, DataAuthentication, EpsvArgument, Placement, Protection, Retrieval};
+use crate::command::{
+    CommandError, DataAuthentication, EpsvArgument, Password, Placement, Protection, Retrieval,
+};
 use crate::reply::Reply;
 
 /// What distinguishes RETR, STOR, APPE, ERET and ESTO.
@@ -240,7 +242,7 @@ impl Session {
     }
 
     /// DCSC: connections of another identity are of no use.
-    pub(super) fn set_data_credential(&mut self, credential: Option<BString>) -> Step {
+    pub(super) fn set_data_credential(&mut self, credential: Option<Password>) -> Step {
         self.state.channel = Channel::None;
         Step::Perform(Operation::DataCredential(credential), Pending::DataCredential)
     }
