@@ -180,6 +180,21 @@ impl<'e> Session<'e> {
     }
 }
 
+/// Protection of data that was asked for is given, or nothing is done: it must not be left out in silence.
+pub(crate) fn can_protect(options: &Options, scheme: Scheme) -> Result<(), String> {
+    let hindrance = match options.data_protection {
+        DataProtection::Clear => return Ok(()),
+        _ if scheme != Scheme::Gsiftp => "only gsiftp:// has it",
+        _ if options.insecure => "--insecure has none",
+        _ if !options.data_authentication => {
+            "data connections that are not authenticated (--no-dcau) cannot have it"
+        }
+        _ if !options.delegate => "the server needs a delegated proxy for it (--no-delegate)",
+        _ => return Ok(()),
+    };
+    Err(format!("protection of data was asked for, and {hindrance}"))
+}
+
 /// Those of a control connection.
 fn secured_options() -> InitiatorOptions {
     InitiatorOptions {
@@ -187,5 +202,26 @@ fn secured_options() -> InitiatorOptions {
         delegate: None,
         after: ropewalk_gsi::After::Flag,
         server_name: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protection_that_was_asked_for_is_not_left_out() {
+        let private = || Options { data_protection: DataProtection::Private, ..Options::default() };
+        assert_eq!(can_protect(&private(), Scheme::Gsiftp), Ok(()));
+        assert_eq!(can_protect(&Options::default(), Scheme::Ftp), Ok(()));
+        assert!(can_protect(&private(), Scheme::Ftp).is_err());
+        for hindered in [
+            Options { insecure: true, ..private() },
+            Options { data_authentication: false, ..private() },
+            Options { delegate: false, ..private() },
+            Options { delegate: false, data_protection: DataProtection::Safe, ..Options::default() },
+        ] {
+            assert!(can_protect(&hindered, Scheme::Gsiftp).is_err(), "{hindered:?}");
+        }
     }
 }

@@ -21,6 +21,7 @@ use crate::control::Control;
 use crate::error::is_unknown_command;
 use crate::place::Endpoint;
 use crate::security::Secured;
+use crate::security::can_protect;
 use crate::setup::{Setup, advertised, reachable};
 use crate::verify::wire;
 use crate::{DataMode, RemoteError};
@@ -69,6 +70,8 @@ impl<'e> Session<'e> {
     /// Connects, logs in and finds out what the server can do.
     pub(crate) fn open(endpoint: &Arc<Endpoint>, setup: &Arc<Setup<'e>>) -> Result<Self, RemoteError> {
         let url = &endpoint.url;
+        can_protect(&setup.options, url.scheme)
+            .map_err(|reason| RemoteError::Security { peer: endpoint.name.clone(), reason })?;
         let control = Control::connect(&url.host, url.port, &setup.options, setup.events, &setup.cancel)?;
         let mut session = Self {
             control,
