@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::process;
 
 /// Packages of Debian that bring the foreign programs, for the message.
-const PACKAGES: &str = "globus-gridftp-server-progs globus-gass-copy-progs curl lftp vsftpd util-linux";
+const PACKAGES: &str = "globus-gridftp-server-progs globus-gass-copy-progs curl lftp vsftpd util-linux openssh-server openssh-client";
 
 /// Where `program` is installed.
 pub fn find(program: &str) -> Option<PathBuf> {
@@ -73,10 +73,15 @@ pub fn ropewalk() -> Result<PathBuf> {
 
 /// A command that runs the program under test, with neither the settings nor the journals of whoever runs the tests.
 pub fn ropewalk_command() -> Result<Command> {
-    static HOME: LazyLock<PathBuf> = LazyLock::new(fresh_home);
     let mut command = process::command(ropewalk()?);
-    command.env("XDG_STATE_HOME", &*HOME).env("XDG_CONFIG_HOME", HOME.join("config"));
+    command.env("XDG_STATE_HOME", home()).env("XDG_CONFIG_HOME", home().join("config"));
     Ok(command)
+}
+
+/// Where programs under test keep their state.
+pub fn home() -> &'static Path {
+    static HOME: LazyLock<PathBuf> = LazyLock::new(fresh_home);
+    &HOME
 }
 
 /// A directory for this process; those of earlier ones that are gone are removed.

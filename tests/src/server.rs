@@ -198,7 +198,8 @@ fn start_ropewalk(setup: &Setup) -> Result<(Program, SocketAddr)> {
         .arg(if setup.writable { "--anonymous=rw" } else { "--anonymous" })
         .arg("--root")
         .arg(&setup.root)
-        .args(&setup.arguments);
+        .args(&setup.arguments)
+        .env("XDG_STATE_HOME", peers::home());
     let program = Program::start(&mut command)?;
     let address = program.wait_for_line(START, listening_line).context("starting ropewalk serve")?;
     Ok((program, address))

@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Model(Box<commands::model::Model>),
     /// Show socket buffers of this host and what needs more; divide memory among connections
     Buffers(Box<commands::buffers::Buffers>),
+    /// Check whether this host is ready for a fast or long link; change kernel settings, and back
+    Doctor(commands::doctor::Doctor),
     /// Run a server
     Serve(commands::serve::Serve),
     /// Set, remove or list passwords of a server's users
@@ -79,6 +81,7 @@ impl Command {
             Self::Clean(command) => command.run(),
             Self::Model(command) => command.run(),
             Self::Buffers(command) => command.run(),
+            Self::Doctor(command) => command.run(),
             Self::Serve(command) => command.run(),
             Self::Passwd(command) => command.run(),
             Self::Proxy(command) => command.run(),

@@ -6,15 +6,19 @@ use std::path::Path;
 
 use anyhow::Context;
 use bstr::{BStr, BString, ByteSlice};
-use ropewalk_client::{Location, Options};
+use ropewalk_client::{Confirm, DataCredential, Location, Options, Passphrases};
+use ropewalk_gsi::{Credential, CredentialError, Source};
 use ropewalk_protocol::command::Password;
-use ropewalk_protocol::url::Url;
+use ropewalk_protocol::url::{Scheme, Url};
+use zeroize::Zeroizing;
 
 use crate::exit::usage;
 use crate::output::say;
 
 /// Longer lines are no passwords.
 const LONGEST: u64 = 4096;
+/// OpenSSL takes no shorter passphrases.
+const SHORTEST: usize = 4;
 
 /// Fills in what is missing for the servers of `locations`: from the file, or by asking where there is a user but no
 /// password. `from_command`: the locations stand in the command, where others can see them.
@@ -26,6 +30,16 @@ pub(crate) fn complete<'a>(
 ) -> anyhow::Result<()> {
     if let Some(path) = password_file {
         options.password = Some(read_password(path)?);
+    }
+    let locations: Vec<&mut Location> = locations.into_iter().collect();
+    let grid =
+        |location: &&mut Location| matches!(location, Location::Remote(url) if url.scheme == Scheme::Gsiftp);
+    if !options.insecure && locations.iter().any(grid) {
+        options.passphrases = passphrases(options)?;
+    }
+    options.ssh.interactive = ssh_may_ask();
+    if io::stdin().is_terminal() && io::stderr().is_terminal() {
+        options.confirm = Some(Confirm::new(confirm));
     }
     let mut warned = false;
     let mut asked: Vec<(Url, String)> = Vec::new();
@@ -44,6 +58,9 @@ pub(crate) fn complete<'a>(
         let Some(user) = url.user.clone().or_else(|| options.user.as_deref().map(BString::from)) else {
             continue;
         };
+        if url.scheme == Scheme::Sshftp {
+            continue;
+        }
         if options.password.is_some() || is_anonymous(user.as_bstr()) || !io::stdin().is_terminal() {
             continue;
         }
@@ -62,6 +79,100 @@ pub(crate) fn complete<'a>(
         url.password = Some(Password::new(password));
     }
     Ok(())
+}
+
+/// Whether a person says yes.
+fn confirm(question: &str) -> bool {
+    loop {
+        eprint!("{question} (yes/no) ");
+        let mut answer = String::new();
+        match io::stdin().lock().take(LONGEST).read_line(&mut answer) {
+            Ok(0) | Err(_) => return false,
+            Ok(_) => {}
+        }
+        match answer.trim() {
+            "yes" => return true,
+            "no" => return false,
+            _ => say("Please answer yes or no."),
+        }
+    }
+}
+
+/// Passphrases of the encrypted keys that log-ins will need, asked for before anything begins. What else is wrong with a
+/// credential is told when it is used.
+fn passphrases(options: &Options) -> anyhow::Result<Passphrases> {
+    let mut sources = options.credential_sources();
+    if let DataCredential::File(path) = &options.data_credential {
+        sources.push(Source::Proxy(path.clone()));
+    }
+    let mut known = Vec::new();
+    for source in sources {
+        match load(&source, &mut known) {
+            Err(error @ CredentialError::Encrypted { .. }) => return Err(no_terminal(error)),
+            Err(error @ CredentialError::Passphrase { .. }) => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(known.into_iter().collect())
+}
+
+/// Loads a credential; a passphrase that it needs is asked for, three times where it is wrong, and kept in `known`.
+pub(crate) fn load(
+    source: &Source,
+    known: &mut Vec<(String, Zeroizing<String>)>,
+) -> Result<Credential, CredentialError> {
+    let mut tries = 0;
+    loop {
+        let loaded = source.load(&mut |place| {
+            let phrase = ask_passphrase(place)?;
+            known.push((place.to_owned(), phrase.clone()));
+            Some(phrase)
+        });
+        tries += 1;
+        match loaded {
+            Err(error @ CredentialError::Passphrase { .. }) if tries < 3 => {
+                say(format_args!("ropewalk: {error}"));
+            }
+            loaded => return loaded,
+        }
+    }
+}
+
+/// For a key that is encrypted where nobody can be asked.
+pub(crate) fn no_terminal(error: CredentialError) -> anyhow::Error {
+    anyhow::anyhow!(
+        "{error}: there is no terminal to ask at, and passphrases are never taken from arguments or files (a proxy, which \
+         `ropewalk proxy init` makes at a terminal, needs none)"
+    )
+}
+
+/// Asks at the terminal, also where standard input is something else; without a terminal there is no passphrase.
+pub(crate) fn ask_passphrase(place: &str) -> Option<Zeroizing<String>> {
+    File::options().read(true).write(true).open("/dev/tty").ok()?;
+    let phrase = rpassword::prompt_password(format!("Passphrase of {place}: ")).ok().map(Zeroizing::new)?;
+    (!phrase.is_empty()).then_some(phrase)
+}
+
+/// Asks twice for a passphrase that is new.
+pub(crate) fn ask_new_passphrase(place: &str) -> anyhow::Result<Zeroizing<String>> {
+    let ask = |words: &str| ask_passphrase(&format!("{place}{words}"));
+    let Some(phrase) = ask("") else {
+        anyhow::bail!(
+            "a passphrase for {place} is wanted, and there is no terminal to ask at, or it was empty"
+        );
+    };
+    anyhow::ensure!(
+        phrase.len() >= SHORTEST,
+        "the passphrase has {} letters; {SHORTEST} are the least",
+        phrase.len()
+    );
+    anyhow::ensure!(ask(", again").as_ref() == Some(&phrase), "the passphrases are not the same");
+    Ok(phrase)
+}
+
+/// Somebody is at the terminal, where ssh asks whatever standard input is.
+pub(crate) fn ssh_may_ask() -> bool {
+    io::stderr().is_terminal() && File::open("/dev/tty").is_ok()
 }
 
 fn is_anonymous(user: &BStr) -> bool {

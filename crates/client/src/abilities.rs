@@ -32,8 +32,14 @@ pub(crate) struct Abilities {
     pub ranges: bool,
     /// SITE STREAMS.
     pub streams: bool,
+    /// OPTS RETR PathInfo.
+    pub path_markers: bool,
     /// OPTS RETR Congestion.
     pub congestion: bool,
+    /// DCSC.
+    pub data_credentials: bool,
+    /// SITE DATAKEY.
+    pub data_keys: bool,
 }
 
 impl Abilities {
@@ -51,6 +57,7 @@ impl Abilities {
                 "SIZE" => can.size = true,
                 "REST" => can.restart = true,
                 "MFMT" => can.set_time = true,
+                "DCSC" => can.data_credentials = rest.contains('P'),
                 "PASV" => can.delayed_passive = rest.contains("ALLOWDELAYED"),
                 "CKSM" => can.checksums = algorithms(rest),
                 "ROPEWALK" => {
@@ -58,7 +65,9 @@ impl Abilities {
                     can.inline_checksum = rest.contains("INLINECHECKSUM;");
                     can.ranges = rest.contains("RANGES;");
                     can.streams = rest.contains("STREAMS;");
+                    can.path_markers = rest.contains("PATHMARKERS;");
                     can.congestion = rest.contains("CONGESTION;");
+                    can.data_keys = rest.contains("DATAKEY;");
                 }
                 _ => {}
             }
@@ -112,7 +121,7 @@ mod tests {
 
     #[test]
     fn ours() {
-        let can = of("CKSM CRC32C:1;\nPARALLEL\nROPEWALK PassiveSender;InlineChecksum;Ranges;");
-        assert!(can.passive_sender && can.inline_checksum && can.ranges);
+        let can = of("CKSM CRC32C:1;\nPARALLEL\nROPEWALK PassiveSender;InlineChecksum;Ranges;DataKey;");
+        assert!(can.passive_sender && can.inline_checksum && can.ranges && can.data_keys);
     }
 }

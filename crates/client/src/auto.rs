@@ -33,7 +33,23 @@ const LARGE: u64 = 1 << 30;
 /// Usual size of a range when a file is cut up between sessions; files of two of them are.
 pub(crate) const RANGE: u64 = 64 << 20;
 const LEAST_RANGE: u64 = 8 << 20;
-const RANGE_SECONDS: f64 = 4.0;
+const MOST_RANGE: u64 = 512 << 20;
+/// Between two ranges a session waits for its slowest stream and for round trips, which is not to count; its number of
+/// streams can change only then, which should not take long as long as the best one is looked for.
+const RANGE_SECONDS: f64 = 15.0;
+const SEARCH_SECONDS: f64 = 4.0;
+const RANGE_ROUND_TRIPS: f64 = 40.0;
+
+/// What is known of a tuned path when a range of a file is cut off for a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Bytes a second that the session carries.
+    pub rate: f64,
+    /// Of a round trip, in seconds.
+    pub rtt: f64,
+    /// The best number of streams is about known.
+    pub settled: bool,
+}
 
 /// What the rule decides from.
 #[derive(Clone, Copy, Debug)]
@@ -99,13 +115,18 @@ impl Path {
     }
 }
 
-/// How much of a file, of which `left` bytes are left, one of several sessions takes at a time. `rate`: bytes a second that
-/// it carries, where the path is tuned.
-pub(crate) fn range_size(left: u64, sessions: u32, rate: Option<f64>) -> u64 {
-    let usual = match rate {
-        // Long enough that the round trips between two do not count, short enough that sessions may come and go. The cast
-        // saturates.
-        Some(rate) => ((rate * RANGE_SECONDS) as u64).clamp(LEAST_RANGE, RANGE),
+/// How much of a file, of which `left` bytes are left, one of several sessions takes at a time. `pace`: where the path is
+/// tuned.
+pub(crate) fn range_size(left: u64, sessions: u32, pace: Option<Pace>) -> u64 {
+    let usual = match pace {
+        // Short enough that sessions may come and go. The cast saturates.
+        Some(Pace { rate, rtt, settled }) => {
+            let (seconds, most) = match settled {
+                true => (RANGE_SECONDS.max(RANGE_ROUND_TRIPS * rtt), MOST_RANGE),
+                false => (SEARCH_SECONDS, RANGE),
+            };
+            ((rate * seconds) as u64).clamp(LEAST_RANGE, most)
+        }
         None => RANGE.max(left / (4 * u64::from(sessions.max(1)))),
     };
     // Towards the end ever less, so that all of them end at about the same time.
@@ -162,14 +183,20 @@ mod tests {
 
     #[test]
     fn ranges_are_whole_blocks_of_some_seconds() {
+        const MIB: f64 = 1048576.0;
         assert_eq!(range_size(1 << 40, 8, None), 32 << 30);
-        assert_eq!(range_size(1 << 40, 8, Some(1e9)), 64 << 20);
-        assert_eq!(range_size(1 << 40, 8, Some(4e6)), 16 << 20);
-        assert_eq!(range_size(1 << 40, 8, Some(f64::INFINITY)), 64 << 20);
-        assert_eq!(range_size(1 << 40, 8, Some(f64::NAN)), 8 << 20);
+        let paced =
+            |rate, rtt, settled| range_size(1 << 40, 8, Some(Pace { rate, rtt, settled })) as f64 / MIB;
+        assert_eq!(paced(1e9, 0.01, true), 512.0);
+        assert_eq!(paced(1e9, 0.01, false), 64.0);
+        assert_eq!(paced(4e6, 0.3, false), 16.0);
+        assert_eq!(paced(4e6, 0.01, true), 58.0);
+        assert_eq!(paced(4e6, 0.5, true), 77.0);
+        assert_eq!(paced(f64::INFINITY, 0.0, true), 512.0);
+        assert_eq!(paced(f64::NAN, 0.1, true), 8.0);
+        assert_eq!(paced(4.4e6, 0.1, true).fract(), 0.0);
         assert_eq!(range_size(256 << 20, 8, None), 16 << 20);
         assert_eq!(range_size(1, 0, None), 8 << 20);
-        assert_eq!(range_size((1 << 40) + 1, 4, Some(4.4e6)) % (1 << 20), 0);
     }
 
     #[test]

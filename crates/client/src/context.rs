@@ -25,9 +25,6 @@ use crate::{Cancel, ChecksumPolicy, EventSink, Options, RemoteError};
 /// Jobs that may wait between plan and workers.
 const QUEUE: usize = 4096;
 
-/// What a session is taken to carry until it is known, in bytes a second.
-const UNKNOWN_RATE: f64 = 4e6;
-
 /// Tries of a file that somebody else writes, at least.
 const BUSY_TRIES: u32 = 3;
 
@@ -92,7 +89,7 @@ impl<'e> Context<'e> {
     /// Whether big files are cut up between sessions: servers that serve a session with one thread need that. Ours use a
     /// thread for each stream, and several sessions would only be in each other's way.
     pub(crate) fn cuts(&self, session: &Session<'_>) -> bool {
-        !session.can.ranges || matches!(self.options().files, crate::Auto::Set(_))
+        !session.can.ranges || !session.is_alone() && matches!(self.options().files, crate::Auto::Set(_))
     }
 
     /// Workers that will share the path, of those that there are, when a file of this size is moved.
@@ -105,11 +102,7 @@ impl<'e> Context<'e> {
         let sessions = self.sessions.load(Ordering::Relaxed);
         // Others may join later where the path is tuned.
         let several = sessions > 1 || seat.is_some() && self.options().files == crate::Auto::Auto;
-        let rate = seat.map(|seat| match seat.lane().rate_of_stream() {
-            Some(rate) => rate * f64::from(streams),
-            None => UNKNOWN_RATE,
-        });
-        several.then(|| range_size(left, sessions, rate))
+        several.then(|| range_size(left, sessions, seat.map(|seat| seat.lane().pace(streams))))
     }
 
     /// How a file from or to this server is proved to be right.

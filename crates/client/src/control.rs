@@ -2,9 +2,11 @@
 //!
 //! The socket does not block. Waiting is done in one place, for the socket and for [`Cancel`] together.
 
+mod ssh;
+
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -13,13 +15,15 @@ use ropewalk_protocol::command::{Command, UnprintableCommand};
 use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::streams::StreamsAnswer;
+use ropewalk_tls::{Established, Handshake, HandshakeError, Ticket};
 use ropewalk_transport::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
 
 use crate::dial::dial;
 use crate::error::RemoteError;
-use crate::sealing::Sealing;
+use crate::link::Link;
+use crate::sealing::{OverTls, Seal, Sealing, Security};
 use crate::{Cancel, EventSink, Options};
 
 /// Round trips that are taken for the estimate.
@@ -29,6 +33,9 @@ const RTT_SAMPLES: u32 = 16;
 const LONG: Duration = Duration::from_secs(3600);
 /// After a transfer broke the server may still say why; a session that is given up gets as long to end.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// What is waited for first.
+const GREETING: &str = "the connection";
 
 /// What came for the oldest command that waits for something.
 #[derive(Debug)]
@@ -48,13 +55,13 @@ struct Asked {
 }
 
 pub(crate) struct Control<'e> {
-    stream: TcpStream,
+    stream: Link,
     peer: String,
     remote: SocketAddr,
     local: SocketAddr,
     machine: Session,
     /// Once the connection is protected: what opens and seals its lines.
-    security: Option<Box<Sealing>>,
+    security: Option<Box<dyn Security>>,
     /// Written by us, not taken by the kernel yet.
     out: VecDeque<u8>,
     /// What was sent and not answered for good: name of the command, when.
@@ -95,30 +102,45 @@ impl<'e> Control<'e> {
             Ok((stream.peer_addr()?, stream.local_addr()?))
         };
         let (remote, local) = prepare().map_err(broken)?;
+        let control = Self::over(Link::Tcp(stream), peer, (remote, local), options, events, cancel);
+        Ok(Self { rtt: Some(took), samples: 1, ..control })
+    }
+
+    /// Waits for the greeting over what is connected with `peer`. `addresses`: those of the server and of this host on the way
+    /// to it.
+    pub(crate) fn over(
+        link: Link,
+        peer: String,
+        addresses: (SocketAddr, SocketAddr),
+        options: &Options,
+        events: &'e dyn EventSink,
+        cancel: &Cancel,
+    ) -> Self {
         let now = Instant::now();
         let mut machine = Session::new(Limits::default());
         if options.trace_control {
             machine.enable_trace();
         }
-        Ok(Self {
-            stream,
+        let (remote, local) = addresses;
+        Self {
+            stream: link,
             peer,
             remote,
             local,
             machine,
             security: None,
             out: VecDeque::new(),
-            asked: VecDeque::from([Asked { name: "the connection", at: now, heeded: true }]),
+            asked: VecDeque::from([Asked { name: GREETING, at: now, heeded: true }]),
             sole: false,
-            rtt: Some(took),
-            samples: 1,
+            rtt: None,
+            samples: 0,
             reply_timeout: options.reply_timeout,
             last_heard: now,
             events: options.trace_control.then_some(events),
             cancel: cancel.clone(),
             granted: None,
             waited: Duration::ZERO,
-        })
+        }
     }
 
     pub(crate) fn peer(&self) -> &str {
@@ -261,11 +283,16 @@ impl<'e> Control<'e> {
             }
             let mut buffer = [0; 16 << 10];
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(RemoteError::Closed { peer: self.peer.clone(), command: self.due() }),
+                Ok(0) => return Err(self.ended()),
                 Ok(n) => {
                     self.last_heard = Instant::now();
                     let taken = match &mut self.security {
-                        Some(security) => security.open(&buffer[..n], &mut self.machine),
+                        Some(security) => {
+                            let mut answers = Vec::new();
+                            let opened = security.open(&buffer[..n], &mut self.machine, &mut answers);
+                            self.out.extend(answers);
+                            opened
+                        }
                         None => self.machine.input(&buffer[..n]).map_err(|e: SessionError| e.to_string()),
                     };
                     self.tell();
@@ -295,13 +322,91 @@ impl<'e> Control<'e> {
     }
 
     /// Everything is protected from here on. Nothing may have come in clear behind the last reply.
-    pub(crate) fn protect(&mut self, session: Box<ropewalk_gsi::Session>) -> Result<(), RemoteError> {
-        if !self.machine.is_at_rest() {
-            let reason = "more came in clear when the connection was to be protected".to_owned();
-            return Err(RemoteError::Nonsense { peer: self.peer.clone(), reason });
-        }
+    pub(crate) fn protect(&mut self, session: Box<dyn Seal>) -> Result<(), RemoteError> {
+        self.nothing_came()?;
         self.security = Some(Box::new(Sealing::new(session)));
         Ok(())
+    }
+
+    fn nothing_came(&self) -> Result<(), RemoteError> {
+        if self.machine.is_at_rest() {
+            return Ok(());
+        }
+        let reason = "more came in clear when the connection was to be protected".to_owned();
+        Err(RemoteError::Nonsense { peer: self.peer.clone(), reason })
+    }
+
+    /// A TLS handshake; `at_once`: the server has said nothing before it.
+    pub(crate) fn shake(
+        &mut self,
+        mut handshake: Handshake,
+        at_once: bool,
+    ) -> Result<Box<Established>, RemoteError> {
+        if !at_once {
+            self.nothing_came()?;
+        }
+        let limit = self.reply_timeout;
+        let deadline = Instant::now() + limit;
+        let closed = |peer: &str| RemoteError::Closed { peer: peer.to_owned(), command: "TLS".to_owned() };
+        let mut buffer = [0; 16 << 10];
+        let mut came = 0;
+        loop {
+            let mut out = Vec::new();
+            let step = handshake.step(&buffer[..came], &mut out);
+            self.out.extend(out);
+            self.flush()?;
+            match step {
+                Ok(None) => {}
+                Ok(Some(established)) => return Ok(established),
+                Err(error) => {
+                    let hint = match error {
+                        // In clear a server speaks first.
+                        HandshakeError::NotTls(_) if at_once => {
+                            "; where a server begins in clear, ftpes:// (or --tls with ftp://) asks it for TLS"
+                        }
+                        _ => "",
+                    };
+                    return Err(RemoteError::Security {
+                        peer: self.peer.clone(),
+                        reason: format!("{error}{hint}"),
+                    });
+                }
+            }
+            came = loop {
+                match self.stream.read(&mut buffer) {
+                    Ok(0) => return Err(closed(&self.peer)),
+                    Ok(n) => break n,
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                        if !self.wait(deadline)? {
+                            let command = "TLS".to_owned();
+                            return Err(RemoteError::Silent { peer: self.peer.clone(), command, limit });
+                        }
+                        self.flush()?;
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    Err(source) => return Err(RemoteError::Control { peer: self.peer.clone(), source }),
+                }
+            };
+            self.last_heard = Instant::now();
+        }
+    }
+
+    /// Everything travels in TLS from here on.
+    pub(crate) fn protect_with_tls(&mut self, established: Box<Established>) -> Result<(), RemoteError> {
+        let mut security = OverTls::new(established);
+        // The first bytes may have come with the handshake's last.
+        let mut answers = Vec::new();
+        let opened = security.open(&[], &mut self.machine, &mut answers);
+        self.out.extend(answers);
+        self.tell();
+        opened.map_err(|reason| RemoteError::Nonsense { peer: self.peer.clone(), reason })?;
+        self.security = Some(Box::new(security));
+        Ok(())
+    }
+
+    /// By which data connections resume the control connection's TLS session.
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        self.security.as_ref()?.ticket()
     }
 
     /// Lines of the dialogue for whoever wants to see them.

@@ -47,6 +47,9 @@ pub enum RemoteError {
     Resolve { host: String, source: io::Error },
     #[error("{peer} gave no answer to {command} within {} s", limit.as_secs())]
     Silent { peer: String, command: String, limit: Duration },
+    /// The program that connects has failed; in its own words, or by its exit code.
+    #[error("ssh to {peer} failed: {reason}")]
+    Ssh { peer: String, reason: String },
     #[error("{path}: the destination has {there} bytes, the source {expected}")]
     SizeMismatch { path: BString, expected: u64, there: u64 },
     #[error("{path}: the file changed while it was copied")]
@@ -100,6 +103,7 @@ impl RemoteError {
             },
             Self::Local { source, .. } => local_kind(source),
             Self::Login { .. } | Self::Security { .. } => FailureKind::Authentication,
+            Self::Ssh { reason, .. } => crate::ssh::kind(reason),
             Self::Lost { kind, .. } => *kind,
             Self::PartVanished { reply, .. } | Self::Refused { reply, .. } => reply_kind(reply),
             Self::Stalled { .. } => FailureKind::Stalled,
@@ -137,6 +141,7 @@ impl RemoteError {
             | Self::Stalled { .. }
             | Self::Unresumable { .. } => true,
             Self::Login { reply, .. } => reply.code() < 500,
+            Self::Ssh { reason, .. } => crate::ssh::is_transient(reason),
             Self::Refused { reply, .. } => transient(reply),
             Self::CannotTravel { .. }
             | Self::Cancelled
@@ -179,6 +184,7 @@ impl RemoteError {
                     | Self::NoDataConnection { .. }
                     | Self::Nonsense { .. }
                     | Self::Silent { .. }
+                    | Self::Ssh { .. }
                     | Self::Stalled { .. }
             )
     }

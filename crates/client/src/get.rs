@@ -13,6 +13,7 @@ use std::time::Instant;
 use bstr::{BString, ByteSlice};
 use ropewalk_engine::{Progress, ReceiveJob};
 use ropewalk_protocol::command::{Command, Restart, Retrieval};
+use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
 use ropewalk_storage::checksum::Pieces;
@@ -197,6 +198,7 @@ impl<'e> Flow<'_, 'e> {
                 Check::Inline(algorithm) => Some(algorithm),
                 _ => None,
             };
+            self.session.wants_path = self.seat.is_some() && streams > 1;
             self.session.wanted_congestion = self.seat.as_ref().and_then(|seat| seat.lane().congestion());
             if let Err(e) = self.session.receiving(mode, streams, inline) {
                 return self.worker.failed(Job::Get(download, range), e).map(|()| None);
@@ -245,18 +247,27 @@ impl<'e> Flow<'_, 'e> {
     }
 
     fn hear(&mut self, answer: Answer) {
-        hear(&mut self.asks, &mut self.slots, self.first, answer);
+        hear(&mut self.asks, &mut self.slots, self.first, self.seat.as_ref(), answer);
     }
 }
 
 /// Takes what came for the oldest command.
-fn hear(asks: &mut VecDeque<(u64, Ask)>, slots: &mut VecDeque<Slot>, first: u64, answer: Answer) {
+fn hear(
+    asks: &mut VecDeque<(u64, Ask)>,
+    slots: &mut VecDeque<Slot>,
+    first: u64,
+    seat: Option<&Seat>,
+    answer: Answer,
+) {
     let Some(&(id, ask)) = asks.front() else { return };
     let slot = id.checked_sub(first).and_then(|at| slots.get_mut(at as usize));
     let Answer::Final(reply) = answer else {
         if let (Some(slot), Ask::Transfer) = (slot, ask) {
             // 150 and 125; markers come only after them.
             slot.begun = true;
+        }
+        if let (Some(seat), Answer::Marker(Marker::Path(path))) = (seat, &answer) {
+            seat.hears(*path);
         }
         return;
     };

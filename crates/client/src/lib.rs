@@ -15,10 +15,13 @@
 mod abilities;
 mod auto;
 mod backoff;
+mod binding;
 mod cancel;
 mod context;
 mod control;
 mod copy;
+mod credential;
+mod data_trust;
 mod dial;
 mod download;
 mod entry;
@@ -28,7 +31,10 @@ mod filter;
 mod get;
 mod glob;
 mod inline;
+mod kerberos;
+mod known_hosts;
 mod landing;
+mod link;
 mod local_copy;
 mod location;
 mod ops;
@@ -47,12 +53,15 @@ mod session;
 mod setup;
 mod side;
 mod source;
+mod ssh;
 mod state;
 mod summary;
 mod sync;
 mod task;
 mod third_party;
 mod through;
+mod tls;
+mod token;
 mod tune;
 mod upload;
 mod verify;
@@ -68,11 +77,14 @@ pub use event::{Event, EventSink, FileId};
 pub use filter::PatternError;
 pub use location::{Location, LocationError, parse_location};
 pub use options::{
-    Amount, Auto, ChecksumPolicy, DataMode, DataProtection, FsyncPolicy, Options, Pair, Preserve, StallLimit,
-    SyncLevel, Window,
+    Amount, Authentication, Auto, ChecksumPolicy, Confirm, DataCredential, DataMode, DataProtection,
+    EndOptions, FsyncPolicy, Options, Pair, Passphrases, Preserve, StallLimit, SyncLevel, Window,
 };
 pub use remote::Remote;
 pub use ropewalk_storage::DirectIo;
+pub use ropewalk_tls::{Fingerprint, NoFingerprint};
 pub use ropewalk_tuning::tuner::{Fairness, Kind as TunerKind};
+pub use ssh::SshOptions;
 pub use summary::{FailureKind, FileFailure, SlowestPart, Summary, TunedPath};
+pub use token::TokenSource;
 pub use walk::{Usage, du, list, walk};

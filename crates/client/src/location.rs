@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ropewalk_protocol::url::{Target, Url};
 
 use crate::Options;
-use crate::place::{Endpoints, Place};
+use crate::place::{End, Endpoints, Place};
 
 /// Where data is or goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Location {
     pub fn in_events(&self, options: &Options) -> String {
         let endpoints = Endpoints::default();
         // What has no place is named by no event.
-        Place::new(self, &endpoints, options).map(|place| place.display()).unwrap_or_default()
+        Place::new(self, End::Source, &endpoints, options).map(|place| place.display()).unwrap_or_default()
     }
 }
 

@@ -1,13 +1,17 @@
 //! What a caller can ask for. Everything has a default that suits an unknown path.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ropewalk_storage::DirectIo;
 use ropewalk_storage::checksum::Algorithm;
+use ropewalk_tls::Fingerprint;
 use ropewalk_tuning::tuner::{Fairness, Kind};
+use zeroize::Zeroizing;
 
-use crate::Location;
+use crate::{Location, SshOptions, TokenSource};
 
 /// A knob that is found by the program unless it is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,16 +42,75 @@ pub enum DataMode {
     Extended,
 }
 
-/// What happens to the bytes on authenticated data connections of gsiftp:// (PROT).
+/// What happens to the bytes on data connections that are authenticated (PROT).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataProtection {
-    /// They travel as they are.
+    /// Clear with gsiftp://, private with TLS.
     #[default]
+    Auto,
+    /// They travel as they are.
     Clear,
     /// Nobody can change them unnoticed (GCT encrypts them too).
     Safe,
     /// Nobody can read them.
     Private,
+}
+
+/// What sessions of gsiftp:// log in with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Authentication {
+    /// A certificate, or a Kerberos ticket where there is no certificate.
+    #[default]
+    Auto,
+    /// A certificate.
+    Gsi,
+    /// A Kerberos ticket; ftp:// too.
+    Kerberos,
+}
+
+/// What data connections of gsiftp:// are authenticated with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DataCredential {
+    /// The credential of the log-in. Where the log-ins of two servers differ, they are brought together by DCSC (or by DCAU
+    /// S, where they do not know it).
+    #[default]
+    Usual,
+    /// One made for this run, that the servers get by DCSC.
+    Fresh,
+    /// A proxy of the one in this file (certificate, key, chain), that the servers get by DCSC.
+    File(PathBuf),
+}
+
+/// What holds for the log-in at one end of a copy; what is left out is as at the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndOptions {
+    /// As [`Options::credential`].
+    pub credential: Option<PathBuf>,
+    /// As [`Options::server_subject`].
+    pub server_subject: Option<String>,
+}
+
+/// Passphrases of encrypted keys, by the names of their files.
+#[derive(Clone, Default)]
+pub struct Passphrases(Arc<HashMap<String, Zeroizing<String>>>);
+
+impl Passphrases {
+    pub(crate) fn of(&self, place: &str) -> Option<Zeroizing<String>> {
+        self.0.get(place).cloned()
+    }
+}
+
+impl FromIterator<(String, Zeroizing<String>)> for Passphrases {
+    fn from_iter<I: IntoIterator<Item = (String, Zeroizing<String>)>>(known: I) -> Self {
+        Self(Arc::new(known.into_iter().collect()))
+    }
+}
+
+impl std::fmt::Debug for Passphrases {
+    /// Without them.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Passphrases").field("known", &self.0.len()).finish_non_exhaustive()
+    }
 }
 
 /// Which files of a tree are skipped because the destination has them.
@@ -106,6 +169,26 @@ pub struct Pair {
     pub source: Location,
     pub destination: Location,
     pub window: Amount,
+}
+
+/// A question to a person, which yes answers.
+#[derive(Clone)]
+pub struct Confirm(Arc<dyn Fn(&str) -> bool + Send + Sync>);
+
+impl Confirm {
+    pub fn new(ask: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(ask))
+    }
+
+    pub(crate) fn ask(&self, question: &str) -> bool {
+        (self.0)(question)
+    }
+}
+
+impl std::fmt::Debug for Confirm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Confirm")
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -173,19 +256,44 @@ pub struct Options {
     /// Log in with these where the URL names none.
     pub user: Option<String>,
     pub password: Option<String>,
+    /// Log in with a bearer token where the URL names no user.
+    pub token: TokenSource,
+    /// ftp:// logs in over TLS (AUTH TLS), as ftpes:// does.
+    pub tls: bool,
+    /// SHA-256 of the certificate that a server with TLS has to have; authorities and what is remembered do not count.
+    pub fingerprint: Option<Fingerprint>,
+    /// Servers with TLS that nobody vouches for are accepted when they are first met, and remembered.
+    pub accept_new: bool,
+    /// Asks a person whether such a server is to be accepted; `None`: nobody is there.
+    pub confirm: Option<Confirm>,
     /// gsiftp:// logs in without certificates, in clear, as ftp:// does.
     pub insecure: bool,
+    pub authentication: Authentication,
+    /// The services of a server's Kerberos principal, tried in this order; nothing: `host`, then `ftp`.
+    pub kerberos_services: Vec<String>,
     /// The credential for gsiftp://, a file with certificate, key and chain; `None`: where GCT's programs look for it.
     pub credential: Option<PathBuf>,
     /// Trusted authorities; `None`: where GCT's programs look for them.
     pub authorities: Option<PathBuf>,
-    /// The servers' certificate has this one-line subject; `None`: it is for the host of the URL.
+    /// The servers' certificate has this one-line subject (with Kerberos: the server is this principal); `None`: it is for
+    /// the host of the URL.
     pub server_subject: Option<String>,
+    /// What differs at the source and at the destination.
+    pub source: EndOptions,
+    pub destination: EndOptions,
+    /// What data connections are authenticated with.
+    pub data_credential: DataCredential,
+    /// Of encrypted keys; nobody is asked later.
+    pub passphrases: Passphrases,
     /// Give servers a limited proxy, without which they cannot authenticate data connections.
     pub delegate: bool,
     /// DCAU A; otherwise none.
     pub data_authentication: bool,
+    /// Nothing goes over data connections that could be anybody's: they are authenticated, protected or bound to their session.
+    pub require_data_authentication: bool,
     pub data_protection: DataProtection,
+    /// How sshftp:// connects.
+    pub ssh: SshOptions,
     /// Local ports for listening data connections.
     pub data_ports: Option<(u16, u16)>,
     /// Bytes of memory for data buffers, for all transfers together.
@@ -238,13 +346,26 @@ impl Default for Options {
             through_here: false,
             user: None,
             password: None,
+            token: TokenSource::None,
+            tls: false,
+            fingerprint: None,
+            accept_new: false,
+            confirm: None,
             insecure: false,
+            authentication: Authentication::Auto,
+            kerberos_services: Vec::new(),
             credential: None,
             authorities: None,
             server_subject: None,
+            source: EndOptions::default(),
+            destination: EndOptions::default(),
+            data_credential: DataCredential::Usual,
+            passphrases: Passphrases::default(),
             delegate: true,
             data_authentication: true,
-            data_protection: DataProtection::Clear,
+            require_data_authentication: false,
+            data_protection: DataProtection::Auto,
+            ssh: SshOptions::default(),
             data_ports: None,
             buffer_memory: 64 << 20,
             relative_paths: false,

@@ -16,18 +16,26 @@ use crate::{FailureKind, Location, Options, RemoteError};
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub url: Url,
+    /// Where the log-ins at the two ends of a copy differ: which of them this is.
+    pub end: Option<End>,
     /// `gsiftp://host:port`, for messages and journals.
     pub name: String,
     /// The server could not reach a port of ours: data connections go the other way from now on.
     pub unreachable_back: AtomicBool,
     /// Could not be reached any more, for all the tries.
     lost: Mutex<Option<(FailureKind, String)>>,
+    /// sshftp:// only: what its sessions have in common.
+    pub ssh: crate::ssh::Shared,
     /// Least round-trip time that a session saw, in microseconds; `u64::MAX` where none did.
     rtt: AtomicU64,
 }
 
 impl Endpoint {
     pub(crate) fn new(url: &Url) -> Self {
+        Self::at(url, None)
+    }
+
+    fn at(url: &Url, end: Option<End>) -> Self {
         let url = url.with_path(b"/");
         let host = if url.host.contains(':') { format!("[{}]", url.host) } else { url.host.clone() };
         let name = if url.port == url.scheme.default_port() {
@@ -37,9 +45,11 @@ impl Endpoint {
         };
         Self {
             url,
+            end,
             name,
             unreachable_back: AtomicBool::new(false),
             lost: Mutex::new(None),
+            ssh: crate::ssh::Shared::default(),
             rtt: AtomicU64::new(u64::MAX),
         }
     }
@@ -66,14 +76,21 @@ impl Endpoint {
     }
 }
 
+/// One end of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Source,
+    Destination,
+}
+
 /// Every endpoint of a run, once.
 #[derive(Debug, Default)]
-pub(crate) struct Endpoints(Mutex<HashMap<String, Arc<Endpoint>>>);
+pub(crate) struct Endpoints(Mutex<HashMap<(String, bool), Arc<Endpoint>>>);
 
 impl Endpoints {
-    pub(crate) fn get(&self, url: &Url) -> Arc<Endpoint> {
-        let new = Endpoint::new(url);
-        let key = new.url.to_string_with_password();
+    pub(crate) fn get(&self, url: &Url, end: Option<End>) -> Arc<Endpoint> {
+        let new = Endpoint { ssh: crate::ssh::Shared::for_several(), ..Endpoint::at(url, end) };
+        let key = (new.url.to_string_with_password(), end == Some(End::Destination));
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.entry(key).or_insert_with(|| Arc::new(new)).clone()
     }
@@ -98,12 +115,14 @@ pub(crate) enum Place {
 impl Place {
     pub(crate) fn new(
         location: &Location,
+        end: End,
         endpoints: &Endpoints,
         options: &Options,
     ) -> Result<Self, RemoteError> {
+        let end = Some(end).filter(|_| options.source != options.destination);
         Ok(match location {
             Location::Local(path) => Self::Local(local_path(path)?),
-            Location::Remote(url) => Self::Remote(endpoints.get(url), remote_path(url, options)),
+            Location::Remote(url) => Self::Remote(endpoints.get(url, end), remote_path(url, options)),
             Location::Standard => Self::Standard,
             Location::Measure { size } => Self::Measure(*size),
         })

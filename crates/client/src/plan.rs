@@ -12,7 +12,7 @@ use ropewalk_storage::Kind;
 use crate::context::Context;
 use crate::filter::Filter;
 use crate::glob::{Glob, is_glob};
-use crate::place::{Place, base_name, join, parent};
+use crate::place::{End, Place, base_name, join, parent};
 use crate::report::failure;
 use crate::session::Session;
 use crate::side::{Side, Step, directory_of};
@@ -128,8 +128,8 @@ impl<'p, 'e> Plan<'p, 'e> {
         };
         let options = self.ctx.options();
         Ok(Ends {
-            source: Place::new(&pair.source, &self.ctx.endpoints, options)?,
-            destination: Place::new(&pair.destination, &self.ctx.endpoints, options)?,
+            source: Place::new(&pair.source, End::Source, &self.ctx.endpoints, options)?,
+            destination: Place::new(&pair.destination, End::Destination, &self.ctx.endpoints, options)?,
             contents: directory(&pair.source),
             into: directory(&pair.destination),
             window: pair.window,

@@ -11,6 +11,7 @@ mod finish;
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bstr::ByteSlice;
 use ropewalk_engine::{Progress, SendJob};

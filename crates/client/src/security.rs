@@ -1,33 +1,26 @@
 //! GSI: which credential, the log-in, and the security of data connections.
 
-use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use ropewalk_gsi::{
-    Expected, GsiConf, Identity, Initiator, InitiatorOptions, NameCompatibility, Places, ProxyKind,
-    ProxyTerms, Rights, Source, Step, TlsSettings, Trust, decode_token, encode_token,
+    Expected, Initiator, InitiatorOptions, ProxyKind, ProxyTerms, Rights, Step, decode_token, encode_token,
 };
 use ropewalk_layers::{GsiLayer, Level, SecureDriver};
 use ropewalk_protocol::command::{Command, DataAuthentication, Protection};
 use ropewalk_protocol::url::Scheme;
 use ropewalk_transport::Driver;
 
+use crate::binding::Binding;
+use crate::credential::Own;
+use crate::data_trust::DataTrust;
 use crate::session::Session;
-use crate::{DataProtection, Options, RemoteError};
+use crate::{Authentication, DataCredential, DataProtection, Options, RemoteError};
+use crate::{kerberos, tls};
 
 /// What GridFTP clients announce; GCT's programs send the same.
 const BUFFER: u64 = 1 << 20;
 /// Tokens of a handshake, more than any has.
 const ROUNDS: usize = 16;
-
-/// Our identity, found when it is first needed.
-#[derive(Default)]
-pub(crate) struct Ours(OnceLock<Result<Arc<Own>, String>>);
-
-struct Own {
-    identity: Identity,
-    compatibility: NameCompatibility,
-}
 
 /// How a session is secured.
 #[derive(Clone)]
@@ -35,47 +28,6 @@ pub(crate) struct Secured {
     own: Arc<Own>,
     /// Data connections are authenticated.
     authenticates: bool,
-}
-
-impl Ours {
-    fn get(&self, options: &Options) -> Result<Arc<Own>, String> {
-        self.0.get_or_init(|| load(options).map(Arc::new)).clone()
-    }
-}
-
-fn load(options: &Options) -> Result<Own, String> {
-    let places = Places::of_process();
-    let source = match &options.credential {
-        Some(path) => Source::Proxy(path.clone()),
-        None => places.client().ok_or_else(|| nothing_found(&places.proxy_path()))?,
-    };
-    let credential = source.load(&mut |_| None).map_err(|error| {
-        format!(
-            "gsiftp:// needs a credential: {error}; `ropewalk proxy init` or grid-proxy-init makes a proxy"
-        )
-    })?;
-    let conf = std::fs::read_to_string(places.gsi_conf()).unwrap_or_default();
-    let conf = GsiConf::parse(&conf, |name| std::env::var(name).ok()).map_err(|e| e.to_string())?;
-    let directory = options.authorities.clone().unwrap_or_else(|| places.authorities());
-    if !directory.is_dir() {
-        return Err(format!(
-            "gsiftp:// needs trusted authorities, and there is no directory {}; X509_CERT_DIR or --authorities names \
-             another one",
-            directory.display()
-        ));
-    }
-    let trust = Arc::new(Trust::directory(directory));
-    let identity = Identity::new(Arc::new(credential), trust, &TlsSettings::from(&conf));
-    let identity = identity.map_err(|e| e.to_string())?;
-    Ok(Own { identity, compatibility: conf.name_compatibility.unwrap_or_default() })
-}
-
-fn nothing_found(proxy: &Path) -> String {
-    format!(
-        "gsiftp:// needs a credential, and there is none: no proxy in {} and no certificate in ~/.globus. Make a proxy \
-         with `ropewalk proxy init` or grid-proxy-init; or go without any security with ftp:// or --insecure",
-        proxy.display()
-    )
 }
 
 impl<'e> Session<'e> {
@@ -90,7 +42,8 @@ impl<'e> Session<'e> {
         let options = &setup.options;
         let peer = self.control.peer().to_owned();
         let failed = |reason: String| RemoteError::Security { peer: peer.clone(), reason };
-        let own = setup.ours.get(options).map_err(failed)?;
+        let end = options.end(self.endpoint.end);
+        let own = setup.ours.get(options, end.credential.as_deref()).map_err(failed)?;
         let reply = self.control.call(&Command::Auth("GSSAPI".into()))?;
         if reply.code() != 334 {
             return Err(failed(format!(
@@ -100,7 +53,7 @@ impl<'e> Session<'e> {
             )));
         }
         let host = self.endpoint.url.host.clone();
-        let expected = match &options.server_subject {
+        let expected = match &end.server_subject {
             Some(subject) => Expected::Subject(subject.clone()),
             None => Expected::Host { name: host.clone(), compatibility: own.compatibility },
         };
@@ -125,12 +78,20 @@ impl<'e> Session<'e> {
                     return Err(RemoteError::Login { peer, reply });
                 }
                 self.control.protect(session)?;
-                let authenticates = options.data_authentication && options.delegate;
+                let authenticates = options.data_authentication
+                    && (options.delegate || options.data_credential != DataCredential::Usual);
                 self.security = Some(Secured { own, authenticates });
                 return Ok(());
             }
-            if reply.code() != 335 {
+            if reply.is_failure() {
                 return Err(RemoteError::Login { peer, reply });
+            }
+            // Whoever says that all is well before it is may be anybody.
+            if reply.code() != 335 {
+                return Err(failed(format!(
+                    "the handshake is not through, and it was answered as if it were: {}",
+                    crate::error::text(&reply)
+                )));
             }
             let text = String::from_utf8_lossy(reply.text()).into_owned();
             token = decode_token(&text).map_err(|e| failed(e.to_string()))?;
@@ -146,7 +107,7 @@ impl<'e> Session<'e> {
             return Ok(());
         }
         let level = match self.setup.options.data_protection {
-            DataProtection::Clear => Protection::Clear,
+            DataProtection::Auto | DataProtection::Clear => Protection::Clear,
             DataProtection::Safe => Protection::Safe,
             DataProtection::Private => Protection::Private,
         };
@@ -154,42 +115,69 @@ impl<'e> Session<'e> {
         if level != Protection::Clear {
             self.call(&Command::Prot(level))?;
         }
-        Ok(())
+        self.give_data_credential()
     }
 
-    /// What makes and accepts the data connections of this session.
-    pub(crate) fn data_driver(&self) -> Arc<dyn Driver> {
+    /// The credential of the log-in, where there is one.
+    pub(crate) fn own(&self) -> Option<Arc<Own>> {
+        self.security.as_ref().map(|security| Arc::clone(&security.own))
+    }
+
+    /// What makes and accepts the data connections of a channel of this session, which may have a key of its own.
+    pub(crate) fn data_driver(&self, binding: Option<&Binding>) -> Arc<dyn Driver> {
         let plain = Arc::clone(&self.setup.driver);
+        if let Some(layer) = self.kerberos_layer() {
+            return Arc::new(SecureDriver::new(plain, layer));
+        }
+        if let Some(layer) = self.tls_layer() {
+            return Arc::new(SecureDriver::new(plain, layer));
+        }
         match &self.security {
             Some(security) if security.authenticates => {
-                let identity = security.own.identity.clone();
+                let identity = match &self.data_trust {
+                    DataTrust::Own(own) => own.identity.clone(),
+                    DataTrust::Login | DataTrust::Peer(_) => security.own.identity.clone(),
+                };
                 let expected = Expected::Subject(identity.credential().identity().to_owned());
                 let level = match self.setup.options.data_protection {
-                    DataProtection::Clear => Level::Clear,
+                    DataProtection::Auto | DataProtection::Clear => Level::Clear,
                     DataProtection::Safe | DataProtection::Private => Level::Protected,
                 };
                 Arc::new(SecureDriver::new(plain, Arc::new(GsiLayer { identity, expected, level })))
             }
-            _ => plain,
+            _ => match binding {
+                Some(binding) => binding.driver(plain),
+                None => plain,
+            },
         }
     }
 
     /// Data connections of this session are authenticated, and so have to be at their other end.
     pub(crate) fn authenticates_data(&self) -> bool {
-        self.security.as_ref().is_some_and(|security| security.authenticates)
+        self.has_private_tls_data()
+            || self.wraps_data()
+            || self.security.as_ref().is_some_and(|security| security.authenticates)
     }
 }
 
 /// Protection of data that was asked for is given, or nothing is done: it must not be left out in silence.
 pub(crate) fn can_protect(options: &Options, scheme: Scheme) -> Result<(), String> {
     let hindrance = match options.data_protection {
-        DataProtection::Clear => return Ok(()),
-        _ if scheme != Scheme::Gsiftp => "only gsiftp:// has it",
+        DataProtection::Auto | DataProtection::Clear => return Ok(()),
+        _ if tls::begin(scheme, options).is_some() => return Ok(()),
+        _ if options.authentication == Authentication::Kerberos
+            && kerberos::wanted(options, scheme, false) =>
+        {
+            return Ok(());
+        }
+        _ if scheme != Scheme::Gsiftp => "only gsiftp:// and TLS (ftps://, ftpes://, --tls) have it",
         _ if options.insecure => "--insecure has none",
         _ if !options.data_authentication => {
             "data connections that are not authenticated (--no-dcau) cannot have it"
         }
-        _ if !options.delegate => "the server needs a delegated proxy for it (--no-delegate)",
+        _ if !options.delegate && options.data_credential == DataCredential::Usual => {
+            "the server needs a delegated proxy for it (--no-delegate)"
+        }
         _ => return Ok(()),
     };
     Err(format!("protection of data was asked for, and {hindrance}"))

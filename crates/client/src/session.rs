@@ -14,15 +14,18 @@ use ropewalk_protocol::opts::{Options as Opts, RetrOptions};
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_protocol::site::SiteCommand;
+use ropewalk_protocol::url::Scheme;
 use ropewalk_storage::checksum::Algorithm;
 
 use crate::abilities::Abilities;
+use crate::binding::Binding;
 use crate::control::Control;
 use crate::error::is_unknown_command;
 use crate::place::Endpoint;
 use crate::security::Secured;
 use crate::security::can_protect;
 use crate::setup::{Setup, advertised, reachable};
+use crate::tls;
 use crate::verify::wire;
 use crate::{DataMode, RemoteError};
 
@@ -32,6 +35,9 @@ const MAPPED: &str = ":globus-mapping:";
 const CHECKSUM_MARKERS: u32 = 30;
 /// Seconds between markers of what a server receives.
 const MARKERS: u32 = 1;
+
+/// Seconds between two of a sending server's markers of the path.
+const PATH_MARKERS: u32 = 1;
 
 pub(crate) struct Session<'e> {
     pub control: Control<'e>,
@@ -46,9 +52,16 @@ pub(crate) struct Session<'e> {
     /// The congestion control that the server was asked for, and the one that it should use.
     congestion: Option<&'static str>,
     pub wanted_congestion: Option<&'static str>,
+    /// Whether the server was asked to tell of the path while it sends, and whether it should be.
+    tells_path: bool,
+    pub wants_path: bool,
     channel: Option<Channel>,
     /// The control connection is protected.
     pub(crate) security: Option<Secured>,
+    /// The session has TLS.
+    pub(crate) tls: Option<tls::OverTls>,
+    pub(crate) kerberos: Option<crate::kerberos::Secured>,
+    pub(crate) data_trust: crate::data_trust::DataTrust,
     /// TREV was sent.
     markers_asked: bool,
 }
@@ -60,7 +73,7 @@ pub(crate) struct Channel {
     pub streams: u32,
     /// We listen: the peer's preliminary reply says that its connections are there.
     pub listening: bool,
-    /// Its connections are authenticated, which takes both sides: the peer's preliminary reply comes only after it.
+    /// Its connections are authenticated or bound, which takes both sides: the peer's preliminary reply comes only after it.
     pub authenticated: bool,
     /// Made for sending (the number of streams is ours to choose).
     pub sending: bool,
@@ -72,7 +85,11 @@ impl<'e> Session<'e> {
         let url = &endpoint.url;
         can_protect(&setup.options, url.scheme)
             .map_err(|reason| RemoteError::Security { peer: endpoint.name.clone(), reason })?;
-        let control = Control::connect(&url.host, url.port, &setup.options, setup.events, &setup.cancel)?;
+        let options = &setup.options;
+        let control = match url.scheme {
+            Scheme::Sshftp => Control::through_ssh(endpoint, options, setup.events, &setup.cancel)?,
+            _ => Control::connect(&url.host, url.port, options, setup.events, &setup.cancel)?,
+        };
         let mut session = Self {
             control,
             endpoint: endpoint.clone(),
@@ -85,37 +102,66 @@ impl<'e> Session<'e> {
             inline: None,
             congestion: None,
             wanted_congestion: None,
+            tells_path: false,
+            wants_path: false,
             channel: None,
             security: None,
+            tls: None,
+            kerberos: None,
+            data_trust: crate::data_trust::DataTrust::default(),
             markers_asked: false,
         };
+        let tls = session.wants_tls();
+        if tls == Some(tls::Begin::AtOnce) {
+            session.begin_tls(tls::Begin::AtOnce)?;
+        }
         let greeting = session.control.finish()?;
+        if session.control.is_ssh() && greeting.code() == 500 {
+            let (peer, reason) = (session.control.peer().to_owned(), crate::error::text(&greeting));
+            return Err(RemoteError::Ssh { peer, reason });
+        }
         if !greeting.is_success() {
             return Err(session.refused("the connection", greeting));
         }
         session.greeting = greeting.lines().map(|l| l.to_string()).collect::<Vec<_>>().join("\n");
-        if session.wants_security() {
+        if tls == Some(tls::Begin::Asked) {
+            session.begin_tls(tls::Begin::Asked)?;
+        }
+        if session.wants_kerberos() {
+            session.authenticate_by_ticket()?;
+        } else if session.wants_security() {
             session.authenticate()?;
         }
         session.log_in()?;
         session.introduce()?;
+        if session.kerberos.is_some() {
+            session.protect_kerberos_data()?;
+        } else if session.tls.is_some() {
+            session.protect_tls_data()?;
+        }
         session.protect_data()?;
+        session.require_data_authentication()?;
         Ok(session)
     }
 
     fn log_in(&mut self) -> Result<(), RemoteError> {
+        if self.log_in_by_token()? {
+            return Ok(());
+        }
         let options = &self.setup.options;
         let url = &self.endpoint.url;
         let user: BString = match (&url.user, &options.user) {
+            _ if url.scheme == Scheme::Sshftp => crate::ssh::ftp_user(url, options),
             (Some(user), _) => user.clone(),
             (None, Some(user)) => user.as_str().into(),
-            (None, None) if self.security.is_some() => MAPPED.into(),
+            (None, None) if self.security.is_some() || self.kerberos.is_some() => MAPPED.into(),
             (None, None) => "anonymous".into(),
         };
         let password = match (&url.password, &options.password) {
+            _ if url.scheme == Scheme::Sshftp => Password::new("dummy"),
             (Some(password), _) => password.clone(),
             (None, Some(password)) => Password::new(password.as_str()),
-            (None, None) if self.security.is_some() => Password::new("dummy"),
+            (None, None) if self.security.is_some() || self.kerberos.is_some() => Password::new("dummy"),
             (None, None) => Password::new("ropewalk@"),
         };
         let mut reply = self.control.call(&Command::User(user))?;
@@ -143,8 +189,9 @@ impl<'e> Session<'e> {
         let reply = self.control.finish()?;
         self.accept("TYPE", reply)?;
         if self.can.extended {
-            let who =
-                concat!("scheme=gsiftp;appname=\"ropewalk\";appver=\"", env!("CARGO_PKG_VERSION"), "\";");
+            let scheme = if self.control.is_ssh() { "sshftp" } else { "gsiftp" };
+            let version = env!("CARGO_PKG_VERSION");
+            let who = format!("scheme={scheme};appname=\"ropewalk\";appver=\"{version}\";");
             // Servers that do not know these may refuse them.
             self.control.suggest(&Command::Site(SiteCommand::ClientInfo(who.into())))?;
             self.control.suggest(&Command::Opts(Opts::Checksum { markers: CHECKSUM_MARKERS }))?;
@@ -154,6 +201,12 @@ impl<'e> Session<'e> {
         }
         self.endpoint.saw_rtt(self.control.rtt());
         Ok(())
+    }
+
+    /// Its server's process knows nothing of what other sessions write: ours started by ssh, which keeps a journal of what
+    /// came.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.control.is_ssh() && self.can.is_ours()
     }
 
     /// The command's answer must not be a refusal.
@@ -197,12 +250,13 @@ impl<'e> Session<'e> {
     }
 
     /// Sends the commands that bring the session to this MODE and these data channel options, for those that differ,
-    /// and `last` after them, all at once. Gives the answer to `last`.
+    /// and `last` after them, all at once. Gives the answer to `last`. Where that makes a data channel, `binding` is its key.
     pub(crate) fn prepare(
         &mut self,
         mode: Mode,
         parallelism: Option<u32>,
         inline: Option<Algorithm>,
+        binding: Option<&Binding>,
         last: Option<Command>,
     ) -> Result<Option<Reply>, RemoteError> {
         let mut commands = Vec::new();
@@ -219,6 +273,10 @@ impl<'e> Session<'e> {
         if self.can.inline_checksum && self.inline != inline {
             options.checksum = Some(inline.map(wire));
         }
+        if self.can.path_markers && self.wants_path && !self.tells_path && mode == Mode::ExtendedBlock {
+            (options.markers, options.path_info) = (Some(PATH_MARKERS), Some(true));
+            self.tells_path = true;
+        }
         let congestion = self.wanted_congestion.filter(|_| self.can.congestion);
         if mode == Mode::ExtendedBlock && congestion != self.congestion {
             // Not among the others: a server that does not allow it must not refuse those too.
@@ -231,6 +289,7 @@ impl<'e> Session<'e> {
             commands.push(Command::Opts(Opts::Retr(options)));
         }
         let asked = last.is_some();
+        commands.extend(binding.map(Binding::command));
         commands.extend(last);
         let mut answer = None;
         for reply in self.calls(&commands)? {
@@ -275,13 +334,15 @@ impl<'e> Session<'e> {
         inline: Option<Algorithm>,
     ) -> Result<(), RemoteError> {
         self.channel = None;
+        self.trust_each_other()?;
         let extended = mode == Mode::ExtendedBlock;
         let parallelism = extended.then_some(streams);
         self.channel = Some(if extended && !self.can.passive_sender {
             self.listen(mode, streams, inline)?
         } else {
-            let address = self.passive(mode, parallelism, inline)?;
-            self.connect(mode, if extended { streams } else { 1 }, address)
+            let binding = self.bind()?;
+            let address = self.passive(mode, parallelism, inline, binding.as_ref())?;
+            self.connect(mode, if extended { streams } else { 1 }, address, binding.as_ref())
         });
         Ok(())
     }
@@ -294,11 +355,13 @@ impl<'e> Session<'e> {
         inline: Option<Algorithm>,
     ) -> Result<(), RemoteError> {
         self.channel = None;
+        self.trust_each_other()?;
         if mode == Mode::ExtendedBlock {
             self.frequent_markers()?;
         }
-        let address = self.passive(mode, None, inline)?;
-        let channel = self.connect(mode, streams, address);
+        let binding = self.bind()?;
+        let address = self.passive(mode, None, inline, binding.as_ref())?;
+        let channel = self.connect(mode, streams, address, binding.as_ref());
         self.channel = Some(Channel { sending: true, ..channel });
         Ok(())
     }
@@ -321,16 +384,16 @@ impl<'e> Session<'e> {
         self.endpoint.unreachable_back.load(Ordering::Relaxed)
     }
 
-    fn connect(&self, mode: Mode, streams: u32, address: SocketAddr) -> Channel {
+    fn connect(&self, mode: Mode, streams: u32, address: SocketAddr, binding: Option<&Binding>) -> Channel {
         let settings = self.setup.channel_settings(mode, streams, None);
         let data = DataChannel::active(
-            self.data_driver(),
+            self.data_driver(binding),
             vec![address],
             settings,
             self.setup.pool.clone(),
             self.setup.budget.clone(),
         );
-        let authenticated = self.authenticates_data();
+        let authenticated = self.authenticates_data() || binding.is_some();
         Channel { data, mode, streams, listening: false, authenticated, sending: false }
     }
 
@@ -341,14 +404,24 @@ impl<'e> Session<'e> {
         inline: Option<Algorithm>,
     ) -> Result<Channel, RemoteError> {
         let local = SocketAddr::new(self.control.local_addr().ip(), 0);
+        if local.ip().is_unspecified() {
+            let what = "connect to us: the way to it is known to ssh only (a host between, or a name of ssh's own); use \
+                        --mode stream";
+            return Err(RemoteError::Unsupported {
+                peer: self.control.peer().to_owned(),
+                what: what.to_owned(),
+            });
+        }
         let broken = |source| RemoteError::Control { peer: "the local listener".to_owned(), source };
-        let listener = self.data_driver().listen(local, &self.setup.socket_options()).map_err(broken)?;
+        let binding = self.bind()?;
+        let driver = self.data_driver(binding.as_ref());
+        let listener = driver.listen(local, &self.setup.socket_options()).map_err(broken)?;
         let address = advertised(listener.local_addr().map_err(broken)?);
-        self.prepare(mode, Some(streams), inline, Some(port(address)))?;
+        self.prepare(mode, Some(streams), inline, binding.as_ref(), Some(port(address)))?;
         let settings = self.setup.channel_settings(mode, streams, None);
         let data =
             DataChannel::passive(listener, settings, self.setup.pool.clone(), self.setup.budget.clone());
-        let authenticated = self.authenticates_data();
+        let authenticated = self.authenticates_data() || binding.is_some();
         Ok(Channel { data, mode, streams, listening: true, authenticated, sending: false })
     }
 
@@ -358,10 +431,11 @@ impl<'e> Session<'e> {
         mode: Mode,
         parallelism: Option<u32>,
         inline: Option<Algorithm>,
+        binding: Option<&Binding>,
     ) -> Result<SocketAddr, RemoteError> {
         let remote = self.control.remote_addr();
         let command = if remote.is_ipv6() { Command::Epsv(None) } else { Command::Pasv };
-        let Some(reply) = self.prepare(mode, parallelism, inline, Some(command))? else {
+        let Some(reply) = self.prepare(mode, parallelism, inline, binding, Some(command))? else {
             return Err(RemoteError::Cancelled);
         };
         if remote.is_ipv6() {

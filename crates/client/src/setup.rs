@@ -8,7 +8,7 @@ use ropewalk_engine::{BufferBudget, ChannelSettings, Pool};
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_transport::{Driver, SocketOptions, Tcp};
 
-use crate::security::Ours;
+use crate::credential::Ours;
 use crate::{Cancel, EventSink, Options};
 
 /// Data threads at most; they end when idle.
@@ -24,6 +24,7 @@ pub(crate) struct Setup<'e> {
     pub budget: Arc<BufferBudget>,
     pub driver: Arc<dyn Driver>,
     pub ours: Ours,
+    pub tls: crate::tls::Shared,
 }
 
 impl<'e> Setup<'e> {
@@ -36,6 +37,7 @@ impl<'e> Setup<'e> {
             budget: BufferBudget::new(options.buffer_memory),
             driver: Arc::new(Tcp),
             ours: Ours::default(),
+            tls: crate::tls::Shared::default(),
         })
     }
 

@@ -22,7 +22,9 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
 
 use crate::auto::{Path, RANGE, SMALL, bite};
+use crate::binding::Binding;
 use crate::control::{Answer, Control, LAST_WORDS};
+use crate::data_trust::agree;
 use crate::get::checksum_command;
 use crate::inline::inline_sum;
 use crate::landing::{is_device, part_path};
@@ -81,6 +83,13 @@ struct Slot<'r, 'e> {
     error: Option<RemoteError>,
 }
 
+impl Slot<'_, '_> {
+    /// It is a range of a file that several pairs of sessions share out.
+    fn is_part(&self) -> bool {
+        self.range != self.relay.whole()
+    }
+}
+
 /// A range of a file.
 type Part = (Arc<Relay>, Range<u64>);
 
@@ -98,6 +107,8 @@ struct Flow<'w, 'e> {
     depth: usize,
     /// MODE and streams of the data channel between the two; `None` before there is one.
     channel: Option<(Mode, u32)>,
+    /// The key of that channel, where both servers take one.
+    binding: Option<Binding>,
     stall: Stall,
     moved: u64,
     /// The file whose command a session broke at.
@@ -134,6 +145,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
         slots: VecDeque::new(),
         first: 0,
         channel: None,
+        binding: None,
         moved: 0,
         culprit: None,
     };
@@ -189,10 +201,29 @@ impl<'w, 'e> Flow<'w, 'e> {
             // In place: were another file refused, this one would get its data.
             && !self.slots.iter().any(|s| s.relay.direct)
             && !self.worker.ctx.options().delayed_passive;
+        if self.takes_parts() {
+            return true;
+        }
         self.slots.len() < if pipelined { self.depth } else { 1 } && waiting < AHEAD
     }
 
+    /// One range of a file that is cut up moves, as markers say: the next one may be asked for. Nothing else, where there are several
+    /// connections: were it refused, what came for it would go to others.
+    fn takes_parts(&self) -> bool {
+        let several = matches!(self.channel, Some((Mode::ExtendedBlock, streams)) if streams > 1);
+        let one = self.slots.front().filter(|slot| self.slots.len() == 1 && several && slot.is_part());
+        one.is_some_and(|slot| slot.error.is_none() && !slot.relay.direct && !slot.stripes.is_empty())
+    }
+
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
+        if let (Some(slot), true) = (self.slots.front(), self.takes_parts()) {
+            match job {
+                Job::Third(relay, range) if Arc::ptr_eq(&relay, &slot.relay) && !relay.was_tried() => {
+                    return self.go_on(relay, range);
+                }
+                other => return Ok(Some(other)),
+            }
+        }
         let (relay, range) = match job {
             Job::Third(relay, range) => {
                 let again = relay.was_tried();
@@ -238,6 +269,10 @@ impl<'w, 'e> Flow<'w, 'e> {
             }
             other => return Ok(Some(other)),
         };
+        self.go_on(relay, range)
+    }
+
+    fn go_on(&mut self, relay: Arc<Relay>, range: Range<u64>) -> Result<Option<Job>, RemoteError> {
         if relay.has_failed() {
             self.worker.done();
             return Ok(None);

@@ -122,7 +122,10 @@ impl Pool {
     fn grow(&self, state: &mut State) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         // The kernel keeps 15 bytes of a name.
-        thread::Builder::new().name(self.shared.name.clone()).spawn(move || shared.work())?;
+        thread::Builder::new().name(self.shared.name.clone()).spawn(move || {
+            ropewalk_storage::thread_starts();
+            shared.work();
+        })?;
         state.threads += 1;
         // It has a job as good as taken: the next `spawn` must not count on it, nor this one's queue entry on another.
         state.idle += 1;

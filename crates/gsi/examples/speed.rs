@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ropewalk_gsi::{
-    Acceptor, AcceptorOptions, After, Expected, Identity, Initiator, InitiatorOptions, Opened, Session, Step,
+    Acceptor, AcceptorOptions, After, Expected, Identity, Initiator, InitiatorOptions, Session, Step,
     TlsSettings, Trust, dcsc,
 };
+use ropewalk_tls::Opened;
 
 const BLOCK: usize = 256 << 10;
 const ROUNDS: usize = 2000;
@@ -21,7 +22,12 @@ fn sessions(identity: &Identity, expected: &Expected) -> Result<(Session, Sessio
         server_name: None,
     };
     let mut initiator = Initiator::new(identity, options)?;
-    let options = AcceptorOptions { expected: expected.clone(), after: After::Nothing, accept_limited: true };
+    let options = AcceptorOptions {
+        expected: expected.clone(),
+        after: After::Nothing,
+        accept_limited: true,
+        ..AcceptorOptions::default()
+    };
     let mut acceptor = Acceptor::new(identity, options)?;
     let (mut one, mut other, mut token) = (None, None, Vec::new());
     while one.is_none() || other.is_none() {
@@ -57,8 +63,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 1..handshakes {
         sessions(&identity, &expected)?;
     }
-    let (mut one, mut other) = sessions(&identity, &expected)?;
+    let (one, other) = sessions(&identity, &expected)?;
     println!("{:?}: {:?} a handshake, both sides", one, began.elapsed() / handshakes);
+    let (mut one, mut other) = (one.into_records(), other.into_records());
     let block = vec![0x5a; BLOCK];
     let (mut sealed, mut plain) = (Vec::new(), vec![0; BLOCK + 1]);
     let (mut sealing, mut opening) = (0.0, 0.0);

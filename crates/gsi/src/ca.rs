@@ -106,12 +106,7 @@ impl Ca {
         )?)?;
         builder.sign(&key, MessageDigest::sha256())?;
         let certificate = builder.build();
-        let text = Zeroizing::new(match &options.passphrase {
-            Some(phrase) => {
-                key.private_key_to_pem_pkcs8_passphrase(Cipher::aes_256_cbc(), phrase.as_bytes())?
-            }
-            None => key.private_key_to_pem_pkcs8()?,
-        });
+        let text = private_pem(&key, options.passphrase.as_ref().map(|phrase| phrase.as_str()))?;
         put(&directory.join(KEY), &text, 0o600)?;
         put(&directory.join(NAMESPACE), options.namespace.as_bytes(), 0o644)?;
         put(&certificate_path, &certificate.to_pem()?, 0o644)?;
@@ -251,8 +246,17 @@ impl Ca {
 
 /// Writes a credential as certificate (0644) and key (0600).
 pub fn write_pair(credential: &Credential, certificate: &Path, key: &Path) -> Result<(), CaError> {
-    let secret = Zeroizing::new(credential.key().private_key_to_pem_pkcs8()?);
-    put(key, &secret, 0o600)?;
+    write_encrypted_pair(credential, certificate, key, None)
+}
+
+/// As [`write_pair`], with the key encrypted.
+pub fn write_encrypted_pair(
+    credential: &Credential,
+    certificate: &Path,
+    key: &Path,
+    passphrase: Option<&str>,
+) -> Result<(), CaError> {
+    put(key, &private_pem(credential.key(), passphrase)?, 0o600)?;
     put(certificate, &credential.certificate().to_pem()?, 0o644)
 }
 
@@ -260,6 +264,13 @@ pub fn write_pair(credential: &Credential, certificate: &Path, key: &Path) -> Re
 pub fn gridmap_line(subject: &str, accounts: &[&str]) -> String {
     let escaped = subject.replace('\\', "\\\\").replace('"', "\\\"");
     format!("\"{escaped}\" {}", accounts.join(","))
+}
+
+fn private_pem(key: &PKey<Private>, passphrase: Option<&str>) -> Result<Zeroizing<Vec<u8>>, ErrorStack> {
+    Ok(Zeroizing::new(match passphrase {
+        Some(phrase) => key.private_key_to_pem_pkcs8_passphrase(Cipher::aes_256_cbc(), phrase.as_bytes())?,
+        None => key.private_key_to_pem_pkcs8()?,
+    }))
 }
 
 fn put(path: &Path, content: &[u8], mode: u32) -> Result<(), CaError> {

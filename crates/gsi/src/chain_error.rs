@@ -35,6 +35,10 @@ pub enum ChainError {
     WeakKey { subject: String, bits: u32, least: u32 },
     #[error("the authority {authority} has no signing policy: {path} is missing")]
     NoSigningPolicy { authority: String, path: PathBuf },
+    #[error(
+        "anybody can change {path} (mode {mode:04o}), so it is not believed; `chmod o-w {path}` mends it"
+    )]
+    Writable { path: PathBuf, mode: u32 },
     #[error("{path}: {source}")]
     BadSigningPolicy { path: PathBuf, source: PolicyError },
     #[error("{path} does not let {authority} certify {subject}")]

@@ -105,7 +105,7 @@ impl Credential {
 
     /// From a file with certificate, key and chain, such as a proxy.
     pub fn load(path: &Path, ask: AskPassphrase<'_>) -> Result<Self, CredentialError> {
-        let text = read(path, true)?;
+        let text = read(path, Some(None))?;
         Self::from_parts(&path.display().to_string(), &text, &text, ask)
     }
 
@@ -115,16 +115,33 @@ impl Credential {
         key: &Path,
         ask: AskPassphrase<'_>,
     ) -> Result<Self, CredentialError> {
-        let certificates = read(certificate, false)?;
-        let secret = read(key, true)?;
+        let certificates = read(certificate, None)?;
+        let secret = read(key, Some(None))?;
         let certificates = Self::certificates(&certificate.display().to_string(), &certificates)?;
         Self::with_key(&key.display().to_string(), certificates, &secret, ask)
+    }
+
+    /// As [`Credential::load_pair`], where the key may also belong to the user `owner`.
+    pub(crate) fn load_pair_of(
+        certificate: &Path,
+        key: &Path,
+        chain: Option<&Path>,
+        owner: Option<u32>,
+    ) -> Result<Self, CredentialError> {
+        let mut text = read(certificate, None)?;
+        if let Some(chain) = chain {
+            text.push(b'\n');
+            text.extend_from_slice(&read(chain, None)?);
+        }
+        let secret = read(key, Some(owner))?;
+        let certificates = Self::certificates(&certificate.display().to_string(), &text)?;
+        Self::with_key(&key.display().to_string(), certificates, &secret, &mut |_| None)
     }
 
     /// From a PKCS #12 file, as browsers export them.
     pub fn load_pkcs12(path: &Path, ask: AskPassphrase<'_>) -> Result<Self, CredentialError> {
         let place = path.display().to_string();
-        let sealed = Pkcs12::from_der(&read(path, true)?)?;
+        let sealed = Pkcs12::from_der(&read(path, Some(None))?)?;
         let Some(phrase) = ask(&place) else { return Err(CredentialError::Encrypted { place }) };
         let Ok(parts) = sealed.parse2(&phrase) else { return Err(CredentialError::Passphrase { place }) };
         let Some(certificate) = parts.cert else { return Err(CredentialError::NoCertificate { place }) };
@@ -238,22 +255,24 @@ fn private_key(place: &str, pem: &[u8], ask: AskPassphrase<'_>) -> Result<PKey<P
     })
 }
 
-/// Reads a file whole. One with a secret must be its owner's alone; asked of the opened file, so that it cannot be
-/// exchanged in between.
-fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
+/// Reads a file whole. One with a secret must be its owner's alone, who is this process's user, root or the one named in
+/// `secret`; asked of the opened file, so that it cannot be exchanged in between.
+fn read(path: &Path, secret: Option<Option<u32>>) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
     let failed = |source| CredentialError::Read { path: path.to_owned(), source };
     let file = std::fs::File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if metadata.len() > MAX_FILE {
         return Err(CredentialError::TooLarge { path: path.to_owned() });
     }
-    if secret && std::env::var_os("GLOBUS_IGNORE_CRED_PERMS").is_none() {
+    if let Some(also) = secret
+        && std::env::var_os("GLOBUS_IGNORE_CRED_PERMS").is_none()
+    {
         let mode = metadata.mode() & 0o7777;
         if mode & 0o077 != 0 {
             return Err(CredentialError::Permissions { path: path.to_owned(), mode });
         }
         let (owner, expected) = (metadata.uid(), rustix::process::geteuid().as_raw());
-        if owner != expected && owner != 0 {
+        if owner != expected && owner != 0 && also != Some(owner) {
             return Err(CredentialError::Owner { path: path.to_owned(), owner, expected });
         }
     }

@@ -15,6 +15,8 @@ use openssl::x509::{X509Builder, X509NameBuilder};
 use zeroize::Zeroizing;
 
 use crate::credential::{Credential, CredentialError};
+use crate::delegation::{DelegationError, ProxyTerms, create_proxy};
+use crate::proxy_info::{ProxyKind, Rights};
 use crate::time::Timestamp;
 use crate::tls::{Identity, TlsSettings};
 use crate::trust::Trust;
@@ -29,6 +31,8 @@ pub enum DcscError {
     Encoding,
     #[error("DCSC: {0}")]
     Credential(#[from] CredentialError),
+    #[error("DCSC: {0}")]
+    Delegation(#[from] DelegationError),
     #[error("OpenSSL: {0}")]
     OpenSsl(#[from] ErrorStack),
 }
@@ -52,6 +56,20 @@ pub fn encode(credential: &Credential) -> Result<Zeroizing<String>, DcscError> {
         text = Zeroizing::new([text.as_slice(), &again].concat());
     }
     Ok(Zeroizing::new(STANDARD.encode(&*text)))
+}
+
+/// What a server is given of `issuer`: a limited proxy with a key of its own, so that the issuer's key stays where it is,
+/// and the authorities above it, which the server may not know. One that nobody vouches for is given as it is.
+pub fn for_server(issuer: &Credential, trust: &Trust) -> Result<Credential, DcscError> {
+    if issuer.details().is_self_issued() {
+        return Ok(issuer.clone());
+    }
+    let terms = ProxyTerms { kind: ProxyKind::Rfc3820(Rights::Limited), ..ProxyTerms::default() };
+    let proxy = create_proxy(issuer, 2048, &terms, Timestamp::now())?;
+    let mut chain = proxy.chain().to_vec();
+    let last = chain.last().unwrap_or(proxy.certificate());
+    chain.extend(trust.above(last));
+    Ok(Credential::new(proxy.certificate().clone(), chain, proxy.key().clone())?)
 }
 
 /// A fresh credential that nobody vouches for, as globus-url-copy makes with `-data-cred auto` (but signed with SHA-256).

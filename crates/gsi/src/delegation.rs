@@ -16,6 +16,7 @@ use openssl::x509::{
 use crate::certificate::Details;
 use crate::credential::{Credential, CredentialError};
 use crate::der::{self, DerError, Reader};
+use crate::keys::KeyPool;
 use crate::name;
 use crate::oid;
 use crate::proxy_info::{ProxyKind, ProxyPolicy, Rights};
@@ -85,16 +86,20 @@ impl std::fmt::Debug for ProxyRequest {
 }
 
 impl ProxyRequest {
-    /// A new RSA key. Takes some 0.1 s.
+    /// A new RSA key. Takes some 0.1 s of CPU time.
     pub fn new(bits: u32) -> Result<Self, ErrorStack> {
         let bits = bits.clamp(*KEY_BITS.start(), *KEY_BITS.end());
         Ok(Self { key: PKey::from_rsa(Rsa::generate(bits)?)? })
     }
 
-    /// With a key as large as that of `peer`.
-    pub fn like(peer: &X509Ref) -> Result<Self, ErrorStack> {
+    /// With a key as large as that of `peer`, out of `keys` where there is one.
+    pub fn like(peer: &X509Ref, keys: Option<&KeyPool>) -> Result<Self, ErrorStack> {
         let key = peer.public_key()?;
-        Self::new(if key.id() == Id::RSA { key.bits() } else { *KEY_BITS.start() })
+        let bits = if key.id() == Id::RSA { key.bits() } else { *KEY_BITS.start() };
+        match keys.and_then(|keys| keys.take(bits)) {
+            Some(key) => Ok(Self { key }),
+            None => Self::new(bits),
+        }
     }
 
     /// PKCS #10 in DER, with the subject and the extension that GCT writes.

@@ -12,19 +12,26 @@ pub struct GsiConf {
     pub name_compatibility: Option<NameCompatibility>,
     pub ciphers: Option<String>,
     pub server_order: Option<bool>,
-    /// Who besides root may own the credentials of virtual hosts.
+    /// Who besides root may own the credentials of virtual hosts: a name or a number.
     pub vhost_cred_owner: Option<String>,
+    /// `BACKWARD_COMPATIBLE_MIC` and `ACCEPT_BACKWARD_COMPATIBLE_MIC`, which change nothing here: they are about signatures
+    /// apart from the data (`gss_get_mic`), and no GridFTP program makes any.
+    pub compatible_mic: Option<bool>,
+    pub accept_compatible_mic: Option<bool>,
 }
 
-/// A line that says nothing.
+/// A setting that means nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("gsi.conf: line {line}: {reason}")]
+#[error("{place}: {reason}")]
 pub struct GsiConfError {
-    pub line: usize,
+    /// A line of the file, or a variable of the environment.
+    pub place: String,
     pub reason: String,
 }
 
-const KEYS: [&str; 6] = [
+const KEYS: [&str; 8] = [
+    "BACKWARD_COMPATIBLE_MIC",
+    "ACCEPT_BACKWARD_COMPATIBLE_MIC",
     "MIN_TLS_PROTOCOL",
     "MAX_TLS_PROTOCOL",
     "NAME_COMPATIBILITY",
@@ -39,7 +46,7 @@ impl GsiConf {
     pub fn parse(text: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self, GsiConfError> {
         let mut conf = Self::default();
         for (index, line) in text.lines().enumerate() {
-            let fail = |reason| GsiConfError { line: index + 1, reason };
+            let fail = |reason| GsiConfError { place: format!("gsi.conf: line {}", index + 1), reason };
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
@@ -48,8 +55,9 @@ impl GsiConf {
             conf.set(key.trim(), unquoted(value.trim())).map_err(fail)?;
         }
         for key in KEYS {
-            if let Some(value) = environment(&format!("GLOBUS_GSSAPI_{key}")) {
-                conf.set(key, value.trim()).map_err(|reason| GsiConfError { line: 0, reason })?;
+            let name = format!("GLOBUS_GSSAPI_{key}");
+            if let Some(value) = environment(&name) {
+                conf.set(key, value.trim()).map_err(|reason| GsiConfError { place: name, reason })?;
             }
         }
         Ok(conf)
@@ -68,17 +76,21 @@ impl GsiConf {
                 });
             }
             "CIPHERS" => self.ciphers = Some(value.to_owned()),
-            "SERVER_CIPHER_ORDER" => {
-                self.server_order = Some(match value.to_ascii_lowercase().as_str() {
-                    "true" | "yes" | "1" => true,
-                    "false" | "no" | "0" => false,
-                    _ => return Err(format!("{key} is true or false, not {value:?}")),
-                });
-            }
+            "SERVER_CIPHER_ORDER" => self.server_order = Some(flag(key, value)?),
+            "BACKWARD_COMPATIBLE_MIC" => self.compatible_mic = Some(flag(key, value)?),
+            "ACCEPT_BACKWARD_COMPATIBLE_MIC" => self.accept_compatible_mic = Some(flag(key, value)?),
             "VHOST_CRED_OWNER" => self.vhost_cred_owner = Some(value.to_owned()),
             _ => {}
         }
         Ok(())
+    }
+}
+
+fn flag(key: &str, value: &str) -> Result<bool, String> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "1" => Ok(true),
+        "false" | "no" | "0" => Ok(false),
+        _ => Err(format!("{key} is true or false, not {value:?}")),
     }
 }
 
@@ -117,7 +129,33 @@ mod tests {
         assert_eq!(conf.max_version, Some(SslVersion::TLS1_2));
         assert_eq!(conf.name_compatibility, Some(NameCompatibility::Hybrid));
         assert_eq!(conf.ciphers.as_deref(), Some("HIGH"));
-        assert_eq!(GsiConf::parse("CIPHERS", |_| None).unwrap_err().line, 1);
+        assert_eq!(GsiConf::parse("CIPHERS", |_| None).unwrap_err().place, "gsi.conf: line 1");
         assert!(GsiConf::parse("NAME_COMPATIBILITY=NONE", |_| None).is_err());
+    }
+
+    #[test]
+    fn every_key_from_the_environment() {
+        let with = |key: &str, value: &str| {
+            let name = format!("GLOBUS_GSSAPI_{key}");
+            GsiConf::parse("", |asked| (asked == name).then(|| value.to_owned()))
+        };
+        assert_eq!(with("MIN_TLS_PROTOCOL", "TLS1_3_VERSION").unwrap().min_version, Some(SslVersion::TLS1_3));
+        assert_eq!(
+            with("MIN_TLS_PROTOCOL", "TLS1_VERSION_DEPRECATED").unwrap().min_version,
+            Some(SslVersion::TLS1_2)
+        );
+        assert_eq!(with("MAX_TLS_PROTOCOL", "0").unwrap().max_version, None);
+        assert!(with("MAX_TLS_PROTOCOL", "TLS1_VERSION_DEPRECATED").is_err());
+        let conf = with("NAME_COMPATIBILITY", "STRICT_GT2").unwrap();
+        assert_eq!(conf.name_compatibility, Some(NameCompatibility::StrictGt2));
+        assert_eq!(
+            with("CIPHERS", "AES256-GCM-SHA384").unwrap().ciphers.as_deref(),
+            Some("AES256-GCM-SHA384")
+        );
+        assert_eq!(with("SERVER_CIPHER_ORDER", "no").unwrap().server_order, Some(false));
+        assert_eq!(with("VHOST_CRED_OWNER", "globus").unwrap().vhost_cred_owner.as_deref(), Some("globus"));
+        assert_eq!(with("BACKWARD_COMPATIBLE_MIC", "true").unwrap().compatible_mic, Some(true));
+        assert_eq!(with("ACCEPT_BACKWARD_COMPATIBLE_MIC", "0").unwrap().accept_compatible_mic, Some(false));
+        assert!(with("SERVER_CIPHER_ORDER", "perhaps").is_err());
     }
 }

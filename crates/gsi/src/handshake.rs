@@ -10,16 +10,19 @@
 //! On data connections that are protected there is nothing but TLS; where they are only authenticated, the flag is
 //! exchanged and clear bytes follow.
 
+use std::sync::Arc;
+
 use openssl::error::ErrorStack;
 use openssl::ssl::{ErrorCode, Ssl, SslStream, SslVersion};
 use openssl::x509::X509;
+use ropewalk_tls::{Memory, Records};
 
 use crate::chain_error::ChainError;
 use crate::credential::Credential;
 use crate::delegation::{self, DelegationError, ProxyRequest, ProxyTerms};
 use crate::der;
 use crate::host::{Expected, WrongPeer};
-use crate::memory::Memory;
+use crate::keys::KeyPool;
 use crate::proxy_info::{ProxyKind, Rights};
 use crate::session::Session;
 use crate::time::Timestamp;
@@ -98,11 +101,13 @@ pub struct AcceptorOptions {
     pub after: After,
     /// Limited proxies pass (they do with GCT).
     pub accept_limited: bool,
+    /// Where keys for delegated proxies come from, if not made at the moment.
+    pub keys: Option<Arc<KeyPool>>,
 }
 
 impl Default for AcceptorOptions {
     fn default() -> Self {
-        Self { expected: Expected::Anybody, after: After::Flag, accept_limited: true }
+        Self { expected: Expected::Anybody, after: After::Flag, accept_limited: true, keys: None }
     }
 }
 
@@ -114,6 +119,17 @@ enum State {
     Flag,
     /// Initiator: for the request. Acceptor: for the certificate.
     Delegation(Option<ProxyRequest>),
+}
+
+/// How far a token brought the part that both sides share.
+enum Advance {
+    Step(Step),
+    /// TLS is through just now.
+    Secured {
+        tls13: bool,
+    },
+    /// TLS was through before.
+    Later,
 }
 
 /// What both sides have.
@@ -204,6 +220,32 @@ impl Machine {
         Ok(finished)
     }
 
+    /// Takes what came, and goes on as far as both sides do the same.
+    fn advance(
+        &mut self,
+        token: &[u8],
+        now: Timestamp,
+        accept_limited: bool,
+    ) -> Result<Advance, HandshakeError> {
+        self.feed(token)?;
+        if !matches!(self.state, State::Tls) {
+            return Ok(Advance::Later);
+        }
+        if !self.tls(now, accept_limited)? {
+            return self.wait().map(Advance::Step);
+        }
+        if self.after == After::Nothing {
+            return self.done(None).map(Advance::Step);
+        }
+        self.state = State::Flag;
+        Ok(Advance::Secured { tls13: self.is_tls13()? })
+    }
+
+    /// Sends what there is, and waits for more.
+    fn wait(&mut self) -> Result<Step, HandshakeError> {
+        Ok(Step::Continue(self.output()?))
+    }
+
     /// Seals bytes into records.
     fn write(&mut self, bytes: &[u8]) -> Result<(), HandshakeError> {
         let stream = self.stream()?;
@@ -262,7 +304,7 @@ impl Machine {
         let out = self.output()?;
         let stream = self.stream.take().ok_or(HandshakeError::Over)?;
         let peer = self.peer.take().ok_or(HandshakeError::Chain(ChainError::Empty))?;
-        Ok(Step::Done(out, Box::new(Session::new(stream, peer, delegated))))
+        Ok(Step::Done(out, Box::new(Session::new(Records::new(stream), peer, delegated))))
     }
 }
 
@@ -294,30 +336,22 @@ impl Initiator {
     /// As [`Initiator::step`], at another time than now.
     pub fn step_at(&mut self, token: &[u8], now: Timestamp) -> Result<Step, HandshakeError> {
         let machine = &mut self.machine;
-        machine.feed(token)?;
-        if matches!(machine.state, State::Tls) {
-            if !machine.tls(now, true)? {
-                return Ok(Step::Continue(machine.output()?));
-            }
-            if machine.after == After::Nothing {
-                return machine.done(None);
-            }
-            machine.state = State::Flag;
+        match machine.advance(token, now, true)? {
+            Advance::Step(step) => return Ok(step),
             // In TLS 1.3 ours was the last flight; the acceptor's byte says that it came.
-            if machine.is_tls13()? {
-                return Ok(Step::Continue(machine.output()?));
-            }
-            return self.flag();
+            Advance::Secured { tls13: true } => return machine.wait(),
+            Advance::Secured { tls13: false } => return self.flag(),
+            Advance::Later => {}
         }
         match machine.state {
             State::Tls => Err(HandshakeError::Over),
             State::Flag => match machine.read_byte()? {
                 Some(_) => self.flag(),
-                None => Ok(Step::Continue(machine.output()?)),
+                None => machine.wait(),
             },
             State::Delegation(_) => {
                 let Some(request) = machine.read_element()? else {
-                    return Ok(Step::Continue(machine.output()?));
+                    return machine.wait();
                 };
                 let mut terms = self.delegate.unwrap_or_default();
                 let issuer = machine.identity.credential.clone();
@@ -339,7 +373,7 @@ impl Initiator {
         }
         self.machine.write(&[DELEGATE])?;
         self.machine.state = State::Delegation(None);
-        Ok(Step::Continue(self.machine.output()?))
+        self.machine.wait()
     }
 }
 
@@ -348,6 +382,7 @@ impl Initiator {
 pub struct Acceptor {
     machine: Machine,
     accept_limited: bool,
+    keys: Option<Arc<KeyPool>>,
 }
 
 impl Acceptor {
@@ -355,7 +390,7 @@ impl Acceptor {
         let mut ssl = Ssl::new(&identity.context)?;
         ssl.set_accept_state();
         let machine = Machine::new(identity, options.expected, options.after, ssl)?;
-        Ok(Self { machine, accept_limited: options.accept_limited })
+        Ok(Self { machine, accept_limited: options.accept_limited, keys: options.keys })
     }
 
     /// The name that the client asked for (TLS server name), once its first token came.
@@ -371,40 +406,36 @@ impl Acceptor {
     /// As [`Acceptor::step`], at another time than now.
     pub fn step_at(&mut self, token: &[u8], now: Timestamp) -> Result<Step, HandshakeError> {
         let machine = &mut self.machine;
-        machine.feed(token)?;
-        if matches!(machine.state, State::Tls) {
-            if !machine.tls(now, self.accept_limited)? {
-                return Ok(Step::Continue(machine.output()?));
+        match machine.advance(token, now, self.accept_limited)? {
+            Advance::Step(step) => return Ok(step),
+            Advance::Secured { tls13 } => {
+                if tls13 {
+                    machine.write(&[0])?;
+                }
+                // The flag comes after this, also over a connection without token boundaries.
+                return machine.wait();
             }
-            if machine.after == After::Nothing {
-                return machine.done(None);
-            }
-            machine.state = State::Flag;
-            if machine.is_tls13()? {
-                machine.write(&[0])?;
-            }
-            // The flag comes after this, also over a connection without token boundaries.
-            return Ok(Step::Continue(machine.output()?));
+            Advance::Later => {}
         }
         match &mut machine.state {
             State::Tls => Err(HandshakeError::Over),
             State::Flag => match machine.read_byte()? {
-                None => Ok(Step::Continue(machine.output()?)),
+                None => machine.wait(),
                 Some(NO_DELEGATION) => machine.done(None),
                 Some(DELEGATE) => {
                     let Some(peer) = machine.presented.first() else {
                         return Err(HandshakeError::Chain(ChainError::Empty));
                     };
-                    let request = ProxyRequest::like(peer)?;
+                    let request = ProxyRequest::like(peer, self.keys.as_deref())?;
                     machine.write(&request.to_der()?)?;
                     machine.state = State::Delegation(Some(request));
-                    Ok(Step::Continue(machine.output()?))
+                    machine.wait()
                 }
                 Some(found) => Err(HandshakeError::Flag { found }),
             },
             State::Delegation(_) => {
                 let Some(answer) = machine.read_element()? else {
-                    return Ok(Step::Continue(machine.output()?));
+                    return machine.wait();
                 };
                 let State::Delegation(Some(request)) = std::mem::replace(&mut machine.state, State::Flag)
                 else {

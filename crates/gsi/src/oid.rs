@@ -22,3 +22,11 @@ pub(crate) const MD2_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 2]
 /// VOMS attribute certificates, 1.3.6.1.4.1.8005.100.100.5, and their attribute, ...100.100.4.
 pub(crate) const VOMS: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 0x64, 0x64, 5];
 pub(crate) const VOMS_FQANS: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 0x64, 0x64, 4];
+/// The certificates of who signed a VOMS attribute certificate, ...100.100.10.
+pub(crate) const VOMS_SIGNERS: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 0x64, 0x64, 10];
+/// sha1-, sha256-, sha384- and sha512WithRSAEncryption, and ecdsa-with-SHA256.
+pub(crate) const SHA1_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 5];
+pub(crate) const SHA256_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11];
+pub(crate) const SHA384_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 12];
+pub(crate) const SHA512_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 13];
+pub(crate) const SHA256_ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];

@@ -6,12 +6,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use openssl::error::ErrorStack;
+use openssl::x509::X509;
 
 use crate::credential::{Credential, CredentialError};
 use crate::delegation::{DelegationError, ProxyTerms, create_proxy};
 use crate::files;
 use crate::proxy_info::ProxyKind;
 use crate::time::Timestamp;
+use crate::voms::{VomsClaim, voms_claims};
 
 /// Why a proxy file was not made or removed.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +43,10 @@ pub struct ProxyInfo {
     /// When the first certificate of the chain runs out.
     pub not_after: Timestamp,
     pub path_length: Option<u64>,
+    /// What VOMS servers claim of the bearer.
+    pub voms: Vec<VomsClaim>,
+    /// The certificate that the proxy stands on, where the file has it.
+    pub end_entity: Option<X509>,
 }
 
 /// Makes a proxy of `issuer` and writes it to `path` with mode 0600; it appears there whole.
@@ -65,6 +71,8 @@ pub fn write(credential: &Credential, path: &Path) -> Result<(), ProxyFileError>
 pub fn info(path: &Path) -> Result<ProxyInfo, ProxyFileError> {
     let credential = Credential::load(path, &mut |_| None)?;
     let details = credential.details();
+    let mut chain = vec![credential.certificate().clone()];
+    chain.extend(credential.chain().iter().cloned());
     Ok(ProxyInfo {
         subject: details.subject.clone(),
         issuer: details.issuer.clone(),
@@ -74,6 +82,10 @@ pub fn info(path: &Path) -> Result<ProxyInfo, ProxyFileError> {
         path: path.to_owned(),
         not_after: credential.not_after(),
         path_length: details.path_length,
+        voms: voms_claims(&chain),
+        end_entity: chain
+            .into_iter()
+            .find(|link| crate::Details::of(link).is_ok_and(|details| details.proxy.is_none())),
     })
 }
 

@@ -126,6 +126,31 @@ impl Places<'_> {
         self.path("GRIDMAPDIR")
     }
 
+    /// Credentials of virtual hosts, a directory each: `X509_VHOST_CRED_DIR`, else the host's where it is there. One that
+    /// is named but missing is still the answer.
+    pub fn virtual_hosts(&self) -> Option<PathBuf> {
+        let usual = || Some(Path::new(GRID_SECURITY).join("vhosts")).filter(|path| path.is_dir());
+        self.path("X509_VHOST_CRED_DIR").or_else(usual)
+    }
+
+    /// Which VOMS servers speak for which virtual organisation: `X509_VOMS_DIR`, else the host's.
+    pub fn voms(&self) -> PathBuf {
+        self.path("X509_VOMS_DIR").unwrap_or_else(|| Path::new(GRID_SECURITY).join("vomsdir"))
+    }
+
+    /// The configuration of GCT's mapping callouts (shared libraries, which are not loaded here): `GSI_AUTHZ_CONF`, else
+    /// the host's where it is there.
+    pub fn callouts(&self) -> Option<PathBuf> {
+        let usual = || Some(Path::new(GRID_SECURITY).join("gsi-authz.conf")).filter(|path| path.is_file());
+        self.path("GSI_AUTHZ_CONF").or_else(usual)
+    }
+
+    /// Further trusted certificates, as PEM text: `GLOBUS_GFS_EXTRA_CA_CERTS`.
+    pub fn further_authorities(&self) -> Option<Vec<u8>> {
+        use std::os::unix::ffi::OsStringExt;
+        (self.variable)("GLOBUS_GFS_EXTRA_CA_CERTS").map(OsString::into_vec).filter(|text| !text.is_empty())
+    }
+
     pub fn gsi_conf(&self) -> PathBuf {
         Path::new(GRID_SECURITY).join("gsi.conf")
     }
@@ -158,5 +183,32 @@ mod tests {
         std::fs::write(home.path().join(".globus/usercert.pem"), "").unwrap();
         assert_eq!(places.authorities(), home.path().join(".globus/certificates"));
         assert!(matches!(places.client(), Some(Source::Pair { .. })));
+    }
+
+    /// Each variable of the environment by itself.
+    #[test]
+    fn variables() {
+        let named =
+            |wanted: &'static str| move |name: &str| (name == wanted).then(|| OsString::from("/named"));
+        let path = Path::new("/named");
+        let with = |wanted: &'static str, check: &dyn Fn(&Places<'_>) -> bool| {
+            let variable = named(wanted);
+            let set = Places { variable: &variable, uid: 4_000_000, home: None };
+            let unset = Places { variable: &|_| None, uid: 4_000_000, home: None };
+            assert!(check(&set) && !check(&unset), "{wanted}");
+        };
+        with("X509_USER_PROXY", &|p| {
+            p.proxy_path() == path && p.client() == Some(Source::Proxy(path.into()))
+        });
+        with("X509_CERT_DIR", &|p| p.authorities() == path);
+        with("X509_VHOST_CRED_DIR", &|p| p.virtual_hosts().as_deref() == Some(path));
+        with("X509_VOMS_DIR", &|p| p.voms() == path);
+        with("GRIDMAP", &|p| p.gridmap() == path);
+        with("GRIDMAPDIR", &|p| p.pool_directory().as_deref() == Some(path));
+        with("GSI_AUTHZ_CONF", &|p| p.callouts().as_deref() == Some(path));
+        with("GLOBUS_GFS_EXTRA_CA_CERTS", &|p| p.further_authorities().as_deref() == Some(b"/named"));
+        // Half of a pair is none.
+        let half = named("X509_USER_CERT");
+        assert_eq!(Places { variable: &half, uid: 4_000_000, home: None }.client(), None);
     }
 }

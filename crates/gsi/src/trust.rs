@@ -101,15 +101,30 @@ impl Trust {
     }
 
     /// Trusted certificates with the name that `certificate` says is its issuer's.
-    pub(crate) fn issuers(&self, certificate: &X509Ref) -> Vec<X509> {
-        let Some(directory) = &self.directory else { return Vec::new() };
+    pub(crate) fn issuers(&self, certificate: &X509Ref) -> Result<Vec<X509>, ChainError> {
+        let Some(directory) = &self.directory else { return Ok(Vec::new()) };
         let hash = certificate.issuer_name_hash();
         let wanted = certificate.issuer_name().to_der().ok();
         let mut found = Vec::new();
         for index in 0..MAX_INDEX {
-            let Some(text) = read(&directory.join(format!("{hash:08x}.{index}"))) else { break };
+            let Some(text) = read(&directory.join(format!("{hash:08x}.{index}")))? else { break };
             let all = X509::stack_from_pem(&text).unwrap_or_default();
             found.extend(all.into_iter().filter(|ca| ca.subject_name().to_der().ok() == wanted));
+        }
+        Ok(found)
+    }
+
+    /// The authorities of the directory above `certificate`, nearest first, as far as they are there. Whether they signed
+    /// it is not asked.
+    pub fn above(&self, certificate: &X509Ref) -> Vec<X509> {
+        let mut found: Vec<X509> = Vec::new();
+        let mut next = certificate.to_owned();
+        while found.len() < crate::MAX_CHAIN
+            && let Some(issuer) = self.issuers(&next).unwrap_or_default().into_iter().next()
+            && !found.contains(&issuer)
+        {
+            found.push(issuer.clone());
+            next = issuer;
         }
         found
     }
@@ -122,7 +137,7 @@ impl Trust {
     ) -> Result<Option<(SigningPolicy, PathBuf)>, ChainError> {
         let Some(directory) = &self.directory else { return Ok(None) };
         let path = directory.join(format!("{:08x}.signing_policy", authority.subject_name_hash()));
-        let Some(text) = read(&path) else {
+        let Some(text) = read(&path)? else {
             if !self.require_policy {
                 return Ok(None);
             }
@@ -167,7 +182,7 @@ impl Trust {
         {
             return Ok(Some(Arc::clone(list)));
         }
-        let Some(text) = read(path) else { return Ok(None) };
+        let Some(text) = read(path)? else { return Ok(None) };
         let parsed = X509Crl::from_pem(&text).or_else(|_| X509Crl::from_der(&text));
         // A list that is there and cannot be read may name somebody: nobody passes.
         let Ok(list) = parsed else { return Err(ChainError::UnreadableCrl { path: path.to_owned() }) };
@@ -178,17 +193,21 @@ impl Trust {
 }
 
 /// A file of the directory; `None` when it is not there. One that is there and cannot be read is taken as empty, which no
-/// check takes for consent.
-fn read(path: &Path) -> Option<Vec<u8>> {
+/// check takes for consent. One that anybody can write is nobody's word.
+fn read(path: &Path) -> Result<Option<Vec<u8>>, ChainError> {
     let file = match std::fs::File::open(path) {
         Ok(file) => file,
-        Err(e) if e.kind() == ErrorKind::NotFound => return None,
-        Err(_) => return Some(Vec::new()),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(_) => return Ok(Some(Vec::new())),
     };
+    let mode = file.metadata().map_or(0, |metadata| metadata.mode() & 0o7777);
+    if mode & 0o002 != 0 {
+        return Err(ChainError::Writable { path: path.to_owned(), mode });
+    }
     let mut text = Vec::new();
     // Revocation lists of large authorities have some megabytes.
     match file.take(64 * signing_policy::MAX_FILE as u64).read_to_end(&mut text) {
-        Ok(_) => Some(text),
-        Err(_) => Some(Vec::new()),
+        Ok(_) => Ok(Some(text)),
+        Err(_) => Ok(Some(Vec::new())),
     }
 }

@@ -192,7 +192,7 @@ impl Trust {
         let mut search: Vec<X509> = vec![end.certificate.clone()];
         search.extend(rest.iter().map(|link| link.certificate.clone()));
         while let Some(certificate) = search.pop() {
-            for issuer in self.issuers(&certificate) {
+            for issuer in self.issuers(&certificate)? {
                 if trusted.len() < 2 * MAX_CHAIN && !trusted.contains(&issuer) {
                     trusted.push(issuer.clone());
                     search.push(issuer);

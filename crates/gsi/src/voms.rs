@@ -1,5 +1,5 @@
-//! Attribute certificates of VOMS in proxies: groups and roles that a virtual organisation gives. They are shown, not
-//! verified: nothing may be granted on them.
+//! Attribute certificates of VOMS in proxies (RFC 5755): groups and roles that a virtual organisation gives. They are shown;
+//! [`VomsClaim::verify`] says whether they are true. Nothing is granted on them.
 
 use openssl::x509::X509;
 
@@ -17,6 +17,22 @@ pub struct VomsClaim {
     pub fqans: Vec<String>,
     pub not_before: Timestamp,
     pub not_after: Timestamp,
+    pub(crate) evidence: Evidence,
+}
+
+/// What a claim is verified by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Evidence {
+    /// What is signed.
+    pub info: Vec<u8>,
+    /// Content of the algorithm's identifier.
+    pub algorithm: Vec<u8>,
+    pub signature: Vec<u8>,
+    /// Names (encoded) and serial number of the holder's certificate.
+    pub holder_names: Vec<Vec<u8>>,
+    pub holder_serial: Vec<u8>,
+    /// Certificates (DER) of the signer, its own first.
+    pub signers: Vec<Vec<u8>>,
 }
 
 /// The claims in a chain's certificates, unverified. What cannot be read is passed over.
@@ -25,14 +41,14 @@ pub fn voms_claims(chain: &[X509]) -> Vec<VomsClaim> {
     let mut claims = Vec::new();
     for details in details {
         if let Some(extension) = details.extension(oid::VOMS) {
-            claims.extend(parse(&extension.value).unwrap_or_default());
+            claims.extend(parse_voms(&extension.value).unwrap_or_default());
         }
     }
     claims
 }
 
-/// Attribute certificates (RFC 5755) in sequences of sequences.
-fn parse(value: &[u8]) -> Result<Vec<VomsClaim>, DerError> {
+/// The claims in the value of a VOMS extension: attribute certificates in sequences of sequences.
+pub fn parse_voms(value: &[u8]) -> Result<Vec<VomsClaim>, DerError> {
     let mut claims = Vec::new();
     let mut outer = Reader::new(value).sequence()?;
     while !outer.is_empty() {
@@ -45,17 +61,21 @@ fn parse(value: &[u8]) -> Result<Vec<VomsClaim>, DerError> {
 }
 
 fn claim(mut certificate: Reader<'_>) -> Result<VomsClaim, DerError> {
-    let mut info = certificate.sequence()?;
+    let whole = certificate.expect(der::SEQUENCE)?;
+    let mut evidence = Evidence { info: whole.whole.to_vec(), ..Evidence::default() };
+    let mut info = whole.reader();
     info.optional(der::INTEGER)?;
-    // Holder, issuer and algorithm are for those who verify.
-    for _ in 0..3 {
+    holder(info.sequence()?, &mut evidence)?;
+    // Issuer and algorithm; the latter stands before the signature again.
+    for _ in 0..2 {
         info.any()?;
     }
     info.expect(der::INTEGER)?;
     let mut validity = info.sequence()?;
     let not_before = Timestamp::from_der(&validity.any()?)?;
     let not_after = Timestamp::from_der(&validity.any()?)?;
-    let mut claim = VomsClaim { authority: None, fqans: Vec::new(), not_before, not_after };
+    let fqans = Vec::new();
+    let mut claim = VomsClaim { authority: None, fqans, not_before, not_after, evidence };
     let mut attributes = info.sequence()?;
     while !attributes.is_empty() {
         let mut attribute = attributes.sequence()?;
@@ -67,7 +87,52 @@ fn claim(mut certificate: Reader<'_>) -> Result<VomsClaim, DerError> {
             syntax(values.sequence()?, &mut claim)?;
         }
     }
+    info.optional(der::BIT_STRING)?;
+    if let Some(extensions) = info.optional(der::SEQUENCE)? {
+        let mut extensions = extensions.reader();
+        while !extensions.is_empty() {
+            let mut extension = extensions.sequence()?;
+            if extension.expect(der::OID)?.content == oid::VOMS_SIGNERS {
+                extension.optional(der::BOOLEAN)?;
+                signers(extension.expect(der::OCTET_STRING)?.content, &mut claim.evidence)?;
+            }
+        }
+    }
+    // Without these it cannot be verified, but shown.
+    if !certificate.is_empty() {
+        claim.evidence.algorithm = certificate.sequence()?.expect(der::OID)?.content.to_vec();
+        let signature = certificate.expect(der::BIT_STRING)?.content;
+        claim.evidence.signature = signature.get(1..).ok_or(DerError::Truncated)?.to_vec();
+    }
     Ok(claim)
+}
+
+/// Whose attributes they are: by the issuer and serial number of the holder's certificate.
+fn holder(mut fields: Reader<'_>, evidence: &mut Evidence) -> Result<(), DerError> {
+    const BASE_CERTIFICATE: u8 = 0xa0;
+    const DIRECTORY_NAME: u8 = 0xa4;
+    let Some(base) = fields.optional(BASE_CERTIFICATE)? else { return Ok(()) };
+    let mut base = base.reader();
+    let mut names = base.sequence()?;
+    while !names.is_empty() {
+        let name = names.any()?;
+        if name.tag == DIRECTORY_NAME {
+            evidence.holder_names.push(name.content.to_vec());
+        }
+    }
+    let serial = base.expect(der::INTEGER)?.content;
+    evidence.holder_serial =
+        serial.strip_prefix(&[0]).filter(|rest| !rest.is_empty()).unwrap_or(serial).to_vec();
+    Ok(())
+}
+
+fn signers(value: &[u8], evidence: &mut Evidence) -> Result<(), DerError> {
+    let mut outer = Reader::new(value).sequence()?;
+    let mut list = outer.sequence()?;
+    while !list.is_empty() {
+        evidence.signers.push(list.expect(der::SEQUENCE)?.whole.to_vec());
+    }
+    Ok(())
 }
 
 /// IetfAttrSyntax: who says it, and what.
@@ -124,7 +189,7 @@ mod tests {
             &sequence(&[&attribute]),
         ]);
         let value = sequence(&[&sequence(&[&sequence(&[&info])])]);
-        let claims = parse(&value).unwrap();
+        let claims = parse_voms(&value).unwrap();
         assert_eq!(claims.len(), 1);
         assert_eq!(claims[0].authority.as_deref(), Some("atlas://voms.example.org:15001"));
         assert_eq!(claims[0].fqans, ["/atlas", "/atlas/Role=production"]);
@@ -133,8 +198,8 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = parse(&bytes);
-            let _ = parse(&sequence(&[&sequence(&[&sequence(&[&bytes])])]));
+            let _ = parse_voms(&bytes);
+            let _ = parse_voms(&sequence(&[&sequence(&[&sequence(&[&bytes])])]));
         }
     }
 }

@@ -3,88 +3,15 @@
 
 mod common;
 
-use std::sync::OnceLock;
-
 use common::Site;
-use openssl::asn1::{Asn1Integer, Asn1Object, Asn1OctetString, Asn1Time};
-use openssl::bn::BigNum;
 use openssl::hash::MessageDigest;
-use openssl::pkey::{PKey, Private};
+use openssl::pkey::PKey;
 use openssl::rsa::Rsa;
-use openssl::x509::{X509, X509Builder, X509Extension, X509NameBuilder, X509NameRef};
+use ropewalk_gsi::testing::{Forged, INHERIT_ALL, PROXY_CERT_INFO as PCI, chain, key, name};
 use ropewalk_gsi::{ChainError, Credential, ProxyKind, ProxyTerms, Rights, Timestamp, Trust, create_proxy};
 
-const PCI: &str = "1.3.6.1.5.5.7.1.14";
-const INHERIT_ALL: &[u8] = &[0x30, 0x0c, 0x30, 0x0a, 6, 8, 0x2b, 6, 1, 5, 5, 7, 21, 1];
 const UNKNOWN_LANGUAGE: &[u8] = &[0x30, 6, 0x30, 4, 6, 2, 0x2a, 3];
 const HOUR: i64 = 3600;
-
-/// Always the same: keys take long to make.
-fn key() -> PKey<Private> {
-    static KEY: OnceLock<PKey<Private>> = OnceLock::new();
-    KEY.get_or_init(|| PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap()).clone()
-}
-
-/// A certificate that no honest program would make.
-struct Forged<'a> {
-    issuer: &'a X509NameRef,
-    signer: &'a PKey<Private>,
-    /// Common names after the issuer's name.
-    more: &'a [&'a str],
-    extensions: &'a [(&'a str, bool, &'a [u8])],
-    digest: MessageDigest,
-}
-
-impl<'a> Forged<'a> {
-    fn proxy(issuer: &'a Credential) -> Self {
-        Self {
-            issuer: issuer.certificate().subject_name(),
-            signer: issuer.key(),
-            more: &["7"],
-            extensions: &[(PCI, true, INHERIT_ALL)],
-            digest: MessageDigest::sha256(),
-        }
-    }
-
-    fn make(&self, key: &PKey<Private>) -> X509 {
-        let mut name = X509NameBuilder::new().unwrap();
-        for entry in self.issuer.entries() {
-            name.append_entry(entry).unwrap();
-        }
-        for common in self.more {
-            name.append_entry_by_text("CN", common).unwrap();
-        }
-        let now = Timestamp::now().0;
-        let mut builder = X509Builder::new().unwrap();
-        builder.set_version(2).unwrap();
-        builder.set_serial_number(&Asn1Integer::from_bn(&BigNum::from_u32(7).unwrap()).unwrap()).unwrap();
-        builder.set_issuer_name(self.issuer).unwrap();
-        builder.set_subject_name(&name.build()).unwrap();
-        builder.set_not_before(&Asn1Time::from_unix(now - HOUR).unwrap()).unwrap();
-        builder.set_not_after(&Asn1Time::from_unix(now + HOUR).unwrap()).unwrap();
-        builder.set_pubkey(key).unwrap();
-        for (oid, critical, value) in self.extensions {
-            let (oid, value) = (Asn1Object::from_str(oid), Asn1OctetString::new_from_bytes(value));
-            let made = X509Extension::new_from_der(&oid.unwrap(), *critical, &value.unwrap()).unwrap();
-            builder.append_extension(made).unwrap();
-        }
-        builder.sign(self.signer, self.digest).unwrap();
-        builder.build()
-    }
-
-    fn below(&self, issuer: &Credential) -> Credential {
-        let key = key();
-        let mut chain = vec![issuer.certificate().clone()];
-        chain.extend(issuer.chain().iter().cloned());
-        Credential::new(self.make(&key), chain, key).unwrap()
-    }
-}
-
-fn chain(credential: &Credential) -> Vec<X509> {
-    let mut all = vec![credential.certificate().clone()];
-    all.extend(credential.chain().iter().cloned());
-    all
-}
 
 fn proxy(issuer: &Credential, rights: Rights, path_length: Option<u64>) -> Credential {
     let terms = ProxyTerms { kind: ProxyKind::Rfc3820(rights), path_length, ..ProxyTerms::default() };
@@ -171,17 +98,9 @@ fn long_chains_and_loops() {
     assert!(matches!(site.trust().verify(&[], Timestamp::now()), Err(ChainError::Empty)));
     // One that names itself as its issuer.
     let own = key();
-    let mut name = X509NameBuilder::new().unwrap();
-    name.append_entry_by_text("CN", "proxy").unwrap();
-    let name = name.build();
-    let round = Forged {
-        issuer: &name,
-        signer: &own,
-        more: &[],
-        extensions: &[(PCI, true, INHERIT_ALL)],
-        digest: MessageDigest::sha256(),
-    }
-    .make(&own);
+    let name = name("/CN=proxy");
+    let round =
+        Forged { issuer: &name, signer: &own, base: &name, more: &[], ..Forged::proxy(&user) }.make(&own);
     deep = vec![round.clone(), round.clone(), round];
     let error = site.trust().verify(&deep, Timestamp::now()).unwrap_err();
     assert!(matches!(error, ChainError::ProxyIssuer { .. }), "{error}");
@@ -224,15 +143,8 @@ fn authorities() {
         ChainError::BadSignature { .. } | ChainError::UnknownAuthority { .. }
     ));
     let own = key();
-    let alone = Forged {
-        issuer: user.certificate().subject_name(),
-        signer: &own,
-        more: &[],
-        extensions: &[],
-        digest: MessageDigest::sha256(),
-    }
-    .make(&own);
-    let alone = Credential::new(alone, Vec::new(), own).unwrap();
+    let subject = user.certificate().subject_name();
+    let alone = Forged { issuer: subject, signer: &own, ..Forged::signed_by(&user, subject) }.alone();
     assert!(matches!(refused(&site.trust(), &alone), ChainError::SelfSigned { .. }));
     // Trusted as it is, whatever its signature.
     Trust::anchors(vec![alone.certificate().clone()]).verify(&chain(&alone), Timestamp::now()).unwrap();

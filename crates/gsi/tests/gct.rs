@@ -4,19 +4,17 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use common::{Site, have, write_all};
+use common::{Site, have};
 use openssl::ssl::SslVersion;
+use ropewalk_gsi::testing::{self, Control};
 use ropewalk_gsi::{
     After, Credential, Expected, Identity, Initiator, InitiatorOptions, ProxyKind, ProxyTerms, Rights,
-    Session, Step, Timestamp, TlsSettings, ca, create_proxy, dcsc, decode_token, encode_token,
+    Session, Timestamp, TlsSettings, ca, create_proxy, dcsc,
 };
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 struct Server {
     child: Child,
@@ -40,7 +38,8 @@ impl Server {
         let (certificate, key) = (site.path("hostcert.pem"), site.path("hostkey.pem"));
         ca::write_pair(site.host(), &certificate, &key).unwrap();
         let gridmap = site.path("grid-mapfile");
-        write_all(&gridmap, &(ca::gridmap_line(site.user().identity(), &[&account()]) + "\n"));
+        let line = ca::gridmap_line(site.user().identity(), &[&account()]);
+        std::fs::write(&gridmap, line + "\n").unwrap();
         // It dies with this process, however that ends.
         let mut child = Command::new("setpriv")
             .args([
@@ -75,100 +74,6 @@ impl Server {
     }
 }
 
-/// A control connection.
-struct Control {
-    stream: BufReader<TcpStream>,
-    session: Option<Session>,
-}
-
-impl Control {
-    fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(LIMIT)).unwrap();
-        let mut control = Self { stream: BufReader::new(stream), session: None };
-        assert!(control.reply().starts_with("220"));
-        control
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        assert_ne!(self.stream.read_line(&mut line).unwrap(), 0, "the server hung up");
-        match &mut self.session {
-            Some(session) => String::from_utf8(session.open_reply(line.as_bytes()).unwrap()).unwrap(),
-            None => line,
-        }
-    }
-
-    fn reply(&mut self) -> String {
-        let first = self.line();
-        let end = format!("{} ", &first[..3]);
-        let mut all = first.clone();
-        if first.as_bytes()[3] == b'-' {
-            loop {
-                let line = self.line();
-                all.push_str(&line);
-                if line.starts_with(&end) {
-                    break;
-                }
-            }
-        }
-        all
-    }
-
-    fn send(&mut self, command: &str) {
-        let line = format!("{command}\r\n");
-        let mut out = Vec::new();
-        match &mut self.session {
-            Some(session) => session.seal_command(line.as_bytes(), &mut out).unwrap(),
-            None => out.extend_from_slice(line.as_bytes()),
-        }
-        self.stream.get_mut().write_all(&out).unwrap();
-    }
-
-    fn ask(&mut self, command: &str) -> String {
-        self.send(command);
-        self.reply()
-    }
-
-    fn authenticate(&mut self, mut initiator: Initiator) {
-        assert!(self.ask("AUTH GSSAPI").starts_with("334"));
-        let mut token = Vec::new();
-        loop {
-            let (out, session) = match initiator.step(&token).unwrap() {
-                Step::Continue(out) => (out, None),
-                Step::Done(out, session) => (out, Some(*session)),
-            };
-            let answer = self.ask(&format!("ADAT {}", encode_token(&out)));
-            if session.is_some() {
-                assert!(answer.starts_with("235"), "{answer}");
-                self.session = session;
-                return;
-            }
-            assert!(answer.starts_with("335 "), "{answer}");
-            token = decode_token(&answer[4..]).unwrap();
-        }
-    }
-
-    fn log_in(&mut self) {
-        assert!(self.ask("USER :globus-mapping:").starts_with("331"));
-        let answer = self.ask("PASS dummy");
-        assert!(answer.starts_with("230"), "{answer}");
-    }
-
-    fn passive(&mut self) -> TcpStream {
-        let answer = self.ask("PASV");
-        assert!(answer.starts_with("227"), "{answer}");
-        let numbers: Vec<u16> = answer[answer.find('(').unwrap() + 1..answer.find(')').unwrap()]
-            .split(',')
-            .map(|number| number.parse().unwrap())
-            .collect();
-        let port = numbers[4] << 8 | numbers[5];
-        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(LIMIT)).unwrap();
-        stream
-    }
-}
-
 fn control_options(delegate: Option<ProxyTerms>) -> InitiatorOptions {
     InitiatorOptions {
         expected: Expected::host("localhost"),
@@ -182,34 +87,23 @@ fn limited() -> ProxyTerms {
     ProxyTerms { kind: ProxyKind::Rfc3820(Rights::Limited), ..ProxyTerms::default() }
 }
 
-/// Handshake on a data connection; gives the session.
-fn secure(stream: &mut TcpStream, identity: &Identity, after: After) -> Session {
+/// Connects and shakes hands.
+fn secure(address: SocketAddr, identity: &Identity, after: After) -> (TcpStream, Session) {
     let expected = Expected::Subject(identity.credential().identity().to_owned());
     let options = InitiatorOptions { expected, delegate: None, after, server_name: None };
-    let mut initiator = Initiator::new(identity, options).unwrap();
-    let mut buffer = vec![0; 16 << 10];
-    let mut count = 0;
-    loop {
-        match initiator.step(&buffer[..count]).unwrap() {
-            Step::Continue(out) => stream.write_all(&out).unwrap(),
-            Step::Done(out, session) => {
-                stream.write_all(&out).unwrap();
-                return *session;
-            }
-        }
-        count = stream.read(&mut buffer).unwrap();
-        assert_ne!(count, 0, "the server hung up");
-    }
+    let mut stream = TcpStream::connect(address).unwrap();
+    let session = testing::secure(&mut stream, Initiator::new(identity, options).unwrap());
+    (stream, session.expect("the server hung up"))
 }
 
 fn download(control: &mut Control, identity: &Identity, path: &str, protection: char) -> Vec<u8> {
     assert!(control.ask("PBSZ 1048576").starts_with("200"));
     let answer = control.ask(&format!("PROT {protection}"));
     assert!(answer.starts_with("200"), "{answer}");
-    let mut data = control.passive();
+    let address = control.passive();
     control.send(&format!("RETR {path}"));
     let after = if protection == 'C' { After::Flag } else { After::Nothing };
-    let mut session = secure(&mut data, identity, after);
+    let (mut data, mut session) = secure(address, identity, after);
     let mut content = Vec::new();
     if after == After::Flag {
         let (_, clear) = session.into_clear();
@@ -236,7 +130,7 @@ fn round(site: &Site, server: &Server, credential: &Credential, settings: &TlsSe
     let identity = site.identity(credential, settings);
     // Without delegation: log in and ask two things.
     let mut control = Control::connect(server.address);
-    control.authenticate(Initiator::new(&identity, control_options(None)).unwrap());
+    control.authenticate(Initiator::new(&identity, control_options(None)).unwrap()).unwrap();
     control.log_in();
     assert!(control.ask("PWD").starts_with("257 \"/\""));
     let features = control.ask("FEAT");
@@ -244,7 +138,7 @@ fn round(site: &Site, server: &Server, credential: &Credential, settings: &TlsSe
     assert!(control.ask("QUIT").starts_with("221"));
     // With it: the server needs the proxy for data connections.
     let mut control = Control::connect(server.address);
-    control.authenticate(Initiator::new(&identity, control_options(Some(limited()))).unwrap());
+    control.authenticate(Initiator::new(&identity, control_options(Some(limited()))).unwrap()).unwrap();
     control.log_in();
     let path = site.path("data");
     let content: Vec<u8> = (0..200_000u32).flat_map(u32::to_le_bytes).collect();

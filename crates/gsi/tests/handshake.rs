@@ -96,7 +96,8 @@ fn data_connections() {
             let expected = Expected::Subject(user.identity().to_owned());
             let initiator =
                 InitiatorOptions { expected: expected.clone(), delegate: None, after, server_name: None };
-            let acceptor = AcceptorOptions { expected, after, accept_limited: true };
+            let acceptor =
+                AcceptorOptions { expected, after, accept_limited: true, ..AcceptorOptions::default() };
             let (mut one, mut other) =
                 shake(Initiator::new(&both, initiator).unwrap(), Acceptor::new(&both, acceptor).unwrap())
                     .unwrap();

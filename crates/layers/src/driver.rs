@@ -7,25 +7,24 @@ use std::time::{Duration, Instant};
 
 use ropewalk_transport::{Connection, Driver, Listener, SocketOptions, Wait};
 
-use crate::handshake::{Handshake, Progress};
 use crate::listener::LIMIT;
-use crate::{GsiLayer, SecureListener};
+use crate::{Handshake, Layer, Progress, SecureListener};
 
 /// Secures what another driver connects.
 pub struct SecureDriver {
     inner: Arc<dyn Driver>,
-    layer: Arc<GsiLayer>,
+    layer: Arc<dyn Layer>,
 }
 
 impl SecureDriver {
-    pub fn new(inner: Arc<dyn Driver>, layer: Arc<GsiLayer>) -> Self {
+    pub fn new(inner: Arc<dyn Driver>, layer: Arc<dyn Layer>) -> Self {
         Self { inner, layer }
     }
 }
 
 impl Driver for SecureDriver {
     fn name(&self) -> &'static str {
-        "gsi"
+        self.layer.name()
     }
 
     fn listen(&self, address: SocketAddr, options: &SocketOptions) -> io::Result<Box<dyn Listener>> {
@@ -42,13 +41,13 @@ impl Driver for SecureDriver {
     ) -> io::Result<Box<dyn Connection>> {
         let deadline = Instant::now() + timeout.min(LIMIT);
         let connection = self.inner.connect_waiting(address, options, timeout, wait)?;
-        let mut handshake = Handshake::new(connection, &self.layer, true)?;
-        shake(&mut handshake, deadline, wait)
+        let mut handshake = self.layer.begin(connection, true)?;
+        shake(handshake.as_mut(), deadline, wait)
     }
 }
 
 fn shake(
-    handshake: &mut Handshake,
+    handshake: &mut dyn Handshake,
     deadline: Instant,
     wait: &mut dyn Wait,
 ) -> io::Result<Box<dyn Connection>> {

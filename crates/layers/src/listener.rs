@@ -11,8 +11,7 @@ use ropewalk_transport::{Breaker, Connection, Listener, Wait, WaitAlone};
 use rustix::event::PollFlags;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use crate::GsiLayer;
-use crate::handshake::{Handshake, Progress};
+use crate::{Handshake, Layer, Progress};
 
 /// The time that a peer has for its handshake.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -23,21 +22,21 @@ const MOST: usize = 256;
 /// one that is not believed is closed with a warning, and does no harm.
 pub struct SecureListener {
     inner: Box<dyn Listener>,
-    layer: Arc<GsiLayer>,
+    layer: Arc<dyn Layer>,
     /// The listener's descriptor and those of the handshakes under way.
     events: OwnedFd,
     pending: Mutex<VecDeque<Pending>>,
 }
 
 struct Pending {
-    handshake: Handshake,
+    handshake: Box<dyn Handshake>,
     peer: Option<SocketAddr>,
     until: Instant,
     waits: PollFlags,
 }
 
 impl SecureListener {
-    pub fn new(inner: Box<dyn Listener>, layer: Arc<GsiLayer>) -> io::Result<Self> {
+    pub fn new(inner: Box<dyn Listener>, layer: Arc<dyn Layer>) -> io::Result<Self> {
         let events = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&events, inner.poll_fd(), EventData::new_u64(0), EventFlags::IN)?;
         Ok(Self { inner, layer, events, pending: Mutex::default() })
@@ -59,7 +58,7 @@ impl SecureListener {
         // With a deadline in the past it does not wait.
         while let Some(connection) = self.inner.accept(now)? {
             let peer = connection.peer_addr().ok();
-            let Ok(handshake) = Handshake::new(connection, &self.layer, false) else { continue };
+            let Ok(handshake) = self.layer.begin(connection, false) else { continue };
             let fd = handshake.connection()?.poll_fd();
             epoll::add(&self.events, fd, EventData::new_u64(1), EventFlags::IN)?;
             if pending.len() >= MOST {

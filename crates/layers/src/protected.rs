@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use ropewalk_gsi::{Opened, RECORD, Session, SessionError};
+use ropewalk_tls::{Opened, RECORD, RecordError, Records};
 use ropewalk_transport::{Breaker, Connection, TcpInfo};
 
 /// Bytes that are read from the network at once.
@@ -13,9 +13,28 @@ const READ: usize = 128 << 10;
 /// Plain bytes that are sealed at once.
 const WRITE: usize = 128 << 10;
 
+/// How long a client waits for the server to close a connection, too.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// What the end of a connection without the end of its records (close_notify) is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// As good an end as another: GCT's programs have no other.
+    Ends,
+    /// Cut off: somebody on the way could have done it. We end with a word, too.
+    Breaks,
+    /// As `Breaks`; we are TLS's client, to which servers send tickets whenever they like. Closing a connection in which
+    /// something was not read yet would reset it, and what the kernel has not sent would be lost.
+    BreaksLingering,
+}
+
 pub(crate) struct Protected {
     inner: Box<dyn Connection>,
-    session: Box<Session>,
+    session: Records,
+    silence: Silence,
+    finished: bool,
+    /// Ours and the peer's, as they were: the system forgets the peer's when it has gone, though all that it has sent is there.
+    addresses: Option<(SocketAddr, SocketAddr)>,
     /// Records to be sent, how much of them was, and the plain bytes in them. A write is not done before all of it is: the
     /// caller comes again with the same bytes.
     out: Vec<u8>,
@@ -28,10 +47,13 @@ pub(crate) struct Protected {
 }
 
 impl Protected {
-    pub(crate) fn new(inner: Box<dyn Connection>, session: Box<Session>) -> Self {
+    pub(crate) fn new(inner: Box<dyn Connection>, session: Records, silence: Silence) -> Self {
         Self {
             inner,
             session,
+            silence,
+            addresses: None,
+            finished: false,
             out: Vec::new(),
             sent: 0,
             sealed: 0,
@@ -39,6 +61,13 @@ impl Protected {
             start: 0,
             ended: false,
         }
+    }
+
+    /// With the addresses that the connection had.
+    pub(crate) fn between(self, addresses: Option<(SocketAddr, SocketAddr)>) -> Box<Self> {
+        let mut protected = Box::new(self);
+        protected.addresses = addresses;
+        protected
     }
 
     /// Sends what is sealed; `WouldBlock` when not all of it could be.
@@ -63,7 +92,7 @@ impl Protected {
             match self.session.read(&mut buffer[filled..]).map_err(broken)? {
                 Opened::Bytes(n) => filled += n,
                 Opened::Nothing => break,
-                Opened::End => self.ended = true,
+                Opened::End => self.answer_end(),
             }
         }
         Ok(filled)
@@ -85,14 +114,23 @@ impl Protected {
             Opened::Bytes(n) => Ok(n),
             Opened::Nothing => Ok(0),
             Opened::End => {
-                self.ended = true;
+                self.answer_end();
                 Ok(0)
             }
         }
     }
+
+    /// The peer has ended its direction, and may wait for the end of ours (RFC 5246 section 7.2.1). Whether it arrives makes
+    /// no difference.
+    fn answer_end(&mut self) {
+        self.ended = true;
+        if self.silence != Silence::Ends && self.out.is_empty() && self.session.close(&mut self.out).is_ok() {
+            let _ = self.drain();
+        }
+    }
 }
 
-fn broken(error: SessionError) -> io::Error {
+fn broken(error: RecordError) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, error.to_string())
 }
 
@@ -118,7 +156,10 @@ impl Read for Protected {
             let most = room.len().min(READ);
             let count = self.inner.read(&mut room[..most])?;
             if count == 0 {
-                // GCT ends without a word, too.
+                if self.silence != Silence::Ends {
+                    let text = "the TLS connection ended without close_notify: what came may be cut off";
+                    return Err(io::Error::new(ErrorKind::UnexpectedEof, text));
+                }
                 self.ended = true;
                 return Ok(0);
             }
@@ -180,7 +221,8 @@ impl Connection for Protected {
     }
 
     fn buffered(&self) -> usize {
-        self.stash.len() - self.start
+        // The end counts: the socket need not tell of it.
+        (self.stash.len() - self.start).max(usize::from(self.ended))
     }
 
     fn set_time_limit(&mut self, limit: Duration) -> io::Result<()> {
@@ -200,11 +242,20 @@ impl Connection for Protected {
     }
 
     fn finish(&mut self) -> io::Result<()> {
+        if self.silence == Silence::Ends {
+            self.drain()?;
+            return self.inner.finish();
+        }
+        self.session.close(&mut self.out).map_err(broken)?;
+        // There may be no room for the last word yet.
+        self.inner.set_nonblocking(false)?;
         self.drain()?;
+        self.finished = true;
         self.inner.finish()
     }
 
     fn reset_on_drop(&mut self) -> io::Result<()> {
+        self.finished = false;
         self.inner.reset_on_drop()
     }
 
@@ -213,14 +264,30 @@ impl Connection for Protected {
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.inner.local_addr()
+        self.addresses.map_or_else(|| self.inner.local_addr(), |(local, _)| Ok(local))
     }
 
     fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.inner.peer_addr()
+        self.addresses.map_or_else(|| self.inner.peer_addr(), |(_, peer)| Ok(peer))
     }
 
     fn info(&self) -> Option<TcpInfo> {
         self.inner.info()
+    }
+}
+
+impl Drop for Protected {
+    fn drop(&mut self) {
+        if self.silence != Silence::BreaksLingering || !self.finished {
+            return;
+        }
+        let ready = self.inner.set_nonblocking(false).and_then(|()| self.inner.set_time_limit(LINGER));
+        let mut rest = [0; 4096];
+        // Tickets are short: who sends more is not waited for.
+        for _ in 0..16 {
+            if ready.is_err() || !matches!(self.inner.read(&mut rest), Ok(1..)) {
+                break;
+            }
+        }
     }
 }

@@ -14,6 +14,7 @@ use std::str::FromStr;
 use bstr::BString;
 pub use error::CommandError;
 pub use print::UnprintableCommand;
+use zeroize::Zeroize;
 
 use crate::opts::Options;
 use crate::range::RangeSet;
@@ -99,7 +100,7 @@ impl FromStr for ChecksumAlgorithm {
     }
 }
 
-/// What followed PASS. It is never shown by `Debug`.
+/// What followed PASS. It is never shown by `Debug`, and its memory is cleared.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Password(BString);
 
@@ -111,6 +112,12 @@ impl Password {
     /// The password itself: for checking it or sending it only.
     pub fn expose(&self) -> &[u8] {
         &self.0
+    }
+}
+
+impl Drop for Password {
+    fn drop(&mut self) {
+        self.0.zeroize();
     }
 }
 

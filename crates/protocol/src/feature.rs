@@ -45,6 +45,12 @@ const EXTENSIONS: [(&str, &str); 5] = [
 /// Offered where the site allows any ([`Offer::congestion`]).
 const CONGESTION: &str = "Congestion";
 
+/// Offered on protected control connections ([`Offer::data_keys`]).
+const DATA_KEYS: (&str, &str) = ("DataKey", "SITE DATAKEY");
+
+/// Offered where the site takes bearer tokens ([`Offer::tokens`]).
+const TOKENS: &str = "Tokens";
+
 /// What the lines of a server depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
@@ -54,6 +60,12 @@ pub struct Offer {
     pub congestion: bool,
     /// AUTH GSSAPI is offered.
     pub gssapi: bool,
+    /// AUTH TLS is offered (RFC 4217).
+    pub tls: bool,
+    /// The control connection is protected, so that data connections can be bound to it ([`crate::data_key`]).
+    pub data_keys: bool,
+    /// Bearer tokens are taken ([`crate::server::TOKEN_USER`]).
+    pub tokens: bool,
 }
 
 /// Algorithms with their cost, the cheaper the lower: GCT's first, with its numbers.
@@ -71,11 +83,14 @@ const CHECKSUMS: [(ChecksumAlgorithm, u32); 9] = [
 
 /// The server's answer to FEAT. `allowed` is asked for `VERB` and `SITE VERB`.
 pub fn reply(offer: Offer, allowed: impl Fn(&str) -> bool) -> Reply {
-    let mut lines = Vec::with_capacity(LINES.len() + 2);
+    let mut lines = Vec::with_capacity(LINES.len() + 6);
     if offer.logged_in && allowed("CKSM") {
         let sums: String =
             CHECKSUMS.iter().map(|(algorithm, cost)| format!("{}:{cost};", algorithm.name())).collect();
         lines.push(format!("CKSM {sums}"));
+    }
+    if offer.tls {
+        lines.extend(["AUTH TLS", "PBSZ", "PROT"].map(str::to_owned));
     }
     if offer.gssapi && allowed("DCSC") {
         lines.push("DCSC P,D".to_owned());
@@ -84,9 +99,13 @@ pub fn reply(offer: Offer, allowed: impl Fn(&str) -> bool) -> Reply {
         LINES.iter().filter(|(_, verb)| verb.is_empty() || allowed(verb)).map(|(line, _)| (*line).to_owned()),
     );
     let possible = |verb: &str| verb.is_empty() || allowed(verb) && allowed("SITE");
-    let own = EXTENSIONS.iter().filter(|(_, verb)| possible(verb)).map(|(name, _)| *name);
-    let own: String =
-        own.chain(offer.congestion.then_some(CONGESTION)).flat_map(|name| [name, ";"]).collect();
+    let keys = offer.data_keys.then_some(&DATA_KEYS);
+    let own = EXTENSIONS.iter().chain(keys).filter(|(_, verb)| possible(verb)).map(|(name, _)| *name);
+    let own: String = own
+        .chain(offer.congestion.then_some(CONGESTION))
+        .chain(offer.tokens.then_some(TOKENS))
+        .flat_map(|name| [name, ";"])
+        .collect();
     lines.push(format!("ROPEWALK {own}"));
     Reply::indented(211, "Extensions supported", lines, "End.")
 }
@@ -143,6 +162,8 @@ pub struct Features {
     pub path_markers: bool,
     /// Ours: `OPTS RETR Congestion=`.
     pub congestion: bool,
+    /// Ours: `SITE DATAKEY`, see [`crate::data_key`].
+    pub data_keys: bool,
     /// All lines, without the space before them.
     pub lines: Vec<BString>,
 }
@@ -225,6 +246,7 @@ impl Features {
                     b"Streams" => self.streams = true,
                     b"PathMarkers" => self.path_markers = true,
                     b"Congestion" => self.congestion = true,
+                    b"DataKey" => self.data_keys = true,
                     _ => {}
                 }
             }
@@ -254,7 +276,14 @@ mod tests {
 
     #[test]
     fn offered_lines() {
-        let offer = |logged_in| Offer { logged_in, congestion: false, gssapi: false };
+        let offer = |logged_in| Offer {
+            logged_in,
+            congestion: false,
+            gssapi: false,
+            tls: false,
+            data_keys: false,
+            tokens: false,
+        };
         let before = reply(offer(false), |_| true).to_bytes();
         let lines: Vec<&[u8]> = before.lines().collect();
         assert_eq!(lines[0], b"211-Extensions supported");
@@ -280,15 +309,27 @@ mod tests {
 
     #[test]
     fn own_features_come_back() {
-        let features =
-            Features::parse(&reply(Offer { logged_in: true, congestion: true, gssapi: false }, |_| true));
+        let offer = Offer {
+            logged_in: true,
+            congestion: true,
+            gssapi: false,
+            tls: false,
+            data_keys: true,
+            tokens: true,
+        };
+        let features = Features::parse(&reply(offer, |_| true));
         assert_eq!(features.checksums, CHECKSUMS);
         assert!(features.cksm && features.dcau && features.parallel && features.rest_stream && features.sbuf);
         assert!(features.eret && features.esto && features.spas && features.spor && features.delayed_passive);
         assert!(
             features.passive_sender && features.inline_checksum && features.ranges && features.is_ropewalk()
         );
-        assert!(features.streams && features.path_markers && features.congestion);
+        assert!(features.streams && features.path_markers && features.congestion && features.data_keys);
+        let tokens = |offer| reply(offer, |_| true).to_bytes().find(b"Tokens;").is_some();
+        assert!(tokens(offer) && !tokens(Offer { tokens: false, ..offer }));
+        let clear = Offer { data_keys: false, ..offer };
+        assert!(!Features::parse(&reply(clear, |_| true)).data_keys);
+        assert!(!Features::parse(&reply(offer, |verb| verb != "SITE DATAKEY")).data_keys);
         assert!(!features.get_put && !features.epsv);
         let facts = features.facts.unwrap_or_default();
         assert_eq!(facts.len(), 13);

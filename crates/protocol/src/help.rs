@@ -61,7 +61,7 @@ const COMMANDS: [(&str, &str); 52] = [
 ];
 
 /// SITE verbs and their lines in HELP SITE.
-const SITE_COMMANDS: [(&str, &str); 30] = [
+const SITE_COMMANDS: [(&str, &str); 31] = [
     ("SBUF", "SITE SBUF: set send and receive buffers"),
     ("RETRBUFSIZE", "SITE RETRBUFSIZE: set receive buffers"),
     ("RBUFSZ", "SITE RBUFSZ: set receive buffers"),
@@ -91,6 +91,7 @@ const SITE_COMMANDS: [(&str, &str); 30] = [
         "SITE CLIENTINFO <sp> appname=\"<name of app>\";appver=\"<version string>\";\
          scheme=\"<ftp,gsiftp,sshftp>\";anyother=\"<interesting client info>\";",
     ),
+    ("DATAKEY", "SITE DATAKEY <sp> key number <sp> secret | NONE"),
     ("RESTRICT", "SITE RESTRICT <sp> RP string"),
     ("RANGES", "SITE RANGES <sp> pathname"),
     ("STORATTR", "SITE STORATTR <sp> attributes"),

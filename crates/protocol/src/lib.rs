@@ -8,6 +8,7 @@ pub mod ascii;
 pub mod client;
 pub mod command;
 pub mod congestion;
+pub mod data_key;
 pub mod date;
 pub mod error_class;
 pub mod facts;

@@ -5,10 +5,11 @@ use bstr::{BString, ByteSlice};
 use crate::command::arguments::{Arguments, number};
 use crate::command::print::Line;
 use crate::command::{ChecksumAlgorithm, CommandError, parse};
+use crate::data_key::DataKey;
 use crate::date::{self, Stamp};
 use crate::{facts, streams};
 
-/// A SITE sub-command of GCT, or of ours ([`SiteCommand::Ranges`], [`SiteCommand::Streams`]).
+/// A SITE sub-command of GCT, or of ours ([`SiteCommand::DataKey`], [`SiteCommand::Ranges`], [`SiteCommand::Streams`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteCommand {
     AuthzAssert(BString),
@@ -26,6 +27,8 @@ pub enum SiteCommand {
     Chroot(BString),
     /// `key="value";...` verbatim.
     ClientInfo(BString),
+    /// Our extension: the key of the next data channel; `None`: none after all. See [`crate::data_key`].
+    DataKey(Option<DataKey>),
     Dsi(BString),
     /// Test aid: this verb fails from now on.
     Fault(BString),
@@ -97,6 +100,8 @@ impl SiteCommand {
             }
             b"CHROOT" => Self::Chroot(args.path()?),
             b"CLIENTINFO" => Self::ClientInfo(args.text()?),
+            b"DATAKEY" if none(args) => Self::DataKey(None),
+            b"DATAKEY" => Self::DataKey(Some(DataKey::parse(args).ok_or(CommandError::InvalidArguments)?)),
             b"DSI" => Self::Dsi(args.text()?),
             b"FAULT" => Self::Fault(args.text()?),
             b"HELP" => Self::Help(args.optional_text()),
@@ -158,6 +163,8 @@ impl SiteCommand {
             | Self::SymlinkTo(path) => line.word(path),
             Self::Buffers(n) | Self::ReceiveBuffer(n) | Self::SendBuffer(n) => line.word(n.to_string()),
             Self::Streams(n) => line.word(n.to_string()),
+            Self::DataKey(None) => line.word("NONE"),
+            Self::DataKey(Some(key)) => line.word(key.print().as_bytes()),
             Self::Chgrp { group, path } => {
                 line.word(group);
                 line.word(path);
@@ -193,6 +200,7 @@ impl SiteCommand {
             Self::Chmod { .. } => "CHMOD",
             Self::Chroot(_) => "CHROOT",
             Self::ClientInfo(_) => "CLIENTINFO",
+            Self::DataKey(_) => "DATAKEY",
             Self::Dsi(_) => "DSI",
             Self::Fault(_) => "FAULT",
             Self::Help(_) => "HELP",
@@ -223,6 +231,11 @@ impl SiteCommand {
 
 fn buffer(mut args: Arguments<'_>) -> Result<u64, CommandError> {
     number(args.word()?).ok_or(CommandError::Syntax)
+}
+
+/// The one word NONE.
+fn none(mut args: Arguments<'_>) -> bool {
+    args.word().is_ok_and(|word| word.eq_ignore_ascii_case(b"NONE")) && args.is_empty()
 }
 
 fn octal(digits: &[u8]) -> Option<u32> {

@@ -13,21 +13,33 @@ use crate::command::Password;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     Ftp,
+    /// FTP with AUTH TLS (explicit TLS, RFC 4217).
+    Ftpes,
+    /// FTP over TLS from the beginning (implicit TLS).
+    Ftps,
     Gsiftp,
+    /// FTP through ssh.
+    Sshftp,
 }
 
 impl Scheme {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ftp => "ftp",
+            Self::Ftpes => "ftpes",
+            Self::Ftps => "ftps",
             Self::Gsiftp => "gsiftp",
+            Self::Sshftp => "sshftp",
         }
     }
 
+    /// The port where none is named; 0 where that is for another program to know: ssh has its own configuration.
     pub const fn default_port(self) -> u16 {
         match self {
-            Self::Ftp => 21,
+            Self::Ftp | Self::Ftpes => 21,
+            Self::Ftps => 990,
             Self::Gsiftp => 2811,
+            Self::Sshftp => 0,
         }
     }
 }
@@ -64,13 +76,11 @@ pub enum Target {
 /// Why a text is no URL that can be used. `at` counts bytes from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    #[error("no scheme: expected gsiftp://, ftp:// or file:")]
+    #[error("no scheme: expected gsiftp://, sshftp://, ftp:// or file:")]
     NoScheme,
-    #[error("unknown scheme {scheme:?}: expected gsiftp, ftp or file")]
+    #[error("unknown scheme {scheme:?}: expected gsiftp, sshftp, ftp or file")]
     UnknownScheme { scheme: String },
-    #[error("{scheme}:// is not supported: expected gsiftp, ftp or file")]
-    UnsupportedScheme { scheme: &'static str },
-    #[error("a file: URL names no server: expected gsiftp:// or ftp://")]
+    #[error("a file: URL names no server: expected gsiftp://, sshftp:// or ftp://")]
     FileNotRemote,
     #[error("expected // after {scheme}:")]
     NoAuthority { scheme: Scheme },

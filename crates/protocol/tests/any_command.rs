@@ -10,6 +10,7 @@ use ropewalk_protocol::command::{
     ChecksumAlgorithm, Command, DataAuthentication, EpsvArgument, MarkerKind, Password, Placement,
     Protection, Restart, Retrieval, Wrapping,
 };
+use ropewalk_protocol::data_key::DataKey;
 use ropewalk_protocol::facts::{Fact, FactSet};
 use ropewalk_protocol::opts::{Layout, Options, RecursionOptions, RetrOptions};
 use ropewalk_protocol::range::RangeSet;
@@ -147,6 +148,8 @@ fn any_site() -> impl Strategy<Value = SiteCommand> {
         (any_number(), any_path()).prop_map(|(length, path)| SiteCommand::Truncate { length, path }),
         (any_time(), any_path()).prop_map(|(modified, path)| SiteCommand::Utime { modified, path }),
         (1..=1024u32).prop_map(SiteCommand::Streams),
+        prop::option::of(any::<(u64, [u8; 32])>())
+            .prop_map(|key| SiteCommand::DataKey(key.map(|(number, secret)| DataKey::new(number, &secret)))),
         attributes.prop_map(SiteCommand::StorAttr),
     ]
 }

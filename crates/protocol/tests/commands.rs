@@ -95,6 +95,8 @@ fn canonical_lines() {
         "SITE CHMOD 0644 f",
         "SITE CHROOT /x",
         "SITE CLIENTINFO scheme=gsiftp;appname=\"globus-url-copy\";appver=\"10.12 (gcc64)\";",
+        "SITE DATAKEY NONE",
+        "SITE DATAKEY 0123456789abcdef 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
         "SITE DSI file",
         "SITE FAULT PWD",
         "SITE HELP",

@@ -5,6 +5,7 @@ mod common;
 
 use common::Host;
 use ropewalk_protocol::command::{DataAuthentication, Protection};
+use ropewalk_protocol::data_key::DataKey;
 use ropewalk_protocol::server::{Failure, Operation, Outcome, SessionConfig};
 
 fn host(required: bool) -> Host {
@@ -95,4 +96,126 @@ fn without_security_nothing_of_it_is_known() {
         ("ADAT Zm9v", "500 Command not supported."),
         ("DCSC D", "500 Command not supported."),
     ]);
+}
+
+/// The key with this number, as it is sent.
+fn key(number: u64) -> String {
+    format!("SITE DATAKEY {number:016x} {}", "5a".repeat(32))
+}
+
+fn key_of_channel(host: &mut Host, line: &str) -> Option<u64> {
+    let channel = match host.ask_and_do(line) {
+        Operation::Listen(listen) => listen.channel,
+        Operation::Connect(connect) => connect.channel,
+        other => panic!("{other:?}"),
+    };
+    assert!(channel.key.as_ref().is_none_or(|key| *key == DataKey::new(key.number(), &[0x5a; 32])));
+    channel.key.map(|key| key.number())
+}
+
+#[test]
+fn a_data_key_is_for_one_channel() {
+    let mut host = secured();
+    host.check(&[("DCAU N", "200 DCAU N.")]);
+    assert!(host.run("FEAT").contains("DataKey;"));
+    for (n, channel) in [(1, "PASV"), (2, "EPSV"), (3, "SPAS"), (9, "PORT 127,0,0,1,200,0")] {
+        host.check(&[(&key(n), &format!("200 Data key {n:016x} is for the next data channel."))]);
+        assert_eq!(key_of_channel(&mut host, channel), Some(n), "{channel}");
+        assert_eq!(key_of_channel(&mut host, channel), None, "{channel}");
+    }
+    // The last one holds; and none, where it is taken back.
+    host.run(&key(10));
+    host.run(&key(11));
+    assert_eq!(key_of_channel(&mut host, "SPOR 127,0,0,1,200,0 127,0,0,1,200,1"), Some(11));
+    host.run(&key(12));
+    host.check(&[("SITE DATAKEY none", "200 The next data channel has no key.")]);
+    assert_eq!(key_of_channel(&mut host, "PASV"), None);
+    // A channel that is made late has the key of its PASV.
+    host.run(&key(13));
+    host.check(&[
+        ("OPTS PASV AllowDelayed=1;", "200 OPTS Command Successful."),
+        ("PASV", "200 Passive delayed."),
+    ]);
+    let Operation::Transfer(transfer) = host.ask_and_do("RETR x") else { panic!() };
+    assert_eq!(transfer.delayed.unwrap().channel.key.unwrap().number(), 13);
+}
+
+#[test]
+fn a_data_key_that_was_had_is_refused() {
+    let mut host = secured();
+    host.run("DCAU N");
+    host.run(&key(7));
+    assert_eq!(key_of_channel(&mut host, "PASV"), Some(7));
+    for old in [7, 6, 0] {
+        let text =
+            format!("501 Data key {old:016x} is not new: its number has to be above 0000000000000007.");
+        host.check(&[(&key(old), &text)]);
+        assert_eq!(key_of_channel(&mut host, "PASV"), None);
+    }
+    // Also one that was refused.
+    host.run("DCAU A");
+    host.check(&[(&key(8), "503 Data connections are authenticated: send DCAU N before a data key.")]);
+    host.run("DCAU N");
+    assert!(host.run(&key(8)).starts_with("501 "));
+    assert!(host.run(&key(u64::MAX)).starts_with("200 "));
+    assert!(host.run(&key(u64::MAX)).starts_with("501 "));
+}
+
+#[test]
+fn a_data_key_does_not_stand_beside_dcau_and_prot() {
+    let mut host = secured();
+    host.run("DCAU N");
+    host.run("PROT P");
+    host.check(&[(&key(1), "503 Data connections are protected: send PROT C before a data key.")]);
+    host.run("PROT C");
+    for (other, back) in [("DCAU A", "DCAU N"), ("PROT P", "PROT C")] {
+        assert!(host.run(&key(if back == "DCAU N" { 2 } else { 3 })).starts_with("200 "));
+        host.run(other);
+        host.run(back);
+        assert_eq!(key_of_channel(&mut host, "PASV"), None, "{other}");
+    }
+}
+
+#[test]
+fn a_data_key_in_clear_is_refused() {
+    let mut host = Host::logged_in();
+    assert!(!host.run("FEAT").contains("DataKey"));
+    for line in [&*key(1), "SITE DATAKEY NONE"] {
+        host.check(&[(line, "533 SITE DATAKEY needs a protected control connection.")]);
+    }
+    assert_eq!(key_of_channel(&mut host, "PASV"), None);
+    let mut host = Host::new(SessionConfig::default());
+    host.check(&[(&key(1), "530 Please login with USER and PASS.")]);
+}
+
+#[test]
+fn what_is_no_data_key_is_refused() {
+    let mut host = secured();
+    host.run("DCAU N");
+    for wrong in ["SITE DATAKEY", "SITE DATAKEY x", "SITE DATAKEY 0000000000000001", "SITE DATAKEY NONE x"] {
+        let answer = host.run(wrong);
+        assert!(answer.starts_with("501 ") || answer.starts_with("500 "), "{wrong}: {answer}");
+    }
+    let short = key(1);
+    assert!(host.run(&short[..short.len() - 1]).starts_with("501 "));
+    let asked = {
+        host.run(&key(2));
+        host.ask_and_do("PASV")
+    };
+    assert!(!format!("{asked:?}").contains("5a5a") && !format!("{asked:?}").contains("90, 90"), "{asked:?}");
+}
+
+#[test]
+fn within_ssh_data_keys_are_taken() {
+    let mut host = Host::new(SessionConfig::default());
+    host.session.begin_within_ssh();
+    host.check(&[
+        ("USER alice", "331 Password required for alice."),
+        ("PASS x", "230 User alice logged in."),
+        ("DCAU A", "504 Bad DCAU mode."),
+        ("PROT P", "536 P protection level not supported."),
+    ]);
+    assert!(host.run("FEAT").contains("DataKey;"));
+    assert!(host.run(&key(1)).starts_with("200 "));
+    assert_eq!(key_of_channel(&mut host, "PASV"), Some(1));
 }

@@ -9,9 +9,21 @@ use crate::glob::{LONGEST_PATTERN, glob};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     Read,
+    /// Make, change or remove it.
     Write,
+    /// Make it where there is nothing yet. Rules know no difference to `Write`.
+    Create,
+    /// As `Create`, a directory.
+    MakeDirectory,
     /// See its name and attributes, or its entries where it is a directory.
     List,
+}
+
+impl Access {
+    /// Something is changed.
+    pub fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Create | Self::MakeDirectory)
+    }
 }
 
 /// A list of rules `[R][W][N]path`, separated by commas.
@@ -67,7 +79,7 @@ impl Rules {
         let (read, write) = self.rights(&components);
         match access {
             Access::Read => read,
-            Access::Write => write,
+            Access::Write | Access::Create | Access::MakeDirectory => write,
             Access::List => read || write || self.leads_on(&components),
         }
     }

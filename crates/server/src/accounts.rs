@@ -1,17 +1,20 @@
 //! Logging in: from a name and a password to an account with its storage.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use ropewalk_protocol::command::Password;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::Failure;
 use ropewalk_security::{Account, Rules, valid_user_name};
-use ropewalk_storage::{Kind, Store};
+use ropewalk_storage::{Acting, Identity, Kind, Store};
 
-use crate::config::{AnonymousAccess, User};
+use crate::config::{AnonymousAccess, RequiredProtection, User};
 use crate::host::Host;
+use crate::identity::{self, LocalAccount};
 use crate::limits::UserPermit;
+use crate::operations::failure;
 use crate::paths::Scope;
 use crate::settings::Settings;
 
@@ -22,12 +25,71 @@ pub(crate) struct Login {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) whole: Arc<dyn Store>,
     pub(crate) scope: Arc<Scope>,
+    /// What a token's issuer says of its bearer, and the issuer.
+    pub(crate) vouched: Option<(String, String)>,
+    /// Who the session works as; `None`: the server's own user.
+    pub(crate) identity: Option<Identity>,
+    pub(crate) protection: RequiredProtection,
+    /// When a bearer token ends, and with it what may be begun.
+    pub(crate) expires: Option<Instant>,
     _permit: UserPermit,
 }
 
-/// Puts a user's name into a setting.
-pub(crate) fn expand(template: &str, user: &str) -> String {
-    template.replace("{user}", user)
+impl Login {
+    /// Has the calling thread act for the session's user until the guard is dropped. Every call of the store does so by
+    /// itself; this saves changing back and forth. Not to be held while data is moved or the client waited for.
+    pub(crate) fn acting(&self) -> Result<Acting, Failure> {
+        self.whole.acting().map_err(failure)
+    }
+
+    /// As whom the session works on files.
+    pub(crate) fn uid(&self) -> u32 {
+        self.identity.as_ref().map_or_else(|| rustix::process::geteuid().as_raw(), |identity| identity.uid)
+    }
+
+    /// Whether what the account requires to be protected is so. `control`: the control connection is.
+    pub(crate) fn require_protected(&self, control: bool) -> Result<(), Failure> {
+        require_protected(self.protection, control)
+    }
+}
+
+/// An account with what the settings say of it beside.
+struct Found {
+    account: Account,
+    local: Option<LocalAccount>,
+    protection: RequiredProtection,
+}
+
+/// Puts a user's name, and the home directory where it is known, into a setting.
+pub(crate) fn expand(template: &str, user: &str, home: Option<&Path>) -> String {
+    let named = template.replace("{user}", user);
+    match home.and_then(Path::to_str) {
+        Some(home) => named.replace("{home}", home),
+        None => named,
+    }
+}
+
+/// Before somebody may say a password for `user`; the answer is the same whether it is right or not.
+pub(crate) fn require_protected_for(settings: &Settings, user: &[u8], control: bool) -> Result<(), Failure> {
+    require_protected(required_protection(settings, user), control)
+}
+
+fn require_protected(required: RequiredProtection, control: bool) -> Result<(), Failure> {
+    if control || required == RequiredProtection::None {
+        return Ok(());
+    }
+    let text = "This account needs a protected control connection: send AUTH TLS or AUTH GSSAPI first.";
+    Err(Failure::LoginDenied(text.into()))
+}
+
+fn required_protection(settings: &Settings, user: &[u8]) -> RequiredProtection {
+    let config = &settings.config;
+    let is = |name: &String| name.as_bytes() == user;
+    if let Some(access) = config.anonymous.as_ref().filter(|access| access.names.iter().any(is)) {
+        return access.protection;
+    }
+    let own = config.users.iter().find(|(name, _)| is(name)).and_then(|(_, user)| user.protection);
+    own.or(config.defaults.protection).unwrap_or_default()
 }
 
 /// May take as long as a password's verification does.
@@ -42,7 +104,7 @@ pub(crate) fn log_in(
         tracing::error!(%error, "nobody can log in by password");
         denied("The server cannot read its password file.")
     })?;
-    let account = match anonymous(settings, user, |name| {
+    let found = match anonymous(settings, user, |name| {
         passwords.as_ref().is_some_and(|file| file.list().any(|known| known.as_bytes() == name))
     }) {
         Some(access) => {
@@ -56,10 +118,19 @@ pub(crate) fn log_in(
                 return Err(denied("Invalid user or password."));
             }
             let name = std::str::from_utf8(user).map_err(|_| denied("Invalid user or password."))?;
-            user_account(settings, name)?
+            user_account(settings, name, false)?
         }
     };
-    open(host, settings, account)
+    open(host, settings, found)
+}
+
+/// Somebody of whom it is known in another way (a principal, a token, a certificate) that he may be the user `name`: what the
+/// settings say of this user holds. A session that may do less narrows its scope afterwards ([`Login::set_scope`]).
+pub(crate) fn log_in_as(host: &Host, settings: &Settings, name: &str) -> Result<Login, Failure> {
+    if !valid_user_name(name) {
+        return Err(Failure::LoginDenied("This cannot be a user's name.".into()));
+    }
+    open(host, settings, user_account(settings, name, false)?)
 }
 
 /// Somebody who has shown a certificate, as the gridmap has it.
@@ -71,7 +142,21 @@ pub(crate) fn log_in_mapped(
 ) -> Result<Login, Failure> {
     let none = || Failure::LoginDenied("Access denied by configuration.".into());
     let name = settings.gsi.as_ref().ok_or_else(none)?.user(subject, user)?;
-    open(host, settings, user_account(settings, &name)?)
+    let allow_root = settings.config.gsi.as_ref().is_some_and(|gsi| gsi.allow_root);
+    open(host, settings, user_account(settings, &name, allow_root)?)
+}
+
+/// Somebody who has shown a ticket.
+pub(crate) fn log_in_principal(
+    host: &Host,
+    settings: &Settings,
+    principal: &str,
+    user: &[u8],
+) -> Result<Login, Failure> {
+    let none = || Failure::LoginDenied("Access denied by configuration.".into());
+    let name = settings.kerberos.as_ref().ok_or_else(none)?.user(principal, user)?;
+    let allow_root = settings.config.kerberos.as_ref().is_some_and(|kerberos| kerberos.allow_root);
+    open(host, settings, user_account(settings, &name, allow_root)?)
 }
 
 /// The anonymous access that the name stands for. `*` stands for the names that nobody else has.
@@ -85,7 +170,7 @@ fn anonymous<'a>(
     (listed(user) || (listed(b"*") && !known(user))).then_some(access)
 }
 
-fn anonymous_account(settings: &Settings, access: &AnonymousAccess, name: &str) -> Result<Account, Failure> {
+fn anonymous_account(settings: &Settings, access: &AnonymousAccess, name: &str) -> Result<Found, Failure> {
     let user = User {
         root: access.root.clone(),
         home: Some(access.home.clone()),
@@ -93,35 +178,53 @@ fn anonymous_account(settings: &Settings, access: &AnonymousAccess, name: &str) 
         read_only: Some(!access.write),
         third_party: Some(access.third_party),
         sessions: access.sessions,
+        run_as: None,
+        protection: Some(access.protection),
     };
-    account(settings, &user, name, "anonymous")
+    let local = identity::of_anonymous(&settings.config.identity, access)?;
+    account(settings, &user, name, "anonymous", local)
 }
 
-fn user_account(settings: &Settings, name: &str) -> Result<Account, Failure> {
+fn user_account(settings: &Settings, name: &str, allow_root: bool) -> Result<Found, Failure> {
     let config = &settings.config;
     let user =
         config.users.get(name).map_or_else(|| config.defaults.clone(), |user| user.or(&config.defaults));
-    account(settings, &user, name, name)
+    let local = identity::of_user(&config.identity, &user, name, allow_root)?;
+    account(settings, &user, name, name, local)
 }
 
 /// `counted_as` is a name in the limits.
-fn account(settings: &Settings, user: &User, name: &str, counted_as: &str) -> Result<Account, Failure> {
+fn account(
+    settings: &Settings,
+    user: &User,
+    name: &str,
+    counted_as: &str,
+    local: Option<LocalAccount>,
+) -> Result<Found, Failure> {
     let wrong = |what: &str| {
         tracing::error!(user = name, what, "the account's settings are wrong");
         Failure::LoginDenied("The account is not set up correctly.".into())
     };
-    let root = user.root.as_ref().or(settings.config.root.as_ref()).ok_or_else(|| wrong("root"))?;
-    let root = match root.to_str() {
-        Some(root) => PathBuf::from(expand(root, name)),
-        None => root.clone(),
+    let own_home = local.as_ref().map(|local| local.home.as_path());
+    let root = match user.root.as_ref().or(settings.config.root.as_ref()) {
+        Some(root) => match root.to_str() {
+            Some(root) => PathBuf::from(expand(root, name, own_home)),
+            None => root.clone(),
+        },
+        // The system says what such a user may do.
+        None if local.is_some() => PathBuf::from("/"),
+        None => return Err(wrong("root")),
     };
-    let home = expand(user.home.as_deref().unwrap_or("/"), name);
-    let home = VirtualPath::parse(home.as_bytes()).map_err(|_| wrong("home"))?;
+    let home = match &user.home {
+        Some(home) => expand(home, name, own_home).into_bytes(),
+        None => own_home.and_then(|home| identity::home_within(&root, home)).unwrap_or_else(|| b"/".to_vec()),
+    };
+    let home = VirtualPath::parse(&home).map_err(|_| wrong("home"))?;
     let mut rules = Vec::new();
     for list in [settings.config.rules.as_deref(), user.rules.as_deref()].into_iter().flatten() {
         rules.push(Rules::parse(list.as_bytes(), &home).map_err(|_| wrong("rules"))?);
     }
-    Ok(Account {
+    let account = Account {
         name: name.to_owned(),
         counted_as: counted_as.to_owned(),
         root,
@@ -130,15 +233,19 @@ fn account(settings: &Settings, user: &User, name: &str, counted_as: &str) -> Re
         read_only: user.read_only.unwrap_or(false),
         third_party: user.third_party.unwrap_or(true),
         sessions: user.sessions,
-    })
+    };
+    Ok(Found { account, local, protection: user.protection.unwrap_or_default() })
 }
 
-fn open(host: &Host, settings: &Settings, mut account: Account) -> Result<Login, Failure> {
+fn open(host: &Host, settings: &Settings, found: Found) -> Result<Login, Failure> {
+    let Found { mut account, local, protection } = found;
+    // Storage of another kind knows its users by itself.
+    let identity = local.map(|local| local.identity).filter(|_| host.stores.have_identities());
     let limit = account.sessions.unwrap_or(settings.config.limits.sessions_per_user);
     let Some(permit) = host.limits.admit_user(&account.counted_as, limit) else {
         return Err(Failure::Busy("Too many sessions of this user. Please try again later.".into()));
     };
-    let store = host.stores.open(&account.root).map_err(|error| {
+    let store = host.stores.open(&account.root, identity.as_ref()).map_err(|error| {
         tracing::error!(user = account.name, root = %account.root.display(), %error, "cannot open the user's directory");
         Failure::LoginDenied("The user's directory cannot be opened.".into())
     })?;
@@ -152,9 +259,21 @@ fn open(host: &Host, settings: &Settings, mut account: Account) -> Result<Login,
         rules: account.rules.clone(),
         restriction: Rules::default(),
         read_only: account.read_only,
+        token: None,
     };
     let whole = Arc::clone(&store);
-    let mut login = Login { account, store, whole, scope: Arc::new(scope.clone()), _permit: permit };
+    let scoped = Arc::new(scope.clone());
+    let mut login = Login {
+        account,
+        store,
+        whole,
+        scope: scoped,
+        vouched: None,
+        identity,
+        protection,
+        expires: None,
+        _permit: permit,
+    };
     login.set_scope(scope);
     Ok(login)
 }

@@ -5,20 +5,31 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mio::net::TcpStream;
+use mio::net::{TcpStream, UnixStream};
 use ropewalk_protocol::reply::Reply;
 use ropewalk_security::canonical;
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::connection::Connection;
-use crate::host::Host;
+use crate::control::Stream;
+use crate::host::{Host, Phase};
+use crate::ssh;
 
 /// A client that has gone without a word is noticed after two minutes and a bit.
 const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(20));
 
-/// A session for the connection; or `None`, after a word to the client.
-pub(crate) fn admit(host: &Arc<Host>, stream: TcpStream, peer: SocketAddr) -> Option<Box<Connection>> {
+const OFFLINE: &str = "Service temporarily offline. Closing control connection.";
+
+/// A session for the connection; or `None`, after a word to the client. `implicit`: TLS begins at once, so that a word in
+/// clear would be none.
+pub(crate) fn admit(
+    host: &Arc<Host>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    implicit: bool,
+) -> Option<Box<Connection>> {
+    let refuse = |stream, code, text: &str| if implicit { None } else { refuse(stream, code, text) };
     let settings = host.settings();
     let address = canonical(peer.ip());
     if !settings.access.permits(address) {
@@ -26,8 +37,7 @@ pub(crate) fn admit(host: &Arc<Host>, stream: TcpStream, peer: SocketAddr) -> Op
         return refuse(stream, 421, "Service not available to this address. Closing control connection.");
     }
     if let Some(text) = &settings.config.offline {
-        let text =
-            if text.is_empty() { "Service temporarily offline. Closing control connection." } else { text };
+        let text = if text.is_empty() { OFFLINE } else { text };
         return refuse(stream, 422, text);
     }
     let ended = {
@@ -50,12 +60,49 @@ pub(crate) fn admit(host: &Arc<Host>, stream: TcpStream, peer: SocketAddr) -> Op
         tracing::debug!(%peer, %error, "socket options");
     }
     match stream.local_addr() {
-        Ok(local) => Some(Connection::new(host, settings, stream, peer, local, permit)),
+        Ok(local) => {
+            let mut connection = Connection::new(host, settings, Stream::Tcp(stream), peer, local, permit);
+            if implicit && let Err(failure) = connection.begin_within_tls() {
+                tracing::error!(%peer, ?failure, "TLS cannot begin");
+                return None;
+            }
+            Some(connection)
+        }
         Err(error) => {
             tracing::debug!(%peer, %error, "connection lost at once");
             None
         }
     }
+}
+
+/// A session over ssh; or `None`, after a word to the client. `addresses`: the client's and ours.
+pub(crate) fn admit_ssh(
+    host: &Arc<Host>,
+    stream: UnixStream,
+    (peer, local): (SocketAddr, SocketAddr),
+) -> Option<Box<Connection>> {
+    let settings = host.settings();
+    let address = canonical(peer.ip());
+    if !settings.access.permits(address) {
+        tracing::warn!(%peer, "session refused: address not allowed");
+        ssh::refuse(stream, 421, "Service not available to this address. Closing control connection.");
+        return None;
+    }
+    if let Some(text) = &settings.config.offline {
+        ssh::refuse(stream, 422, if text.is_empty() { OFFLINE } else { text });
+        return None;
+    }
+    // Its end is the server's.
+    let ended = {
+        let host = Arc::downgrade(host);
+        move || {
+            if let Some(host) = host.upgrade() {
+                host.end(Phase::Stopping, Duration::ZERO);
+            }
+        }
+    };
+    let permit = host.limits.admit(address, &settings.config.limits, ended)?;
+    Some(Connection::new(host, settings, Stream::Unix(stream), peer, local, permit))
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {

@@ -23,6 +23,8 @@ struct Known {
 type Identity = (u64, u64);
 
 struct Sum {
+    /// Who worked with the file when the sum was computed; others do not have to believe it.
+    who: Option<u32>,
     path: VirtualPath,
     size: u64,
     modified: (i64, u32),
@@ -31,9 +33,11 @@ struct Sum {
 }
 
 impl ChecksumCache {
-    /// `value` is the sum of all of the file, which is as `metadata` says.
+    /// `value` is the sum of all of the file, which is as `metadata` says. `who`: the user that the session works as,
+    /// where that is not the server's.
     pub(crate) fn remember(
         &self,
+        who: Option<u32>,
         path: &VirtualPath,
         metadata: &Metadata,
         algorithm: ChecksumAlgorithm,
@@ -41,6 +45,7 @@ impl ChecksumCache {
     ) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let sum = Sum {
+            who,
             path: path.clone(),
             size: metadata.size,
             modified: metadata.modified,
@@ -60,13 +65,15 @@ impl ChecksumCache {
     /// The sum, where the file is still the same.
     pub(crate) fn recall(
         &self,
+        who: Option<u32>,
         path: &VirtualPath,
         metadata: &Metadata,
         algorithm: ChecksumAlgorithm,
     ) -> Option<String> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let sum = known.files.get(&identity(metadata))?;
-        let same = sum.algorithm == algorithm
+        let same = sum.who == who
+            && sum.algorithm == algorithm
             && sum.size == metadata.size
             && sum.modified == metadata.modified
             && sum.path == *path;
@@ -114,14 +121,15 @@ mod tests {
         let cache = ChecksumCache::default();
         let path = VirtualPath::parse(b"/a").unwrap();
         let algorithm = ChecksumAlgorithm::Crc32c;
-        cache.remember(&path, &file(1, 10), algorithm, "abcd");
-        assert_eq!(cache.recall(&path, &file(1, 10), algorithm).as_deref(), Some("abcd"));
-        assert_eq!(cache.recall(&path, &file(1, 11), algorithm), None);
-        assert_eq!(cache.recall(&path, &file(2, 10), algorithm), None);
-        assert_eq!(cache.recall(&path, &file(1, 10), ChecksumAlgorithm::Md5), None);
-        assert_eq!(cache.recall(&VirtualPath::root(), &file(1, 10), algorithm), None);
+        cache.remember(None, &path, &file(1, 10), algorithm, "abcd");
+        assert_eq!(cache.recall(None, &path, &file(1, 10), algorithm).as_deref(), Some("abcd"));
+        assert_eq!(cache.recall(None, &path, &file(1, 11), algorithm), None);
+        assert_eq!(cache.recall(None, &path, &file(2, 10), algorithm), None);
+        assert_eq!(cache.recall(None, &path, &file(1, 10), ChecksumAlgorithm::Md5), None);
+        assert_eq!(cache.recall(Some(7), &path, &file(1, 10), algorithm), None);
+        assert_eq!(cache.recall(None, &VirtualPath::root(), &file(1, 10), algorithm), None);
         cache.forget(&file(1, 10));
-        assert_eq!(cache.recall(&path, &file(1, 10), algorithm), None);
+        assert_eq!(cache.recall(None, &path, &file(1, 10), algorithm), None);
     }
 
     #[test]
@@ -129,9 +137,9 @@ mod tests {
         let cache = ChecksumCache::default();
         let path = VirtualPath::parse(b"/a").unwrap();
         for inode in 0..=MOST as u64 {
-            cache.remember(&path, &file(inode, 1), ChecksumAlgorithm::Crc32c, "x");
+            cache.remember(None, &path, &file(inode, 1), ChecksumAlgorithm::Crc32c, "x");
         }
-        assert_eq!(cache.recall(&path, &file(0, 1), ChecksumAlgorithm::Crc32c), None);
-        assert!(cache.recall(&path, &file(1, 1), ChecksumAlgorithm::Crc32c).is_some());
+        assert_eq!(cache.recall(None, &path, &file(0, 1), ChecksumAlgorithm::Crc32c), None);
+        assert!(cache.recall(None, &path, &file(1, 1), ChecksumAlgorithm::Crc32c).is_some());
     }
 }

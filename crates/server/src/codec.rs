@@ -3,16 +3,37 @@
 use std::borrow::Cow;
 use std::io;
 
-use ropewalk_gsi::Session;
 use ropewalk_protocol::line::{Ending, LineDecoder, strip_telnet};
 use ropewalk_protocol::reply::Reply;
+use ropewalk_tls::{Handshake, Records, X509};
 
 /// Stands between a session and its control connection.
 pub(crate) trait ControlCodec: Send {
     /// Appends what is sent for a reply.
     fn encode(&mut self, reply: &Reply, out: &mut Vec<u8>);
-    /// The bytes of command lines in what was received. An error ends the connection.
-    fn decode<'a>(&mut self, received: &'a [u8]) -> io::Result<Cow<'a, [u8]>>;
+    /// The bytes of command lines in what was received. What the security itself has to say is appended to `out`, also
+    /// before an error, which ends the connection.
+    fn decode<'a>(&mut self, received: &'a [u8], out: &mut Vec<u8>) -> io::Result<Cow<'a, [u8]>>;
+    /// Nothing will be sent any more.
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        let _ = out;
+    }
+    /// A handshake is under way: what comes costs CPU time.
+    fn is_shaking(&self) -> bool {
+        false
+    }
+    /// What a handshake came to, once.
+    fn take_secured(&mut self) -> Option<Secured> {
+        None
+    }
+}
+
+/// What is known after a handshake.
+pub(crate) struct Secured {
+    pub(crate) version: &'static str,
+    pub(crate) cipher: &'static str,
+    /// The client's, where it has one that is believed.
+    pub(crate) certificate: Option<X509>,
 }
 
 /// Everything as it is.
@@ -23,20 +44,52 @@ impl ControlCodec for ClearText {
         reply.encode(out);
     }
 
-    fn decode<'a>(&mut self, received: &'a [u8]) -> io::Result<Cow<'a, [u8]>> {
+    fn decode<'a>(&mut self, received: &'a [u8], _: &mut Vec<u8>) -> io::Result<Cow<'a, [u8]>> {
         Ok(Cow::Borrowed(received))
+    }
+}
+
+/// A security context (RFC 2228).
+pub(crate) trait Seal: Send {
+    fn seal_reply(&mut self, reply: &[u8], out: &mut Vec<u8>) -> Result<(), String>;
+    fn open_command(&mut self, line: &[u8]) -> Result<Vec<u8>, String>;
+    /// Gives back memory that is not needed while nothing comes.
+    fn shrink(&mut self) {}
+}
+
+impl Seal for ropewalk_gsi::Session {
+    fn seal_reply(&mut self, reply: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+        Self::seal_reply(self, reply, out).map_err(|e| e.to_string())
+    }
+
+    fn open_command(&mut self, line: &[u8]) -> Result<Vec<u8>, String> {
+        Self::open_command(self, line).map_err(|e| e.to_string())
+    }
+
+    fn shrink(&mut self) {
+        Self::shrink(self);
+    }
+}
+
+impl Seal for ropewalk_kerberos::Session {
+    fn seal_reply(&mut self, reply: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+        Self::seal_reply(self, reply, out).map_err(|e| e.to_string())
+    }
+
+    fn open_command(&mut self, line: &[u8]) -> Result<Vec<u8>, String> {
+        Self::open_command(self, line).map_err(|e| e.to_string())
     }
 }
 
 /// Each command and each line of a reply sealed by itself (MIC, ENC, CONF; 631 to 633).
 pub(crate) struct Sealed {
-    session: Box<Session>,
+    session: Box<dyn Seal>,
     lines: LineDecoder,
 }
 
 impl Sealed {
     /// `longest`: of a command line before it is sealed.
-    pub(crate) fn new(session: Box<Session>, longest: usize) -> Self {
+    pub(crate) fn new(session: Box<dyn Seal>, longest: usize) -> Self {
         // Base64, the record's own bytes, and the word before it.
         Self { session, lines: LineDecoder::new(Ending::Lf, longest / 3 * 4 + 1024) }
     }
@@ -51,7 +104,7 @@ impl ControlCodec for Sealed {
         }
     }
 
-    fn decode<'a>(&mut self, received: &'a [u8]) -> io::Result<Cow<'a, [u8]>> {
+    fn decode<'a>(&mut self, received: &'a [u8], _: &mut Vec<u8>) -> io::Result<Cow<'a, [u8]>> {
         let wrong = |e: &dyn std::fmt::Display| io::Error::new(io::ErrorKind::InvalidData, e.to_string());
         self.lines.push(received);
         let mut plain = Vec::new();
@@ -71,5 +124,112 @@ impl ControlCodec for Sealed {
         }
         self.session.shrink();
         Ok(Cow::Owned(plain))
+    }
+}
+
+/// All bytes in TLS (RFC 4217), from its handshake on.
+pub(crate) struct Tls {
+    state: State,
+    /// Replies that were made before the handshake is through.
+    waiting: Vec<u8>,
+    /// A data connection has resumed the session since the last ticket.
+    used: bool,
+    secured: Option<Secured>,
+}
+
+enum State {
+    Shaking(Box<Handshake>),
+    Open(Box<Records>),
+    /// The client has ended TLS, or the handshake failed.
+    Over,
+}
+
+impl Tls {
+    pub(crate) fn new(handshake: Handshake) -> Self {
+        Self { state: State::Shaking(Box::new(handshake)), waiting: Vec::new(), used: false, secured: None }
+    }
+
+    fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) {
+        match &mut self.state {
+            State::Shaking(_) => self.waiting.extend_from_slice(plain),
+            State::Open(records) => {
+                if let Err(error) = records.seal(plain, out) {
+                    tracing::error!(%error, "a reply cannot be protected and is not sent");
+                }
+            }
+            State::Over => {}
+        }
+    }
+}
+
+impl ControlCodec for Tls {
+    fn encode(&mut self, reply: &Reply, out: &mut Vec<u8>) {
+        let mut plain = Vec::new();
+        reply.encode(&mut plain);
+        let code = reply.code();
+        if let State::Open(records) = &mut self.state {
+            self.used |= matches!(code, 125 | 150);
+            if self.used && code >= 200 {
+                self.used = false;
+                records.renew_ticket();
+            }
+        }
+        self.seal(&plain, out);
+    }
+
+    fn decode<'a>(&mut self, received: &'a [u8], out: &mut Vec<u8>) -> io::Result<Cow<'a, [u8]>> {
+        let wrong = |e: &dyn std::fmt::Display| {
+            tracing::warn!(error = %e, "the control connection ends");
+            io::Error::new(io::ErrorKind::InvalidData, e.to_string())
+        };
+        let mut fresh = received;
+        if let State::Shaking(handshake) = &mut self.state {
+            match handshake.step(received, out) {
+                Ok(None) => return Ok(Cow::Borrowed(&[])),
+                Ok(Some(established)) => {
+                    let certificate = established.certificate();
+                    let records = established.records;
+                    let (version, cipher) = (records.version(), records.cipher());
+                    self.secured = Some(Secured { version, cipher, certificate });
+                    self.state = State::Open(Box::new(records));
+                    let waiting = std::mem::take(&mut self.waiting);
+                    self.seal(&waiting, out);
+                    fresh = &[];
+                }
+                Err(error) => {
+                    self.state = State::Over;
+                    return Err(wrong(&error));
+                }
+            }
+        }
+        let State::Open(records) = &mut self.state else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        let mut plain = Vec::new();
+        let open = records.open(fresh, &mut plain);
+        out.append(&mut records.take_output());
+        records.shrink();
+        match open {
+            Ok(true) => Ok(Cow::Owned(plain)),
+            // What came before the end counts, as on a clear connection.
+            Ok(false) if !plain.is_empty() => Ok(Cow::Owned(plain)),
+            Ok(false) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) => Err(wrong(&error)),
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        if let State::Open(records) = &mut self.state {
+            // Fails only where the connection is of no use any more.
+            let _ = records.close(out);
+        }
+    }
+
+    fn is_shaking(&self) -> bool {
+        matches!(self.state, State::Shaking(_))
+    }
+
+    fn take_secured(&mut self) -> Option<Secured> {
+        self.secured.take()
     }
 }

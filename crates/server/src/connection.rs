@@ -5,16 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mio::net::TcpStream;
 use mio::{Registry, Token};
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Failure, Operation, Outcome, Session};
 use ropewalk_security::canonical;
 
 use crate::accounts::Login;
-use crate::codec::{ClearText, Sealed};
+use crate::client::Client;
+use crate::codec::ClearText;
 use crate::context::Context;
-use crate::control::Control;
+use crate::control::{Control, Stream};
 use crate::host::Host;
 use crate::limits::SessionPermit;
 use crate::reactor::Why;
@@ -48,7 +48,7 @@ impl Connection {
     pub(crate) fn new(
         host: &Host,
         settings: Arc<Settings>,
-        stream: TcpStream,
+        stream: Stream,
         peer: SocketAddr,
         local: SocketAddr,
         permit: SessionPermit,
@@ -56,7 +56,10 @@ impl Connection {
         let peer = SocketAddr::new(canonical(peer.ip()), peer.port());
         let id = host.next_session();
         tracing::info!(session = id, %peer, "connected");
-        let session = settings.session();
+        let mut session = settings.session();
+        if host.ssh_user.get().is_some() {
+            session.begin_within_ssh();
+        }
         Box::new(Self {
             session,
             control: Control::new(stream, Box::new(ClearText)),
@@ -68,7 +71,7 @@ impl Connection {
                 login: None,
                 channel: None,
                 task: None,
-                client: Box::default(),
+                client: Client::default(),
             },
             answer: None,
             waiting: None,
@@ -92,16 +95,35 @@ impl Connection {
         }
     }
 
-    /// From here on every line is sealed.
+    /// TLS begins before anything is said.
+    pub(crate) fn begin_within_tls(&mut self) -> Result<(), Failure> {
+        self.context.client = Client::within_tls(&self.context.settings, self.context.peer.ip())?;
+        self.session.begin_within_tls();
+        self.protect();
+        Ok(())
+    }
+
+    /// From here on everything is protected.
     pub(crate) fn protect(&mut self) {
-        if let Some(session) = self.context.client.take_established() {
-            tracing::info!(
-                session = self.context.id, subject = self.context.client.subject(), peer = %self.context.peer,
-                tls = session.version(), "authenticated"
-            );
-            let longest = self.context.settings.longest_line();
-            self.control.set_codec(Box::new(Sealed::new(session, longest)));
+        let longest = self.context.settings.longest_line();
+        if let Some(codec) = self.context.client.codec(longest) {
+            if let Some(subject) = self.context.client.subject() {
+                tracing::info!(session = self.context.id, subject, peer = %self.context.peer, "authenticated");
+            }
+            self.control.set_codec(codec);
         }
+    }
+
+    /// Takes note of a handshake on the control connection that is through now.
+    pub(crate) fn secured(&mut self) -> bool {
+        let Some(secured) = self.control.take_secured() else { return false };
+        let (tls, cipher) = (secured.version, secured.cipher);
+        self.context.client.established(secured);
+        tracing::info!(
+            session = self.context.id, peer = %self.context.peer, subject = self.context.client.subject(), tls, cipher,
+            "secured"
+        );
+        true
     }
 
     pub(crate) fn logged_in(&mut self, login: Login) {
@@ -109,6 +131,8 @@ impl Connection {
             session = self.context.id, user = login.account.name, peer = %self.context.peer,
             subject = self.context.client.subject(), "logged in"
         );
+        // What another user began on this connection is not this one's.
+        self.context.channel = None;
         self.context.login = Some(Box::new(login));
     }
 

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bstr::BString;
 use ropewalk_protocol::server::Failure;
 
 use crate::accounts::Login;
-use crate::gsi;
+use crate::client::Client;
 use crate::operations::Channel;
 use crate::settings::Settings;
 
@@ -22,14 +23,24 @@ pub(crate) struct Context {
     pub(crate) channel: Option<Box<Channel>>,
     /// SITE TASKID.
     pub(crate) task: Option<BString>,
-    /// What is known of the client by its certificate.
-    pub(crate) client: Box<gsi::Client>,
+    /// What is known of the client by how it has secured the control connection.
+    pub(crate) client: Client,
 }
 
 impl Context {
     pub(crate) fn login(&self) -> Result<&Login, Failure> {
         let refused = || Failure::Refused { code: 530, text: "Please login with USER and PASS.".into() };
         self.login.as_deref().ok_or_else(refused)
+    }
+
+    /// The user that the session works on files as, where that is not the server's own.
+    pub(crate) fn acting_uid(&self) -> Option<u32> {
+        self.login.as_ref().and_then(|login| login.whole.acting_uid())
+    }
+
+    /// The bearer token of the log-in is no longer valid.
+    pub(crate) fn has_expired(&self) -> bool {
+        self.login.as_ref().and_then(|login| login.expires).is_some_and(|at| at <= Instant::now())
     }
 
     /// The name for logs.

@@ -6,18 +6,25 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use ropewalk_protocol::reply::Reply;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::codec::ControlCodec;
+use crate::codec::{ControlCodec, Secured};
 
 /// Replies that the client has not taken yet, beyond which it has to read before it gets more.
 pub(crate) const HIGH_WATER: usize = 64 << 10;
 
+/// What control connections come over: TCP, or standard input and output.
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
 pub(crate) struct Control {
-    stream: TcpStream,
+    stream: Stream,
     codec: Box<dyn ControlCodec>,
     out: Vec<u8>,
     sent: usize,
@@ -39,7 +46,7 @@ pub(crate) enum Received<'a> {
 }
 
 impl Control {
-    pub(crate) fn new(stream: TcpStream, codec: Box<dyn ControlCodec>) -> Self {
+    pub(crate) fn new(stream: Stream, codec: Box<dyn ControlCodec>) -> Self {
         Self { stream, codec, out: Vec::new(), sent: 0, registered: false, ended: false, closing: false }
     }
 
@@ -51,6 +58,16 @@ impl Control {
     /// Puts a reply behind those that wait to be written.
     pub(crate) fn push(&mut self, reply: &Reply) {
         self.codec.encode(reply, &mut self.out);
+    }
+
+    /// What comes next is a step of a handshake, which takes CPU time.
+    pub(crate) fn is_shaking(&self) -> bool {
+        self.codec.is_shaking()
+    }
+
+    /// What a handshake that is through came to, once.
+    pub(crate) fn take_secured(&mut self) -> Option<Secured> {
+        self.codec.take_secured()
     }
 
     /// Bytes that wait to be written.
@@ -106,7 +123,7 @@ impl Control {
                     self.ended = true;
                     return Ok(Received::End);
                 }
-                Ok(n) => return Ok(Received::Bytes(self.codec.decode(&buffer[..n])?)),
+                Ok(n) => return Ok(Received::Bytes(self.codec.decode(&buffer[..n], &mut self.out)?)),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
@@ -133,9 +150,10 @@ impl Control {
 
     /// Ends the connection so that the last reply arrives: input that was not read would make the system reset it.
     pub(crate) fn close(mut self) {
+        self.codec.finish(&mut self.out);
         // A client that has gone already does not mind.
         let _ = self.flush();
-        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = self.stream.end_output();
         let mut rest = [0; 4096];
         for _ in 0..16 {
             match self.stream.read(&mut rest) {
@@ -148,11 +166,51 @@ impl Control {
     /// Have the poller report, once, when there is input, or (`output`) room for output.
     pub(crate) fn register(&mut self, registry: &Registry, token: Token, output: bool) -> io::Result<()> {
         let interest = if output { Interest::WRITABLE } else { Interest::READABLE };
+        let source = self.stream.source();
         if self.registered {
-            registry.reregister(&mut self.stream, token, interest)
+            registry.reregister(source, token, interest)
         } else {
             self.registered = true;
-            registry.register(&mut self.stream, token, interest)
+            registry.register(source, token, interest)
+        }
+    }
+}
+
+impl Stream {
+    fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Self::Tcp(stream) => stream,
+            Self::Unix(stream) => stream,
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn end_output(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
         }
     }
 }

@@ -1,20 +1,25 @@
 //! Log-in with certificates: the server's own credential, and what a session knows of its client.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ropewalk_gsi::{
-    Acceptor, AcceptorOptions, Account, Credential, Expected, Gridmap, GsiConf, Identity, Places, Source,
-    Step, TlsSettings, Trust, dcsc, decode_token, encode_token, lease,
+    Acceptor, AcceptorOptions, Account, Credential, Expected, Gridmap, GsiConf, Identity, KeyPool, Peer,
+    Places, Source, Step, Timestamp, TlsSettings, Trust, dcsc, decode_token, encode_token, lease,
+    virtual_hosts, voms_claims,
 };
-use ropewalk_layers::{GsiLayer, Level};
+use ropewalk_layers::{GsiLayer, Layer, Level};
 use ropewalk_protocol::command::{DataAuthentication, Protection};
 use ropewalk_protocol::server::{ChannelOptions, Failure, Outcome};
 
 use crate::config;
 
 /// What GridFTP clients say as user when the gridmap is to decide.
-const MAPPED: &[u8] = b":globus-mapping:";
+pub(crate) const MAPPED: &[u8] = b":globus-mapping:";
+/// Keys for delegated proxies that are made ahead: for so many log-ins at once.
+const KEYS: usize = 32;
+/// A certificate of the server's that ends within this time, in seconds, is warned of.
+const SOON: u64 = 7 * 86_400;
 
 /// The server's side of all log-ins.
 pub(crate) struct Authority {
@@ -24,6 +29,9 @@ pub(crate) struct Authority {
     gridmap: PathBuf,
     pools: Option<PathBuf>,
     allow_root: bool,
+    keys: Option<Arc<KeyPool>>,
+    /// Who speaks for which virtual organisation.
+    voms: PathBuf,
 }
 
 impl Authority {
@@ -32,23 +40,54 @@ impl Authority {
         let conf = std::fs::read_to_string(places.gsi_conf()).unwrap_or_default();
         let conf = GsiConf::parse(&conf, |name| std::env::var(name).ok()).map_err(|e| e.to_string())?;
         let settings = TlsSettings::from(&conf);
-        let source = match (&config.certificate, &config.key) {
-            (Some(certificate), Some(key)) => {
-                Source::Pair { certificate: certificate.clone(), key: key.clone() }
-            }
-            (Some(both), None) => Source::Proxy(both.clone()),
-            (None, Some(_)) => return Err("there is a key, but no certificate".into()),
-            (None, None) => places.server().ok_or("there is no host certificate; name one")?,
-        };
-        let credential = source.load(&mut |_| None).map_err(|e| e.to_string())?;
+        if let Some(path) = places.callouts() {
+            tracing::warn!(
+                path = %path.display(),
+                "mapping callouts (GSI_AUTHZ_CONF, gsi-authz.conf) are not supported: subjects are mapped by the gridmap alone"
+            );
+        }
         let directory = config.authorities.clone().unwrap_or_else(|| places.authorities());
         if !directory.is_dir() {
             return Err(format!("{} is no directory of authorities", directory.display()));
         }
-        let trust = Arc::new(Trust::directory(directory));
+        let mut trust = Trust::directory(directory);
+        if let Some(pem) = places.further_authorities() {
+            trust = trust
+                .with_pem_anchors(&pem)
+                .map_err(|error| format!("GLOBUS_GFS_EXTRA_CA_CERTS: {error}"))?;
+        }
+        let trust = Arc::new(trust);
+        let mut hosts = Vec::new();
+        if let Some(directory) = places.virtual_hosts() {
+            let owner = conf.vhost_cred_owner.as_deref().map(user_number).transpose()?;
+            hosts = virtual_hosts(&directory, owner, &trust, &settings)
+                .map_err(|error| format!("virtual hosts (X509_VHOST_CRED_DIR): {error}"))?;
+            for host in &hosts {
+                still_good(host.credential())?;
+            }
+        }
+        let source = match (&config.certificate, &config.key) {
+            (Some(certificate), Some(key)) => {
+                Some(Source::Pair { certificate: certificate.clone(), key: key.clone() })
+            }
+            (Some(both), None) => Some(Source::Proxy(both.clone())),
+            (None, Some(_)) => return Err("there is a key, but no certificate".into()),
+            (None, None) => places.server(),
+        };
+        let credential = match (&source, hosts.first()) {
+            (Some(source), _) => source.load(&mut |_| None).map_err(|e| e.to_string())?,
+            (None, Some(host)) => host.credential().clone(),
+            (None, None) => return Err("there is no host certificate; name one".into()),
+        };
+        still_good(&credential)?;
         let identity =
-            Identity::new(Arc::new(credential), Arc::clone(&trust), &settings).map_err(|e| e.to_string())?;
+            Identity::with_virtual_hosts(Arc::new(credential), Arc::clone(&trust), &settings, hosts)
+                .map_err(|e| e.to_string())?;
+        let keys = KeyPool::start(KEYS)
+            .inspect_err(|error| tracing::warn!(%error, "keys for delegated proxies are not made ahead"));
         Ok(Self {
+            keys: keys.ok(),
+            voms: places.voms(),
             identity,
             trust,
             settings,
@@ -61,7 +100,7 @@ impl Authority {
     /// The local user of an authenticated client that asked for `wanted`.
     pub(crate) fn user(&self, subject: &str, wanted: &[u8]) -> Result<String, Failure> {
         let denied = |text: String| Failure::LoginDenied(text);
-        let map = std::fs::read_to_string(&self.gridmap).map_err(|error| {
+        let map = read_gridmap(&self.gridmap).map_err(|error| {
             tracing::error!(path = %self.gridmap.display(), %error, "nobody can be mapped to a user");
             denied("The server cannot read its gridmap.".into())
         })?;
@@ -125,7 +164,8 @@ impl Client {
     pub(crate) fn begin(&mut self, authority: Option<&Authority>) -> Result<Outcome, Failure> {
         let unknown = || refused(504, "Unknown authentication type.");
         let authority = authority.ok_or_else(unknown)?;
-        let acceptor = Acceptor::new(&authority.identity, AcceptorOptions::default());
+        let options = AcceptorOptions { keys: authority.keys.clone(), ..AcceptorOptions::default() };
+        let acceptor = Acceptor::new(&authority.identity, options);
         self.acceptor = Some(acceptor.map_err(|error| refused(530, error.to_string()))?);
         Ok(Outcome::Done)
     }
@@ -147,6 +187,7 @@ impl Client {
                     let identity = authority.data_identity(proxy).map_err(wrong)?;
                     self.delegated = Some(identity);
                 }
+                authority.tell(session.peer());
                 self.subject = Some(session.peer().identity.clone());
                 self.established = Some(session);
                 Ok(Outcome::Secured((!out.is_empty()).then(|| encode_token(&out))))
@@ -174,7 +215,7 @@ impl Client {
     }
 
     /// How data connections of a channel are secured; `None`: not at all.
-    pub(crate) fn layer(&self, options: &ChannelOptions) -> Result<Option<Arc<GsiLayer>>, Failure> {
+    pub(crate) fn layer(&self, options: &ChannelOptions) -> Result<Option<Arc<dyn Layer>>, Failure> {
         let (Some(subject), false) = (&self.subject, options.authentication == DataAuthentication::None)
         else {
             return Ok(None);
@@ -200,9 +241,66 @@ impl Client {
 }
 
 impl Authority {
+    /// Whom we believe, for the log. What a VOMS server says of them is a claim: nothing is granted on it.
+    fn tell(&self, peer: &Peer) {
+        let proxy = peer.proxy.map(|kind| kind.to_string());
+        tracing::info!(
+            subject = peer.identity, proxy, until = %peer.not_after,
+            "a client has authenticated itself with a certificate"
+        );
+        for claim in voms_claims(&peer.chain) {
+            let verified = match peer.end_entity() {
+                Some(holder) => claim
+                    .verify(holder, &self.voms, &self.trust, Timestamp::now())
+                    .map_or_else(|error| format!("no: {error}"), |()| "yes".to_owned()),
+                None => "no".to_owned(),
+            };
+            let (attributes, authority) = (claim.fqans.join(" "), claim.authority);
+            tracing::info!(subject = peer.identity, attributes, authority, verified, "VOMS attributes");
+        }
+    }
+
     fn data_identity(&self, proxy: Credential) -> Result<Identity, String> {
         Identity::new(Arc::new(proxy), Arc::clone(&self.trust), &self.settings).map_err(|e| e.to_string())
     }
+}
+
+/// The server's own certificate is looked at before clients have to find out.
+fn still_good(credential: &Credential) -> Result<(), String> {
+    let (now, end, subject) = (Timestamp::now(), credential.not_after(), credential.subject());
+    if end <= now {
+        return Err(format!("the certificate of {subject} expired at {end}"));
+    }
+    if credential.details().not_before > now {
+        return Err(format!(
+            "the certificate of {subject} is valid only from {} on",
+            credential.details().not_before
+        ));
+    }
+    if end.left_at(now) < SOON && credential.details().proxy.is_none() {
+        tracing::warn!(subject, %end, "the server's certificate ends soon");
+    }
+    Ok(())
+}
+
+/// A gridmap that anybody can write says nothing.
+fn read_gridmap(path: &Path) -> std::io::Result<String> {
+    use std::os::unix::fs::MetadataExt;
+    let file = std::fs::File::open(path)?;
+    let mode = file.metadata()?.mode();
+    if mode & 0o002 != 0 {
+        let text = format!("anybody can change it (mode {:04o}); `chmod o-w` mends it", mode & 0o7777);
+        return Err(std::io::Error::other(text));
+    }
+    std::io::read_to_string(file)
+}
+
+/// The number of a user who is given by name or number.
+fn user_number(text: &str) -> Result<u32, String> {
+    text.parse()
+        .ok()
+        .or_else(|| uzers::get_user_by_name(text).map(|user| user.uid()))
+        .ok_or_else(|| format!("gsi.conf: VHOST_CRED_OWNER is {text:?}, which is no user here"))
 }
 
 fn refused(code: u16, text: impl Into<String>) -> Failure {

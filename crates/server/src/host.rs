@@ -1,13 +1,14 @@
 //! What all sessions share.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ropewalk_engine::{BufferBudget, Pool};
 use ropewalk_security::Verifier;
 use ropewalk_transport::{Driver, Tcp};
 
+use crate::audit::Audit;
 use crate::checksum_cache::ChecksumCache;
 use crate::connection::Connection;
 use crate::error::Result;
@@ -64,6 +65,9 @@ pub(crate) struct Host {
     pub(crate) parts: SharedParts,
     pub(crate) routes: Routes,
     pub(crate) transfer_log: TransferLog,
+    pub(crate) audit: Audit,
+    /// The only session comes through ssh, as this user.
+    pub(crate) ssh_user: OnceLock<String>,
 }
 
 impl Host {
@@ -72,6 +76,7 @@ impl Host {
         let (active, checks) = (config.limits.active as usize, config.limits.password_checks);
         let streams = active.saturating_mul(config.data.max_streams as usize).min(4096);
         let transfer_log = TransferLog::open(&config.log)?;
+        let audit = Audit::open(&config.log)?;
         let memory = usize::try_from(config.data.buffer_memory).unwrap_or(usize::MAX);
         Ok(Arc::new(Self {
             phase: AtomicU8::new(Phase::Running as u8),
@@ -93,6 +98,8 @@ impl Host {
             parts: SharedParts::default(),
             routes: Routes::default(),
             transfer_log,
+            audit,
+            ssh_user: OnceLock::new(),
             settings: RwLock::new(Arc::new(settings)),
         }))
     }
@@ -104,6 +111,7 @@ impl Host {
 
     pub(crate) fn replace_settings(&self, settings: Settings) -> Result<()> {
         self.transfer_log.reopen(&settings.config.log)?;
+        self.audit.reopen(&settings.config.log)?;
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
         Ok(())
     }

@@ -8,7 +8,9 @@
 
 mod accounts;
 mod admission;
+mod audit;
 mod checksum_cache;
+mod client;
 mod codec;
 mod config;
 mod connection;
@@ -18,27 +20,36 @@ mod error;
 mod gsi;
 mod handle;
 mod host;
+mod identity;
+mod kerberos;
 mod limits;
 mod names;
 mod operations;
 mod parts;
 mod paths;
+mod privileges;
 mod reactor;
 mod routes;
 mod runner;
 mod server;
 mod settings;
 mod signals;
+mod ssh;
 mod stores;
 mod throttle;
+mod tls;
+mod tokens;
 mod transfer_log;
 mod turns;
 
 pub use config::{
-    Access, AnonymousAccess, Config, ConfigError, Data, Files, Fsync, Gsi, Limits, Log, Problem, Severity,
-    Testing, Timeouts, User,
+    Access, AnonymousAccess, Config, ConfigError, Data, Files, Fsync, Gsi, Identity, Kerberos, Limits, Log,
+    Problem, RequiredProtection, RunAs, SessionReuse, Severity, Testing, Timeouts, Tls, TlsVersion,
+    TokenIssuer, TokenMapping, Tokens, User,
 };
 pub use error::{Error, Result};
 pub use handle::ServerHandle;
+pub use ropewalk_tls::Fingerprint;
 pub use server::Server;
+pub use ssh::{SshClient, check_ssh};
 pub use stores::StoreFactory;

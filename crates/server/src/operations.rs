@@ -11,6 +11,7 @@ mod errors;
 mod files;
 mod here;
 mod listing;
+mod noted;
 mod path_watch;
 mod retrieve;
 mod rows;
@@ -20,6 +21,7 @@ mod tree;
 
 pub(crate) use channel::Channel;
 pub(crate) use errors::failure;
+use noted::Noted;
 use ropewalk_protocol::server::{Failure, Operation, Outcome};
 
 use crate::connection::Job;
@@ -29,6 +31,13 @@ pub(crate) type Answer = Result<Outcome, Failure>;
 
 /// Carries out what does not need the session to be put aside (as log-in does).
 pub(crate) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
+    let noted = Noted::of(&operation);
+    let answer = carry_out(job, operation);
+    noted.answered(job, answer.as_ref().err());
+    answer
+}
+
+fn carry_out(job: &mut Job<'_>, operation: Operation) -> Answer {
     match operation {
         Operation::Listen(listen) => channel::listen(job, &listen).map(Outcome::Addresses),
         Operation::Connect(connect) => channel::connect(job, connect),
@@ -44,23 +53,20 @@ pub(crate) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
             let wanted = checksum::Wanted { algorithm, offset, length, path, marker_interval };
             checksum::checksum(job, &wanted)
         }
-        Operation::SecurityBegin => {
-            let Context { client, settings, .. } = job.context;
-            client.begin(settings.gsi.as_ref())
+        Operation::SecurityBegin(mechanism) => {
+            let Context { client, settings, peer, .. } = job.context;
+            client.begin(mechanism, settings, peer.ip())
         }
         Operation::SecurityToken(token) => {
             let Context { client, settings, id, peer, .. } = job.context;
-            client.token(settings.gsi.as_ref(), &token).inspect_err(|failure| {
+            client.token(settings, &token).inspect_err(|failure| {
                 tracing::warn!(session = id, %peer, ?failure, "not authenticated");
             })
         }
         Operation::DataCredential(blob) => {
             let Context { client, settings, channel, .. } = job.context;
             *channel = None;
-            client.set_own(
-                settings.gsi.as_ref(),
-                blob.as_ref().map(ropewalk_protocol::command::Password::expose),
-            )
+            client.set_own(settings, blob.as_ref().map(ropewalk_protocol::command::Password::expose))
         }
         Operation::Login { .. } => Err(Failure::Refused { code: 503, text: "Login out of turn.".into() }),
         Operation::ClientInfo(info) => {

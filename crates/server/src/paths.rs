@@ -11,6 +11,7 @@ use ropewalk_security::{Access, Rules};
 use ropewalk_storage::{
     Error, ErrorKind, Guard, Kind, Purpose, Store, journal_name, journal_of_part, part_name,
 };
+use ropewalk_tokens::Capabilities;
 use rustix::io::Errno;
 
 use crate::accounts::Login;
@@ -26,6 +27,8 @@ pub(crate) struct Scope {
     /// SITE RESTRICT: paths as the session sees them.
     pub(crate) restriction: Rules,
     pub(crate) read_only: bool,
+    /// What the bearer token permits, of places in the store; `None`: nobody came with one that says.
+    pub(crate) token: Option<Arc<Capabilities>>,
 }
 
 impl Scope {
@@ -34,20 +37,43 @@ impl Scope {
         let Some(seen) = place.relative_to(&self.root) else {
             return false;
         };
-        if access == Access::Write && self.read_only {
+        if access.writes() && self.read_only {
             return false;
         }
-        self.rules.iter().all(|rules| rules.allow(place, access)) && self.restriction.allow(&seen, access)
+        self.rules.iter().all(|rules| rules.allow(place, access))
+            && self.restriction.allow(&seen, access)
+            && self.token_allows(place, access)
+    }
+
+    fn token_allows(&self, place: &VirtualPath, access: Access) -> bool {
+        self.token.as_ref().is_none_or(|token| match access {
+            Access::Read => token.reads(place),
+            Access::Write => token.modifies(place),
+            Access::Create => token.creates(place),
+            Access::MakeDirectory => token.makes_directory(place),
+            Access::List => token.sees(place),
+        })
+    }
+
+    /// Whether what is at the place already may be replaced or removed by whoever may write there.
+    fn replaces(&self, place: &VirtualPath) -> bool {
+        self.token_allows(place, Access::Write)
     }
 
     /// Whether the place may be moved or removed with all that is beneath.
     fn allows_tree(&self, place: &VirtualPath) -> bool {
+        self.replaces(place) && self.may_rename(place)
+    }
+
+    /// Whether the place may get another name, or be one, where nothing is removed by it.
+    fn may_rename(&self, place: &VirtualPath) -> bool {
         let Some(seen) = place.relative_to(&self.root) else {
             return false;
         };
         // The session's own root is as fixed as that of the store.
         !seen.is_root()
             && !self.read_only
+            && self.token_allows(place, Access::Create)
             && self.rules.iter().all(|rules| rules.allow_tree(place))
             && self.restriction.allow_tree(&seen)
     }
@@ -55,7 +81,8 @@ impl Scope {
     /// Whether the place may be read with all that is beneath.
     fn allows_reading_tree(&self, place: &VirtualPath) -> bool {
         place.relative_to(&self.root).is_some_and(|seen| {
-            self.rules.iter().all(|rules| rules.allow_reading_tree(place))
+            self.token_allows(place, Access::Read)
+                && self.rules.iter().all(|rules| rules.allow_reading_tree(place))
                 && self.restriction.allow_reading_tree(&seen)
         })
     }
@@ -63,7 +90,9 @@ impl Scope {
     /// Whether neither the place nor anything beneath may be read.
     fn hides_tree(&self, place: &VirtualPath) -> bool {
         place.relative_to(&self.root).is_none_or(|seen| {
-            self.rules.iter().any(|rules| rules.hide_tree(place)) || self.restriction.hide_tree(&seen)
+            self.rules.iter().any(|rules| rules.hide_tree(place))
+                || self.restriction.hide_tree(&seen)
+                || self.token.as_ref().is_some_and(|token| token.hides_tree(place))
         })
     }
 
@@ -83,7 +112,10 @@ impl Scope {
     /// Nothing within the store is closed to the session, so links need not be looked at: the store itself keeps
     /// them inside.
     pub(crate) fn unrestricted(&self) -> bool {
-        self.root.is_root() && self.restriction.is_empty() && self.rules.iter().all(Rules::is_empty)
+        self.root.is_root()
+            && self.restriction.is_empty()
+            && self.rules.iter().all(Rules::is_empty)
+            && self.token.is_none()
     }
 }
 
@@ -91,15 +123,37 @@ impl Login {
     /// Changes what the session may use.
     pub(crate) fn set_scope(&mut self, scope: Scope) {
         self.scope = Arc::new(scope);
-        self.store = guarded(&self.whole, &self.scope, &[], false);
+        self.store = guarded(&self.whole, &self.scope, Exempt::default());
     }
 
-    /// The store for an upload to `place`, which has been checked: its unfinished file stands beside it, under names that
-    /// rules need not know.
+    /// The store for something new at `place`, which has been checked. The unfinished file of an upload stands beside it,
+    /// under names that rules need not know.
     pub(crate) fn store_for(&self, place: &VirtualPath) -> Arc<dyn Store> {
         let mut also = vec![place.clone(), part_name(place), journal_name(place)];
         also.extend(journal_of_part(place));
-        guarded(&self.whole, &self.scope, &also, false)
+        guarded(&self.whole, &self.scope, Exempt { also, unreplaced: self.unreplaced(place), hidden: false })
+    }
+
+    /// The place where it may be written, but nothing that is there already may be replaced.
+    fn unreplaced(&self, place: &VirtualPath) -> Option<VirtualPath> {
+        (!self.scope.replaces(place)).then(|| place.clone())
+    }
+
+    /// Fails where there is something at the place that may not be replaced. Unfinished uploads are gone on with.
+    pub(crate) fn is_free(&self, place: &VirtualPath) -> Result<(), Failure> {
+        if self.scope.replaces(place) || journal_of_part(place).is_some() {
+            return Ok(());
+        }
+        match self.whole.stat(place, false) {
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(failure(error)),
+            Ok(_) => Err(Failure::Refused {
+                code: 553,
+                text: "There is a file of this name, and the bearer token does not permit to replace it \
+                       (storage.modify)."
+                    .into(),
+            }),
+        }
     }
 
     /// The store in which `from` may be renamed to `to`, both of them places.
@@ -108,13 +162,17 @@ impl Login {
         from: &VirtualPath,
         to: &VirtualPath,
     ) -> Result<Arc<dyn Store>, Failure> {
-        if self.scope.allows_reading_tree(from) {
-            Ok(Arc::clone(&self.store))
-        } else if self.scope.hides_tree(to) {
-            Ok(guarded(&self.whole, &self.scope, &[], true))
-        } else {
-            Err(Failure::NotAllowed)
+        let hidden = !self.scope.allows_reading_tree(from);
+        if hidden && !self.scope.hides_tree(to) {
+            return Err(Failure::NotAllowed);
         }
+        let mut exempt = Exempt { hidden, ..Exempt::default() };
+        if !(self.scope.replaces(from) && self.scope.replaces(to)) {
+            self.is_free(to)?;
+            exempt.also = vec![from.clone(), to.clone()];
+            exempt.unreplaced = self.unreplaced(to);
+        }
+        Ok(guarded(&self.whole, &self.scope, exempt))
     }
 
     /// The place in the store of a path of the session.
@@ -157,10 +215,10 @@ impl Login {
 
     /// The place of a file to be written, which need not exist; what exists is followed.
     pub(crate) fn target(&self, path: &VirtualPath) -> Result<VirtualPath, Failure> {
-        let entry = self.entry(path, Access::Write)?;
+        let entry = self.entry(path, Access::Create)?;
         match self.store.stat(&entry, false) {
             Ok(metadata) if metadata.kind == Kind::Symlink => match self.store.real_path(&entry) {
-                Ok(real) => self.permit(real, Access::Write),
+                Ok(real) => self.permit(real, Access::Create),
                 // Through a link that leads nowhere a file would appear in a place that nobody has checked.
                 Err(error) if error.is_not_found() && self.unrestricted() => Ok(entry),
                 Err(error) if error.is_not_found() => Err(Failure::NotAllowed),
@@ -186,9 +244,18 @@ impl Login {
         if self.scope.allows_tree(&entry) { Ok(entry) } else { Err(Failure::NotAllowed) }
     }
 
+    /// The place of an entry that gets another name with all that is beneath, or of that name.
+    pub(crate) fn renamable(&self, path: &VirtualPath) -> Result<VirtualPath, Failure> {
+        let entry = self.entry(path, Access::Create)?;
+        if path.is_root() {
+            return Err(failure(Error::new(ErrorKind::Busy, "rename", path.as_bytes())));
+        }
+        if self.scope.may_rename(&entry) { Ok(entry) } else { Err(Failure::NotAllowed) }
+    }
+
     /// Whether an entry of a directory is shown.
     pub(crate) fn shows(&self, place: &VirtualPath) -> bool {
-        self.allows(place, Access::List)
+        self.allows(place, Access::List) && self.scope.token.as_ref().is_none_or(|token| token.shows(place))
     }
 
     /// Where a symbolic link in `directory` (a place) would lead, as far as rules go: `None` where they forbid it.
@@ -200,7 +267,7 @@ impl Login {
     }
 
     fn written(&self, path: &VirtualPath, access: Access) -> Result<VirtualPath, Failure> {
-        if access == Access::Write && self.scope.read_only {
+        if access.writes() && self.scope.read_only {
             return Err(Failure::System {
                 errno: Errno::ACCESS.raw_os_error(),
                 action: "write: read-only account".into(),
@@ -218,14 +285,29 @@ impl Login {
     }
 }
 
-/// The store as the session may use it, with what is in `also` besides; `hidden` as in [`Scope::permits`].
-fn guarded(whole: &Arc<dyn Store>, scope: &Arc<Scope>, also: &[VirtualPath], hidden: bool) -> Arc<dyn Store> {
+/// What holds for one operation, beside the scope.
+#[derive(Default)]
+struct Exempt {
+    /// May be used in any way: they have been checked.
+    also: Vec<VirtualPath>,
+    /// Nothing may be put in the place of what is there.
+    unreplaced: Option<VirtualPath>,
+    /// As in [`Scope::permits`].
+    hidden: bool,
+}
+
+/// The store as the session may use it.
+fn guarded(whole: &Arc<dyn Store>, scope: &Arc<Scope>, exempt: Exempt) -> Arc<dyn Store> {
     if scope.unrestricted() {
         return Arc::clone(whole);
     }
-    let (scope, also) = (Arc::clone(scope), also.to_vec());
+    let (scope, unguarded) = (Arc::clone(scope), Arc::clone(whole));
+    let Exempt { also, unreplaced, hidden } = exempt;
     let guard: Guard = Arc::new(move |place, purpose| {
-        let permitted = scope.permits(place, purpose, hidden) || also.contains(place);
+        let replaces = purpose == Purpose::WriteTree
+            && unreplaced.as_ref() == Some(place)
+            && !unguarded.stat(place, false).is_err_and(|error| error.is_not_found());
+        let permitted = !replaces && (scope.permits(place, purpose, hidden) || also.contains(place));
         if !permitted {
             tracing::debug!(path = ?place.as_bytes().as_bstr(), ?purpose, "place not allowed");
         }

@@ -136,8 +136,8 @@ impl Reactor {
     }
 
     fn accept(&mut self, host: &Arc<Host>) {
-        self.listeners.accept(|stream, peer| {
-            if let Some(connection) = admission::admit(host, stream, peer) {
+        self.listeners.accept(|stream, peer, implicit| {
+            if let Some(connection) = admission::admit(host, stream, peer, implicit) {
                 // The greeting needs no thread: it is one write that does not wait.
                 runner::greet(host, connection);
             }

@@ -7,11 +7,15 @@ use ropewalk_protocol::command::Password;
 use ropewalk_protocol::server::{Action, Failure, Operation, Outcome};
 
 use crate::accounts;
+use crate::audit;
+use crate::client::Client;
 use crate::connection::Connection;
 use crate::control::{FEW, HIGH_WATER, Received};
+use crate::gsi;
 use crate::host::{Host, Phase};
 use crate::operations;
 use crate::reactor::Why;
+use crate::tokens;
 
 /// Operations that a session may carry out before others get their turn.
 const TURN: u32 = 64;
@@ -29,6 +33,10 @@ enum Next {
         user: Vec<u8>,
         password: Password,
     },
+    /// A step of a handshake, which takes CPU time.
+    Handshake(Operation),
+    /// As `Handshake`, where the connection itself has it (TLS).
+    Shake,
     Close,
 }
 
@@ -44,6 +52,7 @@ pub(crate) fn start(host: &Arc<Host>, connection: Box<Connection>) {
 }
 
 /// Sends the greeting of a new session, and waits for its client.
+/// With implicit TLS it leaves when the handshake is through.
 pub(crate) fn greet(host: &Arc<Host>, mut connection: Box<Connection>) {
     connection.control.push(&connection.session.banner());
     let next = wait(&mut connection);
@@ -51,7 +60,7 @@ pub(crate) fn greet(host: &Arc<Host>, mut connection: Box<Connection>) {
 }
 
 fn run(host: &Arc<Host>, mut connection: Box<Connection>) {
-    let next = advance(host, &mut connection);
+    let next = if connection.control.is_shaking() { Next::Shake } else { advance(host, &mut connection) };
     follow(host, connection, next);
 }
 
@@ -65,6 +74,24 @@ fn follow(host: &Arc<Host>, connection: Box<Connection>, next: Next) {
             }
         }
         Next::Close => connection.close(),
+        Next::Handshake(operation) => {
+            let job = {
+                let host = Arc::clone(host);
+                move || shake_hands(&host, connection, operation)
+            };
+            if let Err(error) = host.logins.spawn(job) {
+                tracing::error!(%error, "no thread for a log-in; the session is lost");
+            }
+        }
+        Next::Shake => {
+            let job = {
+                let host = Arc::clone(host);
+                move || shake(&host, connection)
+            };
+            if let Err(error) = host.logins.spawn(job) {
+                tracing::error!(%error, "no thread for a log-in; the session is lost");
+            }
+        }
         Next::Login { user, password } => {
             let job = {
                 let host = Arc::clone(host);
@@ -113,11 +140,21 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
                 }
             }
             Some(Action::Perform(_)) if host.phase() != Phase::Running => return goodbye(connection),
+            Some(Action::Perform(_)) if connection.context.has_expired() => {
+                connection.say(421, "The bearer token has expired: connect again with a new one.");
+                return Next::Close;
+            }
             Some(Action::Perform(Operation::Login { user, password })) => {
                 if connection.control.flush().is_err() {
                     return Next::Close;
                 }
                 return Next::Login { user: user.into(), password };
+            }
+            Some(Action::Perform(operation @ Operation::SecurityToken(_))) => {
+                if connection.control.flush().is_err() {
+                    return Next::Close;
+                }
+                return Next::Handshake(operation);
             }
             Some(Action::Perform(operation)) if takes_time(&operation) => {
                 // The client may need what was said so far to do its part of what comes now. A transfer over the
@@ -220,14 +257,60 @@ fn log_transfer(host: &Host, connection: &mut Connection, code: u16) {
     }
 }
 
+/// Takes what came of a TLS handshake, on a thread for log-ins; then the session goes on.
+fn shake(host: &Arc<Host>, mut connection: Box<Connection>) {
+    let next = loop {
+        if host.phase() != Phase::Running {
+            break goodbye(&mut connection);
+        }
+        let mut buffer = [0; INPUT];
+        match connection.control.receive(&mut buffer) {
+            Ok(Received::Bytes(bytes)) => {
+                let through = connection.secured();
+                connection.session.input(&bytes);
+                if through {
+                    break Next::Again;
+                }
+            }
+            Ok(Received::Nothing) => break wait(&mut connection),
+            // There may be an alert that tells the client why.
+            Ok(Received::End) | Err(_) => break Next::Close,
+        }
+    };
+    follow(host, connection, next);
+}
+
+/// Takes a token of the client, on a thread for log-ins: many at once leave CPU time to transfers. Then the session goes on.
+fn shake_hands(host: &Arc<Host>, mut connection: Box<Connection>, operation: Operation) {
+    connection.answer = Some(operations::perform(&mut connection.job(host), operation));
+    start(host, connection);
+}
+
 /// Checks the password, on a thread for that; then the session goes on.
 fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], password: &Password) {
     let settings = Arc::clone(&connection.context.settings);
     let peer = connection.context.peer;
+    // Nobody can listen to what goes through ssh.
+    let secured = connection.session.is_secured() || host.ssh_user.get().is_some();
     let login = match connection.context.client.subject() {
-        Some(subject) => accounts::log_in_mapped(host, &settings, subject, user),
-        None => accounts::log_in(host, &settings, user, password),
+        _ if let Err(refused) = accounts::require_protected_for(&settings, user, secured) => Err(refused),
+        _ if let Some(name) = host.ssh_user.get() => accounts::log_in_as(host, &settings, name),
+        _ if tokens::is_token(user) => tokens::log_in(host, &connection.context, secured, password),
+        Some(subject) if matches!(connection.context.client, Client::Gsi(_)) => {
+            accounts::log_in_mapped(host, &settings, subject, user)
+        }
+        Some(principal) if matches!(connection.context.client, Client::Kerberos(_)) => {
+            accounts::log_in_principal(host, &settings, principal, user)
+        }
+        _ if let Client::Tls(client) = &connection.context.client
+            && let Some(name) = client.user()
+            && (user == name.as_bytes() || user == gsi::MAPPED) =>
+        {
+            accounts::log_in_as(host, &settings, name)
+        }
+        _ => accounts::log_in(host, &settings, user, password),
     };
+    let login = login.and_then(|login| login.require_protected(secured).map(|()| login));
     match login {
         Ok(login) => {
             host.throttle.succeeded(peer.ip());
@@ -237,6 +320,7 @@ fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], passwo
                 message: settings.config.login_message.clone(),
             }));
             connection.logged_in(login);
+            audit::log_in(host, &connection.context, user, None);
             start(host, connection);
         }
         Err(failure) => {
@@ -248,6 +332,7 @@ fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], passwo
                 ?failure,
                 "log-in failed"
             );
+            audit::log_in(host, &connection.context, user, Some(&failure));
             let denied = matches!(failure, Failure::LoginDenied(_));
             connection.answer = Some(Err(failure));
             if denied {

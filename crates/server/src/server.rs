@@ -1,6 +1,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ropewalk_tls::Fingerprint;
+
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::handle::ServerHandle;
@@ -8,6 +10,7 @@ use crate::host::Host;
 use crate::reactor::{Listeners, Reactor};
 use crate::settings::Settings;
 use crate::stores::{StoreFactory, Stores};
+use crate::tls;
 
 /// A server that is listening; [`Server::run`] makes it serve.
 pub struct Server {
@@ -40,16 +43,30 @@ impl Server {
     fn bind_stores(config: Config, stores: Stores) -> Result<Self> {
         raise_open_files();
         let settings = Settings::prepare(config, &stores)?;
-        let listeners = Listeners::bind(&settings.config.listen)?;
+        let listeners = Listeners::bind(&settings.config.listen, settings.config.tls_implicit())?;
         let addresses = listeners.addresses();
         let (reactor, remote) = Reactor::new(listeners)?;
         let host = Host::new(settings, stores, remote)?;
         Ok(Self { host, reactor, addresses })
     }
 
+    /// With settings that were checked.
+    pub(crate) fn bind_prepared(config: Config) -> Result<Self> {
+        Self::bind_stores(config, Stores::posix())
+    }
+
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
     /// Where it listens, in the order of the settings, with the ports that the system chose.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Of the certificate for TLS, where AUTH TLS is offered.
+    pub fn tls_fingerprint(&self) -> Option<Fingerprint> {
+        self.host.settings().tls.as_ref().map(tls::Authority::fingerprint)
     }
 
     /// To steer the server while it runs.

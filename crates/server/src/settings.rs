@@ -3,16 +3,22 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ropewalk_protocol::server::{Banner, Session, SessionConfig};
+use ropewalk_protocol::server::{Banner, RequiredProtection, Session, SessionConfig};
 use ropewalk_security::{AccessList, PasswordError, PasswordFile};
+use ropewalk_storage::ErrorKind;
 
-use crate::config::{Config, Problem, Severity};
+use crate::config::{self, Config, Problem, Severity};
 use crate::error::{Error, Result};
 use crate::gsi::Authority;
+use crate::kerberos;
 use crate::stores::Stores;
+use crate::tls;
+use crate::tokens::TokenAuthority;
 
 /// A command line with a credential in it, at most.
 const SECURITY_LINE: usize = 128 << 10;
+/// `PASS` with a bearer token.
+const TOKEN_LINE: usize = ropewalk_tokens::LONGEST_TOKEN + 64;
 
 pub(crate) struct Settings {
     pub(crate) config: Config,
@@ -22,6 +28,11 @@ pub(crate) struct Settings {
     passwords: Option<Mutex<Arc<PasswordFile>>>,
     /// Log-in with certificates.
     pub(crate) gsi: Option<Authority>,
+    /// Log-in with Kerberos tickets.
+    pub(crate) kerberos: Option<kerberos::Authority>,
+    pub(crate) tls: Option<tls::Authority>,
+    /// Log-in with bearer tokens.
+    pub(crate) tokens: Option<TokenAuthority>,
 }
 
 impl Settings {
@@ -37,19 +48,44 @@ impl Settings {
             }
         };
         let gsi = config.gsi.as_ref().map(Authority::load).transpose().map_err(|e| problem("gsi", e))?;
+        let kerberos = config.kerberos.as_ref().map(kerberos::Authority::load).transpose();
+        let kerberos = kerberos.map_err(|e| problem("kerberos", e))?;
+        let tokens =
+            config.tokens.as_ref().map(TokenAuthority::load).transpose().map_err(|e| problem("tokens", e))?;
+        let hostname = config.hostname.clone().unwrap_or_else(system_name);
+        let tls = match config.tls() {
+            None => None,
+            Some(wanted) => match tls::Authority::load(wanted, &tls::host_names(&config, &hostname)) {
+                Ok(tls) => Some(tls),
+                Err(error) if wanted.optional => {
+                    tracing::warn!(%error, "AUTH TLS is not offered");
+                    None
+                }
+                Err(error) => return Err(problem("tls", error)),
+            },
+        };
+        let maps = config.identity.mapped && ropewalk_storage::Identity::can_act();
         // Roots with a user's name in them are looked at when the user logs in.
         let roots =
             [&config.root, &config.defaults.root, &config.anonymous.as_ref().and_then(|a| a.root.clone())];
         for root in roots.into_iter().flatten().filter(|root| !names_user(root)) {
-            stores.open(root).map_err(|e| problem("root", format!("{}: {e}", root.display())))?;
+            match stores.open(root, None) {
+                // Its users have to get there, not the server.
+                Err(error) if maps && error.kind() == ErrorKind::PermissionDenied => {}
+                result => {
+                    result.map_err(|e| problem("root", format!("{}: {e}", root.display())))?;
+                }
+            }
         }
-        let hostname = config.hostname.clone().unwrap_or_else(system_name);
         Ok(Self {
             access: AccessList::new(config.access.allow.clone(), config.access.deny.clone()),
-            sessions: Arc::new(session_config(&config, &hostname)),
+            sessions: Arc::new(session_config(&config, &hostname, tls.is_some())),
             hostname,
             passwords,
             gsi,
+            kerberos,
+            tls,
+            tokens,
             config,
         })
     }
@@ -78,25 +114,38 @@ impl Settings {
     }
 }
 
-fn session_config(config: &Config, hostname: &str) -> SessionConfig {
+fn session_config(config: &Config, hostname: &str, tls: bool) -> SessionConfig {
     SessionConfig {
         hostname: hostname.to_owned(),
         banner: config.banner.clone().map_or(Banner::Standard, Banner::Text),
         disabled: config.disabled_commands.iter().map(|name| name.to_ascii_uppercase()).collect(),
         faults: config.testing.faults,
         // Tokens and credentials of GSI are long lines.
-        max_line: config.limits.line_length.max(if config.gsi.is_some() { SECURITY_LINE } else { 0 }),
+        max_line: config
+            .limits
+            .line_length
+            .max(if config.gsi.is_some() || config.kerberos.is_some() { SECURITY_LINE } else { 0 })
+            .max(if config.tokens.is_some() { TOKEN_LINE } else { 0 }),
         max_queue: config.limits.queue,
         max_streams: config.data.max_streams,
         congestion: config.data.congestion_choices.iter().filter_map(|name| name.parse().ok()).collect(),
-        gssapi: config.gsi.is_some(),
-        security_required: config.gsi.as_ref().is_some_and(|gsi| gsi.required),
+        gssapi: config.gsi.is_some() || config.kerberos.is_some(),
+        tokens: config.tokens.is_some(),
+        security_required: config.gsi.as_ref().is_some_and(|gsi| gsi.required)
+            || config.kerberos.as_ref().is_some_and(|kerberos| kerberos.required),
+        tls,
+        required: match config.tls().map(|tls| tls.required).unwrap_or_default() {
+            config::RequiredProtection::None => RequiredProtection::None,
+            config::RequiredProtection::Control => RequiredProtection::Control,
+            config::RequiredProtection::Data => RequiredProtection::Data,
+        },
         ..SessionConfig::default()
     }
 }
 
 fn names_user(root: &Path) -> bool {
-    root.to_string_lossy().contains("{user}")
+    let root = root.to_string_lossy();
+    root.contains("{user}") || root.contains("{home}")
 }
 
 fn system_name() -> String {

@@ -1,37 +1,94 @@
-//! The storage of accounts: one store for each root directory, shared by the sessions that use it.
+//! The storage of accounts: one store for each root directory and identity, shared by the sessions that use it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use ropewalk_storage::{PosixOptions, PosixStore, Store};
+use ropewalk_storage::{Identity, PosixOptions, PosixStore, Store};
 
 /// Makes the store of a root directory.
 pub type StoreFactory = Arc<dyn Fn(&Path) -> ropewalk_storage::Result<Arc<dyn Store>> + Send + Sync>;
 
+enum Maker {
+    /// Directories of this host, worked on as who is named.
+    Posix,
+    /// Who works there is not our concern.
+    Other(StoreFactory),
+}
+
+/// Two users never share a store: it works as the one for whom it was made.
+type Key = (PathBuf, Option<Identity>);
+
 pub(crate) struct Stores {
-    factory: StoreFactory,
-    open: Mutex<HashMap<PathBuf, Weak<dyn Store>>>,
+    maker: Maker,
+    open: Mutex<HashMap<Key, Weak<dyn Store>>>,
 }
 
 impl Stores {
     pub(crate) fn new(factory: StoreFactory) -> Self {
-        Self { factory, open: Mutex::default() }
+        Self { maker: Maker::Other(factory), open: Mutex::default() }
     }
 
-    /// Directories of this host.
     pub(crate) fn posix() -> Self {
-        Self::new(Arc::new(|root| Ok(Arc::new(PosixStore::new(root, PosixOptions::default())?))))
+        Self { maker: Maker::Posix, open: Mutex::default() }
     }
 
-    pub(crate) fn open(&self, root: &Path) -> ropewalk_storage::Result<Arc<dyn Store>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(store) = open.get(root).and_then(Weak::upgrade) {
+    /// Whether stores work as the identities that they are opened for.
+    pub(crate) fn have_identities(&self) -> bool {
+        matches!(self.maker, Maker::Posix)
+    }
+
+    /// The store of a directory for an identity, or for the server's own user.
+    pub(crate) fn open(
+        &self,
+        root: &Path,
+        identity: Option<&Identity>,
+    ) -> ropewalk_storage::Result<Arc<dyn Store>> {
+        let key = (root.to_owned(), identity.cloned());
+        let find = |open: &HashMap<Key, Weak<dyn Store>>| open.get(&key).and_then(Weak::upgrade);
+        if let Some(store) = find(&self.open.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(store);
         }
-        let store = (self.factory)(root)?;
+        // Not under the lock: one user's directory may be on a server that does not answer.
+        let store: Arc<dyn Store> = match &self.maker {
+            Maker::Posix => {
+                let (identity, act) = (identity.cloned(), identity.is_some());
+                Arc::new(PosixStore::new(root, PosixOptions { identity, act, ..PosixOptions::default() })?)
+            }
+            Maker::Other(factory) => factory(root)?,
+        };
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = find(&open) {
+            return Ok(store);
+        }
         open.retain(|_, store| store.strong_count() > 0);
-        open.insert(root.to_owned(), Arc::downgrade(&store));
+        open.insert(key, Arc::downgrade(&store));
         Ok(store)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn users_do_not_share_a_store() {
+        let stores = Stores::posix();
+        let root = Path::new("/");
+        let own = stores.open(root, None).unwrap();
+        assert!(Arc::ptr_eq(&own, &stores.open(root, None).unwrap()));
+        if !Identity::can_act() {
+            assert!(std::env::var_os("CI").is_none(), "this test has to run as root");
+            eprintln!("SKIPPED: only root can act for others");
+            return;
+        }
+        let ada = Identity { uid: 4001, gid: 4001, groups: vec![4001] };
+        let store = stores.open(root, Some(&ada)).unwrap();
+        assert!(!Arc::ptr_eq(&own, &store));
+        assert!(Arc::ptr_eq(&store, &stores.open(root, Some(&ada)).unwrap()));
+        // Groups are part of who somebody is.
+        let more = Identity { groups: vec![4001, 5], ..ada };
+        assert!(!Arc::ptr_eq(&store, &stores.open(root, Some(&more)).unwrap()));
     }
 }

@@ -213,7 +213,11 @@ mod tests {
     fn logs_can_be_rotated() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        let config = config::Log { transfer_log: Some(path.clone()), transfer_log_json: None };
+        let config = config::Log {
+            transfer_log: Some(path.clone()),
+            transfer_log_json: None,
+            ..config::Log::default()
+        };
         let log = TransferLog::open(&config).unwrap();
         log.write("vm", &record());
         std::fs::rename(&path, directory.path().join("log.1")).unwrap();

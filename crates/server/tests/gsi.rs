@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ropewalk_gsi::ca::{self, Ca, CaOptions};
+use ropewalk_gsi::testing::{self, have};
 use ropewalk_gsi::{ProxyTerms, proxy_file};
 use ropewalk_server::{Config, Gsi, Server, ServerHandle};
 use tempfile::TempDir;
@@ -23,23 +23,10 @@ impl Site {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
-        let options = CaOptions {
-            namespace: "/O=Grid/OU=test".into(),
-            common_name: "Test CA".into(),
-            days: 30,
-            bits: 2048,
-            passphrase: None,
-        };
-        let authority = Ca::create(&at("ca"), &options).unwrap();
-        authority.install(&at("certificates"), 10).unwrap();
-        let host = authority.issue_host(&["localhost", "127.0.0.1"], 10).unwrap();
-        ca::write_pair(&host, &at("hostcert.pem"), &at("hostkey.pem")).unwrap();
-        for (name, proxy) in [("Test User", "proxy"), ("Nobody", "stranger")] {
-            let user = authority.issue_user(name, 10).unwrap();
-            proxy_file::init(&user, &at(proxy), 2048, &ProxyTerms::default()).unwrap();
-        }
-        let line = ca::gridmap_line("/O=Grid/OU=test/CN=Test User", &["grid", "other"]);
-        std::fs::write(at("gridmap"), line + "\n").unwrap();
+        let site = testing::Site::at(directory.path());
+        site.write(&["grid", "other"]);
+        let stranger = site.ca.issue_user("Nobody", 10).unwrap();
+        proxy_file::init(&stranger, &at("stranger"), 2048, &ProxyTerms::default()).unwrap();
         std::fs::create_dir(at("root")).unwrap();
         let mut config = Config::quick(SocketAddr::from(([127, 0, 0, 1], 0)), None, at("root"));
         config.gsi = Some(Gsi {
@@ -50,6 +37,8 @@ impl Site {
             required: true,
             ..Gsi::default()
         });
+        // The users of the gridmap have no accounts, also where root runs this.
+        config.identity.mapped = false;
         config.timeouts.login_failure = Duration::from_millis(1);
         config.data.connect_timeout = Duration::from_secs(10);
         let server = Server::bind(config).unwrap();
@@ -104,14 +93,6 @@ impl Drop for Site {
         self.handle.stop();
         let _ = self.thread.take().map(JoinHandle::join);
     }
-}
-
-fn have(program: &str) -> bool {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&paths).any(|directory| directory.join(program).is_file());
-    let wanted = std::env::var_os("ROPEWALK_REQUIRE_PEERS").is_some() || std::env::var_os("CI").is_some();
-    assert!(found || !wanted, "{program} is not installed");
-    found
 }
 
 #[test]

@@ -30,10 +30,16 @@ pub use part::{
     DirectIo, Interrupted, Journaling, PartFile, PartOptions, is_temporary_name, journal_name,
     journal_of_part, part_name,
 };
-pub use posix::{Identity, PosixOptions, PosixStore};
+pub use posix::{Acting, Identity, PosixOptions, PosixStore};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 pub use walk::{Step, Visit, WalkOptions, WalkSink, walk};
+
+/// To be called first in threads that serve one user after the other: a thread begins with the identity that its maker
+/// acts for at that time.
+pub fn thread_starts() {
+    posix::thread_starts();
+}
 
 /// What a store can do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -158,6 +164,18 @@ pub trait Store: Send + Sync {
     /// ([`ErrorKind::NotAllowed`] where it refuses). `real_path`, `free_space` and `sync_directory` are not guarded.
     /// `None` where the store cannot do that.
     fn guarded(&self, _guard: Guard) -> Option<Arc<dyn Store>> {
+        None
+    }
+    /// Has the calling thread act for the store's user until the guard is dropped. Each call does so by itself; around
+    /// several of them it saves changing back and forth.
+    ///
+    /// # Errors
+    /// The process may not act for that user.
+    fn acting(&self) -> Result<Acting> {
+        Ok(Acting::default())
+    }
+    /// The user that files are worked with as, where the store acts for another one than the process's.
+    fn acting_uid(&self) -> Option<u32> {
         None
     }
     fn stat(&self, path: &VirtualPath, follow: bool) -> Result<Metadata>;

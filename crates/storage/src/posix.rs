@@ -1,5 +1,6 @@
 //! The local file system, beneath a root directory that no path and no symbolic link leaves.
 
+mod acting;
 mod direct;
 mod file;
 mod list;
@@ -16,6 +17,8 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use acting::Acting;
+pub(crate) use acting::thread_starts;
 use bstr::BStr;
 pub use options::{Identity, PosixOptions};
 use ropewalk_protocol::path::VirtualPath;
@@ -24,6 +27,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use self::file::PosixFile;
 use self::metadata::Stats;
+use self::options::User;
 use self::root::Root;
 use crate::error::Context;
 use crate::{
@@ -39,19 +43,22 @@ use crate::{
 pub struct PosixStore {
     root: Arc<Root>,
     options: PosixOptions,
-    identity: Arc<Identity>,
+    user: User,
     guard: Option<Guard>,
 }
 
 impl PosixStore {
-    /// Fails where `root` is not a directory that can be opened.
+    /// Fails where `root` is not a directory that can be opened, by the user that the store acts for.
     pub fn new(root: &Path, options: PosixOptions) -> Result<Self> {
-        let identity = Arc::new(options.identity.clone().unwrap_or_else(Identity::of_process));
-        Ok(Self { root: Arc::new(Root::open(root)?), options, identity, guard: None })
+        let user = User::of(&options);
+        let acting = user.act_on("open root", &VirtualPath::root())?;
+        let root = Arc::new(Root::open(root)?);
+        drop(acting);
+        Ok(Self { root, options, user, guard: None })
     }
 
     fn file(&self, fd: rustix::fd::OwnedFd, path: &VirtualPath) -> Result<PosixFile> {
-        PosixFile::new(fd, path.clone(), self.identity.clone())
+        PosixFile::new(fd, path.clone(), self.user.clone())
     }
 
     /// Opens what exists, for writing.
@@ -84,7 +91,7 @@ impl PosixStore {
         if self.options.file_mode.is_some() {
             rustix::fs::fchmod(&fd, mode).context("create", path.as_bytes())?;
         }
-        Ok(PosixFile::regular(fd, path.clone(), self.identity.clone()))
+        Ok(PosixFile::regular(fd, path.clone(), self.user.clone()))
     }
 }
 
@@ -101,28 +108,38 @@ impl Store for PosixStore {
         Some(Arc::new(Self {
             root: Arc::clone(&self.root),
             options: self.options.clone(),
-            identity: Arc::clone(&self.identity),
+            user: self.user.clone(),
             guard: Some(guard),
         }))
     }
 
+    fn acting(&self) -> Result<Acting> {
+        self.user.act_on("act", &VirtualPath::root())
+    }
+
+    fn acting_uid(&self) -> Option<u32> {
+        self.user.acting_uid()
+    }
+
     fn stat(&self, path: &VirtualPath, follow: bool) -> Result<Metadata> {
+        let _acting = self.user.act_on("stat", path)?;
         if follow {
             let stats = match &self.guard {
                 None => self.root.stat(path),
                 Some(_) => rustix::fs::fstat(self.opened(path, OFlags::PATH, "stat", Purpose::See)?),
             };
-            return Ok(Stats(stats.context("stat", path.as_bytes())?).metadata(&self.identity));
+            return Ok(Stats(stats.context("stat", path.as_bytes())?).metadata(&self.user));
         }
         let place = self.place(path, "stat", Purpose::See)?;
         let stats = rustix::fs::statat(place.directory(), place.name(), AtFlags::SYMLINK_NOFOLLOW)
             .context("stat", path.as_bytes())?;
-        let mut metadata = Stats(stats).metadata(&self.identity);
+        let mut metadata = Stats(stats).metadata(&self.user);
         list::fill_target(&mut metadata, place.directory(), place.name());
         Ok(metadata)
     }
 
     fn list(&self, path: &VirtualPath, sink: &mut ListSink<'_>) -> Result<()> {
+        let _acting = self.user.act_on("list", path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let directory = self.opened(path, flags, "list", Purpose::See)?;
         let guarded = match &self.guard {
@@ -134,16 +151,18 @@ impl Store for PosixStore {
                 .as_ref()
                 .is_none_or(|(guard, real)| real.child(name).is_ok_and(|entry| guard(&entry, Purpose::See)))
         };
-        list::entries(&directory, path, &self.identity, &shown, sink)
+        list::entries(&directory, path, &self.user, &shown, sink)
     }
 
     fn open_read(&self, path: &VirtualPath) -> Result<Arc<dyn ReadHandle>> {
+        let _acting = self.user.act_on("open", path)?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = self.opened(path, flags, "open", Purpose::Read)?;
         Ok(Arc::new(self.file(fd, path)?))
     }
 
     fn open_write(&self, path: &VirtualPath, options: WriteOptions) -> Result<Arc<dyn WriteHandle>> {
+        let _acting = self.user.act_on("open", path)?;
         if options.exclusive {
             return Ok(Arc::new(self.open_new(path, options.mode)?));
         }
@@ -164,6 +183,7 @@ impl Store for PosixStore {
     }
 
     fn make_directory(&self, path: &VirtualPath, mode: u32) -> Result<()> {
+        let _acting = self.user.act_on("mkdir", path)?;
         if path.is_root() {
             return Err(Error::new(ErrorKind::AlreadyExists, "mkdir", path.as_bytes()));
         }
@@ -182,6 +202,7 @@ impl Store for PosixStore {
     }
 
     fn remove_directory(&self, path: &VirtualPath) -> Result<()> {
+        let _acting = self.user.act_on("rmdir", path)?;
         keep_root(path, "rmdir")?;
         let place = self.place(path, "rmdir", Purpose::Write)?;
         rustix::fs::unlinkat(place.directory(), place.name(), AtFlags::REMOVEDIR)
@@ -189,12 +210,14 @@ impl Store for PosixStore {
     }
 
     fn remove_file(&self, path: &VirtualPath) -> Result<()> {
+        let _acting = self.user.act_on("unlink", path)?;
         let place = self.place(path, "unlink", Purpose::Write)?;
         rustix::fs::unlinkat(place.directory(), place.name(), AtFlags::empty())
             .context("unlink", path.as_bytes())
     }
 
     fn rename(&self, from: &VirtualPath, to: &VirtualPath) -> Result<()> {
+        let _acting = self.user.act_on("rename", from)?;
         keep_root(from, "rename")?;
         keep_root(to, "rename to")?;
         let old = self.place(from, "rename", Purpose::Move)?;
@@ -211,39 +234,46 @@ impl Store for PosixStore {
     }
 
     fn symlink(&self, target: &BStr, link: &VirtualPath) -> Result<()> {
+        let _acting = self.user.act_on("symlink", link)?;
         let place = self.place(link, "symlink", Purpose::Write)?;
         rustix::fs::symlinkat(&**target, place.directory(), place.name()).context("symlink", link.as_bytes())
     }
 
     fn set_modified(&self, path: &VirtualPath, seconds: i64, nanoseconds: u32) -> Result<()> {
+        let _acting = self.user.act_on("set time", path)?;
         let (_open, name) = self.followed(path, "set time")?;
         rustix::fs::utimensat(CWD, name, &modification(seconds, nanoseconds), AtFlags::empty())
             .context("set time", path.as_bytes())
     }
 
     fn set_mode(&self, path: &VirtualPath, mode: u32) -> Result<()> {
+        let _acting = self.user.act_on("chmod", path)?;
         let (_open, name) = self.followed(path, "chmod")?;
         rustix::fs::chmodat(CWD, name, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())
             .context("chmod", path.as_bytes())
     }
 
     fn set_group(&self, path: &VirtualPath, gid: u32) -> Result<()> {
+        let _acting = self.user.act_on("chgrp", path)?;
         let group = options::group(gid).ok_or(Errno::INVAL).context("chgrp", path.as_bytes())?;
         let (_open, name) = self.followed(path, "chgrp")?;
         rustix::fs::chownat(CWD, name, None, Some(group), AtFlags::empty()).context("chgrp", path.as_bytes())
     }
 
     fn truncate(&self, path: &VirtualPath, length: u64) -> Result<()> {
+        let _acting = self.user.act_on("truncate", path)?;
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = self.opened(path, flags, "truncate", Purpose::Write)?;
         retry_on_intr(|| rustix::fs::ftruncate(&fd, length)).context("truncate", path.as_bytes())
     }
 
     fn real_path(&self, path: &VirtualPath) -> Result<VirtualPath> {
+        let _acting = self.user.act_on("resolve", path)?;
         self.root.real_path(path)
     }
 
     fn sync_directory(&self, path: &VirtualPath) -> Result<()> {
+        let _acting = self.user.act_on("sync", path)?;
         let sync = || {
             let fd = self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
             retry_on_intr(|| rustix::fs::fsync(&fd))
@@ -252,12 +282,14 @@ impl Store for PosixStore {
     }
 
     fn free_space(&self, path: &VirtualPath) -> Result<Option<u64>> {
+        let _acting = self.user.act_on("statvfs", path)?;
         let fd = self.root.open_at(path, OFlags::PATH, Mode::empty()).context("statvfs", path.as_bytes())?;
         let stats = rustix::fs::fstatvfs(fd).context("statvfs", path.as_bytes())?;
         Ok(Some(stats.f_bavail.saturating_mul(stats.f_frsize)))
     }
 
     fn remove_tree_while(&self, path: &VirtualPath, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let _acting = self.user.act_on("remove", path)?;
         keep_root(path, "remove")?;
         let place = self.place(path, "remove", Purpose::WriteTree)?;
         remove::tree(place.directory(), place.name(), path, go_on)

@@ -29,7 +29,7 @@ that this is still so. GCT is the Grid Community Toolkit: its server `globus-gri
 ";
 
 /// The order of sections.
-const KEYS: [&str; 5] = ["gridftp", "third-party", "curl", "lftp", "plain-ftp"];
+const KEYS: [&str; 6] = ["gridftp", "third-party", "gsi", "curl", "lftp", "plain-ftp"];
 
 static WRITING: Mutex<()> = Mutex::new(());
 

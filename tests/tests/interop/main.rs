@@ -11,6 +11,7 @@ mod curl;
 mod document;
 mod dumps;
 mod gridftp;
+mod gsi;
 mod lftp;
 mod plain_ftp;
 mod servers;

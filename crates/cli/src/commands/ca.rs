@@ -1,10 +1,12 @@
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
-use ropewalk_gsi::ca::{self, Ca, CaOptions};
+use ropewalk_gsi::ca::{self, Ca, CaError, CaOptions};
+use ropewalk_gsi::{CredentialError, X509};
 
-use super::proxy::ask_passphrase;
+use crate::credentials::{ask_new_passphrase, ask_passphrase, no_terminal};
 use crate::exit::Exit;
 
 #[derive(Debug, Args)]
@@ -21,6 +23,8 @@ enum Action {
     Host(Host),
     /// Make a certificate and key for a person, and print the line for the gridmap
     User(User),
+    /// Revoke certificates, and make the revocation list anew; without any, the list alone, before it ends
+    Revoke(Revoke),
 }
 
 #[derive(Debug, Args)]
@@ -44,6 +48,20 @@ struct Init {
     name: String,
     /// Where to put the certificate, signing policy and revocation list, to be copied to every host's
     /// /etc/grid-security/certificates
+    #[arg(long, value_name = "DIRECTORY", default_value = "certificates")]
+    install: PathBuf,
+    /// Encrypt the authority's key with a passphrase, which is asked for at the terminal
+    #[arg(long)]
+    encrypt: bool,
+}
+
+#[derive(Debug, Args)]
+struct Revoke {
+    #[command(flatten)]
+    place: Place,
+    /// Certificates, PEM
+    certificates: Vec<PathBuf>,
+    /// Where to put the list, to be copied to every host's /etc/grid-security/certificates
     #[arg(long, value_name = "DIRECTORY", default_value = "certificates")]
     install: PathBuf,
 }
@@ -74,6 +92,9 @@ struct User {
     cert: PathBuf,
     #[arg(long, value_name = "FILE", default_value = "userkey.pem")]
     key: PathBuf,
+    /// Encrypt the key with a passphrase, which is asked for at the terminal
+    #[arg(long)]
+    encrypt: bool,
 }
 
 impl CaCommand {
@@ -87,7 +108,11 @@ impl CaCommand {
                     common_name: init.name,
                     days: days.max(3650),
                     bits: 3072,
-                    passphrase: None,
+                    passphrase: if init.encrypt {
+                        Some(ask_new_passphrase("the authority's key")?)
+                    } else {
+                        None
+                    },
                 };
                 let ca = Ca::create(&init.place.ca, &options)?;
                 let hash = ca.install(&init.install, days)?;
@@ -95,16 +120,18 @@ impl CaCommand {
                 writeln!(out, "{}", init.install.join(format!("{hash}.0")).display())?;
             }
             Action::Host(host) => {
-                let ca = Ca::open(&host.place.ca, &mut ask_passphrase)?;
+                let ca = open(&host.place.ca)?;
                 let names: Vec<&str> = host.hosts.iter().map(String::as_str).collect();
                 let credential = ca.issue_host(&names, host.place.days)?;
                 ca::write_pair(&credential, &host.cert, &host.key)?;
                 writeln!(out, "{}", credential.subject())?;
             }
             Action::User(user) => {
-                let ca = Ca::open(&user.place.ca, &mut ask_passphrase)?;
+                let ca = open(&user.place.ca)?;
                 let credential = ca.issue_user(&user.name, user.place.days)?;
-                ca::write_pair(&credential, &user.cert, &user.key)?;
+                let phrase = if user.encrypt { Some(ask_new_passphrase("the person's key")?) } else { None };
+                let phrase = phrase.as_ref().map(|phrase| phrase.as_str());
+                ca::write_encrypted_pair(&credential, &user.cert, &user.key, phrase)?;
                 let accounts: Vec<&str> = user.map.iter().map(String::as_str).collect();
                 if accounts.is_empty() {
                     writeln!(out, "{}", credential.subject())?;
@@ -112,7 +139,25 @@ impl CaCommand {
                     writeln!(out, "{}", ca::gridmap_line(credential.subject(), &accounts))?;
                 }
             }
+            Action::Revoke(revoke) => {
+                let ca = open(&revoke.place.ca)?;
+                for path in &revoke.certificates {
+                    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+                    let certificate = X509::from_pem(&text)
+                        .with_context(|| format!("{} is no certificate", path.display()))?;
+                    ca.revoke(&certificate)?;
+                }
+                let hash = ca.install(&revoke.install, revoke.place.days)?;
+                writeln!(out, "{}", revoke.install.join(format!("{hash}.r0")).display())?;
+            }
         }
         Ok(Exit::Done)
     }
+}
+
+fn open(directory: &Path) -> anyhow::Result<Ca> {
+    Ca::open(directory, &mut ask_passphrase).map_err(|error| match error {
+        CaError::Credential(error @ CredentialError::Encrypted { .. }) => no_terminal(error),
+        error => error.into(),
+    })
 }

@@ -7,6 +7,7 @@ pub(crate) mod clean;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod cp;
+pub(crate) mod doctor;
 pub(crate) mod du;
 pub(crate) mod find;
 pub(crate) mod globus_url_copy;

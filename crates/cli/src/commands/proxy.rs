@@ -1,11 +1,13 @@
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use ropewalk_gsi::{Places, ProxyKind, ProxyTerms, Rights, Source, Timestamp, proxy_file};
-use zeroize::Zeroizing;
+use ropewalk_gsi::{
+    CredentialError, Places, ProxyKind, ProxyTerms, Rights, Source, Timestamp, Trust, proxy_file,
+};
 
+use crate::credentials;
 use crate::exit::{Exit, usage};
 use crate::units::parse_duration;
 
@@ -89,21 +91,16 @@ impl Init {
                 "there is no certificate in ~/.globus (usercert.pem, userkey.pem or usercred.p12); --cert and --key name one",
             )?,
         };
-        let credential = source.load(&mut ask_passphrase)?;
+        let credential = match credentials::load(&source, &mut Vec::new()) {
+            Err(error @ CredentialError::Encrypted { .. }) => return Err(credentials::no_terminal(error)),
+            loaded => loaded?,
+        };
         let rights = if self.limited { Rights::Limited } else { Rights::All };
         let terms = ProxyTerms { kind: ProxyKind::Rfc3820(rights), lifetime, path_length: self.path_length };
         let path = self.out.unwrap_or_else(|| places.proxy_path());
         proxy_file::init(&credential, &path, self.bits, &terms)?;
         show(&path)
     }
-}
-
-/// Asks at the terminal; without one there is no passphrase.
-pub(super) fn ask_passphrase(place: &str) -> Option<Zeroizing<String>> {
-    if !io::stdin().is_terminal() {
-        return None;
-    }
-    rpassword::prompt_password(format!("Passphrase of {place}: ")).ok().map(Zeroizing::new)
 }
 
 fn show(path: &std::path::Path) -> anyhow::Result<Exit> {
@@ -119,6 +116,23 @@ fn show(path: &std::path::Path) -> anyhow::Result<Exit> {
     writeln!(out, "strength  {} bits", info.strength)?;
     writeln!(out, "path      {}", info.path.display())?;
     writeln!(out, "timeleft  {}:{:02}:{:02}", left / 3600, left / 60 % 60, left % 60)?;
+    let places = Places::of_process();
+    let (trust, now) = (Trust::directory(places.authorities()), Timestamp::now());
+    for claim in &info.voms {
+        writeln!(out, "voms      {}", claim.authority.as_deref().unwrap_or("unknown"))?;
+        for fqan in &claim.fqans {
+            writeln!(out, "attribute {fqan}")?;
+        }
+        let holder = info.end_entity.as_ref();
+        let verified = holder.map(|holder| claim.verify(holder, &places.voms(), &trust, now));
+        match verified {
+            Some(Ok(())) => writeln!(out, "verified  yes, until {}", claim.not_after)?,
+            Some(Err(error)) => writeln!(out, "verified  no: {error}")?,
+            None => {
+                writeln!(out, "verified  no: the certificate that the proxy stands on is not in the file")?;
+            }
+        }
+    }
     if left == 0 {
         anyhow::bail!("{}: it expired at {}", path.display(), info.not_after);
     }

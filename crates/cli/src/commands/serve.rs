@@ -1,10 +1,14 @@
+mod ssh;
+
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use ropewalk_server::{AnonymousAccess, Config, ConfigError, Error, Server, Severity};
+use ropewalk_server::{
+    AnonymousAccess, Config, ConfigError, Error, Server, Severity, SshClient, Tls, check_ssh,
+};
 
 use crate::exit::{Exit, usage};
 use crate::logging::{self, LogFormat};
@@ -34,9 +38,24 @@ pub(crate) struct Serve {
     /// The file of users and password hashes that `ropewalk passwd` writes
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+    /// Do not offer TLS. Otherwise clients can have it (AUTH TLS), with a certificate that the server makes for itself where the
+    /// configuration names none
+    #[arg(long)]
+    no_tls: bool,
     /// Ports for passive data connections, for firewalls
     #[arg(long, value_name = "FIRST-LAST", value_parser = port_range)]
     data_ports: Option<(u16, u16)>,
+    /// Serve one session on standard input and output, as ssh starts it for sshftp:// clients. Everybody may log in: ssh
+    /// has seen to that. Without --config and --root: the whole host, beginning in the user's home
+    #[arg(long, conflicts_with_all = ["listen", "anonymous", "anonymous_third_party", "password_file"])]
+    ssh: bool,
+    /// Write the script that sshftp:// clients (GCT's and Ropewalk's) start on this host: ~/.globus/sshftp, or
+    /// /etc/grid-security/sshftp for every user; and end
+    #[arg(long, value_name = "user|host", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "user")]
+    install_ssh: Option<ssh::Whose>,
+    /// With --install-ssh: replace a script that is there
+    #[arg(long, requires = "install_ssh")]
+    force: bool,
     /// Tell what is wrong with the configuration, and end
     #[arg(long)]
     check: bool,
@@ -77,14 +96,23 @@ fn address(given: &str) -> Result<Addresses, String> {
 
 impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        logging::init(self.log.as_deref(), "info", self.log_format)?;
+        // What a session over ssh writes on standard error appears at the client.
+        logging::init(self.log.as_deref(), if self.ssh { "warn" } else { "info" }, self.log_format)?;
+        if let Some(whose) = self.install_ssh {
+            let path = ssh::install(whose, self.config.as_deref(), self.force)?;
+            say(format_args!("{} is what sshftp:// clients start now", path.display()));
+            return Ok(Exit::Done);
+        }
         let config = self.load().map_err(|error| usage(error.to_string()))?;
         if self.print_config {
             let text = config.to_toml().context("the configuration cannot be printed")?;
             io::stdout().lock().write_all(text.as_bytes())?;
             return Ok(Exit::Done);
         }
-        let problems = config.check();
+        if self.ssh && !self.check {
+            return Self::serve_ssh(config);
+        }
+        let problems = if self.ssh { check_ssh(&config) } else { config.check() };
         let wrong = problems.iter().any(|problem| problem.severity == Severity::Error);
         if self.check {
             for problem in &problems {
@@ -103,9 +131,13 @@ impl Serve {
             Error::Config(_) | Error::Load(_) => usage(error.to_string()),
             _ => error.into(),
         })?;
+        server.confine()?;
         let mut out = io::stdout().lock();
         for address in server.local_addrs() {
             writeln!(out, "Server listening at {address}")?;
+        }
+        if let Some(fingerprint) = server.tls_fingerprint() {
+            writeln!(out, "TLS certificate {fingerprint}")?;
         }
         out.flush()?;
         drop(out);
@@ -113,10 +145,24 @@ impl Serve {
         Ok(Exit::Done)
     }
 
+    fn serve_ssh(config: Config) -> anyhow::Result<Exit> {
+        let (control, written) = ssh::Standard::open().context("standard input and output")?.split();
+        let server =
+            Server::for_ssh(config, SshClient::of_process(control)).map_err(|error| match error {
+                Error::Config(_) | Error::Load(_) => usage(error.to_string()),
+                _ => error.into(),
+            })?;
+        server.run_ssh()?;
+        written.wait();
+        Ok(Exit::Done)
+    }
+
     /// The file as it is now, with the flags above it.
     fn load(&self) -> Result<Config, ConfigError> {
         let config = match &self.config {
             Some(path) => Config::load(path)?,
+            // That is for the host's own server, which runs as somebody else.
+            None if self.ssh => Config::default(),
             None if self.root.is_none() && Path::new(DEFAULT_FILE).exists() => Config::load(DEFAULT_FILE)?,
             None => Config::default(),
         };
@@ -142,6 +188,11 @@ impl Serve {
         }
         if let Some(ports) = self.data_ports {
             config.data.ports = Some(ports);
+        }
+        if self.no_tls {
+            config.tls = None;
+        } else if config.tls.is_none() && !self.ssh {
+            config.tls = Some(Tls { optional: true, ..Tls::default() });
         }
         config
     }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ropewalk_client::{
-    Auto, ChecksumPolicy, DataMode, DataProtection, Options, Preserve, StallLimit, SyncLevel, Window,
+    Auto, ChecksumPolicy, DataCredential, DataMode, DataProtection, EndOptions, Options, Preserve,
+    StallLimit, SyncLevel, Window,
 };
 use ropewalk_storage::checksum::Algorithm;
 
@@ -45,6 +46,9 @@ pub(super) struct Guc {
     pub(super) protection: DataProtection,
     /// Of both servers.
     pub(super) subject: Option<String>,
+    pub(super) source: EndOptions,
+    pub(super) destination: EndOptions,
+    pub(super) data_credential: DataCredential,
     pub(super) offset: Option<u64>,
     pub(super) length: Option<u64>,
     pub(super) list: Option<OsString>,
@@ -88,8 +92,11 @@ impl Default for Guc {
             parallel: 0,
             no_third_party: false,
             no_authentication: false,
-            protection: DataProtection::Clear,
+            protection: DataProtection::Auto,
             subject: None,
+            source: EndOptions::default(),
+            destination: EndOptions::default(),
+            data_credential: DataCredential::Usual,
             offset: None,
             length: None,
             list: None,
@@ -199,7 +206,13 @@ impl Guc {
             data_authentication: !self.no_authentication,
             data_protection: self.protection,
             server_subject: self.subject.clone(),
-            data_ports: std::env::var("GLOBUS_TCP_PORT_RANGE").ok().and_then(|range| port_range(&range).ok()),
+            source: self.source.clone(),
+            destination: self.destination.clone(),
+            data_credential: self.data_credential.clone(),
+            data_ports: std::env::var("GLOBUS_TCP_PORT_RANGE").ok().and_then(|range| {
+                let range: Vec<_> = range.split_whitespace().collect();
+                port_range(&range.join(",")).ok()
+            }),
             relative_paths: self.relative_paths,
             trace_control: self.debug,
             ..defaults
@@ -242,6 +255,20 @@ mod tests {
         assert_eq!((options.block_size, options.tcp_buffer), (2 << 20, Some(8 << 20)));
         assert_eq!(options.sync, Some(SyncLevel::Checksum));
         assert!(!options.stop_on_failure);
+    }
+
+    #[test]
+    fn credentials_of_each_end() {
+        let options = |line| parsed(line).unwrap().options();
+        let both = options("-cred p -dc q -ss /CN=a -ds /CN=b a b");
+        assert_eq!(both.source.credential.as_deref(), Some("p".as_ref()));
+        assert_eq!(both.destination.credential.as_deref(), Some("q".as_ref()));
+        assert_eq!(both.source.server_subject.as_deref(), Some("/CN=a"));
+        assert_eq!(both.destination.server_subject.as_deref(), Some("/CN=b"));
+        assert_eq!(options("-sc p a b").source, options("-src-cred p a b").source);
+        assert_eq!(options("-data-cred auto a b").data_credential, DataCredential::Fresh);
+        assert_eq!(options("-data-cred f a b").data_credential, DataCredential::File("f".into()));
+        assert_eq!(options("a b").data_credential, DataCredential::Usual);
     }
 
     #[test]

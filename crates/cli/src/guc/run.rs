@@ -16,6 +16,7 @@ use super::report::Report;
 use super::{help, list, pending};
 use crate::exit::{Exit, usage};
 use crate::output::say;
+use crate::settings::{Flags, Layers};
 use crate::{credentials, message, pairs, signals};
 
 pub(super) fn run(guc: Guc) -> Exit {
@@ -40,9 +41,12 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     let cancel = Cancel::new();
     let report = Report::new(guc, &cancel);
     let mut options = guc.options();
+    // It has no options for ssh; ours come from ROPEWALK_SSH and the configuration file.
+    options.ssh = Layers::load(&Flags::default())?.settings()?.options.ssh;
+    options.ssh.interactive = credentials::ssh_may_ask();
     signals::watch(&cancel, "\nCancelling copy...")?;
     if let Some(url) = &guc.list {
-        list::run(url, &options, &report, &cancel)?;
+        list::run(url, &options.of_source(), &report, &cancel)?;
         return Ok(Exit::Done);
     }
     let Some(mut pairs) = given(guc)? else {
@@ -52,8 +56,13 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     let places = pairs.iter_mut().flat_map(|pair| [&mut pair.source, &mut pair.destination]);
     credentials::complete(&mut options, None, false, places)?;
 
-    let looker =
-        Looker { options: &options, events: &report, cancel: &cancel, whole_trees: guc.dump_file.is_some() };
+    let of_source = options.of_source();
+    let looker = Looker {
+        options: &of_source,
+        events: &report,
+        cancel: &cancel,
+        whole_trees: guc.dump_file.is_some(),
+    };
     let mut expanded = Vec::new();
     for pair in &pairs {
         match looker.expand(pair.clone()) {

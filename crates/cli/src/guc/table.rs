@@ -7,6 +7,7 @@ use ropewalk_client::{DataProtection, SyncLevel};
 use ropewalk_storage::checksum::Algorithm;
 
 use super::options::Guc;
+use crate::settings::data_credential;
 use crate::units::parse_size;
 
 /// What an option does; the value is empty where it takes none.
@@ -99,8 +100,14 @@ pub(super) const OPTIONS: &[Opt] = &[
     flag(&["rp", "relative-paths"], "Paths of URLs count from the log-in directory; %2F at the start means the root",
         on!(relative_paths)),
     value(&["s", "subject"], "subject", "Subject of both servers' certificates", take!(subject, some_text)),
-    refused(&["ss", "source-subject"], Some("subject"), "names the certificate of the source's server alone"),
-    refused(&["ds", "dest-subject"], Some("subject"), "names the certificate of the destination's server alone"),
+    value(&["ss", "source-subject"], "subject", "Subject of the source's server", |guc, value| {
+        guc.source.server_subject = some_text(value)?;
+        Ok(())
+    }),
+    value(&["ds", "dest-subject"], "subject", "Subject of the destination's server", |guc, value| {
+        guc.destination.server_subject = some_text(value)?;
+        Ok(())
+    }),
     value(&["tcp-bs", "tcp-buffer-size"], "size", "Socket buffers of data connections, in bytes", take!(tcp_buffer, some_size)),
     value(&["bs", "block-size"], "size", "Block size, in bytes", take!(block_size, some_size)),
     value(&["p", "parallel"], "parallelism", "Data connections of a file, in MODE E; 0 is one in MODE S", take!(parallel, number)),
@@ -156,10 +163,24 @@ pub(super) const OPTIONS: &[Opt] = &[
     refused(&["src-fsstack", "source-file-system-stack"], Some("stack"), "sets the disk drivers of the source"),
     refused(&["dst-dcstack", "dest-data-channel-stack"], Some("stack"), "sets the network drivers of the destination"),
     refused(&["dst-fsstack", "dest-file-system-stack"], Some("stack"), "sets the disk drivers of the destination"),
-    refused(&["cred"], Some("path"), "names a credential; needs GSI"),
-    refused(&["src-cred", "sc"], Some("path"), "names a credential for the source; needs GSI"),
-    refused(&["dst-cred", "dc"], Some("path"), "names a credential for the destination; needs GSI"),
-    refused(&["data-cred"], Some("path"), "names a credential for data connections; needs GSI"),
+    value(&["cred"], "path", "Credential for both servers: certificate, key and chain in one file, as a proxy has them", |guc, value| {
+        guc.source.credential = path(value.clone())?;
+        guc.destination.credential = path(value)?;
+        Ok(())
+    }),
+    value(&["src-cred", "sc"], "path", "Credential for the source's server", |guc, value| {
+        guc.source.credential = path(value)?;
+        Ok(())
+    }),
+    value(&["dst-cred", "dc"], "path", "Credential for the destination's server", |guc, value| {
+        guc.destination.credential = path(value)?;
+        Ok(())
+    }),
+    value(&["data-cred"], "path", "Credential for data connections, which servers get by DCSC; auto: one made for this run",
+        |guc, value| {
+            guc.data_credential = data_credential(&text(value)?);
+            Ok(())
+        }),
     refused(&["af", "alias-file"], Some("filename"), "spreads transfers over several hosts"),
     flag(&["sync"], "Copy only files that the destination does not have", on!(sync)),
     value(&["sync-level"], "number",

@@ -84,7 +84,9 @@ impl TypedValueParser for Checked {
         let mut error = clap::Error::new(ErrorKind::ValueValidation).with_cmd(command);
         let name = arg.map_or_else(|| self.0.key.to_owned(), ToString::to_string);
         error.insert(ContextKind::InvalidArg, ContextValue::String(name));
-        error.insert(ContextKind::InvalidValue, ContextValue::String(value.to_string_lossy().into_owned()));
+        // Somebody may have given the token itself.
+        let shown = if self.0.key == "token" { "***".into() } else { value.to_string_lossy().into_owned() };
+        error.insert(ContextKind::InvalidValue, ContextValue::String(shown));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![problem.into()]));
         Err(error)
     }

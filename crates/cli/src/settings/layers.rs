@@ -110,6 +110,16 @@ impl Layers {
                 self.0.insert(setting.key, (value, Origin::Variable(name)));
             }
         }
+        // GCT's programs have this one.
+        const RANGE: &str = "GLOBUS_TCP_PORT_RANGE";
+        let range =
+            variable(RANGE).and_then(|range| range.into_string().ok()).filter(|range| !range.is_empty());
+        if let Some(range) = range
+            && variable("ROPEWALK_DATA_PORTS").is_none_or(|own| own.is_empty())
+        {
+            let range = range.split_whitespace().collect::<Vec<_>>().join(",");
+            self.0.insert("data-ports", (range, Origin::Variable(RANGE.to_owned())));
+        }
         Ok(())
     }
 }
@@ -165,6 +175,15 @@ mod tests {
         assert_eq!(origin("files"), "/s.toml");
         assert_eq!(origin("pipeline"), "environment variable ROPEWALK_PIPELINE");
         assert_eq!(origin("mode"), "default");
+    }
+
+    #[test]
+    fn gcts_range_of_ports() {
+        for range in ["50000,50010", "50000 50010"] {
+            let mut layers = Layers::default();
+            layers.add_environment(|name| (name == "GLOBUS_TCP_PORT_RANGE").then(|| range.into())).unwrap();
+            assert_eq!(layers.settings().unwrap().options.data_ports, Some((50_000, 50_010)));
+        }
     }
 
     #[test]

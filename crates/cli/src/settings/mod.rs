@@ -2,12 +2,17 @@
 //!
 //! Flag > `ROPEWALK_*` > the user's file > the system's file > default.
 
+mod ends;
 mod flags;
+mod kerberos;
 mod layers;
+mod ssh;
 mod table;
+mod token;
 
 use std::path::PathBuf;
 
+pub(crate) use ends::data_credential;
 pub(crate) use flags::{ConnectionFlags, CopyFlags, Flags};
 pub(crate) use layers::{Layers, user_file};
 use ropewalk_client::Options;

@@ -7,14 +7,15 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ropewalk_client::{
-    Auto, ChecksumPolicy, DataMode, DataProtection, DirectIo, Fairness, FsyncPolicy, Preserve, StallLimit,
-    SyncLevel, TunerKind,
+    Auto, ChecksumPolicy, DataMode, DataProtection, DirectIo, Fairness, FsyncPolicy, NoFingerprint, Preserve,
+    StallLimit, SyncLevel, TunerKind,
 };
 use ropewalk_storage::checksum::UnknownAlgorithm;
 
 use super::Group::{Connection, Copy};
 use super::Shape::{Negated, Optional, Switch, Value};
-use super::{Setting, Settings};
+use super::ends;
+use super::{Setting, Settings, ssh};
 use crate::units::{parse_duration, parse_rate, parse_size};
 
 macro_rules! switch {
@@ -114,24 +115,65 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Stop at the first file that fails for good"),
     setting("delayed-passive", None, Switch, Copy, switch!(options.delayed_passive),
         "Let the server choose its data address after it knows the file (OPTS PASV AllowDelayed)"),
+    setting("through-here", None, Switch, Copy, switch!(options.through_here),
+        "Let data between two servers come through this machine, where they may or can not send to each other"),
     setting("user", None, Value("NAME"), Connection, (user, |s| s.options.user.clone().unwrap_or_default()),
         "Log in as this user where the URL names none"),
     setting("password-file", None, Value("FILE"), Connection, (password_file, show_password_file),
         "Take the password from the first line of FILE (`-`: standard input)"),
+    setting("token", None, Value("auto|FILE"), Connection, (super::token::set, super::token::show),
+        "Log in with a bearer token where the URL names no user: that in FILE, or with `auto` the one in BEARER_TOKEN, \
+         BEARER_TOKEN_FILE, $XDG_RUNTIME_DIR/bt_uUID or /tmp/bt_uUID. It needs a protected control connection"),
+    setting("tls", None, Switch, Connection, switch!(options.tls),
+        "Log in to ftp:// over TLS (AUTH TLS), as ftpes:// does; ftps:// begins with TLS at once"),
+    setting("fingerprint", None, Value("SHA256:HEX"), Connection, (fingerprint, show_fingerprint),
+        "The certificate that servers with TLS must have, whoever vouches for it"),
+    setting("accept-new", None, Switch, Connection, switch!(options.accept_new),
+        "Accept a server with TLS that nobody vouches for when it is first met, and remember its fingerprint"),
     setting("insecure", None, Switch, Connection, switch!(options.insecure),
         "Let gsiftp:// log in without certificates and in clear, as ftp:// does"),
+    setting("auth", None, Value("auto|gsi|kerberos"), Connection, (super::kerberos::set, super::kerberos::show),
+        "What gsiftp:// logs in with: a certificate, or a Kerberos ticket (ftp:// too); `auto`: a ticket where there is no \
+         certificate"),
+    setting("kerberos-service", None, Value("NAME,NAME..."), Connection,
+        (super::kerberos::set_services, super::kerberos::show_services),
+        "Services of a server's Kerberos principal, tried in this order (host, then ftp)"),
     setting("credential", None, Value("FILE"), Connection, (credential, |s| show_path(s.options.credential.as_ref())),
-        "Certificate, key and chain for gsiftp:// in one file, as a proxy has them, where it is not in one of the usual places"),
-    setting("authorities", None, Value("DIRECTORY"), Connection, (authorities, |s| show_path(s.options.authorities.as_ref())),
-        "Trusted authorities for gsiftp://, where they are not in one of the usual places"),
+        "Certificate, key and chain for gsiftp:// or TLS in one file, as a proxy has them; for gsiftp:// where it is not in one \
+         of the usual places"),
+    setting("authorities", None, Value("PATH"), Connection, (authorities, |s| show_path(s.options.authorities.as_ref())),
+        "Trusted authorities: a directory for gsiftp://, a file or directory for TLS, where they are not in one of the usual \
+         places"),
     setting("server-subject", None, Value("SUBJECT"), Connection, (subject, show_subject),
         "The servers' certificate is to have this subject, whatever their host is called"),
+    setting("source-credential", None, Value("FILE"), Copy, (ends::source_credential, |s| ends::show_credential(&s.options.source)),
+        "--credential for the server of the source alone"),
+    setting("destination-credential", None, Value("FILE"), Copy,
+        (ends::destination_credential, |s| ends::show_credential(&s.options.destination)),
+        "--credential for the server of the destination alone"),
+    setting("source-subject", None, Value("SUBJECT"), Copy, (ends::source_subject, |s| ends::show_subject(&s.options.source)),
+        "--server-subject for the server of the source alone"),
+    setting("destination-subject", None, Value("SUBJECT"), Copy,
+        (ends::destination_subject, |s| ends::show_subject(&s.options.destination)),
+        "--server-subject for the server of the destination alone"),
+    setting("data-credential", None, Value("login|auto|FILE"), Connection, (ends::set_data_credential, ends::show_data_credential),
+        "What authenticates data connections of gsiftp://: the log-in, a credential made for this run, or a proxy of the one in \
+         FILE; servers get the latter two by DCSC"),
     setting("delegate", None, Negated, Connection, switch!(options.delegate),
         "Give servers no proxy; their data connections are not authenticated then"),
     setting("dcau", None, Negated, Connection, switch!(options.data_authentication),
         "Do not authenticate data connections of gsiftp://"),
-    setting("data-protection", None, Value("clear|safe|private"), Connection, (data_protection, show_data_protection),
-        "Data connections of gsiftp://: as they are, safe against change, or encrypted (GCT encrypts both)"),
+    setting("require-data-authentication", None, Switch, Connection, switch!(options.require_data_authentication),
+        "Transfer nothing over data connections that are neither authenticated, protected nor bound to their session"),
+    setting("data-protection", None, Value("auto|clear|safe|private"), Connection, (data_protection, show_data_protection),
+        "Data connections of gsiftp:// and TLS: as they are, safe against change, or encrypted (GCT encrypts both); `auto` is \
+         clear with gsiftp:// and private with TLS"),
+    setting("ssh", None, Value("COMMAND"), Connection, (ssh::program, ssh::show_program),
+        "The program for sshftp://, with arguments, where it is not plain `ssh`: \"ssh -F FILE -o OPTION=VALUE\""),
+    setting("ssh-remote", None, Value("COMMAND"), Connection, (ssh::remote, ssh::show_remote),
+        "What sshftp:// starts on the server's host instead of its script `sshftp`; the user's shell there reads it"),
+    setting("ssh-sharing", None, Negated, Connection, switch!(options.ssh.share),
+        "Log in with ssh for every control connection, instead of once for a server"),
     setting("connect-timeout", None, Value("TIME"), Connection, duration!(options.connect_timeout),
         "Longest wait for a connection"),
     setting("reply-timeout", None, Value("TIME"), Connection, duration!(options.reply_timeout),
@@ -151,7 +193,7 @@ fn show_path(path: Option<&PathBuf>) -> String {
 }
 
 fn credential(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.credential = (!text.is_empty()).then(|| text.into());
+    settings.options.credential = ends::path(text);
     Ok(())
 }
 
@@ -161,10 +203,7 @@ fn authorities(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn subject(settings: &mut Settings, text: &str) -> Result<(), String> {
-    if !text.is_empty() && !text.starts_with('/') {
-        return Err(format!("{text:?}: expected a subject such as /O=Grid/CN=host/dtn.example.org"));
-    }
-    settings.options.server_subject = (!text.is_empty()).then(|| text.to_owned());
+    settings.options.server_subject = ends::subject(text)?;
     Ok(())
 }
 
@@ -172,18 +211,31 @@ fn show_subject(settings: &Settings) -> String {
     settings.options.server_subject.clone().unwrap_or_default()
 }
 
+fn fingerprint(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let text = text.trim();
+    let given = (!text.is_empty()).then(|| text.parse().map_err(|e: NoFingerprint| e.to_string()));
+    settings.options.fingerprint = given.transpose()?;
+    Ok(())
+}
+
+fn show_fingerprint(settings: &Settings) -> String {
+    settings.options.fingerprint.map(|fingerprint| fingerprint.to_string()).unwrap_or_default()
+}
+
 fn data_protection(settings: &mut Settings, text: &str) -> Result<(), String> {
     settings.options.data_protection = match text {
+        "auto" => DataProtection::Auto,
         "clear" => DataProtection::Clear,
         "safe" => DataProtection::Safe,
         "private" => DataProtection::Private,
-        _ => return Err(format!("{text:?}: expected clear, safe or private")),
+        _ => return Err(format!("{text:?}: expected auto, clear, safe or private")),
     };
     Ok(())
 }
 
 fn show_data_protection(settings: &Settings) -> String {
     match settings.options.data_protection {
+        DataProtection::Auto => "auto",
         DataProtection::Clear => "clear",
         DataProtection::Safe => "safe",
         DataProtection::Private => "private",
@@ -509,74 +561,4 @@ pub(crate) fn port_range(text: &str) -> Result<(u16, u16), String> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn what_is_shown_can_be_read_again() {
-        for setting in SETTINGS {
-            let shown = (setting.show)(&Settings::default());
-            let mut settings = Settings::default();
-            (setting.apply)(&mut settings, &shown).unwrap_or_else(|error| panic!("{}: {error}", setting.key));
-            assert_eq!((setting.show)(&settings), shown, "{}", setting.key);
-        }
-    }
-
-    #[test]
-    fn values() {
-        for (key, text, shown) in [
-            ("streams", "4", "4"),
-            ("block-size", "256K", "256K"),
-            ("tcp-buffer", "8MiB", "8M"),
-            ("sync", "true", "time"),
-            ("preserve", "links,times", "times,links"),
-            ("preserve", "all", "times,modes,links"),
-            ("stall-limit", "10KiB/s/1m", "10K/60s"),
-            ("stall-limit", "1M/500s", "1M/500s"),
-            ("retry-pause", "250ms", "250ms"),
-            ("data-ports", "50000,50010", "50000-50010"),
-            ("fsync", "true", "end"),
-            ("direct-io", "never", "never"),
-        ] {
-            let setting = Setting::find(key).unwrap();
-            let mut settings = Settings::default();
-            (setting.apply)(&mut settings, text).unwrap();
-            assert_eq!((setting.show)(&settings), shown, "{key} = {text}");
-        }
-    }
-
-    #[test]
-    fn wrong_values_are_named() {
-        for (key, text) in [
-            ("streams", "0"),
-            ("streams", "many"),
-            ("block-size", "1"),
-            ("buffer-memory", "1K"),
-            ("mode", "blocks"),
-            ("sync", "always"),
-            ("preserve", "owner"),
-            ("checksum", "rot13"),
-            ("stall-limit", "60s"),
-            ("stall-limit", "1K/10ms"),
-            ("data-ports", "0-10"),
-            ("data-ports", "20-10"),
-            ("retries", "-1"),
-            ("resume", "perhaps"),
-            ("user", "a\r\nDELE x"),
-        ] {
-            let error = Setting::find(key).unwrap().check(text);
-            assert!(error.is_err(), "{key} = {text}");
-        }
-    }
-
-    #[test]
-    fn keys_and_shorts_are_unique() {
-        for (index, setting) in SETTINGS.iter().enumerate() {
-            for other in &SETTINGS[index + 1..] {
-                assert_ne!(setting.key, other.key);
-                assert!(setting.short.is_none() || setting.short != other.short);
-            }
-        }
-    }
-}
+mod tests;

@@ -66,9 +66,9 @@ impl<'e> Flow<'_, 'e> {
             sparse: download.sparse,
             written: &written,
         };
-        let (asks, slots, first) = (&mut self.asks, &mut self.slots, self.first);
+        let (asks, slots, first, seat) = (&mut self.asks, &mut self.slots, self.first, self.seat.as_ref());
         let mut judge = |answer: Answer| {
-            hear(asks, slots, first, answer);
+            hear(asks, slots, first, seat, answer);
             let slot = &slots[(id - first) as usize];
             if slot.error.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
@@ -117,7 +117,7 @@ impl<'e> Flow<'_, 'e> {
                     let (asks, slots) = (&mut self.asks, &mut self.slots);
                     self.session.control.last_words(&mut |answer| {
                         if let Some(answer) = answer {
-                            hear(asks, slots, first, answer);
+                            hear(asks, slots, first, seat, answer);
                         }
                         slots[at].ended.is_some() || slots[at].error.is_some()
                     });

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// From this round trip on, a file that we send goes over one session.
+const FAR: Duration = Duration::from_millis(5);
+
 impl<'e> Flow<'_, 'e> {
     pub(super) fn begin(&mut self, mut task: Task) -> Result<Begun, RemoteError> {
         let ctx = self.worker.ctx;
@@ -75,9 +78,17 @@ impl<'e> Flow<'_, 'e> {
     pub(super) fn cuts(&self, task: &Task) -> bool {
         self.session.can.partial
             && self.worker.ctx.cuts(&self.session)
+            && !self.suffices()
             && self.session.preferred_mode() == Mode::ExtendedBlock
             && task.size.is_some_and(|size| size >= 2 * RANGE)
             && self.worker.ctx.range_size(RANGE, self.seat.as_ref(), 1).is_some()
+    }
+
+    /// Whether one session carries whatever the path does. Between two ranges of a file streams wait for each other and for
+    /// round trips; where these are short, the server's single thread is what binds.
+    fn suffices(&self) -> bool {
+        let tuned = self.seat.is_some() && self.worker.ctx.options().files == crate::Auto::Auto;
+        tuned && self.session.control.rtt() >= FAR
     }
 
     /// Whether several sessions share out what is left of this file.

@@ -17,6 +17,24 @@ impl<'e> Flow<'_, 'e> {
     /// Makes the two servers ready for each other.
     pub(super) fn connect(&mut self, mode: Mode, streams: u32, check: Check) -> Result<(), RemoteError> {
         self.channel = None;
+        for session in [&self.source, &self.destination] {
+            if session.has_private_tls_data() {
+                // Both servers would wait for the other one to be TLS's client (RFC 4217 section 7).
+                let what = "protect data on its way to another server with TLS (PROT P): let it come through here \
+                            (--through-here), or let it travel in clear (--data-protection clear)";
+                let (peer, what) = (session.control.peer().to_owned(), what.to_owned());
+                return Err(RemoteError::Unsupported { peer, what });
+            }
+        }
+        // Each server shares a key with us, and none with the other.
+        if self.source.wraps_data() || self.destination.wraps_data() {
+            let what = "protect data between two servers with Kerberos: leave --data-protection out (data connections are \
+                        then bound by a one-time key where both servers know it)";
+            return Err(RemoteError::Unsupported {
+                peer: self.source.control.peer().to_owned(),
+                what: what.to_owned(),
+            });
+        }
         if self.source.authenticates_data() != self.destination.authenticates_data() {
             let what = "be one end of a transfer between two servers of which only one authenticates data connections; \
                         use --no-dcau, or gsiftp:// for both";
@@ -25,27 +43,26 @@ impl<'e> Flow<'_, 'e> {
                 what: what.to_owned(),
             });
         }
+        agree(&mut self.source, &mut self.destination)?;
         let inline = if let Check::Inline(algorithm) = check { Some(algorithm) } else { None };
         self.destination.drop_channel();
         self.source.drop_channel();
         let parallelism = (mode == Mode::ExtendedBlock).then_some(streams);
         self.source.wanted_congestion = self.seat.as_ref().and_then(|seat| seat.lane().congestion());
+        self.binding = self.source.bind_with(&self.destination)?;
+        let binding = self.binding.as_ref();
         if self.delayed() {
             // The address comes after STOR.
-            self.destination.prepare(
-                mode,
-                None,
-                inline,
-                Some(Command::Opts(Opts::Passive { delayed: true })),
-            )?;
-            self.destination.call(&Command::Pasv)?;
-            self.source.prepare(mode, parallelism, inline, None)?;
+            let delayed = Command::Opts(Opts::Passive { delayed: true });
+            self.destination.prepare(mode, None, inline, None, Some(delayed))?;
+            self.destination.prepare(mode, None, inline, binding, Some(Command::Pasv))?;
+            self.source.prepare(mode, parallelism, inline, None, None)?;
         } else {
             if parallelism.is_some() {
                 self.destination.frequent_markers()?;
             }
-            let address = self.destination.passive(mode, None, inline)?;
-            let prepared = self.source.prepare(mode, parallelism, inline, Some(port(address)));
+            let address = self.destination.passive(mode, None, inline, binding)?;
+            let prepared = self.source.prepare(mode, parallelism, inline, binding, Some(port(address)));
             prepared.map_err(|e| self.cannot_point(e))?;
         }
         self.channel = Some((mode, streams));
@@ -58,6 +75,9 @@ impl<'e> Flow<'_, 'e> {
 
     /// Tells the source where to connect to.
     pub(super) fn point(&mut self, address: SocketAddr) -> Result<(), RemoteError> {
+        if let Some(binding) = &self.binding {
+            self.source.call(&binding.command())?;
+        }
         let refused = self.source.call(&port(address));
         refused.map(drop).map_err(|e| self.cannot_point(e))
     }
@@ -130,6 +150,7 @@ impl<'e> Flow<'_, 'e> {
     /// Whether several pairs of sessions share out what is left of this file.
     pub(super) fn shares(&self, relay: &Relay) -> bool {
         let can = self.cuts()
+            && !self.destination.is_alone()
             && self.source.can.partial
             && self.destination.can.partial
             && self.mode() == Mode::ExtendedBlock;

@@ -5,17 +5,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ropewalk_engine::Progress;
+use ropewalk_protocol::marker::PathMarker;
 use ropewalk_tuning::tuner::{Decision, Prior, Reason, Tuner, Work};
 
 use super::pressure::Processors;
 use super::seat::Knob;
-use super::span::{Span, Totals};
+use super::span::{Heard, Span, Totals};
 use super::{Ends, TunedPath};
+use crate::auto::Pace;
 
 /// Streams of one data channel whose number cannot be changed later: others come and go beside it.
 const FIXED_MOST: u32 = 8;
 /// Workers of a run at most, however many connections are wanted.
 const MOST_WORKERS: u32 = 64;
+/// What a session is taken to carry until it is known, in bytes a second.
+const UNKNOWN_RATE: f64 = 4e6;
+/// After so many spans the climb is over, as a rule.
+const SETTLED: usize = 3;
 /// Streams that are on their way are waited for so long, and for so many round trips, before a span begins.
 const SETTLING: Duration = Duration::from_secs(2);
 const SETTLING_ROUND_TRIPS: u32 = 20;
@@ -55,6 +61,8 @@ struct Place {
     /// Its worker does no more than it has begun.
     leaving: bool,
     progress: Option<Arc<Progress>>,
+    /// What the server that sends has told.
+    heard: Heard,
 }
 
 /// A span is not over before, nor before so many round trips: how much was to be moved was a guess.
@@ -104,9 +112,16 @@ impl Lane {
         self.lock().decision.congestion.map(|control| control.name())
     }
 
-    /// Bytes a second that one stream carries, as far as it is known.
-    pub(crate) fn rate_of_stream(&self) -> Option<f64> {
-        self.lock().reached.last().map(|&(streams, rate, _)| rate / f64::from(streams.max(1)))
+    /// What a session with so many streams is likely to carry.
+    pub(crate) fn pace(&self, streams: u32) -> Pace {
+        let state = self.lock();
+        let known =
+            state.reached.last().map(|&(all, rate, _)| rate * f64::from(streams) / f64::from(all.max(1)));
+        Pace {
+            rate: known.unwrap_or(UNKNOWN_RATE),
+            rtt: self.rtt.as_secs_f64(),
+            settled: state.reached.len() >= SETTLED,
+        }
     }
 
     pub(super) fn sit(&self) -> u64 {
@@ -121,6 +136,7 @@ impl Lane {
             moving: false,
             leaving: false,
             progress: None,
+            heard: Heard::default(),
         });
         id
     }
@@ -157,6 +173,13 @@ impl Lane {
     pub(super) fn begun(&self, id: u64, progress: Option<Arc<Progress>>) {
         if let Some(seat) = self.lock().seat(id) {
             (seat.moving, seat.progress) = (true, progress);
+            seat.heard.begin();
+        }
+    }
+
+    pub(super) fn heard(&self, id: u64, marker: PathMarker) {
+        if let Some(seat) = self.lock().seat(id) {
+            seat.heard.add(marker);
         }
     }
 
@@ -176,7 +199,9 @@ impl Lane {
         let (workers, streams) =
             others.fold((0, 0), |(workers, streams), seat| (workers + 1, streams + seat.streams));
         let Some(seat) = state.seat(id) else { return false };
-        let enough = if seat.knob.is_elastic() { workers } else { streams };
+        // Streams that leave together with their session take their windows along: some too many do no harm.
+        let (enough, target) =
+            if seat.knob.is_elastic() { (workers, target) } else { (streams, target + target / 2) };
         // Two at the same time must not leave to each other what is to be done.
         seat.leaving |= workers > 0 && enough >= target;
         seat.leaving
@@ -358,7 +383,10 @@ impl State {
         let mut totals = Totals { delivered: moved, ..Totals::default() };
         for seat in self.seats.iter().filter(|seat| seat.moving) {
             match &seat.progress {
-                Some(progress) => totals.add(progress, matches!(seat.knob, Knob::Here(..))),
+                Some(progress) => {
+                    totals.add(progress, matches!(seat.knob, Knob::Here(..)));
+                    totals.hear(&seat.heard);
+                }
                 None => totals.streams += seat.streams,
             }
         }
@@ -417,7 +445,10 @@ mod tests {
         assert!(!seats[0].is_surplus());
         seats[3].opened(8, 100, Knob::Fixed);
         assert_eq!(lane.lock().missing(4), 0);
-        // Seventeen: one can go, and a second one cannot at the same time.
+        // Seventeen are not enough too many.
+        assert!(!seats[0].is_surplus());
+        seats[2].opened(8, 100, Knob::Fixed);
+        // Twenty-two: one can go, and a second one cannot at the same time.
         assert!(seats[0].is_surplus() && seats[0].is_surplus());
         assert!(!seats[1].is_surplus());
         drop(seats);

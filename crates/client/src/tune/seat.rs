@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ropewalk_engine::{Congestion, Parallelism, Progress};
+use ropewalk_protocol::marker::PathMarker;
 
 use super::lane::Lane;
 
@@ -91,6 +92,11 @@ impl Seat {
     pub(crate) fn moves(&self, progress: Option<Arc<Progress>>) -> Moving<'_> {
         self.lane.begun(self.id, progress);
         Moving(self)
+    }
+
+    /// The server that sends told of the path.
+    pub(crate) fn hears(&self, marker: PathMarker) {
+        self.lane.heard(self.id, marker);
     }
 
     /// Whether the path has too many streams without this worker's: it should leave after what it does now.

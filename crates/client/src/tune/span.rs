@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ropewalk_engine::{Progress, Stage};
+use ropewalk_protocol::marker::{LimitedBy, PathMarker};
 use ropewalk_tuning::tuner::{Chunk, Pressure, Progress as Mark};
 
 /// The tuner hears of the rate so often, once something has arrived.
@@ -27,9 +28,26 @@ pub(super) struct Totals {
     pub(super) resent: u64,
     /// Seconds that streams waited for the storage of this host.
     pub(super) storage: f64,
+    /// Markers of servers that send, and those of them that say that there was nothing to send.
+    pub(super) markers: u32,
+    pub(super) idle: u32,
 }
 
 impl Totals {
+    /// Adds what the sender of a transfer has told: it sees more of the path than a receiver does.
+    pub(super) fn hear(&mut self, heard: &Heard) {
+        self.markers = self.markers.saturating_add(heard.markers);
+        self.idle = self.idle.saturating_add(heard.idle);
+        let (sent, resent) = heard.last.map_or((0, 0), |last| (last.sent, last.retransmitted));
+        self.sent = self.sent.saturating_add(heard.sent).saturating_add(sent);
+        self.resent = self.resent.saturating_add(heard.resent).saturating_add(resent);
+        if let Some(last) = heard.last {
+            self.rtt = Some(last.rtt.as_secs_f64());
+            let least = last.min_rtt.as_secs_f64();
+            self.min_rtt = Some(self.min_rtt.map_or(least, |known| known.min(least)));
+        }
+    }
+
     /// Adds a transfer. `sends`: we are the sender, and what the kernel still holds has not arrived.
     pub(super) fn add(&mut self, progress: &Progress, sends: bool) {
         let streams = progress.streams();
@@ -57,6 +75,34 @@ impl Totals {
             });
             self.delivered = self.delivered.saturating_sub(waiting.sum());
         }
+    }
+}
+
+/// What a server that sends has told of the path, over all transfers of a seat.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    last: Option<PathMarker>,
+    /// Of transfers that are over.
+    sent: u64,
+    resent: u64,
+    markers: u32,
+    /// Those that said that there was nothing to send.
+    idle: u32,
+}
+
+impl Heard {
+    /// Another transfer begins: its markers count from nothing.
+    pub(super) fn begin(&mut self) {
+        if let Some(last) = self.last.take() {
+            self.sent = self.sent.saturating_add(last.sent);
+            self.resent = self.resent.saturating_add(last.retransmitted);
+        }
+    }
+
+    pub(super) fn add(&mut self, marker: PathMarker) {
+        self.markers = self.markers.saturating_add(1);
+        self.idle = self.idle.saturating_add(u32::from(marker.limited == LimitedBy::Application));
+        self.last = Some(marker);
     }
 }
 
@@ -139,12 +185,16 @@ impl Span {
         let sent = self.last.sent.saturating_sub(self.first.sent);
         let resent = self.last.resent.saturating_sub(self.first.resent);
         let disk = (self.last.storage - self.first.storage).max(0.0) / (seconds * f64::from(streams));
+        // A server tells once a second.
+        let markers = self.last.markers.saturating_sub(self.first.markers);
+        let idle = self.last.idle.saturating_sub(self.first.idle);
+        let peer = (markers >= 2).then(|| f64::from(idle.min(markers)) / f64::from(markers));
         Chunk {
             rtt: (self.rtts.1 > 0).then(|| self.rtts.0 / f64::from(self.rtts.1)),
             min_rtt: self.last.min_rtt,
             // A thousand packets tell of a loss of a thousandth.
             loss: (sent >= 1000).then(|| resent as f64 / sent as f64),
-            pressure: Pressure { disk: Some(disk.min(1.0)), ..Pressure::default() },
+            pressure: Pressure { disk: Some(disk.min(1.0)), peer, ..Pressure::default() },
             ..Chunk::new(streams, bytes, seconds)
         }
     }
@@ -189,6 +239,40 @@ mod tests {
         assert!(!look.full && dead.look(began + LONGEST, totals(0, 1), 10).full);
         assert_eq!(dead.chunk().bytes, 0);
         assert!(dead.chunk().checked().is_ok());
+    }
+
+    #[test]
+    fn what_senders_tell_goes_on_over_transfers() {
+        let marker = |sent, retransmitted, limited| PathMarker {
+            rtt: Duration::from_millis(60),
+            min_rtt: Duration::from_millis(50),
+            retransmitted,
+            sent,
+            congestion_window: 1 << 20,
+            streams: 2,
+            limited,
+        };
+        let began = Instant::now();
+        let at = |seconds: u64| began + Duration::from_secs(seconds);
+        let mut heard = Heard::default();
+        let told = |heard: &Heard, delivered| {
+            let mut totals = totals(delivered, 2);
+            totals.hear(heard);
+            totals
+        };
+        heard.add(marker(1000, 0, LimitedBy::CongestionWindow));
+        let mut span = Span::new(began, told(&heard, 0), Duration::ZERO);
+        heard.add(marker(3000, 20, LimitedBy::Application));
+        span.look(at(1), told(&heard, 100), 1_000_000);
+        // A second file.
+        heard.begin();
+        heard.begin();
+        span.look(at(2), told(&heard, 150), 1_000_000);
+        heard.add(marker(2000, 20, LimitedBy::CongestionWindow));
+        span.look(at(3), told(&heard, 200), 1_000_000);
+        let chunk = span.chunk();
+        assert_eq!(chunk.loss, Some(0.01));
+        assert_eq!((chunk.min_rtt, chunk.pressure.peer), (Some(0.05), Some(0.5)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 
 use bstr::BString;
+use zeroize::Zeroizing;
 
 use crate::command::{Command, UnprintableCommand};
 use crate::line::{Ending, LineDecoder, LineTooLong};
@@ -255,11 +256,14 @@ impl Session {
         if let Some(reply) = &self.closing {
             return Err(SubmitError::Closing(reply.clone()));
         }
-        let line = command.to_line()?;
+        let line = Zeroizing::new(command.to_line()?);
         if let Some(trace) = &mut self.trace {
             let shown = match command {
                 Command::Pass(_) | Command::Adat(_) => format!("{} ***", command.verb()).into(),
                 Command::Dcsc { blob: Some(_), .. } => "DCSC P ***".into(),
+                Command::Site(SiteCommand::DataKey(Some(key))) => {
+                    format!("SITE DATAKEY {:016x} ***", key.number()).into()
+                }
                 _ => line.as_slice().into(),
             };
             trace.push_back(TraceLine { sent: true, line: shown });

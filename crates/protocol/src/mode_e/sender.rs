@@ -31,6 +31,11 @@ pub enum SendError {
     Lost { bytes: u64 },
 }
 
+/// Blocks get smaller towards the end of a file, down to so many bytes.
+const LEAST_BLOCK: u64 = 64 << 10;
+/// A stream that is so many times slower than the others on average does not hold up the end.
+const SLOWNESS: u64 = 4;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
     /// `carried`: payload bytes of the blocks before `block`.
@@ -180,12 +185,18 @@ impl Sender {
         self.active + self.ended
     }
 
-    /// Blocks end at multiples of the block size in the file, which suits page caches and disks.
+    /// Blocks end at multiples of the block size in the file, which suits page caches and disks. Towards the end several
+    /// streams get smaller ones: none is to be at its last block for long when the others have nothing left to send.
     fn take_block(&mut self) -> Option<Block> {
         let range = self.todo.iter().next()?;
-        let boundary =
-            (range.start / self.block_size).checked_add(1).and_then(|n| n.checked_mul(self.block_size));
-        let end = boundary.map_or(range.end, |b| b.min(range.end));
+        let boundary = |size: u64| (range.start / size).checked_add(1).and_then(|n| n.checked_mul(size));
+        let mut end = boundary(self.block_size).map_or(range.end, |b| b.min(range.end));
+        let fair = self.todo.len() / SLOWNESS.saturating_mul(self.active.max(1));
+        if self.active > 1 && fair < self.block_size && self.block_size > LEAST_BLOCK {
+            let pieces = (fair / LEAST_BLOCK).max(1);
+            let smaller = boundary(LEAST_BLOCK).and_then(|b| b.checked_add((pieces - 1) * LEAST_BLOCK));
+            end = smaller.map_or(end, |smaller| smaller.min(end));
+        }
         self.todo.remove(range.start..end);
         let header = Header::data(range.start - self.origin, end - range.start);
         Some(Block { header, file_offset: range.start })

@@ -74,6 +74,33 @@ fn one_stream() {
 }
 
 #[test]
+fn blocks_get_smaller_towards_the_end() {
+    const K: u64 = 1 << 10;
+    let size = 8192 * K + 100;
+    let deal = |streams: usize| {
+        let mut sender = Sender::new(RangeSet::from_range(0..size), 0, 1024 * K).unwrap();
+        let ids: Vec<_> = (0..streams).map(|_| sender.add_stream().unwrap()).collect();
+        let mut blocks = Vec::new();
+        for id in ids.iter().cycle() {
+            match sender.next(*id) {
+                Some(Next::Block(block)) => blocks.push(block.header.count),
+                Some(Next::End(_)) => {}
+                None => break,
+            }
+        }
+        assert_eq!(blocks.iter().sum::<u64>(), size);
+        blocks
+    };
+    assert_eq!(deal(1), [vec![1024 * K; 8], vec![100]].concat());
+    let two = deal(2);
+    assert_eq!(two[..3], [1024 * K, 896 * K, 128 * K]);
+    assert!(two[3..].iter().all(|count| *count <= 768 * K));
+    assert_eq!(two.iter().rev().take(2).collect::<Vec<_>>(), [&100, &(64 * K)]);
+    // Each gets several.
+    assert!(deal(16).iter().all(|count| *count <= 128 * K));
+}
+
+#[test]
 fn empty_file_over_four_streams() {
     let mut sender = Sender::new(RangeSet::new(), 0, 1 << 20).unwrap();
     let streams: Vec<_> = (0..4).map(|_| sender.add_stream().unwrap()).collect();

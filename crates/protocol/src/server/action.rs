@@ -9,6 +9,7 @@ use bstr::BString;
 
 use crate::command::{ChecksumAlgorithm, DataAuthentication, Password, Protection};
 use crate::congestion::CongestionName;
+use crate::data_key::DataKey;
 use crate::error_class::ErrorClass;
 use crate::facts::{Entry, FactSet};
 use crate::marker::PathMarker;
@@ -29,11 +30,20 @@ pub enum Action {
     /// SITE STREAMS (our extension): the data channel, where there is one, has so many streams from now on when it sends in
     /// MODE E, and the transfer under way too. Already within the limits of the configuration, and answered.
     Streams(u32),
-    /// What is sent and received from here on is protected by the context that [`Outcome::Secured`] told of: replies before
-    /// this leave in clear.
+    /// What is sent and received from here on is protected by the context that [`Outcome::Secured`] told of, or by TLS,
+    /// which begins now: replies before this leave in clear.
     Protect,
     /// Close the control connection once everything before has been written.
     Close,
+}
+
+/// How a control connection is secured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// RFC 2228: tokens in ADAT, then each line protected by itself.
+    Gssapi,
+    /// RFC 4217: all bytes travel in TLS.
+    Tls,
 }
 
 /// Transfer mode (RFC 959 section 3.4, GFD.20 section 3.4).
@@ -82,8 +92,13 @@ pub struct ChannelOptions {
     pub congestion: Option<CongestionName>,
     /// DCAU: always none on a control connection without security.
     pub authentication: DataAuthentication,
-    /// PROT; without authentication it has no effect, as in GCT.
+    /// PROT; without authentication it has no effect, as in GCT, unless the control connection has TLS.
     pub protection: Protection,
+    /// PBSZ under [`Outcome::Wrapped`]: the longest message on a protected data connection, in bytes.
+    pub protection_buffer: u32,
+    /// SITE DATAKEY (our extension): the channel's connections are to prove that they have it. Never together with DCAU or
+    /// PROT.
+    pub key: Option<DataKey>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,8 +218,9 @@ pub struct List {
 /// What the host is asked to carry out.
 #[derive(Debug)]
 pub enum Operation {
-    /// AUTH GSSAPI: a handshake begins, in place of any that was under way.
-    SecurityBegin,
+    /// AUTH: a handshake begins, in place of any that was under way. With [`Mechanism::Tls`] it follows
+    /// [`Action::Protect`]: answer [`Outcome::Done`] where it can begin.
+    SecurityBegin(Mechanism),
     /// ADAT, base64: answer [`Outcome::SecurityToken`] or [`Outcome::Secured`]. After a failure the handshake is over.
     SecurityToken(BString),
     /// DCSC P: the credential for data connections, base64 of PEM; `None`: the usual one again.
@@ -321,6 +337,9 @@ pub enum Outcome {
     SecurityToken(String),
     /// The client is authenticated. With a last token, base64, where there is one.
     Secured(Option<String>),
+    /// As `Secured`, by a mechanism whose context protects data connections too (RFC 2228 section 3; Kerberos): there is no
+    /// DCAU, and PROT holds by itself.
+    Wrapped(Option<String>),
     Addresses(Vec<SocketAddr>),
     /// Text for the reply to ABUF.
     Advice(String),

@@ -35,6 +35,26 @@ pub struct SessionConfig {
     pub gssapi: bool,
     /// Nobody may log in without it.
     pub security_required: bool,
+    /// AUTH TLS is offered (RFC 4217).
+    pub tls: bool,
+    /// What has to be protected, whoever by.
+    pub required: RequiredProtection,
+    /// Bearer tokens are taken, as the password of [`TOKEN_USER`], on protected control connections.
+    pub tokens: bool,
+}
+
+/// The user whose password is a bearer token.
+pub const TOKEN_USER: &[u8] = b":token:";
+
+/// What a server does not do in clear.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequiredProtection {
+    #[default]
+    None,
+    /// Log-ins: names and passwords are refused before they are sent.
+    Control,
+    /// Log-ins, transfers and listings.
+    Data,
 }
 
 /// The greeting.
@@ -66,6 +86,9 @@ impl Default for SessionConfig {
             congestion: Vec::new(),
             gssapi: false,
             security_required: false,
+            tls: false,
+            required: RequiredProtection::None,
+            tokens: false,
         }
     }
 }
@@ -89,7 +112,7 @@ impl SessionConfig {
 
     /// Whether sessions know the verb; AUTH is known in order to be refused.
     pub(super) fn knows(&self, verb: &str) -> bool {
-        let secure = self.gssapi && matches!(verb, "ADAT" | "DCSC");
+        let secure = self.gssapi && matches!(verb, "ADAT" | "DCSC") || self.tls && verb == "CCC";
         (secure || matches!(verb, "ABOR" | "AUTH") || help::knows(verb)) && self.allows(verb)
     }
 

@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use bstr::{BString, ByteSlice};
 
 use super::action::*;
+use super::config::RequiredProtection;
 use super::pending::{DataPending, PassiveKind, Pending};
 use super::session::{Session, Step};
-use super::state::{Channel, UploadAttributes};
+use super::state::{Channel, MAX_PROTECTION_BUFFER, MIN_PROTECTION_BUFFER, UploadAttributes};
 use crate::command::{
     CommandError, DataAuthentication, EpsvArgument, Password, Placement, Protection, Retrieval,
 };
+use crate::data_key::DataKey;
 use crate::reply::Reply;
 
 /// What distinguishes RETR, STOR, APPE, ERET and ESTO.
@@ -117,6 +119,9 @@ impl Session {
 
     pub(super) fn transfer(&mut self, kind: TransferKind, given: BString) -> Result<Step, CommandError> {
         let path = self.resolve(&given)?;
+        if let Some(refusal) = self.refuse_clear() {
+            return Ok(refusal);
+        }
         // Without a channel it is no transfer: what was set for the next one stays.
         let Some(delayed) = self.channel() else {
             return Ok(no_channel());
@@ -175,6 +180,9 @@ impl Session {
             ListForm::Facts | ListForm::Recursive => given,
         };
         let (path, given) = self.resolve_or_here(given)?;
+        if let Some(refusal) = self.refuse_clear() {
+            return Ok(refusal);
+        }
         let Some(delayed) = self.channel() else {
             return Ok(no_channel());
         };
@@ -229,6 +237,7 @@ impl Session {
             return Step::Reply(reply);
         }
         self.state.authentication = wanted;
+        self.state.data_key = None;
         self.leave_channel(reply)
     }
 
@@ -238,7 +247,78 @@ impl Session {
         if mem::replace(&mut self.state.protection, wanted) == wanted {
             return Step::Reply(reply);
         }
+        self.state.data_key = None;
         self.leave_channel(reply)
+    }
+
+    /// PBSZ where the context wraps data (RFC 2228 section 3): what was asked for, or the most that is taken here.
+    pub(super) fn set_protection_buffer(&mut self, wanted: u64) -> Step {
+        let size = u32::try_from(wanted).unwrap_or(u32::MAX).min(MAX_PROTECTION_BUFFER);
+        if size < MIN_PROTECTION_BUFFER {
+            let text = format!("PBSZ {wanted}: {MIN_PROTECTION_BUFFER} bytes are the least.");
+            return Step::Reply(Reply::new(501, text));
+        }
+        let reply = Reply::new(200, format!("PBSZ={size}"));
+        self.state.sized = true;
+        if mem::replace(&mut self.state.protection_buffer, size) == size {
+            return Step::Reply(reply);
+        }
+        self.leave_channel(reply)
+    }
+
+    /// PROT on a control connection with TLS (RFC 4217 section 9).
+    pub(super) fn set_tls_protection(&mut self, wanted: Protection) -> Result<Step, CommandError> {
+        match wanted {
+            Protection::Clear | Protection::Private if !self.state.sized => {
+                Ok(Step::Reply(Reply::new(503, "Send PBSZ 0 before PROT.")))
+            }
+            Protection::Clear if self.config.required == RequiredProtection::Data => {
+                Ok(Step::Reply(Reply::new(534, "Data has to be protected here: send PROT P.")))
+            }
+            Protection::Clear | Protection::Private => Ok(self.set_protection(wanted)),
+            other => Err(CommandError::ProtectionLevel(other.letter().into())),
+        }
+    }
+
+    /// The refusal of a transfer or listing where data would travel in clear and must not.
+    fn refuse_clear(&self) -> Option<Step> {
+        let clear = self.config.required == RequiredProtection::Data && !self.state.protects_data();
+        clear.then(|| Step::Reply(Reply::new(521, "Data has to be protected here: send PROT P first.")))
+    }
+
+    /// SITE DATAKEY: a key for the next data channel, or none after all.
+    pub(super) fn set_data_key(&mut self, key: Option<DataKey>) -> Step {
+        let reply = |code, text: String| Step::Reply(Reply::new(code, text));
+        let state = &mut self.state;
+        if !state.is_private() {
+            // Anybody could have read it (RFC 2228 section 4 for the code).
+            return reply(533, "SITE DATAKEY needs a protected control connection.".to_owned());
+        }
+        let Some(key) = key else {
+            state.data_key = None;
+            return reply(200, "The next data channel has no key.".to_owned());
+        };
+        let number = key.number();
+        if let Some(last) = state.last_data_key.filter(|last| number <= *last) {
+            return reply(
+                501,
+                format!("Data key {number:016x} is not new: its number has to be above {last:016x}."),
+            );
+        }
+        // Whatever comes of it, this one was had.
+        state.last_data_key = Some(number);
+        state.data_key = None;
+        if state.authentication != DataAuthentication::None {
+            return reply(
+                503,
+                "Data connections are authenticated: send DCAU N before a data key.".to_owned(),
+            );
+        }
+        if state.protection != Protection::Clear {
+            return reply(503, "Data connections are protected: send PROT C before a data key.".to_owned());
+        }
+        state.data_key = Some(key);
+        reply(200, format!("Data key {number:016x} is for the next data channel."))
     }
 
     /// DCSC: connections of another identity are of no use.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use bstr::{BString, ByteSlice};
 
 use super::action::*;
+use super::config::{RequiredProtection, TOKEN_USER};
 use super::data::TransferKind;
 use super::failure::aborted;
 use super::pending::{ContentsPending, PassiveKind, Pending};
@@ -20,6 +21,9 @@ use crate::reply::Reply;
 
 /// What may be sent before log-in.
 const BEFORE_LOGIN: [&str; 9] = ["ABOR", "ADAT", "AUTH", "FEAT", "HELP", "NOOP", "PASS", "QUIT", "USER"];
+
+/// What may be sent before log-in on a control connection with TLS (RFC 4217 section 12.2).
+const WITHIN_TLS: [&str; 3] = ["CCC", "PBSZ", "PROT"];
 
 /// What an ABOR that came after it prevents from beginning.
 const LONG: [&str; 13] = [
@@ -77,7 +81,10 @@ impl Session {
             }
             name = format!("SITE {word}");
         }
-        if !self.state.is_logged_in() && !BEFORE_LOGIN.contains(&name.as_str()) && name != "SITE HELP" {
+        let early = BEFORE_LOGIN.contains(&name.as_str())
+            || name == "SITE HELP"
+            || self.state.tls && WITHIN_TLS.contains(&name.as_str());
+        if !self.state.is_logged_in() && !early {
             return Ok(Some(reply(530, "Please login with USER and PASS.")));
         }
         let verb = name.split(' ').next().unwrap_or_default();
@@ -88,19 +95,60 @@ impl Session {
             "USER" | "PASS" if self.state.is_logged_in() => {
                 Ok(Some(reply(503, "You are already logged in.")))
             }
-            "USER" | "PASS" if self.config.security_required && !self.state.secured => {
+            "USER" | "PASS" if self.config.security_required && (!self.state.secured || self.state.tls) => {
                 Ok(Some(reply(530, "Must perform GSSAPI authentication")))
+            }
+            "USER" | "PASS"
+                if self.config.required != RequiredProtection::None
+                    && !self.state.secured
+                    && !self.state.within_ssh =>
+            {
+                let how = if self.config.tls { "AUTH TLS" } else { "AUTH GSSAPI" };
+                Ok(Some(reply(530, &format!("Log-in in clear is refused here: send {how} first."))))
+            }
+            // Before the token itself is sent.
+            "USER" if rest == TOKEN_USER => Ok(self.refuse_token()),
+            "AUTH" if self.state.is_logged_in() && self.config.tls => {
+                Ok(Some(reply(503, "AUTH has to come before the log-in.")))
             }
             "AUTH" | "ADAT" if self.state.is_logged_in() => Err(CommandError::UnknownCommand),
             "AUTH" | "ADAT" if self.state.secured => Ok(Some(reply(503, "You are already authenticated."))),
-            "AUTH" if !self.config.gssapi || !rest.trim().eq_ignore_ascii_case(b"GSSAPI") => {
-                Ok(Some(reply(504, "Unknown authentication type.")))
-            }
+            "AUTH" if self.mechanism(rest).is_none() => Ok(Some(reply(504, "Unknown authentication type."))),
+            "CCC" => Ok(Some(reply(533, "The control connection stays as protected as it is."))),
             long if abandoned && LONG.contains(&long) => {
                 self.state.restart = None;
                 Ok(Some(Step::Reply(aborted())))
             }
             _ => Ok(None),
+        }
+    }
+
+    /// What has to be said to whoever announces a bearer token; `None`: let it come.
+    fn refuse_token(&mut self) -> Option<Step> {
+        // A password that comes all the same is not that of an earlier USER.
+        self.state.user = None;
+        if !self.config.tokens {
+            return Some(reply(530, "This server takes no bearer tokens."));
+        }
+        if self.state.secured {
+            return None;
+        }
+        let how = match (self.config.tls, self.config.gssapi) {
+            (true, _) => ": send AUTH TLS first",
+            (false, true) => ": send AUTH GSSAPI first",
+            (false, false) => ", which this server does not offer",
+        };
+        let text = format!("A bearer token is taken on a protected control connection only{how}.");
+        Some(reply(530, &text))
+    }
+
+    /// What the argument of AUTH names, among what is offered. `SSL` and `TLS-P` would mean protected data without PROT
+    /// (RFC 4217 section 17), and are not.
+    fn mechanism(&self, argument: &[u8]) -> Option<Mechanism> {
+        match argument.trim().to_ascii_uppercase().as_slice() {
+            b"GSSAPI" if self.config.gssapi => Some(Mechanism::Gssapi),
+            b"TLS" | b"TLS-C" if self.config.tls => Some(Mechanism::Tls),
+            _ => None,
         }
     }
 
@@ -130,17 +178,29 @@ impl Session {
             }
             Command::Cwd(path) => change_directory(self.resolve(&path)?),
             Command::Adat(token) => Step::Perform(Operation::SecurityToken(token), Pending::SecurityToken),
-            // The gate lets only GSSAPI pass.
-            Command::Auth(_) => Step::Perform(Operation::SecurityBegin, Pending::SecurityBegin),
-            Command::Dcau(mode) if self.state.secured => self.set_data_authentication(mode),
+            Command::Auth(argument) => match self.mechanism(&argument) {
+                Some(mechanism) => {
+                    Step::Perform(Operation::SecurityBegin(mechanism), Pending::SecurityBegin(mechanism))
+                }
+                None => reply(504, "Unknown authentication type."),
+            },
+            Command::Dcau(mode) if self.state.wraps && mode != DataAuthentication::None => reply(
+                504,
+                "With Kerberos there is DCAU N alone: PROT S or P protects data connections, SITE DATAKEY binds clear ones.",
+            ),
+            Command::Dcau(mode) if self.state.secured && !self.state.tls => {
+                self.set_data_authentication(mode)
+            }
             Command::Dcau(DataAuthentication::None) => reply(200, "DCAU N."),
             // Without security there is nobody to authenticate.
             Command::Dcau(_) => reply(504, "Bad DCAU mode."),
-            Command::Dcsc { kind, blob } if self.state.secured => match (kind.to_ascii_uppercase(), blob) {
-                (b'P', Some(blob)) => self.set_data_credential(Some(blob)),
-                (b'D', None) => self.set_data_credential(None),
-                _ => return Err(CommandError::InvalidArguments),
-            },
+            Command::Dcsc { kind, blob } if self.state.secured && !self.state.tls => {
+                match (kind.to_ascii_uppercase(), blob) {
+                    (b'P', Some(blob)) => self.set_data_credential(Some(blob)),
+                    (b'D', None) => self.set_data_credential(None),
+                    _ => return Err(CommandError::InvalidArguments),
+                }
+            }
             Command::Dele(path) => simple(Operation::Delete(self.resolve(&path)?)),
             Command::Eprt(address) => self.active(vec![address]),
             Command::Epsv(argument) => self.extended_passive(argument),
@@ -151,6 +211,9 @@ impl Session {
                     logged_in: self.state.is_logged_in(),
                     congestion: !self.config.congestion.is_empty(),
                     gssapi: self.config.gssapi,
+                    tls: self.config.tls,
+                    data_keys: self.state.is_private(),
+                    tokens: self.config.tokens,
                 };
                 Step::Reply(feature::reply(offer, |name| self.config.allows(name)))
             }
@@ -187,8 +250,20 @@ impl Session {
                 None => reply(503, "Login with USER first."),
             },
             Command::Pasv => self.passive(PassiveKind::Pasv, Some(Family::V4)),
+            Command::Pbsz(_) if self.state.tls => {
+                // TLS has blocks of its own (RFC 4217 section 9).
+                self.state.sized = true;
+                reply(200, "PBSZ=0")
+            }
+            Command::Pbsz(size) if self.state.wraps => self.set_protection_buffer(size),
             Command::Pbsz(size) => reply(200, &format!("PBSZ={size}")),
             Command::Port(address) => self.active(vec![SocketAddr::V4(address)]),
+            Command::Prot(level) if self.state.tls => self.set_tls_protection(level)?,
+            Command::Prot(Protection::Safe | Protection::Private)
+                if self.state.wraps && !self.state.sized =>
+            {
+                reply(503, "Send PBSZ before PROT.")
+            }
             Command::Prot(level) if self.state.secured => self.set_protection(level),
             Command::Prot(Protection::Clear) => reply(200, "Protection level set to C."),
             Command::Prot(level) => return Err(CommandError::ProtectionLevel(level.letter().into())),

@@ -5,7 +5,7 @@ use super::failure::{Attempt, wrong_outcome};
 use super::pending::{DataPending, Pending, addresses, fact_line};
 use super::session::Session;
 use super::site::buffer_size;
-use super::state::Channel;
+use super::state::{Channel, State};
 use crate::command::DataAuthentication;
 use crate::date::Stamp;
 use crate::listing;
@@ -17,7 +17,20 @@ impl Session {
     pub(super) fn finish(&mut self, pending: Pending, result: Result<Outcome, Failure>) -> (Reply, bool) {
         let ok = || Reply::new(250, "OK.");
         let reply = match pending {
-            Pending::SecurityBegin => match result {
+            Pending::SecurityBegin(Mechanism::Tls) => match result {
+                Ok(Outcome::Done) if self.has_input() => {
+                    // Somebody on the way may have put it there, for us to take it for the client's (RFC 4217 section 15.3).
+                    let text = "Commands came in clear behind AUTH. Closing control connection.";
+                    return (Reply::new(421, text), true);
+                }
+                Ok(Outcome::Done) => {
+                    let faults = std::mem::take(&mut self.state.faults);
+                    self.state = State { faults, protects: true, ..State::within_tls() };
+                    Reply::new(234, "AUTH TLS successful.")
+                }
+                other => failed(Attempt::Other, other),
+            },
+            Pending::SecurityBegin(Mechanism::Gssapi) => match result {
                 Ok(Outcome::Done) => Reply::new(334, "Using authentication type; ADAT must follow."),
                 other => failed(Attempt::Other, other),
             },
@@ -151,11 +164,21 @@ impl Session {
     fn token_taken(&mut self, result: Result<Outcome, Failure>) -> Reply {
         match result {
             Ok(Outcome::SecurityToken(token)) => Reply::new(335, format!("ADAT={token}")),
-            Ok(Outcome::Secured(token)) => {
+            Ok(outcome @ (Outcome::Secured(_) | Outcome::Wrapped(_))) => {
                 self.state.secured = true;
                 self.state.protects = true;
-                // What GridFTP clients take for granted once they are authenticated (GFD.20 section 3.1).
-                self.state.authentication = DataAuthentication::SelfAuthentication;
+                let token = match outcome {
+                    Outcome::Wrapped(token) => {
+                        self.state.wraps = true;
+                        token
+                    }
+                    Outcome::Secured(token) => {
+                        // What GridFTP clients take for granted once they are authenticated (GFD.20 section 3.1).
+                        self.state.authentication = DataAuthentication::SelfAuthentication;
+                        token
+                    }
+                    _ => None,
+                };
                 match token {
                     Some(token) => Reply::new(235, format!("ADAT={token}")),
                     None => Reply::new(235, "GSSAPI Authentication successful."),

@@ -18,5 +18,5 @@ mod site;
 mod state;
 
 pub use action::*;
-pub use config::{Banner, SessionConfig};
+pub use config::{Banner, RequiredProtection, SessionConfig, TOKEN_USER};
 pub use session::{Phase, Session};

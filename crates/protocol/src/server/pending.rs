@@ -31,7 +31,7 @@ pub(super) enum PassiveKind {
 /// An operation that has begun, with what is needed to answer its command.
 #[derive(Debug)]
 pub(super) enum Pending {
-    SecurityBegin,
+    SecurityBegin(Mechanism),
     SecurityToken,
     DataCredential,
     Login,

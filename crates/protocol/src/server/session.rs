@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
+use zeroize::Zeroize;
+
 use super::action::{Action, Event, Failure, Operation, Outcome};
 use super::config::SessionConfig;
 use super::pending::Pending;
@@ -103,6 +105,16 @@ impl Session {
         }
     }
 
+    /// The control connection has TLS from the beginning (implicit TLS).
+    pub fn begin_within_tls(&mut self) {
+        self.state = State::within_tls();
+    }
+
+    /// The control connection is carried by ssh, so that nobody can listen. There is no AUTH in it, nor DCAU.
+    pub fn begin_within_ssh(&mut self) {
+        self.state.within_ssh = true;
+    }
+
     /// The greeting, to be sent first.
     pub fn banner(&self) -> Reply {
         self.config.banner_reply()
@@ -188,9 +200,11 @@ impl Session {
                 return None;
             };
             match next {
-                Queued::Line(line) => {
+                Queued::Line(mut line) => {
                     self.queued_bytes -= QUEUED_SIZE + line.len();
                     let step = self.command(&line, self.queued_aborts > 0);
+                    // It may have had a password or a key in it.
+                    line.zeroize();
                     self.take(step);
                 }
                 Queued::Abort => {
@@ -266,7 +280,7 @@ impl Session {
         if mem::take(&mut self.state.protects) {
             self.actions.push_back(Action::Protect);
             // What came in clear behind the last token may be anybody's.
-            if !self.queue.is_empty() || self.decoder.buffered() > 0 {
+            if self.has_input() {
                 self.close(None);
             }
         }
@@ -282,6 +296,16 @@ impl Session {
         } else {
             Phase::PreLogin
         }
+    }
+
+    /// The client is authenticated and the control connection protected.
+    pub fn is_secured(&self) -> bool {
+        self.state.secured
+    }
+
+    /// Nobody else can read or write on the control connection: it is secured, or ssh carries it.
+    pub fn is_private(&self) -> bool {
+        self.state.is_private()
     }
 
     /// The local user, once logged in.
@@ -307,6 +331,11 @@ impl Session {
             self.connection = Connection::Ending(Reply::new(421, text));
             self.forget_queue();
         }
+    }
+
+    /// More came behind the command under way.
+    pub(super) fn has_input(&self) -> bool {
+        !self.queue.is_empty() || self.decoder.buffered() > 0
     }
 
     pub(super) fn send(&mut self, reply: Reply) {

@@ -73,6 +73,7 @@ impl Session {
             }
             SiteCommand::ClientInfo(info) => simple(Operation::ClientInfo(info)),
             SiteCommand::TaskId(id) => simple(Operation::TaskId(id)),
+            SiteCommand::DataKey(key) => self.set_data_key(key),
             SiteCommand::Dsi(_) => Step::Reply(Reply::new(500, "no such DSI")),
             SiteCommand::Fault(verb) => {
                 if self.state.faults.len() < MAX_FAULTS {

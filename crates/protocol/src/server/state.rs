@@ -8,6 +8,7 @@ use super::action::*;
 use super::pending::PassiveKind;
 use crate::command::{ChecksumAlgorithm, DataAuthentication, Protection};
 use crate::congestion::CongestionName;
+use crate::data_key::DataKey;
 use crate::facts::FactSet;
 use crate::opts::Layout;
 use crate::path::VirtualPath;
@@ -15,6 +16,11 @@ use crate::range::RangeSet;
 
 /// Seconds between markers, unless TREV says otherwise.
 const MARKER_INTERVAL: u32 = 5;
+
+/// The largest PBSZ that is agreed on where the context wraps data, in bytes.
+pub(super) const MAX_PROTECTION_BUFFER: u32 = 1 << 20;
+/// The smallest one: a message's own bytes are about a hundred.
+pub(super) const MIN_PROTECTION_BUFFER: u32 = 512;
 
 /// Everything that commands set.
 #[derive(Debug)]
@@ -45,10 +51,24 @@ pub(super) struct State {
     pub(super) upload: UploadAttributes,
     /// The client is authenticated and the control connection protected.
     pub(super) secured: bool,
+    /// Nobody can listen to the control connection, which ssh carries.
+    pub(super) within_ssh: bool,
+    /// By TLS (RFC 4217).
+    pub(super) tls: bool,
+    /// By a context that protects data connections too ([`Outcome::Wrapped`]).
+    pub(super) wraps: bool,
+    /// PBSZ was given, without which PROT is refused under TLS and where the context wraps data.
+    pub(super) sized: bool,
+    /// What it agreed on, in bytes.
+    pub(super) protection_buffer: u32,
     /// [`Action::Protect`] is to follow the reply that is being made.
     pub(super) protects: bool,
     pub(super) authentication: DataAuthentication,
     pub(super) protection: Protection,
+    /// SITE DATAKEY, for the next data channel.
+    pub(super) data_key: Option<DataKey>,
+    /// The number of the last one.
+    pub(super) last_data_key: Option<u64>,
 }
 
 /// The data channel, as far as the session has to know.
@@ -116,18 +136,42 @@ impl State {
             restart: None,
             upload: UploadAttributes::default(),
             secured: false,
+            within_ssh: false,
+            tls: false,
+            wraps: false,
+            sized: false,
+            protection_buffer: MAX_PROTECTION_BUFFER,
             protects: false,
             authentication: DataAuthentication::None,
             protection: Protection::Clear,
+            data_key: None,
+            last_data_key: None,
         }
+    }
+
+    /// That of a control connection that is protected by TLS from now on: whatever was said in clear is forgotten.
+    pub(super) fn within_tls() -> Self {
+        Self { secured: true, tls: true, ..Self::new() }
+    }
+
+    /// Data connections made now are protected.
+    pub(super) fn protects_data(&self) -> bool {
+        let effective =
+            self.tls || self.wraps || self.secured && self.authentication != DataAuthentication::None;
+        effective && self.protection != Protection::Clear
     }
 
     pub(super) fn is_logged_in(&self) -> bool {
         self.local_user.is_some()
     }
 
-    /// The options that a data channel made now gets.
-    pub(super) fn channel_options(&self) -> ChannelOptions {
+    /// Nobody else reads or writes on the control connection.
+    pub(super) fn is_private(&self) -> bool {
+        self.secured || self.within_ssh
+    }
+
+    /// The options that a data channel made now gets. A key serves no other one.
+    pub(super) fn channel_options(&mut self) -> ChannelOptions {
         let layout = match (self.options.layout, self.options.block_size) {
             (Some(Layout::Partitioned), _) => StripeLayout::Partitioned,
             (Some(Layout::Blocked), block_size) => StripeLayout::Blocked { block_size },
@@ -145,6 +189,8 @@ impl State {
             congestion: self.options.congestion,
             authentication: self.authentication.clone(),
             protection: self.protection,
+            protection_buffer: self.protection_buffer,
+            key: self.data_key.take(),
         }
     }
 }

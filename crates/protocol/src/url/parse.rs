@@ -50,8 +50,10 @@ fn scheme(text: &str) -> Result<(Known, usize), UrlError> {
     let known = match text[..end].to_ascii_lowercase().as_str() {
         "file" => Known::File,
         "ftp" => Known::Remote(Scheme::Ftp),
+        "ftpes" => Known::Remote(Scheme::Ftpes),
+        "ftps" => Known::Remote(Scheme::Ftps),
         "gsiftp" => Known::Remote(Scheme::Gsiftp),
-        "sshftp" => return Err(UrlError::UnsupportedScheme { scheme: "sshftp" }),
+        "sshftp" => Known::Remote(Scheme::Sshftp),
         other => return Err(UrlError::UnknownScheme { scheme: other.into() }),
     };
     Ok((known, end + 1))

@@ -96,7 +96,7 @@ mod tests {
             any::<std::net::Ipv6Addr>().prop_map(|a| a.to_string()),
             Just("fe80::1%eth0.1".to_owned())
         ];
-        let scheme = prop::sample::select(vec![Scheme::Ftp, Scheme::Gsiftp]);
+        let scheme = prop::sample::select(vec![Scheme::Ftp, Scheme::Gsiftp, Scheme::Sshftp]);
         (scheme, prop::option::of((text(), prop::option::of(text()))), host, 1u16.., text()).prop_map(
             |(scheme, user, host, port, path)| {
                 let (user, password) = user.map_or((None, None), |(u, p)| (Some(u), p.map(Password::new)));

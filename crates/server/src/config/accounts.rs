@@ -2,6 +2,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::{RequiredProtection, RunAs};
+
 /// Access without a password.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -22,6 +24,11 @@ pub struct AnonymousAccess {
     pub third_party: bool,
     /// Most anonymous sessions at a time. Default: none beyond those of all sessions.
     pub sessions: Option<u32>,
+    /// The local account as which these sessions work on files, where the server may take on identities. Default:
+    /// `identity.unprivileged_user`; without that, the server's own user.
+    pub user: Option<String>,
+    /// What must be protected: `"none"`, `"control"` or `"data"` (both connections). Default `"none"`.
+    pub protection: RequiredProtection,
 }
 
 impl Default for AnonymousAccess {
@@ -34,17 +41,22 @@ impl Default for AnonymousAccess {
             rules: None,
             third_party: false,
             sessions: None,
+            user: None,
+            protection: RequiredProtection::None,
         }
     }
 }
 
-/// What a user of the password file may do. What is left out comes from `defaults`, then from what is said here.
+/// What a user who has logged in, in whatever way, may do. What is left out comes from `defaults`, then from what is said here.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct User {
-    /// Directory of the host that the user sees as `/`; `{user}` stands for the name. Default: the server's `root`.
+    /// Directory of the host that the user sees as `/`; `{user}` stands for the name, `{home}` for the home directory of the
+    /// local account that the session works as. Default: the server's `root`; where there is none either, `/` for users
+    /// whose sessions work as a local account.
     pub root: Option<PathBuf>,
-    /// Path in which sessions begin, as the user sees it; `{user}` stands for the name. Default `/`.
+    /// Path in which sessions begin, as the user sees it; `{user}` stands for the name. Default: the home directory of
+    /// the local account that the session works as, where that is within the root; otherwise `/`.
     pub home: Option<String>,
     /// Path rules (`RW~,R/data`). Default: everything beneath the root.
     pub rules: Option<String>,
@@ -55,6 +67,12 @@ pub struct User {
     pub third_party: Option<bool>,
     /// Most sessions of this user at a time. Default: none beyond those of all sessions.
     pub sessions: Option<u32>,
+    /// With whose rights sessions work on files, where the server may take on identities: `"user"`, those of the local
+    /// account of the user's name, or `"server"`, those of the server's own user. Default `"user"`.
+    pub run_as: Option<RunAs>,
+    /// What must be protected: `"none"`; `"control"`, the connection for commands, by TLS, GSI, Kerberos or SSH; or
+    /// `"data"`, those for data as well (PROT S or P). Default `"none"`.
+    pub protection: Option<RequiredProtection>,
 }
 
 impl User {
@@ -67,6 +85,8 @@ impl User {
             read_only: self.read_only.or(defaults.read_only),
             third_party: self.third_party.or(defaults.third_party),
             sessions: self.sessions.or(defaults.sessions),
+            run_as: self.run_as.or(defaults.run_as),
+            protection: self.protection.or(defaults.protection),
         }
     }
 }

@@ -7,8 +7,10 @@ use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_security::{PasswordFile, Rules, valid_user_name};
 
-use super::{Config, User};
+use super::{Config, RequiredProtection, User};
 use crate::gsi::Authority;
+use crate::tls;
+use crate::tokens::TokenAuthority;
 
 /// How bad a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,26 +73,41 @@ fn check_log_in(config: &Config, report: &mut Report) {
         if known.is_empty() && config.anonymous.is_none() {
             report.warning("password_file", "it has no user yet, so nobody can log in");
         }
-    } else if config.anonymous.is_none() && config.gsi.is_none() {
+    } else if config.anonymous.is_none()
+        && config.gsi.is_none()
+        && config.kerberos.is_none()
+        && config.tokens.is_none()
+        && config.tls().is_none_or(|tls| tls.users.is_empty())
+    {
         report.error(
             "password_file",
-            "nobody could log in: name a password_file (see `ropewalk passwd`), set up [gsi], or allow anonymous \
+            "nobody could log in: name a password_file (see `ropewalk passwd`), set up [gsi] or [kerberos], or allow anonymous \
              access",
         );
     }
     for name in config.users.keys() {
         if !valid_user_name(name) {
             report.error(format!("users.{name}"), "this cannot be a user's name");
-        } else if !known.contains(name) && config.gsi.is_none() {
+        } else if !known.contains(name)
+            && config.gsi.is_none()
+            && config.kerberos.is_none()
+            && config.tokens.is_none()
+        {
             report.warning(format!("users.{name}"), "is not in the password file, so cannot log in");
         }
     }
-    if config.password_file.is_some() && config.listen.iter().any(|address| !address.ip().is_loopback()) {
+    let required = config.tls().map(|tls| tls.required).unwrap_or_default();
+    if config.password_file.is_some()
+        && required == RequiredProtection::None
+        && config.listen.iter().any(|address| !address.ip().is_loopback())
+    {
         report.warning(
             "password_file",
-            "passwords travel in clear text; use it on networks that you trust only",
+            "passwords travel in clear text where clients do not use TLS: set tls.required = \"control\", or use it on \
+             networks that you trust only",
         );
     }
+    check_tls(config, report);
     if let Some(anonymous) = &config.anonymous {
         if anonymous.names.is_empty() {
             report.error("anonymous.names", "there is no name to log in with");
@@ -104,14 +121,97 @@ fn check_log_in(config: &Config, report: &mut Report) {
     {
         report.error("gsi", error);
     }
+    if let Some(kerberos) = &config.kerberos
+        && let Err(error) = crate::kerberos::Authority::load(kerberos)
+    {
+        report.error("kerberos", error);
+    }
     if config.testing.faults {
         report.warning("testing.faults", "any client can have commands of its session fail (SITE FAULT)");
     }
-    if rustix::process::geteuid().is_root() {
-        report.warning(
-            "process",
-            "runs as root: every session reads and writes files as root; use a user of its own",
+    check_identity(config, report);
+    check_tokens(config, report);
+}
+
+fn check_tls(config: &Config, report: &mut Report) {
+    let Some(tls) = config.tls() else { return };
+    if let Err(error) = tls::Authority::check(tls) {
+        match tls.optional {
+            true => report.warning("tls", error),
+            false => report.error("tls", error),
+        }
+    }
+    if !tls.users.is_empty() && tls.client_authorities.is_none() {
+        report.error("tls.users", "certificates are not asked for: name client_authorities");
+    }
+    for (subject, name) in &tls.users {
+        if !subject.starts_with('/') {
+            report.error("tls.users", format!("{subject:?} is no subject: expected /O=Example/CN=Name"));
+        }
+        if !valid_user_name(name) {
+            report.error("tls.users", format!("{name:?} cannot be a user's name"));
+        }
+    }
+}
+
+fn check_tokens(config: &Config, report: &mut Report) {
+    let Some(tokens) = &config.tokens else { return };
+    if let Err(error) = TokenAuthority::load(tokens) {
+        report.error("tokens", error);
+    }
+    if config.gsi.is_none() && config.kerberos.is_none() && config.tls().is_none() {
+        report.error("tokens", "they are taken on protected connections only: set up [tls] or [gsi]");
+    }
+}
+
+fn check_identity(config: &Config, report: &mut Report) {
+    let identity = &config.identity;
+    let anonymous = config.anonymous.as_ref();
+    if identity.umask.is_some_and(|umask| umask > 0o777) {
+        report.error("identity.umask", "is more than permission bits (write it as 0o027)");
+    }
+    let accounts = [
+        ("identity.unprivileged_user", identity.unprivileged_user.as_ref()),
+        ("anonymous.user", anonymous.and_then(|access| access.user.as_ref())),
+    ];
+    for (setting, name) in accounts {
+        if let Some(Err(text)) = name.map(|name| crate::identity::check(name)) {
+            report.error(setting, text);
+        }
+    }
+    let root = rustix::process::geteuid().is_root();
+    let maps = identity.mapped && ropewalk_storage::Identity::can_act();
+    if root && identity.mapped && !maps {
+        report.error(
+            "identity.mapped",
+            "runs as root, but may not take on other identities (CAP_SETUID and CAP_SETGID); with mapped = false every \
+             session works as root",
         );
+        return;
+    }
+    if !maps {
+        if root {
+            report.warning(
+                "identity",
+                "runs as root, and every session reads and writes files as root; map users to local accounts, or use a \
+                 user of its own",
+            );
+        }
+        return;
+    }
+    if root && anonymous.is_some_and(|access| access.user.is_none()) && identity.unprivileged_user.is_none() {
+        report.warning(
+            "anonymous.user",
+            "anonymous sessions read and write files as root; name a local account for them, or \
+             identity.unprivileged_user",
+        );
+    }
+    let as_server = |user: &User| root && user.run_as == Some(super::RunAs::Server);
+    if as_server(&config.defaults) {
+        report.warning("defaults.run_as", "sessions read and write files as root");
+    }
+    for (name, _) in config.users.iter().filter(|(_, user)| as_server(user)) {
+        report.warning(format!("users.{name}.run_as"), "sessions read and write files as root");
     }
 }
 
@@ -122,7 +222,7 @@ fn check_accounts(config: &Config, report: &mut Report) {
         check_home("anonymous.home", &anonymous.home, report);
         check_root("anonymous.root", anonymous.root.as_deref().or(config.root.as_deref()), report);
     }
-    if config.password_file.is_some() || config.gsi.is_some() {
+    if config.password_file.is_some() || config.gsi.is_some() || config.kerberos.is_some() {
         check_user("defaults", "defaults", &config.defaults, config, report);
         for (name, user) in &config.users {
             check_user(&format!("users.{name}"), name, &user.or(&config.defaults), config, report);
@@ -134,8 +234,10 @@ fn check_user(setting: &str, name: &str, user: &User, config: &Config, report: &
     check_rules(&format!("{setting}.rules"), user.rules.as_deref(), report);
     check_home(&format!("{setting}.home"), user.home.as_deref().unwrap_or("/"), report);
     let root = user.root.as_deref().or(config.root.as_deref());
-    let expanded = root.map(|root| crate::accounts::expand(&root.to_string_lossy(), name));
-    if setting == "defaults" && root.is_some_and(|root| root.to_string_lossy().contains("{user}")) {
+    let expanded = root.map(|root| crate::accounts::expand(&root.to_string_lossy(), name, None));
+    let maps = config.identity.mapped && ropewalk_storage::Identity::can_act();
+    let open = |name: &str| root.is_some_and(|root| root.to_string_lossy().contains(name));
+    if open("{home}") || (setting == "defaults" && open("{user}")) || (maps && root.is_none()) {
         return;
     }
     check_root(&format!("{setting}.root"), expanded.as_deref().map(Path::new), report);
@@ -245,6 +347,7 @@ fn check_places(config: &Config, report: &mut Report) {
     let logs = [
         ("log.transfer_log", &config.log.transfer_log),
         ("log.transfer_log_json", &config.log.transfer_log_json),
+        ("log.audit", &config.log.audit),
     ];
     for (setting, path) in logs {
         if let Some(directory) = path.as_deref().and_then(Path::parent)

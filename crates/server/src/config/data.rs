@@ -34,6 +34,10 @@ pub struct Data {
     pub congestion: Option<String>,
     /// Those that clients may choose besides (`OPTS RETR Congestion=bbr;`, an extension of ours). Default: none.
     pub congestion_choices: Vec<String>,
+    /// Data connections of sessions with a protected control connection have to be protected (PROT), authenticated (DCAU) or
+    /// bound to their session (SITE DATAKEY, an extension of ours). Clients that can do none of it get no data. Default
+    /// `false`.
+    pub require_key: bool,
     /// Longest wait for a data connection, in seconds. Default 60.
     #[serde(with = "units::seconds")]
     pub connect_timeout: Duration,
@@ -56,6 +60,7 @@ impl Default for Data {
             max_socket_buffer: 64 << 20,
             congestion: None,
             congestion_choices: Vec::new(),
+            require_key: false,
             connect_timeout: Duration::from_secs(60),
             stall_timeout: Duration::from_secs(300),
         }

@@ -10,4 +10,7 @@ pub struct Log {
     pub transfer_log: Option<PathBuf>,
     /// One JSON object a transfer and line. Default: none.
     pub transfer_log_json: Option<PathBuf>,
+    /// One JSON object for each decision about who may do what: log-ins and their refusal, what rules forbid, identities taken.
+    /// The same lines are in the log under the target `audit`. Default: none.
+    pub audit: Option<PathBuf>,
 }

@@ -6,9 +6,13 @@ mod check;
 mod data;
 mod files;
 mod gsi;
+mod identity;
+mod kerberos;
 mod limits;
 mod log;
 mod testing;
+mod tls;
+mod tokens;
 mod units;
 
 use std::collections::BTreeMap;
@@ -22,10 +26,14 @@ pub use check::{Problem, Severity};
 pub use data::Data;
 pub use files::{Files, Fsync};
 pub use gsi::Gsi;
+pub use identity::{Identity, RequiredProtection, RunAs};
+pub use kerberos::Kerberos;
 pub use limits::{Limits, Timeouts};
 pub use log::Log;
 use serde::{Deserialize, Serialize};
 pub use testing::Testing;
+pub use tls::{SessionReuse, Tls, TlsVersion};
+pub use tokens::{TokenIssuer, TokenMapping, Tokens};
 
 /// All settings of a server. Every field may be left out; unknown ones are errors.
 ///
@@ -60,10 +68,18 @@ pub struct Config {
     pub anonymous: Option<AnonymousAccess>,
     /// Log-in with certificates. Default: none.
     pub gsi: Option<Gsi>,
+    /// Log-in with Kerberos tickets. Default: none.
+    pub kerberos: Option<Kerberos>,
+    /// TLS. Default: none (`ropewalk serve` has it without being told).
+    pub tls: Option<Tls>,
+    /// Log-in with bearer tokens. Default: none.
+    pub tokens: Option<Tokens>,
     /// What holds for each user of the password file or the gridmap where `users` says nothing else.
     pub defaults: User,
     /// Single users of the password file or the gridmap, by name.
     pub users: BTreeMap<String, User>,
+    /// With whose rights files are worked on.
+    pub identity: Identity,
     /// From where clients may connect.
     pub access: Access,
     /// Data connections.
@@ -90,8 +106,12 @@ impl Default for Config {
             password_file: None,
             anonymous: None,
             gsi: None,
+            kerberos: None,
+            tls: None,
+            tokens: None,
             defaults: User::default(),
             users: BTreeMap::new(),
+            identity: Identity::default(),
             access: Access::default(),
             data: Data::default(),
             files: Files::default(),
@@ -159,6 +179,16 @@ impl Config {
         check::check(self)
     }
 
+    /// TLS, where it is not switched off.
+    pub(crate) fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref().filter(|tls| tls.enabled)
+    }
+
+    /// Where TLS begins at once.
+    pub(crate) fn tls_implicit(&self) -> &[SocketAddr] {
+        self.tls().map_or(&[], |tls| &tls.implicit)
+    }
+
     fn resolve(&mut self, directory: &Path) {
         let paths = [&mut self.root, &mut self.password_file, &mut self.defaults.root]
             .into_iter()
@@ -168,7 +198,13 @@ impl Config {
                 let Gsi { certificate, key, authorities, gridmap, pool_directory, .. } = gsi;
                 [certificate, key, authorities, gridmap, pool_directory]
             }))
-            .chain([&mut self.log.transfer_log, &mut self.log.transfer_log_json]);
+            .chain(self.tokens.iter_mut().flat_map(Tokens::paths))
+            .chain(self.tls.iter_mut().flat_map(|tls| {
+                let Tls { certificate, key, state_directory, client_authorities, .. } = tls;
+                [certificate, key, state_directory, client_authorities]
+            }))
+            .chain(self.kerberos.iter_mut().flat_map(|kerberos| [&mut kerberos.keytab, &mut kerberos.map]))
+            .chain([&mut self.log.transfer_log, &mut self.log.transfer_log_json, &mut self.log.audit]);
         for path in paths.flatten() {
             if path.is_relative() {
                 *path = directory.join(&*path);

@@ -124,6 +124,14 @@ impl<'a> Attend<'a> {
         self.settle()
     }
 
+    /// Says that the transfer begins, where the client needs that to do its part of the data connection's handshake.
+    pub(super) fn reply_early(&mut self, channel: &Channel) {
+        if channel.replies_early() {
+            // A client that has gone shows when the connection is waited for.
+            let _ = self.event(Event::Begun { reused: false });
+        }
+    }
+
     /// To be called now and then where no engine does: hears the client, and whether to go on.
     pub(super) fn check(&mut self) -> ControlFlow<()> {
         if self.control.pending() >= HIGH_WATER

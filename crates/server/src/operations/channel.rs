@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ropewalk_engine::{ChannelSettings, DataChannel, Parallelism};
-use ropewalk_layers::SecureDriver;
+use ropewalk_layers::{KeyLayer, SecureDriver};
 use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::server::{ChannelOptions, Connect, Direction, Failure, Family, Listen, Mode, Outcome};
 use ropewalk_security::canonical;
@@ -12,7 +12,8 @@ use ropewalk_transport::{Driver, SocketOptions};
 
 use super::Answer;
 use super::buffers::Buffers;
-use crate::config::Data;
+use crate::client::Client;
+use crate::config::{Data, RequiredProtection};
 use crate::connection::Job;
 use crate::context::Context;
 use crate::host::Host;
@@ -25,6 +26,8 @@ pub(crate) struct Channel {
     pub(super) passive: bool,
     /// Where we connect to; the client's own address where we do not.
     pub(super) peer: IpAddr,
+    /// Its connections begin with TLS, for which some clients wait until they have the preliminary reply (RFC 4217 section 7).
+    tls: bool,
     /// The larger of the socket buffers in bytes, where they were set.
     pub(super) buffer: Option<usize>,
 }
@@ -33,6 +36,11 @@ impl Channel {
     /// The next transfer uses connections that are there.
     pub(crate) fn is_connected(&self) -> bool {
         self.data.cached() > 0
+    }
+
+    /// The preliminary reply has to come before the data connection is ready.
+    pub(super) fn replies_early(&self) -> bool {
+        self.tls && !self.is_connected()
     }
 
     /// SITE STREAMS between transfers.
@@ -66,7 +74,7 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
     let config = &context.settings.config.data;
     let local = local_address(context, listen.family)?;
     let options = socket_options(config, &listen.channel, buffers, config.ports);
-    let driver = driver(job.host, context, &listen.channel)?;
+    let driver = driver(job.host, context, job.session.is_private(), &listen.channel)?;
     let listener = driver.listen(SocketAddr::new(local, 0), &options).map_err(|error| {
         tracing::warn!(session = context.id, %error, "cannot listen for data connections");
         Failure::DataConnection(format!("cannot listen on {local}: {error}"))
@@ -79,9 +87,10 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
     let address = SocketAddr::new(config.advertise.unwrap_or_else(|| canonical(bound.ip())), bound.port());
     context.channel = Some(Box::new(Channel {
         data,
-        options: listen.channel.clone(),
+        options: ChannelOptions { key: None, ..listen.channel.clone() },
         passive: true,
         peer: context.peer.ip(),
+        tls: has_tls(context, &listen.channel),
         buffer: buffers.larger(),
     }));
     Ok(vec![address])
@@ -112,12 +121,13 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     options.bind =
         config.interface.or_else(|| (first == context.peer.ip()).then(|| canonical(context.local.ip())));
     let settings = channel_settings(context, &connect.channel, options);
-    let driver = driver(job.host, context, &connect.channel)?;
+    let driver = driver(job.host, context, job.session.is_private(), &connect.channel)?;
     let (pool, budget) = (Arc::clone(&job.host.streams), Arc::clone(&job.host.budget));
     let data = DataChannel::active(driver, addresses, settings, pool, budget);
     let buffer = buffers.larger();
-    context.channel =
-        Some(Box::new(Channel { data, options: connect.channel, passive: false, peer: first, buffer }));
+    let tls = has_tls(context, &connect.channel);
+    let options = ChannelOptions { key: None, ..connect.channel };
+    context.channel = Some(Box::new(Channel { data, options, passive: false, peer: first, tls, buffer }));
     Ok(Outcome::Done)
 }
 
@@ -136,13 +146,45 @@ pub(super) fn take(context: &mut Context, direction: Direction) -> Result<Box<Ch
     Ok(channel)
 }
 
-/// What makes the data connections of a channel.
-fn driver(host: &Host, context: &Context, options: &ChannelOptions) -> Result<Arc<dyn Driver>, Failure> {
+/// What makes the data connections of a channel. `secret`: nobody can listen to the control connection.
+fn driver(
+    host: &Host,
+    context: &Context,
+    secret: bool,
+    options: &ChannelOptions,
+) -> Result<Arc<dyn Driver>, Failure> {
     let plain = Arc::clone(&host.driver);
-    Ok(match context.client.layer(options)? {
-        Some(layer) => Arc::new(SecureDriver::new(plain, layer)),
-        None => plain,
-    })
+    let layer = context.client.layer(options)?;
+    let private = layer.is_some() && options.protection != ropewalk_protocol::command::Protection::Clear;
+    if !private && context.login()?.protection == RequiredProtection::Data {
+        return Err(Failure::Refused {
+            // RFC 4217 section 9: the connection cannot be opened as it is protected now.
+            code: 521,
+            text: "This account needs protected data connections: send PBSZ 0 and PROT P first.".into(),
+        });
+    }
+    if let Some(layer) = layer {
+        return Ok(Arc::new(SecureDriver::new(plain, layer)));
+    }
+    if let Some(key) = &options.key {
+        let layer = KeyLayer::new(key.number(), key.secret())
+            .map_err(|e| Failure::DataConnection(format!("cannot use the data key: {e}")))?;
+        return Ok(Arc::new(SecureDriver::new(plain, Arc::new(layer))));
+    }
+    if secret && context.settings.config.data.require_key {
+        tracing::warn!(session = context.id, peer = %context.peer, "data channel without a key refused");
+        return Err(Failure::Refused {
+            // RFC 4217 section 9: the connection cannot be opened as it is protected now.
+            code: 521,
+            text: "Data connections must be secured here: send PROT P, DCAU A or SITE DATAKEY.".into(),
+        });
+    }
+    Ok(plain)
+}
+
+fn has_tls(context: &Context, options: &ChannelOptions) -> bool {
+    matches!(context.client, Client::Tls(_))
+        && options.protection != ropewalk_protocol::command::Protection::Clear
 }
 
 fn permitted(client: IpAddr, address: SocketAddr, third_party: bool, privileged: bool) -> Result<(), String> {

@@ -25,14 +25,19 @@ pub(super) struct Wanted {
 
 pub(super) fn checksum(job: &mut Job<'_>, wanted: &Wanted) -> Answer {
     let login = job.context.login()?;
+    let acting = login.acting()?;
     let place = login.existing(&wanted.path, Access::Read)?;
     let handle = login.store.open_read(&place).map_err(failure)?;
+    drop(acting);
     let metadata = handle.metadata().map_err(failure)?;
     if metadata.kind == Kind::Directory {
         return Err(system(Errno::ISDIR, "open"));
     }
     let whole = wanted.offset == 0 && wanted.length.is_none_or(|length| length >= metadata.size);
-    if whole && let Some(value) = job.host.checksums.recall(&place, &metadata, wanted.algorithm) {
+    if whole
+        && let Some(value) =
+            job.host.checksums.recall(job.context.acting_uid(), &place, &metadata, wanted.algorithm)
+    {
         return Ok(Outcome::Checksum(value));
     }
     let mut markers = Schedule::every(wanted.marker_interval);

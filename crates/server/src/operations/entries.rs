@@ -76,7 +76,8 @@ pub(super) fn entry(
     entry.target.clone_from(&metadata.target);
     let reading = if metadata.kind == Kind::Directory { Access::List } else { Access::Read };
     entry.readable = metadata.readable && login.allows(place, reading);
-    entry.writable = metadata.writable && login.allows(place, Access::Write);
+    let writing = if metadata.kind == Kind::Directory { Access::Create } else { Access::Write };
+    entry.writable = metadata.writable && login.allows(place, writing);
     entry.searchable = metadata.searchable;
     entry
 }

@@ -17,6 +17,7 @@ use crate::paths::Scope;
 
 pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
     let login = job.context.login()?;
+    let _acting = login.acting()?;
     let store = &login.store;
     match operation {
         Operation::ChangeDirectory(path) => enter(login, &path).map(|_| Outcome::Done),
@@ -26,7 +27,8 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
         }
         Operation::Size(path) => size(login, &path).map(Outcome::Size),
         Operation::MakeDirectory(path) => {
-            let place = login.entry(&path, Access::Write)?;
+            let place = login.entry(&path, Access::MakeDirectory)?;
+            let store = login.store_for(&place);
             done(store.make_directory(&place, job.context.settings.config.files.directory_mode))
         }
         Operation::RemoveDirectory(path) => done(store.remove_directory(&login.removable(&path)?)),
@@ -134,7 +136,7 @@ fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
 }
 
 fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath) -> Answer {
-    let (from, to) = (login.tree(from)?, login.tree(to)?);
+    let (from, to) = (login.renamable(from)?, login.renamable(to)?);
     login.store_to_rename(&from, &to)?.rename(&from, &to).map_err(failure)?;
     if let Some(journal) = ropewalk_storage::journal_of_part(&from) {
         // The upload has its name now; what is known of its parts is of no use any more.
@@ -149,7 +151,7 @@ fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath) -> Answer {
 }
 
 fn symlink(login: &Login, target: &BString, link: &VirtualPath) -> Answer {
-    let place = login.entry(link, Access::Write)?;
+    let place = login.entry(link, Access::Create)?;
     let directory = place.parent().unwrap_or_else(VirtualPath::root);
     let directory = login.store.real_path(&directory).map_err(failure)?;
     let target = match VirtualPath::parse(target) {
@@ -160,7 +162,7 @@ fn symlink(login: &Login, target: &BString, link: &VirtualPath) -> Answer {
     if !login.unrestricted() {
         login.link_target(&directory, &target).ok_or(Failure::NotAllowed)?;
     }
-    done(login.store.symlink(target.as_ref(), &place))
+    done(login.store_for(&place).symlink(target.as_ref(), &place))
 }
 
 /// The way from a directory to a path.

@@ -17,6 +17,7 @@ const CHUNK: usize = 512;
 pub(super) fn list_here(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     let host = job.host;
     let login = job.context.login.as_deref().ok_or(Failure::NotAllowed)?;
+    let _acting = login.acting()?;
     let streams = super::Channel::streams_of(job.context);
     let mut attend = Attend::new(host, job.session, job.control, streams, super::attend::Markers::none());
     let mut chunk = Vec::new();

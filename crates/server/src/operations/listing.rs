@@ -57,6 +57,7 @@ fn send(job: &mut Job<'_>, channel: &mut Channel, list: &List, progress: &Progre
         };
         let mut reader = Reader::new(first, chunks);
         let mut attend = Attend::new(host, job.session, job.control, channel.streams(), Markers::none());
+        attend.reply_early(channel);
         let result = channel.data.send_reader(&mut reader, &mut attend, progress);
         match (attend.broken_off(), reader.failure.take(), result) {
             (Some(failure), _, _) | (None, Some(failure), _) => Err(failure),
@@ -68,9 +69,9 @@ fn send(job: &mut Job<'_>, channel: &mut Channel, list: &List, progress: &Progre
 }
 
 fn make(host: &Host, login: &Login, list: &List, mut rows: Rows) {
-    let result = match list.form {
+    let result = login.acting().and_then(|_acting| match list.form {
         ListForm::Recursive => tree::list(host, login, list, &mut |entry| rows.entry(entry)),
         form => directory::list(host, login, form, &list.path, &mut |entry| rows.entry(entry)),
-    };
+    });
     rows.end(result);
 }

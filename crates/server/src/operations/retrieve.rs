@@ -27,8 +27,10 @@ pub(super) fn retrieve(
     progress: &Progress,
 ) -> Result<Checksum, Failure> {
     let login = job.context.login()?;
+    let acting = login.acting()?;
     let place = login.existing(&transfer.path, Access::Read)?;
     let source = login.store.open_read(&place).map_err(failure)?;
+    drop(acting);
     let metadata = source.metadata().map_err(failure)?;
     if metadata.kind == Kind::Directory {
         return Err(system(Errno::ISDIR, "open"));
@@ -38,6 +40,7 @@ pub(super) fn retrieve(
     markers.path = transfer.path_info.then(|| PathWatch::new(channel.data.flows()));
     markers.sight = Some(Sight::new(true));
     let mut attend = Attend::new(job.host, job.session, job.control, channel.streams(), markers);
+    attend.reply_early(&channel);
     let result = if metadata.kind == Kind::File {
         send_ranges(&mut channel, transfer, &source, &metadata, &mut attend, progress)
     } else {
@@ -132,6 +135,7 @@ fn remember(
     if let Ok(after) = source.metadata()
         && (after.size, after.modified) == (before.size, before.modified)
     {
-        job.host.checksums.remember(place, &after, algorithm, value);
+        let who = job.context.acting_uid();
+        job.host.checksums.remember(who, place, &after, algorithm, value);
     }
 }

@@ -40,7 +40,9 @@ fn receive_file(
     progress: &Progress,
 ) -> Result<Checksum, Failure> {
     let login = job.context.login()?;
+    let acting = login.acting()?;
     let place = login.target(&transfer.path)?;
+    login.is_free(&place)?;
     let existing = match login.store.stat(&place, true) {
         Ok(metadata) if metadata.kind == Kind::Directory => return Err(system(Errno::ISDIR, "open")),
         Ok(metadata) if !metadata.writable => return Err(system(Errno::ACCESS, "open")),
@@ -61,6 +63,7 @@ fn receive_file(
         job.host.checksums.forget(metadata);
     }
     let destination = plan.open(&storage, &place, transfer, files, &job.host.parts)?;
+    drop(acting);
     let origin = plan.origin;
     let sum = wanted_sum(transfer);
     let secure = || destination.secure();
@@ -80,6 +83,7 @@ fn receive_file(
             destination.record(range, value.filter(|_| sum == Some(ChecksumAlgorithm::Crc32c)))
         },
     };
+    attend.reply_early(channel);
     let result = channel.data.receive(&receive, &mut attend, progress).map_err(transfer_failure);
     attend.last_markers(progress);
     // A client that dies closes its connections together: what ends the data may be its death. MODE E says when all
@@ -174,7 +178,8 @@ fn finish(
     received: &Received,
     sum: Option<ChecksumAlgorithm>,
 ) -> Result<Checksum, Failure> {
-    let storage = job.context.login()?.store_for(place);
+    let login = job.context.login()?;
+    let storage = login.store_for(place);
     let length = plan.length(transfer, received);
     let whole = sum.and_then(|_| received.pieces.as_ref()?.total(0..length));
     if let Some(expected) = &transfer.expected {
@@ -193,16 +198,22 @@ fn finish(
             return Err(Failure::ChecksumMismatch { computed, expected: expected.value.clone() });
         }
     }
+    let _acting = login.acting()?;
+    if let (Destination::Part(_), Err(taken)) = (&destination, job.context.login()?.is_free(place)) {
+        // Somebody else was faster.
+        destination.discard(&storage, place);
+        return Err(taken);
+    }
     destination
         .commit(length, transfer.modified, plan, &job.context.settings.config.files, (&storage, place))
         .map_err(failure)?;
     if let (Some(algorithm), Some(value)) = (sum, &whole)
         && length >= WORTH_KEEPING
-        && let Ok(metadata) = storage.stat(place, true)
+        && let Ok(metadata) = storage.stat(place, false)
         && metadata.kind == Kind::File
         && metadata.size == length
     {
-        job.host.checksums.remember(place, &metadata, algorithm, value);
+        job.host.checksums.remember(job.context.acting_uid(), place, &metadata, algorithm, value);
     }
     let inline = transfer.inline_checksum.filter(|&wanted| sum == Some(wanted));
     Ok(inline.and_then(|wanted| Some((wanted, received.pieces.as_ref()?.total_of(&received.ranges)?))))

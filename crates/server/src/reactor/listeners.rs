@@ -25,16 +25,21 @@ pub(crate) struct Listeners {
 struct Listener {
     socket: TcpListener,
     address: SocketAddr,
+    /// TLS begins at once.
+    implicit: bool,
     ready: bool,
 }
 
 impl Listeners {
-    pub(crate) fn bind(addresses: &[SocketAddr]) -> Result<Self> {
-        let open = addresses.iter().map(|&address| {
+    /// `implicit`: where TLS begins at once.
+    pub(crate) fn bind(addresses: &[SocketAddr], implicit: &[SocketAddr]) -> Result<Self> {
+        let all = addresses.iter().map(|address| (address, false));
+        let all = all.chain(implicit.iter().map(|address| (address, true)));
+        let open = all.map(|(&address, implicit)| {
             let failed = |source| Error::Listen { address, source };
             let socket = listen(address).map_err(failed)?;
             let address = socket.local_addr().map_err(failed)?;
-            Ok(Listener { socket, address, ready: false })
+            Ok(Listener { socket, address, implicit, ready: false })
         });
         Ok(Self { open: open.collect::<Result<_>>()?, retry_at: None })
     }
@@ -66,8 +71,8 @@ impl Listeners {
         self.retry_at
     }
 
-    /// Accepts what there is.
-    pub(super) fn accept(&mut self, mut accepted: impl FnMut(TcpStream, SocketAddr)) {
+    /// Accepts what there is, and says whether TLS begins at once.
+    pub(super) fn accept(&mut self, mut accepted: impl FnMut(TcpStream, SocketAddr, bool)) {
         let now = Instant::now();
         if self.retry_at.is_some_and(|at| at > now) {
             return;
@@ -80,7 +85,7 @@ impl Listeners {
                     break;
                 }
                 match listener.socket.accept() {
-                    Ok((stream, peer)) => accepted(stream, peer),
+                    Ok((stream, peer)) => accepted(stream, peer, listener.implicit),
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                         listener.ready = false;
                         break;

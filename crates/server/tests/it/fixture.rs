@@ -25,6 +25,8 @@ pub(crate) fn config(root: &Path) -> Config {
     let anonymous = AnonymousAccess { write: true, ..AnonymousAccess::default() };
     let mut config = Config::quick(SocketAddr::from(([127, 0, 0, 1], 0)), Some(anonymous), root);
     config.hostname = Some("test".into());
+    // Users of these tests have no accounts, also where root runs them.
+    config.identity.mapped = false;
     config.timeouts.login_failure = Duration::from_millis(1);
     config.data.connect_timeout = Duration::from_secs(5);
     config

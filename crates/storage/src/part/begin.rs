@@ -75,7 +75,9 @@ pub(super) fn begin(
             Err(error) => return Err(error),
         }
         let Some((handle, metadata)) = open_locked(store, names)? else { continue };
-        if options.resume {
+        if options.resume && !is_own(store, &metadata) {
+            why = Some("it belongs to another user".into());
+        } else if options.resume {
             match load(store, names, journal, &metadata, Some(key), &mut |_| Ok(()))? {
                 Ok(Found { present, pieces, journal, .. }) => {
                     let unordered = options.journal != Journaling::Sequential;
@@ -102,6 +104,9 @@ pub(super) fn interrupted(
 ) -> Result<Option<Interrupted>> {
     let Some(journal) = &names.journal else { return Ok(None) };
     let Some((_locked, metadata)) = open_locked(store, names)? else { return Ok(None) };
+    if !is_own(store, &metadata) {
+        return Ok(None);
+    }
     let found = load(store, names, journal, &metadata, None, progress)?;
     let found = found.ok().filter(|found| !found.present.is_empty());
     Ok(found.map(|found| Interrupted { present: found.present, key: found.key }))
@@ -110,6 +115,9 @@ pub(super) fn interrupted(
 pub(super) fn sequential_prefix(store: &dyn Store, names: &Names) -> Result<Option<u64>> {
     let Some(journal) = &names.journal else { return Ok(None) };
     let Some((_locked, metadata)) = open_locked(store, names)? else { return Ok(None) };
+    if !is_own(store, &metadata) {
+        return Ok(None);
+    }
     let known = metadata.mode & STICKY != 0 && is_missing(store, journal)?;
     Ok(known.then_some(metadata.size).filter(|size| *size > 0))
 }
@@ -164,6 +172,12 @@ fn open_locked(store: &dyn Store, names: &Names) -> Result<Option<(Arc<dyn Write
     }
 }
 
+/// Whether it can be what an earlier upload of the same user left. Where others may make names in the directory, one of
+/// them can have put it there, or have linked the name to another file of the user.
+fn is_own(store: &dyn Store, metadata: &Metadata) -> bool {
+    store.acting_uid().is_none_or(|uid| metadata.uid == uid && metadata.links == 1)
+}
+
 struct Found {
     present: RangeSet,
     pieces: Pieces,
@@ -179,6 +193,12 @@ fn load(
     key: Option<&JournalKey>,
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Result<Found, String>> {
+    // It would say that bytes are there which never came.
+    if let Ok(found) = store.stat(journal, false)
+        && !is_own(store, &found)
+    {
+        return Ok(Err("its journal belongs to another user".into()));
+    }
     match journal::load(store, journal, &names.part, key, progress)? {
         Ok(Loaded { key, present, pieces, journal }) => {
             Ok(Ok(Found { present, pieces, journal: Some(journal), key: Some(key) }))

@@ -1,5 +1,4 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
@@ -8,7 +7,8 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::direct::Direct;
 use super::metadata::Stats;
-use super::{Identity, modification};
+use super::modification;
+use super::options::User;
 use crate::error::Context;
 use crate::{DirectIo, Error, ErrorKind, Kind, Metadata, ReadHandle, Result, WriteHandle};
 
@@ -16,7 +16,7 @@ use crate::{DirectIo, Error, ErrorKind, Kind, Metadata, ReadHandle, Result, Writ
 pub(super) struct PosixFile {
     fd: OwnedFd,
     path: VirtualPath,
-    identity: Arc<Identity>,
+    user: User,
     kind: Kind,
     /// `/dev/null`: takes bytes at any position.
     null: bool,
@@ -25,12 +25,12 @@ pub(super) struct PosixFile {
 
 impl PosixFile {
     /// A file that is known to be a regular one.
-    pub(super) fn regular(fd: OwnedFd, path: VirtualPath, identity: Arc<Identity>) -> Self {
-        Self { fd, path, identity, kind: Kind::File, null: false, direct: Direct::default() }
+    pub(super) fn regular(fd: OwnedFd, path: VirtualPath, user: User) -> Self {
+        Self { fd, path, user, kind: Kind::File, null: false, direct: Direct::default() }
     }
 
     /// Looks what it is. The descriptor was opened without waiting.
-    fn classified(fd: OwnedFd, path: VirtualPath, identity: Arc<Identity>) -> Result<Self, Errno> {
+    fn classified(fd: OwnedFd, path: VirtualPath, user: User) -> Result<Self, Errno> {
         let stats = Stats(rustix::fs::fstat(&fd)?);
         let kind = stats.kind();
         match kind {
@@ -42,12 +42,12 @@ impl PosixFile {
             }
         }
         let null = kind == Kind::CharacterDevice && stats.0.st_rdev == rustix::fs::makedev(1, 3);
-        Ok(Self { fd, path, identity, kind, null, direct: Direct::default() })
+        Ok(Self { fd, path, user, kind, null, direct: Direct::default() })
     }
 
-    pub(super) fn new(fd: OwnedFd, path: VirtualPath, identity: Arc<Identity>) -> Result<Self> {
+    pub(super) fn new(fd: OwnedFd, path: VirtualPath, user: User) -> Result<Self> {
         let name = path.clone();
-        Self::classified(fd, path, identity).context("open", name.as_bytes())
+        Self::classified(fd, path, user).context("open", name.as_bytes())
     }
 
     #[cfg(test)]
@@ -99,7 +99,7 @@ impl PosixFile {
 impl ReadHandle for PosixFile {
     fn metadata(&self) -> Result<Metadata> {
         let stats = rustix::fs::fstat(&self.fd).context("stat", self.path.as_bytes())?;
-        Ok(Stats(stats).metadata(&self.identity))
+        Ok(Stats(stats).metadata(&self.user))
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
@@ -156,7 +156,10 @@ impl WriteHandle for PosixFile {
     }
 
     fn prepare(&self, size: u64, direct: DirectIo) {
-        if self.kind == Kind::File {
+        // Direct writes take a descriptor of their own.
+        if self.kind == Kind::File
+            && let Ok(_acting) = self.user.act()
+        {
             self.direct.prepare(self.fd.as_fd(), size, direct);
         }
     }
@@ -188,12 +191,15 @@ impl WriteHandle for PosixFile {
         }
     }
 
+    // These two are for the file's owner, whoever opened it.
     fn set_modified(&self, seconds: i64, nanoseconds: u32) -> Result<()> {
+        let _acting = self.user.act_on("set time", &self.path)?;
         rustix::fs::futimens(&self.fd, &modification(seconds, nanoseconds))
             .context("set time", self.path.as_bytes())
     }
 
     fn set_mode(&self, mode: u32) -> Result<()> {
+        let _acting = self.user.act_on("chmod", &self.path)?;
         rustix::fs::fchmod(&self.fd, Mode::from_raw_mode(mode & 0o7777))
             .context("chmod", self.path.as_bytes())
     }

@@ -1,4 +1,12 @@
+use std::sync::Arc;
+
+use ropewalk_protocol::path::VirtualPath;
 use rustix::fs::Gid;
+use rustix::io::Errno;
+
+use super::acting::{self, Acting};
+use crate::Result;
+use crate::error::Context;
 
 /// How a [`super::PosixStore`] works.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -7,13 +15,56 @@ pub struct PosixOptions {
     pub file_mode: Option<u32>,
     /// The same for new directories.
     pub directory_mode: Option<u32>,
-    /// Whose rights [`crate::Metadata`] tells; `None`: those of the process. It changes nobody's rights: the kernel
-    /// goes by the identity of the calling thread.
+    /// Whose rights [`crate::Metadata`] tells; `None`: those of the process.
     pub identity: Option<Identity>,
+    /// The kernel goes by `identity` too: whatever is done with a path, and with an open file where the kernel asks who
+    /// does it, is done with the user, the group and the supplementary groups of `identity`, and without the
+    /// capabilities by which root has its way with the files of others. Needs CAP_SETUID and CAP_SETGID
+    /// ([`Identity::can_act`]). `false`: it is done as the process.
+    pub act: bool,
+}
+
+/// The user of a store.
+#[derive(Clone)]
+pub(super) struct User {
+    rights: Arc<Identity>,
+    acts: bool,
+}
+
+impl User {
+    pub(super) fn of(options: &PosixOptions) -> Self {
+        let acts = options.act && options.identity.is_some();
+        Self { rights: Arc::new(options.identity.clone().unwrap_or_else(Identity::of_process)), acts }
+    }
+
+    /// Has the calling thread act for the user.
+    pub(super) fn act(&self) -> std::result::Result<Acting, Errno> {
+        acting::act(self.acts.then_some(&self.rights))
+    }
+
+    /// As [`Self::act`]; the error speaks of what was to be done.
+    pub(super) fn act_on(&self, action: &'static str, path: &VirtualPath) -> Result<Acting> {
+        self.act().context(action, path.as_bytes()).map_err(|error| {
+            error.with_detail(format!("this process cannot act for the user {}", self.rights.uid))
+        })
+    }
+
+    /// The user that the kernel goes by, where that is not the process's.
+    pub(super) fn acting_uid(&self) -> Option<u32> {
+        self.acts.then_some(self.rights.uid)
+    }
+}
+
+impl std::ops::Deref for User {
+    type Target = Identity;
+
+    fn deref(&self) -> &Identity {
+        &self.rights
+    }
 }
 
 /// Who works with the files.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     pub uid: u32,
     pub gid: u32,
@@ -30,6 +81,11 @@ impl Identity {
             gid: rustix::process::getegid().as_raw(),
             groups: groups.into_iter().map(Gid::as_raw).collect(),
         }
+    }
+
+    /// Whether this process can work with files as another user ([`PosixOptions::act`]).
+    pub fn can_act() -> bool {
+        acting::is_possible()
     }
 
     /// What the bits of a mode grant: read, write, execute or search.

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod acting;
 mod guarded;
 mod races;
 mod special;

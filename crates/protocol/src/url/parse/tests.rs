@@ -16,6 +16,9 @@ fn plain() {
     assert_eq!(u.path, "/");
     assert!(u.is_directory() && u.login_relative().is_empty());
     assert_eq!(url("ftp://h:/x").port, 21);
+    let ssh = url("sshftp://ada@h/x");
+    assert_eq!((ssh.scheme, ssh.port, ssh.to_string().as_str()), (Scheme::Sshftp, 0, "sshftp://ada@h/x"));
+    assert_eq!(url("SSHFTP://h:22/").to_string(), "sshftp://h:22/");
     assert_eq!(url("ftp://127.0.0.1/a;type=i?b#c").path, "/a;type=i?b#c");
 }
 
@@ -71,7 +74,6 @@ fn errors() {
         ("", UrlError::NoScheme),
         ("gsiftp", UrlError::NoScheme),
         ("http://h/", UrlError::UnknownScheme { scheme: "http".into() }),
-        ("sshftp://h/", UrlError::UnsupportedScheme { scheme: "sshftp" }),
         ("file:///x", UrlError::FileNotRemote),
         ("ftp:/h", UrlError::NoAuthority { scheme: Scheme::Ftp }),
         ("ftp:///x", UrlError::NoHost),

@@ -170,7 +170,11 @@ impl Pilot {
     /// The climb is over: where it bends is where to stay.
     fn bend(&mut self) -> Decision {
         self.points.sort_by_key(|point| point.0);
-        let windows_bind = self.windows_bind();
+        let mut windows_bind = self.windows_bind();
+        if self.options.connections == Connections::Kept && self.meter.window().is_none() {
+            // That streams add up in the first chunks may as well be that they have only begun.
+            windows_bind = false;
+        }
         let alone = self.meter.window().filter(|_| windows_bind).map(|window| window / self.meter.base_rtt());
         let tolerance = (0.87 - self.sd(self.ramp_seconds())).clamp(0.7, 0.86);
         let (n, reason) = knee(&self.points, alone, MARGIN, tolerance);

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub struct Memory {
     /// Came and not read yet: `start..end`.
     incoming: Vec<u8>,
     start: usize,
@@ -12,13 +12,13 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+    pub fn feed(&mut self, bytes: &[u8]) {
         self.space(bytes.len())[..bytes.len()].copy_from_slice(bytes);
         self.filled(bytes.len());
     }
 
     /// Room for at least so many bytes that come; [`Memory::filled`] says how many did.
-    pub(crate) fn space(&mut self, least: usize) -> &mut [u8] {
+    pub fn space(&mut self, least: usize) -> &mut [u8] {
         if self.incoming.len() - self.end < least {
             self.incoming.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -30,24 +30,24 @@ impl Memory {
         &mut self.incoming[self.end..]
     }
 
-    pub(crate) fn filled(&mut self, count: usize) {
+    pub fn filled(&mut self, count: usize) {
         self.end = (self.end + count).min(self.incoming.len());
     }
 
     /// What was written since the last call.
-    pub(crate) fn take(&mut self) -> Vec<u8> {
+    pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.outgoing)
     }
 
     /// What came and was not read.
-    pub(crate) fn rest(&mut self) -> Vec<u8> {
+    pub fn rest(&mut self) -> Vec<u8> {
         let rest = self.incoming[self.start..self.end].to_vec();
         (self.start, self.end) = (0, 0);
         rest
     }
 
     /// Gives the memory of an idle connection back.
-    pub(crate) fn shrink(&mut self) {
+    pub fn shrink(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
             self.incoming = Vec::new();

@@ -1,0 +1,319 @@
+//! `ropewalk doctor`: is this host ready for a link, and if not, make it so, and back.
+
+use std::env;
+use std::fmt::Write as _;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use ropewalk_profiler::collect::facts::{self, Root};
+use ropewalk_profiler::doctor::{
+    Change, Changes, Check, CheckState, Goal, Journal, JournalError, Restored, SCHEMA, Sysctls, checks,
+};
+use ropewalk_profiler::profile::Facts;
+use serde::Serialize;
+
+use crate::exit::{Exit, usage};
+use crate::output::{colour_wanted, harmless, say};
+use crate::units;
+
+/// Check whether this host is ready for a link: kernel settings, interface, limits. Each check says what was found, what is
+/// wanted, and why. With --apply, kernel settings (net.*) are changed, until the next start of the machine; --restore brings
+/// back what they were.
+///
+/// Exit code 1 says that something keeps the host from using the link.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// What the link carries
+    #[arg(long, value_name = "RATE", value_parser = rate, required_unless_present = "restore")]
+    rate: Option<u64>,
+    /// Its round trip time
+    #[arg(long, value_name = "TIME", value_parser = round_trip, required_unless_present = "restore")]
+    rtt: Option<Duration>,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+    /// Show what would be changed, ask, and change it
+    #[arg(long)]
+    apply: bool,
+    /// Do not ask
+    #[arg(long, requires = "apply")]
+    yes: bool,
+    /// Bring back the settings that --apply changed
+    #[arg(long, conflicts_with_all = ["apply", "rate", "rtt"])]
+    restore: bool,
+    /// Also those that somebody else has changed since
+    #[arg(long, requires = "restore")]
+    force: bool,
+    /// Where old values are kept [default: $XDG_STATE_HOME/ropewalk/doctor; root without it: /var/lib/ropewalk/doctor]
+    #[arg(long, value_name = "DIRECTORY")]
+    state: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: u32,
+    event: &'static str,
+    host: &'a str,
+    rate_bytes_per_second: f64,
+    rtt_seconds: f64,
+    ready: bool,
+    checks: &'a [Check],
+    /// What was changed before the checks were made.
+    applied: &'a [Change],
+}
+
+#[derive(Serialize)]
+struct RestoreReport<'a> {
+    schema: u32,
+    event: &'static str,
+    #[serde(flatten)]
+    restored: &'a Restored,
+}
+
+impl Doctor {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        if self.restore {
+            return self.restore();
+        }
+        let (Some(rate), Some(rtt)) = (self.rate, self.rtt) else {
+            return Err(usage("--rate and --rtt say which link is meant"));
+        };
+        let goal = Goal { rate: rate as f64, rtt: rtt.as_secs_f64() };
+        let mut host = facts::gather(&Root::default(), &[]);
+        let mut found = checks(&host, &goal);
+        let mut applied = Vec::new();
+        if self.apply {
+            let (changes, others) = Changes::of(&found).split(&Sysctls::default());
+            for change in &others {
+                say(format_args!(
+                    "ropewalk: {} may not be changed here (root, in the host's own network namespace, may)",
+                    change.name
+                ));
+            }
+            if changes.0.is_empty() && !others.is_empty() {
+                let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+                return Err(anyhow::Error::new(denied).context("none of the settings may be changed"));
+            }
+            if changes.0.is_empty() {
+                say("ropewalk: no kernel setting has to be changed");
+            } else {
+                if !self.agreed(&changes)? {
+                    say("ropewalk: nothing was changed");
+                    return Ok(Exit::Failed);
+                }
+                applied = self.journal()?.apply(&changes)?;
+                host = facts::gather(&Root::default(), &[]);
+                found = checks(&host, &goal);
+            }
+        }
+        self.print(&host, &goal, &found, &applied)?;
+        Ok(if ready(&found) { Exit::Done } else { Exit::Failed })
+    }
+
+    /// Whether the changes may be made.
+    fn agreed(&self, changes: &Changes) -> anyhow::Result<bool> {
+        let mut errors = io::stderr().lock();
+        write!(errors, "{}", harmless_lines(&changes.diff()))?;
+        if self.yes {
+            return Ok(true);
+        }
+        if !io::stdin().is_terminal() {
+            return Err(usage("there is no terminal to ask at: --apply needs --yes"));
+        }
+        write!(errors, "Change these settings until the next start of the machine? [y/N] ")?;
+        errors.flush()?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    }
+
+    fn restore(&self) -> anyhow::Result<Exit> {
+        let restored = self.journal()?.restore(self.force)?;
+        let mut out = io::stdout().lock();
+        if self.json {
+            let report = RestoreReport { schema: SCHEMA, event: "restored", restored: &restored };
+            serde_json::to_writer(&mut out, &report).map_err(io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            out.write_all(restored_text(&restored).as_bytes())?;
+        }
+        Ok(if restored.foreign.is_empty() && restored.failed.is_empty() { Exit::Done } else { Exit::Failed })
+    }
+
+    fn journal(&self) -> anyhow::Result<Journal> {
+        let directory = match &self.state {
+            Some(directory) => directory.clone(),
+            None => state_directory()?,
+        };
+        Journal::open(&directory).map_err(|error: JournalError| error.into())
+    }
+
+    fn print(&self, host: &Facts, goal: &Goal, found: &[Check], applied: &[Change]) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            let report = Report {
+                schema: SCHEMA,
+                event: "doctor",
+                host: &host.name,
+                rate_bytes_per_second: goal.rate,
+                rtt_seconds: goal.rtt,
+                ready: ready(found),
+                checks: found,
+                applied,
+            };
+            serde_json::to_writer(&mut out, &report)?;
+            return writeln!(out);
+        }
+        out.write_all(text(host, goal, found, colour_wanted(out.is_terminal())).as_bytes())?;
+        if !applied.is_empty() {
+            writeln!(
+                out,
+                "\n{} changed until the next start of the machine; `ropewalk doctor --restore` brings back the old values, \
+                 a file in /etc/sysctl.d keeps the new ones.",
+                units::count(applied.len() as u64, "setting")
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn ready(found: &[Check]) -> bool {
+    found.iter().all(|check| check.state != CheckState::Bad)
+}
+
+/// For people: what is wrong first.
+fn text(host: &Facts, goal: &Goal, found: &[Check], colour: bool) -> String {
+    let count = |state| found.iter().filter(|check| check.state == state).count();
+    let mut text = format!(
+        "{}: {} over {:.1} ms ({} in flight): {}\n",
+        harmless(&host.name),
+        units::link_rate(goal.rate),
+        goal.rtt * 1000.0,
+        units::size(goal.bdp() as u64),
+        if ready(found) { "ready" } else { "not ready" },
+    );
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "{} bad, {} to improve, {} unknown, {} good",
+        count(CheckState::Bad),
+        count(CheckState::Advice),
+        count(CheckState::Unknown),
+        count(CheckState::Good)
+    );
+    for state in [CheckState::Bad, CheckState::Advice, CheckState::Unknown, CheckState::Good] {
+        for check in found.iter().filter(|check| check.state == state) {
+            let (word, paint) = match state {
+                CheckState::Bad => ("BAD    ", "\x1b[31m"),
+                CheckState::Advice => ("improve", "\x1b[33m"),
+                CheckState::Unknown => ("unknown", ""),
+                CheckState::Good => ("good   ", "\x1b[32m"),
+            };
+            let (on, off) = if colour && !paint.is_empty() { (paint, "\x1b[0m") } else { ("", "") };
+            let _ = writeln!(
+                text,
+                "\n{on}{word}{off} {}\n        found  {}\n        wanted {}\n        {}",
+                harmless(&check.name),
+                harmless(&check.found),
+                harmless(&check.wanted),
+                check.why
+            );
+        }
+    }
+    text
+}
+
+fn restored_text(restored: &Restored) -> String {
+    let mut text = String::new();
+    for change in &restored.restored {
+        let _ = writeln!(text, "{} = {} (was {})", change.name, change.before, change.after);
+    }
+    for change in &restored.unchanged {
+        let _ = writeln!(text, "{} = {} already", change.name, change.before);
+    }
+    for (name, value) in &restored.foreign {
+        let _ = writeln!(text, "{name} = {value}: somebody else has set that since, left alone (--force)");
+    }
+    for (name, why) in &restored.failed {
+        let _ = writeln!(text, "{name}: {why}");
+    }
+    if restored.rebooted {
+        text += "the machine has started anew since: its settings are those of its configuration\n";
+    } else if text.is_empty() {
+        text += "nothing to bring back\n";
+    }
+    harmless_lines(&text)
+}
+
+fn harmless_lines(text: &str) -> String {
+    text.lines().map(|line| harmless(line) + "\n").collect()
+}
+
+fn state_directory() -> anyhow::Result<PathBuf> {
+    // The XDG specification has relative paths ignored.
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_STATE_HOME")
+        .or_else(|| rustix::process::geteuid().is_root().then(|| "/var/lib".into()))
+        .or_else(|| Some(absolute("HOME")?.join(".local/state")))
+        .map(|base| base.join("ropewalk/doctor"))
+        .ok_or_else(|| {
+            usage("where to keep the old values? Neither XDG_STATE_HOME nor HOME is set: use --state")
+        })
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    match units::parse_rate(text)? {
+        0 => Err("expected more than 0".into()),
+        rate => Ok(rate),
+    }
+}
+
+fn round_trip(text: &str) -> Result<Duration, String> {
+    let time = units::parse_duration(text)?;
+    if time > Duration::ZERO && time <= Duration::from_secs(3600) {
+        Ok(time)
+    } else {
+        Err("expected more than 0 and at most an hour, for example 80ms".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn check(name: &str, state: CheckState) -> Check {
+        Check {
+            name: name.into(),
+            state,
+            found: "a\x1b[2J".into(),
+            wanted: "b".into(),
+            why: "because",
+            set: None,
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first_and_cannot_harm_the_terminal() {
+        let found = [check("net.good", CheckState::Good), check("net.bad", CheckState::Bad)];
+        let goal = Goal { rate: 1.25e9, rtt: 0.08 };
+        let text = text(&Facts::default(), &goal, &found, false);
+        assert!(text.contains("10.0 Gbit/s over 80.0 ms (95.4 MiB in flight): not ready"), "{text}");
+        assert!(text.find("net.bad") < text.find("net.good") && !text.contains('\x1b'), "{text}");
+    }
+
+    #[test]
+    fn links_make_sense() {
+        assert!(rate("10Gbit/s").is_ok() && rate("0").is_err());
+        assert!(round_trip("80ms").is_ok() && round_trip("0").is_err() && round_trip("2h").is_err());
+    }
+
+    #[test]
+    fn what_restoring_did_is_told() {
+        assert_eq!(restored_text(&Restored::default()), "nothing to bring back\n");
+        let restored = Restored { foreign: vec![("net.a".into(), "7".into())], ..Restored::default() };
+        assert!(restored_text(&restored).contains("left alone"));
+    }
+}

@@ -1,0 +1,87 @@
+//! Settings of log-ins that differ at the two ends of a copy.
+
+use std::path::PathBuf;
+
+use ropewalk_client::{DataCredential, EndOptions};
+
+use super::Settings;
+
+pub(super) fn path(text: &str) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| text.into())
+}
+
+pub(super) fn subject(text: &str) -> Result<Option<String>, String> {
+    // A principal (`host/dtn.example.org@EXAMPLE.ORG`) for log-ins with Kerberos.
+    if !text.is_empty() && !text.starts_with('/') && !text.contains('@') {
+        return Err(format!(
+            "{text:?}: expected a subject such as /O=Grid/CN=host/dtn.example.org, or a principal such as \
+             host/dtn.example.org@EXAMPLE.ORG"
+        ));
+    }
+    Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+pub(super) fn source_credential(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.source.credential = path(text);
+    Ok(())
+}
+
+pub(super) fn destination_credential(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.destination.credential = path(text);
+    Ok(())
+}
+
+pub(super) fn source_subject(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.source.server_subject = subject(text)?;
+    Ok(())
+}
+
+pub(super) fn destination_subject(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.destination.server_subject = subject(text)?;
+    Ok(())
+}
+
+pub(super) fn show_credential(end: &EndOptions) -> String {
+    end.credential.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
+}
+
+pub(super) fn show_subject(end: &EndOptions) -> String {
+    end.server_subject.clone().unwrap_or_default()
+}
+
+/// `auto` makes a fresh one, as with GCT's `-data-cred`.
+pub(crate) fn data_credential(text: &str) -> DataCredential {
+    match text {
+        "" | "login" => DataCredential::Usual,
+        "auto" => DataCredential::Fresh,
+        path => DataCredential::File(path.into()),
+    }
+}
+
+pub(super) fn set_data_credential(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.data_credential = data_credential(text);
+    Ok(())
+}
+
+pub(super) fn show_data_credential(settings: &Settings) -> String {
+    match &settings.options.data_credential {
+        DataCredential::Usual => "login".into(),
+        DataCredential::Fresh => "auto".into(),
+        DataCredential::File(path) => path.display().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_credentials() {
+        let mut settings = Settings::default();
+        for text in ["login", "auto", "/some/file"] {
+            assert_eq!(set_data_credential(&mut settings, text), Ok(()));
+            assert_eq!(show_data_credential(&settings), text);
+        }
+        assert!(subject("CN=x").is_err());
+    }
+}

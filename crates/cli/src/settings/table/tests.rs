@@ -1,0 +1,69 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+#[test]
+fn what_is_shown_can_be_read_again() {
+    for setting in SETTINGS {
+        let shown = (setting.show)(&Settings::default());
+        let mut settings = Settings::default();
+        (setting.apply)(&mut settings, &shown).unwrap_or_else(|error| panic!("{}: {error}", setting.key));
+        assert_eq!((setting.show)(&settings), shown, "{}", setting.key);
+    }
+}
+
+#[test]
+fn values() {
+    for (key, text, shown) in [
+        ("streams", "4", "4"),
+        ("block-size", "256K", "256K"),
+        ("tcp-buffer", "8MiB", "8M"),
+        ("sync", "true", "time"),
+        ("preserve", "links,times", "times,links"),
+        ("preserve", "all", "times,modes,links"),
+        ("stall-limit", "10KiB/s/1m", "10K/60s"),
+        ("stall-limit", "1M/500s", "1M/500s"),
+        ("retry-pause", "250ms", "250ms"),
+        ("data-ports", "50000,50010", "50000-50010"),
+        ("fsync", "true", "end"),
+        ("direct-io", "never", "never"),
+    ] {
+        let setting = Setting::find(key).unwrap();
+        let mut settings = Settings::default();
+        (setting.apply)(&mut settings, text).unwrap();
+        assert_eq!((setting.show)(&settings), shown, "{key} = {text}");
+    }
+}
+
+#[test]
+fn wrong_values_are_named() {
+    for (key, text) in [
+        ("streams", "0"),
+        ("streams", "many"),
+        ("block-size", "1"),
+        ("buffer-memory", "1K"),
+        ("mode", "blocks"),
+        ("sync", "always"),
+        ("preserve", "owner"),
+        ("checksum", "rot13"),
+        ("stall-limit", "60s"),
+        ("stall-limit", "1K/10ms"),
+        ("data-ports", "0-10"),
+        ("data-ports", "20-10"),
+        ("retries", "-1"),
+        ("resume", "perhaps"),
+        ("user", "a\r\nDELE x"),
+    ] {
+        let error = Setting::find(key).unwrap().check(text);
+        assert!(error.is_err(), "{key} = {text}");
+    }
+}
+
+#[test]
+fn keys_and_shorts_are_unique() {
+    for (index, setting) in SETTINGS.iter().enumerate() {
+        for other in &SETTINGS[index + 1..] {
+            assert_ne!(setting.key, other.key);
+            assert!(setting.short.is_none() || setting.short != other.short);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `--token`
+
+use ropewalk_client::TokenSource;
+
+use super::Settings;
+
+/// The name of the place, never the token: arguments can be seen by everybody.
+pub(super) fn set(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.token = match text {
+        "" => TokenSource::None,
+        "auto" => TokenSource::Discover,
+        // Both ends of a JSON object in base64, so to speak. It is not repeated.
+        _ if text.starts_with("eyJ") && text.matches('.').count() == 2 => {
+            return Err(
+                "that is a token itself, which others can see in a command; put it into a file or into \
+                        BEARER_TOKEN, and say --token auto"
+                    .into(),
+            );
+        }
+        path => TokenSource::File(path.into()),
+    };
+    Ok(())
+}
+
+pub(super) fn show(settings: &Settings) -> String {
+    match &settings.options.token {
+        TokenSource::None => String::new(),
+        TokenSource::Discover => "auto".into(),
+        TokenSource::File(path) => path.display().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places() {
+        let mut settings = Settings::default();
+        for text in ["", "auto", "/run/token", "eyJ.txt"] {
+            assert_eq!(set(&mut settings, text), Ok(()));
+            assert_eq!(show(&settings), text);
+        }
+        let error = set(&mut settings, "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.c2ln").err().unwrap_or_default();
+        assert!(error.contains("others can see") && !error.contains("eyJ"), "{error}");
+    }
+}

@@ -1,0 +1,79 @@
+//! One-time keys that bind data connections to their session (`SITE DATAKEY`, an extension of ours), for protected control
+//! connections whose data connections have no security of their own.
+
+use std::sync::Arc;
+
+use ropewalk_layers::{KeyLayer, SecureDriver};
+use ropewalk_protocol::command::Command;
+use ropewalk_protocol::data_key::DataKey;
+use ropewalk_protocol::site::SiteCommand;
+use ropewalk_transport::Driver;
+
+use crate::RemoteError;
+use crate::session::Session;
+
+/// The key of one data channel.
+pub(crate) struct Binding {
+    key: DataKey,
+    layer: Arc<KeyLayer>,
+}
+
+impl Binding {
+    fn new() -> std::io::Result<Self> {
+        let key = DataKey::made_by(ropewalk_layers::fresh_key)?;
+        let layer = Arc::new(KeyLayer::new(key.number(), key.secret())?);
+        Ok(Self { key, layer })
+    }
+
+    /// Says it to a server, right before the command that makes the channel.
+    pub(crate) fn command(&self) -> Command {
+        Command::Site(SiteCommand::DataKey(Some(self.key.clone())))
+    }
+
+    pub(crate) fn driver(&self, plain: Arc<dyn Driver>) -> Arc<dyn Driver> {
+        Arc::new(SecureDriver::new(plain, self.layer.clone()))
+    }
+}
+
+impl Session<'_> {
+    /// Data connections of this session are to be bound to it: whoever reads along on the control connection sees no key,
+    /// the server takes one, and the connections would be anybody's otherwise.
+    pub(crate) fn binds_data(&self) -> bool {
+        let protected =
+            self.security.is_some() || self.kerberos.is_some() || self.tls.is_some() || self.control.is_ssh();
+        protected && self.can.data_keys && !self.authenticates_data()
+    }
+
+    /// Where it is required that data connections are not anybody's: an error if they are. (Between two servers both
+    /// authenticate them or neither does, so that what holds for each holds for the pair.)
+    pub(crate) fn require_data_authentication(&self) -> Result<(), RemoteError> {
+        let required = self.setup.options.require_data_authentication;
+        if !required || self.authenticates_data() || self.binds_data() {
+            return Ok(());
+        }
+        Err(RemoteError::Security {
+            peer: self.control.peer().to_owned(),
+            reason: "authenticated data connections were asked for (--require-data-authentication), and there are none: it \
+                     takes a log-in with a certificate and DCAU, or a protected control connection to a server that has data \
+                     keys"
+                .to_owned(),
+        })
+    }
+
+    /// A key for the next data channel with this server, where [`Self::binds_data`].
+    pub(crate) fn bind(&self) -> Result<Option<Binding>, RemoteError> {
+        self.binds_data().then(|| self.new_binding()).transpose()
+    }
+
+    /// A key for the data channel between two servers, where both take one.
+    pub(crate) fn bind_with(&self, other: &Self) -> Result<Option<Binding>, RemoteError> {
+        (self.binds_data() && other.binds_data()).then(|| self.new_binding()).transpose()
+    }
+
+    fn new_binding(&self) -> Result<Binding, RemoteError> {
+        Binding::new().map_err(|error| RemoteError::Security {
+            peer: self.control.peer().to_owned(),
+            reason: format!("cannot make a key for data connections: {error}"),
+        })
+    }
+}

@@ -1,0 +1,165 @@
+//! Which credential a session logs in with.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use ropewalk_gsi::{
+    Credential, GsiConf, Identity, NameCompatibility, Places, Source, Timestamp, TlsSettings, Trust, dcsc,
+};
+
+use crate::place::End;
+use crate::{Authentication, EndOptions, Options};
+
+/// How long a credential is good that is made for data connections between two servers, in seconds.
+const FRESH: u64 = 30 * 86_400;
+
+/// Our identities, each found when it is first needed.
+#[derive(Default)]
+pub(crate) struct Ours {
+    logins: Mutex<HashMap<Option<PathBuf>, Found<Own>>>,
+    fresh: OnceLock<Found<OwnData>>,
+}
+
+/// What there is, or why there is none.
+type Found<T> = Result<Arc<T>, String>;
+
+/// A credential to log in with.
+pub(crate) struct Own {
+    pub identity: Identity,
+    pub compatibility: NameCompatibility,
+    settings: TlsSettings,
+    /// What a server gets of it by DCSC.
+    data: OnceLock<Found<OwnData>>,
+}
+
+/// A credential for data connections, as DCSC hands it to a server.
+pub(crate) struct OwnData {
+    pub identity: Identity,
+    /// What follows `DCSC P `.
+    pub blob: zeroize::Zeroizing<String>,
+}
+
+impl Ours {
+    /// `path` as in [`Options::credential`].
+    pub(crate) fn get(&self, options: &Options, path: Option<&Path>) -> Found<Own> {
+        let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = path.map(Path::to_owned);
+        logins.entry(key).or_insert_with(|| load(options, path).map(Arc::new)).clone()
+    }
+
+    /// A credential that nobody vouches for, made for this run.
+    pub(crate) fn fresh(&self, own: &Own) -> Found<OwnData> {
+        let make = || {
+            let credential = dcsc::self_signed(FRESH).map_err(|e| e.to_string())?;
+            own.as_data(&credential).map(Arc::new)
+        };
+        self.fresh.get_or_init(make).clone()
+    }
+}
+
+impl Own {
+    /// A further proxy of this credential, for a server's side of data connections: our own key stays here.
+    pub(crate) fn for_data(&self) -> Found<OwnData> {
+        let make = || self.as_data(self.identity.credential()).map(Arc::new);
+        self.data.get_or_init(make).clone()
+    }
+
+    fn as_data(&self, credential: &Credential) -> Result<OwnData, String> {
+        let make = || -> Result<OwnData, dcsc::DcscError> {
+            let given = dcsc::for_server(credential, self.identity.trust())?;
+            let blob = dcsc::encode(&given)?;
+            let identity = dcsc::identity(given, Some(self.identity.trust()), &self.settings)?;
+            Ok(OwnData { identity, blob })
+        };
+        make().map_err(|e| e.to_string())
+    }
+}
+
+fn load(options: &Options, path: Option<&Path>) -> Result<Own, String> {
+    let places = Places::of_process();
+    let source = source(path)?;
+    let credential = source.load(&mut |place| options.passphrases.of(place)).map_err(|error| {
+        format!(
+            "gsiftp:// needs a credential: {error}; `ropewalk proxy init` or grid-proxy-init makes a proxy"
+        )
+    })?;
+    let end = credential.not_after();
+    if end <= Timestamp::now() {
+        return Err(format!(
+            "the credential in {source} expired at {end}; `ropewalk proxy init` or grid-proxy-init makes a new proxy"
+        ));
+    }
+    let conf = std::fs::read_to_string(places.gsi_conf()).unwrap_or_default();
+    let conf = GsiConf::parse(&conf, |name| std::env::var(name).ok()).map_err(|e| e.to_string())?;
+    let directory = options.authorities.clone().unwrap_or_else(|| places.authorities());
+    if !directory.is_dir() {
+        return Err(format!(
+            "gsiftp:// needs trusted authorities, and there is no directory {}; X509_CERT_DIR or --authorities names \
+             another one",
+            directory.display()
+        ));
+    }
+    let settings = TlsSettings::from(&conf);
+    let identity = Identity::new(Arc::new(credential), Arc::new(Trust::directory(directory)), &settings);
+    let (identity, compatibility) =
+        (identity.map_err(|e| e.to_string())?, conf.name_compatibility.unwrap_or_default());
+    Ok(Own { identity, compatibility, settings, data: OnceLock::new() })
+}
+
+/// The credential in a file, or the usual one.
+pub(crate) fn source(path: Option<&Path>) -> Result<Source, String> {
+    let places = Places::of_process();
+    match path {
+        Some(path) => Ok(Source::Proxy(path.to_owned())),
+        None => places.client().ok_or_else(|| nothing_found(&places.proxy_path())),
+    }
+}
+
+fn nothing_found(proxy: &Path) -> String {
+    format!(
+        "gsiftp:// needs a credential, and there is none: no proxy in {} and no certificate in ~/.globus. Make a proxy \
+         with `ropewalk proxy init` or grid-proxy-init; or go without any security with ftp:// or --insecure",
+        proxy.display()
+    )
+}
+
+impl Options {
+    /// What holds at one end of a copy; without an end: what holds for both.
+    pub(crate) fn end(&self, end: Option<End>) -> EndOptions {
+        let own = match end {
+            Some(End::Source) => Some(&self.source),
+            Some(End::Destination) => Some(&self.destination),
+            None => None,
+        };
+        EndOptions {
+            credential: own.and_then(|own| own.credential.clone()).or_else(|| self.credential.clone()),
+            server_subject: own
+                .and_then(|own| own.server_subject.clone())
+                .or_else(|| self.server_subject.clone()),
+        }
+    }
+
+    /// For looking at a source by itself, as with [`walk`](crate::walk).
+    #[must_use]
+    pub fn of_source(&self) -> Self {
+        let EndOptions { credential, server_subject } = self.end(Some(End::Source));
+        Self { credential, server_subject, ..self.clone() }
+    }
+
+    /// Where the credentials are that log-ins will need.
+    pub fn credential_sources(&self) -> Vec<Source> {
+        let mut sources: Vec<Source> = Vec::new();
+        if self.authentication == Authentication::Kerberos {
+            return sources;
+        }
+        for end in [End::Source, End::Destination] {
+            if let Ok(found) = source(self.end(Some(end)).credential.as_deref())
+                && !sources.contains(&found)
+            {
+                sources.push(found);
+            }
+        }
+        sources
+    }
+}

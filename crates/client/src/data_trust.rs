@@ -1,0 +1,147 @@
+//! How the two sides of a data connection know each other, where that is not by the log-in alone: servers to which we log
+//! in as different people would refuse each other's data connections.
+
+use std::sync::Arc;
+
+use ropewalk_gsi::same;
+use ropewalk_protocol::command::{Command, DataAuthentication, Password};
+
+use crate::credential::{Own, OwnData};
+use crate::session::Session;
+use crate::{DataCredential, RemoteError};
+
+/// What a server checks and shows on data connections.
+#[derive(Clone, Default)]
+pub(crate) enum DataTrust {
+    /// The identity of the log-in (DCAU A).
+    #[default]
+    Login,
+    /// A credential that it got from us (DCSC P).
+    Own(Arc<OwnData>),
+    /// It shows that of the log-in and expects somebody else (DCAU S).
+    Peer(String),
+}
+
+impl DataTrust {
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Login, Self::Login) => true,
+            (Self::Own(one), Self::Own(other)) => Arc::ptr_eq(one, other),
+            (Self::Peer(one), Self::Peer(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
+impl Session<'_> {
+    /// Tells the server by whom data connections are made from now on. `false` where it takes no credential after all.
+    fn set_data_trust(&mut self, trust: DataTrust) -> Result<bool, RemoteError> {
+        if !self.authenticates_data() || self.data_trust.is(&trust) {
+            return Ok(true);
+        }
+        self.drop_channel();
+        let mut mode = DataAuthentication::SelfAuthentication;
+        match &trust {
+            DataTrust::Own(own) => {
+                let blob = Some(Password::new(own.blob.as_bytes()));
+                // Some announce it and do not have it.
+                if !self.try_call(&Command::Dcsc { kind: b'P', blob })? {
+                    self.can.data_credentials = false;
+                    return Ok(false);
+                }
+            }
+            _ if matches!(self.data_trust, DataTrust::Own(_)) => {
+                self.call(&Command::Dcsc { kind: b'D', blob: None })?;
+            }
+            _ => {}
+        }
+        if let DataTrust::Peer(subject) = &trust {
+            mode = DataAuthentication::Subject(subject.as_str().into());
+        }
+        self.call(&Command::Dcau(mode))?;
+        self.data_trust = trust;
+        Ok(true)
+    }
+
+    /// For data connections between us and the server.
+    pub(crate) fn trust_each_other(&mut self) -> Result<(), RemoteError> {
+        // A credential that we gave to the server is one that we have, too.
+        if matches!(self.data_trust, DataTrust::Peer(_)) {
+            self.set_data_trust(DataTrust::Login)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the server the credential for data connections that was asked for.
+    pub(crate) fn give_data_credential(&mut self) -> Result<(), RemoteError> {
+        let options = &self.setup.options;
+        let Some(own) = self.own().filter(|_| self.authenticates_data()) else { return Ok(()) };
+        let given = match &options.data_credential {
+            DataCredential::Usual => return Ok(()),
+            DataCredential::Fresh => self.setup.ours.fresh(&own),
+            DataCredential::File(path) => {
+                self.setup.ours.get(options, Some(path)).and_then(|own| own.for_data())
+            }
+        };
+        let given = DataTrust::Own(given.map_err(|reason| self.insecure(reason))?);
+        if self.can.data_credentials && self.set_data_trust(given)? {
+            return Ok(());
+        }
+        let what = "take a credential for data connections alone (DCSC)".to_owned();
+        Err(RemoteError::Unsupported { peer: self.control.peer().to_owned(), what })
+    }
+
+    fn insecure(&self, reason: String) -> RemoteError {
+        RemoteError::Security { peer: self.control.peer().to_owned(), reason }
+    }
+}
+
+/// Has two servers believe each other's data connections.
+pub(crate) fn agree(source: &mut Session<'_>, destination: &mut Session<'_>) -> Result<(), RemoteError> {
+    let (Some(one), Some(other)) = (source.own(), destination.own()) else { return Ok(()) };
+    let both = source.authenticates_data() && destination.authenticates_data();
+    // One that was asked for is with both since they logged in.
+    if !both || source.setup.options.data_credential != DataCredential::Usual {
+        return Ok(());
+    }
+    let names = [&one, &other].map(|own| own.identity.credential().identity().to_owned());
+    if same(&names[0], &names[1]) {
+        source.set_data_trust(DataTrust::Login)?;
+        return destination.set_data_trust(DataTrust::Login).map(drop);
+    }
+    loop {
+        let [first, second] = parts(source, destination, &one, &other, &names)?;
+        if source.set_data_trust(first)? && destination.set_data_trust(second)? {
+            return Ok(());
+        }
+    }
+}
+
+/// What each of the two servers shows and expects. `names` are those of the log-ins `one` (source) and `other`.
+fn parts(
+    source: &Session<'_>,
+    destination: &Session<'_>,
+    one: &Own,
+    other: &Own,
+    names: &[String; 2],
+) -> Result<[DataTrust; 2], RemoteError> {
+    Ok(match (source.can.data_credentials, destination.can.data_credentials) {
+        (true, true) => {
+            let fresh = source.setup.ours.fresh(one).map_err(|reason| source.insecure(reason))?;
+            [DataTrust::Own(fresh.clone()), DataTrust::Own(fresh)]
+        }
+        // The one that takes a credential plays the other's part.
+        (true, false) => {
+            let given = other.for_data().map_err(|reason| source.insecure(reason))?;
+            [DataTrust::Own(given), DataTrust::Login]
+        }
+        (false, true) => {
+            let given = one.for_data().map_err(|reason| source.insecure(reason))?;
+            [DataTrust::Login, DataTrust::Own(given)]
+        }
+        (false, false) => {
+            let [one, other] = names.clone();
+            [DataTrust::Peer(other), DataTrust::Peer(one)]
+        }
+    })
+}

@@ -1,0 +1,95 @@
+//! Where the server is: data connections need addresses, and those of the control connection are ssh's secret.
+
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::ssh::process::wait;
+
+/// ssh may run programs of its configuration (Match exec) before it tells what that says.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Its answer has a few KiB.
+const LONGEST: u64 = 64 << 10;
+/// For finding addresses; data ports are others.
+const ANY_PORT: u16 = 22;
+
+/// What ssh's configuration has for a server.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Configured {
+    /// What the name in the URL stands for.
+    pub(super) host: Option<String>,
+    /// Connections share a log-in in the user's own way.
+    pub(super) shares: bool,
+}
+
+impl Configured {
+    /// Nothing where ssh does not tell.
+    pub(super) fn ask(command: &mut Command) -> Self {
+        let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let Ok(mut ssh) = started else { return Self::default() };
+        // It is shorter than what a pipe takes.
+        let in_time = wait(&mut ssh, PATIENCE).is_some();
+        if !in_time {
+            let _ = ssh.kill();
+            let _ = ssh.wait();
+            return Self::default();
+        }
+        let mut text = String::new();
+        let read = ssh.stdout.take().map(|stdout| stdout.take(LONGEST).read_to_string(&mut text));
+        if matches!(read, Some(Ok(_))) { Self::parse(&text) } else { Self::default() }
+    }
+
+    fn parse(text: &str) -> Self {
+        let value = |key: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+            lines
+                .find(|(name, _)| *name == key)
+                .map(|(_, value)| value.trim())
+                .filter(|value| *value != "none")
+        };
+        Self { host: value("hostname").map(str::to_owned), shares: value("controlpath").is_some() }
+    }
+}
+
+/// The server's address and ours on the way to it. Unspecified where it is not known: the server may be behind another
+/// host that ssh goes through.
+pub(super) fn addresses(host: &str) -> (SocketAddr, SocketAddr) {
+    let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let found = (host, ANY_PORT).to_socket_addrs().ok().and_then(|mut all| all.next());
+    let Some(remote) = found else { return (unknown, unknown) };
+    (remote, local(remote).map_or(unknown, |ip| SocketAddr::new(ip, 0)))
+}
+
+/// The address of this host that routes to `remote`. Nothing is sent.
+fn local(remote: SocketAddr) -> Option<IpAddr> {
+    let any: SocketAddr = if remote.is_ipv6() { ([0u16; 8], 0).into() } else { ([0u8; 4], 0).into() };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(remote).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_reached_from_loopback() {
+        for host in ["127.0.0.1", "::1"] {
+            let (remote, local) = addresses(host);
+            assert_eq!((remote.ip().to_string(), local.ip()), (host.to_owned(), remote.ip()));
+        }
+        let (remote, local) = addresses("name.invalid");
+        assert!(remote.ip().is_unspecified() && local.ip().is_unspecified());
+    }
+
+    #[test]
+    fn what_ssh_tells() {
+        let text = "host x\nuser root\nhostname x.example\ncontrolmaster false\ncontrolpath none\n";
+        assert_eq!(Configured::parse(text), Configured { host: Some("x.example".to_owned()), shares: false });
+        assert!(Configured::parse("controlpath /home/ada/%C\n").shares);
+        let mut silent = Command::new("false");
+        assert_eq!(Configured::ask(&mut silent), Configured::default());
+        assert_eq!(Configured::ask(&mut Command::new("/nonexistent")), Configured::default());
+    }
+}

@@ -1,0 +1,241 @@
+//! What the sessions of a server have in common: its address, and one log-in for all of them (ssh's ControlMaster).
+
+use std::fs::Permissions;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ropewalk_protocol::url::Url;
+use ropewalk_transport::timespec;
+use rustix::event::{PollFd, PollFlags, poll};
+use tempfile::TempDir;
+
+use super::address::{self, Configured};
+use super::command::{Sharing, Words};
+use super::process::Process;
+use super::{Tunnel, start};
+use crate::{Cancel, Options, RemoteError};
+
+/// Sessions over one log-in, with the holder's own: sshd's limit unless it is set (MaxSessions).
+const SESSIONS: usize = 10;
+/// ssh adds a few letters to the name of its socket while it makes it; the whole has to fit into 107.
+const LONGEST_PATH: usize = 85;
+
+#[derive(Default)]
+pub(crate) struct Shared {
+    /// There will be more than one session.
+    several: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    known: Option<Known>,
+    holder: Option<Arc<Holder>>,
+}
+
+#[derive(Clone, Copy)]
+struct Known {
+    addresses: (SocketAddr, SocketAddr),
+    /// Sessions go through a holder.
+    shares: bool,
+}
+
+/// Has logged in, and stays as long as it is held: a session of ssh that ends when its input does, also when this program is
+/// killed.
+pub(super) struct Holder {
+    stream: UnixStream,
+    process: Process,
+    socket: PathBuf,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shared")
+    }
+}
+
+impl Shared {
+    /// For several sessions at the same time or one after the other.
+    pub(crate) fn for_several() -> Self {
+        Self { several: true, ..Self::default() }
+    }
+
+    /// Starts ssh for a session with the server, which is called `name`. Also gives the server's address and ours on the way to
+    /// it, unspecified where they are not known.
+    pub(crate) fn open(
+        &self,
+        url: &Url,
+        name: &str,
+        options: &Options,
+        cancel: &Cancel,
+    ) -> Result<(Tunnel, (SocketAddr, SocketAddr)), RemoteError> {
+        let words = Words::new(url, options).map_err(RemoteError::Usage)?;
+        let failed = |error: std::io::Error| RemoteError::Ssh {
+            peer: name.to_owned(),
+            reason: format!("it cannot be started: {error}"),
+        };
+        // Whoever comes meanwhile waits for the log-in of the first.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if cancel.is_cancelled() {
+            return Err(RemoteError::Cancelled);
+        }
+        let known = *state.known.get_or_insert_with(|| {
+            let told = if words.is_openssh() {
+                Configured::ask(&mut words.configuration())
+            } else {
+                Configured::default()
+            };
+            let shares = self.several && options.ssh.share && words.is_openssh() && !told.shares;
+            Known { addresses: address::addresses(told.host.as_deref().unwrap_or(&url.host)), shares }
+        });
+        if known.shares
+            && state
+                .holder
+                .as_ref()
+                .is_none_or(|holder| Arc::strong_count(holder) >= SESSIONS || holder.is_gone())
+        {
+            state.holder = match socket_directory() {
+                Some(directory) => Holder::log_in(&words, directory, name, options, cancel)?.map(Arc::new),
+                None => None,
+            };
+            if state.holder.is_none() {
+                state.known = Some(Known { shares: false, ..known });
+            }
+        }
+        let holder = state.holder.clone();
+        drop(state);
+        let sharing = holder.as_ref().map_or(Sharing::None, |holder| Sharing::With(&holder.socket));
+        let (stream, process) = start(&mut words.session(sharing), name, None).map_err(failed)?;
+        Ok((Tunnel { stream, process, _holder: holder }, known.addresses))
+    }
+}
+
+impl Holder {
+    /// `None` where the host lets in, but runs none of our commands.
+    fn log_in(
+        words: &Words<'_>,
+        directory: TempDir,
+        name: &str,
+        options: &Options,
+        cancel: &Cancel,
+    ) -> Result<Option<Self>, RemoteError> {
+        let peer = || name.to_owned();
+        let failed = |reason: String| RemoteError::Ssh { peer: peer(), reason };
+        let socket = directory.path().join("s");
+        let begun = start(&mut words.holder(Sharing::Master(&socket)), name, Some(directory));
+        let (stream, process) = begun.map_err(|error| failed(format!("it cannot be started: {error}")))?;
+        let holder = Self { stream, process, socket };
+        // A person may be asked meanwhile.
+        let limit = options.reply_timeout.max(options.connect_timeout);
+        let heard = holder.says_something(limit, cancel);
+        if cancel.is_cancelled() {
+            return Err(RemoteError::Cancelled);
+        }
+        if !heard.map_err(|source| RemoteError::Control { peer: peer(), source })? {
+            return Err(RemoteError::Silent { peer: peer(), command: "the connection".to_owned(), limit });
+        }
+        let heard = std::io::Read::read(&mut &holder.stream, &mut [0; 256]);
+        if matches!(heard, Ok(1..)) {
+            holder.process.establish();
+            return Ok(Some(holder));
+        }
+        // Only ssh itself ends with 255.
+        match holder.process.last_words() {
+            Some(_) if cancel.is_cancelled() => Err(RemoteError::Cancelled),
+            Some(reason) if holder.process.code() == Some(255) => Err(failed(reason)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Output, or its end.
+    fn says_something(&self, limit: Duration, cancel: &Cancel) -> std::io::Result<bool> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let rest = deadline.saturating_duration_since(Instant::now());
+            let mut fds = vec![PollFd::new(&self.stream, PollFlags::IN)];
+            if let Some(cancelled) = cancel.descriptor() {
+                fds.push(PollFd::from_borrowed_fd(cancelled, PollFlags::IN));
+            }
+            match poll(&mut fds, Some(&timespec(rest))) {
+                Ok(0) => return Ok(false),
+                Ok(_) if cancel.is_cancelled() => return Err(Cancel::error()),
+                Ok(_) => return Ok(true),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The connection has broken.
+    fn is_gone(&self) -> bool {
+        self.process.code().is_some()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // Its end.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// A place for ssh's socket that nobody else can enter. `None` where there is none: then every connection logs in by itself.
+fn socket_directory() -> Option<TempDir> {
+    let places = [std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from), Some(std::env::temp_dir())];
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("ropewalk-ssh-").permissions(Permissions::from_mode(0o700));
+    let made = places.into_iter().flatten().filter(|place| place.is_absolute());
+    let fits = |path: &Path| path.as_os_str().len() <= LONGEST_PATH;
+    made.filter_map(|place| builder.tempdir_in(place).ok()).find(|made| fits(made.path()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn sockets_are_private() {
+        let directory = socket_directory().unwrap();
+        let mode = std::fs::metadata(directory.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+
+    fn held(script: &str, cancel: &Cancel) -> (Result<Option<Holder>, RemoteError>, bool) {
+        let mut options = Options::default();
+        options.ssh.program = ["sh", "-c", script].map(Into::into).to_vec();
+        (options.reply_timeout, options.connect_timeout) = (Duration::ZERO, Duration::from_millis(300));
+        let url = Url::parse("sshftp://h/").unwrap();
+        let words = Words::new(&url, &options).unwrap();
+        let directory = socket_directory().unwrap();
+        let path = directory.path().to_owned();
+        let holder = Holder::log_in(&words, directory, "h", &options, cancel);
+        let there = path.exists();
+        (holder, there)
+    }
+
+    #[test]
+    fn a_log_in_is_held_or_not() {
+        let never = Cancel::new();
+        let (holder, there) = held("echo ready; exec cat", &never);
+        let (holder, path) = (holder.unwrap().unwrap(), there);
+        assert!(path && !holder.is_gone());
+        let directory = holder.socket.parent().unwrap().to_owned();
+        drop(holder);
+        assert!(!directory.exists());
+
+        assert!(matches!(held("exit 3", &never), (Ok(None), false)), "an account for something else");
+        let (denied, there) = held("echo Permission denied >&2; exit 255", &never);
+        assert!(
+            matches!(denied, Err(RemoteError::Ssh { reason, .. }) if reason == "Permission denied") && !there
+        );
+        assert!(matches!(held("exec sleep 100", &never), (Err(RemoteError::Silent { .. }), false)));
+        let cancelled = Cancel::new();
+        cancelled.cancel();
+        assert!(matches!(held("exec sleep 100", &cancelled), (Err(RemoteError::Cancelled), false)));
+    }
+}

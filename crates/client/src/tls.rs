@@ -1,0 +1,222 @@
+//! TLS (RFC 4217): the log-in over it, whom it believes, and data connections.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use ropewalk_layers::{Layer, TlsLayer};
+use ropewalk_protocol::command::{Command, Protection};
+use ropewalk_protocol::url::Scheme;
+use ropewalk_tls::{Client, ClientSettings, Distrust, Established, Fingerprint, X509};
+
+use crate::known_hosts::{Known, KnownHosts};
+use crate::session::Session;
+use crate::{DataProtection, Options, RemoteError};
+
+/// What the sessions of a run share.
+#[derive(Default)]
+pub(crate) struct Shared {
+    client: OnceLock<Result<Client, String>>,
+    /// Servers that were accepted in this run. Held while somebody is asked: several sessions begin at once.
+    accepted: Mutex<HashMap<String, Fingerprint>>,
+}
+
+/// A session over TLS.
+pub(crate) struct OverTls {
+    /// The server's, which data connections have to show, too.
+    certificate: X509,
+    /// Data connections have TLS as well (PROT P).
+    private: bool,
+}
+
+/// How a URL and the options want TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// The connection begins with it.
+    AtOnce,
+    /// AUTH TLS.
+    Asked,
+}
+
+/// `None`: not at all.
+pub(crate) fn begin(scheme: Scheme, options: &Options) -> Option<Begin> {
+    match scheme {
+        Scheme::Ftps => Some(Begin::AtOnce),
+        Scheme::Ftpes => Some(Begin::Asked),
+        Scheme::Ftp if options.tls => Some(Begin::Asked),
+        _ => None,
+    }
+}
+
+impl Shared {
+    fn client(&self, options: &Options) -> Result<Client, String> {
+        let make = || {
+            let settings = ClientSettings {
+                authorities: options.authorities.clone(),
+                credential: options.credential.clone(),
+                ..ClientSettings::default()
+            };
+            Client::new(&settings).map_err(|e| e.to_string())
+        };
+        self.client.get_or_init(make).clone()
+    }
+
+    /// Whether the server that was connected to as `host` is believed. `name`: host and port, for what is remembered.
+    fn believe(
+        &self,
+        established: &Established,
+        host: &str,
+        name: &str,
+        options: &Options,
+    ) -> Result<X509, String> {
+        let certificate = established.certificate().ok_or_else(|| Distrust::None.to_string())?;
+        let shown = Fingerprint::of(&certificate).map_err(|e| e.to_string())?;
+        if let Some(wanted) = options.fingerprint {
+            return match wanted == shown {
+                true => Ok(certificate),
+                false => Err(format!(
+                    "its certificate is not the one that was asked for with --fingerprint: it has {shown}, not {wanted}"
+                )),
+            };
+        }
+        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        if accepted.get(name) == Some(&shown) {
+            return Ok(certificate);
+        }
+        let distrust = Client::distrust(established, host);
+        judge(distrust.as_ref(), shown, name, options)?;
+        accepted.insert(name.to_owned(), shown);
+        Ok(certificate)
+    }
+}
+
+/// Trust on first use, unless an authority vouches.
+fn judge(
+    distrust: Option<&Distrust>,
+    shown: Fingerprint,
+    name: &str,
+    options: &Options,
+) -> Result<(), String> {
+    let file = KnownHosts::of(options.state_directory.as_deref());
+    let known = match &file {
+        Some(file) => file.find(name).map_err(|e| e.to_string())?,
+        None => None,
+    };
+    let place = |line: usize| {
+        file.as_ref().map_or_else(String::new, |file| format!("line {line} of {}", file.path().display()))
+    };
+    let remember = |known: Known| {
+        let result = file.as_ref().map(|file| file.remember(name, known));
+        if let Some(Err(error)) = result {
+            tracing::warn!(%error, "a server is not remembered");
+        }
+    };
+    let Some(distrust) = distrust else {
+        if known.is_none_or(|(_, known)| known != Known::Authority) {
+            remember(Known::Authority);
+        }
+        return Ok(());
+    };
+    match known {
+        Some((_, Known::Fingerprint(known))) if known == shown => return Ok(()),
+        Some((line, Known::Fingerprint(known))) => {
+            return Err(format!(
+                "ITS CERTIFICATE HAS CHANGED. It has {shown} now, and had {known} when it was accepted. Either the server has \
+                 a new certificate, or somebody stands between. Ask its operator for the fingerprint; if it is right, remove \
+                 {}, or say --fingerprint {shown}",
+                place(line)
+            ));
+        }
+        Some((line, Known::Authority)) => {
+            return Err(format!(
+                "NO AUTHORITY VOUCHES FOR IT ANY MORE: {distrust}. One did at an earlier time. Either an authority is not \
+                 known here (--authorities), or somebody stands between. Ask the server's operator for the fingerprint; if it \
+                 is {shown}, remove {}, or say --fingerprint {shown}",
+                place(line)
+            ));
+        }
+        None => {}
+    }
+    if !distrust.is_unknown() {
+        return Err(format!(
+            "{distrust}. If the server's operator says that its fingerprint is {shown}, go on with --fingerprint {shown}"
+        ));
+    }
+    let accepted = options.accept_new
+        || options.confirm.as_ref().is_some_and(|confirm| {
+            confirm.ask(&format!(
+                "{name} is not known, and no trusted authority vouches for it: {distrust}.\nIts fingerprint is {shown}.\nIs \
+                 this what its operator says?"
+            ))
+        });
+    if !accepted {
+        return Err(format!(
+            "{distrust}, and it is not known from earlier. Its fingerprint is {shown}: if its operator says the same, accept \
+             it with --fingerprint {shown}, or with --accept-new once, after which it is remembered"
+        ));
+    }
+    if options.accept_new {
+        tracing::warn!(server = name, fingerprint = %shown, "accepted a server that was not known");
+    }
+    remember(Known::Fingerprint(shown));
+    Ok(())
+}
+
+impl Session<'_> {
+    /// How this session is to begin TLS.
+    pub(crate) fn wants_tls(&self) -> Option<Begin> {
+        begin(self.endpoint.url.scheme, &self.setup.options)
+    }
+
+    /// The handshake; with [`Begin::Asked`] AUTH TLS before it. Whoever cuts that out of the way gets no further.
+    pub(crate) fn begin_tls(&mut self, begin: Begin) -> Result<(), RemoteError> {
+        let setup = Arc::clone(&self.setup);
+        let peer = self.control.peer().to_owned();
+        let failed = |reason: String| RemoteError::Security { peer: peer.clone(), reason };
+        let client = setup.tls.client(&setup.options).map_err(failed)?;
+        if begin == Begin::Asked {
+            let reply = self.control.call(&Command::Auth("TLS".into()))?;
+            if reply.code() != 234 {
+                return Err(failed(format!(
+                    "it does not offer TLS (AUTH TLS: {}), and nothing goes on in clear where TLS was asked for",
+                    crate::error::text(&reply)
+                )));
+            }
+        }
+        let host = self.endpoint.url.host.split('%').next().unwrap_or_default().to_owned();
+        let handshake = client.connect(&host).map_err(|e| failed(e.to_string()))?;
+        let established = self.control.shake(handshake, begin == Begin::AtOnce)?;
+        let certificate = setup.tls.believe(&established, &host, &peer, &setup.options).map_err(failed)?;
+        tracing::debug!(
+            peer,
+            version = established.records.version(),
+            cipher = established.records.cipher(),
+            "TLS"
+        );
+        self.control.protect_with_tls(established)?;
+        self.tls = Some(OverTls { certificate, private: false });
+        Ok(())
+    }
+
+    /// PBSZ and PROT (RFC 4217 section 9).
+    pub(crate) fn protect_tls_data(&mut self) -> Result<(), RemoteError> {
+        let private = self.setup.options.data_protection != DataProtection::Clear;
+        self.call(&Command::Pbsz(0))?;
+        self.call(&Command::Prot(if private { Protection::Private } else { Protection::Clear }))?;
+        if let Some(tls) = &mut self.tls {
+            tls.private = private;
+        }
+        Ok(())
+    }
+
+    /// Data connections have TLS.
+    pub(crate) fn has_private_tls_data(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.private)
+    }
+
+    /// What secures the data connections of this session, where TLS does.
+    pub(crate) fn tls_layer(&self) -> Option<Arc<dyn Layer>> {
+        let tls = self.tls.as_ref().filter(|tls| tls.private)?;
+        let (ticket, certificate) = (self.control.ticket()?, tls.certificate.clone());
+        Some(Arc::new(TlsLayer::Client { ticket, certificate }))
+    }
+}

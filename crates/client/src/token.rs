@@ -1,0 +1,69 @@
+//! Log-in with a bearer token.
+
+use std::path::PathBuf;
+
+use ropewalk_protocol::command::{Command, Password};
+use ropewalk_protocol::server::TOKEN_USER;
+use ropewalk_protocol::url::Scheme;
+use ropewalk_tokens::{Token, find};
+
+use crate::RemoteError;
+use crate::session::Session;
+
+/// Where a bearer token for log-ins comes from. It is looked for at each log-in, so that one that was renewed meanwhile is
+/// used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TokenSource {
+    /// No token.
+    #[default]
+    None,
+    /// `BEARER_TOKEN`, the file in `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_uUID` or `/tmp/bt_uUID` (WLCG Bearer Token
+    /// Discovery); none there is an error.
+    Discover,
+    /// In this file, which nobody else may read.
+    File(PathBuf),
+}
+
+impl TokenSource {
+    fn token(&self) -> Result<Option<Token>, String> {
+        match self {
+            Self::None => Ok(None),
+            Self::Discover => match find::of_process() {
+                Ok(Some(token)) => Ok(Some(token)),
+                Ok(None) => Err("there is no bearer token: neither BEARER_TOKEN nor BEARER_TOKEN_FILE is set, and there is \
+                                 no bt_u file of this user in $XDG_RUNTIME_DIR or /tmp"
+                    .into()),
+                Err(error) => Err(error.to_string()),
+            },
+            Self::File(path) => find::read(path).map(Some).map_err(|error| error.to_string()),
+        }
+    }
+}
+
+impl Session<'_> {
+    /// Logs in with a token where one is wanted and the URL does not say who logs in; otherwise `false`, and nothing was
+    /// sent. A token never goes over a connection that is not protected: whoever has it can do what it permits.
+    pub(crate) fn log_in_by_token(&mut self) -> Result<bool, RemoteError> {
+        let (url, source) = (&self.endpoint.url, &self.setup.options.token);
+        if *source == TokenSource::None || url.user.is_some() || url.scheme == Scheme::Sshftp {
+            return Ok(false);
+        }
+        let peer = self.control.peer().to_owned();
+        let failed = |reason: String| RemoteError::Security { peer: peer.clone(), reason };
+        if self.security.is_none() && self.tls.is_none() {
+            return Err(failed(
+                "a bearer token is sent over a protected control connection only: use ftpes:// or ftps:// (TLS), or gsiftp://"
+                    .into(),
+            ));
+        }
+        let Some(token) = source.token().map_err(failed)? else { return Ok(false) };
+        let mut reply = self.control.call(&Command::User(TOKEN_USER.into()))?;
+        if reply.code() == 331 {
+            reply = self.control.call(&Command::Pass(Password::new(token.expose())))?;
+        }
+        if !reply.is_success() {
+            return Err(RemoteError::Login { peer, reply });
+        }
+        Ok(true)
+    }
+}

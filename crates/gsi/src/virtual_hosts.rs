@@ -1,0 +1,80 @@
+//! Certificates of virtual hosts (`X509_VHOST_CRED_DIR`): a server shows the one that is for the name that its client asks
+//! for (TLS server name, RFC 6066 section 3).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use openssl::error::ErrorStack;
+
+use crate::credential::{Credential, CredentialError};
+use crate::tls::{Identity, TlsSettings};
+use crate::trust::Trust;
+
+/// Directories that are looked at.
+const MOST: usize = 1024;
+
+/// Why the certificates of virtual hosts cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum VirtualHostError {
+    #[error("{path}: {source}")]
+    Directory { path: PathBuf, source: io::Error },
+    #[error("{path} has more than {MOST} entries")]
+    TooMany { path: PathBuf },
+    #[error("{path} has {found} files whose name ends with {end}; one is expected")]
+    Files { path: PathBuf, found: usize, end: &'static str },
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    #[error("OpenSSL: {0}")]
+    OpenSsl(#[from] ErrorStack),
+}
+
+/// The credentials below `directory`, one in each directory there: a file `...cert.pem`, a file `...key.pem` and perhaps a
+/// file `chain.pem` with what is between the certificate and its authority. Keys may also belong to the user `owner`
+/// (`VHOST_CRED_OWNER` of gsi.conf).
+pub fn virtual_hosts(
+    directory: &Path,
+    owner: Option<u32>,
+    trust: &Arc<Trust>,
+    settings: &TlsSettings,
+) -> Result<Vec<Identity>, VirtualHostError> {
+    let mut hosts = Vec::new();
+    for path in entries(directory)? {
+        if path.is_dir() {
+            let credential = load(&path, owner)?;
+            hosts.push(Identity::new(Arc::new(credential), Arc::clone(trust), settings)?);
+        }
+    }
+    Ok(hosts)
+}
+
+fn load(directory: &Path, owner: Option<u32>) -> Result<Credential, VirtualHostError> {
+    let all = entries(directory)?;
+    let one = |end: &'static str| {
+        let mut fitting = all.iter().filter(|path| path.to_string_lossy().ends_with(end));
+        match (fitting.next(), fitting.count()) {
+            (Some(path), 0) => Ok(path),
+            (first, more) => {
+                let found = usize::from(first.is_some()) + more;
+                Err(VirtualHostError::Files { path: directory.to_owned(), found, end })
+            }
+        }
+    };
+    let (certificate, key, chain) = (one("cert.pem")?, one("key.pem")?, directory.join("chain.pem"));
+    let chain = chain.is_file().then_some(chain.as_path());
+    Ok(Credential::load_pair_of(certificate, key, chain, owner)?)
+}
+
+/// In the order of their names, so that the same one is always the first that fits.
+fn entries(directory: &Path) -> Result<Vec<PathBuf>, VirtualHostError> {
+    let failed = |source| VirtualHostError::Directory { path: directory.to_owned(), source };
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        if all.len() == MOST {
+            return Err(VirtualHostError::TooMany { path: directory.to_owned() });
+        }
+        all.push(entry.map_err(failed)?.path());
+    }
+    all.sort();
+    Ok(all)
+}

@@ -1,0 +1,159 @@
+//! GSI: the handshake on a connection that does not block.
+
+use std::io::{self, ErrorKind, Write};
+
+use ropewalk_gsi::{
+    Acceptor, AcceptorOptions, After, Expected, HandshakeError, Identity, Initiator, InitiatorOptions,
+    Session, Step,
+};
+use ropewalk_transport::Connection;
+use rustix::event::PollFlags;
+
+use crate::protected::{Protected, Silence};
+use crate::reader::RecordReader;
+use crate::{Handshake, Layer, Level, Progress};
+
+enum Machine {
+    Initiator(Initiator),
+    Acceptor(Acceptor),
+}
+
+impl Machine {
+    fn step(&mut self, token: &[u8]) -> Result<Step, HandshakeError> {
+        match self {
+            Self::Initiator(machine) => machine.step(token),
+            Self::Acceptor(machine) => machine.step(token),
+        }
+    }
+}
+
+/// GSI, as on GridFTP's data channels (GFD.20 section 3.1, RFC 2228): who connects is the initiator.
+#[derive(Clone, Debug)]
+pub struct GsiLayer {
+    /// Who we are, and whom we trust.
+    pub identity: Identity,
+    /// Who the peer must be.
+    pub expected: Expected,
+    pub level: Level,
+}
+
+impl Layer for GsiLayer {
+    fn name(&self) -> &'static str {
+        "gsi"
+    }
+
+    fn begin(&self, connection: Box<dyn Connection>, initiates: bool) -> io::Result<Box<dyn Handshake>> {
+        Ok(Box::new(GsiHandshake::new(connection, self, initiates)?))
+    }
+}
+
+struct GsiHandshake {
+    /// `None` once it was handed over.
+    connection: Option<Box<dyn Connection>>,
+    machine: Machine,
+    level: Level,
+    /// What is to be sent, and how much of it was.
+    out: Vec<u8>,
+    sent: usize,
+    /// Nothing beyond a record is read: what follows may be clear.
+    reader: RecordReader,
+    session: Option<Box<Session>>,
+}
+
+impl GsiHandshake {
+    /// For a connection that we made (`initiates`) or accepted.
+    fn new(mut connection: Box<dyn Connection>, layer: &GsiLayer, initiates: bool) -> io::Result<Self> {
+        connection.set_nonblocking(true)?;
+        let after = match layer.level {
+            Level::Clear => After::Flag,
+            Level::Protected => After::Nothing,
+        };
+        let expected = layer.expected.clone();
+        let machine = if initiates {
+            let options = InitiatorOptions { expected, delegate: None, after, server_name: None };
+            Initiator::new(&layer.identity, options).map(Machine::Initiator)
+        } else {
+            let options =
+                AcceptorOptions { expected, after, accept_limited: true, ..AcceptorOptions::default() };
+            Acceptor::new(&layer.identity, options).map(Machine::Acceptor)
+        };
+        let mut handshake = Self {
+            connection: Some(connection),
+            machine: machine.map_err(failed)?,
+            level: layer.level,
+            out: Vec::new(),
+            sent: 0,
+            reader: RecordReader::default(),
+            session: None,
+        };
+        if initiates {
+            handshake.step(&[])?;
+        }
+        Ok(handshake)
+    }
+
+    fn step(&mut self, token: &[u8]) -> io::Result<()> {
+        match self.machine.step(token).map_err(failed)? {
+            Step::Continue(out) => self.out.extend(out),
+            Step::Done(out, session) => {
+                self.out.extend(out);
+                self.session = Some(session);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Handshake for GsiHandshake {
+    fn connection(&self) -> io::Result<&dyn Connection> {
+        self.connection.as_deref().ok_or_else(over)
+    }
+
+    fn advance(&mut self) -> io::Result<Progress> {
+        loop {
+            while self.sent < self.out.len() {
+                let connection = self.connection.as_mut().ok_or_else(over)?;
+                match connection.write(&self.out[self.sent..]) {
+                    Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                    Ok(n) => self.sent += n,
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                        return Ok(Progress::Waits(PollFlags::OUT));
+                    }
+                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            self.out.clear();
+            self.sent = 0;
+            if let Some(session) = self.session.take() {
+                let connection = self.connection.take().ok_or_else(over)?;
+                return Ok(Progress::Done(match self.level {
+                    Level::Clear => connection,
+                    Level::Protected => {
+                        Box::new(Protected::new(connection, session.into_records(), Silence::Ends))
+                    }
+                }));
+            }
+            let connection = self.connection.as_mut().ok_or_else(over)?;
+            let Some(record) = self.reader.read(connection.as_mut())? else {
+                return Ok(Progress::Waits(PollFlags::IN));
+            };
+            self.step(&record)?;
+        }
+    }
+}
+
+fn failed(error: HandshakeError) -> io::Error {
+    let kind = match error {
+        HandshakeError::Chain(_) | HandshakeError::WrongPeer(_) | HandshakeError::LimitedProxy { .. } => {
+            ErrorKind::PermissionDenied
+        }
+        HandshakeError::Closed => ErrorKind::UnexpectedEof,
+        _ => ErrorKind::InvalidData,
+    };
+    io::Error::new(kind, format!("authentication of the data connection: {error}"))
+}
+
+fn over() -> io::Error {
+    io::Error::other("the handshake is over")
+}

@@ -1,0 +1,302 @@
+//! Kerberos: data connections protected with the security context of the control connection (RFC 2228 section 3, PROT).
+//!
+//! Each buffer travels as its length in four bytes, big-endian, and a token of `gss_wrap`; an empty buffer is the end. There
+//! is no handshake: who has not the context's key can say nothing that is believed, and can read nothing with PROT P.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use ropewalk_kerberos::{Handle, Protection, SessionError, Stream};
+use ropewalk_transport::{Breaker, Connection, TcpInfo};
+
+use crate::{Handshake, Layer, Progress};
+
+/// Bytes that are read from the network at once.
+const READ: usize = 128 << 10;
+/// Plain bytes that are sealed at once, where the peer's buffer is as large.
+const WRITE: usize = 128 << 10;
+/// What a token may have beyond the buffer size: some clients count plain bytes.
+const SLACK: usize = 1024;
+const LENGTH: usize = 4;
+
+/// Data connections that share a session's context.
+#[derive(Clone, Debug)]
+pub struct KerberosLayer {
+    context: Handle,
+    protection: Protection,
+    buffer: u32,
+}
+
+impl KerberosLayer {
+    /// To be made before the peer can send data. `buffer` is PBSZ: the longest token, in bytes.
+    pub fn new(context: Handle, protection: Protection, buffer: u32) -> Self {
+        context.expect_streams();
+        Self { context, protection, buffer }
+    }
+}
+
+impl Layer for KerberosLayer {
+    fn name(&self) -> &'static str {
+        "kerberos"
+    }
+
+    fn begin(&self, mut connection: Box<dyn Connection>, _initiates: bool) -> io::Result<Box<dyn Handshake>> {
+        connection.set_nonblocking(true)?;
+        let mut stream = self.context.stream(self.protection);
+        let most = stream.plain_limit(self.buffer).map_err(broken)? as usize;
+        if most == 0 {
+            let text = format!("nothing fits into a protection buffer of {} bytes", self.buffer);
+            return Err(io::Error::new(ErrorKind::InvalidInput, text));
+        }
+        Ok(Box::new(Ready(Some(Box::new(Wrapped::new(connection, stream, most, self.buffer as usize))))))
+    }
+}
+
+/// There is nothing to be said first.
+struct Ready(Option<Box<Wrapped>>);
+
+impl Handshake for Ready {
+    fn connection(&self) -> io::Result<&dyn Connection> {
+        self.0.as_deref().map(|wrapped| &*wrapped.inner).ok_or_else(over)
+    }
+
+    fn advance(&mut self) -> io::Result<Progress> {
+        Ok(Progress::Done(self.0.take().ok_or_else(over)?))
+    }
+}
+
+struct Wrapped {
+    inner: Box<dyn Connection>,
+    stream: Stream,
+    /// Plain bytes of a token, at most.
+    most: usize,
+    /// Bytes of a token of the peer, at most.
+    longest: usize,
+    /// What came, from `begin` on not opened yet.
+    input: Vec<u8>,
+    begin: usize,
+    /// Opened and not read yet: `start..`.
+    stash: Vec<u8>,
+    start: usize,
+    ended: bool,
+    /// Tokens to be sent, how much of them was, and the plain bytes in them. A write is not done before all of it is: the
+    /// caller comes again with the same bytes.
+    out: Vec<u8>,
+    sent: usize,
+    sealed: usize,
+    plain: Vec<u8>,
+    /// The end is among what is to be sent.
+    closing: bool,
+}
+
+impl Wrapped {
+    fn new(inner: Box<dyn Connection>, stream: Stream, most: usize, buffer: usize) -> Self {
+        Self {
+            inner,
+            stream,
+            most: most.min(WRITE),
+            longest: buffer + SLACK,
+            input: Vec::new(),
+            begin: 0,
+            stash: Vec::new(),
+            start: 0,
+            ended: false,
+            out: Vec::new(),
+            sent: 0,
+            sealed: 0,
+            plain: Vec::new(),
+            closing: false,
+        }
+    }
+
+    /// Opens the next message where all of it is there and nothing of the last one is left, so that
+    /// [`Connection::buffered`] knows what `poll` does not.
+    fn open(&mut self) -> io::Result<()> {
+        while self.start == self.stash.len() && !self.ended {
+            let waiting = &mut self.input[self.begin..];
+            let Some(length) = waiting.first_chunk::<LENGTH>() else { break };
+            let length = u32::from_be_bytes(*length) as usize;
+            if length > self.longest {
+                let text = format!(
+                    "a protected message of {length} bytes on a data connection; {} were agreed on",
+                    self.longest - SLACK
+                );
+                return Err(io::Error::new(ErrorKind::InvalidData, text));
+            }
+            let Some(token) = waiting.get_mut(LENGTH..LENGTH + length) else { break };
+            self.stash.clear();
+            self.start = 0;
+            self.stream.unwrap(token, &mut self.stash).map_err(broken)?;
+            self.begin += LENGTH + length;
+            self.ended = self.stash.is_empty();
+        }
+        if self.begin == self.input.len() {
+            self.input.clear();
+            self.begin = 0;
+        }
+        Ok(())
+    }
+
+    /// Reads from the network once; `false` at its end.
+    fn fill(&mut self) -> io::Result<bool> {
+        if self.begin > 0 {
+            self.input.drain(..self.begin);
+            self.begin = 0;
+        }
+        let had = self.input.len();
+        self.input.resize(had + READ, 0);
+        let result = self.inner.read(&mut self.input[had..]);
+        self.input.truncate(had + *result.as_ref().unwrap_or(&0));
+        Ok(result? > 0)
+    }
+
+    fn seal(&mut self) -> io::Result<()> {
+        let at = self.out.len();
+        self.out.extend_from_slice(&[0; LENGTH]);
+        self.stream.wrap(&self.plain, &mut self.out).map_err(broken)?;
+        let length = u32::try_from(self.out.len() - at - LENGTH).map_err(io::Error::other)?;
+        self.out[at..at + LENGTH].copy_from_slice(&length.to_be_bytes());
+        Ok(())
+    }
+
+    /// Sends what is sealed; `WouldBlock` when not all of it could be.
+    fn drain(&mut self) -> io::Result<()> {
+        while self.sent < self.out.len() {
+            match self.inner.write(&self.out[self.sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => self.sent += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.out.clear();
+        self.sent = 0;
+        Ok(())
+    }
+}
+
+fn broken(error: SessionError) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("protected data connection: {error}"))
+}
+
+fn over() -> io::Error {
+    io::Error::other("the handshake is over")
+}
+
+impl Read for Wrapped {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            self.open()?;
+            if self.start < self.stash.len() {
+                let count = buffer.len().min(self.stash.len() - self.start);
+                buffer[..count].copy_from_slice(&self.stash[self.start..self.start + count]);
+                self.start += count;
+                self.open()?;
+                return Ok(count);
+            }
+            if self.ended {
+                return Ok(0);
+            }
+            if !self.fill()? {
+                let text =
+                    "the data connection ended without its protected end: somebody may have cut it off";
+                return Err(io::Error::new(ErrorKind::UnexpectedEof, text));
+            }
+        }
+    }
+}
+
+impl Write for Wrapped {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(data)])
+    }
+
+    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.sealed == 0 {
+            self.drain()?;
+            // One message for a header and what follows it.
+            self.plain.clear();
+            for part in data {
+                let left = self.most - self.plain.len();
+                self.plain.extend_from_slice(&part[..part.len().min(left)]);
+            }
+            if self.plain.is_empty() {
+                return Ok(0);
+            }
+            self.seal()?;
+            self.sealed = self.plain.len();
+        }
+        self.drain()?;
+        Ok(std::mem::take(&mut self.sealed))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Connection for Wrapped {
+    fn plain_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn poll_fd(&self) -> BorrowedFd<'_> {
+        self.inner.poll_fd()
+    }
+
+    fn buffered(&self) -> usize {
+        self.stash.len() - self.start
+    }
+
+    fn set_time_limit(&mut self, limit: Duration) -> io::Result<()> {
+        self.inner.set_time_limit(limit)
+    }
+
+    fn set_nonblocking(&mut self, on: bool) -> io::Result<()> {
+        self.inner.set_nonblocking(on)
+    }
+
+    fn set_buffers(&mut self, send: Option<usize>, receive: Option<usize>) -> io::Result<()> {
+        self.inner.set_buffers(send, receive)
+    }
+
+    fn set_congestion(&mut self, name: &str) {
+        self.inner.set_congestion(name);
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.drain()?;
+        if !self.closing {
+            self.plain.clear();
+            self.seal()?;
+            self.closing = true;
+        }
+        self.drain()?;
+        self.inner.finish()
+    }
+
+    fn reset_on_drop(&mut self) -> io::Result<()> {
+        self.inner.reset_on_drop()
+    }
+
+    fn breaker(&self) -> io::Result<Breaker> {
+        self.inner.breaker()
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.peer_addr()
+    }
+
+    fn info(&self) -> Option<TcpInfo> {
+        self.inner.info()
+    }
+}

@@ -1,0 +1,180 @@
+//! TLS on data connections (RFC 4217 section 7): the FTP server is TLS's server, whoever connects.
+
+use std::io::{self, ErrorKind, Write};
+use std::net::{IpAddr, SocketAddr};
+
+use ropewalk_tls::{
+    Binding, Client, Established, Handshake as Machine, HandshakeError, Server, Ticket, X509,
+};
+use ropewalk_transport::Connection;
+use rustix::event::PollFlags;
+
+use crate::protected::{Protected, Silence};
+use crate::reader::RecordReader;
+use crate::{Handshake, Layer, Progress};
+
+/// How the other side shows that it is the one of the control connection.
+#[derive(Clone, Debug)]
+pub enum Peer {
+    /// It has to resume the control connection's session, or show the certificate that it has shown there.
+    Same {
+        certificate: Option<X509>,
+    },
+    /// As `Same`; who does neither has to have this address.
+    From {
+        certificate: Option<X509>,
+        address: IpAddr,
+    },
+    Anybody,
+}
+
+/// TLS in one of its roles.
+#[derive(Clone, Debug)]
+pub enum TlsLayer {
+    Server {
+        server: Server,
+        /// Of the control connection.
+        binding: Binding,
+        client: Peer,
+    },
+    Client {
+        /// Of the control connection, as is the certificate: a server that does not resume has to show it again.
+        ticket: Ticket,
+        certificate: X509,
+    },
+}
+
+impl Layer for TlsLayer {
+    fn name(&self) -> &'static str {
+        "tls"
+    }
+
+    fn begin(&self, mut connection: Box<dyn Connection>, _: bool) -> io::Result<Box<dyn Handshake>> {
+        connection.set_nonblocking(true)?;
+        let machine = match self {
+            Self::Server { server, binding, .. } => server.accept_data(binding),
+            Self::Client { ticket, .. } => Client::resume(ticket),
+        };
+        let mut handshake = TlsHandshake {
+            addresses: connection.local_addr().and_then(|local| Ok((local, connection.peer_addr()?))).ok(),
+            connection: Some(connection),
+            machine: machine.map_err(io::Error::other)?,
+            layer: self.clone(),
+            out: Vec::new(),
+            sent: 0,
+            reader: RecordReader::default(),
+            end: None,
+        };
+        if matches!(self, Self::Client { .. }) {
+            handshake.step(&[]);
+        }
+        Ok(Box::new(handshake))
+    }
+}
+
+impl TlsLayer {
+    /// Whether the other side is the right one.
+    fn check(
+        &self,
+        established: &Established,
+        addresses: Option<(SocketAddr, SocketAddr)>,
+    ) -> Result<(), String> {
+        if established.resumed {
+            return Ok(());
+        }
+        let same = |certificate: &X509| established.certificate().as_ref() == Some(certificate);
+        let stranger = "its TLS session is not that of the control connection (a client has to resume it)";
+        match self {
+            Self::Client { certificate, .. } if same(certificate) => Ok(()),
+            Self::Client { .. } => {
+                Err("the certificate on the data connection is not that of the control connection".to_owned())
+            }
+            Self::Server { client: Peer::Anybody, .. } => Ok(()),
+            Self::Server { client: Peer::Same { certificate }, .. } => {
+                if certificate.as_ref().is_some_and(same) { Ok(()) } else { Err(stranger.to_owned()) }
+            }
+            Self::Server { client: Peer::From { certificate, address }, .. } => {
+                let near = addresses.is_some_and(|(_, peer)| peer.ip().to_canonical() == *address);
+                if near || certificate.as_ref().is_some_and(same) { Ok(()) } else { Err(stranger.to_owned()) }
+            }
+        }
+    }
+}
+
+struct TlsHandshake {
+    /// `None` once it was handed over.
+    connection: Option<Box<dyn Connection>>,
+    addresses: Option<(SocketAddr, SocketAddr)>,
+    machine: Machine,
+    layer: TlsLayer,
+    /// What is to be sent, and how much of it was.
+    out: Vec<u8>,
+    sent: usize,
+    reader: RecordReader,
+    /// How it ended; what is in `out` still has to leave.
+    end: Option<Result<Box<Established>, HandshakeError>>,
+}
+
+impl TlsHandshake {
+    fn step(&mut self, record: &[u8]) {
+        self.end = self.machine.step(record, &mut self.out).transpose();
+    }
+}
+
+impl Handshake for TlsHandshake {
+    fn connection(&self) -> io::Result<&dyn Connection> {
+        self.connection.as_deref().ok_or_else(over)
+    }
+
+    fn advance(&mut self) -> io::Result<Progress> {
+        loop {
+            let connection = self.connection.as_mut().ok_or_else(over)?;
+            while self.sent < self.out.len() {
+                match connection.write(&self.out[self.sent..]) {
+                    Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                    Ok(n) => self.sent += n,
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                        return Ok(Progress::Waits(PollFlags::OUT));
+                    }
+                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            self.out.clear();
+            self.sent = 0;
+            match self.end.take() {
+                Some(Err(error)) => return Err(failed(&error)),
+                Some(Ok(established)) => {
+                    self.layer.check(&established, self.addresses).map_err(|text| {
+                        io::Error::new(ErrorKind::PermissionDenied, format!("the data connection: {text}"))
+                    })?;
+                    let silence = match self.layer {
+                        TlsLayer::Server { .. } => Silence::Breaks,
+                        TlsLayer::Client { .. } => Silence::BreaksLingering,
+                    };
+                    let connection = self.connection.take().ok_or_else(over)?;
+                    let protected = Protected::new(connection, established.records, silence);
+                    return Ok(Progress::Done(protected.between(self.addresses)));
+                }
+                None => {}
+            }
+            match self.reader.read(connection.as_mut())? {
+                Some(record) => self.step(&record),
+                None => return Ok(Progress::Waits(PollFlags::IN)),
+            }
+        }
+    }
+}
+
+fn failed(error: &HandshakeError) -> io::Error {
+    let kind = match error {
+        HandshakeError::Certificate(_) => ErrorKind::PermissionDenied,
+        HandshakeError::Closed => ErrorKind::UnexpectedEof,
+        _ => ErrorKind::InvalidData,
+    };
+    io::Error::new(kind, format!("TLS on the data connection: {error}"))
+}
+
+fn over() -> io::Error {
+    io::Error::other("the handshake is over")
+}

@@ -1,0 +1,349 @@
+//! One-time keys over loopback: who has the key gets through, and nobody else.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use ropewalk_layers::{KeyLayer, Layer, Progress, SecureDriver, SecureListener};
+use ropewalk_transport::{Connection, Driver, Listener, SocketOptions, Tcp};
+
+const LIMIT: Duration = Duration::from_secs(20);
+/// Lengths of the three messages.
+const HELLO: usize = 30;
+const ANSWER: usize = 54;
+const PROOF: usize = 32;
+
+fn layer(number: u64, secret: u8) -> Arc<KeyLayer> {
+    Arc::new(KeyLayer::new(number, &[secret; 32]).unwrap())
+}
+
+fn local() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+fn listen(layer: Arc<KeyLayer>) -> (SecureListener, SocketAddr) {
+    let inner = Tcp.listen(local(), &SocketOptions::default()).unwrap();
+    let address = inner.local_addr().unwrap();
+    (SecureListener::new(inner, layer).unwrap(), address)
+}
+
+fn connect(layer: Arc<KeyLayer>, address: SocketAddr) -> std::io::Result<Box<dyn Connection>> {
+    let mut connection =
+        SecureDriver::new(Arc::new(Tcp), layer).connect(address, &SocketOptions::default(), LIMIT)?;
+    connection.set_time_limit(LIMIT)?;
+    Ok(connection)
+}
+
+fn stranger(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+/// Accepts in another thread; gives the first connection that was believed.
+fn accept<'s>(
+    scope: &'s Scope<'s, '_>,
+    listener: &'s SecureListener,
+) -> ScopedJoinHandle<'s, Box<dyn Connection>> {
+    scope.spawn(|| {
+        let mut connection = listener.accept(Instant::now() + LIMIT).unwrap().unwrap();
+        connection.set_time_limit(LIMIT).unwrap();
+        connection
+    })
+}
+
+fn take<const N: usize>(stream: &mut impl Read) -> [u8; N] {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+/// The other end has closed, and nothing (more) came of it.
+fn gets_nothing(stream: &mut TcpStream) {
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => {}
+        // What we sent was not all read.
+        Err(e) => assert_eq!(e.kind(), ErrorKind::ConnectionReset),
+    }
+    assert!(rest.is_empty(), "{} bytes", rest.len());
+}
+
+/// `attack` gets to the port first; then the owner comes, and is the first who is accepted.
+fn only_the_owner_gets_in(attack: impl FnOnce(SocketAddr)) {
+    let (listener, address) = listen(layer(7, 1));
+    std::thread::scope(|scope| {
+        let accepted = accept(scope, &listener);
+        attack(address);
+        assert!(!accepted.is_finished());
+        let mut owner = connect(layer(7, 1), address).unwrap();
+        owner.write_all(b"mine").unwrap();
+        assert_eq!(take::<4>(&mut accepted.join().unwrap()), *b"mine");
+    });
+}
+
+#[test]
+fn who_has_the_key_gets_through_and_the_bytes_are_plain() {
+    let (listener, address) = listen(layer(7, 1));
+    let data: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
+    // Several connections of one channel, sending in either direction at once.
+    std::thread::scope(|scope| {
+        for accepted_sends in [true, false, true, false] {
+            let accepted = accept(scope, &listener);
+            let mut one = connect(layer(7, 1), address).unwrap();
+            let mut other = accepted.join().unwrap();
+            if accepted_sends {
+                std::mem::swap(&mut one, &mut other);
+            }
+            assert!(one.plain_fd().is_some() && other.plain_fd().is_some());
+            let data = &data;
+            let sender = scope.spawn(move || {
+                one.write_all(data).unwrap();
+                one.finish().unwrap();
+                one
+            });
+            let mut got = Vec::new();
+            other.read_to_end(&mut got).unwrap();
+            assert!(got == *data);
+            drop(sender.join().unwrap());
+        }
+    });
+}
+
+#[test]
+fn what_follows_the_proof_is_left_for_the_reader() {
+    // By hand, so that proof and data come in one piece, byte by byte or not.
+    let through = |piece: usize| {
+        let (listener, address) = listen(layer(7, 1));
+        let relay = TcpListener::bind(local()).unwrap();
+        let at = relay.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            let accepted = accept(scope, &listener);
+            let owner = scope.spawn(move || {
+                let mut owner = connect(layer(7, 1), at).unwrap();
+                owner.write_all(b"data").unwrap();
+                owner
+            });
+            let (mut from, _) = relay.accept().unwrap();
+            let to = stranger(address);
+            to.set_nodelay(true).unwrap();
+            let pass = |bytes: &[u8]| {
+                for part in bytes.chunks(piece) {
+                    (&to).write_all(part).unwrap();
+                }
+            };
+            pass(&take::<HELLO>(&mut from));
+            let answer = take::<ANSWER>(&mut &to);
+            for byte in answer {
+                from.write_all(&[byte]).unwrap();
+            }
+            pass(&take::<{ PROOF + 4 }>(&mut from));
+            let mut connection = accepted.join().unwrap();
+            assert_eq!(take::<4>(&mut connection), *b"data");
+            drop(owner.join().unwrap());
+        });
+    };
+    through(1);
+    through(1000);
+}
+
+#[test]
+fn port_scanners_and_other_protocols_are_closed() {
+    only_the_owner_gets_in(|address| {
+        drop(stranger(address));
+        let _silent = stranger(address);
+        for rude in [&b"GET / HTTP/1.0\r\n\r\n"[..], b"\x16\x03\x01\x02\x00\x01", b"R!", b"RWDK\x01A", b"\0"]
+        {
+            let mut stream = stranger(address);
+            stream.write_all(rude).unwrap();
+            gets_nothing(&mut stream);
+        }
+        // MODE E's end of data, and a flood.
+        for flood in [&[0x48; 17][..], &[b'R'; 1 << 20]] {
+            let mut stream = stranger(address);
+            let _ = stream.write_all(flood);
+            gets_nothing(&mut stream);
+        }
+    });
+}
+
+#[test]
+fn a_wrong_key_is_refused() {
+    only_the_owner_gets_in(|address| {
+        // The right number, and another secret: whoever accepts has no more of it than the neighbour.
+        let error = connect(layer(7, 2), address).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        assert!(error.to_string().contains("does not have the key"), "{error}");
+        // The key of another channel.
+        assert!(connect(layer(8, 1), address).is_err());
+        // A proof that is guessed.
+        let mut stream = stranger(address);
+        stream.write_all(&hello(7)).unwrap();
+        take::<ANSWER>(&mut stream);
+        stream.write_all(&[0; PROOF]).unwrap();
+        gets_nothing(&mut stream);
+    });
+}
+
+/// A first message without any secret.
+fn hello(number: u64) -> [u8; HELLO] {
+    let mut hello = [9; HELLO];
+    hello[..6].copy_from_slice(b"RWDK\x01C");
+    hello[6..14].copy_from_slice(&number.to_be_bytes());
+    hello
+}
+
+#[test]
+fn another_channels_key_number_is_told_in_words() {
+    let words = |sent: &[u8]| {
+        let listener = Tcp.listen(local(), &SocketOptions::default()).unwrap();
+        let mut stream = stranger(listener.local_addr().unwrap());
+        stream.write_all(sent).unwrap();
+        let connection = listener.accept(Instant::now() + LIMIT).unwrap().unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut handshake = layer(7, 1).begin(connection, false).unwrap();
+        loop {
+            match handshake.advance() {
+                Ok(Progress::Waits(_)) => std::thread::yield_now(),
+                Ok(Progress::Done(_)) => panic!("believed"),
+                Err(e) => return e.to_string(),
+            }
+        }
+    };
+    let text = words(&hello(8));
+    assert!(
+        text.ends_with("it is for the channel of key 0000000000000008, not of 0000000000000007"),
+        "{text}"
+    );
+    assert!(words(b"RWDK\x02C").ends_with("by version 2, and only 1 is known"));
+    assert!(words(b"GET / HTTP/1.0").ends_with("it began with \"GET / \""));
+    assert!(words(&hello(7)[..29]).ends_with("after 29 of 30 bytes of its proof"));
+    assert!(words(b"").ends_with("after 0 of 30 bytes of its proof"));
+    assert!(words(&hello(7)).ends_with("after 0 of 32 bytes of its proof"));
+}
+
+#[test]
+fn what_was_recorded_does_not_serve_again() {
+    let (listener, address) = listen(layer(7, 1));
+    let relay = TcpListener::bind(local()).unwrap();
+    let at = relay.local_addr().unwrap();
+    let (hello, answer, proof) = std::thread::scope(|scope| {
+        let accepted = accept(scope, &listener);
+        let owner = scope.spawn(move || connect(layer(7, 1), at).unwrap());
+        let (mut from, _) = relay.accept().unwrap();
+        let mut to = stranger(address);
+        let hello = take::<HELLO>(&mut from);
+        to.write_all(&hello).unwrap();
+        let answer = take::<ANSWER>(&mut to);
+        from.write_all(&answer).unwrap();
+        let proof = take::<PROOF>(&mut from);
+        to.write_all(&proof).unwrap();
+        drop((accepted.join().unwrap(), owner.join().unwrap()));
+        (hello, answer, proof)
+    });
+    // To who accepts, on the same channel.
+    std::thread::scope(|scope| {
+        let accepted = accept(scope, &listener);
+        let mut stream = stranger(address);
+        stream.write_all(&hello).unwrap();
+        assert!(take::<ANSWER>(&mut stream) != answer);
+        stream.write_all(&proof).unwrap();
+        gets_nothing(&mut stream);
+        drop(connect(layer(7, 1), address).unwrap());
+        drop(accepted.join().unwrap());
+    });
+    // And to who connects.
+    std::thread::scope(|scope| {
+        let owner = scope.spawn(move || connect(layer(7, 1), at).err().unwrap());
+        let (mut from, _) = relay.accept().unwrap();
+        take::<HELLO>(&mut from);
+        from.write_all(&answer).unwrap();
+        assert_eq!(owner.join().unwrap().kind(), ErrorKind::PermissionDenied);
+        gets_nothing(&mut from);
+    });
+}
+
+#[test]
+fn ones_own_messages_are_no_proof() {
+    only_the_owner_gets_in(|address| {
+        // To who accepts, its own proof.
+        let mut stream = stranger(address);
+        stream.write_all(&hello(7)).unwrap();
+        let answer = take::<ANSWER>(&mut stream);
+        stream.write_all(&answer[ANSWER - PROOF..]).unwrap();
+        gets_nothing(&mut stream);
+        // Its answer, as if it were a hello on a second connection.
+        let mut stream = stranger(address);
+        stream.write_all(&answer).unwrap();
+        gets_nothing(&mut stream);
+    });
+    // To who connects, its own hello, also where two who connect are joined.
+    let thief = TcpListener::bind(local()).unwrap();
+    let at = thief.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        let owners = [(); 2].map(|()| scope.spawn(move || connect(layer(7, 1), at).err().unwrap()));
+        let ends = [(); 2].map(|()| thief.accept().unwrap().0);
+        let hellos = [0, 1].map(|n| take::<HELLO>(&mut &ends[n]));
+        for (mut end, hello) in ends.iter().zip(hellos.iter().rev()) {
+            end.write_all(hello).unwrap();
+        }
+        for owner in owners {
+            let error = owner.join().unwrap();
+            assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+        }
+    });
+}
+
+#[test]
+fn two_who_accept_wait_in_vain() {
+    let (one, other) = {
+        let listener = Tcp.listen(local(), &SocketOptions::default()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let one = Tcp.connect(address, &SocketOptions::default(), LIMIT).unwrap();
+        (one, listener.accept(Instant::now() + LIMIT).unwrap().unwrap())
+    };
+    let mut one = layer(7, 1).begin(one, false).unwrap();
+    let mut other = layer(7, 1).begin(other, false).unwrap();
+    for _ in 0..3 {
+        assert!(matches!(one.advance().unwrap(), Progress::Waits(_)));
+        assert!(matches!(other.advance().unwrap(), Progress::Waits(_)));
+    }
+}
+
+#[test]
+fn a_thief_who_listens_gets_no_data() {
+    // In place of an answer: nothing, garbage, an answer cut short.
+    let mut short = [9; ANSWER];
+    short[..6].copy_from_slice(b"RWDK\x01A");
+    for (says, kind) in [
+        (&b"220 ready.\r\n"[..], ErrorKind::InvalidData),
+        (&[0; 4096], ErrorKind::InvalidData),
+        (&short[..20], ErrorKind::UnexpectedEof),
+        (&short, ErrorKind::PermissionDenied),
+    ] {
+        let thief = TcpListener::bind(local()).unwrap();
+        let at = thief.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            let owner = scope.spawn(move || connect(layer(7, 1), at).err().unwrap());
+            let (mut stream, _) = thief.accept().unwrap();
+            let hello = take::<HELLO>(&mut stream);
+            assert_eq!(hello[..14], *b"RWDK\x01C\0\0\0\0\0\0\0\x07");
+            stream.write_all(says).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            assert_eq!(owner.join().unwrap().kind(), kind);
+            gets_nothing(&mut stream);
+        });
+    }
+}
+
+#[test]
+fn who_is_silent_is_given_up_in_time() {
+    let silent = TcpListener::bind(local()).unwrap();
+    let driver = SecureDriver::new(Arc::new(Tcp), layer(7, 1));
+    let limit = Duration::from_millis(30);
+    let error = driver.connect(silent.local_addr().unwrap(), &SocketOptions::default(), limit).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+}

@@ -1,0 +1,228 @@
+//! Foreign programs: always ended, always waited for, with all that they started.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use super::Unavailable;
+
+/// A program that runs in a process group of its own.
+pub(crate) struct Guarded {
+    name: String,
+    child: Child,
+    errors: File,
+    status: Option<ExitStatus>,
+}
+
+/// What a program wrote.
+pub(crate) struct Output {
+    pub(crate) status: ExitStatus,
+    pub(crate) text: String,
+    /// The last that it said on standard error.
+    pub(crate) errors: String,
+}
+
+/// Bytes of standard error that are kept.
+const ERRORS: u64 = 2000;
+
+impl Guarded {
+    /// Starts it without input, in the C locale.
+    pub(crate) fn start(mut command: Command, output: Stdio) -> Result<Self, Unavailable> {
+        use std::os::unix::process::CommandExt;
+        let name = command.get_program().to_string_lossy().into_owned();
+        let fail = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => Unavailable::Missing(format!("{name} is not installed")),
+            _ => Unavailable::of(&name, &error),
+        };
+        let errors = tempfile::tempfile().map_err(fail)?;
+        let child = command
+            .env("LC_ALL", "C")
+            .env_remove("S_TIME_FORMAT")
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors.try_clone().map_err(fail)?)
+            .process_group(0)
+            .spawn()
+            .map_err(fail)?;
+        Ok(Self { name, child, errors, status: None })
+    }
+
+    /// Waits until it has ended by itself; whether it has.
+    pub(crate) fn wait(&mut self, time: Duration) -> io::Result<bool> {
+        if self.status.is_some() {
+            return Ok(true);
+        }
+        let Some(pid) = self.pid() else { return Ok(true) };
+        let process = pidfd_open(pid, PidfdFlags::empty())?;
+        let end = Instant::now() + time;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)) {
+                Ok(0) => return Ok(false),
+                Ok(_) => return Ok(true),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Asks it to end by `signal`, and kills what is left of its group after `grace`.
+    pub(crate) fn stop(&mut self, signal: Signal, grace: Duration) -> io::Result<ExitStatus> {
+        if !self.wait(Duration::ZERO)? {
+            self.signal(signal);
+            self.wait(grace)?;
+        }
+        self.reap()
+    }
+
+    /// The last of what it said on standard error.
+    pub(crate) fn errors(&mut self) -> String {
+        let length = self.errors.metadata().map_or(0, |metadata| metadata.len());
+        let mut bytes = Vec::new();
+        let from = io::SeekFrom::Start(length.saturating_sub(ERRORS));
+        if self.errors.seek(from).is_ok() {
+            // What cannot be read is not told.
+            let _ = (&self.errors).take(ERRORS).read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).trim().to_owned()
+    }
+
+    /// A failure of it in words, with what it said.
+    pub(crate) fn failure(&mut self, how: &str) -> Unavailable {
+        let said = self.errors();
+        let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+        let text = format!("{} {how}: {last}", self.name);
+        let denied = ["ermission", "not permitted", "paranoid", "privilege"];
+        if denied.iter().any(|word| said.contains(word)) {
+            Unavailable::Denied(text)
+        } else {
+            Unavailable::Failed(text)
+        }
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        Pid::from_raw(i32::try_from(self.child.id()).ok()?)
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Until it is waited for, its number belongs to nobody else.
+        if let Some(pid) = self.pid().filter(|_| self.status.is_none()) {
+            let _ = kill_process_group(pid, signal);
+        }
+    }
+
+    fn reap(&mut self) -> io::Result<ExitStatus> {
+        if let Some(status) = self.status {
+            return Ok(status);
+        }
+        // It, or what it left behind.
+        self.signal(Signal::KILL);
+        let status = self.child.wait()?;
+        self.status = Some(status);
+        Ok(status)
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // There is nobody to tell.
+        let _ = self.reap();
+    }
+}
+
+/// Runs a program to its end. What it writes beyond `most` bytes, or after `time`, is an error.
+pub(crate) fn run(command: Command, time: Duration, most: u64) -> Result<Output, Unavailable> {
+    let output = tempfile::tempfile().map_err(|error| Unavailable::of("a temporary file", &error))?;
+    let copy = output.try_clone().map_err(|error| Unavailable::of("a temporary file", &error))?;
+    let mut child = Guarded::start(command, Stdio::from(copy))?;
+    let name = child.name.clone();
+    let io = |error: io::Error| Unavailable::of(&name, &error);
+    if !child.wait(time).map_err(io)? {
+        return Err(Unavailable::Failed(format!("{name} did not end within {} s", time.as_secs())));
+    }
+    let status = child.reap().map_err(io)?;
+    let length = output.metadata().map_err(io)?.len();
+    if length > most {
+        return Err(Unavailable::Failed(format!("{name} wrote {length} bytes, expected at most {most}")));
+    }
+    let mut bytes = Vec::new();
+    (&output).rewind().map_err(io)?;
+    (&output).take(most).read_to_end(&mut bytes).map_err(io)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let errors = child.errors();
+    Ok(Output { status, text, errors })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn output_and_errors() {
+        let output = run(shell("echo one; echo two >&2; exit 3"), LONG, 100).unwrap();
+        assert_eq!((output.text.as_str(), output.errors.as_str()), ("one\n", "two"));
+        assert_eq!(output.status.code(), Some(3));
+    }
+
+    #[test]
+    fn limits_hold() {
+        assert!(
+            matches!(run(shell("echo 12345678"), LONG, 4), Err(Unavailable::Failed(text)) if text.contains("9 bytes"))
+        );
+        let begin = Instant::now();
+        let late = run(shell("exec sleep 100"), Duration::from_millis(20), 4);
+        assert!(matches!(late, Err(Unavailable::Failed(text)) if text.contains("did not end")));
+        assert!(begin.elapsed() < LONG);
+        let missing = run(Command::new("ropewalk-no-such-program"), LONG, 4);
+        assert!(matches!(missing, Err(Unavailable::Missing(_))));
+    }
+
+    #[test]
+    fn who_does_not_listen_is_killed_with_what_it_started() {
+        // The shell waits for a child of its own, and both ignore SIGINT.
+        let mut child =
+            Guarded::start(shell("trap '' INT; sleep 100 & echo $!; wait"), Stdio::piped()).unwrap();
+        let mut first = String::new();
+        let mut out = io::BufReader::new(child.child.stdout.take().unwrap());
+        io::BufRead::read_line(&mut out, &mut first).unwrap();
+        let status = child.stop(Signal::INT, Duration::from_millis(20)).unwrap();
+        assert!(!status.success());
+        // The pipe ends when the grandchild has ended: it holds the other end.
+        io::Read::read_to_string(&mut out, &mut first).unwrap();
+    }
+
+    #[test]
+    fn dropping_ends_it() {
+        let mut child = Guarded::start(shell("exec sleep 100"), Stdio::piped()).unwrap();
+        let mut out = child.child.stdout.take().unwrap();
+        drop(child);
+        assert_eq!(out.read_to_end(&mut Vec::new()).unwrap(), 0);
+    }
+
+    #[test]
+    fn denial_is_told_from_failure() {
+        let mut denied =
+            Guarded::start(shell("echo Operation not permitted >&2; exit 1"), Stdio::null()).unwrap();
+        assert!(denied.wait(LONG).unwrap());
+        assert!(
+            matches!(denied.failure("ended"), Unavailable::Denied(text) if text.contains("not permitted"))
+        );
+        let mut failed = Guarded::start(shell("exit 1"), Stdio::null()).unwrap();
+        assert!(failed.wait(LONG).unwrap());
+        assert!(matches!(failed.failure("ended"), Unavailable::Failed(_)));
+    }
+}

@@ -1,0 +1,169 @@
+//! All that is measured at one host, from a start to an end.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::facts::{self, Root};
+use super::perf::Perf;
+use super::proc::Proc;
+use super::programs::Programs;
+use super::sysstat::Sysstat;
+use super::tcp::{Sockets, Tcp};
+use super::{Collector, Unavailable, report};
+use crate::profile::{CollectorName, CollectorReport, CollectorState, HostProfile, Role, SCHEMA};
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub role: Role,
+    /// Of processors, memory, disks and network.
+    pub interval: Duration,
+    /// Use sysstat where it is installed, and not only /proc.
+    pub sysstat: bool,
+    /// Use perf where it is installed and allowed.
+    pub perf: bool,
+    /// Connections that are looked at.
+    pub sockets: Sockets,
+    /// Processes that move the data.
+    pub programs: Vec<u32>,
+    /// Paths whose file systems matter.
+    pub paths: Vec<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            role: Role::Source,
+            interval: Duration::from_secs(1),
+            sysstat: true,
+            perf: true,
+            sockets: Sockets::default(),
+            programs: Vec::new(),
+            paths: Vec::new(),
+        }
+    }
+}
+
+/// A measurement that is going on. Dropping it ends all that was started.
+pub struct Collection {
+    /// `sysstat` after `proc`: its figures replace those.
+    running: Vec<Box<dyn Collector>>,
+    profile: HostProfile,
+}
+
+impl Collection {
+    /// Starts what can be started.
+    pub fn start(options: &Options) -> Self {
+        let root = Root::default();
+        let facts = facts::gather(&root, &options.paths);
+        let mut wanted: Vec<Box<dyn Collector>> = vec![
+            Box::new(Proc::new(root.clone(), options.interval)),
+            Box::new(Tcp::new(options.sockets.clone())),
+        ];
+        if options.sysstat {
+            wanted.push(Box::new(Sysstat::new(options.interval)));
+        }
+        if options.perf {
+            wanted.push(Box::new(Perf::new(root.clone())));
+        }
+        if !options.programs.is_empty() {
+            wanted.push(Box::new(Programs::new(root, &options.programs)));
+        }
+        let facts_report = CollectorReport {
+            name: CollectorName::Facts,
+            state: CollectorState::Used,
+            detail: String::new(),
+        };
+        Self::start_all(
+            wanted,
+            HostProfile {
+                schema: SCHEMA,
+                role: options.role,
+                facts,
+                collectors: vec![facts_report],
+                ..HostProfile::default()
+            },
+        )
+    }
+
+    fn start_all(wanted: Vec<Box<dyn Collector>>, mut profile: HostProfile) -> Self {
+        // After the epoch, unless the clock is very wrong.
+        profile.started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let mut running = Vec::new();
+        for mut collector in wanted {
+            match collector.start() {
+                Ok(()) => running.push(collector),
+                Err(error) => profile.collectors.push(report(collector.name(), &Err(error))),
+            }
+        }
+        Self { running, profile }
+    }
+
+    /// Ends, and gives what there is.
+    pub fn finish(self) -> HostProfile {
+        let mut profile = self.profile;
+        for collector in self.running {
+            let name = collector.name();
+            let before = std::mem::take(&mut profile.system);
+            let result: Result<String, Unavailable> = collector.finish(&mut profile);
+            // Others do not touch it, and sysstat may have had nothing to say.
+            if profile.system.is_empty() {
+                profile.system = before;
+            }
+            profile.collectors.push(report(name, &result));
+        }
+        profile
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::SystemSample;
+
+    struct Fake {
+        start: Result<(), Unavailable>,
+        finish: Result<String, Unavailable>,
+        samples: usize,
+    }
+
+    impl Collector for Fake {
+        fn name(&self) -> CollectorName {
+            CollectorName::Sysstat
+        }
+
+        fn start(&mut self) -> Result<(), Unavailable> {
+            self.start.clone()
+        }
+
+        fn finish(self: Box<Self>, profile: &mut HostProfile) -> Result<String, Unavailable> {
+            profile.system =
+                vec![SystemSample { time: self.samples as f64, ..SystemSample::default() }; self.samples];
+            self.finish
+        }
+    }
+
+    fn run(fakes: Vec<Fake>) -> HostProfile {
+        let fakes = fakes.into_iter().map(|fake| Box::new(fake) as Box<dyn Collector>).collect();
+        Collection::start_all(fakes, HostProfile::default()).finish()
+    }
+
+    fn fake(samples: usize) -> Fake {
+        Fake { start: Ok(()), finish: Ok(String::new()), samples }
+    }
+
+    #[test]
+    fn what_fails_is_reported_and_keeps_nothing_else() {
+        let denied = Fake { start: Err(Unavailable::Denied("no".into())), ..fake(9) };
+        let died = Fake { finish: Err(Unavailable::Failed("died".into())), ..fake(0) };
+        let profile = run(vec![denied, fake(3), died]);
+        let states: Vec<_> = profile.collectors.iter().map(|report| report.state).collect();
+        assert_eq!(states, [CollectorState::Denied, CollectorState::Used, CollectorState::Failed]);
+        assert_eq!((profile.system.len(), profile.collectors[0].detail.as_str()), (3, "no"));
+    }
+
+    #[test]
+    fn the_later_one_replaces_the_earlier() {
+        assert_eq!(run(vec![fake(3), fake(5)]).system.len(), 5);
+    }
+}

@@ -1,0 +1,232 @@
+//! `perf record` and `perf report`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::child::{self, Guarded};
+use super::files::Root;
+use super::{Collector, Unavailable};
+use crate::profile::{CollectorName, FunctionShare, HostProfile, ProfilerShares, Share, ShareKind};
+use crate::verdict::CauseKind;
+use crate::verdict::function_kind;
+
+/// Samples per second of each processor: uneven, so that it does not beat with timers; costs well below 1 %.
+const FREQUENCY: &str = "99";
+/// It ends by itself after so long, should we be killed.
+const LONGEST: &str = "86400";
+const GRACE: Duration = Duration::from_secs(10);
+const REPORT: Duration = Duration::from_secs(120);
+const LARGEST: u64 = 64 << 20;
+/// Functions and parts that are told of.
+const FUNCTIONS: usize = 100;
+const PARTS: usize = 100;
+/// Between fields; perf replaces it in names.
+const BETWEEN: char = '^';
+
+/// Samples all processors.
+pub(super) struct Perf {
+    root: Root,
+    running: Option<(Guarded, TempDir, &'static str)>,
+}
+
+impl Perf {
+    pub(super) fn new(root: Root) -> Self {
+        Self { root, running: None }
+    }
+}
+
+impl Collector for Perf {
+    fn name(&self) -> CollectorName {
+        CollectorName::Perf
+    }
+
+    fn start(&mut self) -> Result<(), Unavailable> {
+        let directory = tempfile::Builder::new().prefix("ropewalk-perf-").tempdir();
+        let directory = directory.map_err(|error| Unavailable::of("a temporary directory", &error))?;
+        let event = if counts_cycles()? { "cycles" } else { "cpu-clock" };
+        let mut command = Command::new("perf");
+        command.args(["record", "-q", "-a", "-F", FREQUENCY, "-e", event, "-o"]);
+        command.arg(directory.path().join("perf")).args(["--", "sleep", LONGEST]);
+        self.running = Some((Guarded::start(command, Stdio::null())?, directory, event));
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, profile: &mut HostProfile) -> Result<String, Unavailable> {
+        let Some((mut perf, directory, event)) = self.running else {
+            return Err(Unavailable::Failed("perf was not started".into()));
+        };
+        let failed = |error| Unavailable::of("perf", &error);
+        let died = perf.wait(Duration::ZERO).map_err(failed)?;
+        perf.stop(Signal::INT, GRACE).map_err(failed)?;
+        let mut command = Command::new("perf");
+        command.args(["report", "--stdio", "--no-children", "-g", "none"]);
+        command.args(["-F", "overhead,sample,comm,dso,sym", "-t", &BETWEEN.to_string(), "-i"]);
+        command.arg(directory.path().join("perf"));
+        let output = match child::run(command, REPORT, LARGEST) {
+            Ok(output) if output.status.success() => output,
+            _ if died => return Err(perf.failure("ended early")),
+            Ok(output) => return Err(Unavailable::Failed(format!("perf report: {}", output.errors))),
+            Err(error) => return Err(error),
+        };
+        let mut shares = parse(&output.text, &drivers(&self.root))
+            .ok_or_else(|| Unavailable::Failed("perf took no samples of programs".into()))?;
+        if shares.event.is_empty() {
+            shares.event = event.to_owned();
+        }
+        let detail = format!("{} samples of {}", shares.samples, shares.event);
+        profile.profiler = Some(shares);
+        if died { Err(perf.failure("ended early")) } else { Ok(detail) }
+    }
+}
+
+/// Whether there is a hardware counter; virtual machines often have none.
+fn counts_cycles() -> Result<bool, Unavailable> {
+    let mut command = Command::new("perf");
+    command.args(["stat", "-x", ",", "-e", "cycles", "--", "true"]);
+    let output = child::run(command, REPORT, LARGEST)?;
+    Ok(output.status.success()
+        && !output.errors.contains("not supported")
+        && !output.errors.contains("not counted"))
+}
+
+/// Modules that drive devices.
+fn drivers(root: &Root) -> BTreeSet<String> {
+    let modules = root.names("sys/module").into_iter();
+    modules.filter(|name| !root.names(&format!("sys/module/{name}/drivers")).is_empty()).collect()
+}
+
+/// What `perf report -F overhead,sample,comm,dso,sym -t ^` wrote; `drivers` are the modules that drive devices.
+/// `None` where nothing but idling was seen.
+pub fn parse(report: &str, drivers: &BTreeSet<String>) -> Option<ProfilerShares> {
+    let mut event = String::new();
+    let mut lost = 0;
+    let mut functions: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
+    for line in report.lines() {
+        if let Some(comment) = line.strip_prefix('#') {
+            let quoted = comment.split_once("of event '").and_then(|(_, rest)| rest.split('\'').next());
+            if let (Some(name), true) = (quoted, event.is_empty()) {
+                event = name.chars().take(64).collect();
+            }
+            let number = comment.trim().strip_prefix("Total Lost Samples: ");
+            lost += number.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+            continue;
+        }
+        let fields: Vec<&str> = line.split(BETWEEN).map(str::trim).collect();
+        let [_, count, program, object, symbol] = *fields.as_slice() else { continue };
+        let Ok(count) = count.parse::<u64>() else { continue };
+        // `[k] name` in the kernel, `[.] name` in programs.
+        let function = symbol.split_once("] ").map_or(symbol, |(_, name)| name);
+        if !idles(program, function) {
+            let sum = functions.entry((function, object, program)).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+    let samples: u64 = functions.values().fold(0, |sum, &count| sum.saturating_add(count));
+    if samples == 0 {
+        return None;
+    }
+    let share = |count: u64| count as f64 / samples as f64;
+    let mut parts: BTreeMap<(ShareKind, &str), u64> = BTreeMap::new();
+    for (&(function, object, _), &count) in &functions {
+        *parts.entry(part(function, object, drivers)).or_default() += count;
+    }
+    let mut shares: Vec<Share> = parts
+        .into_iter()
+        .map(|((kind, name), count)| Share { kind, name: short(name), share: share(count) })
+        .collect();
+    shares.sort_by(|a, b| b.share.total_cmp(&a.share));
+    shares.truncate(PARTS);
+    let mut functions: Vec<FunctionShare> = functions
+        .into_iter()
+        .map(|((function, object, program), count)| FunctionShare {
+            function: short(function),
+            object: short(object),
+            program: short(program),
+            share: share(count),
+        })
+        .collect();
+    functions.sort_by(|a, b| b.share.total_cmp(&a.share));
+    functions.truncate(FUNCTIONS);
+    Some(ProfilerShares { event, samples, lost, shares, functions })
+}
+
+/// Names of templates may be long.
+fn short(name: &str) -> String {
+    name.chars().take(200).collect()
+}
+
+/// A processor without work runs `swapper`, in which interrupts are served too.
+fn idles(program: &str, function: &str) -> bool {
+    let name = function.to_ascii_lowercase();
+    program == "swapper" && ["idle", "halt", "mwait", "hlt"].iter().any(|part| name.contains(part))
+}
+
+fn part<'a>(function: &str, object: &'a str, drivers: &BTreeSet<String>) -> (ShareKind, &'a str) {
+    let file = object.rsplit('/').next().unwrap_or(object);
+    let bracketed = object.strip_prefix('[').and_then(|rest| rest.split(']').next());
+    match bracketed {
+        Some(name) if name.starts_with("kernel") || name.starts_with("guest.kernel") => {
+            if function_kind(function) == Some(CauseKind::CpuInterrupt) {
+                (ShareKind::Interrupt, "interrupts")
+            } else {
+                (ShareKind::Kernel, "kernel")
+            }
+        }
+        // Code that the kernel gives to programs, and what perf knows no file of.
+        Some("vdso" | "unknown" | "heap" | "stack" | "vsyscall") => (ShareKind::Program, object),
+        Some(name) if drivers.contains(name) => (ShareKind::Driver, name),
+        Some(name) => (ShareKind::Module, name),
+        None if file.contains(".so") => (ShareKind::Library, file),
+        None => (ShareKind::Program, file),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Written by perf 6.1.
+    const RECORDED: &str = include_str!("../../tests/samples/perf-report.txt");
+
+    #[test]
+    fn a_recorded_report() {
+        let shares = parse(RECORDED, &BTreeSet::new()).unwrap();
+        assert_eq!(shares.event, "cpu-clock");
+        // 193 of its 270 samples idled.
+        assert_eq!((shares.samples, shares.lost), (77, 0));
+        assert!((shares.shares.iter().map(|part| part.share).sum::<f64>() - 1.0).abs() < 1e-9);
+        assert_eq!(shares.functions[0].function, "LZ4_decompress_safe_withPrefix64k");
+        assert!(shares.shares.iter().any(|part| part.kind == ShareKind::Kernel));
+        assert!(shares.shares.iter().any(|part| part.kind == ShareKind::Library && part.name == "libc.so.6"));
+    }
+
+    #[test]
+    fn parts_by_kind() {
+        let text = "\
+            # Samples: 10  of event 'cycles:P'\n\
+            40.00%^4^server^[tg3]^[k] tg3_poll\n\
+            20.00%^2^server^[nfs]^[k] nfs_writepages\n\
+            10.00%^1^swapper^[kernel.kallsyms]^[k] net_rx_action\n\
+            10.00%^1^server^[kernel.kallsyms]^[k] tcp_sendmsg\n\
+            10.00%^1^server^libcrypto.so.3^[.] aesni_encrypt\n\
+            10.00%^1^server^/usr/bin/ropewalk^[.] main\n\
+            nonsense^x\n\n";
+        let shares = parse(text, &["tg3".to_owned()].into()).unwrap();
+        let of = |kind| {
+            shares.shares.iter().find(|part| part.kind == kind).map(|part| (part.name.as_str(), part.share))
+        };
+        assert_eq!(of(ShareKind::Driver), Some(("tg3", 0.4)));
+        assert_eq!(of(ShareKind::Module), Some(("nfs", 0.2)));
+        assert_eq!(of(ShareKind::Interrupt), Some(("interrupts", 0.1)));
+        assert_eq!(of(ShareKind::Kernel), Some(("kernel", 0.1)));
+        assert_eq!(of(ShareKind::Library), Some(("libcrypto.so.3", 0.1)));
+        assert_eq!(of(ShareKind::Program), Some(("ropewalk", 0.1)));
+        assert_eq!(shares.event, "cycles:P");
+        assert_eq!(parse("", &BTreeSet::new()), None);
+    }
+}

@@ -1,0 +1,184 @@
+//! Processor time of the programs that move the data, and how long they had to wait for a processor.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::files::Root;
+use super::sampler::Sampler;
+use super::{Collector, Unavailable};
+use crate::profile::{CollectorName, HostProfile, Program};
+
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Programs, and threads of each, that are looked at.
+const MOST: usize = 64;
+const THREADS: usize = 10_000;
+
+pub(super) struct Programs {
+    root: Root,
+    pids: Vec<u32>,
+    sampler: Option<Sampler<State>>,
+}
+
+struct State {
+    root: Root,
+    zero: Instant,
+    programs: Vec<Watched>,
+}
+
+struct Watched {
+    pid: u32,
+    name: String,
+    processors: Option<u32>,
+    first: [f64; 2],
+    last: [f64; 2],
+    /// Nanoseconds that threads waited, by thread: first and last.
+    waits: HashMap<u32, (u64, u64)>,
+    seconds: f64,
+}
+
+impl Programs {
+    pub(super) fn new(root: Root, pids: &[u32]) -> Self {
+        Self { root, pids: pids.iter().copied().take(MOST).collect(), sampler: None }
+    }
+}
+
+impl Collector for Programs {
+    fn name(&self) -> CollectorName {
+        CollectorName::Programs
+    }
+
+    fn start(&mut self) -> Result<(), Unavailable> {
+        let programs: Vec<Watched> =
+            self.pids.iter().filter_map(|&pid| Watched::new(&self.root, pid)).collect();
+        if programs.len() < self.pids.len() {
+            return Err(Unavailable::Missing(format!("one of the processes {:?} is not there", self.pids)));
+        }
+        let state = State { root: self.root.clone(), zero: Instant::now(), programs };
+        let sampler = Sampler::start("profile-programs", INTERVAL, state, |state| {
+            let elapsed = state.zero.elapsed().as_secs_f64();
+            state.programs.iter_mut().for_each(|program| program.look(&state.root, elapsed));
+        });
+        self.sampler = Some(sampler.map_err(|error| Unavailable::of("a thread", &error))?);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, profile: &mut HostProfile) -> Result<String, Unavailable> {
+        let state = self.sampler.and_then(Sampler::finish);
+        let state = state.ok_or_else(|| Unavailable::Failed("the thread that reads /proc died".into()))?;
+        profile.programs = state.programs.into_iter().map(Watched::into_program).collect();
+        Ok(format!("{} programs", profile.programs.len()))
+    }
+}
+
+impl Watched {
+    fn new(root: &Root, pid: u32) -> Option<Self> {
+        let now = times(&root.read(&format!("proc/{pid}/stat")).ok()?)?;
+        let status = root.read(&format!("proc/{pid}/status")).unwrap_or_default();
+        let mut watched = Self {
+            pid,
+            name: root.word(&format!("proc/{pid}/comm")).unwrap_or_default(),
+            processors: status
+                .lines()
+                .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+                .and_then(count),
+            first: now,
+            last: now,
+            waits: HashMap::new(),
+            seconds: 0.0,
+        };
+        watched.threads(root, true);
+        Some(watched)
+    }
+
+    fn look(&mut self, root: &Root, elapsed: f64) {
+        // After its end, what was seen last counts.
+        let Some(now) = root.read(&format!("proc/{}/stat", self.pid)).ok().and_then(|stat| times(&stat))
+        else {
+            return;
+        };
+        (self.last, self.seconds) = (now, elapsed);
+        self.threads(root, false);
+    }
+
+    /// Of each thread, proc(5) tells in `schedstat`: nanoseconds running, nanoseconds ready but waiting, and how
+    /// often it ran.
+    fn threads(&mut self, root: &Root, first: bool) {
+        let base = format!("proc/{}/task", self.pid);
+        for thread in root.names(&base).iter().filter_map(|name| name.parse::<u32>().ok()) {
+            let Ok(text) = root.read(&format!("{base}/{thread}/schedstat")) else { continue };
+            let Some(waited) = text.split_whitespace().nth(1).and_then(|word| word.parse().ok()) else {
+                continue;
+            };
+            if self.waits.len() < THREADS || self.waits.contains_key(&thread) {
+                // All that a thread which came later has waited counts.
+                let entry = self.waits.entry(thread).or_insert((if first { waited } else { 0 }, waited));
+                entry.1 = waited;
+            }
+        }
+    }
+
+    fn into_program(self) -> Program {
+        let waited: u64 = self.waits.values().map(|(first, last)| last.saturating_sub(*first)).sum();
+        Program {
+            name: self.name,
+            pid: self.pid,
+            seconds: self.seconds,
+            user: (self.last[0] - self.first[0]).max(0.0),
+            system: (self.last[1] - self.first[1]).max(0.0),
+            waited_for_processor: (!self.waits.is_empty()).then(|| waited as f64 / 1e9),
+            processors: self.processors,
+        }
+    }
+}
+
+/// User and system time of /proc/PID/stat, in seconds.
+fn times(stat: &str) -> Option<[f64; 2]> {
+    // The name, in parentheses, may contain anything. utime is field 14, the state, first after the name, is field 3.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let ticks = rustix::param::clock_ticks_per_second() as f64;
+    let seconds = |at: usize| Some(fields.get(at)?.parse::<u64>().ok()? as f64 / ticks);
+    Some([seconds(11)?, seconds(12)?])
+}
+
+/// How many numbers a list like `0-3,8` has.
+fn count(list: &str) -> Option<u32> {
+    list.trim().split(',').try_fold(0_u32, |sum, range| {
+        let (from, to) = range.split_once('-').unwrap_or((range, range));
+        let (from, to): (u32, u32) = (from.parse().ok()?, to.parse().ok()?);
+        sum.checked_add(to.checked_sub(from)?.checked_add(1)?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn lists_are_counted() {
+        assert_eq!((count("\t0-3,8"), count("5"), count("3-1"), count("x")), (Some(5), Some(1), None, None));
+    }
+
+    #[test]
+    fn this_program_takes_time() {
+        let pid = std::process::id();
+        let mut programs = Programs::new(Root::default(), &[pid]);
+        programs.start().unwrap();
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(60) {
+            std::hint::spin_loop();
+        }
+        let mut profile = HostProfile::default();
+        Box::new(programs).finish(&mut profile).unwrap();
+        let [program] = profile.programs.as_slice() else { panic!("{:?}", profile.programs) };
+        assert_eq!(program.pid, pid);
+        assert!(program.user + program.system > 0.0 && program.seconds >= 0.06, "{program:?}");
+        assert!(program.waited_for_processor.is_some() && program.processors.unwrap() > 0, "{program:?}");
+    }
+
+    #[test]
+    fn a_process_that_is_not_there() {
+        let mut programs = Programs::new(Root::default(), &[u32::MAX]);
+        assert!(matches!(programs.start(), Err(Unavailable::Missing(_))));
+    }
+}

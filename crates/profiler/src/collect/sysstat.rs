@@ -1,0 +1,228 @@
+//! `sar` and `sadf` of sysstat.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::child::{self, Guarded};
+use super::files::Root;
+use super::proc::{MOST, MOST_SAMPLES, memory};
+use super::{Collector, Unavailable};
+use crate::profile::{
+    CollectorName, DiskUse, HostProfile, InterfaceUse, MemoryUse, Processor, SystemSample, TcpUse,
+};
+
+/// It ends by itself after so long, should we be killed.
+const LONGEST: u64 = 24 * 3600;
+const GRACE: Duration = Duration::from_secs(5);
+const CONVERT: Duration = Duration::from_secs(60);
+const LARGEST: u64 = 256 << 20;
+/// What is measured; processors, memory, swap, disks by name, network with errors, TCP, switches, interrupts.
+const WHAT: [&str; 12] =
+    ["-u", "ALL", "-P", "ALL", "-r", "ALL", "-S", "-d", "-n", "DEV,EDEV,TCP,ETCP", "-w", "-q"];
+
+/// Runs `sar`, whose file `sadf` turns into JSON at the end.
+pub(super) struct Sysstat {
+    seconds: u64,
+    running: Option<(Guarded, TempDir)>,
+}
+
+impl Sysstat {
+    /// Once every `interval`, which it knows in whole seconds only.
+    pub(super) fn new(interval: Duration) -> Self {
+        Self { seconds: interval.as_secs().max(1), running: None }
+    }
+}
+
+impl Collector for Sysstat {
+    fn name(&self) -> CollectorName {
+        CollectorName::Sysstat
+    }
+
+    fn start(&mut self) -> Result<(), Unavailable> {
+        let directory = tempfile::Builder::new().prefix("ropewalk-sar-").tempdir();
+        let directory = directory.map_err(|error| Unavailable::of("a temporary directory", &error))?;
+        let mut command = Command::new("sar");
+        command.args(WHAT).arg("-o").arg(directory.path().join("sar"));
+        command.arg(self.seconds.to_string()).arg((LONGEST / self.seconds).to_string());
+        self.running = Some((Guarded::start(command, Stdio::null())?, directory));
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, profile: &mut HostProfile) -> Result<String, Unavailable> {
+        let seconds = self.seconds as f64;
+        let Some((mut sar, directory)) = self.running else {
+            return Err(Unavailable::Failed("sar was not started".into()));
+        };
+        let died = sar.wait(Duration::ZERO).map_err(|error| Unavailable::of("sar", &error))?;
+        sar.stop(Signal::INT, GRACE).map_err(|error| Unavailable::of("sar", &error))?;
+        let mut command = Command::new("sadf");
+        command.arg("-j").arg(directory.path().join("sar")).arg("--").args(WHAT);
+        let output = child::run(command, CONVERT, LARGEST);
+        if died && !matches!(&output, Ok(output) if output.status.success()) {
+            return Err(sar.failure("ended early"));
+        }
+        let output = output?;
+        if !output.status.success() {
+            return Err(Unavailable::Failed(format!("sadf: {}", output.errors)));
+        }
+        let (version, mut samples) = parse(&output.text, seconds)?;
+        // It does not tell how much memory there is.
+        let total = memory(&Root::default().read("proc/meminfo").unwrap_or_default()).total;
+        samples.iter_mut().for_each(|sample| sample.memory.total = total);
+        profile.system = samples;
+        if died { Err(sar.failure("ended early")) } else { Ok(version) }
+    }
+}
+
+/// What `sadf -j` wrote: on which host, and the samples.
+///
+/// # Errors
+/// It is not such a file.
+pub fn parse(json: &str, interval: f64) -> Result<(String, Vec<SystemSample>), Unavailable> {
+    let nonsense = |what: &str| Unavailable::Failed(format!("sadf did not write what is expected: {what}"));
+    let all: Value = serde_json::from_str(json).map_err(|error| nonsense(&error.to_string()))?;
+    let host = &all["sysstat"]["hosts"][0];
+    let rows = host["statistics"].as_array().ok_or_else(|| nonsense("no statistics"))?;
+    let mut time = 0.0;
+    let mut samples = Vec::new();
+    for row in rows.iter().take(MOST_SAMPLES) {
+        let seconds =
+            row["timestamp"]["interval"].as_f64().filter(|&seconds| seconds > 0.0).unwrap_or(interval);
+        time += seconds;
+        samples.push(sample(row, time, seconds));
+    }
+    Ok((format!("sysstat of {}", host["release"].as_str().unwrap_or("an unknown kernel")), samples))
+}
+
+fn sample(row: &Value, time: f64, seconds: f64) -> SystemSample {
+    let network = &row["network"];
+    let (tcp, errors) = (&network["net-tcp"], &network["net-etcp"]);
+    SystemSample {
+        time,
+        seconds,
+        processors: list(&row["cpu-load"]).map(processor).collect(),
+        memory: memory_use(&row["memory"]),
+        disks: list(&row["disk"]).map(disk).collect(),
+        interfaces: list(&network["net-dev"])
+            .map(|interface| {
+                let name = text(interface, "iface");
+                let errors = list(&network["net-edev"]).find(|errors| text(errors, "iface") == name);
+                interface_use(interface, errors.unwrap_or(&Value::Null))
+            })
+            .collect(),
+        tcp: TcpUse {
+            received: number(tcp, "iseg"),
+            sent: number(tcp, "oseg"),
+            retransmitted: number(errors, "retrans"),
+        },
+        context_switches: number(&row["process-and-context-switch"], "cswch"),
+        interrupts: list(&row["interrupts"])
+            .find(|row| text(row, "intr") == "sum")
+            .map_or(0.0, |row| number(row, "all")),
+    }
+}
+
+fn processor(row: &Value) -> Processor {
+    let share = |name| number(row, name) / 100.0;
+    Processor {
+        name: text(row, "cpu").to_owned(),
+        // Time of guests is told apart from user's here.
+        user: share("usr") + share("nice") + share("guest") + share("gnice"),
+        system: share("sys"),
+        iowait: share("iowait"),
+        irq: share("irq"),
+        softirq: share("soft"),
+        steal: share("steal"),
+        idle: share("idle"),
+    }
+}
+
+fn memory_use(row: &Value) -> MemoryUse {
+    let bytes = |name| (number(row, name) * 1024.0) as u64;
+    let swap_used = bytes("swpused");
+    MemoryUse {
+        total: 0,
+        available: bytes("avail"),
+        cached: bytes("cached"),
+        dirty: bytes("dirty"),
+        swap_total: swap_used + bytes("swpfree"),
+        swap_used,
+    }
+}
+
+fn disk(row: &Value) -> DiskUse {
+    DiskUse {
+        name: text(row, "disk-device").to_owned(),
+        transfers: number(row, "tps"),
+        read: number(row, "rkB") * 1024.0,
+        written: number(row, "wkB") * 1024.0,
+        queue: number(row, "aqu-sz"),
+        wait: number(row, "await") / 1000.0,
+        utilisation: (number(row, "util-percent") / 100.0).min(1.0),
+    }
+}
+
+fn interface_use(row: &Value, errors: &Value) -> InterfaceUse {
+    InterfaceUse {
+        name: text(row, "iface").to_owned(),
+        received_packets: number(row, "rxpck"),
+        sent_packets: number(row, "txpck"),
+        received_bytes: number(row, "rxkB") * 1024.0,
+        sent_bytes: number(row, "txkB") * 1024.0,
+        errors: number(errors, "rxerr") + number(errors, "txerr"),
+        dropped: number(errors, "rxdrop") + number(errors, "txdrop"),
+    }
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten().take(MOST)
+}
+
+fn text<'a>(row: &'a Value, name: &str) -> &'a str {
+    row[name].as_str().unwrap_or_default()
+}
+
+/// What is missing, and what went backwards, is 0.
+fn number(row: &Value, name: &str) -> f64 {
+    row[name].as_f64().unwrap_or(0.0).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Written by sysstat 12.6.1.
+    const RECORDED: &str = include_str!("../../tests/samples/sadf.json");
+
+    #[test]
+    fn a_recorded_file() {
+        let (host, samples) = parse(RECORDED, 1.0).unwrap();
+        assert!(host.contains("6."), "{host}");
+        let [first, second] = samples.as_slice() else { panic!("{}", samples.len()) };
+        assert_eq!((first.time, second.time, second.seconds), (1.0, 2.0, 1.0));
+        let all = &first.processors[0];
+        assert_eq!((all.name.as_str(), all.user, all.system, all.idle), ("all", 0.29, 0.085, 0.6));
+        assert_eq!((first.processors.len(), first.processors[1].name.as_str()), (3, "0"));
+        let disk = &first.disks[0];
+        assert_eq!((disk.name.as_str(), disk.read, disk.utilisation), ("vda", 34608.0 * 1024.0, 0.048));
+        let eth0 = first.interfaces.iter().find(|interface| interface.name == "eth0").unwrap();
+        assert_eq!((eth0.received_packets, eth0.sent_packets), (24.0, 26.0));
+        assert_eq!(first.memory.available, 24_161_164 * 1024);
+        assert_eq!((first.tcp.received, first.context_switches, first.interrupts), (21.0, 1401.0, 1186.0));
+    }
+
+    #[test]
+    fn nonsense_is_refused_and_gaps_are_none() {
+        for text in ["", "{}", "[]", r#"{"sysstat":{"hosts":[]}}"#] {
+            assert!(parse(text, 1.0).is_err(), "{text}");
+        }
+        let odd = r#"{"sysstat":{"hosts":[{"statistics":[{"cpu-load":[{"cpu":7,"usr":"x","sys":-3}]}]}]}}"#;
+        let (_, samples) = parse(odd, 2.0).unwrap();
+        assert_eq!((samples[0].time, samples[0].processors[0].system), (2.0, 0.0));
+    }
+}

@@ -1,0 +1,227 @@
+//! TCP connections, ten times a second.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::sampler::Sampler;
+use super::sock_diag::{Diagnostics, Seen};
+use super::{Collector, Unavailable};
+use crate::profile::{CollectorName, Connection, ConnectionSample, HostProfile};
+
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Connections that get a series, and samples of all together. Beyond the latter, every other sample goes, and only
+/// every other moment is kept from then on.
+const CONNECTIONS: usize = 256;
+const SAMPLES: usize = 100_000;
+
+/// Which connections are looked at: those that fit both lists, where an empty one fits all. Connections of this host
+/// with itself are there twice, once for each end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sockets {
+    /// On either side.
+    pub ports: Vec<u16>,
+    /// Addresses of the other side.
+    pub peers: Vec<IpAddr>,
+}
+
+impl Sockets {
+    fn fit(&self, seen: &Seen) -> bool {
+        let port = |port| self.ports.contains(&port);
+        (self.ports.is_empty() || port(seen.local.port()) || port(seen.remote.port()))
+            && (self.peers.is_empty() || self.peers.contains(&seen.remote.ip()))
+    }
+}
+
+/// Polls the kernel.
+pub(super) struct Tcp {
+    sockets: Sockets,
+    sampler: Option<Sampler<State>>,
+}
+
+struct State {
+    sockets: Sockets,
+    diagnostics: Diagnostics,
+    zero: Instant,
+    series: Series,
+    error: Option<std::io::Error>,
+}
+
+/// The connections and their samples.
+#[derive(Default)]
+struct Series {
+    connections: HashMap<u64, (usize, Connection)>,
+    samples: usize,
+    left_out: HashMap<u64, ()>,
+    /// Of the moments, one of 2^thinned is kept.
+    thinned: u32,
+    moment: u64,
+}
+
+impl Tcp {
+    pub(super) fn new(sockets: Sockets) -> Self {
+        Self { sockets, sampler: None }
+    }
+}
+
+impl Collector for Tcp {
+    fn name(&self) -> CollectorName {
+        CollectorName::Tcp
+    }
+
+    fn start(&mut self) -> Result<(), Unavailable> {
+        let diagnostics = Diagnostics::open().map_err(|error| Unavailable::of("sock_diag", &error))?;
+        let state = State {
+            sockets: self.sockets.clone(),
+            diagnostics,
+            zero: Instant::now(),
+            series: Series::default(),
+            error: None,
+        };
+        let sampler = Sampler::start("profile-tcp", INTERVAL, state, State::look);
+        self.sampler = Some(sampler.map_err(|error| Unavailable::of("a thread", &error))?);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, profile: &mut HostProfile) -> Result<String, Unavailable> {
+        let state = self.sampler.and_then(Sampler::finish);
+        let state = state.ok_or_else(|| Unavailable::Failed("the thread that reads TCP_INFO died".into()))?;
+        profile.connections_left_out = state.series.left_out.len() as u64;
+        let detail = format!("{} connections", state.series.connections.len());
+        profile.connections = state.series.into_connections();
+        match state.error {
+            Some(error) => Err(Unavailable::of("sock_diag", &error)),
+            None => Ok(detail),
+        }
+    }
+}
+
+impl State {
+    fn look(&mut self) {
+        if self.error.is_some() || !self.series.next_moment() {
+            return;
+        }
+        let time = self.zero.elapsed().as_secs_f64();
+        let (sockets, series) = (&self.sockets, &mut self.series);
+        let looked = self.diagnostics.connections(|seen| {
+            if sockets.fit(&seen) {
+                series.add(time, seen);
+            }
+        });
+        self.error = looked.err();
+    }
+}
+
+impl Series {
+    /// Whether this moment is one to keep.
+    fn next_moment(&mut self) -> bool {
+        self.moment += 1;
+        self.moment.is_multiple_of(1 << self.thinned.min(20))
+    }
+
+    fn add(&mut self, time: f64, seen: Seen) {
+        let count = self.connections.len();
+        if count >= CONNECTIONS && !self.connections.contains_key(&seen.cookie) {
+            if self.left_out.len() < SAMPLES {
+                self.left_out.insert(seen.cookie, ());
+            }
+            return;
+        }
+        let (_, connection) = self.connections.entry(seen.cookie).or_insert_with(|| {
+            let (local, remote) = (seen.local.to_string(), seen.remote.to_string());
+            (count, Connection { local, remote, congestion: seen.congestion, samples: Vec::new() })
+        });
+        connection.samples.push(ConnectionSample { time, ..seen.sample });
+        self.samples += 1;
+        if self.samples >= SAMPLES {
+            self.thin();
+        }
+    }
+
+    /// Keeps the first and every other sample of each connection, and its last.
+    fn thin(&mut self) {
+        self.thinned += 1;
+        self.samples = 0;
+        for (_, connection) in self.connections.values_mut() {
+            let last = connection.samples.len().saturating_sub(1);
+            let mut at = 0;
+            connection.samples.retain(|_| {
+                at += 1;
+                (at - 1) % 2 == 0 || at - 1 == last
+            });
+            self.samples += connection.samples.len();
+        }
+    }
+
+    /// In the order of appearance.
+    fn into_connections(self) -> Vec<Connection> {
+        let mut all: Vec<(usize, Connection)> = self.connections.into_values().collect();
+        all.sort_by_key(|(order, _)| *order);
+        all.into_iter().map(|(_, connection)| connection).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    fn seen(cookie: u64) -> Seen {
+        Seen {
+            cookie,
+            local: "10.0.0.1:2811".parse().unwrap(),
+            remote: "10.0.0.2:50000".parse().unwrap(),
+            congestion: "cubic".into(),
+            sample: ConnectionSample::default(),
+        }
+    }
+
+    #[test]
+    fn which_connections_fit() {
+        let sockets = |ports: &[u16], peers: &[&str]| Sockets {
+            ports: ports.to_vec(),
+            peers: peers.iter().map(|peer| peer.parse().unwrap()).collect(),
+        };
+        for (ports, peers, fits) in [
+            (vec![], vec![], true),
+            (vec![2811], vec![], true),
+            (vec![50000], vec!["10.0.0.2"], true),
+            (vec![80], vec![], false),
+            (vec![2811], vec!["10.0.0.1"], false),
+        ] {
+            assert_eq!(sockets(&ports, &peers).fit(&seen(1)), fits, "{ports:?} {peers:?}");
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut series = Series::default();
+        for moment in 0..3000 {
+            if series.next_moment() {
+                for cookie in 0..300 {
+                    series.add(f64::from(moment), seen(cookie));
+                }
+            }
+        }
+        assert_eq!((series.connections.len(), series.left_out.len()), (CONNECTIONS, 44));
+        assert!(series.samples <= SAMPLES && series.samples > SAMPLES / 4, "{}", series.samples);
+        let all = series.into_connections();
+        let times: Vec<f64> = all[0].samples.iter().map(|sample| sample.time).collect();
+        assert!(times.is_sorted() && times[0] == 0.0 && *times.last().unwrap() > 2900.0);
+    }
+
+    #[test]
+    fn connections_of_this_host() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _server = listener.accept().unwrap();
+        let mut tcp = Tcp::new(Sockets { ports: vec![port], peers: Vec::new() });
+        tcp.start().unwrap();
+        let mut profile = HostProfile::default();
+        assert_eq!(Box::new(tcp).finish(&mut profile), Ok("2 connections".into()));
+        assert!(profile.connections.iter().all(|connection| !connection.samples.is_empty()));
+    }
+}

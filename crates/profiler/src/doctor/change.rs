@@ -1,0 +1,133 @@
+//! Settings to be written.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use super::Check;
+use crate::collect::facts::{Root, sysctl_path};
+
+/// One setting and its new value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// As sysctl(8) has it: `net.ipv4.tcp_rmem`.
+    pub name: String,
+    pub before: String,
+    pub after: String,
+}
+
+/// Settings that a host lacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes(pub Vec<Change>);
+
+impl Changes {
+    /// What the checks would have set.
+    pub fn of(checks: &[Check]) -> Self {
+        let change = |check: &Check| {
+            let after = check.set.clone()?;
+            Some(Change { name: check.name.clone(), before: check.found.clone(), after })
+        };
+        Self(checks.iter().filter_map(change).collect())
+    }
+
+    /// Those that may be written here, and the others: a network namespace shows settings that only the host's own
+    /// can change.
+    pub fn split(self, sysctls: &Sysctls) -> (Self, Vec<Change>) {
+        let (mine, others): (Vec<_>, Vec<_>) =
+            self.0.into_iter().partition(|change| sysctls.may_write(&change.name));
+        (Self(mine), others)
+    }
+
+    /// For people: two lines for each change.
+    pub fn diff(&self) -> String {
+        let lines = |change: &Change| {
+            format!("- {} = {}\n+ {} = {}\n", change.name, change.before, change.name, change.after)
+        };
+        self.0.iter().map(lines).collect()
+    }
+}
+
+/// Reads and writes settings: the kernel's, or a test's files.
+#[derive(Clone, Debug, Default)]
+pub struct Sysctls(Root);
+
+impl Sysctls {
+    /// Settings beneath `root`, which is laid out as `/`.
+    pub fn at(root: Root) -> Self {
+        Self(root)
+    }
+
+    /// A setting's value, words apart by one space.
+    ///
+    /// # Errors
+    /// There is no such setting here, or it may not be read.
+    pub fn get(&self, name: &str) -> io::Result<String> {
+        let text = self.0.read(&sysctl_path(checked(name)?))?;
+        Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+
+    /// Whether it may be written here.
+    pub fn may_write(&self, name: &str) -> bool {
+        let open = |name| std::fs::File::options().write(true).open(self.0.path(&sysctl_path(name)));
+        checked(name).is_ok_and(|name| open(name).is_ok())
+    }
+
+    /// Writes a setting; what it is afterwards, which the kernel may have cut.
+    ///
+    /// # Errors
+    /// There is no such setting here, it may not be written, or the kernel refuses the value.
+    pub fn set(&self, name: &str, value: &str) -> io::Result<String> {
+        use io::Write;
+        let path = self.0.path(&sysctl_path(checked(name)?));
+        // Nothing is created, and the whole value goes with one write, as the kernel wants it.
+        std::fs::File::options().write(true).truncate(true).open(path)?.write_all(value.as_bytes())?;
+        self.get(name)
+    }
+}
+
+/// Saved files are read by root: no name may lead anywhere but to network settings.
+fn checked(name: &str) -> io::Result<&str> {
+    let plain = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+    };
+    let network = name.starts_with("net.") && name.split('.').all(plain);
+    if network {
+        Ok(name)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is not a network setting (net.*)")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_nowhere_else() {
+        for name in ["net.ipv4.tcp_rmem", "net.core.rmem_max"] {
+            assert!(checked(name).is_ok(), "{name}");
+        }
+        for name in
+            ["kernel.core_pattern", "net/../kernel/core_pattern", "net...kernel", "net.ipv4/../x", "net.", ""]
+        {
+            assert!(checked(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_may_not_be_written_is_told_apart() {
+        let change = |name: &str| Change { name: name.into(), before: "1".into(), after: "2".into() };
+        // Nobody may write what is not there.
+        let changes = Changes(vec![change("net.core.no_such_setting"), change("kernel.hostname")]);
+        let (mine, others) = changes.split(&Sysctls::default());
+        assert_eq!((mine.0.len(), others.len()), (0, 2));
+    }
+
+    #[test]
+    fn a_diff_shows_both_values() {
+        let change = Change { name: "net.a".into(), before: "1".into(), after: "2".into() };
+        assert_eq!(Changes(vec![change]).diff(), "- net.a = 1\n+ net.a = 2\n");
+    }
+}

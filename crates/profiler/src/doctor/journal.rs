@@ -1,0 +1,327 @@
+//! What settings were before, kept until they are that again.
+//!
+//! The file is on the disk, whole, before the first setting is written. While it says `applying`, any of its settings
+//! may have been written or not, and restoring writes all of them. Once it says `applied`, it knows what each became;
+//! one that somebody else has changed since is left alone unless that is asked for. Settings do not outlive the
+//! kernel's run nor belong to another network namespace, so a file of either is not restored from.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::change::{Change, Changes, Sysctls};
+use crate::collect::facts::Root;
+
+const VERSION: u32 = 1;
+const NAME: &str = "doctor.json";
+/// Settings that a file may name, and its size.
+const MOST: usize = 1000;
+const LARGEST: u64 = 1 << 20;
+
+/// Settings could not be changed or brought back.
+#[derive(Debug, Error)]
+pub enum JournalError {
+    #[error("cannot use {path}: {source}")]
+    File { path: PathBuf, source: io::Error },
+    #[error("{path} is not what ropewalk wrote ({reason}); settings cannot be restored from it")]
+    Nonsense { path: PathBuf, reason: String },
+    #[error("another doctor is at work: it holds {path}")]
+    Busy { path: PathBuf },
+    #[error("an earlier change was interrupted: run `ropewalk doctor --restore` first ({path})")]
+    Interrupted { path: PathBuf },
+    #[error("{path} was written in another network namespace: restore it there, or remove the file")]
+    Elsewhere { path: PathBuf },
+    #[error("cannot set {name} to {value:?}: {source}")]
+    Set { name: String, value: String, source: io::Error },
+    #[error("{name} is {found:?} now, it was {expected:?} when it was checked: check again")]
+    Moved { name: String, expected: String, found: String },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Applying,
+    Applied,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Content {
+    version: u32,
+    boot: String,
+    namespace: u64,
+    state: State,
+    changes: Vec<Change>,
+}
+
+/// The old values of settings that were changed, kept in a directory. Only one process has it at a time.
+#[derive(Debug)]
+pub struct Journal {
+    directory: PathBuf,
+    settings: Sysctls,
+    boot: String,
+    namespace: u64,
+    lock: File,
+}
+
+/// What restoring did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Restored {
+    /// Brought back.
+    pub restored: Vec<Change>,
+    /// Were so already.
+    pub unchanged: Vec<Change>,
+    /// Had been changed by somebody else since: name and value now. Left alone.
+    pub foreign: Vec<(String, String)>,
+    /// Could not be written: name and why. They stay in the file.
+    pub failed: Vec<(String, String)>,
+    /// The machine has started anew since: its settings are those of its configuration.
+    pub rebooted: bool,
+}
+
+impl Journal {
+    /// The journal in `directory`, which is made where it is missing, for the settings of this host and namespace.
+    ///
+    /// # Errors
+    /// The directory cannot be used, or another process uses the journal.
+    pub fn open(directory: &Path) -> Result<Self, JournalError> {
+        Self::open_at(directory, Root::default())
+    }
+
+    /// The same for settings beneath `root`, which is laid out as `/`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_at(directory: &Path, root: Root) -> Result<Self, JournalError> {
+        let fail = |source| JournalError::File { path: directory.to_owned(), source };
+        if let Some(parent) = directory.parent() {
+            fs::create_dir_all(parent).map_err(fail)?;
+        }
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
+        // The directory itself is locked: the file in it is replaced.
+        let lock = File::open(directory).map_err(fail)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(JournalError::Busy { path: directory.to_owned() });
+            }
+            Err(error) => return Err(fail(error.into())),
+        }
+        let boot = root.word("proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let namespace = fs::metadata(root.path("proc/self/ns/net")).map_or(0, |metadata| metadata.ino());
+        Ok(Self { directory: directory.to_owned(), settings: Sysctls::at(root), boot, namespace, lock })
+    }
+
+    /// Where the old values are.
+    pub fn path(&self) -> PathBuf {
+        self.directory.join(NAME)
+    }
+
+    /// Writes the old values to the disk, then the settings. If one cannot be set, those before it are brought back.
+    ///
+    /// # Errors
+    /// Nothing was changed, except where bringing back failed too: then the file still has the old values.
+    pub fn apply(&self, changes: &Changes) -> Result<Vec<Change>, JournalError> {
+        let mut content = self.merged(changes)?;
+        self.save(&content)?;
+        let mut done: Vec<Change> = Vec::new();
+        for change in &changes.0 {
+            match self.settings.set(&change.name, &change.after) {
+                Ok(after) => done.push(Change { after, ..change.clone() }),
+                Err(source) => {
+                    self.take_back(&done, content)?;
+                    let (name, value) = (change.name.clone(), change.after.clone());
+                    return Err(JournalError::Set { name, value, source });
+                }
+            }
+        }
+        // What the kernel made of it tells later changes by others from ours.
+        for change in &done {
+            let entry = content.changes.iter_mut().find(|entry| entry.name == change.name);
+            entry.into_iter().for_each(|entry| entry.after.clone_from(&change.after));
+        }
+        content.state = State::Applied;
+        self.save(&content)?;
+        Ok(done)
+    }
+
+    /// Brings the old values back; with `force` also over what others have set since. Without a file there is nothing
+    /// to do.
+    ///
+    /// # Errors
+    /// The file cannot be used, or belongs to another namespace. Settings that cannot be written are in the result.
+    pub fn restore(&self, force: bool) -> Result<Restored, JournalError> {
+        let mut result = Restored::default();
+        let Some(content) = self.load()? else { return Ok(result) };
+        if content.boot != self.boot {
+            result.rebooted = true;
+            self.remove()?;
+            return Ok(result);
+        }
+        self.check_namespace(&content)?;
+        let mut left = Vec::new();
+        for change in &content.changes {
+            let fail = |error: io::Error| (change.name.clone(), error.to_string());
+            match self.settings.get(&change.name) {
+                Ok(now) if now == change.before => result.unchanged.push(change.clone()),
+                Ok(now) if now == change.after || force || content.state == State::Applying => {
+                    match self.settings.set(&change.name, &change.before) {
+                        Ok(_) => result.restored.push(change.clone()),
+                        Err(error) => {
+                            result.failed.push(fail(error));
+                            left.push(change.clone());
+                        }
+                    }
+                }
+                Ok(now) => {
+                    result.foreign.push((change.name.clone(), now));
+                    left.push(change.clone());
+                }
+                Err(error) => {
+                    result.failed.push(fail(error));
+                    left.push(change.clone());
+                }
+            }
+        }
+        if left.is_empty() {
+            self.remove()?;
+        } else {
+            self.save(&Content { changes: left, ..content })?;
+        }
+        Ok(result)
+    }
+
+    /// Settings that were changed and not brought back.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub fn pending(&self) -> Result<Vec<Change>, JournalError> {
+        let content = self.load()?.filter(|content| content.boot == self.boot);
+        Ok(content.map(|content| content.changes).unwrap_or_default())
+    }
+
+    /// The old values with those of earlier changes, of which the first counts.
+    fn merged(&self, changes: &Changes) -> Result<Content, JournalError> {
+        let earlier = self.load()?.filter(|content| content.boot == self.boot);
+        let mut content = match earlier {
+            Some(content) => {
+                self.check_namespace(&content)?;
+                if content.state == State::Applying {
+                    return Err(JournalError::Interrupted { path: self.path() });
+                }
+                content
+            }
+            None => Content {
+                version: VERSION,
+                boot: self.boot.clone(),
+                namespace: self.namespace,
+                state: State::Applying,
+                changes: Vec::new(),
+            },
+        };
+        content.state = State::Applying;
+        for change in &changes.0 {
+            let set =
+                |source| JournalError::Set { name: change.name.clone(), value: change.after.clone(), source };
+            let now = self.settings.get(&change.name).map_err(set)?;
+            if now != change.before {
+                let (name, expected) = (change.name.clone(), change.before.clone());
+                return Err(JournalError::Moved { name, expected, found: now });
+            }
+            match content.changes.iter_mut().find(|entry| entry.name == change.name) {
+                Some(entry) => entry.after.clone_from(&change.after),
+                None => content.changes.push(change.clone()),
+            }
+        }
+        Ok(content)
+    }
+
+    /// After a failure half-way: the settings of this attempt become what they were before it.
+    fn take_back(&self, done: &[Change], mut content: Content) -> Result<(), JournalError> {
+        for change in done {
+            self.settings.set(&change.name, &change.before).map_err(|source| JournalError::Set {
+                name: change.name.clone(),
+                value: change.before.clone(),
+                source,
+            })?;
+        }
+        // What is as it was at the very first needs no bringing back.
+        content.changes.retain(|entry| self.settings.get(&entry.name).is_ok_and(|now| now != entry.before));
+        for entry in &mut content.changes {
+            entry.after = self.settings.get(&entry.name).unwrap_or_default();
+        }
+        content.state = State::Applied;
+        if content.changes.is_empty() { self.remove() } else { self.save(&content) }
+    }
+
+    fn check_namespace(&self, content: &Content) -> Result<(), JournalError> {
+        if content.namespace == self.namespace {
+            Ok(())
+        } else {
+            Err(JournalError::Elsewhere { path: self.path() })
+        }
+    }
+
+    fn load(&self) -> Result<Option<Content>, JournalError> {
+        let path = self.path();
+        let fail = |source| JournalError::File { path: path.clone(), source };
+        let nonsense = |reason: String| JournalError::Nonsense { path: path.clone(), reason };
+        let metadata = match fs::metadata(&path) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(fail(error)),
+        };
+        // Whoever can write it says what root writes to the kernel.
+        if metadata.uid() != rustix::process::geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
+            return Err(nonsense("others may write it".into()));
+        }
+        if metadata.len() > LARGEST {
+            return Err(nonsense(format!("{} bytes, expected at most {LARGEST}", metadata.len())));
+        }
+        let content: Content = serde_json::from_slice(&fs::read(&path).map_err(fail)?)
+            .map_err(|error| nonsense(error.to_string()))?;
+        if content.version != VERSION {
+            return Err(nonsense(format!("version {}, expected {VERSION}", content.version)));
+        }
+        if content.changes.len() > MOST {
+            return Err(nonsense(format!("{} settings, expected at most {MOST}", content.changes.len())));
+        }
+        Ok(Some(content))
+    }
+
+    /// Whole or not at all, and on the disk.
+    fn save(&self, content: &Content) -> Result<(), JournalError> {
+        let fail = |source| JournalError::File { path: self.path(), source };
+        let text = serde_json::to_vec_pretty(content).map_err(|error| fail(error.into()))?;
+        let beside = self.directory.join(".doctor.json.new");
+        let write = || {
+            let mut options = File::options();
+            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            fs::rename(&beside, self.path())?;
+            File::open(&self.directory)?.sync_all()
+        };
+        write().map_err(fail)
+    }
+
+    fn remove(&self) -> Result<(), JournalError> {
+        let fail = |source| JournalError::File { path: self.path(), source };
+        fs::remove_file(self.path()).map_err(fail)?;
+        File::open(&self.directory).and_then(|directory| directory.sync_all()).map_err(fail)
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // Closing is not enough while a program that is just being started has a copy of the descriptor.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+#[cfg(test)]
+mod tests;

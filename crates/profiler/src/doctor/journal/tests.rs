@@ -1,0 +1,211 @@
+#![allow(clippy::unwrap_used)]
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// A host in a directory, and where its journal is.
+struct Host {
+    root: TempDir,
+    state: TempDir,
+}
+
+impl Host {
+    fn new() -> Self {
+        let host = Self { root: TempDir::new().unwrap(), state: TempDir::new().unwrap() };
+        for directory in ["proc/sys/net/ipv4", "proc/sys/net/core", "proc/sys/kernel/random", "proc/self/ns"]
+        {
+            fs::create_dir_all(host.root.path().join(directory)).unwrap();
+        }
+        host.write("proc/sys/kernel/random/boot_id", "first\n");
+        host.write("proc/self/ns/net", "");
+        host.write("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n");
+        host.write("proc/sys/net/ipv4/tcp_wmem", "4096\t16384\t4194304\n");
+        host.write("proc/sys/net/core/rmem_max", "212992\n");
+        host
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        fs::write(self.root.path().join(path), text).unwrap();
+    }
+
+    fn journal(&self) -> Journal {
+        Journal::open_at(self.state.path(), Root::at(self.root.path())).unwrap()
+    }
+
+    fn get(&self, name: &str) -> String {
+        Sysctls::at(Root::at(self.root.path())).get(name).unwrap()
+    }
+
+    fn set(&self, name: &str, value: &str) {
+        Sysctls::at(Root::at(self.root.path())).set(name, value).unwrap();
+    }
+}
+
+fn change(name: &str, before: &str, after: &str) -> Change {
+    Change { name: name.into(), before: before.into(), after: after.into() }
+}
+
+fn changes() -> Changes {
+    Changes(vec![
+        change("net.ipv4.tcp_rmem", "4096 131072 6291456", "4096 131072 134217728"),
+        change("net.core.rmem_max", "212992", "268435456"),
+    ])
+}
+
+fn is_as_before(host: &Host) -> bool {
+    changes().0.iter().all(|change| host.get(&change.name) == change.before)
+}
+
+#[test]
+fn applied_and_brought_back() {
+    let host = Host::new();
+    assert_eq!(host.journal().apply(&changes()).unwrap(), changes().0);
+    assert_eq!(host.get("net.core.rmem_max"), "268435456");
+    assert_eq!(host.journal().pending().unwrap().len(), 2);
+    let restored = host.journal().restore(false).unwrap();
+    assert_eq!((restored.restored.len(), restored.failed.len()), (2, 0));
+    assert!(is_as_before(&host));
+    assert!(fs::read_dir(host.state.path()).unwrap().next().is_none(), "something was left behind");
+    assert_eq!(host.journal().restore(false).unwrap(), Restored::default());
+}
+
+#[test]
+fn a_second_change_keeps_the_first_values() {
+    let host = Host::new();
+    host.journal().apply(&changes()).unwrap();
+    let more = Changes(vec![change("net.core.rmem_max", "268435456", "536870912")]);
+    host.journal().apply(&more).unwrap();
+    host.journal().restore(false).unwrap();
+    assert!(is_as_before(&host));
+}
+
+/// The process dies after each of its steps: the file is what it has written by then.
+#[test]
+fn a_crash_half_way_can_be_undone() {
+    for written in 0..=2 {
+        let host = Host::new();
+        let journal = host.journal();
+        journal.save(&journal.merged(&changes()).unwrap()).unwrap();
+        for change in &changes().0[..written] {
+            host.set(&change.name, &change.after);
+        }
+        // The kernel may have cut the last one.
+        if written == 2 {
+            host.set("net.core.rmem_max", "200000000");
+        }
+        drop(journal);
+        assert!(matches!(host.journal().apply(&changes()), Err(JournalError::Interrupted { .. })));
+        let restored = host.journal().restore(false).unwrap();
+        assert_eq!((restored.restored.len(), restored.unchanged.len()), (written, 2 - written));
+        assert!(is_as_before(&host), "{written}");
+    }
+}
+
+#[test]
+fn restoring_can_be_interrupted_too() {
+    let host = Host::new();
+    host.journal().apply(&changes()).unwrap();
+    host.set("net.core.rmem_max", "212992");
+    let restored = host.journal().restore(false).unwrap();
+    assert_eq!((restored.restored.len(), restored.unchanged.len()), (1, 1));
+    assert!(is_as_before(&host));
+}
+
+#[test]
+fn a_setting_that_cannot_be_written_undoes_the_others() {
+    let host = Host::new();
+    let mut all = changes();
+    all.0.push(change("net.ipv4.tcp_wmem", "4096 16384 4194304", "1 2 3"));
+    // Reading works, writing does not: a directory would fail both, so the link leads to what nobody may write.
+    let path = host.root.path().join("proc/sys/net/ipv4/tcp_wmem");
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    let error = host.journal().apply(&all).unwrap_err();
+    assert!(matches!(error, JournalError::Set { name, .. } if name == "net.ipv4.tcp_wmem"));
+    assert!(is_as_before(&host));
+    // It fails half-way.
+    let journal = host.journal();
+    journal.save(&journal.merged(&changes()).unwrap()).unwrap();
+    host.set("net.ipv4.tcp_rmem", &changes().0[0].after);
+    let done = changes().0[..1].to_vec();
+    let content = journal.load().unwrap().unwrap();
+    journal.take_back(&done, content).unwrap();
+    assert!(is_as_before(&host));
+    assert!(journal.load().unwrap().is_none());
+}
+
+#[test]
+fn what_others_set_since_is_left_alone() {
+    let host = Host::new();
+    host.journal().apply(&changes()).unwrap();
+    host.set("net.core.rmem_max", "777");
+    let restored = host.journal().restore(false).unwrap();
+    assert_eq!(restored.foreign, [("net.core.rmem_max".to_owned(), "777".to_owned())]);
+    assert_eq!((restored.restored.len(), host.get("net.core.rmem_max").as_str()), (1, "777"));
+    // It is not forgotten, and can be had.
+    host.journal().restore(true).unwrap();
+    assert!(is_as_before(&host));
+}
+
+#[test]
+fn a_setting_that_moved_stops_everything() {
+    let host = Host::new();
+    host.set("net.core.rmem_max", "777");
+    assert!(
+        matches!(host.journal().apply(&changes()), Err(JournalError::Moved { found, .. }) if found == "777")
+    );
+    assert!(host.journal().load().unwrap().is_none());
+    assert_eq!(host.get("net.ipv4.tcp_rmem"), "4096 131072 6291456");
+}
+
+#[test]
+fn another_boot_and_another_namespace() {
+    let host = Host::new();
+    host.journal().apply(&changes()).unwrap();
+    fs::rename(host.root.path().join("proc/self/ns/net"), host.root.path().join("old")).unwrap();
+    host.write("proc/self/ns/net", "");
+    assert!(matches!(host.journal().restore(false), Err(JournalError::Elsewhere { .. })));
+    assert!(matches!(host.journal().apply(&changes()), Err(JournalError::Elsewhere { .. })));
+    host.write("proc/sys/kernel/random/boot_id", "second\n");
+    let restored = host.journal().restore(false).unwrap();
+    assert!(restored.rebooted && restored.restored.is_empty());
+    assert_eq!(host.get("net.core.rmem_max"), "268435456");
+    assert!(host.journal().load().unwrap().is_none());
+}
+
+#[test]
+fn one_at_a_time() {
+    let host = Host::new();
+    let _first = host.journal();
+    let second = Journal::open_at(host.state.path(), Root::at(host.root.path()));
+    assert!(matches!(second, Err(JournalError::Busy { .. })));
+}
+
+#[test]
+fn hostile_files_are_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let host = Host::new();
+    let file = host.state.path().join(NAME);
+    let content = |name: &str| {
+        format!(
+            r#"{{"version":1,"boot":"first","namespace":{},"state":"applied","changes":[{{"name":"{name}","before":"x","after":"y"}}]}}"#,
+            host.journal().namespace
+        )
+    };
+    for text in ["", "{}", "[1]", "{\"version\":7}", &content("a").replace("applied", "dreamt")] {
+        fs::write(&file, text).unwrap();
+        assert!(matches!(host.journal().restore(true), Err(JournalError::Nonsense { .. })), "{text}");
+    }
+    // A name that leads elsewhere is written nowhere.
+    host.write("proc/sys/kernel/core_pattern", "core\n");
+    for name in ["kernel.core_pattern", "net.../kernel/core_pattern"] {
+        fs::write(&file, content(name)).unwrap();
+        let restored = host.journal().restore(true).unwrap();
+        assert_eq!(restored.failed.len(), 1, "{name}");
+    }
+    assert_eq!(fs::read_to_string(host.root.path().join("proc/sys/kernel/core_pattern")).unwrap(), "core\n");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    let error = host.journal().restore(true).unwrap_err();
+    assert!(error.to_string().contains("others may write"), "{error}");
+}

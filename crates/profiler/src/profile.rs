@@ -1,0 +1,86 @@
+//! The profile: what was measured of one transfer.
+
+mod clock;
+mod connection;
+mod facts;
+mod host;
+mod schema;
+mod system;
+mod untrusted;
+mod workload;
+
+pub use clock::{Clock, Exchange};
+pub use connection::{Connection, ConnectionSample};
+pub use facts::{Disk, Facts, FileSystem, Interface, Rings};
+pub use host::{CollectorName, CollectorReport, CollectorState, HostProfile, Program, Role};
+pub use schema::{profile_schema, schema_text};
+pub use system::{
+    DiskUse, FunctionShare, InterfaceUse, MemoryUse, Processor, ProfilerShares, Share, ShareKind,
+    SystemSample, TcpUse,
+};
+pub use untrusted::ProfileError;
+pub use workload::{Baselines, Outcome, RateSample, StageTime, Stages, SweepPoint, Workload, WorkloadKind};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Version of the JSON. It grows when a field changes its meaning or goes; new fields do not change it.
+pub const SCHEMA: u32 = 1;
+
+/// Everything that is known of one transfer, or of what there is of one that failed.
+///
+/// Reads from bytes by [`from_json`](Self::from_json) only: `Deserialize` alone checks no limits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Profile {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Time zero, in seconds since 1970, by the clock of the host that wrote the profile.
+    pub started: f64,
+    /// What was moved, and how fast.
+    pub workload: Workload,
+    /// What the parts reach by themselves.
+    #[serde(default)]
+    pub baselines: Baselines,
+    /// The hosts that were looked at: one or two, at most one of each role.
+    #[serde(default)]
+    pub hosts: Vec<HostProfile>,
+}
+
+impl Profile {
+    /// Reads and checks a profile. Unknown fields are left out.
+    ///
+    /// # Errors
+    /// It is larger than [`LARGEST`](Self::LARGEST), no JSON, not of this schema, or says what cannot be.
+    pub fn from_json(bytes: &[u8]) -> Result<Self, ProfileError> {
+        untrusted::read(bytes)
+    }
+
+    /// The most bytes that are read.
+    pub const LARGEST: usize = untrusted::LARGEST;
+
+    /// The host that sent the data.
+    pub fn source(&self) -> Option<&HostProfile> {
+        self.hosts.iter().find(|host| host.role.sends())
+    }
+
+    /// The host that received it.
+    pub fn destination(&self) -> Option<&HostProfile> {
+        self.hosts.iter().find(|host| host.role.receives())
+    }
+}
+
+impl untrusted::Check for Profile {
+    fn check(&self) -> Result<(), ProfileError> {
+        untrusted::schema(self.schema)?;
+        self.workload.check()?;
+        if self.hosts.len() > 2 {
+            return Err(untrusted::wrong("hosts", "at most two", self.hosts.len()));
+        }
+        if self.hosts.iter().filter(|host| host.role.sends()).count() > 1
+            || self.hosts.iter().filter(|host| host.role.receives()).count() > 1
+        {
+            return Err(untrusted::wrong("hosts", "at most one of each role", "two of the same"));
+        }
+        self.hosts.iter().try_for_each(untrusted::Check::check)
+    }
+}

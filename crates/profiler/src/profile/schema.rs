@@ -1,0 +1,18 @@
+//! The JSON Schema, made from the types.
+
+use schemars::{Schema, schema_for};
+
+use super::Profile;
+
+/// The schema of [`Profile`] (JSON Schema 2020-12).
+pub fn profile_schema() -> Schema {
+    schema_for!(Profile)
+}
+
+/// The same as text, as it is in `profile.schema.json` of this crate.
+///
+/// # Errors
+/// None that a test would not have shown.
+pub fn schema_text() -> serde_json::Result<String> {
+    serde_json::to_string_pretty(&profile_schema()).map(|text| text + "\n")
+}

@@ -1,0 +1,148 @@
+//! What was moved, where the engine's time went, and what the parts reach by themselves.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::untrusted::{Check, ProfileError, ascending};
+
+/// The transfer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Workload {
+    pub kind: WorkloadKind,
+    /// For people: what was copied where.
+    #[serde(default)]
+    pub description: String,
+    /// Payload.
+    pub bytes: u64,
+    pub seconds: f64,
+    pub files: u64,
+    /// Connections per file, and files at the same time.
+    pub streams: u32,
+    pub files_in_flight: u32,
+    /// Bytes; absent where the program chose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<u64>,
+    /// Socket buffers that were asked for, in bytes; absent where the kernel tuned them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_buffer: Option<u64>,
+    #[serde(default)]
+    pub outcome: Outcome,
+    /// Payload over time.
+    #[serde(default)]
+    pub rates: Vec<RateSample>,
+}
+
+/// From what to what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkloadKind {
+    MemoryToMemory,
+    MemoryToDisk,
+    DiskToMemory,
+    #[default]
+    DiskToDisk,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    #[default]
+    Done,
+    /// With this error; what there is was measured before.
+    Failed(String),
+}
+
+/// Payload per second in the interval that ends at `time`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RateSample {
+    pub time: f64,
+    pub bytes_per_second: f64,
+}
+
+/// Where the time of an end's streams went, in seconds summed over the streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Stages {
+    /// How long there were streams, summed over them: what the shares are of.
+    pub stream_seconds: f64,
+    /// Reading the source.
+    #[serde(default)]
+    pub source: StageTime,
+    #[serde(default)]
+    pub checksum: StageTime,
+    #[serde(default)]
+    pub encryption: StageTime,
+    /// Sending or receiving.
+    #[serde(default)]
+    pub socket: StageTime,
+    /// Writing the destination.
+    #[serde(default)]
+    pub destination: StageTime,
+}
+
+/// Time in one stage. What is not known to be waiting counts as work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StageTime {
+    pub busy: f64,
+    pub waited: f64,
+}
+
+/// What the parts reach by themselves, in bytes per second. Absent where not measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Baselines {
+    /// Memory to memory over the path: the way of the transfer, and the other way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_back: Option<f64>,
+    /// Round trip of the idle path, in seconds, and share of its packets that are lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_disk: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination_disk: Option<f64>,
+    /// On one processor of the slower end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<f64>,
+    /// The same transfer with other numbers of streams.
+    #[serde(default)]
+    pub streams: Vec<SweepPoint>,
+}
+
+/// One point of a sweep over streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SweepPoint {
+    pub streams: u32,
+    pub bytes_per_second: f64,
+    /// Standard error of the mean of the repetitions; 0 for one.
+    #[serde(default)]
+    pub error: f64,
+    /// Share of the busier end's processors that the kernel took.
+    #[serde(default)]
+    pub kernel_load: f64,
+}
+
+impl Workload {
+    /// Payload per second over all of it; 0 where nothing was moved.
+    pub fn rate(&self) -> f64 {
+        if self.seconds > 0.0 { self.bytes as f64 / self.seconds } else { 0.0 }
+    }
+}
+
+impl StageTime {
+    /// Busy or waiting.
+    pub fn spent(&self) -> f64 {
+        self.busy + self.waited
+    }
+}
+
+impl Check for Workload {
+    fn check(&self) -> Result<(), ProfileError> {
+        ascending("rates", self.rates.iter().map(|sample| sample.time))
+    }
+}

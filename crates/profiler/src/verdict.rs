@@ -1,0 +1,93 @@
+//! Causes of the rate that a transfer reached.
+//!
+//! [`Evidence`] distils a profile to a few figures for each end and the path; each rule ([`rules::all`]) looks for
+//! one cause in them and says nothing where figures are missing; [`Verdict::of`] ranks what they say. What a rule
+//! takes for a sign, and why, stands in its file.
+
+mod evidence;
+mod figures;
+pub mod rules;
+pub(crate) mod text;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use evidence::{End, Evidence, Path};
+pub(crate) use rules::kind_of as function_kind;
+
+use crate::profile::Profile;
+
+/// What held a transfer back, or would if nothing else did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CauseKind {
+    SourceDisk,
+    DestinationDisk,
+    /// Copying memory and the kernel's other work for a program.
+    CpuCopy,
+    CpuChecksum,
+    CpuEncryption,
+    CpuInterrupt,
+    /// Other programs on the same processors.
+    CpuCompeting,
+    /// The programs themselves, in none of the kinds above.
+    CpuProgram,
+    SenderBuffer,
+    ReceiverWindow,
+    /// A limit of the kernel under a buffer, on either side.
+    KernelCeiling,
+    CongestionLoss,
+    NonCongestiveLoss,
+    /// The path is full: nothing is wrong.
+    PathCapacity,
+    PeerServer,
+    SmallFiles,
+    TooManyStreams,
+    AsymmetricPath,
+}
+
+/// One cause, and why it is thought to be one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Cause {
+    pub kind: CauseKind,
+    /// The host that it is at; absent for the path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// 0 to 1; not a probability, but causes are ranked by it.
+    pub confidence: f64,
+    /// With numbers.
+    pub evidence: String,
+    /// What to change.
+    pub advice: String,
+}
+
+/// A rule: looks for one cause.
+pub trait Rule: Sync {
+    /// The cause, if the evidence shows it.
+    fn judge(&self, evidence: &Evidence) -> Option<Cause>;
+}
+
+/// All causes, the likeliest first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    pub causes: Vec<Cause>,
+}
+
+/// Below this nothing is said.
+const LEAST: f64 = 0.2;
+
+impl Verdict {
+    /// What a profile shows.
+    pub fn of(profile: &Profile) -> Self {
+        Self::from_evidence(&Evidence::of(profile))
+    }
+
+    /// What the evidence shows. Empty where no rule finds enough.
+    pub fn from_evidence(evidence: &Evidence) -> Self {
+        let mut causes: Vec<Cause> = rules::all().iter().filter_map(|rule| rule.judge(evidence)).collect();
+        causes.retain(|cause| cause.confidence >= LEAST);
+        // Equal ones stay in the order of the rules.
+        causes.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
+        Self { causes }
+    }
+}

@@ -1,0 +1,379 @@
+//! What the rules look at: a profile, distilled.
+
+use std::collections::BTreeMap;
+
+use super::figures::{largest, mean, median, smallest, variation};
+use crate::profile::{
+    Baselines, Connection, ConnectionSample, HostProfile, Processor, Profile, ProfilerShares, Program,
+    Stages, Workload, WorkloadKind,
+};
+
+/// A profile in figures. What was not measured is absent, and rules that need it stay silent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evidence {
+    pub kind: WorkloadKind,
+    pub bytes: f64,
+    pub seconds: f64,
+    /// Payload, bytes per second.
+    pub rate: f64,
+    /// The highest rate over an interval.
+    pub peak: Option<f64>,
+    /// Standard deviation over mean of the rate, the beginning left out.
+    pub variation: Option<f64>,
+    pub files: f64,
+    /// Connections in all.
+    pub streams: f64,
+    pub files_in_flight: f64,
+    /// Buffers that were asked for.
+    pub socket_buffer: Option<f64>,
+    /// Of the idle path.
+    pub rtt: Option<f64>,
+    /// As the sending end's TCP saw it.
+    pub path: Option<Path>,
+    pub source: Option<End>,
+    pub destination: Option<End>,
+    pub baselines: Baselines,
+}
+
+/// What the sender's connections show, together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Path {
+    /// Share of the connections' time in which the peer's window held them up.
+    pub window_limited: f64,
+    /// The same of the send buffer. The kernel counts this only while the congestion window is not used up, and
+    /// misses most of it where that is raised by other limits; so samples count as well in which TCP had sent all it
+    /// had while the buffer was full.
+    pub buffer_limited: f64,
+    /// Share of the samples in which the program had too little to send, although the buffer had room.
+    pub application_limited: f64,
+    /// Medians of the smoothed round trip, and the shortest.
+    pub rtt: f64,
+    pub min_rtt: Option<f64>,
+    /// Segments sent again, of all with data.
+    pub loss: Option<f64>,
+    /// Medians per connection: congestion window and the peer's window in bytes, segment size.
+    pub congestion_window: f64,
+    pub send_window: Option<f64>,
+    pub largest_send_window: Option<f64>,
+    pub mss: f64,
+    /// Median of the send buffers, as the kernel counts.
+    pub send_buffer: Option<f64>,
+    /// Names of the congestion controls.
+    pub congestion: Vec<String>,
+}
+
+/// One end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct End {
+    pub name: String,
+    /// Means over the transfer: the processor that worked most, and all together.
+    pub busiest: Option<Processor>,
+    pub all: Option<Processor>,
+    pub processors: f64,
+    /// The disk that moved most in the direction of the transfer: name, mean utilisation, bytes per second.
+    pub disk: Option<(String, f64, f64)>,
+    pub stages: Option<Stages>,
+    pub profiler: Option<ProfilerShares>,
+    pub programs: Vec<Program>,
+    /// To where the kernel lets buffers grow, in bytes as it counts.
+    pub send_ceiling: Option<f64>,
+    pub receive_ceiling: Option<f64>,
+    /// Bytes per second of the interface that carries the default route, or of the only one.
+    pub interface: Option<f64>,
+    /// Medians over its connections: receive buffer, and what lay unread in it.
+    pub receive_buffer: Option<f64>,
+    pub unread: Option<f64>,
+    /// Segments that arrived out of order, of all that carried data.
+    pub out_of_order: Option<f64>,
+}
+
+impl Evidence {
+    /// Distils a profile.
+    pub fn of(profile: &Profile) -> Self {
+        let Workload { kind, bytes, files, streams, files_in_flight, socket_buffer, .. } = profile.workload;
+        // A third for the beginning, whose rate grows anyway.
+        let sending = profile.source().map(|host| moving(&host.connections, true)).unwrap_or_default();
+        let mut rates: Vec<f64> =
+            profile.workload.rates.iter().map(|sample| sample.bytes_per_second).collect();
+        if rates.is_empty() {
+            rates = rates_of(&sending);
+        }
+        let settled = rates.get(rates.len() / 3..).unwrap_or_default();
+        let end = |host: &HostProfile, sends| End::of(host, profile, sends);
+        let path = Path::of(&sending);
+        Self {
+            kind,
+            bytes: bytes as f64,
+            seconds: profile.workload.seconds,
+            rate: profile.workload.rate(),
+            peak: largest(rates.iter().copied().map(Some)),
+            variation: variation(settled),
+            files: files as f64,
+            streams: (f64::from(streams) * f64::from(files_in_flight.max(1))).max(1.0),
+            files_in_flight: f64::from(files_in_flight.max(1)),
+            socket_buffer: socket_buffer.map(|bytes| bytes as f64),
+            rtt: smallest([profile.baselines.rtt, path.as_ref().and_then(|path| path.min_rtt)])
+                .or_else(|| path.as_ref().map(|path| path.rtt))
+                .filter(|&rtt| rtt > 0.0),
+            path,
+            source: profile.source().map(|host| end(host, true)),
+            destination: profile.destination().map(|host| end(host, false)),
+            baselines: profile.baselines.clone(),
+        }
+    }
+
+    /// What the path carries, bytes per second: as measured, or as the slower interface could at most (94 % of it is
+    /// payload with a usual MTU).
+    pub fn capacity(&self) -> Option<f64> {
+        let interface = |end: &Option<End>| end.as_ref().and_then(|end| end.interface);
+        let interfaces = smallest([interface(&self.source), interface(&self.destination)]);
+        self.baselines.path.or(interfaces.map(|rate| rate * 0.94)).filter(|&rate| rate > 0.0)
+    }
+
+    /// Median round trip over that of the idle path: 1 without queues.
+    pub fn inflation(&self) -> Option<f64> {
+        Some(self.path.as_ref()?.rtt / self.rtt?)
+    }
+
+    /// Mean standing time in queues, seconds.
+    pub fn queueing(&self) -> Option<f64> {
+        Some((self.path.as_ref()?.rtt - self.rtt?).max(0.0))
+    }
+
+    /// Both ends, the source first.
+    pub fn ends(&self) -> impl Iterator<Item = &End> {
+        self.source.iter().chain(&self.destination)
+    }
+}
+
+impl Path {
+    /// Share of time in which neither the program, nor a window, nor a buffer held it back: the congestion window did.
+    pub fn congestion_limited(&self) -> f64 {
+        (1.0 - self.application_limited - self.window_limited - self.buffer_limited).max(0.0)
+    }
+
+    fn of(connections: &[&Connection]) -> Option<Self> {
+        // Of two samples at least, differences can be made.
+        let spans: Vec<(&ConnectionSample, &ConnectionSample)> = connections
+            .iter()
+            .filter_map(|connection| Some((connection.samples.first()?, connection.samples.last()?)))
+            .filter(|(first, last)| last.time > first.time)
+            .collect();
+        let elapsed: f64 = spans.iter().map(|(first, last)| last.time - first.time).sum();
+        let samples = || connections.iter().flat_map(|connection| &connection.samples);
+        let count = samples().count() as f64;
+        if elapsed <= 0.0 {
+            return None;
+        }
+        let limited = |of: fn(&ConnectionSample) -> Option<f64>| {
+            let grown = |(first, last): &(&ConnectionSample, &ConnectionSample)| {
+                (of(last).unwrap_or(0.0) - of(first).unwrap_or(0.0)).max(0.0)
+            };
+            (spans.iter().map(grown).sum::<f64>() / elapsed).min(1.0)
+        };
+        let share_of = |of: &dyn Fn(&ConnectionSample) -> bool| {
+            samples().filter(|sample| of(sample)).count() as f64 / count
+        };
+        // From the connections' beginning: what went before the first sample is theirs as well.
+        let sent: f64 = spans.iter().filter_map(|(_, last)| last.segments_sent).map(|sent| sent as f64).sum();
+        let again: f64 = spans.iter().map(|(_, last)| f64::from(last.retransmitted)).sum();
+        let mut congestion: Vec<String> =
+            connections.iter().map(|connection| connection.congestion.clone()).collect();
+        congestion.sort();
+        congestion.dedup();
+        let windows = || samples().filter_map(|sample| sample.send_window).map(|bytes| bytes as f64);
+        Some(Self {
+            window_limited: limited(|sample| sample.window_limited),
+            buffer_limited: limited(|sample| sample.buffer_limited).max(share_of(&|sample| full(sample))),
+            application_limited: share_of(&|sample| sample.application_limited && !full(sample)),
+            rtt: median(samples().map(|sample| sample.rtt).filter(|&rtt| rtt > 0.0))?,
+            min_rtt: smallest(samples().map(|sample| sample.min_rtt)),
+            loss: (sent > 0.0).then(|| (again / sent).min(1.0)),
+            congestion_window: median(
+                samples().map(|sample| f64::from(sample.cwnd) * f64::from(sample.mss)),
+            )?,
+            send_window: median(windows()),
+            largest_send_window: largest(windows().map(Some)),
+            mss: median(samples().map(|sample| f64::from(sample.mss)))?,
+            send_buffer: median(samples().filter_map(|sample| sample.send_buffer).map(|bytes| bytes as f64)),
+            congestion,
+        })
+    }
+}
+
+impl End {
+    fn of(host: &HostProfile, profile: &Profile, sends: bool) -> Self {
+        let during = |time: f64, length: f64| {
+            let end = host.aligned(time, profile.started);
+            end > 0.0 && end - length < profile.workload.seconds
+        };
+        let system: Vec<_> =
+            host.system.iter().filter(|sample| during(sample.time, sample.seconds)).collect();
+        let mut processors: BTreeMap<&str, Vec<&Processor>> = BTreeMap::new();
+        let mut disks: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+        for sample in &system {
+            for processor in &sample.processors {
+                processors.entry(&processor.name).or_default().push(processor);
+            }
+            for disk in &sample.disks {
+                let rate = if sends { disk.read } else { disk.written };
+                disks.entry(&disk.name).or_default().push((disk.utilisation, rate));
+            }
+        }
+        let all = processors.remove("all").map(|samples| mean_of("all", &samples));
+        let busiest = processors
+            .iter()
+            .map(|(name, samples)| mean_of(name, samples))
+            .max_by(|a, b| a.busy().total_cmp(&b.busy()));
+        let disk = disks
+            .iter()
+            .filter_map(|(name, samples)| {
+                let utilisation = mean(samples.iter().map(|sample| sample.0))?;
+                Some(((*name).to_owned(), utilisation.min(1.0), mean(samples.iter().map(|sample| sample.1))?))
+            })
+            .max_by(|a, b| a.2.total_cmp(&b.2));
+        let connections = moving(&host.connections, sends);
+        let samples = || connections.iter().flat_map(|connection| &connection.samples);
+        let last = || connections.iter().filter_map(|connection| connection.samples.last());
+        let arrived: f64 = last()
+            .filter(|sample| sample.mss > 0)
+            .filter_map(|sample| Some(sample.received? as f64 / f64::from(sample.mss)))
+            .sum();
+        let disorder = last().filter_map(|sample| sample.out_of_order).map(|segments| segments as f64);
+        Self {
+            name: host.facts.name.clone(),
+            busiest,
+            all,
+            processors: f64::from(host.facts.processors.max(1)),
+            disk,
+            stages: host.stages,
+            profiler: host.profiler.clone(),
+            programs: host.programs.clone(),
+            send_ceiling: host.facts.send_ceiling().map(|bytes| bytes as f64),
+            receive_ceiling: host.facts.receive_ceiling().map(|bytes| bytes as f64),
+            interface: interface(host),
+            receive_buffer: median(
+                samples().filter_map(|sample| sample.receive_buffer).map(|bytes| bytes as f64),
+            ),
+            unread: median(samples().filter_map(|sample| sample.unread).map(|bytes| bytes as f64)),
+            out_of_order: (arrived > 0.0).then(|| disorder.sum::<f64>() / arrived),
+        }
+    }
+
+    /// Share of the streams' time that a stage took.
+    pub fn stage(&self, of: impl Fn(&Stages) -> f64) -> Option<f64> {
+        let stages = self.stages.as_ref().filter(|stages| stages.stream_seconds > 0.0)?;
+        Some((of(stages) / stages.stream_seconds).min(1.0))
+    }
+}
+
+/// TCP has nothing left to send, but the program may not hand over more: the kernel wakes it when a third of the
+/// buffer is free.
+fn full(sample: &ConnectionSample) -> bool {
+    let fill = sample.queued.zip(sample.send_buffer).map(|(queued, buffer)| queued as f64 / buffer as f64);
+    sample.application_limited && fill.is_some_and(|fill| fill >= 0.6)
+}
+
+/// Bytes per second in each second, as the senders' connections show it: for transfers whose program does not tell.
+fn rates_of(connections: &[&Connection]) -> Vec<f64> {
+    let mut bins: BTreeMap<u64, f64> = BTreeMap::new();
+    for connection in connections {
+        for pair in connection.samples.windows(2) {
+            let [before, after] = pair else { continue };
+            let grown = after
+                .acknowledged
+                .zip(before.acknowledged)
+                .map_or(0, |(after, before)| after.saturating_sub(before));
+            *bins.entry(after.time.max(0.0) as u64).or_default() += grown as f64;
+        }
+    }
+    // The last second is not whole.
+    bins.pop_last();
+    bins.into_values().collect()
+}
+
+/// Connections that carried the data in this direction. Control connections would dilute shares and medians, and a
+/// host that sends to itself has both ends of each.
+fn moving(connections: &[Connection], sends: bool) -> Vec<&Connection> {
+    let moved = |connection: &Connection| {
+        let (first, last) = (connection.samples.first()?, connection.samples.last()?);
+        let grown = |of: fn(&ConnectionSample) -> Option<u64>| Some(of(last)?.saturating_sub(of(first)?));
+        let out = grown(|sample| sample.acknowledged)?;
+        let into = grown(|sample| sample.received)?;
+        Some(if sends { (out, into) } else { (into, out) })
+    };
+    let all: Vec<Option<(u64, u64)>> = connections.iter().map(moved).collect();
+    let most = all.iter().flatten().map(|moved| moved.0).max().unwrap_or(0);
+    if most == 0 {
+        return connections.iter().collect();
+    }
+    let carries = |moved: &Option<(u64, u64)>| {
+        moved.is_some_and(|(wanted, other)| wanted > other && wanted >= most / 100)
+    };
+    connections
+        .iter()
+        .zip(&all)
+        .filter(|(_, moved)| carries(moved))
+        .map(|(connection, _)| connection)
+        .collect()
+}
+
+fn mean_of(name: &str, samples: &[&Processor]) -> Processor {
+    let part = |of: fn(&Processor) -> f64| mean(samples.iter().map(|sample| of(sample))).unwrap_or(0.0);
+    Processor {
+        name: name.to_owned(),
+        user: part(|sample| sample.user),
+        system: part(|sample| sample.system),
+        iowait: part(|sample| sample.iowait),
+        irq: part(|sample| sample.irq),
+        softirq: part(|sample| sample.softirq),
+        steal: part(|sample| sample.steal),
+        idle: part(|sample| sample.idle),
+    }
+}
+
+fn interface(host: &HostProfile) -> Option<f64> {
+    let interfaces = &host.facts.interfaces;
+    // Virtual ones invent a speed.
+    let known = interfaces.iter().filter(|interface| interface.driver.is_some());
+    let mut known: Vec<_> =
+        known.filter_map(|interface| Some((interface.default_route, interface.speed?))).collect();
+    known.sort_by_key(|&(default, _)| !default);
+    match known.as_slice() {
+        [(true, speed), ..] | [(_, speed)] => Some(*speed as f64 / 8.0),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection(name: &str, acknowledged: u64, received: u64) -> Connection {
+        let sample = |time: f64, part: u64| ConnectionSample {
+            time,
+            acknowledged: Some(acknowledged * part),
+            received: Some(received * part),
+            ..ConnectionSample::default()
+        };
+        Connection {
+            local: name.into(),
+            samples: vec![sample(0.0, 0), sample(1.0, 1)],
+            ..Connection::default()
+        }
+    }
+
+    #[test]
+    fn control_connections_and_the_other_ends_are_left_out() {
+        let all = [
+            connection("control", 200, 900),
+            connection("data 1", 1 << 30, 0),
+            connection("other end", 0, 1 << 30),
+            connection("data 2", 1 << 28, 100),
+        ];
+        let names = |sends| moving(&all, sends).iter().map(|found| found.local.as_str()).collect::<Vec<_>>();
+        assert_eq!((names(true), names(false)), (vec!["data 1", "data 2"], vec!["other end"]));
+        // Where nothing was counted, all may be.
+        assert_eq!(moving(&[Connection::default()], true).len(), 1);
+    }
+}

@@ -1,0 +1,281 @@
+//! A processor is the limit, and what it spends its time on.
+//!
+//! That it is a limit: the processor that worked most was busy for 80 to 97 % of the time (samples of a second blur
+//! what is above), or the program that moves the data used 75 to 95 % of all processors that it may use.
+//!
+//! A host may be busy with other things while the network is the limit. So unless interrupts take the time, or the
+//! program's own share is what says so, TCP has to show it: a sender whose program has too little to send (20 to 60 %
+//! of samples), or a receiver that leaves data unread (destination_disk's scale). Where neither is known it counts 70
+//! %.
+//!
+//! What for, by the profiler's functions where there are any (a kind with at least 30 % of the work, copying last,
+//! for the kernel's copying is under everything), else by the engine's own times (checksums and encryption: 30 % of
+//! the streams' time), else by the processor's kind of time: interrupts with half of its work, the kernel with half
+//! (copying to and from sockets and files is what it does for a transfer), otherwise the program. Only sampled
+//! functions are sure of the kind.
+
+use super::destination_disk::backlog;
+use crate::profile::{FunctionShare, Processor, ShareKind};
+use crate::verdict::figures::ramp;
+use crate::verdict::text::percent;
+use crate::verdict::{Cause, CauseKind, End, Evidence, Rule};
+
+pub(super) struct Cpu;
+
+/// Parts of functions' names, in lower case; the first kind that fits counts.
+const NAMES: [(CauseKind, &[&str]); 4] = [
+    (
+        CauseKind::CpuEncryption,
+        &["aes", "gcm", "ghash", "chacha", "poly1305", "evp_cipher", "evp_encrypt", "evp_decrypt"],
+    ),
+    (CauseKind::CpuChecksum, &["crc32", "adler", "md5", "sha1", "sha2", "sha5", "blake", "xxh"]),
+    (CauseKind::CpuInterrupt, &["softirq", "net_rx_action", "napi_", "_interrupt", "handle_irq", "_poll_rx"]),
+    (
+        CauseKind::CpuCopy,
+        &[
+            "copy_user",
+            "copy_to_iter",
+            "copy_from_iter",
+            "copy_from_user",
+            "copy_to_user",
+            "memmove",
+            "memcpy",
+            "rep_movs",
+            "copy_page",
+            "clear_page",
+            "csum_",
+        ],
+    ),
+];
+
+/// What a function does, where its name tells.
+pub(crate) fn kind_of(function: &str) -> Option<CauseKind> {
+    let name = function.to_ascii_lowercase();
+    NAMES.iter().find(|(_, parts)| parts.iter().any(|part| name.contains(part))).map(|&(kind, _)| kind)
+}
+
+impl Rule for Cpu {
+    fn judge(&self, evidence: &Evidence) -> Option<Cause> {
+        evidence
+            .ends()
+            .filter_map(|end| judge(evidence, end))
+            .max_by(|a, b| a.confidence.total_cmp(&b.confidence))
+    }
+}
+
+/// How far processors limit an end, the share that says so, and whether that is the program's own.
+pub(super) fn hot(end: &End) -> (f64, f64, bool) {
+    let busiest = end.busiest.as_ref().or(end.all.as_ref()).map_or(0.0, Processor::busy);
+    let program = end.programs.iter().filter(|program| program.seconds > 0.0).map(|program| {
+        let processors = program.processors.map_or(end.processors, f64::from).max(1.0);
+        (program.user + program.system) / (program.seconds * processors)
+    });
+    let program = program.fold(0.0, f64::max);
+    let of_busiest = ramp(busiest, 0.8, 0.97);
+    let of_program = ramp(program, 0.75, 0.95);
+    if of_program > of_busiest { (of_program, program, true) } else { (of_busiest, busiest, false) }
+}
+
+/// How far TCP shows that an end's program is too slow.
+fn shown(evidence: &Evidence, end: &End) -> f64 {
+    let sends = evidence.source.as_ref() == Some(end);
+    let starved =
+        evidence.path.as_ref().filter(|_| sends).map(|path| ramp(path.application_limited, 0.2, 0.6));
+    let behind = backlog(end).filter(|_| !sends).map(|share| ramp(share, 0.2, 0.67));
+    starved.or(behind).unwrap_or(0.7)
+}
+
+fn judge(evidence: &Evidence, end: &End) -> Option<Cause> {
+    let (limit, share, of_program) = hot(end);
+    let (kind, sure, why) = kind(end)?;
+    let needs_proof = kind != CauseKind::CpuInterrupt && !of_program;
+    let limit = if needs_proof { limit * shown(evidence, end) } else { limit };
+    (limit > 0.0).then(|| Cause {
+        kind,
+        host: Some(end.name.clone()),
+        confidence: limit * sure,
+        evidence: format!("the busiest processor (or the program's share) was at {}; {why}", percent(share)),
+        advice: advice(kind).to_owned(),
+    })
+}
+
+fn kind(end: &End) -> Option<(CauseKind, f64, String)> {
+    by_functions(end)
+        .or_else(|| by_stages(end))
+        .or_else(|| by_time(end.busiest.as_ref().or(end.all.as_ref())?))
+}
+
+fn by_functions(end: &End) -> Option<(CauseKind, f64, String)> {
+    let profiler = end.profiler.as_ref().filter(|profiler| profiler.samples >= 100)?;
+    let of = |wanted: CauseKind| -> f64 {
+        let matches = |part: &&FunctionShare| kind_of(&part.function) == Some(wanted);
+        let named: f64 = profiler.functions.iter().filter(matches).map(|part| part.share).sum();
+        let interrupts = profiler.shares.iter().filter(|part| part.kind == ShareKind::Interrupt);
+        let interrupts: f64 = interrupts.map(|part| part.share).sum();
+        if wanted == CauseKind::CpuInterrupt { named.max(interrupts) } else { named }
+    };
+    let (kind, share) = NAMES.iter().map(|&(kind, _)| (kind, of(kind))).find(|&(_, share)| share >= 0.3)?;
+    let what = name(kind);
+    Some((kind, 0.95, format!("{what} took {} of the work ({} samples)", percent(share), profiler.samples)))
+}
+
+fn by_stages(end: &End) -> Option<(CauseKind, f64, String)> {
+    let kinds = [
+        (CauseKind::CpuChecksum, end.stage(|stages| stages.checksum.busy)?),
+        (CauseKind::CpuEncryption, end.stage(|stages| stages.encryption.busy)?),
+    ];
+    let (kind, share) = kinds.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).filter(|kind| kind.1 >= 0.3)?;
+    Some((kind, 0.9, format!("{} took {} of the streams' time", name(kind), percent(share))))
+}
+
+fn by_time(processor: &Processor) -> Option<(CauseKind, f64, String)> {
+    let busy = processor.busy();
+    if busy <= 0.0 {
+        return None;
+    }
+    let interrupts = (processor.irq + processor.softirq) / busy;
+    let system = processor.system / busy;
+    Some(if interrupts >= 0.5 {
+        (CauseKind::CpuInterrupt, 0.85, format!("interrupts took {} of its work", percent(interrupts)))
+    } else if system >= 0.5 {
+        (CauseKind::CpuCopy, 0.75, format!("the kernel took {} of its work", percent(system)))
+    } else {
+        (CauseKind::CpuProgram, 0.7, format!("programs took {} of its work", percent(processor.user / busy)))
+    })
+}
+
+fn name(kind: CauseKind) -> &'static str {
+    match kind {
+        CauseKind::CpuChecksum => "checksums",
+        CauseKind::CpuEncryption => "encryption",
+        CauseKind::CpuInterrupt => "serving interrupts",
+        CauseKind::CpuCopy => "copying",
+        _ => "programs",
+    }
+}
+
+fn advice(kind: CauseKind) -> &'static str {
+    match kind {
+        CauseKind::CpuChecksum => {
+            "use CRC32C, which the processor computes itself, or more streams on more processors"
+        }
+        CauseKind::CpuEncryption => {
+            "use more streams, which are encrypted side by side; an AES-GCM cipher on a processor with AES instructions; \
+             or protect integrity only, where the site allows it"
+        }
+        CauseKind::CpuInterrupt => {
+            "spread the card's queues over processors (irqbalance or RSS/RPS), raise interrupt coalescing, larger MTU, GRO on"
+        }
+        CauseKind::CpuCopy => {
+            "larger MTU, TSO and GRO on, larger blocks, no encryption where it is not needed (then files are sent without \
+             copying), streams on more processors"
+        }
+        _ => {
+            "more streams on more processors, a newer program, or a faster processor; governor `performance`"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::profile::{ProfilerShares, Program, StageTime};
+    use crate::verdict::rules::samples::{quiet, starved};
+
+    fn busy(user: f64, system: f64, softirq: f64) -> Evidence {
+        let mut evidence = starved();
+        let processor = Processor { name: "3".into(), user, system, softirq, ..Processor::default() };
+        evidence.source.as_mut().unwrap().busiest = Some(processor);
+        evidence
+    }
+
+    #[test]
+    fn the_kind_of_time_tells_without_a_profiler() {
+        for (evidence, kind) in [
+            (busy(0.1, 0.2, 0.69), CauseKind::CpuInterrupt),
+            (busy(0.2, 0.7, 0.09), CauseKind::CpuCopy),
+            (busy(0.9, 0.05, 0.04), CauseKind::CpuProgram),
+        ] {
+            let cause = Cpu.judge(&evidence).unwrap();
+            assert!(cause.kind == kind && cause.confidence >= 0.7, "{cause:?}");
+            assert_eq!(cause.host.as_deref(), Some("left"));
+        }
+    }
+
+    #[test]
+    fn stages_tell_checksums_and_encryption() {
+        let mut evidence = busy(0.97, 0.02, 0.0);
+        let stages = evidence.source.as_mut().unwrap().stages.as_mut().unwrap();
+        stages.encryption = StageTime { busy: 6.0, waited: 0.0 };
+        assert_eq!(Cpu.judge(&evidence).unwrap().kind, CauseKind::CpuEncryption);
+        let stages = evidence.source.as_mut().unwrap().stages.as_mut().unwrap();
+        stages.checksum = StageTime { busy: 8.0, waited: 0.0 };
+        assert_eq!(Cpu.judge(&evidence).unwrap().kind, CauseKind::CpuChecksum);
+    }
+
+    #[test]
+    fn functions_tell_most_surely() {
+        let mut evidence = busy(0.5, 0.49, 0.0);
+        let function = |name: &str, share| FunctionShare {
+            function: name.into(),
+            object: "libcrypto.so.3".into(),
+            program: "server".into(),
+            share,
+        };
+        evidence.source.as_mut().unwrap().profiler = Some(ProfilerShares {
+            samples: 900,
+            functions: vec![
+                function("aesni_ctr32_encrypt", 0.3),
+                function("gcm_ghash_avx", 0.2),
+                function("memcpy", 0.2),
+            ],
+            ..ProfilerShares::default()
+        });
+        let cause = Cpu.judge(&evidence).unwrap();
+        assert!(cause.kind == CauseKind::CpuEncryption && cause.evidence.contains("50 %"), "{cause:?}");
+        // A handful of samples tells nothing.
+        evidence.source.as_mut().unwrap().profiler.as_mut().unwrap().samples = 9;
+        assert_eq!(Cpu.judge(&evidence).unwrap().kind, CauseKind::CpuProgram);
+    }
+
+    #[test]
+    fn a_program_that_may_use_one_processor() {
+        let mut evidence = quiet();
+        evidence.destination.as_mut().unwrap().programs = vec![Program {
+            seconds: 10.0,
+            user: 2.0,
+            system: 7.9,
+            processors: Some(1),
+            ..Program::default()
+        }];
+        let cause = Cpu.judge(&evidence).unwrap();
+        assert!(cause.host.as_deref() == Some("right") && cause.evidence.contains("99 %"), "{cause:?}");
+    }
+
+    #[test]
+    fn a_busy_host_is_no_cause_while_the_network_limits() {
+        let mut evidence = busy(0.9, 0.1, 0.0);
+        evidence.path.as_mut().unwrap().application_limited = 0.0;
+        assert_eq!(Cpu.judge(&evidence), None);
+        // Interrupts are not the program's.
+        let mut evidence = busy(0.1, 0.1, 0.8);
+        evidence.path.as_mut().unwrap().application_limited = 0.0;
+        assert_eq!(Cpu.judge(&evidence).unwrap().kind, CauseKind::CpuInterrupt);
+        // A receiver shows it by what it leaves unread.
+        let mut evidence = quiet();
+        let end = evidence.destination.as_mut().unwrap();
+        end.busiest.as_mut().unwrap().user = 0.79;
+        assert_eq!(Cpu.judge(&evidence), None);
+        evidence.destination.as_mut().unwrap().unread = Some(14e6);
+        assert!(Cpu.judge(&evidence).is_some());
+    }
+
+    #[test]
+    fn idle_processors_are_no_limit() {
+        assert_eq!(Cpu.judge(&quiet()), None);
+        assert_eq!(Cpu.judge(&Evidence::default()), None);
+        assert_eq!(kind_of("schedule"), None);
+        assert_eq!(kind_of("__softirqentry_text_start"), Some(CauseKind::CpuInterrupt));
+    }
+}

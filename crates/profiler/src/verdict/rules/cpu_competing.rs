@@ -1,0 +1,101 @@
+//! Other programs have the processor.
+//!
+//! The kernel counts how long a program was ready to run but had to wait (proc(5), schedstat). Per second of the
+//! transfer, a quarter of a processor is a sign, three quarters are proof, if the program waited at least half as
+//! long as it ran: a program with many threads waits for itself too, and shows as busy (cpu) then. Time that other
+//! guests of the machine take (steal) counts from 10 % of all processors, and wholly from 40 %.
+
+use crate::verdict::figures::ramp;
+use crate::verdict::text::percent;
+use crate::verdict::{Cause, CauseKind, End, Evidence, Rule};
+
+pub(super) struct CpuCompeting;
+
+impl Rule for CpuCompeting {
+    fn judge(&self, evidence: &Evidence) -> Option<Cause> {
+        evidence.ends().filter_map(judge).max_by(|a, b| a.confidence.total_cmp(&b.confidence))
+    }
+}
+
+fn judge(end: &End) -> Option<Cause> {
+    let waits = end.programs.iter().filter_map(|program| {
+        let waited = program.waited_for_processor? / program.seconds;
+        let ran = (program.user + program.system) / program.seconds;
+        // Where it has processors of its own to itself, it waits for its own threads.
+        let processors = program.processors.map_or(end.processors, f64::from).max(1.0);
+        let alone = ran / processors >= 0.9;
+        (program.seconds > 0.0 && waited >= 0.5 * ran && !alone).then_some((
+            program.name.as_str(),
+            waited,
+            ran,
+        ))
+    });
+    let wait = waits.max_by(|a, b| a.1.total_cmp(&b.1));
+    let steal = end.all.as_ref().map_or(0.0, |all| all.steal);
+    let of_wait = wait.map_or(0.0, |wait| ramp(wait.1, 0.25, 0.75));
+    let of_steal = ramp(steal, 0.1, 0.4);
+    let confidence = 0.95 * of_wait.max(of_steal);
+    if confidence == 0.0 {
+        return None;
+    }
+    let evidence = match wait {
+        Some((name, waited, ran)) if of_wait >= of_steal => format!(
+            "{name} was ready to run but waited for a processor {} of the time, and ran {}",
+            percent(waited),
+            percent(ran)
+        ),
+        _ => format!("other guests of the machine took {} of its processors", percent(steal)),
+    };
+    Some(Cause {
+        kind: CauseKind::CpuCompeting,
+        host: Some(end.name.clone()),
+        confidence,
+        evidence,
+        advice: "move the other work elsewhere, or let the transfer use other processors (taskset, CPUAffinity=, cgroup limits)"
+            .into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::profile::{Processor, Program};
+    use crate::verdict::rules::samples::quiet;
+
+    fn waiting(waited: f64, ran: f64) -> Evidence {
+        let mut evidence = quiet();
+        evidence.source.as_mut().unwrap().programs = vec![Program {
+            name: "ropewalk".into(),
+            seconds: 10.0,
+            user: ran * 10.0,
+            waited_for_processor: Some(waited * 10.0),
+            processors: Some(1),
+            ..Program::default()
+        }];
+        evidence
+    }
+
+    #[test]
+    fn who_waits_for_processors() {
+        let cause = CpuCompeting.judge(&waiting(0.6, 0.4)).unwrap();
+        assert!(cause.confidence > 0.6 && cause.evidence.contains("60 %"), "{cause:?}");
+    }
+
+    #[test]
+    fn who_waits_for_itself_does_not_count() {
+        assert_eq!(CpuCompeting.judge(&waiting(0.6, 0.99)), None);
+        assert_eq!(CpuCompeting.judge(&waiting(0.05, 0.02)), None);
+        assert_eq!(CpuCompeting.judge(&quiet()), None);
+        let mut never_ran = waiting(1.0, 0.0);
+        never_ran.source.as_mut().unwrap().programs[0].seconds = 0.0;
+        assert_eq!(CpuCompeting.judge(&never_ran), None);
+    }
+
+    #[test]
+    fn stolen_time() {
+        let mut evidence = quiet();
+        evidence.destination.as_mut().unwrap().all = Some(Processor { steal: 0.5, ..Processor::default() });
+        assert!(CpuCompeting.judge(&evidence).unwrap().evidence.contains("guests"));
+    }
+}

@@ -1,0 +1,109 @@
+//! The destination disk (or store) takes data slower than the path brings it.
+//!
+//! Signs, of which the strongest counts:
+//! - the receiver's streams spent 30 to 80 % of their time writing;
+//! - the disk was busy for 70 to 95 % of the time while data lay unread in the receive buffers, or the sender saw a
+//!   closed window (10 to 40 % of its time): a disk that keeps up leaves the buffers empty;
+//! - the rate is 80 to 95 % of what the disk writes by itself, with the same condition.
+//!
+//! Unread data weighs from a fifth of the receive buffer's usable half on, and wholly from two thirds: full buffers
+//! are how a slow writer looks to TCP, where small buffers that are emptied at once are another cause.
+
+use crate::profile::WorkloadKind;
+use crate::verdict::figures::{largest, ramp};
+use crate::verdict::text::{link, percent};
+use crate::verdict::{Cause, CauseKind, End, Evidence, Rule};
+
+pub(super) struct DestinationDisk;
+
+/// Share of the receive buffer's room for data that nobody had read.
+pub(super) fn backlog(end: &End) -> Option<f64> {
+    let room = end.receive_buffer.filter(|&bytes| bytes > 0.0)? / 2.0;
+    Some((end.unread? / room).min(1.0))
+}
+
+impl Rule for DestinationDisk {
+    fn judge(&self, evidence: &Evidence) -> Option<Cause> {
+        if matches!(evidence.kind, WorkloadKind::MemoryToMemory | WorkloadKind::DiskToMemory) {
+            return None;
+        }
+        let end = evidence.destination.as_ref()?;
+        let backlog = backlog(end);
+        let closed = evidence.path.as_ref().map(|path| path.window_limited);
+        let pushed = largest([
+            backlog.map(|share| ramp(share, 0.2, 0.67)),
+            // A closed window without a backlog is a small window.
+            closed.filter(|_| backlog.is_none()).map(|share| 0.7 * ramp(share, 0.1, 0.4)),
+        ])
+        .unwrap_or(0.0);
+        let stage = end.stage(|stages| stages.destination.spent());
+        let fill =
+            evidence.baselines.destination_disk.filter(|&disk| disk > 0.0).map(|disk| evidence.rate / disk);
+        let confidence = largest([
+            stage.map(|share| 0.95 * ramp(share, 0.3, 0.8)),
+            end.disk.as_ref().map(|disk| 0.85 * pushed * ramp(disk.1, 0.7, 0.95)),
+            fill.map(|share| 0.95 * pushed * ramp(share, 0.8, 0.95)),
+        ])
+        .filter(|&confidence| confidence > 0.0)?;
+        let mut said = vec![format!("{} was reached", link(evidence.rate))];
+        said.extend(stage.map(|share| format!("streams spent {} of their time writing", percent(share))));
+        said.extend(
+            end.disk
+                .as_ref()
+                .map(|(name, used, _)| format!("{name} was busy {} of the time", percent(*used))),
+        );
+        said.extend(
+            fill.map(|share| format!("that is {} of what the disk writes by itself", percent(share))),
+        );
+        said.extend(
+            backlog.map(|share| format!("receive buffers were {} full of unread data", percent(share))),
+        );
+        Some(Cause {
+            kind: CauseKind::DestinationDisk,
+            host: Some(end.name.clone()),
+            confidence,
+            evidence: said.join("; "),
+            advice: "more streams of network do not help: write to faster or more disks (striping), or to a file system \
+                     that allocates and writes past the page cache"
+                .into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::profile::StageTime;
+    use crate::verdict::rules::samples::quiet;
+
+    #[test]
+    fn a_stage_that_writes_all_the_time() {
+        let mut evidence = quiet();
+        evidence.destination.as_mut().unwrap().stages.as_mut().unwrap().destination =
+            StageTime { busy: 9.0, waited: 0.0 };
+        let cause = DestinationDisk.judge(&evidence).unwrap();
+        assert!(cause.confidence > 0.9 && cause.evidence.contains("90 %"), "{cause:?}");
+        evidence.kind = WorkloadKind::DiskToMemory;
+        assert_eq!(DestinationDisk.judge(&evidence), None);
+    }
+
+    #[test]
+    fn a_busy_disk_counts_only_with_a_backlog() {
+        let mut evidence = quiet();
+        let end = evidence.destination.as_mut().unwrap();
+        end.disk = Some(("sdb".into(), 1.0, 9e7));
+        assert_eq!(DestinationDisk.judge(&evidence), None);
+        evidence.destination.as_mut().unwrap().unread = Some(13e6);
+        assert!(DestinationDisk.judge(&evidence).unwrap().confidence > 0.8);
+    }
+
+    #[test]
+    fn a_window_that_is_emptied_at_once_is_no_disk() {
+        let mut evidence = quiet();
+        evidence.path.as_mut().unwrap().window_limited = 0.9;
+        evidence.destination.as_mut().unwrap().disk = Some(("sdb".into(), 0.9, 9e7));
+        assert_eq!(DestinationDisk.judge(&evidence), None);
+        assert_eq!(DestinationDisk.judge(&Evidence::default()), None);
+    }
+}

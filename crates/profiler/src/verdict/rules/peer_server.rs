@@ -1,0 +1,116 @@
+//! The other end's program, or something behind it that was not measured.
+//!
+//! - The source was looked at: TCP had too little to send (40 to 80 % of samples), but neither its disk (30 % of the
+//!   streams' time, 60 % busy), nor its processors (80 %), nor many files explain it: the program itself waits for
+//!   something.
+//! - The source was not looked at: nothing is wrong that its peer could see. The receiver's streams waited for the
+//!   socket (60 to 90 % of their time), nothing lay unread, less than 0.001 % of segments came out of order, and the
+//!   path is known to carry 1.4 to 2 times as much. Half sure only: buffers of the other end look the same.
+
+use super::cpu;
+use super::destination_disk::backlog;
+use crate::verdict::figures::ramp;
+use crate::verdict::text::{link, percent};
+use crate::verdict::{Cause, CauseKind, End, Evidence, Rule};
+
+pub(super) struct PeerServer;
+
+impl Rule for PeerServer {
+    fn judge(&self, evidence: &Evidence) -> Option<Cause> {
+        let (host, confidence, text) = match &evidence.source {
+            Some(source) => {
+                let (confidence, text) = idle_source(evidence, source)?;
+                (Some(source.name.clone()), confidence, text)
+            }
+            None => {
+                let (confidence, text) = unseen_source(evidence)?;
+                (None, confidence, text)
+            }
+        };
+        (confidence > 0.0).then(|| Cause {
+            kind: CauseKind::PeerServer,
+            host,
+            confidence,
+            evidence: text,
+            advice: "look at that server: its log, limits of rate or load, its storage behind the file system, a gateway; \
+                     try another server of the site"
+                .into(),
+        })
+    }
+}
+
+fn idle_source(evidence: &Evidence, source: &End) -> Option<(f64, String)> {
+    let path = evidence.path.as_ref()?;
+    let reads = source.stage(|stages| stages.source.spent()).unwrap_or(0.0) >= 0.3
+        || source.disk.as_ref().is_some_and(|disk| disk.1 >= 0.6);
+    let many = evidence.files >= 10.0;
+    if reads || many || cpu::hot(source).0 > 0.0 {
+        return None;
+    }
+    // A disk that nobody measured cannot be ruled out.
+    let sure = if source.stages.is_some() || source.disk.is_some() { 0.7 } else { 0.5 };
+    Some((
+        sure * ramp(path.application_limited, 0.4, 0.8),
+        format!(
+            "TCP had too little to send in {} of samples, though neither disk nor processors were busy",
+            percent(path.application_limited)
+        ),
+    ))
+}
+
+fn unseen_source(evidence: &Evidence) -> Option<(f64, String)> {
+    let end = evidence.destination.as_ref()?;
+    let waiting = end.stage(|stages| stages.socket.waited)?;
+    let path = evidence.baselines.path?;
+    if end.out_of_order? > 1e-5 || backlog(end)? > 0.2 {
+        return None;
+    }
+    Some((
+        0.5 * ramp(waiting, 0.6, 0.9) * ramp(path / evidence.rate.max(1.0), 1.4, 2.0),
+        format!(
+            "we waited for data {} of the time; nothing was lost or lay unread, and the path carries {}",
+            percent(waiting),
+            link(path)
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::profile::StageTime;
+    use crate::verdict::rules::samples::{quiet, starved};
+
+    #[test]
+    fn a_source_that_does_nothing() {
+        let cause = PeerServer.judge(&starved()).unwrap();
+        assert!(cause.confidence > 0.6 && cause.host.as_deref() == Some("left"), "{cause:?}");
+        assert_eq!(PeerServer.judge(&quiet()), None);
+    }
+
+    #[test]
+    fn what_explains_it_otherwise() {
+        let mut disk = starved();
+        disk.source.as_mut().unwrap().stages.as_mut().unwrap().source = StageTime { busy: 0.0, waited: 5.0 };
+        assert_eq!(PeerServer.judge(&disk), None);
+        let mut files = starved();
+        files.files = 1000.0;
+        assert_eq!(PeerServer.judge(&files), None);
+        let mut processor = starved();
+        processor.source.as_mut().unwrap().busiest.as_mut().unwrap().user = 0.79;
+        assert_eq!(PeerServer.judge(&processor), None);
+    }
+
+    #[test]
+    fn a_source_that_nobody_looked_at() {
+        let mut evidence = quiet();
+        (evidence.source, evidence.path) = (None, None);
+        assert_eq!(PeerServer.judge(&evidence), None);
+        evidence.baselines.path = Some(5e8);
+        let cause = PeerServer.judge(&evidence).unwrap();
+        assert!(cause.confidence > 0.3 && cause.host.is_none(), "{cause:?}");
+        evidence.destination.as_mut().unwrap().out_of_order = Some(0.01);
+        assert_eq!(PeerServer.judge(&evidence), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! The receiver offers too small a window although it reads what arrives.
+//!
+//! The kernel counts the time in which a sender had data and room but the peer's window was full (tcp(7):
+//! rwnd_limited). A tenth of the time is a sign, half is proof. Unread data in the receive buffer (destination_disk's
+//! scale) or a receiver that writes most of the time makes it the reader's fault; a buffer at the kernel's ceiling
+//! makes it the ceiling's.
+
+use super::destination_disk::backlog;
+use super::sender_buffer::AT_CEILING;
+use crate::verdict::figures::ramp;
+use crate::verdict::text::{link, percent, size, time};
+use crate::verdict::{Cause, CauseKind, Evidence, Rule};
+
+pub(super) struct ReceiverWindow;
+
+impl Rule for ReceiverWindow {
+    fn judge(&self, evidence: &Evidence) -> Option<Cause> {
+        let path = evidence.path.as_ref()?;
+        let limited = ramp(path.window_limited, 0.1, 0.5);
+        let end = evidence.destination.as_ref();
+        let slow_reader = end.and_then(backlog).map_or(0.0, |share| ramp(share, 0.2, 0.67)).max(
+            end.and_then(|end| end.stage(|stages| stages.destination.spent()))
+                .map_or(0.0, |share| ramp(share, 0.3, 0.8)),
+        );
+        let at_ceiling = end.is_some_and(|end| {
+            matches!((end.receive_buffer, end.receive_ceiling), (Some(buffer), Some(ceiling)) if buffer >= AT_CEILING * ceiling)
+        });
+        if at_ceiling && evidence.socket_buffer.is_none() {
+            return None;
+        }
+        // Who was not looked at may have a slow reader.
+        let sure = if end.is_some_and(|end| end.unread.is_some()) { 0.95 } else { 0.65 };
+        let confidence = sure * limited * (1.0 - slow_reader);
+        if confidence == 0.0 {
+            return None;
+        }
+        let mut said = vec![format!(
+            "the receiver's window held the sender up {} of the time",
+            percent(path.window_limited)
+        )];
+        said.extend(path.send_window.map(|bytes| format!("it is {}", size(bytes))));
+        if let (Some(window), Some(rtt)) = (path.send_window, evidence.rtt) {
+            said.push(format!("which allows {} per connection at {}", link(window / rtt), time(rtt)));
+        }
+        Some(Cause {
+            kind: CauseKind::ReceiverWindow,
+            host: end.map(|end| end.name.clone()),
+            confidence,
+            evidence: said.join("; "),
+            advice: "do not set the receiver's socket buffer (SO_RCVBUF): the kernel then sizes it; keep \
+                     net.ipv4.tcp_window_scaling and tcp_moderate_rcvbuf at 1; otherwise use more streams"
+                .into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::verdict::rules::samples::quiet;
+
+    fn limited() -> Evidence {
+        let mut evidence = quiet();
+        let path = evidence.path.as_mut().unwrap();
+        path.window_limited = 0.9;
+        path.send_window = Some(65_536.0);
+        evidence.destination.as_mut().unwrap().receive_buffer = Some(131_072.0);
+        evidence
+    }
+
+    #[test]
+    fn a_small_window_that_is_read() {
+        let cause = ReceiverWindow.judge(&limited()).unwrap();
+        assert!(cause.confidence > 0.9 && cause.evidence.contains("64.0 KiB"), "{cause:?}");
+        assert_eq!(ReceiverWindow.judge(&quiet()), None);
+    }
+
+    #[test]
+    fn a_full_buffer_is_the_readers_fault() {
+        let mut evidence = limited();
+        evidence.destination.as_mut().unwrap().unread = Some(60_000.0);
+        assert_eq!(ReceiverWindow.judge(&evidence), None);
+    }
+
+    #[test]
+    fn at_the_ceiling_it_is_the_ceiling() {
+        let mut evidence = limited();
+        evidence.destination.as_mut().unwrap().receive_ceiling = Some(131_072.0);
+        assert_eq!(ReceiverWindow.judge(&evidence), None);
+    }
+
+    #[test]
+    fn a_receiver_that_nobody_looked_at_leaves_a_doubt() {
+        let mut evidence = limited();
+        evidence.destination = None;
+        let cause = ReceiverWindow.judge(&evidence).unwrap();
+        assert!(cause.confidence < 0.7 && cause.host.is_none());
+    }
+}

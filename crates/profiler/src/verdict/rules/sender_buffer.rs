@@ -1,0 +1,90 @@
+//! The send buffer is smaller than the path, since a program set it so.
+//!
+//! The kernel counts the time in which a connection had window left but an empty, full-size buffer kept the program
+//! from handing over more (tcp(7): sndbuf_limited); samples in which TCP had sent all it had while the buffer was
+//! full count too. A tenth of the time is a sign, half is proof: the kernel counts only what nothing else explains.
+//! Where the buffer stands at its ceiling, the ceiling is the cause (kernel_ceiling); "stands at" means 70 % of it,
+//! since autotuning grows in steps.
+
+use crate::verdict::figures::ramp;
+use crate::verdict::text::{percent, size, time};
+use crate::verdict::{Cause, CauseKind, Evidence, Rule};
+
+pub(super) struct SenderBuffer;
+
+/// A buffer that has at least this share of its ceiling cannot grow.
+pub(super) const AT_CEILING: f64 = 0.7;
+
+impl Rule for SenderBuffer {
+    fn judge(&self, evidence: &Evidence) -> Option<Cause> {
+        let path = evidence.path.as_ref()?;
+        let end = evidence.source.as_ref()?;
+        let limited = ramp(path.buffer_limited, 0.1, 0.5);
+        if limited == 0.0 {
+            return None;
+        }
+        let sure = match (path.send_buffer, end.send_ceiling) {
+            (Some(buffer), Some(ceiling))
+                if buffer >= AT_CEILING * ceiling && evidence.socket_buffer.is_none() =>
+            {
+                return None;
+            }
+            (Some(_), Some(_)) => 0.95,
+            // The ceiling may be the cause.
+            _ => 0.6,
+        };
+        let mut said =
+            vec![format!("the send buffer held connections up {} of the time", percent(path.buffer_limited))];
+        said.extend(path.send_buffer.map(|bytes| format!("it has {} (half of it for data)", size(bytes))));
+        said.extend(evidence.rtt.map(|rtt| format!("the round trip takes {}", time(rtt))));
+        Some(Cause {
+            kind: CauseKind::SenderBuffer,
+            host: Some(end.name.clone()),
+            confidence: sure * limited,
+            evidence: said.join("; "),
+            advice: "do not set the sender's socket buffer (SO_SNDBUF, a buffer option): the kernel then sizes it; or set \
+                     at least twice rate times round trip"
+                .into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::verdict::rules::samples::quiet;
+
+    fn limited(share: f64) -> Evidence {
+        let mut evidence = quiet();
+        let path = evidence.path.as_mut().unwrap();
+        path.buffer_limited = share;
+        path.send_buffer = Some(131_072.0);
+        evidence
+    }
+
+    #[test]
+    fn a_small_buffer_below_the_ceiling() {
+        let cause = SenderBuffer.judge(&limited(0.8)).unwrap();
+        assert!(cause.confidence > 0.9 && cause.evidence.contains("128 KiB"), "{cause:?}");
+        assert_eq!(SenderBuffer.judge(&limited(0.05)), None);
+    }
+
+    #[test]
+    fn at_the_ceiling_it_is_the_ceiling_unless_it_was_asked_for() {
+        let mut evidence = limited(0.8);
+        evidence.source.as_mut().unwrap().send_ceiling = Some(131_072.0);
+        assert_eq!(SenderBuffer.judge(&evidence), None);
+        evidence.socket_buffer = Some(65_536.0);
+        assert!(SenderBuffer.judge(&evidence).is_some());
+    }
+
+    #[test]
+    fn an_unknown_ceiling_leaves_a_doubt() {
+        let mut evidence = limited(0.8);
+        evidence.source.as_mut().unwrap().send_ceiling = None;
+        let confidence = SenderBuffer.judge(&evidence).unwrap().confidence;
+        assert!(confidence < 0.7, "{confidence}");
+        assert_eq!(SenderBuffer.judge(&Evidence::default()), None);
+    }
+}

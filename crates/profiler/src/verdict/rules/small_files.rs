@@ -1,0 +1,84 @@
+//! Round trips for each of many small files.
+//!
+//! At least 10 files over a round trip of 2 ms or more (below, names and disks cost more than the path), whose mean
+//! is below what the path holds (rate times round trip of the highest rate seen, at least 1 MiB: what a connection
+//! sends in its first few round trips). Each file then took `seconds * files in flight / files`; what its bytes
+//! needed at the path's capacity (or the highest rate seen) is taken off. The rest is the overhead: 30 % of the time
+//! is a sign, 80 % is proof, if it is at least 0.8 round trips for each file.
+
+use crate::verdict::figures::{largest, ramp};
+use crate::verdict::text::{percent, size, time};
+use crate::verdict::{Cause, CauseKind, Evidence, Rule};
+
+pub(super) struct SmallFiles;
+
+impl Rule for SmallFiles {
+    fn judge(&self, evidence: &Evidence) -> Option<Cause> {
+        let rtt = evidence.rtt.filter(|&rtt| rtt >= 0.002)?;
+        if evidence.files < 10.0 || evidence.seconds <= 0.0 {
+            return None;
+        }
+        let mean = evidence.bytes / evidence.files;
+        let reach = largest([evidence.capacity(), evidence.peak, Some(evidence.rate)])?;
+        if mean > (reach * rtt).max(1_048_576.0) {
+            return None;
+        }
+        let each = evidence.seconds * evidence.files_in_flight / evidence.files;
+        let moving = evidence.bytes / reach / evidence.seconds;
+        let overhead = (1.0 - moving).max(0.0);
+        let trips = each * overhead / rtt;
+        if trips < 0.8 {
+            return None;
+        }
+        let confidence = 0.93 * ramp(overhead, 0.3, 0.8);
+        (confidence > 0.0).then(|| Cause {
+            kind: CauseKind::SmallFiles,
+            host: None,
+            confidence,
+            evidence: format!(
+                "{:.0} files of {} on average took {} each, {trips:.1} round trips of {}; moving their bytes was {} of the time",
+                evidence.files,
+                size(mean),
+                time(each),
+                time(rtt),
+                percent(moving)
+            ),
+            advice: "pipeline commands, keep data connections, more files in flight (`--files-in-flight`), or pack the \
+                     files together"
+                .into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::verdict::rules::samples::quiet;
+
+    fn many(files: f64, bytes: f64, seconds: f64) -> Evidence {
+        Evidence { files, bytes, seconds, rate: bytes / seconds, rtt: Some(0.1), peak: None, ..quiet() }
+    }
+
+    #[test]
+    fn many_small_files() {
+        let mut evidence = many(1000.0, 10_240_000.0, 200.0);
+        evidence.baselines.path = Some(12.5e6);
+        let cause = SmallFiles.judge(&evidence).unwrap();
+        assert!(cause.confidence > 0.9 && cause.evidence.contains("2.0 round trips"), "{cause:?}");
+    }
+
+    #[test]
+    fn pipelined_or_large_files_are_no_matter_of_round_trips() {
+        let mut pipelined = many(1000.0, 10_240_000.0, 2.0);
+        pipelined.baselines.path = Some(12.5e6);
+        assert_eq!(SmallFiles.judge(&pipelined), None);
+        let mut large = many(20.0, 20e9, 400.0);
+        large.baselines.path = Some(1e9);
+        assert_eq!(SmallFiles.judge(&large), None);
+        let mut near = many(1000.0, 10_240_000.0, 200.0);
+        near.rtt = Some(0.0002);
+        assert_eq!(SmallFiles.judge(&near), None);
+        assert_eq!(SmallFiles.judge(&quiet()), None);
+    }
+}

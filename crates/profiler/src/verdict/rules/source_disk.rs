@@ -1,0 +1,104 @@
+//! The source disk (or whatever store the data is read from) is slower than the rest.
+//!
+//! Signs, of which the strongest counts:
+//! - the engine's streams spent 30 to 80 % of their time reading (with `sendfile`, reading hides in the socket's
+//!   time, so its absence says nothing);
+//! - the disk had requests for 70 to 95 % of the time: below, it idles too often to be the limit;
+//! - processors waited for disks: half of one processor's time to all of it;
+//! - the rate is 80 to 95 % of what the disk reads by itself.
+//!
+//! All but the first hold only while TCP had too little to send (20 to 60 % of its samples), for a busy disk may
+//! still be fast enough. A transfer from memory has no source disk.
+
+use crate::profile::WorkloadKind;
+use crate::verdict::figures::{largest, ramp};
+use crate::verdict::text::{link, percent};
+use crate::verdict::{Cause, CauseKind, Evidence, Rule};
+
+pub(super) struct SourceDisk;
+
+impl Rule for SourceDisk {
+    fn judge(&self, evidence: &Evidence) -> Option<Cause> {
+        if matches!(evidence.kind, WorkloadKind::MemoryToMemory | WorkloadKind::MemoryToDisk) {
+            return None;
+        }
+        let end = evidence.source.as_ref()?;
+        // Without TCP's figures the others must do.
+        let starved = evidence.path.as_ref().map_or(0.7, |path| ramp(path.application_limited, 0.2, 0.6));
+        let stage = end.stage(|stages| stages.source.spent());
+        let waiting = end.all.as_ref().map(|all| all.iowait * end.processors);
+        let fill = evidence.baselines.source_disk.filter(|&disk| disk > 0.0).map(|disk| evidence.rate / disk);
+        let confidence = largest([
+            stage.map(|share| 0.95 * ramp(share, 0.3, 0.8)),
+            end.disk.as_ref().map(|disk| 0.85 * starved * ramp(disk.1, 0.7, 0.95)),
+            waiting.map(|processors| 0.7 * starved * ramp(processors, 0.5, 1.0)),
+            fill.map(|share| 0.95 * starved * ramp(share, 0.8, 0.95)),
+        ])
+        .filter(|&confidence| confidence > 0.0)?;
+        let mut said = vec![format!("{} was reached", link(evidence.rate))];
+        said.extend(stage.map(|share| format!("streams spent {} of their time reading", percent(share))));
+        said.extend(
+            end.disk
+                .as_ref()
+                .map(|(name, used, _)| format!("{name} was busy {} of the time", percent(*used))),
+        );
+        said.extend(fill.map(|share| format!("that is {} of what the disk reads by itself", percent(share))));
+        said.extend(evidence.path.as_ref().map(|path| {
+            format!("TCP had too little to send in {} of samples", percent(path.application_limited))
+        }));
+        Some(Cause {
+            kind: CauseKind::SourceDisk,
+            host: Some(end.name.clone()),
+            confidence,
+            evidence: said.join("; "),
+            advice: "more streams of network do not help: read from faster or more disks (striping), more files at a \
+                     time if the disk serves requests in parallel, larger read-ahead"
+                .into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::profile::StageTime;
+    use crate::verdict::rules::samples::{quiet, starved};
+
+    #[test]
+    fn a_stage_that_reads_all_the_time() {
+        let mut evidence = starved();
+        let end = evidence.source.as_mut().unwrap();
+        end.stages.as_mut().unwrap().source = StageTime { busy: 0.5, waited: 8.0 };
+        let cause = SourceDisk.judge(&evidence).unwrap();
+        assert!(cause.confidence > 0.9 && cause.evidence.contains("85 %"), "{cause:?}");
+        assert_eq!(cause.host.as_deref(), Some("left"));
+        evidence.kind = WorkloadKind::MemoryToDisk;
+        assert_eq!(SourceDisk.judge(&evidence), None);
+    }
+
+    #[test]
+    fn a_busy_disk_counts_only_where_the_sender_starves() {
+        let busy = |mut evidence: Evidence| {
+            evidence.source.as_mut().unwrap().disk = Some(("sda".into(), 0.97, 1e8));
+            SourceDisk.judge(&evidence)
+        };
+        assert!(busy(starved()).unwrap().confidence > 0.8);
+        assert_eq!(busy(quiet()), None);
+    }
+
+    #[test]
+    fn the_baseline_is_reached() {
+        let mut evidence = starved();
+        evidence.baselines.source_disk = Some(1.02e8);
+        assert!(SourceDisk.judge(&evidence).unwrap().confidence > 0.8);
+        evidence.baselines.source_disk = Some(9e8);
+        assert_eq!(SourceDisk.judge(&evidence), None);
+    }
+
+    #[test]
+    fn nothing_is_wrong() {
+        assert_eq!(SourceDisk.judge(&quiet()), None);
+        assert_eq!(SourceDisk.judge(&Evidence::default()), None);
+    }
+}

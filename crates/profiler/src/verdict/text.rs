@@ -1,0 +1,54 @@
+//! Numbers in sentences: bits for links, IEC bytes for sizes.
+
+pub(crate) fn link(bytes_per_second: f64) -> String {
+    scaled(bytes_per_second * 8.0, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
+}
+
+pub(crate) fn size(bytes: f64) -> String {
+    scaled(bytes, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
+}
+
+pub(crate) fn time(seconds: f64) -> String {
+    if seconds >= 1.0 { format!("{seconds:.1} s") } else { format!("{:.1} ms", seconds * 1000.0) }
+}
+
+pub(crate) fn percent(share: f64) -> String {
+    let value = share * 100.0;
+    if value >= 10.0 || value == 0.0 {
+        format!("{value:.0} %")
+    } else if value >= 0.1 {
+        format!("{value:.1} %")
+    } else {
+        format!("{value:.4} %")
+    }
+}
+
+fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
+    let mut at = 0;
+    while value >= step * 0.9995 && at + 1 < units.len() {
+        value /= step;
+        at += 1;
+    }
+    let places = match value {
+        v if at == 0 || v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.places$} {}", units[at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!((link(125_000_000.0).as_str(), link(10.0).as_str()), ("1.00 Gbit/s", "80 bit/s"));
+        assert_eq!((size(131_072.0).as_str(), size(500.0).as_str()), ("128 KiB", "500 B"));
+        assert_eq!((time(0.0801).as_str(), time(12.0).as_str()), ("80.1 ms", "12.0 s"));
+        assert_eq!(
+            (percent(0.5).as_str(), percent(0.012).as_str(), percent(0.000_02).as_str()),
+            ("50 %", "1.2 %", "0.0020 %")
+        );
+    }
+}

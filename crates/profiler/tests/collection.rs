@@ -1,0 +1,91 @@
+//! Measuring this host for real.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use ropewalk_profiler::collect::{Collection, Options, Sockets};
+use ropewalk_profiler::profile::{CollectorName, CollectorState, HostProfile, Role};
+
+fn children() -> Vec<String> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
+    tasks
+        .flat_map(|task| {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            children.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn left_behind() -> Vec<String> {
+    let names = fs::read_dir(std::env::temp_dir()).unwrap().flatten();
+    let own = |name: &String| name.starts_with("ropewalk-sar-") || name.starts_with("ropewalk-perf-");
+    names.filter_map(|entry| entry.file_name().into_string().ok()).filter(own).collect()
+}
+
+#[test]
+fn a_connection_over_loopback_is_profiled_with_what_is_installed() {
+    let before = left_behind();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let collection = Collection::start(&Options {
+        role: Role::Both,
+        sockets: Sockets { ports: vec![port], peers: Vec::new() },
+        programs: vec![std::process::id()],
+        paths: vec![std::env::temp_dir()],
+        ..Options::default()
+    });
+    let sink = thread::spawn(move || {
+        let mut bytes = 0;
+        let (mut connection, _) = listener.accept().unwrap();
+        let mut buffer = vec![0; 1 << 20];
+        while let Ok(n) = connection.read(&mut buffer) {
+            bytes += n;
+            if n == 0 {
+                break;
+            }
+        }
+        bytes
+    });
+    let mut connection = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let block = vec![7; 1 << 20];
+    // Until sar has written a sample: it takes one a second.
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < Duration::from_millis(1300) {
+        connection.write_all(&block).unwrap();
+    }
+    let profile = collection.finish();
+    drop(connection);
+    assert!(sink.join().unwrap() > 1 << 20);
+
+    let state = |name| profile.collectors.iter().find(|report| report.name == name).unwrap();
+    for name in [CollectorName::Proc, CollectorName::Tcp, CollectorName::Programs, CollectorName::Facts] {
+        assert_eq!(state(name).state, CollectorState::Used, "{:?}", state(name));
+    }
+    // The others depend on what is installed and allowed, but say so.
+    for name in [CollectorName::Sysstat, CollectorName::Perf] {
+        assert!(!state(name).detail.is_empty(), "{:?}", state(name));
+        assert_ne!(state(name).state, CollectorState::Failed, "{:?}", state(name));
+    }
+    assert!(!profile.system.is_empty() && profile.system.iter().all(|sample| sample.processors.len() > 1));
+    assert_eq!(profile.connections.len(), 2);
+    assert!(profile.connections.iter().all(|connection| connection.samples.len() >= 5));
+    let sent =
+        profile.connections.iter().map(|connection| connection.samples.last().unwrap().acknowledged.unwrap());
+    assert!(sent.max().unwrap() > 1 << 20);
+    assert_eq!(profile.programs.len(), 1);
+    // What we write ourselves, we believe from others.
+    let bytes = serde_json::to_vec(&profile).unwrap();
+    assert_eq!(HostProfile::from_json(&bytes).unwrap().connections.len(), 2);
+
+    // One that is dropped instead leaves nothing either.
+    drop(Collection::start(&Options::default()));
+    assert_eq!(children(), Vec::<String>::new());
+    // Those of other tests that run now are not ours.
+    let ours: Vec<String> = left_behind().into_iter().filter(|name| !before.contains(name)).collect();
+    assert_eq!(ours, Vec::<String>::new());
+}

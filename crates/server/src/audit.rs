@@ -1,0 +1,321 @@
+//! The audit trail: one line for each decision about who may do what, in the log (target `audit`) and, where the settings
+//! name one, in a file of JSON objects.
+//!
+//! Much of it is what strangers say. Both forms escape whatever could end a line, or steer the terminal on which it is
+//! read. Secrets are never part of it.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ropewalk_protocol::date::Civil;
+use ropewalk_protocol::server::Failure;
+use serde::Serialize;
+
+use crate::client::Client;
+use crate::config;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::tokens;
+
+/// Bytes of one value; the rest is cut off.
+const LONGEST: usize = 4096;
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Decision {
+    Accepted,
+    Refused,
+}
+
+/// One decision. Fields that do not apply are left out.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Line {
+    schema: u32,
+    /// RFC 3339, in UTC.
+    time: String,
+    /// `log-in`, `command`.
+    pub(crate) event: &'static str,
+    pub(crate) decision: Decision,
+    pub(crate) session: u64,
+    peer: SocketAddr,
+    /// `password`, `anonymous`, `gsi` and so on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mechanism: Option<&'static str>,
+    /// A certificate's subject, a principal, a token's subject.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) subject: Option<String>,
+    /// Who vouches for the subject.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) issuer: Option<String>,
+    /// The user that the client asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) wanted: Option<String>,
+    /// The user that the session has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<String>,
+    /// As whom it works on files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) uid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) command: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+}
+
+impl Line {
+    /// With what the session is known by.
+    pub(crate) fn new(context: &Context, event: &'static str, decision: Decision) -> Self {
+        let login = context.login.as_deref();
+        let vouched = login.and_then(|login| login.vouched.as_ref());
+        let shown = context.client.subject().or(vouched.map(|(subject, _)| subject.as_str()));
+        Self {
+            schema: 1,
+            time: timestamp(SystemTime::now()),
+            event,
+            decision,
+            session: context.id,
+            peer: context.peer,
+            mechanism: None,
+            subject: shown.map(cut),
+            issuer: vouched.map(|(_, issuer)| cut(issuer)),
+            wanted: None,
+            user: login.map(|login| login.account.name.clone()),
+            uid: login.map(|login| login.uid()),
+            command: None,
+            path: None,
+            reason: None,
+        }
+    }
+
+    pub(crate) fn mechanism(mut self, mechanism: &'static str) -> Self {
+        self.mechanism = Some(mechanism);
+        self
+    }
+
+    /// What clients say may be anything.
+    pub(crate) fn wanted(mut self, user: &[u8]) -> Self {
+        self.wanted = Some(cut(&String::from_utf8_lossy(user)));
+        self
+    }
+
+    pub(crate) fn command(mut self, command: &'static str, path: Option<&[u8]>) -> Self {
+        self.command = Some(command);
+        self.path = path.map(|path| cut(&String::from_utf8_lossy(path)));
+        self
+    }
+
+    pub(crate) fn because(mut self, failure: &Failure) -> Self {
+        self.reason = Some(cut(&reason(failure)));
+        self
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        let mut line = harmless(&serde_json::to_string(self)?);
+        line.push('\n');
+        Ok(line)
+    }
+
+    fn log(&self) {
+        let Self { event, session, peer, mechanism, uid, command, .. } = self;
+        // `Debug` escapes.
+        let decision = match self.decision {
+            Decision::Accepted => "accepted",
+            Decision::Refused => "refused",
+        };
+        tracing::info!(
+            target: "audit",
+            event, decision, session, %peer, mechanism, subject = self.subject.as_ref().map(debug),
+            issuer = self.issuer.as_ref().map(debug), wanted = self.wanted.as_ref().map(debug),
+            user = self.user.as_ref().map(debug), uid, command, path = self.path.as_ref().map(debug),
+            reason = self.reason.as_ref().map(debug),
+        );
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Audit(Mutex<Option<File>>);
+
+impl Audit {
+    pub(crate) fn open(log: &config::Log) -> Result<Self> {
+        Ok(Self(Mutex::new(open(log)?)))
+    }
+
+    /// The file may have been moved away, or be another one now.
+    pub(crate) fn reopen(&self, log: &config::Log) -> Result<()> {
+        let file = open(log)?;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = file;
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, line: &Line) {
+        line.log();
+        let file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut file) = file.as_ref() else { return };
+        let written = line.json().map_err(std::io::Error::from).and_then(|text| {
+            // One write to a file that is open for appending, so that lines never mix.
+            file.write_all(text.as_bytes())
+        });
+        if let Err(error) = written {
+            tracing::error!(%error, "cannot write the audit log");
+        }
+    }
+}
+
+fn open(log: &config::Log) -> Result<Option<File>> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let open = |path: &Path| {
+        let file = OpenOptions::new().append(true).create(true).mode(0o640).open(path);
+        file.map_err(|source| Error::Log { path: path.to_owned(), source })
+    };
+    log.audit.as_deref().map(open).transpose()
+}
+
+/// A log-in that was accepted, or refused because of `failure`.
+pub(crate) fn log_in(host: &Host, context: &Context, wanted: &[u8], failure: Option<&Failure>) {
+    let mechanism = mechanism(host, context, wanted);
+    let decision = if failure.is_some() { Decision::Refused } else { Decision::Accepted };
+    let line = Line::new(context, "log-in", decision).mechanism(mechanism).wanted(wanted);
+    host.audit.write(&match failure {
+        // Who the session was before is another matter.
+        Some(failure) => Line { user: None, uid: None, ..line }.because(failure),
+        None => line,
+    });
+}
+
+/// By what the client has shown, or is to show, who it is.
+fn mechanism(host: &Host, context: &Context, wanted: &[u8]) -> &'static str {
+    let anonymous = context.settings.config.anonymous.as_ref();
+    match (&context.client, context.login.as_deref()) {
+        _ if host.ssh_user.get().is_some() => "ssh",
+        _ if tokens::is_token(wanted) => "token",
+        (Client::Gsi(_), _) if context.client.subject().is_some() => "gsi",
+        (Client::Kerberos(_), _) if context.client.subject().is_some() => "kerberos",
+        (Client::Tls(client), Some(login))
+            if client.user().is_some_and(|user| user == login.account.name) =>
+        {
+            "certificate"
+        }
+        (_, Some(login)) if login.account.counted_as == "anonymous" => "anonymous",
+        _ if anonymous.is_some_and(|access| access.names.iter().any(|name| name.as_bytes() == wanted)) => {
+            "anonymous"
+        }
+        _ => "password",
+    }
+}
+
+/// A failure in words.
+fn reason(failure: &Failure) -> String {
+    match failure {
+        Failure::LoginDenied(text) | Failure::Busy(text) | Failure::Refused { text, .. } => text.clone(),
+        Failure::NotAllowed => "the account's rules do not permit it".into(),
+        Failure::System { errno, action } => {
+            format!("{action}: {}", std::io::Error::from_raw_os_error(*errno))
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+fn cut(text: &str) -> String {
+    let end = (0..=LONGEST.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    text[..end].to_owned()
+}
+
+/// JSON in which no character can do anything to a terminal.
+fn harmless(json: &str) -> String {
+    let harmful = |c: char| {
+        matches!(c, '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if harmful(c) {
+            // All of them are of the first plane.
+            out.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+fn timestamp(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let civil = Civil::from_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+    let Civil { year, month, day, hour, minute, second } = civil;
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:06}Z", since.subsec_micros())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use super::*;
+
+    fn line() -> Line {
+        Line {
+            schema: 1,
+            time: timestamp(UNIX_EPOCH + Duration::from_micros(1_795_290_967_033_379)),
+            event: "log-in",
+            decision: Decision::Refused,
+            session: 7,
+            peer: SocketAddr::from(([192, 0, 2, 1], 4000)),
+            mechanism: Some("password"),
+            subject: None,
+            issuer: None,
+            wanted: None,
+            user: None,
+            uid: None,
+            command: None,
+            path: None,
+            reason: None,
+        }
+    }
+
+    #[test]
+    fn what_strangers_say_stays_within_its_line() {
+        let evil = "x\r\n{\"event\":\"log-in\"}\u{1b}[2J\u{9b}1m\u{202e}\u{7f}\0\"\\";
+        let line = Line { path: Some(evil.into()), ..line() }.wanted(evil.as_bytes());
+        let text = line.json().unwrap();
+        assert_eq!(text.matches('\n').count(), 1);
+        let harmful = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+        assert!(!text.contains(harmful), "{text:?}");
+        let back: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(back["wanted"], evil);
+        assert_eq!(back["path"], evil);
+        assert_eq!(back["decision"], "refused");
+        assert_eq!(back["time"], "2026-11-21T19:56:07.033379Z");
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        let line = line().wanted("é".repeat(LONGEST).as_bytes());
+        assert_eq!(line.wanted.unwrap().len(), LONGEST);
+    }
+
+    #[test]
+    fn lines_are_appended() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit");
+        let log = config::Log { audit: Some(path.clone()), ..config::Log::default() };
+        let audit = Audit::open(&log).unwrap();
+        audit.write(&line());
+        std::fs::rename(&path, directory.path().join("old")).unwrap();
+        audit.write(&line());
+        audit.reopen(&log).unwrap();
+        audit.write(&line());
+        assert_eq!(std::fs::read_to_string(directory.path().join("old")).unwrap().lines().count(), 2);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            text.starts_with("{\"schema\":1,\"time\":\"2026-") && text.contains("\"mechanism\":\"password\"")
+        );
+    }
+}

@@ -1,0 +1,131 @@
+//! What a session knows of its client, by whichever mechanism it has secured the control connection.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ropewalk_kerberos::is_gss_token;
+use ropewalk_layers::Layer;
+use ropewalk_protocol::server::{ChannelOptions, Failure, Mechanism, Outcome};
+
+use crate::codec::{ControlCodec, Sealed, Secured};
+use crate::settings::Settings;
+use crate::{gsi, kerberos, tls};
+
+#[derive(Default)]
+pub(crate) enum Client {
+    /// The control connection is clear.
+    #[default]
+    Clear,
+    /// AUTH GSSAPI was said; the first token tells of what kind it is.
+    Gssapi,
+    /// RFC 2228, with certificates.
+    Gsi(Box<gsi::Client>),
+    /// RFC 2228, with a Kerberos ticket.
+    Kerberos(Box<kerberos::Client>),
+    /// RFC 4217.
+    Tls(Box<tls::Client>),
+}
+
+impl Client {
+    /// A client whose connection has TLS from the beginning.
+    pub(crate) fn within_tls(settings: &Settings, address: IpAddr) -> Result<Self, Failure> {
+        Ok(Self::Tls(Box::new(tls::Client::new(settings.tls.as_ref(), address)?)))
+    }
+
+    /// AUTH.
+    pub(crate) fn begin(
+        &mut self,
+        mechanism: Mechanism,
+        settings: &Settings,
+        address: IpAddr,
+    ) -> Result<Outcome, Failure> {
+        match mechanism {
+            Mechanism::Gssapi => *self = Self::Gssapi,
+            Mechanism::Tls => *self = Self::within_tls(settings, address)?,
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// ADAT.
+    pub(crate) fn token(&mut self, settings: &Settings, token: &[u8]) -> Result<Outcome, Failure> {
+        if matches!(self, Self::Gssapi) {
+            *self = Self::of_first_token(settings, token)?;
+        }
+        match self {
+            Self::Kerberos(client) => client.token(&decoded(token)?),
+            Self::Gsi(client) => client.token(settings.gsi.as_ref(), token),
+            _ => Err(Failure::Refused { code: 503, text: "Send AUTH GSSAPI first.".into() }),
+        }
+    }
+
+    /// A TLS record begins GSI's handshake; Kerberos has the framing of RFC 2743.
+    fn of_first_token(settings: &Settings, token: &[u8]) -> Result<Self, Failure> {
+        if is_gss_token(&decoded(token)?) {
+            return Ok(Self::Kerberos(Box::new(kerberos::Client::new(settings.kerberos.as_ref())?)));
+        }
+        let mut client = gsi::Client::default();
+        if settings.gsi.is_none() {
+            let text = "GSSAPI authentication failed: this server takes Kerberos tickets, not certificates.";
+            return Err(Failure::Refused { code: 530, text: text.into() });
+        }
+        client.begin(settings.gsi.as_ref())?;
+        Ok(Self::Gsi(Box::new(client)))
+    }
+
+    /// DCSC.
+    pub(crate) fn set_own(&mut self, settings: &Settings, blob: Option<&[u8]>) -> Result<Outcome, Failure> {
+        match self {
+            Self::Gsi(client) => client.set_own(settings.gsi.as_ref(), blob),
+            _ => Err(Failure::Refused {
+                code: 503,
+                text: "DCSC needs a log-in with a certificate (AUTH GSSAPI).".into(),
+            }),
+        }
+    }
+
+    /// One-line subject of the client's certificate, or its principal, where it has shown one that is believed.
+    pub(crate) fn subject(&self) -> Option<&str> {
+        match self {
+            Self::Clear | Self::Gssapi => None,
+            Self::Gsi(client) => client.subject(),
+            Self::Kerberos(client) => client.principal(),
+            Self::Tls(client) => client.subject(),
+        }
+    }
+
+    /// How lines look from now on, after AUTH or the last ADAT.
+    pub(crate) fn codec(&mut self, longest: usize) -> Option<Box<dyn ControlCodec>> {
+        match self {
+            Self::Clear | Self::Gssapi => None,
+            Self::Kerberos(client) => Some(Box::new(Sealed::new(client.take_established()?, longest))),
+            Self::Gsi(client) => Some(Box::new(Sealed::new(client.take_established()?, longest))),
+            Self::Tls(client) => client.codec(),
+        }
+    }
+
+    /// The handshake on the control connection is through.
+    pub(crate) fn established(&mut self, secured: Secured) {
+        if let Self::Tls(client) = self {
+            client.established(secured);
+        }
+    }
+
+    /// How data connections of a channel are secured; `None`: not at all.
+    pub(crate) fn layer(&self, options: &ChannelOptions) -> Result<Option<Arc<dyn Layer>>, Failure> {
+        match self {
+            Self::Clear | Self::Gssapi => Ok(None),
+            Self::Gsi(client) => client.layer(options),
+            Self::Kerberos(client) => Ok(client.layer(options)),
+            Self::Tls(client) => Ok(client.layer(options)),
+        }
+    }
+}
+
+/// The bytes of an ADAT.
+fn decoded(token: &[u8]) -> Result<Vec<u8>, Failure> {
+    let text = std::str::from_utf8(token).ok();
+    text.and_then(|text| ropewalk_kerberos::decode_token(text).ok()).ok_or_else(|| Failure::Refused {
+        code: 530,
+        text: "GSSAPI authentication failed: the token is not base64".into(),
+    })
+}

@@ -1,0 +1,189 @@
+//! The local accounts as which sessions work on files.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{Gid, getgrouplist};
+use ropewalk_protocol::server::Failure;
+use ropewalk_storage::Identity;
+use uzers::os::unix::UserExt as _;
+
+use crate::config::{self, AnonymousAccess, RunAs, User};
+
+/// A local account that a session may work as.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalAccount {
+    pub(crate) identity: Identity,
+    pub(crate) home: PathBuf,
+}
+
+/// The account as which the user works; `None`: the server's own.
+///
+/// `allow_root` is what the way of the log-in permits besides the settings.
+pub(crate) fn of_user(
+    config: &config::Identity,
+    user: &User,
+    name: &str,
+    allow_root: bool,
+) -> Result<Option<LocalAccount>, Failure> {
+    if !config.mapped || user.run_as == Some(RunAs::Server) {
+        return Ok(None);
+    }
+    if !Identity::can_act() {
+        // After a reload, say: never as root because nothing else can be had.
+        if rustix::process::geteuid().is_root() {
+            tracing::error!("the server may not take on identities (CAP_SETUID, CAP_SETGID); restart it");
+            return Err(Failure::LoginDenied("The server cannot take on your identity.".into()));
+        }
+        return Ok(None);
+    }
+    let denied = |text: String| {
+        tracing::warn!(user = name, "log-in refused: {text}");
+        Failure::LoginDenied(text)
+    };
+    match (uzers::get_user_by_name(name), &config.unprivileged_user) {
+        (Some(account), _) => {
+            permitted(config, &account, allow_root).map_err(denied)?;
+            local(&account).map(Some)
+        }
+        (None, Some(unprivileged)) => named(unprivileged).map(Some),
+        (None, None) => {
+            tracing::error!(
+                user = name,
+                "there is no local account of this name: add one, name identity.unprivileged_user, or set run_as = \
+                 \"server\" for the user"
+            );
+            Err(denied(format!("There is no local account {name}.")))
+        }
+    }
+}
+
+/// The account as which anonymous sessions work; `None`: the server's own.
+pub(crate) fn of_anonymous(
+    config: &config::Identity,
+    access: &AnonymousAccess,
+) -> Result<Option<LocalAccount>, Failure> {
+    match access.user.as_ref().or(config.unprivileged_user.as_ref()) {
+        Some(name) if config.mapped && Identity::can_act() => named(name).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Why an account cannot be worked as, in the words of GCT where it says the same.
+fn permitted(config: &config::Identity, account: &uzers::User, allow_root: bool) -> Result<(), String> {
+    let name = account.name().to_string_lossy();
+    if account.uid() == 0 {
+        if !config.allow_root && !allow_root {
+            return Err("User was mapped as root but root is not allowed.".into());
+        }
+    } else if account.uid() < config.minimum_uid && !config.allow_system {
+        return Err(format!("{name} is a system account; those are not allowed."));
+    }
+    if !config.allow_disabled && !can_run(account.shell()) {
+        return Err("Access denied, user's system account is disabled.".into());
+    }
+    Ok(())
+}
+
+/// Whether a shell is there to be run; no name at all means `/bin/sh` (passwd(5)).
+fn can_run(shell: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    let shell = if shell.as_os_str().is_empty() { Path::new("/bin/sh") } else { shell };
+    std::fs::metadata(shell).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// An account that the settings name; root is never one.
+fn named(name: &str) -> Result<LocalAccount, Failure> {
+    let wrong = |what: &str| {
+        tracing::error!(user = name, what, "the account for users without one cannot be used");
+        Failure::LoginDenied("The account is not set up correctly.".into())
+    };
+    match uzers::get_user_by_name(name) {
+        Some(account) if account.uid() != 0 => local(&account),
+        Some(_) => Err(wrong("it is root")),
+        None => Err(wrong("there is no such account")),
+    }
+}
+
+fn local(account: &uzers::User) -> Result<LocalAccount, Failure> {
+    let gid = account.primary_group_id();
+    let groups = CString::new(account.name().as_bytes())
+        .map_err(|_| nix::errno::Errno::EINVAL)
+        .and_then(|name| getgrouplist(&name, Gid::from_raw(gid)))
+        .map_err(|error| {
+            tracing::error!(user = ?account.name(), %error, "the user's groups cannot be had");
+            Failure::LoginDenied("The account is not set up correctly.".into())
+        })?;
+    let groups = groups.into_iter().map(Gid::as_raw).collect();
+    Ok(LocalAccount {
+        identity: Identity { uid: account.uid(), gid, groups },
+        home: account.home_dir().to_owned(),
+    })
+}
+
+/// What is wrong with a name in the settings.
+pub(crate) fn check(name: &str) -> Result<(), String> {
+    match uzers::get_user_by_name(name) {
+        None => Err(format!("there is no local account {name}")),
+        Some(account) if account.uid() == 0 => Err("must not be root".into()),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Where a home directory is within a root.
+pub(crate) fn home_within(root: &Path, home: &Path) -> Option<Vec<u8>> {
+    let within = |root: &Path, home: &Path| {
+        let rest = home.strip_prefix(root).ok()?;
+        let mut path = b"/".to_vec();
+        path.extend_from_slice(rest.as_os_str().as_bytes());
+        Some(path)
+    };
+    within(root, home).or_else(|| within(&root.canonicalize().ok()?, &home.canonicalize().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn account(name: &str, uid: u32, shell: &str) -> uzers::User {
+        uzers::User::new(uid, name, uid).with_shell(shell)
+    }
+
+    #[test]
+    fn root_system_and_disabled_accounts_need_to_be_allowed() {
+        let config = config::Identity::default();
+        let refused = |config: &config::Identity, account: &uzers::User| {
+            permitted(config, account, false).err().unwrap_or_default()
+        };
+        assert!(permitted(&config, &account("ada", 1000, "/bin/sh"), false).is_ok());
+        assert!(permitted(&config, &account("ada", 1000, ""), false).is_ok());
+        let root = account("toor", 0, "/bin/sh");
+        assert!(refused(&config, &root).contains("root is not allowed"));
+        assert!(permitted(&config, &root, true).is_ok());
+        assert!(permitted(&config::Identity { allow_root: true, ..config.clone() }, &root, false).is_ok());
+        let system = account("www", 33, "/bin/sh");
+        assert!(refused(&config, &system).contains("system account"));
+        let config = config::Identity { allow_system: true, ..config };
+        assert!(permitted(&config, &system, false).is_ok());
+        assert!(refused(&config, &root).contains("root"), "root is more than a system account");
+        for shell in ["/nonexistent/shell", "/etc/passwd", "/"] {
+            let disabled = account("eve", 1001, shell);
+            assert!(refused(&config, &disabled).contains("disabled"), "{shell}");
+            let config = config::Identity { allow_disabled: true, ..config.clone() };
+            assert!(permitted(&config, &disabled, false).is_ok());
+        }
+    }
+
+    #[test]
+    fn homes() {
+        let within = |root: &str, home: &str| {
+            home_within(Path::new(root), Path::new(home)).map(|p| String::from_utf8(p).unwrap())
+        };
+        assert_eq!(within("/", "/home/ada").as_deref(), Some("/home/ada"));
+        assert_eq!(within("/home", "/home/ada").as_deref(), Some("/ada"));
+        assert_eq!(within("/home/ada", "/home/ada").as_deref(), Some("/"));
+        assert_eq!(within("/srv", "/home/ada"), None);
+    }
+}

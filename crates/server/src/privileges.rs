@@ -1,0 +1,106 @@
+//! What the process may do once it has started.
+
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::server::Server;
+
+/// For the identities of sessions.
+const IDENTITIES: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
+
+impl Server {
+    /// Gives up, for good, what the process does not need any more once it listens: all capabilities but CAP_SETUID and
+    /// CAP_SETGID (where sessions work as local accounts) and CAP_NET_BIND_SERVICE (where data connections use ports
+    /// below 1024), programs with more rights than its own, and memory dumps; debuggers of other users cannot look
+    /// into it. Sets the umask of the settings.
+    ///
+    /// For programs that do nothing but serve, to be called by the main thread before others are made: threads that
+    /// exist keep their capabilities.
+    ///
+    /// # Errors
+    /// The system denies what anybody may do.
+    pub fn confine(&self) -> Result<()> {
+        confine(&self.host().settings().config)
+            .map_err(|errno| Error::system("cannot give up privileges")(errno.into()))
+    }
+}
+
+fn confine(config: &Config) -> std::result::Result<(), Errno> {
+    if let Some(umask) = config.identity.umask {
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask & 0o777));
+    }
+    // One byte is too little for a file, and means "none" to programs that take dumps through a pipe, which look past 0
+    // (core(5), kernel/coredump.c).
+    setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) })?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    set_no_new_privs(true)?;
+    let before = capabilities(None)?;
+    let kept = needed(config) & before.permitted;
+    if before.effective.contains(CapabilitySet::SETPCAP) {
+        limit(kept)?;
+    }
+    clear_ambient_capability_set()?;
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    set_capabilities(None, sets)?;
+    tell(config, kept);
+    Ok(())
+}
+
+fn needed(config: &Config) -> CapabilitySet {
+    let mut needed = CapabilitySet::empty();
+    if config.identity.mapped {
+        needed |= IDENTITIES;
+    }
+    let low = |ports: Option<(u16, u16)>| ports.is_some_and(|(first, _)| first < 1024);
+    if low(config.data.ports) || low(config.data.source_ports) {
+        needed |= CapabilitySet::NET_BIND_SERVICE;
+    }
+    needed
+}
+
+/// Nothing that is executed gets more than `kept`.
+fn limit(kept: CapabilitySet) -> std::result::Result<(), Errno> {
+    for capability in (0..64).map(|number| CapabilitySet::from_bits_retain(1 << number)) {
+        if kept.contains(capability) {
+            continue;
+        }
+        match remove_capability_from_bounding_set(capability) {
+            Ok(()) => {}
+            // The kernel knows no more of them.
+            Err(Errno::INVAL) => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+fn tell(config: &Config, kept: CapabilitySet) {
+    let uid = rustix::process::geteuid().as_raw();
+    if config.identity.mapped && kept.contains(IDENTITIES) {
+        tracing::info!(uid, "sessions work on files as the local accounts of their users");
+    } else {
+        tracing::info!(uid, "every session works on files as the server's own user");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_needed() {
+        let mut config = Config::default();
+        assert_eq!(needed(&config), IDENTITIES);
+        config.data.source_ports = Some((20, 20));
+        config.identity.mapped = false;
+        assert_eq!(needed(&config), CapabilitySet::NET_BIND_SERVICE);
+        config.data.source_ports = Some((2000, 3000));
+        assert_eq!(needed(&config), CapabilitySet::empty());
+    }
+}

@@ -1,0 +1,239 @@
+//! One session over ssh: sshd has said who the client is, and this process runs as that user. As GCT's server with `-ssh`,
+//! USER and PASS may say anything.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::thread;
+
+use mio::net::UnixStream as Stream;
+use ropewalk_protocol::reply::Reply;
+use ropewalk_security::canonical;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use uzers::os::unix::UserExt as _;
+
+use crate::admission;
+use crate::config::{Config, Problem};
+use crate::error::{Error, Result};
+use crate::runner;
+use crate::server::Server;
+
+/// The client that sshd has let in.
+#[derive(Debug)]
+pub struct SshClient {
+    /// The control connection.
+    pub control: UnixStream,
+    /// The client's address, for data connections to it.
+    pub peer: SocketAddr,
+    /// The address of this host that the client has reached.
+    pub local: SocketAddr,
+    /// The user that this process runs as, whose settings hold.
+    pub user: String,
+    pub home: PathBuf,
+}
+
+impl SshClient {
+    /// The client at the other end of `control`, by what sshd and the system say of this process.
+    pub fn of_process(control: UnixStream) -> Self {
+        let (peer, local) = Self::addresses(|name| std::env::var(name).ok());
+        let uid = rustix::process::geteuid().as_raw();
+        let account = uzers::get_user_by_uid(uid);
+        let name = account.as_ref().map(|account| account.name().to_string_lossy().into_owned());
+        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        let home = home.or_else(|| account.map(|account| account.home_dir().to_owned()));
+        let (user, home) = (name.unwrap_or_else(|| uid.to_string()), home.unwrap_or_else(|| "/".into()));
+        Self { control, peer, local, user, home }
+    }
+
+    /// The addresses that sshd tells: `SSH_CONNECTION` (client's address and port, server's address and port), or `SSH_CLIENT`
+    /// (the same without the server's address). Loopback where it tells none.
+    pub fn addresses(variable: impl Fn(&str) -> Option<String>) -> (SocketAddr, SocketAddr) {
+        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let told = variable("SSH_CONNECTION").or_else(|| variable("SSH_CLIENT")).unwrap_or_default();
+        let words: Vec<&str> = told.split_whitespace().collect();
+        let address = |at: usize| {
+            // An address of one link has its link behind it.
+            let (ip, _) = words.get(at)?.split_once('%').unwrap_or((words.get(at)?, ""));
+            let port = words.get(at + 1)?.parse().ok()?;
+            Some(SocketAddr::new(canonical(ip.parse::<IpAddr>().ok()?), port))
+        };
+        let peer = address(0).unwrap_or(loopback);
+        // SSH_CLIENT has the server's port only.
+        let here =
+            || if peer.ip().is_loopback() { SocketAddr::new(peer.ip(), 0) } else { route(peer, loopback) };
+        (peer, address(2).unwrap_or_else(here))
+    }
+}
+
+/// The address of this host that routes to `peer`. Nothing is sent.
+fn route(peer: SocketAddr, otherwise: SocketAddr) -> SocketAddr {
+    let any: SocketAddr = if peer.is_ipv6() { ([0u16; 8], 0).into() } else { ([0u8; 4], 0).into() };
+    let found = || -> io::Result<SocketAddr> {
+        let socket = std::net::UdpSocket::bind(any)?;
+        socket.connect(peer)?;
+        socket.local_addr()
+    };
+    found().map_or(otherwise, |local| SocketAddr::new(canonical(local.ip()), 0))
+}
+
+/// What is said of log-ins and addresses to listen on is for other servers; the process has no identity but its own.
+fn prepare(config: Config, client: &SshClient) -> Config {
+    let mut config = Config {
+        listen: Vec::new(),
+        password_file: None,
+        anonymous: None,
+        gsi: None,
+        kerberos: None,
+        tls: None,
+        tokens: None,
+        ..config
+    };
+    config.identity.mapped = false;
+    let user = &mut config.defaults;
+    if config.root.is_none() && user.root.is_none() {
+        config.root = Some("/".into());
+        if user.home.is_none() {
+            user.home = client.home.to_str().map(str::to_owned);
+        }
+    }
+    config
+}
+
+/// Problems of `config` that matter to a session over ssh.
+///
+/// Whether somebody could log in, and where to listen, is no question.
+pub fn check_ssh(config: &Config) -> Vec<Problem> {
+    let elsewhere = [
+        "listen",
+        "password_file",
+        "anonymous",
+        "gsi",
+        "kerberos",
+        "process",
+        "identity",
+        "users",
+        "tls",
+        "tokens",
+        "kerberos",
+    ];
+    let mut problems = config.check();
+    problems.retain(|problem| {
+        let group = problem.setting.split('.').next().unwrap_or_default();
+        !elsewhere.contains(&group) && !problem.setting.ends_with("root")
+    });
+    problems
+}
+
+impl Server {
+    /// A server of this one session. Settings for log-ins are not looked at; without a `root` the session sees all of the host's
+    /// directories, and begins in the user's home.
+    ///
+    /// # Errors
+    /// The settings have errors, or the system denies what it should always give.
+    pub fn for_ssh(config: Config, client: SshClient) -> Result<Self> {
+        Error::refuse(check_ssh(&config))?;
+        let server = Self::bind_prepared(prepare(config, &client))?;
+        let SshClient { control, peer, local, user, .. } = client;
+        control.set_nonblocking(true).map_err(Error::system("cannot set up the control connection"))?;
+        // Set once, since there is no other session.
+        let _ = server.host().ssh_user.set(user);
+        let addresses = (peer, local);
+        match admission::admit_ssh(server.host(), Stream::from_std(control), addresses) {
+            Some(connection) => runner::greet(server.host(), connection),
+            None => server.handle().stop(),
+        }
+        Ok(server)
+    }
+
+    /// Serves the session of [`Server::for_ssh`] until it ends. SIGTERM lets its transfer finish first; SIGHUP, SIGINT and a
+    /// second SIGTERM break it off.
+    ///
+    /// # Errors
+    /// As [`Server::run`]; or signals cannot be handled.
+    pub fn run_ssh(self) -> Result<()> {
+        let mut signals =
+            Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(Error::system("cannot handle signals"))?;
+        let signals_handle = signals.handle();
+        let handle = self.handle();
+        let watcher = thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || {
+                let mut draining = false;
+                for signal in signals.forever() {
+                    if signal == SIGTERM && !draining {
+                        draining = true;
+                        handle.drain();
+                    } else {
+                        handle.stop();
+                    }
+                }
+            })
+            .map_err(Error::system("cannot start a thread"))?;
+        let result = self.run();
+        signals_handle.close();
+        if watcher.join().is_err() {
+            tracing::error!("the signal thread has panicked");
+        }
+        result
+    }
+}
+
+/// One line for a client that gets no session.
+pub(crate) fn refuse(mut stream: Stream, code: u16, text: &str) {
+    use std::io::Write as _;
+    // It fits into any socket's buffer.
+    let _ = stream.write(&Reply::coded(code, text.lines()).to_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn told(connection: Option<&str>, client: Option<&str>) -> (String, String) {
+        let (peer, local) = SshClient::addresses(|name| {
+            match name {
+                "SSH_CONNECTION" => connection,
+                "SSH_CLIENT" => client,
+                _ => None,
+            }
+            .map(str::to_owned)
+        });
+        (peer.to_string(), local.to_string())
+    }
+
+    #[test]
+    fn addresses_that_sshd_tells() {
+        let expect = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(
+            told(Some("192.0.2.7 50123 198.51.100.1 22"), Some("203.0.113.1 1 22")),
+            expect("192.0.2.7:50123", "198.51.100.1:22")
+        );
+        assert_eq!(
+            told(Some("::ffff:192.0.2.7 5 ::ffff:192.0.2.1 22"), None),
+            expect("192.0.2.7:5", "192.0.2.1:22")
+        );
+        assert_eq!(told(Some("fe80::1%eth0 5 fe80::2%eth0 22"), None), expect("[fe80::1]:5", "[fe80::2]:22"));
+        assert_eq!(told(None, Some("127.0.0.1 5 22")), expect("127.0.0.1:5", "127.0.0.1:0"));
+        for nonsense in [None, Some(""), Some("UNKNOWN 65535 UNKNOWN 65535"), Some("1.2.3.4")] {
+            assert_eq!(told(nonsense, None), expect("127.0.0.1:0", "127.0.0.1:0"), "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn settings_of_log_ins_do_not_matter() {
+        let config = Config::parse("password_file = '/nonexistent'\nrules = 'R/'\n[anonymous]\n").unwrap();
+        assert_eq!(check_ssh(&config), []);
+        let wrong = Config::parse("rules = 'nonsense'").unwrap();
+        assert_eq!(check_ssh(&wrong)[0].setting, "rules");
+        let (control, _) = UnixStream::pair().unwrap();
+        let (peer, local) = SshClient::addresses(|_| None);
+        let client = SshClient { control, peer, local, user: "ada".into(), home: "/home/ada".into() };
+        let prepared = prepare(config.clone(), &client);
+        assert_eq!((prepared.root, prepared.defaults.home), (Some("/".into()), Some("/home/ada".into())));
+        let prepared = prepare(Config { root: Some("/srv".into()), ..config }, &client);
+        assert_eq!((prepared.root, prepared.defaults.home), (Some("/srv".into()), None));
+    }
+}

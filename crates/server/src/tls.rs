@@ -1,0 +1,187 @@
+//! TLS (RFC 4217): the server's certificate, and what a session knows of a client that came over TLS.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ropewalk_layers::{Layer, Peer, TlsLayer};
+use ropewalk_protocol::command::Protection;
+use ropewalk_protocol::server::{ChannelOptions, Failure};
+use ropewalk_tls::{Binding, Fingerprint, Handshake, Server, ServerSettings, SslVersion, X509};
+
+use crate::codec::{ControlCodec, Secured, Tls};
+use crate::config::{self, Config, SessionReuse, TlsVersion};
+
+/// The certificate that the server makes for itself, in its state directory.
+const OWN: &str = "server.pem";
+
+/// The server's side of all TLS connections. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Authority {
+    server: Server,
+    reuse: SessionReuse,
+    users: Arc<BTreeMap<String, String>>,
+}
+
+impl Authority {
+    /// Makes a certificate where the settings name none and there is none yet.
+    pub(crate) fn load(config: &config::Tls, hosts: &[String]) -> Result<Self, String> {
+        let (certificate, key) = match files(config)? {
+            Some(pair) => pair,
+            None => {
+                let path = own(config)?;
+                if ropewalk_tls::load_or_make(&path, hosts).map_err(|e| e.to_string())? {
+                    tracing::info!(path = %path.display(), ?hosts, "made a certificate for TLS");
+                }
+                (path.clone(), path)
+            }
+        };
+        let server = Server::new(&ServerSettings {
+            certificate,
+            key,
+            client_authorities: config.client_authorities.clone(),
+            min_version: match config.min_version {
+                TlsVersion::Tls12 => SslVersion::TLS1_2,
+                TlsVersion::Tls13 => SslVersion::TLS1_3,
+            },
+        });
+        let server = server.map_err(|e| e.to_string())?;
+        Ok(Self { server, reuse: config.session_reuse, users: Arc::new(config.users.clone()) })
+    }
+
+    /// What is wrong with the files that the settings name. Nothing is made.
+    pub(crate) fn check(config: &config::Tls) -> Result<(), String> {
+        if files(config)?.is_some() { Self::load(config, &[]).map(drop) } else { own(config).map(drop) }
+    }
+
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        self.server.fingerprint()
+    }
+
+    /// The user that a certificate stands for.
+    pub(crate) fn user(&self, subject: &str) -> Option<&str> {
+        self.users.get(subject).map(String::as_str)
+    }
+}
+
+/// The files that the settings name.
+fn files(config: &config::Tls) -> Result<Option<(PathBuf, PathBuf)>, String> {
+    match (&config.certificate, &config.key) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate.clone(), key.clone()))),
+        (Some(both), None) => Ok(Some((both.clone(), both.clone()))),
+        (None, Some(_)) => Err("there is a key, but no certificate".into()),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Where the certificate is that the server makes for itself.
+fn own(config: &config::Tls) -> Result<PathBuf, String> {
+    if let Some(directory) = &config.state_directory {
+        return Ok(directory.join(OWN));
+    }
+    let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    // systemd's comes first; its list of several is none of ours.
+    let found = variable("STATE_DIRECTORY")
+        .or_else(|| variable("XDG_STATE_HOME").map(|state| state.join("ropewalk")))
+        .or_else(|| rustix::process::geteuid().is_root().then(|| Path::new("/var/lib/ropewalk").to_owned()))
+        .or_else(|| variable("HOME").map(|home| home.join(".local/state/ropewalk")));
+    let none =
+        "there is no place for the certificate that the server makes for itself: set tls.state_directory";
+    found.map(|directory| directory.join(OWN)).ok_or_else(|| none.into())
+}
+
+/// The names and addresses under which clients may know this host.
+pub(crate) fn host_names(config: &Config, hostname: &str) -> Vec<String> {
+    let mut names = vec![hostname.to_owned()];
+    let mut add = |name: String| {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    };
+    let told = config.data.advertise.map(|address| address.to_string());
+    told.into_iter().for_each(&mut add);
+    let listening: Vec<&SocketAddr> = config.listen.iter().chain(config.tls_implicit()).collect();
+    for address in &listening {
+        if !address.ip().is_unspecified() {
+            add(address.ip().to_canonical().to_string());
+        }
+    }
+    if listening.is_empty() || listening.iter().any(|address| address.ip().is_unspecified()) {
+        for address in (hostname, 0).to_socket_addrs().into_iter().flatten() {
+            add(address.ip().to_canonical().to_string());
+        }
+        // The address of the route out; nothing is sent (RFC 5737, RFC 3849: nobody has these addresses).
+        for (here, there) in [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")] {
+            let local = UdpSocket::bind(here).and_then(|socket| {
+                socket.connect(there)?;
+                socket.local_addr()
+            });
+            if let Ok(local) = local {
+                add(local.ip().to_string());
+            }
+        }
+    }
+    for local in ["localhost", "127.0.0.1", "::1"] {
+        add(local.to_owned());
+    }
+    names
+}
+
+/// What a session knows of a client that came over TLS.
+pub(crate) struct Client {
+    authority: Authority,
+    binding: Binding,
+    /// Until the control connection has it.
+    handshake: Option<Handshake>,
+    address: IpAddr,
+    certificate: Option<X509>,
+    subject: Option<String>,
+}
+
+impl Client {
+    pub(crate) fn new(authority: Option<&Authority>, address: IpAddr) -> Result<Self, Failure> {
+        let refused = |code, text: String| Failure::Refused { code, text };
+        let authority = authority.ok_or_else(|| refused(504, "Unknown authentication type.".into()))?.clone();
+        // 431: a security resource is missing (RFC 2228 section 3).
+        let failed = |error| refused(431, format!("TLS cannot begin: {error}"));
+        let binding = Binding::new().map_err(failed)?;
+        let handshake = authority.server.accept(&binding).map_err(failed)?;
+        Ok(Self { authority, binding, handshake: Some(handshake), address, certificate: None, subject: None })
+    }
+
+    pub(crate) fn subject(&self) -> Option<&str> {
+        self.subject.as_deref()
+    }
+
+    /// The user that the client's certificate stands for.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.authority.user(self.subject.as_deref()?)
+    }
+
+    pub(crate) fn codec(&mut self) -> Option<Box<dyn ControlCodec>> {
+        Some(Box::new(Tls::new(self.handshake.take()?)))
+    }
+
+    pub(crate) fn established(&mut self, secured: Secured) {
+        self.subject = secured
+            .certificate
+            .as_ref()
+            .map(|certificate| ropewalk_gsi::one_line(certificate.subject_name()));
+        self.certificate = secured.certificate;
+    }
+
+    pub(crate) fn layer(&self, options: &ChannelOptions) -> Option<Arc<dyn Layer>> {
+        if options.protection == Protection::Clear {
+            return None;
+        }
+        let certificate = self.certificate.clone();
+        let client = match self.authority.reuse {
+            SessionReuse::Require => Peer::Same { certificate },
+            SessionReuse::Prefer => Peer::From { certificate, address: self.address },
+            SessionReuse::Off => Peer::Anybody,
+        };
+        let (server, binding) = (self.authority.server.clone(), self.binding.clone());
+        Some(Arc::new(TlsLayer::Server { server, binding, client }))
+    }
+}

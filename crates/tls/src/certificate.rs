@@ -1,0 +1,106 @@
+//! A certificate with its key and chain, from PEM files.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use openssl::error::ErrorStack;
+use openssl::pkey::{PKey, Private};
+use openssl::ssl::SslContextBuilder;
+use openssl::x509::X509;
+use zeroize::Zeroizing;
+
+/// Bytes of a file with certificates, at most.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Why a certificate or key cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    #[error("{path}: {source}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error(
+        "{path} has mode {mode:04o}: others than its owner can read the key in it; `chmod 600 {path}` (0640 is \
+         accepted where root is the owner)"
+    )]
+    Exposed { path: PathBuf, mode: u32 },
+    #[error("{path} holds no certificate in PEM")]
+    NoCertificate { path: PathBuf },
+    #[error("{path} holds no key in PEM that can be used (encrypted keys cannot)")]
+    NoKey { path: PathBuf },
+    #[error("the key in {key} does not belong to the certificate in {certificate}")]
+    Mismatch { certificate: PathBuf, key: PathBuf },
+    #[error("{what}: {source}")]
+    OpenSsl { what: String, source: ErrorStack },
+}
+
+/// A certificate with its key, and the certificates of the authorities between it and a trusted one.
+#[derive(Clone)]
+pub struct Pair {
+    certificate: X509,
+    chain: Vec<X509>,
+    key: PKey<Private>,
+}
+
+impl std::fmt::Debug for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pair").field("certificate", &self.certificate.subject_name()).finish_non_exhaustive()
+    }
+}
+
+impl Pair {
+    /// From two files, or twice the same one with both in it. The first certificate is our own, those after it the chain.
+    pub fn load(certificate: &Path, key: &Path) -> Result<Self, CertificateError> {
+        let mut certificates = certificates(certificate)?.into_iter();
+        let none = || CertificateError::NoCertificate { path: certificate.to_owned() };
+        let own = certificates.next().ok_or_else(none)?;
+        let key_pem = read(key, true)?;
+        // Without the callback, OpenSSL would ask at the terminal.
+        let private = PKey::private_key_from_pem_callback(&key_pem, |_| Ok(0))
+            .map_err(|_| CertificateError::NoKey { path: key.to_owned() })?;
+        let fits = own.public_key().is_ok_and(|public| public.public_eq(&private));
+        if !fits {
+            let (certificate, key) = (certificate.to_owned(), key.to_owned());
+            return Err(CertificateError::Mismatch { certificate, key });
+        }
+        Ok(Self { certificate: own, chain: certificates.collect(), key: private })
+    }
+
+    pub fn certificate(&self) -> &X509 {
+        &self.certificate
+    }
+
+    pub(crate) fn put(&self, builder: &mut SslContextBuilder) -> Result<(), ErrorStack> {
+        builder.set_certificate(&self.certificate)?;
+        builder.set_private_key(&self.key)?;
+        for link in &self.chain {
+            builder.add_extra_chain_cert(link.clone())?;
+        }
+        Ok(())
+    }
+}
+
+/// All certificates of a PEM file.
+pub(crate) fn certificates(path: &Path) -> Result<Vec<X509>, CertificateError> {
+    let pem = read(path, false)?;
+    let found = X509::stack_from_pem(&pem).unwrap_or_default();
+    if found.is_empty() {
+        return Err(CertificateError::NoCertificate { path: path.to_owned() });
+    }
+    Ok(found)
+}
+
+fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, CertificateError> {
+    let failed = |source| CertificateError::Read { path: path.to_owned(), source };
+    let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    let mode = metadata.mode() & 0o7777;
+    // Distributions give keys of root's to a group of servers.
+    let allowed = if metadata.uid() == 0 { 0o740 } else { 0o700 };
+    if secret && mode & !allowed & 0o777 != 0 {
+        return Err(CertificateError::Exposed { path: path.to_owned(), mode });
+    }
+    let mut content = Zeroizing::new(Vec::with_capacity(16 << 10));
+    file.take(MAX_FILE).read_to_end(&mut content).map_err(failed)?;
+    Ok(content)
+}

@@ -1,0 +1,190 @@
+//! The client's role.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use openssl::asn1::Asn1Time;
+use openssl::error::ErrorStack;
+use openssl::ssl::{
+    Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions, SslSessionCacheMode, SslVerifyMode,
+    SslVersion,
+};
+use openssl::x509::X509Ref;
+use openssl::x509::verify::X509CheckFlags;
+
+use crate::certificate::{CertificateError, Pair};
+use crate::handshake::{Established, Handshake};
+use crate::records::Ticket;
+use crate::sys;
+
+/// Whom a client trusts, and what it shows.
+#[derive(Clone, Debug)]
+pub struct ClientSettings {
+    /// A PEM file or a hashed directory of trusted authorities; `None`: the system's (`SSL_CERT_FILE`, `SSL_CERT_DIR`).
+    pub authorities: Option<PathBuf>,
+    /// PEM with certificate, chain and key, for servers that ask for one.
+    pub credential: Option<PathBuf>,
+    pub min_version: SslVersion,
+}
+
+impl Default for ClientSettings {
+    fn default() -> Self {
+        Self { authorities: None, credential: None, min_version: SslVersion::TLS1_2 }
+    }
+}
+
+/// What a client needs cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error(transparent)]
+    Credential(#[from] CertificateError),
+    #[error("trusted authorities in {path}: {source}")]
+    Authorities { path: PathBuf, source: ErrorStack },
+    #[error("OpenSSL: {0}")]
+    OpenSsl(#[from] ErrorStack),
+}
+
+/// Why no trusted authority vouches for a server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Distrust {
+    #[error("its certificate is self-signed")]
+    SelfSigned,
+    #[error("its certificate comes from an authority that is not trusted ({issuer})")]
+    UnknownAuthority { issuer: String },
+    #[error("its certificate is for {names}, not for {host}")]
+    WrongHost { host: String, names: String },
+    #[error("its certificate expired at {at}")]
+    Expired { at: String },
+    #[error("its certificate is not valid before {from}")]
+    NotYetValid { from: String },
+    #[error("its certificate is not accepted: {0}")]
+    Other(String),
+    #[error("it has shown no certificate")]
+    None,
+}
+
+impl Distrust {
+    /// Nobody vouches for the certificate, but nothing speaks against it: it may be remembered.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::SelfSigned | Self::UnknownAuthority { .. })
+    }
+}
+
+/// Ready for any number of handshakes. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    context: SslContext,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+impl Client {
+    pub fn new(settings: &ClientSettings) -> Result<Self, ClientError> {
+        let mut builder = SslContextBuilder::new(SslMethod::tls_client())?;
+        builder.set_min_proto_version(Some(settings.min_version))?;
+        builder.set_cipher_list("HIGH:!aNULL:!eNULL:!PSK:!SRP")?;
+        builder.set_options(SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION);
+        builder.set_mode(SslMode::RELEASE_BUFFERS);
+        // With a cache, OpenSSL takes a session for used up when one of several connections that resume it gets a new ticket.
+        builder.set_session_cache_mode(SslSessionCacheMode::OFF);
+        match &settings.authorities {
+            None => builder.set_default_verify_paths()?,
+            Some(path) => {
+                let (file, directory) = if path.is_dir() { (None, Some(path)) } else { (Some(path), None) };
+                let found = builder
+                    .load_verify_locations(file.map(PathBuf::as_path), directory.map(PathBuf::as_path));
+                found.map_err(|source| ClientError::Authorities { path: path.clone(), source })?;
+            }
+        }
+        // The chain is verified all the same, and `distrust` tells what came of it: who is not vouched for may be known.
+        builder.set_verify(SslVerifyMode::NONE);
+        if let Some(path) = &settings.credential {
+            let pair = Pair::load(path, path)?;
+            pair.put(&mut builder)?;
+        }
+        Ok(Self { context: builder.build() })
+    }
+
+    /// The handshake of a control connection with this host. Whether the server is believed has to be asked
+    /// ([`Client::distrust`]) before anything is sent to it.
+    pub fn connect(&self, host: &str) -> Result<Handshake, ErrorStack> {
+        let mut ssl = Ssl::new(&self.context)?;
+        ssl.set_connect_state();
+        let parameters = ssl.param_mut();
+        match host.parse::<IpAddr>() {
+            Ok(address) => parameters.set_ip(address)?,
+            Err(_) => {
+                parameters.set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS);
+                parameters.set_host(host)?;
+                ssl.set_hostname(host)?;
+            }
+        }
+        Handshake::new(ssl, &self.context)
+    }
+
+    /// The handshake of a data connection that resumes the control connection's session. Where the server begins a new
+    /// one, its certificate has to be that of the control connection, which is for the caller to see.
+    pub fn resume(ticket: &Ticket) -> Result<Handshake, ErrorStack> {
+        let mut ssl = Ssl::new(ticket.context())?;
+        ssl.set_connect_state();
+        let session = ticket.session()?;
+        sys::resume(&mut ssl, &session)?;
+        Handshake::new(ssl, ticket.context())
+    }
+
+    /// What is wrong with the certificate of a server that was connected to as `host`; `None`: an authority vouches for it.
+    pub fn distrust(established: &Established, host: &str) -> Option<Distrust> {
+        let Some(certificate) = established.certificate() else { return Some(Distrust::None) };
+        let result = established.records.ssl().verify_result();
+        // X509_V_ERR_*
+        let distrust = match result.as_raw() {
+            0 => return None,
+            18 => Distrust::SelfSigned,
+            2 | 19 | 20 | 21 => Distrust::UnknownAuthority { issuer: words(certificate.issuer_name()) },
+            9 => Distrust::NotYetValid { from: certificate.not_before().to_string() },
+            10 => Distrust::Expired { at: certificate.not_after().to_string() },
+            62 | 64 => Distrust::WrongHost { host: host.to_owned(), names: names(&certificate) },
+            _ => Distrust::Other(result.error_string().to_owned()),
+        };
+        if distrust.is_unknown() {
+            // OpenSSL looks at the times of those only for whom somebody vouches.
+            let Ok(now) = Asn1Time::days_from_now(0) else { return Some(distrust) };
+            if certificate.not_after() < now {
+                return Some(Distrust::Expired { at: certificate.not_after().to_string() });
+            }
+            if certificate.not_before() > now {
+                return Some(Distrust::NotYetValid { from: certificate.not_before().to_string() });
+            }
+        }
+        Some(distrust)
+    }
+}
+
+fn words(name: &openssl::x509::X509NameRef) -> String {
+    let parts = name.entries().map(|entry| {
+        let key = entry.object().nid().short_name().unwrap_or("?");
+        format!("{key}={}", String::from_utf8_lossy(entry.data().as_slice()).escape_debug())
+    });
+    let parts: Vec<String> = parts.collect();
+    if parts.is_empty() { "without a name".to_owned() } else { parts.join(", ") }
+}
+
+/// The hosts that a certificate is for.
+fn names(certificate: &X509Ref) -> String {
+    let mut all = Vec::new();
+    for general in certificate.subject_alt_names().iter().flatten() {
+        if let Some(dns) = general.dnsname() {
+            all.push(dns.escape_debug().to_string());
+        } else if let Some(address) = general.ipaddress() {
+            let v4 = <[u8; 4]>::try_from(address).map(IpAddr::from);
+            all.extend(
+                v4.or_else(|_| <[u8; 16]>::try_from(address).map(IpAddr::from)).map(|ip| ip.to_string()),
+            );
+        }
+    }
+    if all.is_empty() { words(certificate.subject_name()) } else { all.join(", ") }
+}

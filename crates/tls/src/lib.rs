@@ -1,0 +1,28 @@
+//! TLS as bytes in, bytes out: for control and data connections of FTP (RFC 4217), and for what GSI does with TLS.
+//!
+//! Nothing here touches the network. A [`Handshake`] takes what came and says what to send; it ends in [`Records`], which
+//! seal and open. A server binds data connections to their control connection by resumption ([`Binding`]); a client offers
+//! the session of the control connection ([`Ticket`]).
+
+#![deny(unsafe_code)]
+
+mod certificate;
+mod client;
+mod fingerprint;
+mod handshake;
+mod memory;
+mod records;
+mod self_signed;
+mod server;
+mod sys;
+
+pub use certificate::{CertificateError, Pair};
+pub use client::{Client, ClientError, ClientSettings, Distrust};
+pub use fingerprint::{Fingerprint, NoFingerprint};
+pub use handshake::{Established, Handshake, HandshakeError, MAX_HANDSHAKE};
+pub use memory::Memory;
+pub use openssl::ssl::SslVersion;
+pub use openssl::x509::X509;
+pub use records::{Opened, RECORD, RecordError, Records, Ticket};
+pub use self_signed::{SelfSigned, load_or_make, make};
+pub use server::{Binding, Server, ServerSettings};

@@ -1,0 +1,114 @@
+//! A certificate that a server makes for itself.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use openssl::asn1::Asn1Time;
+use openssl::bn::{BigNum, MsbOption};
+use openssl::ec::{EcGroup, EcKey};
+use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::PKey;
+use openssl::x509::extension::{BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName};
+use openssl::x509::{X509Builder, X509NameBuilder};
+use zeroize::Zeroizing;
+
+use crate::certificate::CertificateError;
+
+/// Days. Clients remember the fingerprint; a change would only alarm them.
+const VALID: u32 = 3653;
+/// Most characters of a common name (RFC 5280, ub-common-name).
+const LONGEST_NAME: usize = 64;
+
+/// PEM: certificate and key.
+pub type SelfSigned = Zeroizing<Vec<u8>>;
+
+/// A certificate (ECDSA P-256, ten years) for these host names and addresses, signed with its own key.
+pub fn make(hosts: &[String]) -> Result<SelfSigned, ErrorStack> {
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
+    let key = PKey::from_ec_key(EcKey::generate(&group)?)?;
+    let mut name = X509NameBuilder::new()?;
+    let first = hosts.iter().find(|host| host.len() <= LONGEST_NAME).map_or("ropewalk", String::as_str);
+    name.append_entry_by_nid(Nid::COMMONNAME, first)?;
+    let name = name.build();
+    let mut serial = BigNum::new()?;
+    serial.rand(127, MsbOption::MAYBE_ZERO, false)?;
+    let mut builder = X509Builder::new()?;
+    builder.set_version(2)?;
+    builder.set_serial_number(&*serial.to_asn1_integer()?)?;
+    builder.set_subject_name(&name)?;
+    builder.set_issuer_name(&name)?;
+    builder.set_pubkey(&key)?;
+    builder.set_not_before(&*Asn1Time::days_from_now(0)?)?;
+    builder.set_not_after(&*Asn1Time::days_from_now(VALID)?)?;
+    builder.append_extension(BasicConstraints::new().critical().build()?)?;
+    builder.append_extension(KeyUsage::new().critical().digital_signature().build()?)?;
+    builder.append_extension(ExtendedKeyUsage::new().server_auth().build()?)?;
+    let mut alternatives = SubjectAlternativeName::new();
+    for host in hosts {
+        match host.parse::<IpAddr>() {
+            Ok(address) => alternatives.ip(&address.to_string()),
+            Err(_) => alternatives.dns(host),
+        };
+    }
+    if !hosts.is_empty() {
+        let extension = alternatives.build(&builder.x509v3_context(None, None))?;
+        builder.append_extension(extension)?;
+    }
+    builder.sign(&key, MessageDigest::sha256())?;
+    let mut pem = Zeroizing::new(builder.build().to_pem()?);
+    let key = Zeroizing::new(key.private_key_to_pem_pkcs8()?);
+    pem.extend_from_slice(&key);
+    Ok(pem)
+}
+
+/// The file with the certificate and key that a server has made for itself, made now where there is none (`true`), for
+/// these hosts. Of several servers that start at once, one makes it.
+pub fn load_or_make(path: &Path, hosts: &[String]) -> Result<bool, CertificateError> {
+    let failed = |source| CertificateError::Read { path: path.to_owned(), source };
+    match fs::metadata(path) {
+        Ok(_) => return Ok(false),
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(failed(e)),
+    }
+    let wrong = |source| CertificateError::OpenSsl { what: "making a certificate".to_owned(), source };
+    let pem = make(hosts).map_err(wrong)?;
+    if let Some(directory) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    }
+    write_new(path, &pem).map_err(failed)
+}
+
+/// `false` where somebody else was faster.
+fn write_new(path: &Path, content: &[u8]) -> io::Result<bool> {
+    let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
+    for attempt in 0..16u32 {
+        let beside: PathBuf = {
+            let mut beside = std::ffi::OsString::from(".");
+            beside.push(name);
+            beside.push(format!(".{}.{attempt}", std::process::id()));
+            path.with_file_name(beside)
+        };
+        let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside) {
+            Ok(file) => file,
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
+            Err(e) => return Err(e),
+        };
+        // A link takes its name only where nothing has it.
+        let linked = file
+            .write_all(content)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| fs::hard_link(&beside, path));
+        let _ = fs::remove_file(&beside);
+        return match linked {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(e) => Err(e),
+        };
+    }
+    Err(ErrorKind::AlreadyExists.into())
+}

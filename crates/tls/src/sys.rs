@@ -1,0 +1,46 @@
+//! What the `openssl` crate does not have, or leaves to its callers.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_long, c_uchar, c_uint};
+
+use foreign_types::ForeignTypeRef;
+use openssl::error::ErrorStack;
+use openssl::ssl::{SslContextRef, SslRef, SslSessionRef};
+use openssl_sys::{SSL, SSL_CTX};
+
+unsafe extern "C" {
+    fn SSL_set_session_id_context(ssl: *mut SSL, context: *const c_uchar, length: c_uint) -> c_int;
+    fn SSL_new_session_ticket(ssl: *mut SSL) -> c_int;
+    fn SSL_CTX_set_timeout(context: *mut SSL_CTX, seconds: c_long) -> c_long;
+}
+
+/// A session is resumed only by a connection of the context in which it was made.
+pub(crate) fn set_session_id_context(ssl: &mut SslRef, context: &[u8; 32]) -> Result<(), ErrorStack> {
+    // SAFETY: `ssl` is a live SSL that we have for ourselves; OpenSSL copies the 32 bytes, which is the most that it takes
+    // (SSL_MAX_SID_CTX_LENGTH).
+    match unsafe { SSL_set_session_id_context(ssl.as_ptr(), context.as_ptr(), context.len() as c_uint) } {
+        1 => Ok(()),
+        _ => Err(ErrorStack::get()),
+    }
+}
+
+/// Has a server send another ticket with the next bytes; `false` where there are none (TLS 1.2, whose sessions can be resumed
+/// any number of times).
+pub(crate) fn new_ticket(ssl: &SslRef) -> bool {
+    // SAFETY: `ssl` is a live SSL, and its only owner calls this: OpenSSL counts a ticket more, and nothing else happens now.
+    unsafe { SSL_new_session_ticket(ssl.as_ptr()) == 1 }
+}
+
+/// How long sessions made from now on can be resumed.
+pub(crate) fn set_session_timeout(context: &SslContextRef, seconds: u32) {
+    // SAFETY: the context is live; nobody else has it yet, since it was just built.
+    unsafe { SSL_CTX_set_timeout(context.as_ptr(), c_long::from(seconds)) };
+}
+
+/// Offers to resume a session.
+pub(crate) fn resume(ssl: &mut SslRef, session: &SslSessionRef) -> Result<(), ErrorStack> {
+    // SAFETY: a session has to be set on connections of the context that it was made with. This one was made of its encoding,
+    // so that no other connection or context has it; it comes from a `Ticket`, whose context the only caller makes `ssl` of.
+    unsafe { ssl.set_session(session) }
+}

@@ -1,0 +1,225 @@
+//! The token of whoever runs a program (WLCG Bearer Token Discovery 1.0).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags};
+use zeroize::Zeroizing;
+
+use crate::secret::{InvalidToken, LONGEST_TOKEN, Token};
+
+/// White space that may stand around a token in a file.
+const MARGIN: usize = 4096;
+
+/// Why there is no token although somebody meant one.
+#[derive(Debug, thiserror::Error)]
+pub enum FindError {
+    #[error("BEARER_TOKEN is no token: {0}")]
+    Variable(InvalidToken),
+    #[error("token file {path}: {source}")]
+    Open { path: PathBuf, source: io::Error },
+    #[error("token file {path} is no regular file")]
+    Kind { path: PathBuf },
+    #[error("token file {path} belongs to another user (number {owner})")]
+    Owner { path: PathBuf, owner: u32 },
+    #[error("token file {path} may be used by others (mode {mode:04o}); chmod 600 it")]
+    Permissions { path: PathBuf, mode: u32 },
+    #[error("token file {path}: {source}")]
+    Content { path: PathBuf, source: InvalidToken },
+}
+
+/// Looks in the environment of this process and where files of this user are.
+///
+/// # Errors
+/// As [`in_places`].
+pub fn of_process() -> Result<Option<Token>, FindError> {
+    in_places(&|name| std::env::var_os(name), rustix::process::geteuid().as_raw(), Path::new("/tmp"))
+}
+
+/// Looks into `BEARER_TOKEN`, the file in `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_uUID` and `/tmp/bt_uUID`, in this order. The
+/// first that is there counts.
+///
+/// # Errors
+/// What is there is no token, or is a file that others own or may read. Then nothing else is looked for: somebody
+/// meant this one, or meant us to take theirs.
+pub fn in_places(
+    variable: &dyn Fn(&str) -> Option<OsString>,
+    user: u32,
+    temporary: &Path,
+) -> Result<Option<Token>, FindError> {
+    let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+    if let Some(text) = variable("BEARER_TOKEN") {
+        let text = Zeroizing::new(text.as_bytes().to_vec());
+        return Token::new(&text).map(Some).map_err(FindError::Variable);
+    }
+    if let Some(path) = variable("BEARER_TOKEN_FILE") {
+        return read(Path::new(&path)).map(Some);
+    }
+    let name = format!("bt_u{user}");
+    let directories =
+        variable("XDG_RUNTIME_DIR").map(PathBuf::from).into_iter().chain([temporary.to_owned()]);
+    for path in directories.map(|directory| directory.join(&name)) {
+        // Anybody can put a link into /tmp.
+        match read_as(&path, user, OFlags::NOFOLLOW) {
+            Err(FindError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            found => return found.map(Some),
+        }
+    }
+    Ok(None)
+}
+
+/// The token in a file that somebody named.
+///
+/// # Errors
+/// It cannot be read, holds no token, belongs to somebody else (but root), or others may read it.
+pub fn read(path: &Path) -> Result<Token, FindError> {
+    read_as(path, rustix::process::geteuid().as_raw(), OFlags::empty())
+}
+
+fn read_as(path: &Path, user: u32, flags: OFlags) -> Result<Token, FindError> {
+    let path_buf = || path.to_owned();
+    let open = |source: io::Error| FindError::Open { path: path_buf(), source };
+    // A pipe without a writer would keep us waiting.
+    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| open(e.into()))?;
+    // Of what is open, not of what has the name by now.
+    let stat = rustix::fs::fstat(&file).map_err(|e| open(e.into()))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(FindError::Kind { path: path_buf() });
+    }
+    if stat.st_uid != user && stat.st_uid != 0 {
+        return Err(FindError::Owner { path: path_buf(), owner: stat.st_uid });
+    }
+    let mode = stat.st_mode & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(FindError::Permissions { path: path_buf(), mode });
+    }
+    // Large enough at once: a vector that grows leaves copies behind.
+    let most = LONGEST_TOKEN + MARGIN;
+    let mut text = Zeroizing::new(vec![0; most + 1]);
+    let mut file = File::from(file);
+    let mut length = 0;
+    while length < text.len() {
+        match file.read(&mut text[length..]) {
+            Ok(0) => break,
+            Ok(n) => length += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(open(e)),
+        }
+    }
+    Token::new(&text[..length]).map_err(|source| FindError::Content { path: path_buf(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    struct Home {
+        directory: tempfile::TempDir,
+        user: u32,
+    }
+
+    impl Home {
+        fn new() -> Self {
+            Self { directory: tempfile::tempdir().unwrap(), user: rustix::process::geteuid().as_raw() }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.directory.path().join(name)
+        }
+
+        fn put(&self, name: &str, text: &str, mode: u32) -> PathBuf {
+            let path = self.path(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            path
+        }
+
+        fn find(&self, variables: &[(&str, &Path)]) -> Result<Option<String>, String> {
+            let variable = |name: &str| {
+                variables
+                    .iter()
+                    .find(|(known, _)| *known == name)
+                    .map(|(_, value)| value.as_os_str().to_owned())
+            };
+            let found = in_places(&variable, self.user, &self.path("tmp")).map_err(|e| e.to_string())?;
+            Ok(found.map(|token| String::from_utf8(token.expose().to_vec()).unwrap()))
+        }
+    }
+
+    #[test]
+    fn the_four_places_in_their_order() {
+        let home = Home::new();
+        let well_known = format!("bt_u{}", home.user);
+        assert_eq!(home.find(&[]), Ok(None));
+        home.put(&format!("tmp/{well_known}"), "four\n", 0o600);
+        assert_eq!(home.find(&[]), Ok(Some("four".into())));
+        let run = home.path("run");
+        assert_eq!(home.find(&[("XDG_RUNTIME_DIR", &run)]), Ok(Some("four".into())));
+        home.put(&format!("run/{well_known}"), " three \n", 0o400);
+        let file = home.put("file", "two", 0o600);
+        let mut variables = vec![("XDG_RUNTIME_DIR", run.as_path())];
+        assert_eq!(home.find(&variables), Ok(Some("three".into())));
+        variables.push(("BEARER_TOKEN_FILE", &file));
+        assert_eq!(home.find(&variables), Ok(Some("two".into())));
+        variables.push(("BEARER_TOKEN", Path::new("one\n")));
+        assert_eq!(home.find(&variables), Ok(Some("one".into())));
+    }
+
+    #[test]
+    fn what_was_meant_is_not_passed_over() {
+        let home = Home::new();
+        home.put(&format!("tmp/bt_u{}", home.user), "four", 0o600);
+        let missing = home.path("missing");
+        assert!(home.find(&[("BEARER_TOKEN_FILE", &missing)]).unwrap_err().contains("missing"));
+        let error = home.find(&[("BEARER_TOKEN", Path::new("secret text"))]).unwrap_err();
+        assert!(error.contains("other characters") && !error.contains("secret"), "{error}");
+        assert_eq!(home.find(&[("BEARER_TOKEN", Path::new(""))]), Ok(Some("four".into())));
+    }
+
+    #[test]
+    fn files_that_are_not_ours_alone() {
+        let home = Home::new();
+        for mode in [0o644, 0o640, 0o604, 0o620, 0o666] {
+            let file = home.put("file", "token", mode);
+            assert!(
+                home.find(&[("BEARER_TOKEN_FILE", &file)]).unwrap_err().contains("chmod 600"),
+                "{mode:o}"
+            );
+        }
+        let other = Home { directory: tempfile::tempdir().unwrap(), user: home.user + 1 };
+        let name = format!("tmp/bt_u{}", other.user);
+        let file = other.put(&name, "token", 0o600);
+        // Root's are good for everybody.
+        if home.user != 0 {
+            assert!(other.find(&[]).unwrap_err().contains("another user"));
+        }
+        std::fs::remove_file(&file).unwrap();
+        let target = other.put("target", "token", 0o600);
+        symlink(&target, &file).unwrap();
+        assert!(other.find(&[]).is_err());
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        assert!(other.find(&[]).unwrap_err().contains("no regular file"));
+    }
+
+    #[test]
+    fn files_with_something_else() {
+        let home = Home::new();
+        for (text, reason) in
+            [("", "nothing"), (" \n ", "nothing"), ("a\nb", "characters"), ("{\"a\": 1}", "characters")]
+        {
+            let file = home.put("file", text, 0o600);
+            assert!(home.find(&[("BEARER_TOKEN_FILE", &file)]).unwrap_err().contains(reason), "{text:?}");
+        }
+        let file = home.put("file", &"a".repeat(1 << 20), 0o600);
+        assert!(home.find(&[("BEARER_TOKEN_FILE", &file)]).unwrap_err().contains("longer"));
+    }
+}

@@ -1,0 +1,63 @@
+//! Fetching a document by HTTPS.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider, parse_pem};
+
+use super::discovery::{Fetch, FetchError};
+use crate::error::KeysError;
+use crate::jwk::LONGEST_SET;
+
+/// Nothing but HTTPS, no redirections (no issuer has any there, and each is a way to lead us elsewhere), one document of
+/// bounded size in bounded time. The proxy that the environment names (`HTTPS_PROXY`) is used.
+pub(crate) struct Https(ureq::Agent);
+
+impl Https {
+    pub(crate) fn new(authorities: Option<&Path>) -> Result<Self, KeysError> {
+        let roots = match authorities {
+            None => RootCerts::PlatformVerifier,
+            Some(path) => {
+                let wrong = |reason: String| KeysError::File { path: path.to_owned(), reason };
+                let text = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
+                let mut certificates: Vec<Certificate<'static>> = Vec::new();
+                for item in parse_pem(&text) {
+                    if let PemItem::Certificate(certificate) = item.map_err(|e| wrong(e.to_string()))? {
+                        certificates.push(certificate);
+                    }
+                }
+                if certificates.is_empty() {
+                    return Err(wrong("there is no certificate in it".into()));
+                }
+                RootCerts::Specific(Arc::new(certificates))
+            }
+        };
+        let tls = TlsConfig::builder().provider(TlsProvider::NativeTls).root_certs(roots).build();
+        let config = ureq::Agent::config_builder()
+            .https_only(true)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .http_status_as_error(false)
+            .max_idle_connections(0)
+            .user_agent(concat!("ropewalk/", env!("CARGO_PKG_VERSION")))
+            .tls_config(tls)
+            .build();
+        Ok(Self(ureq::Agent::new_with_config(config)))
+    }
+}
+
+impl Fetch for Https {
+    fn get(&self, url: &str, deadline: Instant) -> Result<Vec<u8>, FetchError> {
+        let failed = |error: ureq::Error| FetchError::Failed(error.to_string());
+        // No limit at all is what 0 could be taken for.
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let request = self.0.get(url).config().timeout_global(Some(left)).build();
+        let mut response = request.header("Accept", "application/json").call().map_err(failed)?;
+        match response.status().as_u16() {
+            200 => response.body_mut().with_config().limit(LONGEST_SET as u64).read_to_vec().map_err(failed),
+            404 | 410 => Err(FetchError::Missing),
+            status => Err(FetchError::Failed(format!("the answer is HTTP status {status}"))),
+        }
+    }
+}

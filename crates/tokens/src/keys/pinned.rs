@@ -1,0 +1,75 @@
+//! Keys in a file.
+
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::KeysError;
+use crate::jwk::{KeySet, LONGEST_SET};
+
+/// A JWK set on disk. It is read again when it has changed; when it is wrong then, nobody gets in: a key that was taken out
+/// must not live on because of a slip of the pen.
+pub(crate) struct Pinned {
+    path: PathBuf,
+    current: Mutex<(Stamp, Arc<KeySet>)>,
+}
+
+/// What changes when a file does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+impl Pinned {
+    pub(crate) fn load(path: &Path) -> Result<Self, KeysError> {
+        let loaded = load(path).map_err(|reason| KeysError::File { path: path.to_owned(), reason })?;
+        Ok(Self { path: path.to_owned(), current: Mutex::new(loaded) })
+    }
+
+    pub(crate) fn get(&self) -> Result<Arc<KeySet>, KeysError> {
+        let wrong = |reason: String| KeysError::File { path: self.path.clone(), reason };
+        let now = std::fs::metadata(&self.path).map_err(|e| wrong(e.to_string()))?;
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.0 != Stamp::of(&now) {
+            *current = load(&self.path).map_err(wrong)?;
+            tracing::info!(path = %self.path.display(), "keys of an issuer read again");
+        }
+        Ok(Arc::clone(&current.1))
+    }
+}
+
+fn load(path: &Path) -> Result<(Stamp, Arc<KeySet>), String> {
+    let file = File::open(path).map_err(|e| e.to_string())?;
+    let metadata = file.metadata().map_err(|e| e.to_string())?;
+    if !metadata.is_file() {
+        return Err("it is no file".into());
+    }
+    // Who can write it can make tokens for everybody.
+    let us = rustix::process::geteuid().as_raw();
+    if metadata.mode() & 0o022 != 0 || (metadata.uid() != us && metadata.uid() != 0) {
+        return Err(
+            "others may change it: it must belong to root or this user, with mode 0644 or less".into()
+        );
+    }
+    let mut text = Vec::new();
+    file.take(LONGEST_SET as u64 + 1).read_to_end(&mut text).map_err(|e| e.to_string())?;
+    Ok((Stamp::of(&metadata), Arc::new(KeySet::parse(&text)?)))
+}

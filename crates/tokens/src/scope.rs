@@ -1,0 +1,316 @@
+//! What a token permits, and where.
+
+use std::fmt;
+
+use ropewalk_protocol::path::VirtualPath;
+
+use crate::claims::Profile;
+use crate::shown::shown;
+
+/// Scopes of storage in one token.
+const MOST_SCOPES: usize = 256;
+/// Bytes of a path.
+const LONGEST_PATH: usize = 4096;
+
+/// What may be done. Each of them permits to see the attributes of what it covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// `storage.read`, `read`: reading, and listing directories.
+    Read,
+    /// `storage.create`: making files and directories, renaming; nothing is overwritten or removed.
+    Create,
+    /// `storage.modify`, `write`: also overwriting, changing and removing.
+    Modify,
+    /// `storage.stage`, `storage.poll`: no more than seeing.
+    See,
+}
+
+/// A right on a path and all that is beneath.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capability {
+    pub right: Right,
+    pub path: VirtualPath,
+    /// The scope's path ends with `/`: it is a directory, so a file of that name is not meant.
+    pub directory: bool,
+}
+
+/// All that a token permits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities(Vec<Capability>);
+
+/// A scope that makes the token unusable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidScope {
+    #[error("{0} has no path (for everything it would be /)")]
+    NoPath(String),
+    #[error("{scope} has a path that {reason}")]
+    Path { scope: String, reason: &'static str },
+    #[error("has more than {MOST_SCOPES} parts that are about storage")]
+    Many,
+    #[error("has a character that no scope may have (RFC 6749 section 3.3)")]
+    Characters,
+}
+
+impl Capabilities {
+    /// Reads the claim `scope` (RFC 8693 section 4.2). What is not about storage is passed over.
+    ///
+    /// # Errors
+    /// A scope of storage has no path, or one that is not plainly one: such a token is refused as a whole.
+    pub fn parse(scopes: &str, profile: Profile) -> Result<Self, InvalidScope> {
+        if !scopes.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'"' && b != b'\\') {
+            return Err(InvalidScope::Characters);
+        }
+        let mut list = Vec::new();
+        for scope in scopes.split(' ') {
+            let (name, path) = scope.split_once(':').map_or((scope, None), |(name, path)| (name, Some(path)));
+            let right = match (profile, name) {
+                (Profile::Wlcg, "storage.read") | (Profile::SciTokens, "read") => Right::Read,
+                (Profile::Wlcg, "storage.create") => Right::Create,
+                (Profile::Wlcg, "storage.modify") | (Profile::SciTokens, "write") => Right::Modify,
+                (Profile::Wlcg, "storage.stage" | "storage.poll") => Right::See,
+                _ => continue,
+            };
+            if list.len() == MOST_SCOPES {
+                return Err(InvalidScope::Many);
+            }
+            let path = path.ok_or_else(|| InvalidScope::NoPath(shown(scope)))?;
+            let path_error = |reason| InvalidScope::Path { scope: shown(scope), reason };
+            let (path, directory) = parse_path(path).map_err(path_error)?;
+            list.push(Capability { right, path, directory });
+        }
+        Ok(Self(list))
+    }
+
+    /// Nothing is permitted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Capability> {
+        self.0.iter()
+    }
+
+    /// The same beneath another directory, from which the token's paths count.
+    pub fn beneath(mut self, base: &VirtualPath) -> Self {
+        for capability in &mut self.0 {
+            capability.path = capability.path.beneath(base);
+        }
+        self
+    }
+
+    /// Whether the file may be read.
+    pub fn reads(&self, path: &VirtualPath) -> bool {
+        self.any(path, |right| right == Right::Read)
+    }
+
+    /// Whether something new may be made there.
+    pub fn creates(&self, path: &VirtualPath) -> bool {
+        self.any(path, |right| matches!(right, Right::Create | Right::Modify))
+    }
+
+    /// Whether a directory may be made there: where something may be created, and above, since parents that are missing
+    /// may be made.
+    pub fn makes_directory(&self, path: &VirtualPath) -> bool {
+        self.creates(path)
+            || self
+                .0
+                .iter()
+                .any(|c| matches!(c.right, Right::Create | Right::Modify) && c.path.starts_with(path))
+    }
+
+    /// Whether what is there may be changed or removed.
+    pub fn modifies(&self, path: &VirtualPath) -> bool {
+        self.any(path, |right| right == Right::Modify)
+    }
+
+    /// Whether attributes may be seen: of what a scope covers, and of the directories above it.
+    pub fn sees(&self, path: &VirtualPath) -> bool {
+        self.0.iter().any(|c| path.starts_with(&c.path) || c.path.starts_with(path))
+    }
+
+    /// Whether a listing of a directory shows this: what may be read or changed, and the way to what a scope covers.
+    pub fn shows(&self, path: &VirtualPath) -> bool {
+        self.any(path, |right| matches!(right, Right::Read | Right::Modify))
+            || self.0.iter().any(|c| c.path.starts_with(path))
+    }
+
+    /// Whether neither the path nor anything beneath it may be read.
+    pub fn hides_tree(&self, path: &VirtualPath) -> bool {
+        !self.reads(path) && !self.0.iter().any(|c| c.right == Right::Read && c.path.starts_with(path))
+    }
+
+    fn any(&self, path: &VirtualPath, right: impl Fn(Right) -> bool) -> bool {
+        self.0.iter().any(|c| right(c.right) && c.covers(path))
+    }
+}
+
+impl Capability {
+    /// By whole components: `/foo` covers `/foo` and `/foo/bar`, not `/foobar`.
+    fn covers(&self, path: &VirtualPath) -> bool {
+        path.starts_with(&self.path) && !(self.directory && *path == self.path)
+    }
+}
+
+impl fmt::Display for Capabilities {
+    /// For logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, Capability { right, path, directory }) in self.0.iter().enumerate() {
+            let right = match right {
+                Right::Read => "read",
+                Right::Create => "create",
+                Right::Modify => "modify",
+                Right::See => "see",
+            };
+            let space = if i == 0 { "" } else { " " };
+            let slash = if *directory { "/" } else { "" };
+            write!(f, "{space}{right}:{}{slash}", path.as_bytes().escape_ascii())?;
+        }
+        Ok(())
+    }
+}
+
+/// The path, and whether it is said to be a directory. It has to be in normal form already: another reader could take a
+/// path that is not for another one.
+fn parse_path(text: &str) -> Result<(VirtualPath, bool), &'static str> {
+    if !text.starts_with('/') {
+        return Err("does not begin with /");
+    }
+    if text.len() > LONGEST_PATH {
+        return Err("is too long");
+    }
+    let mut path = VirtualPath::root();
+    let (text, directory) = match text.strip_suffix('/') {
+        Some("") => return Ok((path, false)),
+        Some(text) => (text, true),
+        None => (text, false),
+    };
+    for component in text.split('/').skip(1) {
+        let name = percent_decode(component)?;
+        match &*name {
+            b"" => return Err("has an empty component (//)"),
+            b"." | b".." => return Err("has a component . or .."),
+            _ => {}
+        }
+        path = path.child(&name).map_err(|_| "cannot be one")?;
+    }
+    Ok((path, directory))
+}
+
+/// RFC 3986 section 2.1, in normal form (section 6.2.2.2): what need not be encoded is not.
+fn percent_decode(component: &str) -> Result<Vec<u8>, &'static str> {
+    let mut bytes = component.bytes();
+    let mut name = Vec::with_capacity(component.len());
+    while let Some(b) = bytes.next() {
+        if b != b'%' {
+            name.push(b);
+            continue;
+        }
+        let mut digit = || (bytes.next()? as char).to_digit(16);
+        let (Some(high), Some(low)) = (digit(), digit()) else {
+            return Err("has a % without two hexadecimal digits (it would be %25)");
+        };
+        let decoded = (high * 16 + low) as u8;
+        match decoded {
+            b'/' => return Err("has an encoded / (%2F)"),
+            0..=0x1f | 0x7f => return Err("has an encoded control character"),
+            b'-' | b'.' | b'_' | b'~' => {
+                return Err("encodes what is not to be encoded, such as %2E for a dot");
+            }
+            _ if decoded.is_ascii_alphanumeric() => return Err("encodes letters or digits"),
+            _ => name.push(decoded),
+        }
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn path(text: &str) -> VirtualPath {
+        VirtualPath::parse(text.as_bytes()).unwrap()
+    }
+
+    fn wlcg(scopes: &str) -> Capabilities {
+        Capabilities::parse(scopes, Profile::Wlcg).unwrap()
+    }
+
+    /// Letters of what is permitted: read, create, make a directory, modify, attributes, shown in listings.
+    fn may(can: &Capabilities, at: &str) -> String {
+        let at = path(at);
+        let all: [(bool, char); 6] = [
+            (can.reads(&at), 'r'),
+            (can.creates(&at), 'c'),
+            (can.makes_directory(&at), 'd'),
+            (can.modifies(&at), 'm'),
+            (can.sees(&at), 'a'),
+            (can.shows(&at), 's'),
+        ];
+        all.iter().filter(|(yes, _)| *yes).map(|(_, letter)| letter).collect()
+    }
+
+    #[test]
+    fn whole_components() {
+        let can = wlcg("storage.read:/foo/bar");
+        for (at, rights) in [
+            ("/foo/bar", "ras"),
+            ("/foo/bar/qux", "ras"),
+            ("/foo/bargain", ""),
+            ("/foo", "as"),
+            ("/", "as"),
+            ("/foobar", ""),
+            ("/fo", ""),
+        ] {
+            assert_eq!(may(&can, at), rights, "{at}");
+        }
+    }
+
+    #[test]
+    fn rights() {
+        let can = wlcg("storage.create:/c storage.modify:/m storage.stage:/s storage.poll:/p storage.read:/");
+        assert_eq!(may(&can, "/c/x"), "rcdas");
+        assert_eq!(may(&can, "/m/x"), "rcdmas");
+        assert_eq!(may(&can, "/s/x"), "ras");
+        let can = wlcg("storage.create:/c/deep storage.stage:/s");
+        assert_eq!(may(&can, "/c/deep/x"), "cda");
+        assert_eq!(may(&can, "/c"), "das");
+        assert_eq!(may(&can, "/"), "das");
+        assert_eq!(may(&can, "/s/x"), "a");
+        assert_eq!(may(&can, "/x"), "");
+        assert_eq!(may(&wlcg("storage.modify:/"), "/any"), "cdmas");
+    }
+
+    #[test]
+    fn a_directory_is_no_file() {
+        let can = wlcg("storage.read:/d/ storage.create:/n/");
+        assert_eq!(may(&can, "/d"), "as");
+        assert_eq!(may(&can, "/d/x"), "ras");
+        assert_eq!(may(&can, "/n"), "das");
+        assert_eq!(may(&can, "/n/x"), "cda");
+    }
+
+    #[test]
+    fn profiles_have_scopes_of_their_own() {
+        assert!(wlcg("read:/ write:/ openid compute.read").is_empty());
+        let can = Capabilities::parse("storage.read:/ read:/r write:/w", Profile::SciTokens).unwrap();
+        assert_eq!(can.to_string(), "read:/r modify:/w");
+    }
+
+    #[test]
+    fn encoded_names() {
+        let can = wlcg("storage.read:/a%20b/%C3%A4/%25/");
+        let place = VirtualPath::parse("/a b/ä/%/x".as_bytes()).unwrap();
+        assert!(can.reads(&place));
+        assert_eq!(can.to_string(), "read:/a b/\\xc3\\xa4/%/");
+    }
+
+    #[test]
+    fn beneath_a_base() {
+        let can = wlcg("storage.read:/ storage.modify:/mine").beneath(&path("/vo/data"));
+        assert_eq!(may(&can, "/vo/data/x"), "ras");
+        assert_eq!(may(&can, "/vo/data/mine/x"), "rcdmas");
+        assert_eq!(may(&can, "/vo"), "das");
+        assert_eq!(may(&can, "/mine"), "");
+    }
+}

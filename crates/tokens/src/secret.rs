@@ -1,0 +1,72 @@
+//! A token as a secret.
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+/// Bytes of a token, at most. Real ones have from 500 to 4000.
+pub const LONGEST_TOKEN: usize = 16 << 10;
+
+/// A bearer token. It is never shown by `Debug`, has no `Display`, and its memory is cleared.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Zeroizing<Vec<u8>>);
+
+/// What cannot be a token. Says nothing of what it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidToken {
+    #[error("there is nothing in it")]
+    Empty,
+    #[error("it is longer than {LONGEST_TOKEN} bytes")]
+    Long,
+    #[error("it has other characters than a bearer token may have (RFC 6750 section 2.1)")]
+    Characters,
+}
+
+impl Token {
+    /// The token in `text`, with or without white space around it.
+    ///
+    /// # Errors
+    /// It is empty, too long, or has characters that do not belong into a token: an end of line, say, with which it would be
+    /// two commands.
+    pub fn new(text: &[u8]) -> Result<Self, InvalidToken> {
+        let text = text.trim_ascii();
+        if text.is_empty() {
+            return Err(InvalidToken::Empty);
+        }
+        if text.len() > LONGEST_TOKEN {
+            return Err(InvalidToken::Long);
+        }
+        let fits = |b: &u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(b);
+        if !text.iter().all(fits) {
+            return Err(InvalidToken::Characters);
+        }
+        Ok(Self(Zeroizing::new(text.to_vec())))
+    }
+
+    /// The token itself: for sending or verifying it only.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(***)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn only_tokens() {
+        let token = Token::new(b" eyJh.eyJz.c2ln\n").unwrap();
+        assert_eq!(token.expose(), b"eyJh.eyJz.c2ln");
+        assert_eq!(format!("{token:?}"), "Token(***)");
+        assert_eq!(Token::new(b" \n"), Err(InvalidToken::Empty));
+        assert_eq!(Token::new(b"a\r\nDELE x"), Err(InvalidToken::Characters));
+        assert_eq!(Token::new(&[b'a'; LONGEST_TOKEN + 1]), Err(InvalidToken::Long));
+    }
+}

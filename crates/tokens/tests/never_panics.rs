@@ -1,0 +1,89 @@
+//! Whatever comes in: an answer, and never a token that nobody signed.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::OnceLock;
+
+use common::*;
+use proptest::prelude::*;
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_tokens::{Capabilities, Profile, Token};
+
+fn site() -> &'static Site {
+    static SITE: OnceLock<Site> = OnceLock::new();
+    SITE.get_or_init(|| Site::new(&key_set(&[ec256(), rsa()])))
+}
+
+fn good() -> &'static str {
+    static TOKEN: OnceLock<String> = OnceLock::new();
+    TOKEN.get_or_init(|| rsa().token(&claims()))
+}
+
+fn json() -> impl Strategy<Value = serde_json::Value> {
+    use serde_json::Value;
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,20}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 16, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((".{0,4}", inner), 0..4)
+                .prop_map(|all| Value::Object(all.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn random_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        prop_assert!(site().verifier.verify(&bytes, now()).is_err());
+        let _ = Token::new(&bytes);
+    }
+
+    #[test]
+    fn one_byte_changed(at in any::<prop::sample::Index>(), to in any::<u8>()) {
+        let mut token = good().as_bytes().to_vec();
+        let at = at.index(token.len());
+        prop_assume!(token[at] != to);
+        token[at] = to;
+        prop_assert!(site().verifier.verify(&token, now()).is_err());
+    }
+
+    #[test]
+    fn headers_and_claims_of_any_form(header in json(), claims in json(), signature in prop::collection::vec(any::<u8>(), 0..80)) {
+        let token = format!("{}.{}.{}", encode(header.to_string()), encode(claims.to_string()), encode(&signature));
+        prop_assert!(site().verifier.verify(token.as_bytes(), now()).is_err());
+    }
+
+    /// Signed, but with one claim that may be anything.
+    #[test]
+    fn one_claim_of_any_form(
+        name in prop::sample::select(vec!["iss", "sub", "aud", "exp", "nbf", "iat", "jti", "scope", "wlcg.ver", "ver", "wlcg.groups"]),
+        value in json(),
+    ) {
+        let mut claims = claims();
+        claims[name] = value;
+        let _ = site().verifier.verify(ec256().token(&claims).as_bytes(), now());
+    }
+
+    /// No scope reaches out of its own path.
+    #[test]
+    fn scopes(text in "(storage\\.(read|modify|create)|read|write):[/a.%2eEfF~]{0,12}( [a-z.:/]{0,12})?", at in "(/[ab.]{1,3}){1,4}") {
+        for profile in [Profile::Wlcg, Profile::SciTokens] {
+            let Ok(can) = Capabilities::parse(&text, profile) else { continue };
+            let path = VirtualPath::parse(at.as_bytes()).unwrap();
+            for right in [can.reads(&path), can.creates(&path), can.modifies(&path)] {
+                prop_assert!(!right || can.iter().any(|c| path.starts_with(&c.path)));
+            }
+            for capability in can.iter() {
+                let text = capability.path.to_string();
+                prop_assert!(text.starts_with('/') && !text.contains("//") && !text.split('/').any(|c| c == ".." || c == "."));
+            }
+        }
+    }
+}

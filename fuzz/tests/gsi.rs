@@ -1,0 +1,290 @@
+//! Certificates, policies, maps and handshakes of GSI.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::OnceLock;
+
+use ropewalk_fuzz::{Decisions, ITERATIONS, soup};
+use ropewalk_gsi::testing::{Forged, INHERIT_ALL, PROXY_CERT_INFO, Site, readable, shake};
+use ropewalk_gsi::{
+    Acceptor, AcceptorOptions, After, Expected, Gridmap, GsiConf, Identity, Initiator, InitiatorOptions,
+    Session, SigningPolicy, Step, TlsSettings, ca, canonical, dcsc, decode_token, encode_token, parse_voms,
+    same,
+};
+
+/// Handshakes take their time.
+const HANDSHAKES: usize = 300;
+
+const POLICY_WORDS: &[&[u8]] = &[
+    b"access_id_CA ",
+    b"access_id_anybody\n",
+    b"X509 ",
+    b"pos_rights ",
+    b"neg_rights ",
+    b"globus ",
+    b"CA:sign\n",
+    b"cond_subjects ",
+    b"'/O=Grid/CN=CA'\n",
+    b"'\"/O=Grid/*\" \"/O=?/CN=x\"'\n",
+    b"/O=Grid/CN=x",
+    b"\n",
+    b"# ",
+    b"*",
+    b"?",
+];
+
+/// What is allowed stays so when the file is written by us; nothing is allowed to an authority that is not mentioned.
+#[test]
+fn signing_policy() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
+        let text = soup(input, POLICY_WORDS);
+        let text = String::from_utf8_lossy(&text);
+        let Ok(policy) = SigningPolicy::parse(&text) else { return };
+        for authority in ["/O=Grid/CN=CA", "/CN=other"] {
+            for subject in ["/O=Grid/CN=x", "/O=Grid/CN=y/E=a@b", &text] {
+                assert!(!policy.allows(authority, subject) || policy.mentions(authority));
+            }
+        }
+    });
+}
+
+const GRIDMAP_WORDS: &[&[u8]] = &[
+    b"\"/O=Grid/CN=A B\" ",
+    b"/O=Grid/CN=C ",
+    b"ann",
+    b",",
+    b"bob\n",
+    b".pool\n",
+    b"\\x41",
+    b"\\x0a",
+    b"\\\"",
+    b"#",
+    b"/E=",
+];
+
+/// Who is mapped has a name that begins with a slash and an account without separators; lines are counted.
+#[test]
+fn gridmap() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
+        let text = soup(input, GRIDMAP_WORDS);
+        let text = String::from_utf8_lossy(&text);
+        let map = Gridmap::parse(&text);
+        let lines = text.lines().count();
+        assert!(map.problems().iter().all(|problem| (1..=lines).contains(&problem.line)));
+        for subject in ["/O=Grid/CN=A B", "/O=Grid/CN=C"] {
+            for account in map.accounts(subject) {
+                let (ropewalk_gsi::Account::Local(name) | ropewalk_gsi::Account::Pool(name)) = account;
+                assert!(!name.is_empty() && !name.contains(['/', '"', ':', ' ', '\n']), "{name:?}");
+            }
+        }
+        assert_eq!(map.accounts("").count(), 0);
+        // A name stands for itself, however it is spelled.
+        let name = format!("/CN={}", text.replace(['\n', '\r'], ""));
+        assert!(same(&name, &canonical(&name)));
+        let written = Gridmap::parse(&ca::gridmap_line("/O=Grid/CN=x", &["ann"]));
+        assert!(written.permits("/O=Grid/CN=x", "ann"));
+    });
+}
+
+const CONF_WORDS: &[&[u8]] = &[
+    b"MIN_TLS_PROTOCOL",
+    b"MAX_TLS_PROTOCOL",
+    b"NAME_COMPATIBILITY",
+    b"CIPHERS",
+    b"SERVER_CIPHER_ORDER",
+    b"VHOST_CRED_OWNER",
+    b"=",
+    b"TLS1_2_VERSION",
+    b"TLS1_VERSION_DEPRECATED",
+    b"HYBRID",
+    b"\"HIGH\"",
+    b"true",
+    b"\n",
+];
+
+/// TLS before 1.2 is never the answer.
+#[test]
+fn gsi_conf() {
+    use ropewalk_gsi::SslVersion;
+    bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
+        let text = soup(input, CONF_WORDS);
+        let text = String::from_utf8_lossy(&text);
+        let Ok(conf) = GsiConf::parse(&text, |_| None) else { return };
+        let settings = TlsSettings::from(&conf);
+        for version in [settings.min_version, settings.max_version] {
+            assert!(version == SslVersion::TLS1_2 || version == SslVersion::TLS1_3);
+        }
+        assert!(settings.ciphers.ends_with("!aNULL") || settings.ciphers.contains("!aNULL:"));
+    });
+}
+
+struct Yard {
+    site: Site,
+    client: Identity,
+    server: Identity,
+    /// Of a proxy with extensions.
+    certificate: Vec<u8>,
+    _directory: tempfile::TempDir,
+}
+
+fn yard() -> &'static Yard {
+    static YARD: OnceLock<Yard> = OnceLock::new();
+    YARD.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let site = Site::at(directory.path());
+        let user = site.user();
+        let extensions: &[(&str, bool, &[u8])] = &[
+            (PROXY_CERT_INFO, true, INHERIT_ALL),
+            ("2.5.29.15", true, &[3, 2, 5, 0xa0]),
+            ("2.5.29.19", true, &[0x30, 0]),
+            ("1.3.6.1.4.1.8005.100.100.5", false, &[0x30, 4, 0x30, 2, 0x30, 0]),
+        ];
+        let certificate = Forged { extensions, ..Forged::proxy(&user) }.below(&user);
+        let certificate = certificate.certificate().to_der().unwrap();
+        let settings = TlsSettings::default();
+        let (client, server) = (site.identity(&user, &settings), site.identity(site.host(), &settings));
+        Yard { client, server, certificate, _directory: directory, site }
+    })
+}
+
+/// Changes some bytes of `bytes`.
+fn changed(bytes: &[u8], choose: &mut Decisions<'_>) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for _ in 0..=choose.below(4) {
+        if bytes.is_empty() {
+            break;
+        }
+        let at = (choose.byte() as usize * 256 + choose.byte() as usize) % bytes.len();
+        match choose.below(4) {
+            0 => bytes[at] = choose.byte(),
+            1 => bytes[at] ^= 1 << choose.below(8),
+            2 => bytes.truncate(at),
+            _ => {
+                let more = choose.bytes(4);
+                bytes.splice(at..at, more);
+            }
+        }
+    }
+    bytes
+}
+
+/// A real certificate with some bytes changed, and anything at all.
+#[test]
+fn certificates() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
+        readable(input);
+        let _ = parse_voms(input);
+        let mut choose = Decisions(input);
+        let der = changed(&yard().certificate, &mut choose);
+        readable(&der);
+        readable(&changed(INHERIT_ALL, &mut choose));
+        if let Ok(certificate) = ropewalk_gsi::X509::from_der(&der) {
+            let chain = [certificate, yard().site.user().certificate().clone()];
+            let believed = yard().site.trust().verify(&chain, ropewalk_gsi::Timestamp::now());
+            assert!(
+                believed.is_err() || der == yard().certificate,
+                "a certificate that nobody signed is believed"
+            );
+        }
+    });
+}
+
+/// What DCSC brings.
+#[test]
+fn data_credential() {
+    let whole = dcsc::encode(&yard().site.user()).unwrap();
+    bolero::check!().with_iterations(ITERATIONS / 5).for_each(|input: &[u8]| {
+        let _ = dcsc::parse(&String::from_utf8_lossy(input));
+        let mut choose = Decisions(input);
+        let text = changed(whole.as_bytes(), &mut choose);
+        let _ = dcsc::parse(&String::from_utf8_lossy(&text));
+        let pem = decode_token(&whole).unwrap();
+        let _ = dcsc::parse(&encode_token(&changed(&pem, &mut choose)));
+    });
+}
+
+fn initiator(after: After) -> Initiator {
+    let options = InitiatorOptions {
+        expected: Expected::host("localhost"),
+        delegate: None,
+        after,
+        server_name: Some("localhost".into()),
+    };
+    Initiator::new(&yard().client, options).unwrap()
+}
+
+fn acceptor(after: After) -> Acceptor {
+    let options = AcceptorOptions {
+        expected: Expected::Subject(yard().site.user().identity().to_owned()),
+        after,
+        ..AcceptorOptions::default()
+    };
+    Acceptor::new(&yard().server, options).unwrap()
+}
+
+/// Tokens of anything, and those of a real handshake of which one is changed: the acceptor believes nobody then.
+#[test]
+fn handshake() {
+    bolero::check!().with_iterations(HANDSHAKES).for_each(|input: &[u8]| {
+        let (first, rest) = input.split_at(input.len() / 2);
+        for piece in [first, rest] {
+            let _ = acceptor(After::Flag).step(piece);
+            let mut begun = initiator(After::Flag);
+            let _ = begun.step(&[]);
+            let _ = begun.step(piece);
+        }
+        let mut choose = Decisions(input);
+        let after = if choose.below(2) == 0 { After::Flag } else { After::Nothing };
+        let (mut one, mut other) = (initiator(after), acceptor(after));
+        let spoiled = choose.below(4);
+        let (mut token, mut spoilt) = (Vec::new(), false);
+        for step in 0..6 {
+            let result = if step % 2 == 0 { one.step(&token) } else { other.step(&token) };
+            token = match result {
+                Ok(Step::Continue(token)) => token,
+                Ok(Step::Done(token, _)) => {
+                    assert!(step % 2 == 0 || !spoilt, "the acceptor believes what was changed on the way");
+                    token
+                }
+                Err(_) => return,
+            };
+            if step == spoiled {
+                let other = changed(&token, &mut choose);
+                spoilt = other != token;
+                token = other;
+            }
+        }
+    });
+}
+
+/// Lines of a protected control connection come back as they were, or not at all.
+#[test]
+fn protected_lines() {
+    bolero::check!().with_iterations(HANDSHAKES).for_each(|input: &[u8]| {
+        let (mut one, mut other) = shake(initiator(After::Flag), acceptor(After::Flag)).unwrap();
+        let mut choose = Decisions(input);
+        let plain = [choose.bytes(300), b"\r\n".to_vec()].concat();
+        let mut line = Vec::new();
+        one.seal_command(&plain, &mut line).unwrap();
+        assert_eq!(other.open_command(&line).unwrap(), plain);
+        line.clear();
+        other.seal_reply(&plain, &mut line).unwrap();
+        let mut got = Vec::new();
+        for line in line.split_inclusive(|byte| *byte == b'\n') {
+            got.extend(one.open_reply(line).unwrap());
+        }
+        assert_eq!(got, plain);
+        line.clear();
+        one.seal_command(&plain, &mut line).unwrap();
+        let spoiled = changed(&line, &mut choose);
+        if let Ok(got) = opened(&mut other, &spoiled) {
+            assert_eq!(got, plain, "{}", String::from_utf8_lossy(&spoiled));
+        }
+        let _ = other.open_command(input);
+        let _ = one.open_reply(input);
+    });
+}
+
+fn opened(session: &mut Session, line: &[u8]) -> Result<Vec<u8>, ropewalk_gsi::SessionError> {
+    session.open_command(line)
+}

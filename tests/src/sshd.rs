@@ -1,0 +1,188 @@
+//! OpenSSH's server for one test: its own keys, its own idea of a home directory, a port that the kernel chooses, and no
+//! process left when it is dropped.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::peers;
+use crate::process::{self, run};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// An sshd for each connection, as inetd would start it. The user is the one that runs the test.
+#[derive(Debug)]
+pub struct Sshd {
+    directory: PathBuf,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    ending: AtomicBool,
+    connections: AtomicUsize,
+    children: Mutex<Vec<Child>>,
+}
+
+impl Sshd {
+    /// Keeps everything in `directory`, which must exist: `home` is where commands find themselves, `key` logs in, and `config`
+    /// is what clients need.
+    pub fn start(directory: &Path) -> Result<Self> {
+        let sshd = peers::find("sshd").context("no sshd: install openssh-server")?;
+        // Its place for unprivileged parts, which the service makes where it runs.
+        if rustix::process::geteuid().is_root() && !Path::new("/run/sshd").exists() {
+            fs::DirBuilder::new().recursive(true).mode(0o755).create("/run/sshd")?;
+        }
+        fs::create_dir(directory.join("home"))?;
+        for name in ["key", "wrong-key", "host-key", "other-host-key"] {
+            let mut keygen = process::command("ssh-keygen");
+            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(directory.join(name));
+            run(&mut keygen, LIMIT)?.succeeded()?;
+        }
+        fs::copy(directory.join("key.pub"), directory.join("authorized_keys"))?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let at = directory.display();
+        // The command that the client has sent, in a home of the test's own.
+        let login = format!(
+            "#!/bin/sh\ncd {at}/home || exit 1\nHOME={at}/home\nPATH=/usr/bin:/bin\nexport HOME PATH\n\
+             exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n"
+        );
+        executable(&directory.join("login"), &login)?;
+        let server = format!(
+            "HostKey {at}/host-key\nAuthorizedKeysFile {at}/authorized_keys\nForceCommand {at}/login\nUsePAM no\n\
+             PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n\
+             PermitUserRC no\nStrictModes no\nPidFile none\nUseDNS no\nPrintMotd no\nPrintLastLog no\n"
+        );
+        fs::write(directory.join("sshd_config"), server)?;
+        let client = format!(
+            "Host *\nIdentityFile {at}/key\nIdentitiesOnly yes\nIdentityAgent none\nUserKnownHostsFile {at}/known_hosts\n\
+             GlobalKnownHostsFile /dev/null\nUpdateHostKeys no\nStrictHostKeyChecking ask\n"
+        );
+        fs::write(directory.join("config"), client)?;
+        let shared = Arc::new(Shared::default());
+        let acceptor = {
+            let (shared, directory) = (Arc::clone(&shared), directory.to_owned());
+            thread::Builder::new().name("sshd".into()).spawn(move || {
+                for stream in listener.incoming().map_while(Result::ok) {
+                    if shared.ending.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    shared.connections.fetch_add(1, Ordering::SeqCst);
+                    if let Ok(child) = serve(&sshd, &directory, stream) {
+                        shared.children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+                    }
+                }
+            })?
+        };
+        let sshd = Self { directory: directory.to_owned(), address, shared, acceptor: Some(acceptor) };
+        sshd.know("host-key")?;
+        Ok(sshd)
+    }
+
+    /// Clients take `key` for the host's.
+    pub fn know(&self, key: &str) -> Result<()> {
+        let public = fs::read_to_string(self.directory.join(format!("{key}.pub")))?;
+        let mut words = public.split_whitespace();
+        let (kind, key) = (words.next().context("kind of key")?, words.next().context("key")?);
+        let port = self.address.port();
+        let known = format!("[127.0.0.1]:{port} {kind} {key}\n[localhost]:{port} {kind} {key}\n");
+        fs::write(self.directory.join("known_hosts"), known)?;
+        Ok(())
+    }
+
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Log-ins and attempts so far.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// The home directory that commands see.
+    pub fn home(&self) -> PathBuf {
+        self.directory.join("home")
+    }
+
+    /// ssh with the test's own settings, for a client's option.
+    pub fn client(&self) -> String {
+        format!("ssh -F {}", self.directory.join("config").display())
+    }
+
+    /// Processes that have this test's directory in their command line or in HOME, and `word` in their command line.
+    pub fn processes(&self, word: &str) -> Result<Vec<String>> {
+        let here = self.directory.to_str().context("the directory's name")?;
+        let home = format!("HOME={here}/home");
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc")?.flatten() {
+            let read = |name: &str| fs::read(entry.path().join(name)).unwrap_or_default();
+            let line = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
+            let ours = line.contains(here)
+                || read("environ").split(|byte| *byte == 0).any(|setting| setting == home.as_bytes());
+            if ours && line.contains(word) {
+                found.push(format!("{}: {line}", entry.file_name().to_string_lossy()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Waits until no process is left that [`Sshd::processes`] finds.
+    pub fn until_none(&self, word: &str) -> Result<()> {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let left = self.processes(word)?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "still there: {left:?}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// What the servers have said; for failures.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("sshd.log")).unwrap_or_default()
+    }
+}
+
+fn serve(sshd: &Path, directory: &Path, stream: TcpStream) -> Result<Child> {
+    let stream = OwnedFd::from(stream);
+    let log = File::options().create(true).append(true).open(directory.join("sshd.log"))?;
+    let mut command = process::command(sshd);
+    command.args(["-i", "-e", "-f"]).arg(directory.join("sshd_config"));
+    command.stdin(stream.try_clone()?).stdout(stream).stderr(Stdio::from(log));
+    Ok(command.spawn()?)
+}
+
+/// Writes a script.
+pub fn executable(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        self.shared.ending.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+        for child in self.shared.children.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

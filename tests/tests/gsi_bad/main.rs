@@ -1,0 +1,10 @@
+//! What must not pass a log-in with certificates, each refused in words and with the right code: by our server, and by our
+//! client. The table is in docs/security.md.
+
+#![allow(clippy::unwrap_used)]
+
+mod client;
+mod data;
+mod lines;
+mod server;
+mod yard;

@@ -1,0 +1,148 @@
+//! Certificates that our server does not believe.
+
+use std::os::unix::fs::PermissionsExt;
+
+use openssl::hash::MessageDigest;
+use ropewalk_gsi::testing::{Control, Forged, Site, chain, key, name};
+use ropewalk_gsi::{Credential, ca};
+
+use crate::yard::{Yard, initiator};
+
+const HOUR: i64 = 3600;
+
+fn check(yard: &Yard, served: &ropewalk_tests::grid::Served, credential: &Credential, reason: &str) {
+    let answer = yard.refusal(served, credential);
+    assert!(answer.starts_with("530 GSSAPI authentication failed: "), "{answer}");
+    assert!(answer.contains(reason), "{answer:?} does not say {reason:?}");
+}
+
+#[test]
+fn times_names_and_signatures() {
+    let yard = Yard::new();
+    let served = yard.serve();
+    let (authority, user) = (yard.site.authority(), yard.site.user());
+    let late = name("/O=Grid/OU=test/CN=Late");
+    let of_authority = |valid| Forged { valid, ..Forged::signed_by(&authority, &late) }.alone();
+    let expired = of_authority((-2 * HOUR, -HOUR));
+    check(&yard, &served, &expired, "the certificate of /O=Grid/OU=test/CN=Late expired at 2");
+    check(&yard, &served, &of_authority((HOUR, 2 * HOUR)), "CN=Late is valid only from 2");
+    let proxy = Forged { valid: (-2 * HOUR, -HOUR), ..Forged::proxy(&user) }.below(&user);
+    check(&yard, &served, &proxy, "CN=Test User/CN=7 expired at 2");
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    let stranger = Site::named(elsewhere.path(), "/O=Elsewhere").user();
+    check(
+        &yard,
+        &served,
+        &stranger,
+        "the authority /O=Elsewhere/CN=Test CA, which signed the certificate of",
+    );
+    let own = key();
+    let alone = Forged { issuer: &late, signer: &own, ..Forged::signed_by(&authority, &late) }.alone();
+    check(&yard, &served, &alone, "CN=Late is signed by itself and not in /");
+    // The authority's name, and another key.
+    let forged = Forged { signer: &own, ..Forged::signed_by(&authority, &late) }.alone();
+    check(&yard, &served, &forged, "the signature on the certificate of /O=Grid/OU=test/CN=Late is wrong");
+    let md5 = Forged { digest: MessageDigest::md5(), ..Forged::signed_by(&authority, &late) }.alone();
+    check(&yard, &served, &md5, "CN=Late is signed with MD5, which is not allowed");
+    let md5 = Forged { digest: MessageDigest::md5(), ..Forged::proxy(&user) }.below(&user);
+    check(&yard, &served, &md5, "CN=Test User/CN=7 is signed with MD5");
+    // And the one that is as it should be passes.
+    let proxy = Forged::proxy(&user).below(&user);
+    drop(yard.logged_in(&served, &proxy));
+}
+
+#[test]
+fn loops_and_long_chains() {
+    let yard = Yard::new();
+    let served = yard.serve();
+    let user = yard.site.user();
+    let own = key();
+    let round = name("/CN=proxy");
+    let round =
+        Forged { issuer: &round, signer: &own, base: &round, more: &[], ..Forged::proxy(&user) }.make(&own);
+    let rounds = Credential::new(round.clone(), vec![round.clone(), round], own).unwrap();
+    check(&yard, &served, &rounds, "the issuer of the proxy /CN=proxy, /CN=proxy, is not in the chain");
+    let mut deep = user.clone();
+    for _ in 0..40 {
+        deep = Forged::proxy(&deep).below(&deep);
+    }
+    check(&yard, &served, &deep, "the chain has 41 certificates; at most 32 are looked at");
+    let padded = vec![yard.site.ca.certificate().clone(); 100];
+    let padded = Credential::new(user.certificate().clone(), padded, user.key().clone()).unwrap();
+    check(&yard, &served, &padded, "the chain has 101 certificates; at most 32 are looked at");
+}
+
+#[test]
+fn revoked_and_without_leave() {
+    let yard = Yard::new();
+    let served = yard.serve();
+    let user = yard.site.user();
+    let certificates = yard.site.certificates();
+    let hash = yard.site.ca.install(&certificates, 10).unwrap();
+    let policy = certificates.join(format!("{hash}.signing_policy"));
+    drop(yard.logged_in(&served, &user));
+
+    let good = std::fs::read_to_string(&policy).unwrap();
+    std::fs::write(&policy, good.replace("OU=test/*", "OU=other/*")).unwrap();
+    check(
+        &yard,
+        &served,
+        &user,
+        "does not let /O=Grid/OU=test/CN=Test CA certify /O=Grid/OU=test/CN=Test User",
+    );
+    std::fs::write(&policy, "access_id_CA X509 '").unwrap();
+    check(&yard, &served, &user, "signing_policy: line 1: a quote is not closed");
+    std::fs::write(&policy, &good).unwrap();
+    std::fs::set_permissions(&policy, PermissionsExt::from_mode(0o666)).unwrap();
+    check(&yard, &served, &user, "signing_policy (mode 0666), so it is not believed; `chmod o-w");
+    std::fs::remove_file(&policy).unwrap();
+    check(&yard, &served, &user, "has no signing policy: /");
+
+    // What is revoked is refused at once, and what is made from it.
+    yard.site.ca.revoke(user.certificate()).unwrap();
+    yard.site.ca.install(&certificates, 10).unwrap();
+    check(&yard, &served, &user, "was revoked by /O=Grid/OU=test/CN=Test CA at 2");
+    check(&yard, &served, &Forged::proxy(&user).below(&user), "was revoked by");
+    let list = certificates.join(format!("{hash}.r0"));
+    std::fs::write(&list, "nothing").unwrap();
+    check(&yard, &served, &user, ".r0 is no revocation list");
+}
+
+#[test]
+fn who_is_not_mapped() {
+    let yard = Yard::new();
+    let served = yard.serve();
+    let nobody = yard.site.ca.issue_user("Nobody", 10).unwrap();
+    let mut control = Control::connect(served.address);
+    control.authenticate(initiator(&yard.identity(&nobody))).unwrap();
+    control.ask("USER :globus-mapping:");
+    let answer = control.ask("PASS dummy");
+    assert!(answer.starts_with("530") && answer.contains("CN=Nobody is not in the gridmap"), "{answer}");
+    // A gridmap that anybody could have written says nothing.
+    let line = ca::gridmap_line(nobody.identity(), &["nobody"]);
+    std::fs::write(yard.path("gridmap"), line).unwrap();
+    std::fs::set_permissions(yard.path("gridmap"), PermissionsExt::from_mode(0o666)).unwrap();
+    let mut control = Control::connect(served.address);
+    control.authenticate(initiator(&yard.identity(&nobody))).unwrap();
+    control.ask("USER :globus-mapping:");
+    let answer = control.ask("PASS dummy");
+    assert!(answer.starts_with("530") && answer.contains("cannot read its gridmap"), "{answer}");
+}
+
+/// Not even the server's own.
+#[test]
+fn a_server_with_a_bad_certificate_does_not_start() {
+    let yard = Yard::new();
+    let authority = yard.site.authority();
+    let host = name("/O=Grid/OU=test/CN=localhost");
+    let expired = Forged { valid: (-2 * HOUR, -HOUR), ..Forged::signed_by(&authority, &host) }.alone();
+    yard.site.write_host(&expired);
+    let error = ropewalk_tests::grid::serve(yard.directory.path(), "", &[]).err().unwrap().to_string();
+    assert!(error.contains("the certificate of /O=Grid/OU=test/CN=localhost expired at 2"), "{error}");
+    yard.site.write_host(yard.site.host());
+    std::fs::set_permissions(yard.path("hostkey.pem"), PermissionsExt::from_mode(0o644)).unwrap();
+    let error = ropewalk_tests::grid::serve(yard.directory.path(), "", &[]).err().unwrap().to_string();
+    assert!(error.contains("(mode 0644); `chmod 600 /"), "{error}");
+    assert_eq!(chain(yard.site.host()).len(), 1);
+}

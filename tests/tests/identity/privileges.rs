@@ -1,0 +1,102 @@
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use ropewalk_tests::peers;
+use ropewalk_tests::process::run;
+
+use crate::town::{ADA, Town, is_possible};
+
+/// CAP_SETGID and CAP_SETUID.
+const IDENTITIES: &str = "00000000000000c0";
+const NOTHING: &str = "0000000000000000";
+
+fn same(found: &[String], wanted: &str) -> bool {
+    !found.is_empty() && found.iter().all(|value| value == wanted)
+}
+
+#[test]
+fn a_server_of_root_keeps_what_it_needs_for_identities() {
+    if !is_possible() {
+        return;
+    }
+    let town = Town::new("");
+    let mut ada = town.log_in("ada");
+    assert_eq!(ada.store("f", b"x").unwrap().code, 226);
+    for (field, wanted) in [
+        ("CapPrm", IDENTITIES),
+        ("CapEff", IDENTITIES),
+        ("CapBnd", IDENTITIES),
+        ("CapInh", NOTHING),
+        ("CapAmb", NOTHING),
+        ("NoNewPrivs", "1"),
+    ] {
+        let found = town.threads(field);
+        assert!(same(&found, wanted), "{field}: {found:?}");
+    }
+    let limits = fs::read_to_string(format!("/proc/{}/limits", town.pid())).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    let words: Vec<_> = core.split_whitespace().collect();
+    assert_eq!(words[4..6], ["1", "1"], "{core}");
+    assert!(town.log().contains("as the local accounts"), "{}", town.log());
+}
+
+/// As `deploy/ropewalk-mapped.service` starts it.
+#[test]
+fn what_the_unit_leaves_is_enough() {
+    if !is_possible() {
+        return;
+    }
+    let before = "set -- setpriv --bounding-set -all,+setuid,+setgid,+setpcap \"$@\";";
+    let town = Town::started("", before);
+    let mut ada = town.log_in("ada");
+    assert_eq!(ada.store("f", b"x").unwrap().code, 226);
+    assert_eq!(ada.retrieve("f").unwrap().0, b"x");
+    assert_eq!(fs::metadata(town.real("/home/ada/f")).unwrap().uid(), ADA);
+    assert!(same(&town.threads("CapPrm"), IDENTITIES));
+}
+
+#[test]
+fn units_leave_little() {
+    if !peers::available(&["systemd-analyze"]) {
+        return;
+    }
+    for unit in ["ropewalk.service", "ropewalk-mapped.service"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(unit);
+        let mut command = Command::new("systemd-analyze");
+        command.args(["security", "--no-pager", "--offline=true", "--threshold=30"]).arg(path);
+        run(&mut command, Duration::from_secs(60)).unwrap().succeeded().unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_maps_nobody_keeps_nothing() {
+    if !is_possible() {
+        return;
+    }
+    let town = Town::new("[identity]\nmapped = false\n");
+    town.log_in("ada");
+    for field in ["CapPrm", "CapEff", "CapBnd", "CapInh", "CapAmb"] {
+        let found = town.threads(field);
+        assert!(same(&found, NOTHING), "{field}: {found:?}");
+    }
+}
+
+#[test]
+fn a_server_of_another_user_works_as_that_user() {
+    if !is_possible() {
+        return;
+    }
+    // The files of the server are that user's.
+    let before =
+        "chown bob \"${4%/*}/users\"; set -- setpriv --reuid 31002 --regid 31002 --clear-groups \"$@\";";
+    let town = Town::started("", before);
+    let mut ada = town.log_in("ada");
+    assert!(town.threads("Uid").iter().all(|ids| ids == "31002 31002 31002 31002"));
+    assert!(same(&town.threads("CapPrm"), NOTHING));
+    assert!(town.log().contains("as the server's own user"), "{}", town.log());
+    assert_eq!(ada.store("/home/bob/f", b"x").unwrap().code, 226);
+    assert!(ada.store("/home/ada/f", b"x").unwrap().code >= 500);
+}

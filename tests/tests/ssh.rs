@@ -1,0 +1,436 @@
+//! sshftp:// through OpenSSH: our client and our server, each with the other and with GCT's.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ropewalk_tests::process::{self, Outcome, run};
+use ropewalk_tests::sshd::{Sshd, executable};
+use ropewalk_tests::{peers, process::Program};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// The exit code for it.
+const AUTHENTICATION: i32 = 3;
+
+struct Site {
+    // Dropped before the directory.
+    sshd: Sshd,
+    directory: TempDir,
+}
+
+impl Site {
+    /// `None` where the peers are missing.
+    fn new(also: &[&str]) -> Option<Self> {
+        if !peers::available(&[&["sshd", "ssh"], also].concat()) {
+            return None;
+        }
+        let directory = tempfile::Builder::new().prefix("ropewalk-ssh-test-").tempdir().unwrap();
+        let sshd = Sshd::start(directory.path()).unwrap();
+        fs::create_dir(directory.path().join("root")).unwrap();
+        Some(Self { sshd, directory })
+    }
+
+    fn with_ours() -> Option<Self> {
+        let site = Self::new(&[])?;
+        site.install(&[]);
+        Some(site)
+    }
+
+    fn with_gcts() -> Option<Self> {
+        let site = Self::new(&["globus-gridftp-server", "globus-gridftp-server-enable-sshftp"])?;
+        let mut enable = process::command("globus-gridftp-server-enable-sshftp");
+        let script = site.sshd.home().join(".globus/sshftp");
+        fs::create_dir(script.parent().unwrap()).unwrap();
+        let enabled = run(enable.arg("-out").arg(&script), LIMIT).unwrap().succeeded().unwrap();
+        assert!(enabled.text().contains("Successfully created"));
+        if rustix::process::geteuid().is_root() {
+            // It wants to be told that root is meant.
+            let text = fs::read_to_string(&script).unwrap();
+            let text =
+                text.replace("-gridftp-server -ssh", "-gridftp-server -ssh -anonymous-user root -allow-root");
+            fs::write(&script, text).unwrap();
+        }
+        Some(site)
+    }
+
+    /// The script that the server's user would have made.
+    fn install(&self, options: &[&str]) {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.env("HOME", self.sshd.home()).args(["serve", "--install-ssh", "--force"]).args(options);
+        let told = run(&mut command, LIMIT).unwrap().succeeded().unwrap().errors();
+        assert!(told.contains(".globus/sshftp"), "{told}");
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.current_dir(self.directory.path()).env("ROPEWALK_SSH", self.sshd.client());
+        // What a killed client leaves goes with the test.
+        command.env("XDG_RUNTIME_DIR", self.directory.path());
+        command.env_remove("GLOBUS_REMOTE_SSHFTP").env_remove("GLOBUS_HOSTNAME").env_remove("SSH_AUTH_SOCK");
+        command
+    }
+
+    fn cp(&self, options: &[&str], from: &str, to: &str) -> Outcome {
+        run(self.command().args(["cp", "--quiet"]).args(options).args([from, to]), LIMIT).unwrap()
+    }
+
+    /// A path beneath `root`, seen from the host's root.
+    fn url(&self, name: &str) -> String {
+        format!("sshftp://127.0.0.1:{}{}/root/{name}", self.sshd.port(), self.directory.path().display())
+    }
+
+    fn content(&self) -> Vec<u8> {
+        let content: Vec<u8> = (0..1_300_000u32).flat_map(u32::to_le_bytes).collect();
+        fs::write(self.path("source"), &content).unwrap();
+        content
+    }
+
+    fn tree(&self) {
+        fs::create_dir_all(self.path("tree/below")).unwrap();
+        for n in 0..40u8 {
+            fs::write(self.path(&format!("tree/below/{n}")), vec![n; usize::from(n) * 321]).unwrap();
+        }
+    }
+
+    fn is_tree(&self, name: &str) {
+        for n in 0..40u8 {
+            let got = fs::read(self.path(&format!("{name}/below/{n}"))).unwrap();
+            assert_eq!(got, vec![n; usize::from(n) * 321]);
+        }
+        fs::remove_dir_all(self.path(name)).unwrap();
+    }
+
+    /// There and back.
+    fn round(&self, options: &[&str]) {
+        let content = self.content();
+        self.cp(options, "source", &self.url("there")).succeeded().unwrap_or_else(|e| self.fail(&e));
+        assert!(fs::read(self.path("root/there")).unwrap() == content, "{options:?}");
+        self.cp(options, &self.url("there"), "back").succeeded().unwrap_or_else(|e| self.fail(&e));
+        assert!(fs::read(self.path("back")).unwrap() == content, "{options:?}");
+        fs::remove_file(self.path("root/there")).unwrap();
+        fs::remove_file(self.path("back")).unwrap();
+    }
+
+    fn rounds(&self) {
+        self.round(&[]);
+        self.round(&["-p", "4"]);
+        self.round(&["--mode", "stream"]);
+        self.round(&["--files", "3", "-p", "2"]);
+        self.tree();
+        self.cp(&["-r", "--files", "4"], "tree/", &self.url("tree/"))
+            .succeeded()
+            .unwrap_or_else(|e| self.fail(&e));
+        self.is_tree("root/tree");
+        self.cp(&["-r", "--files", "4"], "tree/", &self.url("tree/")).succeeded().unwrap();
+        self.cp(&["-r", "--files", "4"], &self.url("tree/"), "again/")
+            .succeeded()
+            .unwrap_or_else(|e| self.fail(&e));
+        self.is_tree("again");
+        fs::remove_dir_all(self.path("root/tree")).unwrap();
+        // Nothing is left, neither of the programs nor of the sockets.
+        assert_eq!(self.sshd.processes("ssh -F").unwrap(), [""; 0]);
+        self.sshd.until_none("gridftp-server").unwrap();
+        self.sshd.until_none("serve").unwrap();
+    }
+
+    fn fail(&self, error: &anyhow::Error) -> ! {
+        panic!("{error}\n{}", self.sshd.log())
+    }
+
+    /// GCT's client, whose script for ssh is one that uses the test's settings.
+    fn globus_url_copy(&self, arguments: &[&str]) -> Outcome {
+        let script = "/usr/share/globus/gridftp-ssh";
+        let wrapper = self.path("gridftp-ssh");
+        let text = fs::read_to_string(script).unwrap();
+        let ssh = format!("exec /usr/bin/ssh -F {}", self.path("config").display());
+        assert!(text.contains("exec /usr/bin/ssh"));
+        executable(&wrapper, &text.replace("exec /usr/bin/ssh", &ssh)).unwrap();
+        let mut command = process::command("unshare");
+        command.args(["--mount", "--", "sh", "-c"]);
+        command.arg(r#"mount --bind "$1" "$2" && shift 2 && exec globus-url-copy "$@""#);
+        command.arg("sh").arg(wrapper).arg(script).args(arguments).current_dir(self.directory.path());
+        run(command.env_remove("GLOBUS_REMOTE_SSHFTP"), LIMIT).unwrap()
+    }
+}
+
+#[test]
+fn ours_with_our_own_server() {
+    let Some(site) = Site::with_ours() else { return };
+    site.rounds();
+    // Small commands, and the home directory in which the session begins.
+    fs::write(site.sshd.home().join("note"), "at home").unwrap();
+    let home = format!("sshftp://localhost:{}/", site.sshd.port());
+    let mut cat = site.command();
+    let said = run(cat.args(["cat", "--relative-paths", &format!("{home}note")]), LIMIT).unwrap();
+    assert_eq!(said.succeeded().unwrap_or_else(|e| site.fail(&e)).text(), "at home");
+    // And our own globus-url-copy.
+    let content = site.content();
+    let back = format!("file://{}", site.path("back").display());
+    let source = format!("{}source", site.url("../"));
+    let copied = run(site.command().args(["globus-url-copy", "-p", "2", &source, &back]), LIMIT).unwrap();
+    copied.succeeded().unwrap_or_else(|e| site.fail(&e));
+    assert!(fs::read(site.path("back")).unwrap() == content);
+}
+
+#[test]
+fn one_log_in_is_enough() {
+    let Some(site) = Site::with_ours() else { return };
+    site.tree();
+    let count = |options: &[&str]| {
+        let before = site.sshd.connections();
+        site.cp(options, "tree/", &site.url("tree/")).succeeded().unwrap_or_else(|e| site.fail(&e));
+        site.is_tree("root/tree");
+        site.sshd.connections() - before
+    };
+    assert_eq!(count(&["-r", "--files", "6"]), 1);
+    assert!(count(&["-r", "--files", "6", "--no-ssh-sharing"]) > 1);
+}
+
+#[test]
+fn ours_with_gcts_server() {
+    let Some(site) = Site::with_gcts() else { return };
+    site.rounds();
+}
+
+#[test]
+fn gcts_client_with_our_server() {
+    let Some(site) = Site::with_ours() else { return };
+    if !peers::available(&["globus-url-copy", "unshare"]) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        peers::skip("only root can put another script into the place of GCT's");
+        return;
+    }
+    let content = site.content();
+    let local = |name: &str| format!("file://{}", site.path(name).display());
+    let guc = |options: &[&str], from: &str, to: &str| {
+        let arguments = [options, &[from, to]].concat();
+        site.globus_url_copy(&arguments).succeeded().unwrap_or_else(|e| site.fail(&e));
+    };
+    for options in [&[][..], &["-p", "4"], &["-fast", "-p", "2"]] {
+        guc(options, &local("source"), &site.url("there"));
+        assert!(fs::read(site.path("root/there")).unwrap() == content, "{options:?}");
+        guc(options, &site.url("there"), &local("back"));
+        assert!(fs::read(site.path("back")).unwrap() == content, "{options:?}");
+        fs::remove_file(site.path("root/there")).unwrap();
+        fs::remove_file(site.path("back")).unwrap();
+    }
+    site.tree();
+    guc(&["-r", "-cd"], &local("tree/"), &site.url("tree/"));
+    guc(&["-r", "-cd", "-cc", "2"], &site.url("tree/"), &local("again/"));
+    site.is_tree("again");
+    // Between two servers, both ours. It logs in anew for each file.
+    fs::create_dir(site.path("root/few")).unwrap();
+    for n in 1..4u8 {
+        fs::write(site.path(&format!("root/few/{n}")), vec![n; 5000]).unwrap();
+    }
+    guc(&["-r", "-cd"], &site.url("few/"), &site.url("copy/"));
+    for n in 1..4u8 {
+        assert_eq!(fs::read(site.path(&format!("root/copy/{n}"))).unwrap(), vec![n; 5000]);
+    }
+    site.sshd.until_none("serve").unwrap();
+}
+
+#[test]
+fn between_two_servers() {
+    let (Some(ours), Some(gct)) = (Site::with_ours(), Site::with_gcts()) else { return };
+    let content = ours.content();
+    ours.cp(&[], "source", &ours.url("a")).succeeded().unwrap();
+    // One program for both: their keys differ.
+    let both = format!("Include {}\n", ours.path("config").display());
+    let keys = format!(
+        "{both}IdentityFile {}\nUserKnownHostsFile {}\n",
+        gct.path("key").display(),
+        gct.path("known_hosts").display()
+    );
+    fs::write(ours.path("both"), keys).unwrap();
+    let known = fs::read_to_string(gct.path("known_hosts")).unwrap();
+    let mine = fs::read_to_string(ours.path("known_hosts")).unwrap();
+    fs::write(ours.path("known_hosts"), mine + &known).unwrap();
+    let ssh = format!("ssh -F {}", ours.path("both").display());
+    for options in [&[][..], &["-p", "3"], &["--files", "2"]] {
+        let options = [options, &["--ssh", &ssh]].concat();
+        ours.cp(&options, &ours.url("a"), &gct.url("b")).succeeded().unwrap_or_else(|e| gct.fail(&e));
+        assert!(fs::read(gct.path("root/b")).unwrap() == content, "{options:?}");
+        ours.cp(&options, &gct.url("b"), &ours.url("c")).succeeded().unwrap_or_else(|e| gct.fail(&e));
+        assert!(fs::read(ours.path("root/c")).unwrap() == content, "{options:?}");
+        fs::remove_file(gct.path("root/b")).unwrap();
+        fs::remove_file(ours.path("root/c")).unwrap();
+    }
+}
+
+#[test]
+fn what_ssh_says_reaches_the_user() {
+    let Some(site) = Site::with_ours() else { return };
+    let port = site.sshd.port();
+    let ssh = site.sshd.client();
+    let failure = |ssh: &str, url: &str, words: &str, code: Option<i32>| {
+        let began = Instant::now();
+        let outcome = site.cp(&["--ssh", ssh], url, "y").failed().unwrap();
+        let text = outcome.errors();
+        assert!(text.contains(words), "{url}: {text}");
+        if let Some(code) = code {
+            assert_eq!(outcome.status.code(), Some(code), "{text}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "it was tried again and again: {text}");
+        assert_eq!(site.sshd.processes("ssh -F").unwrap(), [""; 0]);
+    };
+    let url = site.url("x");
+    let only_wrong = fs::read_to_string(site.path("config")).unwrap().replace("/key\n", "/wrong-key\n");
+    fs::write(site.path("wrong"), only_wrong).unwrap();
+    let wrong = format!("ssh -F {}", site.path("wrong").display());
+    failure(&wrong, &url, "Permission denied (publickey)", Some(AUTHENTICATION));
+    failure(&ssh, "sshftp://name.invalid/x", "Could not resolve hostname name.invalid", None);
+    failure("/nonexistent/ssh", &url, "cannot be started", None);
+    failure(&ssh, &format!("sshftp://$(id)@127.0.0.1:{port}/x"), "no name of a user", None);
+    site.sshd.know("other-host-key").unwrap();
+    failure(&ssh, &url, "REMOTE HOST IDENTIFICATION HAS CHANGED", Some(AUTHENTICATION));
+    fs::write(site.path("known_hosts"), "").unwrap();
+    failure(&ssh, &url, "Host key verification failed", Some(AUTHENTICATION));
+    assert_eq!(
+        fs::read(site.path("known_hosts")).unwrap(),
+        b"",
+        "nobody was asked, and nothing is remembered"
+    );
+}
+
+#[test]
+fn a_host_that_is_not_set_up() {
+    let Some(site) = Site::new(&[]) else { return };
+    if fs::exists("/etc/grid-security/sshftp").unwrap() || fs::exists("/usr/bin/ropewalk").unwrap() {
+        peers::skip("this host is set up for sshftp");
+        return;
+    }
+    let text = site.cp(&[], &site.url("x"), "y").failed().unwrap().errors();
+    assert!(text.contains("sshftp is not set up on this host"), "{text}");
+    // A script that cannot be run.
+    fs::create_dir(site.sshd.home().join(".globus")).unwrap();
+    fs::write(site.sshd.home().join(".globus/sshftp"), "#!/bin/sh\n").unwrap();
+    let text = site.cp(&[], &site.url("x"), "y").failed().unwrap().errors();
+    assert!(text.contains("Permission denied") && text.contains(".globus/sshftp"), "{text}");
+    // One that only talks.
+    executable(&site.sshd.home().join(".globus/sshftp"), "#!/bin/sh\necho Welcome to this host\n").unwrap();
+    let text = site.cp(&["--retries", "0"], &site.url("x"), "y").failed().unwrap().errors();
+    assert!(text.contains("it is no FTP server"), "{text}");
+    // What a site has in another place.
+    let content = site.content();
+    let remote = format!("exec '{}' serve --ssh", peers::ropewalk().unwrap().display());
+    site.cp(&["--ssh-remote", &remote], "source", &site.url("there")).succeeded().unwrap();
+    assert!(fs::read(site.path("root/there")).unwrap() == content);
+    let mut by_variable = site.command();
+    by_variable.env("GLOBUS_REMOTE_SSHFTP", &remote).args(["cp", "--quiet", &site.url("there"), "back"]);
+    run(&mut by_variable, LIMIT).unwrap().succeeded().unwrap();
+    assert!(fs::read(site.path("back")).unwrap() == content);
+}
+
+/// Whatever connects: here the server itself, whose standard input and output are a socket then.
+#[test]
+fn a_program_that_is_no_ssh() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let program = at("connect");
+    fs::create_dir(at("root")).unwrap();
+    let content: Vec<u8> = (0..700_000u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(at("source"), &content).unwrap();
+    for (host, address) in [("127.0.0.1", "127.0.0.1"), ("[::1]", "::1"), ("name.invalid", "127.0.0.1")] {
+        let script = format!(
+            "#!/bin/sh\necho \"$@\" > {}\nSSH_CONNECTION='{address} 50000 {address} 22' exec {} serve --ssh --root {}\n",
+            at("arguments"),
+            peers::ropewalk().unwrap().display(),
+            at("root")
+        );
+        executable(program.as_ref(), &script).unwrap();
+        let cp = |from: &str, to: &str| {
+            let mut command = peers::ropewalk_command().unwrap();
+            command.args(["cp", "--quiet", "-p", "2", "--ssh", &program, "--ssh-remote", "a b", from, to]);
+            run(&mut command, LIMIT).unwrap().succeeded().unwrap();
+        };
+        let url = format!("sshftp://ada@{host}:77/there");
+        cp(&at("source"), &url);
+        cp(&url, &at("back"));
+        assert!(fs::read(at("root/there")).unwrap() == content && fs::read(at("back")).unwrap() == content);
+        let host = host.trim_matches(['[', ']']);
+        assert_eq!(fs::read_to_string(at("arguments")).unwrap(), format!("-p 77 -l ada {host} a b\n"));
+        fs::remove_file(at("back")).unwrap();
+        fs::remove_file(at("root/there")).unwrap();
+    }
+}
+
+#[test]
+fn rules_of_a_configuration_hold() {
+    let Some(site) = Site::new(&[]) else { return };
+    // Data connections are bound to the session that ssh protects.
+    let text = "root = 'root'\n[defaults]\nread_only = true\n[data]\nrequire_key = true\n";
+    fs::write(site.path("server.toml"), text).unwrap();
+    site.install(&["--config", site.path("server.toml").to_str().unwrap()]);
+    let content = site.content();
+    fs::write(site.path("root/there"), &content).unwrap();
+    let url = format!("sshftp://127.0.0.1:{}/there", site.sshd.port());
+    for options in [&["-p", "4"][..], &["--mode", "stream"], &["--require-data-authentication"]] {
+        site.cp(options, &url, "back").succeeded().unwrap_or_else(|e| site.fail(&e));
+        assert!(fs::read(site.path("back")).unwrap() == content, "{options:?}");
+        fs::remove_file(site.path("back")).unwrap();
+    }
+    let text = site.cp(&["--retries", "0"], "source", &format!("{url}2")).failed().unwrap().errors();
+    assert!(!site.path("root/there2").exists(), "{text}");
+}
+
+/// A copy of standard input that never ends.
+fn endless(site: &Site) -> std::process::Child {
+    let mut command = site.command();
+    command.args(["cp", "--quiet", "-", &site.url("endless")]).process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !done() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn cancelled_in_the_middle_it_leaves_no_process() {
+    let Some(site) = Site::with_ours() else { return };
+    for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
+        let mut child = endless(&site);
+        until("no server", || !site.sshd.processes("serve").unwrap().is_empty());
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        child.wait().unwrap();
+        if signal == Signal::KILL {
+            // Nobody was there to wait for it: it ends by itself.
+            site.sshd.until_none("ssh -F").unwrap();
+        } else {
+            assert_eq!(site.sshd.processes("ssh -F").unwrap(), [""; 0]);
+        }
+        site.sshd.until_none("serve").unwrap();
+    }
+}
+
+#[test]
+fn cancelled_before_the_server_has_answered() {
+    let Some(site) = Site::new(&[]) else { return };
+    let mut command = site.command();
+    command.args(["cp", "--quiet", "--ssh-remote", "exec sleep 1000", &site.url("x"), "y"]);
+    let mut program = Program::start(&mut command).unwrap();
+    until("no sleep", || !site.sshd.processes("sleep 1000").unwrap().is_empty());
+    program.signal(Signal::INT);
+    assert!(!program.wait(LIMIT).unwrap().success());
+    assert_eq!(site.sshd.processes("ssh -F").unwrap(), [""; 0]);
+    // It does not look whether anybody is still there, but sshd ends it.
+    for left in site.sshd.processes("sleep 1000").unwrap() {
+        let pid: i32 = left.split(':').next().unwrap().parse().unwrap();
+        let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+    }
+}

@@ -1,0 +1,119 @@
+//! Certificates, good and bad ones.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use openssl::asn1::Asn1Time;
+use openssl::bn::BigNum;
+use openssl::ec::{EcGroup, EcKey};
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, Private};
+use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
+use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder};
+
+/// Days from now.
+pub(crate) struct Made {
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+}
+
+impl Default for Made {
+    fn default() -> Self {
+        Self { from: -1, to: 30 }
+    }
+}
+
+pub(crate) struct Authority {
+    certificate: X509,
+    key: PKey<Private>,
+}
+
+pub(crate) struct Credential {
+    certificate: X509,
+    key: PKey<Private>,
+    authority: X509,
+}
+
+fn key() -> PKey<Private> {
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+    PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap()
+}
+
+fn name(common: &str) -> X509Name {
+    let mut name = X509NameBuilder::new().unwrap();
+    name.append_entry_by_text("O", "Test").unwrap();
+    name.append_entry_by_text("CN", common).unwrap();
+    name.build()
+}
+
+fn builder(subject: &str, issuer: &X509Name, key: &PKey<Private>, made: &Made) -> X509Builder {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
+    let day = |days: i64| Asn1Time::from_unix(now + days * 86_400).unwrap();
+    let mut builder = X509Builder::new().unwrap();
+    builder.set_version(2).unwrap();
+    let serial = BigNum::from_u32(now as u32 ^ subject.len() as u32).unwrap();
+    builder.set_serial_number(&serial.to_asn1_integer().unwrap()).unwrap();
+    builder.set_subject_name(&name(subject)).unwrap();
+    builder.set_issuer_name(issuer).unwrap();
+    builder.set_pubkey(key).unwrap();
+    builder.set_not_before(&day(made.from)).unwrap();
+    builder.set_not_after(&day(made.to)).unwrap();
+    builder
+}
+
+impl Authority {
+    pub(crate) fn new(subject: &str) -> Self {
+        let key = key();
+        let mut builder = builder(subject, &name(subject), &key, &Made { from: -400, to: 30 });
+        builder.append_extension(BasicConstraints::new().critical().ca().build().unwrap()).unwrap();
+        builder.sign(&key, MessageDigest::sha256()).unwrap();
+        Self { certificate: builder.build(), key }
+    }
+
+    /// For a server of this name.
+    pub(crate) fn host(&self, host: &str, made: Made) -> Credential {
+        let key = key();
+        let issuer = self.certificate.subject_name().to_owned().unwrap();
+        let mut builder = builder(host, &issuer, &key, &made);
+        let alternatives = {
+            let context = builder.x509v3_context(Some(&self.certificate), None);
+            SubjectAlternativeName::new().dns(host).build(&context).unwrap()
+        };
+        builder.append_extension(alternatives).unwrap();
+        builder.sign(&self.key, MessageDigest::sha256()).unwrap();
+        Credential { certificate: builder.build(), key, authority: self.certificate.clone() }
+    }
+}
+
+/// Signed with its own key.
+pub(crate) fn self_signed(host: &str, made: Made) -> Credential {
+    let key = key();
+    let mut builder = builder(host, &name(host), &key, &made);
+    builder.sign(&key, MessageDigest::sha256()).unwrap();
+    let certificate = builder.build();
+    Credential { authority: certificate.clone(), certificate, key }
+}
+
+impl Credential {
+    /// Certificate and key in one file.
+    pub(crate) fn write(&self, path: &Path) -> PathBuf {
+        let key = self.key.private_key_to_pem_pkcs8().unwrap();
+        fs::write(path, [self.certificate.to_pem().unwrap(), key].concat()).unwrap();
+        fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
+        path.to_owned()
+    }
+
+    pub(crate) fn authority_pem(&self) -> Vec<u8> {
+        self.authority.to_pem().unwrap()
+    }
+
+    pub(crate) fn certificate(&self) -> &X509 {
+        &self.certificate
+    }
+
+    pub(crate) fn key(&self) -> &PKey<Private> {
+        &self.key
+    }
+}

@@ -1,0 +1,9 @@
+//! TLS (RFC 4217): curl and lftp with our server, our client with vsftpd and with our server, and what either refuses.
+#![allow(clippy::unwrap_used)]
+
+mod certificates;
+mod client;
+mod foreign;
+mod liar;
+mod server;
+mod site;

@@ -1,0 +1,273 @@
+//! Bearer tokens over TLS: curl, lftp and our client with `ropewalk serve`, tokens signed by an issuer made here.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../crates/tokens/tests/common/mod.rs"]
+mod common;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use common::{AUDIENCE, ISSUER, ec256, encode, key_set, with};
+use ropewalk_tests::peers;
+use ropewalk_tests::process::{self, Outcome, Program, run};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+struct Site {
+    directory: TempDir,
+    server: Program,
+    port: u16,
+}
+
+impl Site {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["root/data", "root/up", "state"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        fs::write(at("root/data/file"), content()).unwrap();
+        fs::write(at("root/database"), "secret").unwrap();
+        common::write(&at("keys.json"), &key_set(&[ec256()]).to_string());
+        let text = format!(
+            "listen = ['127.0.0.1:0']\nroot = 'root'\n[identity]\nmapped = false\n[tls]\nstate_directory = 'state'\n\
+             [[tokens.issuers]]\nurl = '{ISSUER}'\naudiences = ['{AUDIENCE}']\nkeys = 'keys.json'\nuser = 'vo'\n"
+        );
+        fs::write(at("server.toml"), text).unwrap();
+        let mut command = peers::ropewalk_command().unwrap();
+        command.current_dir(directory.path()).args(["serve", "--config", "server.toml"]);
+        let server = Program::start(&mut command).unwrap();
+        let port = server.wait_for_line(LIMIT, port_in).unwrap();
+        Self { directory, server, port }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("127.0.0.1:{}{path}", self.port)
+    }
+
+    /// A file with the token, for us alone.
+    fn token(&self, name: &str, changes: Value) -> PathBuf {
+        let path = self.path(name);
+        private(&path, &token(changes));
+        path
+    }
+
+    fn curl(&self, token: &str, arguments: &[&str]) -> Outcome {
+        let netrc = self.path("netrc");
+        private(&netrc, &format!("machine 127.0.0.1 login :token: password {token}\n"));
+        let mut command = process::command("curl");
+        command.args(["--silent", "--show-error", "--insecure", "--ssl-reqd", "--netrc-file"]).arg(netrc);
+        run(command.args(arguments), LIMIT).unwrap()
+    }
+
+    fn ours(&self) -> Command {
+        let mut command = peers::ropewalk_command().unwrap();
+        command
+            .env("XDG_STATE_HOME", self.path("client"))
+            .env_remove("BEARER_TOKEN")
+            .env_remove("BEARER_TOKEN_FILE")
+            .env_remove("XDG_RUNTIME_DIR");
+        command
+    }
+
+    fn cp(&self, options: &[&str], from: &str, to: &str) -> Outcome {
+        run(
+            self.ours()
+                .args(["cp", "--quiet", "--accept-new", "--retries", "0"])
+                .args(options)
+                .args([from, to]),
+            LIMIT,
+        )
+        .unwrap()
+    }
+
+    /// No part of a token is in what the server has said.
+    fn kept_secret(&self, tokens: &[&str]) {
+        let log = self.server.log();
+        assert!(log.contains("bearer token accepted"), "{log}");
+        for token in tokens {
+            let signature = token.rsplit('.').next().unwrap();
+            assert!(!log.contains(signature), "{log}");
+        }
+    }
+}
+
+fn content() -> Vec<u8> {
+    (0..500_000u32).flat_map(u32::to_le_bytes).collect()
+}
+
+fn port_in(line: &str) -> Option<u16> {
+    let at = line.find("127.0.0.1:")? + "127.0.0.1:".len();
+    let digits: String = line[at..].chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok().filter(|port| *port != 0)
+}
+
+fn private(path: &std::path::Path, text: &str) {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let _ = fs::remove_file(path);
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+/// A good one of now, with changes.
+fn token(changes: Value) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let mut claims = with(json!({
+        "iat": now, "nbf": now, "exp": now + 3600, "scope": "storage.read:/data storage.create:/up",
+    }));
+    for (name, value) in changes.as_object().unwrap() {
+        claims[name] = value.clone();
+    }
+    ec256().token(&claims)
+}
+
+#[test]
+fn curl() {
+    if !peers::available(&["curl"]) {
+        return;
+    }
+    let site = Site::new();
+    let good = token(json!({}));
+    let (back, source) = (site.path("back"), site.path("source"));
+    fs::write(&source, content()).unwrap();
+    let (back, source) = (back.to_str().unwrap(), source.to_str().unwrap());
+    let url = |path: &str| format!("ftp://{}", site.url(path));
+    site.curl(&good, &["-o", back, &url("/data/file")]).succeeded().unwrap();
+    assert!(fs::read(back).unwrap() == content());
+    site.curl(&good, &["-T", source, &url("/up/new")]).succeeded().unwrap();
+    assert!(fs::read(site.path("root/up/new")).unwrap() == content());
+    // Not beyond the scopes.
+    site.curl(&good, &["-o", back, &url("/database")]).failed().unwrap();
+    site.curl(&good, &["-T", source, &url("/up/new")]).failed().unwrap();
+    site.curl(&good, &["-T", source, &url("/data/new")]).failed().unwrap();
+    // Nor with tokens that are not good.
+    let expired = token(json!({"exp": 1_700_000_000}));
+    let none = format!("{}.{}.", encode(r#"{"alg":"none"}"#), good.split('.').nth(1).unwrap());
+    let other = token(json!({"aud": "https://other.example"}));
+    for bad in [&expired, &none, &other] {
+        let outcome = site.curl(bad, &["-o", back, &url("/data/file")]).failed().unwrap();
+        assert!(outcome.errors().contains("67") || outcome.errors().contains("530"), "{}", outcome.errors());
+    }
+    // In clear the server says no before it comes.
+    let mut command = process::command("curl");
+    command.args(["--silent", "--show-error", "--netrc-file"]).arg(site.path("netrc")).arg(url("/data/file"));
+    run(&mut command, LIMIT).unwrap().failed().unwrap();
+    site.kept_secret(&[&good, &expired, &other]);
+    assert!(site.server.log().contains("it expired"));
+}
+
+#[test]
+fn lftp() {
+    if !peers::available(&["lftp"]) {
+        return;
+    }
+    let site = Site::new();
+    let good = token(json!({}));
+    let script = site.path("script");
+    let lines = format!(
+        "set ssl:verify-certificate no\nset ftp:ssl-force yes\nset ftp:ssl-protect-data yes\nset net:max-retries 1\n\
+         open -u :token:,{good} ftp://{}\nget /data/file -o {}\n",
+        site.url("/"),
+        site.path("back").display(),
+    );
+    private(&script, &lines);
+    run(process::command("lftp").env("HOME", site.path("client")).arg("-f").arg(&script), LIMIT)
+        .unwrap()
+        .succeeded()
+        .unwrap();
+    assert!(fs::read(site.path("back")).unwrap() == content());
+    site.kept_secret(&[&good]);
+}
+
+#[test]
+fn our_client() {
+    let site = Site::new();
+    let file = site.token("token", json!({}));
+    let file = file.to_str().unwrap();
+    let (back, source) = (site.path("back"), site.path("source"));
+    let (back, source) = (back.to_str().unwrap(), source.to_str().unwrap());
+    fs::write(source, content()).unwrap();
+    let url = |path: &str| format!("ftpes://{}", site.url(path));
+    for options in [&["-p", "1"][..], &["-p", "4"], &["--mode", "stream"]] {
+        let options = [&["--token", file], options].concat();
+        site.cp(&options, &url("/data/file"), back).succeeded().unwrap();
+        assert!(fs::read(back).unwrap() == content());
+        fs::remove_file(back).unwrap();
+        site.cp(&options, source, &url("/up/new")).succeeded().unwrap();
+        assert!(fs::read(site.path("root/up/new")).unwrap() == content());
+        fs::remove_file(site.path("root/up/new")).unwrap();
+    }
+    // From the environment.
+    let cp = |command: &mut Command| {
+        let command = command.args(["cp", "--quiet", "--accept-new", "--retries", "0", "--token", "auto"]);
+        run(command.args([&url("/data/file"), back]), LIMIT).unwrap()
+    };
+    cp(site.ours().env("BEARER_TOKEN", token(json!({})))).succeeded().unwrap();
+    cp(site.ours().env("BEARER_TOKEN_FILE", file)).succeeded().unwrap();
+    let debug =
+        site.cp(&["--token", file, "--debug"], &url("/data/file"), back).succeeded().unwrap().errors();
+    assert!(debug.contains("USER :token:") && debug.contains("PASS ***"), "{debug}");
+    assert!(!debug.contains(&fs::read_to_string(file).unwrap()[..60]), "{debug}");
+    // What the token does not permit.
+    let refused = site.cp(&["--token", file], &url("/database"), back).failed().unwrap();
+    assert!(!refused.errors().contains(&fs::read_to_string(file).unwrap()[..60]));
+    let expired = site.token("expired", json!({"exp": 1_700_000_000}));
+    let refused =
+        site.cp(&["--token", expired.to_str().unwrap()], &url("/data/file"), back).failed().unwrap();
+    assert!(refused.errors().contains("it expired"), "{}", refused.errors());
+    site.kept_secret(&[&fs::read_to_string(file).unwrap(), &fs::read_to_string(expired).unwrap()]);
+}
+
+/// What the client does not send.
+#[test]
+fn a_token_does_not_leave_in_clear() {
+    let site = Site::new();
+    let file = site.token("token", json!({}));
+    let name = file.to_str().unwrap().to_owned();
+    let back = site.path("back");
+    let back = back.to_str().unwrap();
+    let clear = format!("ftp://{}", site.url("/data/file"));
+    let refused = site.cp(&["--token", &name], &clear, back).failed().unwrap();
+    assert!(refused.errors().contains("protected control connection"), "{}", refused.errors());
+    // A server whose AUTH somebody has cut out of the way.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let heard = std::thread::spawn(move || {
+        use std::io::{BufRead, BufReader, Write};
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        (&stream).write_all(b"220 ready\r\n").unwrap();
+        let mut heard = String::new();
+        for line in BufReader::new(&stream).lines() {
+            let Ok(line) = line else { break };
+            heard += &line;
+            let _ = (&stream).write_all(b"500 what?\r\n");
+        }
+        heard
+    });
+    site.cp(&["--token", &name], &format!("ftpes://127.0.0.1:{port}/x"), back).failed().unwrap();
+    let heard = heard.join().unwrap();
+    assert!(heard.contains("AUTH TLS") && !heard.contains("USER") && !heard.contains("eyJ"), "{heard}");
+    // Files of others, and tokens among the arguments.
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let secured = format!("ftpes://{}", site.url("/data/file"));
+    let refused = site.cp(&["--token", &name], &secured, back).failed().unwrap();
+    assert!(refused.errors().contains("chmod 600"), "{}", refused.errors());
+    let text = fs::read_to_string(&file).unwrap();
+    let refused = site.cp(&["--token", &text], &secured, back).failed().unwrap();
+    assert!(
+        refused.errors().contains("others can see") && !refused.errors().contains(&text[..40]),
+        "{}",
+        refused.errors()
+    );
+}
