@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ropewalk_tests::peers;
+use ropewalk_tests::scratch::Scratch;
 use serde_json::Value;
 
 /// The paths want the machine for themselves.
@@ -18,35 +19,8 @@ fn alone() -> MutexGuard<'static, ()> {
 /// Runs `program` on a path of 200 Mbit/s and 60 ms whose hosts allow windows of 64 KiB, so that only streams help. Gives the
 /// most connections that it had at the same time, and bits of payload a second.
 fn on_small_buffers(program: &str, arguments: &[&str]) -> Option<(u64, f64)> {
-    let needs = if program.contains("gct") { &["globus-gridftp-server"][..] } else { &[] };
-    if !peers::available(needs) {
-        return None;
-    }
-    if !rustix::process::geteuid().is_root() || !fs::exists("/dev/net/tun").unwrap_or(false) {
-        peers::skip("the lab needs root and /dev/net/tun");
-        return None;
-    }
-    let scratch = ropewalk_tests::scratch::Scratch::new().unwrap();
-    let output = Command::new(peers::ropewalk().unwrap())
-        .args([
-            "lab",
-            "run",
-            "small-buffers",
-            "--program",
-            program,
-            "--size",
-            "400M",
-            "--limit",
-            "14s",
-            "--json",
-        ])
-        .args(["--quiet", "--output"])
-        .arg(scratch.join("results"))
-        .args(arguments)
-        .output()
-        .unwrap();
-    let result: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|e| panic!("{program}: {e}: {}", String::from_utf8_lossy(&output.stderr)));
+    let limits = [&["--size", "400M", "--limit", "14s"], arguments].concat();
+    let result = run_lab("small-buffers", program, &limits)?;
     let command = &result["commands"][0];
     let host = |name: &str| result["hosts"].as_array().unwrap().iter().any(|host| host["name"] == name);
     assert!(host("left") && host("right"));
@@ -61,6 +35,27 @@ fn on_small_buffers(program: &str, arguments: &[&str]) -> Option<(u64, f64)> {
         .unwrap();
     let seconds = command["seconds"].as_f64().unwrap();
     Some((command["streams_max"].as_u64().unwrap(), received as f64 * 8.0 / seconds))
+}
+
+/// What a lab made of this scenario says of this program; `None` where there can be none.
+fn run_lab(scenario: &str, program: &str, arguments: &[&str]) -> Option<Value> {
+    let needs = if program.contains("gct") { &["globus-gridftp-server"][..] } else { &[] };
+    if !peers::available(needs) {
+        return None;
+    }
+    if !rustix::process::geteuid().is_root() || !fs::exists("/dev/net/tun").unwrap_or(false) {
+        peers::skip("the lab needs root and /dev/net/tun");
+        return None;
+    }
+    let scratch = Scratch::new().unwrap();
+    let output = Command::new(peers::ropewalk().unwrap())
+        .args(["lab", "run", scenario, "--program", program, "--json", "--quiet", "--output"])
+        .arg(scratch.join("results"))
+        .args(arguments)
+        .output()
+        .unwrap();
+    let result = serde_json::from_slice(&output.stdout);
+    Some(result.unwrap_or_else(|e| panic!("{program}: {e}: {}", String::from_utf8_lossy(&output.stderr))))
 }
 
 /// Eight streams carry 85 Mbit/s at most.
@@ -100,5 +95,45 @@ fn streams_come_between_two_servers() {
         // The client has no data connections of its own.
         let Some((_, rate)) = on_small_buffers(program, &[]) else { return };
         assert!(rate > 1.1 * UNTUNED, "{program}: {rate} bit/s");
+    }
+}
+
+/// Nothing gets through for some seconds in the middle. No tuner, time limit or retry may make a failure of that.
+#[test]
+fn a_path_that_dies_and_returns() {
+    const SCENARIO: &str = r#"
+        title = "a path that dies and returns"
+        description = "Nothing gets through from 1 s to 4 s."
+        [variables]
+        size = "32 MiB"
+        [kernel]
+        congestion = "cubic"
+        [hosts.left]
+        [hosts.right]
+        [[links]]
+        between = ["left", "right"]
+        [links.path]
+        round_trip = "40ms"
+        both = { rate = "100Mbit/s", queue = 500 }
+        [[links.changes]]
+        at = "1s"
+        both = { loss = "100%" }
+        [[links.changes]]
+        at = "4s"
+        both = { loss = "0%" }
+    "#;
+    let _alone = alone();
+    let scratch = Scratch::new().unwrap();
+    let scenario = scratch.join("dead.toml");
+    fs::write(&scenario, SCENARIO).unwrap();
+    for (program, way) in
+        [("ropewalk", &[][..]), ("ropewalk", &["--put"]), ("ropewalk-gct", &[]), ("ropewalk-third", &[])]
+    {
+        let arguments = [&["--limit", "60s"], way].concat();
+        let Some(result) = run_lab(scenario.to_str().unwrap(), program, &arguments) else { return };
+        let command = &result["commands"][0];
+        assert_eq!(command["end"]["exit"], 0, "{program} {way:?}: {command}");
+        assert_eq!(command["bytes"], 32 << 20, "{program} {way:?}: {command}");
+        assert!(command["seconds"].as_f64().unwrap() > 4.0, "the path was not dead: {command}");
     }
 }

@@ -330,8 +330,9 @@ impl<'c, 'e> Worker<'c, 'e> {
     }
 
     /// The job for a range whose session was given up before it was done. `behind`: behind a file that was refused, whose
-    /// data may be in this one. `gone`: the server is known to be through with the session.
-    pub(crate) fn send_again(&self, landing: &Landing, behind: bool, gone: bool, again: Job) -> Job {
+    /// data may be in this one. `gone`: the server is known to be through with the session. `None`: another range has given the
+    /// whole file back already.
+    pub(crate) fn send_again(&self, landing: &Landing, behind: bool, gone: bool, again: Job) -> Option<Job> {
         // Small ones are not worth a restart; servers keep no journal of them.
         if behind || landing.task.size.is_none_or(|size| size <= SMALL) {
             self.forget(landing);
@@ -340,12 +341,14 @@ impl<'c, 'e> Worker<'c, 'e> {
             self.ctx.states.save(&landing.task, &landing.present());
         }
         if gone || !behind || landing.direct {
-            return again;
+            return Some(again);
         }
         // The session may still write to the part.
-        landing.give_up();
+        if !landing.give_up() {
+            return None;
+        }
         self.ctx.report.put_back();
-        Job::File(Task { apart: true, ..landing.task.clone() })
+        Some(Job::File(Task { apart: true, ..landing.task.clone() }))
     }
 
     /// Nothing is to be done for a file: the destination has the same bytes.

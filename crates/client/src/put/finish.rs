@@ -149,12 +149,15 @@ impl<'e> Flow<'_, 'e> {
         let gone = session.leave(LAST_WORDS, transferring);
         let blamed = asks.front().map_or(first, |(id, _)| *id);
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
-        let mut refused = false;
+        let mut refused: Vec<Arc<Upload>> = Vec::new();
         for (id, slot) in (first..).zip(slots) {
             let upload = slot.upload;
-            // Behind a file that was refused, others got its data: what the server says of them is no news.
-            let behind = refused;
-            refused |= slot.error.is_some();
+            // Behind a file that was refused, others got its data: what the server says of them is no news. Ranges of one file
+            // do each other no harm, since blocks say where they belong.
+            let behind = refused.iter().any(|other| !Arc::ptr_eq(other, &upload));
+            if slot.error.is_some() {
+                refused.push(upload.clone());
+            }
             let mut error = slot.error.filter(|_| !behind).or_else(|| blame.take_if(|_| id == blamed));
             if slot.sent.is_some() && !slot.counted {
                 // It is sent again, but for what is known to be there.
@@ -170,7 +173,12 @@ impl<'e> Flow<'_, 'e> {
                 worker.done();
                 continue;
             } else {
-                worker.send_again(&upload, behind, gone, Job::Put(upload.clone(), slot.range))
+                let again = Job::Put(upload.clone(), slot.range);
+                let Some(job) = worker.send_again(&upload, behind, gone, again) else {
+                    worker.done();
+                    continue;
+                };
+                job
             };
             if slot.sent.is_some() && matches!(upload.source, UploadSource::Stream(_)) {
                 let broken = || RemoteError::Usage("the session broke".to_owned());

@@ -158,7 +158,11 @@ impl<'e> Flow<'_, 'e> {
                 let kept = slot.relay.present().intersection(slot.range.clone()).len();
                 slot.meter.failed(kept.saturating_sub(slot.there.len()));
                 let again = Job::Third(slot.relay.clone(), slot.range.clone());
-                worker.send_again(&slot.relay, behind, gone, again)
+                let Some(job) = worker.send_again(&slot.relay, behind, gone, again) else {
+                    worker.done();
+                    continue;
+                };
+                job
             };
             let own = slot.error.filter(|_| !behind);
             match own.or_else(|| blame.take_if(|_| id == blamed)) {

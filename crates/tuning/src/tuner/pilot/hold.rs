@@ -110,7 +110,12 @@ impl Pilot {
             let packets = rate * self.meter.rtt() / self.options.packet_bytes / f64::from(self.n);
             return self.settle(Reason::WindowTooSmall { packets });
         }
+        let before = self.level.replace(now);
         let reference = match self.hold.reference {
+            // Others came while it was on its way here.
+            None if before.is_some_and(|before| now < before - ANOTHER_PATH) => {
+                return self.changed(rate, (now - before.unwrap_or(now)).exp());
+            }
             None => (now, seconds),
             Some((reference, stood)) => {
                 let off = now - reference;

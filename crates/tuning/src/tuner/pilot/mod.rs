@@ -56,6 +56,8 @@ pub(super) struct Pilot {
     /// Streams that would be used if politeness allowed.
     wanted: u32,
     hold: hold::Hold,
+    /// Logarithm of the rate that was reached last, here or on the climb.
+    level: Option<f64>,
     up: Estimate,
     surface: surface::Surface,
     /// Points of the climb: streams and rate.
@@ -79,6 +81,7 @@ impl Pilot {
             base: start.streams,
             wanted: 0,
             hold: hold::Hold::default(),
+            level: None,
             up: Estimate::default(),
             surface: surface::Surface::default(),
             points: Vec::new(),
@@ -186,6 +189,10 @@ impl Tuner for Pilot {
         match self.phase {
             // The size was a guess; time is what matters.
             Phase::Ramp(_) | Phase::Probe | Phase::Dither => {
+                (progress.elapsed > 1.5 * self.target).then_some(Reason::KnowsEnough)
+            }
+            // Others have come, or the path got narrower: what is left of the chunk may take for ever.
+            Phase::Hold if self.hold.reference.is_none() || progress.elapsed > 3.0 * self.target => {
                 (progress.elapsed > 1.5 * self.target).then_some(Reason::KnowsEnough)
             }
             Phase::Hold => self.watch(),

@@ -194,6 +194,7 @@ impl Pilot {
             self.limits.conclude();
         }
         let reason = self.limits.bottleneck().map_or(reason, |by| Reason::Limited { by });
+        self.level = self.points.iter().map(|point| point.1.max(1.0).ln()).reduce(f64::max);
         self.settle(reason);
         self.hold.flat_above = flat;
         self.hold.wait = if flat { 4 } else { 1 };
