@@ -154,6 +154,30 @@ impl Realm {
     }
 }
 
+impl Drop for Realm {
+    fn drop(&mut self) {
+        self.stop();
+        sweep();
+    }
+}
+
+/// Removes the shared memory that libfaketime leaves behind where its process was killed.
+fn sweep() {
+    for entry in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let number =
+            ["faketime_shm_", "sem.faketime_sem_"].iter().find_map(|prefix| name.strip_prefix(prefix));
+        let ended = number
+            .and_then(|number| number.parse::<u32>().ok())
+            .is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+        if ended {
+            // Another test may do the same.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Runs the test of this name once more, in a process whose environment is that of `realm`, for libraries that read it there.
 pub fn enter(realm: &Realm, test: &str) -> Result<()> {
     let mut command = process::command(env::current_exe()?);

@@ -68,6 +68,25 @@ impl Setup {
         self
     }
 
+    /// vsftpd with TLS, which wants data connections to resume the session of the control connection.
+    pub fn vsftpd_tls(mut self, certificate: &Path, key: &Path, implicit: bool) -> Self {
+        let switches = [
+            "ssl_enable",
+            "allow_anon_ssl",
+            "force_anon_logins_ssl",
+            "require_ssl_reuse",
+            "strict_ssl_read_eof",
+        ];
+        for switch in switches {
+            self = self.argument(format!("-o{switch}=YES"));
+        }
+        self.argument("-oforce_anon_data_ssl=NO")
+            .argument("-ossl_ciphers=HIGH")
+            .argument(format!("-oimplicit_ssl={}", if implicit { "YES" } else { "NO" }))
+            .argument(format!("-orsa_cert_file={}", certificate.display()))
+            .argument(format!("-orsa_private_key_file={}", key.display()))
+    }
+
     pub fn start(self) -> Result<Server> {
         Server::start(self)
     }

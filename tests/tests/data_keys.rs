@@ -2,113 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
-use ropewalk_tests::process::{self, Outcome, Program};
-use ropewalk_tests::{peers, process::run};
-use tempfile::TempDir;
+use ropewalk_tests::peers;
+use ropewalk_tests::process::{self, run};
+use ropewalk_tests::sites::data_keys::{REQUIRED, Site, WITHOUT};
 
 const LIMIT: Duration = Duration::from_secs(120);
-
-struct Site {
-    directory: TempDir,
-}
-
-impl Site {
-    fn new() -> Self {
-        let site = Self { directory: tempfile::tempdir().unwrap() };
-        site.ca(&["init"]);
-        site.ca(&["host", "localhost", "127.0.0.1"]);
-        let account = run(process::command("id").arg("-un"), LIMIT).unwrap().text().trim().to_owned();
-        fs::write(site.path("gridmap"), site.ca(&["user", "Test User", "--map", &account]).text()).unwrap();
-        let pair = ["proxy", "init", "--cert", "usercert.pem", "--key", "userkey.pem"];
-        run(site.command().args(pair), LIMIT).unwrap().succeeded().unwrap();
-        let content: Vec<u8> = (0..1_300_000u32).flat_map(u32::to_le_bytes).collect();
-        fs::write(site.path("source"), content).unwrap();
-        fs::create_dir_all(site.path("tree/below")).unwrap();
-        for n in 0..40 {
-            fs::write(site.path(&format!("tree/below/{n}")), vec![n; usize::from(n) * 321]).unwrap();
-        }
-        site
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn environment(&self, command: &mut Command) {
-        command
-            .current_dir(self.directory.path())
-            .env("X509_USER_PROXY", self.path("proxy"))
-            .env("X509_CERT_DIR", self.path("certificates"))
-            .env("GLOBUS_HOSTNAME", "127.0.0.1")
-            .env_remove("X509_USER_CERT")
-            .env_remove("X509_USER_KEY");
-    }
-
-    fn command(&self) -> Command {
-        let mut command = peers::ropewalk_command().unwrap();
-        self.environment(&mut command);
-        command
-    }
-
-    fn ca(&self, arguments: &[&str]) -> Outcome {
-        run(self.command().arg("ca").args(arguments), LIMIT).unwrap().succeeded().unwrap()
-    }
-
-    fn cp(&self, options: &[&str], from: &str, to: &str) -> Outcome {
-        let common = ["cp", "--quiet", "--no-dcau"];
-        run(self.command().args(common).args(options).args([from, to]), LIMIT).unwrap()
-    }
-
-    /// A server for everybody, who has to use TLS; it makes no data channel without a key or PROT P.
-    fn serve_tls(&self, root: &str) -> (Program, String) {
-        let text = format!(
-            "{REQUIRED}\n[anonymous]\nroot = '{root}'\nwrite = true\nthird_party = true\n[identity]\nmapped = false\n\
-             [tls]\nstate_directory = 'tls'\nrequired = 'control'\n"
-        );
-        let (program, port) = self.start(root, &text);
-        (program, format!("ftpes://localhost:{port}"))
-    }
-
-    /// A server with GSI and these settings.
-    fn serve(&self, root: &str, data: &str) -> (Program, String) {
-        let text = format!(
-            "{data}\n[identity]\nmapped = false\n[gsi]\ncertificate = 'hostcert.pem'\nkey = 'hostkey.pem'\nauthorities = 'certificates'\n\
-             gridmap = 'gridmap'\nrequired = true\nallow_root = true\n"
-        );
-        let (program, port) = self.start(root, &text);
-        (program, format!("gsiftp://localhost:{port}"))
-    }
-
-    fn start(&self, root: &str, text: &str) -> (Program, u16) {
-        fs::create_dir(self.path(root)).unwrap();
-        fs::write(self.path("server.toml"), text).unwrap();
-        let mut command = self.command();
-        command.args(["serve", "--config", "server.toml", "--listen", "127.0.0.1:0", "--root", root]);
-        let program = Program::start(&mut command).unwrap();
-        let port = |line: &str| {
-            line.contains("listening").then(|| line.trim().rsplit(':').next()?.parse::<u16>().ok()).flatten()
-        };
-        let port = program.wait_for_line(LIMIT, port).unwrap();
-        (program, port)
-    }
-
-    fn is_whole(&self, name: &str) -> bool {
-        fs::read(self.path(name)).unwrap() == fs::read(self.path("source")).unwrap()
-    }
-
-    fn tree_is_whole(&self, name: &str) -> bool {
-        (0..40).all(|n| {
-            fs::read(self.path(&format!("{name}/below/{n}"))).unwrap() == vec![n; usize::from(n) * 321]
-        })
-    }
-}
-
-const REQUIRED: &str = "[data]\nrequire_key = true";
-const WITHOUT: &str = "disabled_commands = ['SITE DATAKEY']";
 
 #[test]
 fn everything_goes_over_bound_connections() {

@@ -3,101 +3,16 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use ropewalk_tests::control::Control;
 use ropewalk_tests::peers;
-use ropewalk_tests::process::{self, Outcome, Program, run};
-use ropewalk_tests::realm::{self, Realm};
-use tempfile::TempDir;
+use ropewalk_tests::process::run;
+use ropewalk_tests::sites::kerberos::Site;
 
 const LIMIT: Duration = Duration::from_secs(120);
-
-struct Site {
-    directory: TempDir,
-    realm: Realm,
-}
-
-impl Site {
-    fn new() -> Option<Self> {
-        if !realm::available() {
-            return None;
-        }
-        let site = Self { directory: tempfile::tempdir().unwrap(), realm: Realm::new().unwrap() };
-        site.realm.principal("eve/host", Some("eve.keytab")).unwrap();
-        site.realm.login("ada", "cache", &[]).unwrap();
-        fs::set_permissions(site.realm.keytab(), PermissionsExt::from_mode(0o600)).unwrap();
-        fs::create_dir(site.path("root")).unwrap();
-        Some(site)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn environment<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        let none = self.path("none");
-        self.realm
-            .environment(command)
-            .current_dir(self.directory.path())
-            .env("HOME", &none)
-            .env("X509_USER_PROXY", &none)
-            .env("X509_CERT_DIR", self.path("certificates"))
-    }
-
-    fn serve(&self, settings: &str) -> (Program, u16) {
-        let text = format!(
-            "[kerberos]\nkeytab = '{}'\nrealms = ['{}']\nrequired = true\n{settings}[identity]\nmapped = false\n",
-            self.realm.keytab().display(),
-            realm::NAME
-        );
-        fs::write(self.path("server.toml"), text).unwrap();
-        let mut command = peers::ropewalk_command().unwrap();
-        self.environment(&mut command);
-        command.args(["serve", "--config", "server.toml", "--listen", "127.0.0.1:0", "--root", "root"]);
-        let program = Program::start(&mut command).unwrap();
-        let port = program.wait_for_line(LIMIT, port_in).unwrap();
-        (program, port)
-    }
-
-    fn cp(&self, options: &[&str], from: &str, to: &str) -> Outcome {
-        let mut command = peers::ropewalk_command().unwrap();
-        self.environment(&mut command);
-        run(command.args(["cp", "--quiet", "--retries", "0"]).args(options).args([from, to]), LIMIT).unwrap()
-    }
-
-    fn content(&self) -> Vec<u8> {
-        let content: Vec<u8> = (0..1_300_000u32).flat_map(u32::to_le_bytes).collect();
-        fs::write(self.path("source"), &content).unwrap();
-        content
-    }
-
-    fn round(&self, url: &str, options: &[&str]) {
-        let content = self.content();
-        self.cp(options, "source", &format!("{url}/there")).succeeded().unwrap();
-        assert!(fs::read(self.path("root/there")).unwrap() == content, "{url} {options:?}");
-        let got = self.cp(options, &format!("{url}/there"), "back").succeeded().unwrap().errors();
-        assert!(!got.contains("warning"), "{url} {options:?}: {got}");
-        assert!(fs::read(self.path("back")).unwrap() == content, "{url} {options:?}");
-        fs::remove_file(self.path("root/there")).unwrap();
-        fs::remove_file(self.path("back")).unwrap();
-    }
-
-    /// The client that is not ours.
-    fn python(&self, port: u16, arguments: &[&str]) -> Outcome {
-        // Debian's, which has the package python3-gssapi.
-        let mut command = process::command("/usr/bin/python3");
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kerberos/client.py");
-        self.environment(&mut command);
-        run(command.arg(script).arg(port.to_string()).args(arguments), LIMIT).unwrap()
-    }
-}
-
-fn port_in(line: &str) -> Option<u16> {
-    line.contains("listening").then(|| line.trim().rsplit(':').next()?.parse().ok()).flatten()
-}
 
 #[test]
 fn both_ways_with_our_own_server() {
@@ -221,4 +136,56 @@ fn a_host_without_kerberos() {
     let text =
         ropewalk(&["serve", "--config", "server.toml", "--listen", "127.0.0.1:0"]).failed().unwrap().errors();
     assert!(text.contains("Kerberos is not installed") && text.contains("libgssapi-krb5-2"), "{text}");
+}
+
+/// AUTH cut out of the way, or answered by somebody else.
+#[test]
+fn a_server_without_auth_gets_nothing() {
+    let Some(site) = Site::new() else { return };
+    for answer in ["500 What?", "502 Not here.", "534 No.", "234 TLS, then."] {
+        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let heard = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            stream.write_all(b"220 ready.\r\n").unwrap();
+            let mut heard = Vec::new();
+            for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
+                heard.push(line);
+                if stream.write_all(format!("{answer}\r\n").as_bytes()).is_err() {
+                    break;
+                }
+            }
+            heard
+        });
+        let url = format!("gsiftp://localhost:{port}/x");
+        let text = site.cp(&["--auth", "kerberos"], &url, "y").failed().unwrap().errors();
+        assert!(text.contains("nothing goes on in clear"), "{answer}: {text}");
+        let heard = heard.join().unwrap();
+        assert!(heard.iter().any(|line| line == "AUTH GSSAPI"), "{heard:?}");
+        assert!(heard.iter().all(|line| !line.starts_with("USER") && !line.starts_with("PASS")), "{heard:?}");
+    }
+}
+
+/// First tokens that are none, and commands in clear beside them.
+#[test]
+fn what_is_no_ticket() {
+    let Some(site) = Site::new() else { return };
+    let (_server, port) = site.serve("");
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    // Base64 of: nothing of GSSAPI, SPNEGO's name, NTLMSSP, a frame of Kerberos cut short.
+    for token in ["AAAA", "YAgGBisGAQUFAg==", "TlRMTVNTUAABAAAA", "YA0GCSqGSIb3EgECAgE="] {
+        let mut control = Control::connect(address).unwrap();
+        control.expect("AUTH GSSAPI", 334).unwrap();
+        control.expect(format!("ADAT {token}"), 530).unwrap();
+        assert!([503, 530].contains(&control.command("ADAT AAAA").unwrap().code), "{token}");
+        control.expect("USER ada", 530).unwrap();
+    }
+    let mut control = Control::connect(address).unwrap();
+    control.expect("USER ada", 530).unwrap();
+    control.expect("AUTH GSSAPI", 334).unwrap();
+    control.expect("DELE x", 530).unwrap();
+    // Longer than any ticket.
+    control.send(format!("ADAT {}", "A".repeat(200 << 10))).unwrap();
+    assert!(control.reply().map_or(true, |reply| reply.code >= 400));
 }

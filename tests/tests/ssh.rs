@@ -3,164 +3,18 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ropewalk_tests::process::{self, Outcome, run};
-use ropewalk_tests::sshd::{Sshd, executable};
+use ropewalk_tests::process::run;
+use ropewalk_tests::sites::ssh::Site;
+use ropewalk_tests::sshd::executable;
 use ropewalk_tests::{peers, process::Program};
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// The exit code for it.
 const AUTHENTICATION: i32 = 3;
-
-struct Site {
-    // Dropped before the directory.
-    sshd: Sshd,
-    directory: TempDir,
-}
-
-impl Site {
-    /// `None` where the peers are missing.
-    fn new(also: &[&str]) -> Option<Self> {
-        if !peers::available(&[&["sshd", "ssh"], also].concat()) {
-            return None;
-        }
-        let directory = tempfile::Builder::new().prefix("ropewalk-ssh-test-").tempdir().unwrap();
-        let sshd = Sshd::start(directory.path()).unwrap();
-        fs::create_dir(directory.path().join("root")).unwrap();
-        Some(Self { sshd, directory })
-    }
-
-    fn with_ours() -> Option<Self> {
-        let site = Self::new(&[])?;
-        site.install(&[]);
-        Some(site)
-    }
-
-    fn with_gcts() -> Option<Self> {
-        let site = Self::new(&["globus-gridftp-server", "globus-gridftp-server-enable-sshftp"])?;
-        let mut enable = process::command("globus-gridftp-server-enable-sshftp");
-        let script = site.sshd.home().join(".globus/sshftp");
-        fs::create_dir(script.parent().unwrap()).unwrap();
-        let enabled = run(enable.arg("-out").arg(&script), LIMIT).unwrap().succeeded().unwrap();
-        assert!(enabled.text().contains("Successfully created"));
-        if rustix::process::geteuid().is_root() {
-            // It wants to be told that root is meant.
-            let text = fs::read_to_string(&script).unwrap();
-            let text =
-                text.replace("-gridftp-server -ssh", "-gridftp-server -ssh -anonymous-user root -allow-root");
-            fs::write(&script, text).unwrap();
-        }
-        Some(site)
-    }
-
-    /// The script that the server's user would have made.
-    fn install(&self, options: &[&str]) {
-        let mut command = peers::ropewalk_command().unwrap();
-        command.env("HOME", self.sshd.home()).args(["serve", "--install-ssh", "--force"]).args(options);
-        let told = run(&mut command, LIMIT).unwrap().succeeded().unwrap().errors();
-        assert!(told.contains(".globus/sshftp"), "{told}");
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn command(&self) -> Command {
-        let mut command = peers::ropewalk_command().unwrap();
-        command.current_dir(self.directory.path()).env("ROPEWALK_SSH", self.sshd.client());
-        // What a killed client leaves goes with the test.
-        command.env("XDG_RUNTIME_DIR", self.directory.path());
-        command.env_remove("GLOBUS_REMOTE_SSHFTP").env_remove("GLOBUS_HOSTNAME").env_remove("SSH_AUTH_SOCK");
-        command
-    }
-
-    fn cp(&self, options: &[&str], from: &str, to: &str) -> Outcome {
-        run(self.command().args(["cp", "--quiet"]).args(options).args([from, to]), LIMIT).unwrap()
-    }
-
-    /// A path beneath `root`, seen from the host's root.
-    fn url(&self, name: &str) -> String {
-        format!("sshftp://127.0.0.1:{}{}/root/{name}", self.sshd.port(), self.directory.path().display())
-    }
-
-    fn content(&self) -> Vec<u8> {
-        let content: Vec<u8> = (0..1_300_000u32).flat_map(u32::to_le_bytes).collect();
-        fs::write(self.path("source"), &content).unwrap();
-        content
-    }
-
-    fn tree(&self) {
-        fs::create_dir_all(self.path("tree/below")).unwrap();
-        for n in 0..40u8 {
-            fs::write(self.path(&format!("tree/below/{n}")), vec![n; usize::from(n) * 321]).unwrap();
-        }
-    }
-
-    fn is_tree(&self, name: &str) {
-        for n in 0..40u8 {
-            let got = fs::read(self.path(&format!("{name}/below/{n}"))).unwrap();
-            assert_eq!(got, vec![n; usize::from(n) * 321]);
-        }
-        fs::remove_dir_all(self.path(name)).unwrap();
-    }
-
-    /// There and back.
-    fn round(&self, options: &[&str]) {
-        let content = self.content();
-        self.cp(options, "source", &self.url("there")).succeeded().unwrap_or_else(|e| self.fail(&e));
-        assert!(fs::read(self.path("root/there")).unwrap() == content, "{options:?}");
-        self.cp(options, &self.url("there"), "back").succeeded().unwrap_or_else(|e| self.fail(&e));
-        assert!(fs::read(self.path("back")).unwrap() == content, "{options:?}");
-        fs::remove_file(self.path("root/there")).unwrap();
-        fs::remove_file(self.path("back")).unwrap();
-    }
-
-    fn rounds(&self) {
-        self.round(&[]);
-        self.round(&["-p", "4"]);
-        self.round(&["--mode", "stream"]);
-        self.round(&["--files", "3", "-p", "2"]);
-        self.tree();
-        self.cp(&["-r", "--files", "4"], "tree/", &self.url("tree/"))
-            .succeeded()
-            .unwrap_or_else(|e| self.fail(&e));
-        self.is_tree("root/tree");
-        self.cp(&["-r", "--files", "4"], "tree/", &self.url("tree/")).succeeded().unwrap();
-        self.cp(&["-r", "--files", "4"], &self.url("tree/"), "again/")
-            .succeeded()
-            .unwrap_or_else(|e| self.fail(&e));
-        self.is_tree("again");
-        fs::remove_dir_all(self.path("root/tree")).unwrap();
-        // Nothing is left, neither of the programs nor of the sockets.
-        assert_eq!(self.sshd.processes("ssh -F").unwrap(), [""; 0]);
-        self.sshd.until_none("gridftp-server").unwrap();
-        self.sshd.until_none("serve").unwrap();
-    }
-
-    fn fail(&self, error: &anyhow::Error) -> ! {
-        panic!("{error}\n{}", self.sshd.log())
-    }
-
-    /// GCT's client, whose script for ssh is one that uses the test's settings.
-    fn globus_url_copy(&self, arguments: &[&str]) -> Outcome {
-        let script = "/usr/share/globus/gridftp-ssh";
-        let wrapper = self.path("gridftp-ssh");
-        let text = fs::read_to_string(script).unwrap();
-        let ssh = format!("exec /usr/bin/ssh -F {}", self.path("config").display());
-        assert!(text.contains("exec /usr/bin/ssh"));
-        executable(&wrapper, &text.replace("exec /usr/bin/ssh", &ssh)).unwrap();
-        let mut command = process::command("unshare");
-        command.args(["--mount", "--", "sh", "-c"]);
-        command.arg(r#"mount --bind "$1" "$2" && shift 2 && exec globus-url-copy "$@""#);
-        command.arg("sh").arg(wrapper).arg(script).args(arguments).current_dir(self.directory.path());
-        run(command.env_remove("GLOBUS_REMOTE_SSHFTP"), LIMIT).unwrap()
-    }
-}
 
 #[test]
 fn ours_with_our_own_server() {

@@ -1,135 +1,18 @@
 //! Bearer tokens over TLS: curl, lftp and our client with `ropewalk serve`, tokens signed by an issuer made here.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../crates/tokens/tests/common/mod.rs"]
-mod common;
-
 use std::fs;
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use common::{AUDIENCE, ISSUER, ec256, encode, key_set, with};
 use ropewalk_tests::peers;
-use ropewalk_tests::process::{self, Outcome, Program, run};
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use ropewalk_tests::process::{self, run};
+use ropewalk_tests::sites::tokens::issuer::encode;
+use ropewalk_tests::sites::tokens::{Site, content, private, token};
+use serde_json::json;
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-struct Site {
-    directory: TempDir,
-    server: Program,
-    port: u16,
-}
-
-impl Site {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let at = |name: &str| directory.path().join(name);
-        for name in ["root/data", "root/up", "state"] {
-            fs::create_dir_all(at(name)).unwrap();
-        }
-        fs::write(at("root/data/file"), content()).unwrap();
-        fs::write(at("root/database"), "secret").unwrap();
-        common::write(&at("keys.json"), &key_set(&[ec256()]).to_string());
-        let text = format!(
-            "listen = ['127.0.0.1:0']\nroot = 'root'\n[identity]\nmapped = false\n[tls]\nstate_directory = 'state'\n\
-             [[tokens.issuers]]\nurl = '{ISSUER}'\naudiences = ['{AUDIENCE}']\nkeys = 'keys.json'\nuser = 'vo'\n"
-        );
-        fs::write(at("server.toml"), text).unwrap();
-        let mut command = peers::ropewalk_command().unwrap();
-        command.current_dir(directory.path()).args(["serve", "--config", "server.toml"]);
-        let server = Program::start(&mut command).unwrap();
-        let port = server.wait_for_line(LIMIT, port_in).unwrap();
-        Self { directory, server, port }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn url(&self, path: &str) -> String {
-        format!("127.0.0.1:{}{path}", self.port)
-    }
-
-    /// A file with the token, for us alone.
-    fn token(&self, name: &str, changes: Value) -> PathBuf {
-        let path = self.path(name);
-        private(&path, &token(changes));
-        path
-    }
-
-    fn curl(&self, token: &str, arguments: &[&str]) -> Outcome {
-        let netrc = self.path("netrc");
-        private(&netrc, &format!("machine 127.0.0.1 login :token: password {token}\n"));
-        let mut command = process::command("curl");
-        command.args(["--silent", "--show-error", "--insecure", "--ssl-reqd", "--netrc-file"]).arg(netrc);
-        run(command.args(arguments), LIMIT).unwrap()
-    }
-
-    fn ours(&self) -> Command {
-        let mut command = peers::ropewalk_command().unwrap();
-        command
-            .env("XDG_STATE_HOME", self.path("client"))
-            .env_remove("BEARER_TOKEN")
-            .env_remove("BEARER_TOKEN_FILE")
-            .env_remove("XDG_RUNTIME_DIR");
-        command
-    }
-
-    fn cp(&self, options: &[&str], from: &str, to: &str) -> Outcome {
-        run(
-            self.ours()
-                .args(["cp", "--quiet", "--accept-new", "--retries", "0"])
-                .args(options)
-                .args([from, to]),
-            LIMIT,
-        )
-        .unwrap()
-    }
-
-    /// No part of a token is in what the server has said.
-    fn kept_secret(&self, tokens: &[&str]) {
-        let log = self.server.log();
-        assert!(log.contains("bearer token accepted"), "{log}");
-        for token in tokens {
-            let signature = token.rsplit('.').next().unwrap();
-            assert!(!log.contains(signature), "{log}");
-        }
-    }
-}
-
-fn content() -> Vec<u8> {
-    (0..500_000u32).flat_map(u32::to_le_bytes).collect()
-}
-
-fn port_in(line: &str) -> Option<u16> {
-    let at = line.find("127.0.0.1:")? + "127.0.0.1:".len();
-    let digits: String = line[at..].chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().ok().filter(|port| *port != 0)
-}
-
-fn private(path: &std::path::Path, text: &str) {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let _ = fs::remove_file(path);
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).unwrap();
-    file.write_all(text.as_bytes()).unwrap();
-}
-
-/// A good one of now, with changes.
-fn token(changes: Value) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let mut claims = with(json!({
-        "iat": now, "nbf": now, "exp": now + 3600, "scope": "storage.read:/data storage.create:/up",
-    }));
-    for (name, value) in changes.as_object().unwrap() {
-        claims[name] = value.clone();
-    }
-    ec256().token(&claims)
-}
 
 #[test]
 fn curl() {

@@ -44,6 +44,10 @@ pub(crate) enum Command {
     Buffers(Box<commands::buffers::Buffers>),
     /// Check whether this host is ready for a fast or long link; change kernel settings, and back
     Doctor(commands::doctor::Doctor),
+    /// Say why a transfer was slow, from its profile; put profiles side by side
+    Report(commands::profile_report::Report),
+    /// Measure both ends and the path while a transfer runs, and name what held it back
+    Profile(Box<commands::profile::Profiled>),
     /// Run a server
     Serve(commands::serve::Serve),
     /// Set, remove or list passwords of a server's users
@@ -82,6 +86,8 @@ impl Command {
             Self::Model(command) => command.run(),
             Self::Buffers(command) => command.run(),
             Self::Doctor(command) => command.run(),
+            Self::Report(command) => command.run(),
+            Self::Profile(command) => command.run(),
             Self::Serve(command) => command.run(),
             Self::Passwd(command) => command.run(),
             Self::Proxy(command) => command.run(),

@@ -13,6 +13,7 @@ mod local;
 mod logging;
 mod output;
 mod pairs;
+mod profiling;
 mod settings;
 mod signals;
 mod units;
@@ -30,6 +31,7 @@ use crate::exit::Exit;
 use crate::logging::LogFormat;
 
 fn main() -> ExitCode {
+    without_dumps();
     let mut arguments = env::args_os();
     let name = arguments.next().unwrap_or_default();
     if Path::new(&name).file_name().is_some_and(|name| name == "globus-url-copy") {
@@ -48,6 +50,16 @@ fn main() -> ExitCode {
             Exit::of_error(&error).into()
         }
     }
+}
+
+/// Passwords, keys and tokens of this process must not get into a file when it crashes. Whether the system allows it is not worth an
+/// error.
+fn without_dumps() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Core).maximum;
+    // One byte: programs that take dumps through a pipe look past 0 (core(5)), and no file is as short.
+    let current = Some(maximum.map_or(1, |maximum| maximum.min(1)));
+    let _ = setrlimit(Resource::Core, Rlimit { current, maximum });
 }
 
 fn run(cli: Cli) -> anyhow::Result<Exit> {

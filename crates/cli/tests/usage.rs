@@ -57,6 +57,8 @@ fn help_lists_the_commands_and_the_exit_codes() {
         "model",
         "buffers",
         "doctor",
+        "report",
+        "profile",
         "serve",
         "passwd",
         "proxy",
@@ -177,7 +179,7 @@ fn completions_and_manual_pages() {
 #[test]
 fn passwords() {
     let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("users");
+    let file = directory.path().join("new/users");
     let passwd = |arguments: &[&str], input: &str| {
         let mut child = program()
             .arg("passwd")
@@ -272,4 +274,39 @@ fn cleaning_does_not_go_through_links() {
     assert_eq!(code(&output), 0, "{}", err(&output));
     assert!(!at("given/d/.a.ropewalk-part").exists(), "{}", err(&output));
     assert!(at("other/.b.ropewalk-part").exists() && at("other/c").exists());
+}
+
+#[test]
+fn keys_of_an_authority_are_not_replaced_by_mistake() {
+    let directory = tempfile::tempdir().unwrap();
+    let ca = |arguments: &[&str]| {
+        program().current_dir(&directory).arg("ca").args(arguments).stdin(Stdio::null()).output().unwrap()
+    };
+    for arguments in [&["init"][..], &["user", "Ada"]] {
+        let output = ca(arguments);
+        assert_eq!(code(&output), 0, "{}", err(&output));
+    }
+    let key = || fs::read(directory.path().join("userkey.pem")).unwrap();
+    let adas = key();
+    let output = ca(&["user", "Bob"]);
+    assert_eq!((code(&output), err(&output).contains("usercert.pem is there already")), (2, true));
+    assert!(key() == adas);
+    assert_eq!(code(&ca(&["user", "Bob", "--force"])), 0);
+    assert!(key() != adas);
+}
+
+/// It may have a password, a key or a token.
+#[test]
+fn a_crash_writes_no_secrets_to_disk() {
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("ftp://{}/f", silent.local_addr().unwrap());
+    let mut client = program().args(["cp", &url, "/nonexistent/f"]).stderr(Stdio::null()).spawn().unwrap();
+    let connected = silent.accept();
+    let limits = fs::read_to_string(format!("/proc/{}/limits", client.id()));
+    client.kill().unwrap();
+    client.wait().unwrap();
+    connected.unwrap();
+    let limits = limits.unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert!(matches!(core.split_whitespace().nth(4), Some("0" | "1")), "{core}");
 }

@@ -40,6 +40,8 @@ pub(crate) struct Abilities {
     pub data_credentials: bool,
     /// SITE DATAKEY.
     pub data_keys: bool,
+    /// SITE PROFILE.
+    pub profile: bool,
 }
 
 impl Abilities {
@@ -68,6 +70,7 @@ impl Abilities {
                     can.path_markers = rest.contains("PATHMARKERS;");
                     can.congestion = rest.contains("CONGESTION;");
                     can.data_keys = rest.contains("DATAKEY;");
+                    can.profile = rest.contains("PROFILE;");
                 }
                 _ => {}
             }

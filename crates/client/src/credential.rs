@@ -119,7 +119,8 @@ pub(crate) fn source(path: Option<&Path>) -> Result<Source, String> {
 fn nothing_found(proxy: &Path) -> String {
     format!(
         "gsiftp:// needs a credential, and there is none: no proxy in {} and no certificate in ~/.globus. Make a proxy \
-         with `ropewalk proxy init` or grid-proxy-init; or go without any security with ftp:// or --insecure",
+         with `ropewalk proxy init` or grid-proxy-init. Without certificates: ftpes:// (TLS) with a password or token, sshftp:// \
+         where you can log in with ssh, --auth kerberos with a ticket; or without any security ftp:// or --insecure",
         proxy.display()
     )
 }

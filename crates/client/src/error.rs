@@ -31,6 +31,12 @@ pub enum RemoteError {
     Local { path: BString, source: ropewalk_storage::Error },
     #[error("{peer} refused the log-in: {}", text(reply))]
     Login { peer: String, reply: Reply },
+    /// Nobody said who logs in.
+    #[error(
+        "{peer} lets nobody in without a name: {}; --user with --password-file, or --token, say who you are",
+        text(reply)
+    )]
+    Nameless { peer: String, reply: Reply },
     /// Known from before: that the server cannot be reached, or has no such file.
     #[error("{reason}")]
     Lost { kind: FailureKind, reason: String },
@@ -102,7 +108,7 @@ impl RemoteError {
                 _ => FailureKind::Unreachable,
             },
             Self::Local { source, .. } => local_kind(source),
-            Self::Login { .. } | Self::Security { .. } => FailureKind::Authentication,
+            Self::Login { .. } | Self::Nameless { .. } | Self::Security { .. } => FailureKind::Authentication,
             Self::Ssh { reason, .. } => crate::ssh::kind(reason),
             Self::Lost { kind, .. } => *kind,
             Self::PartVanished { reply, .. } | Self::Refused { reply, .. } => reply_kind(reply),
@@ -140,7 +146,7 @@ impl RemoteError {
             | Self::SourceChanged { .. }
             | Self::Stalled { .. }
             | Self::Unresumable { .. } => true,
-            Self::Login { reply, .. } => reply.code() < 500,
+            Self::Login { reply, .. } | Self::Nameless { reply, .. } => reply.code() < 500,
             Self::Ssh { reason, .. } => crate::ssh::is_transient(reason),
             Self::Refused { reply, .. } => transient(reply),
             Self::CannotTravel { .. }

@@ -41,6 +41,7 @@ mod ops;
 mod options;
 mod place;
 mod plan;
+mod profile;
 mod put;
 mod queue;
 mod ready;
@@ -80,11 +81,12 @@ pub use options::{
     Amount, Authentication, Auto, ChecksumPolicy, Confirm, DataCredential, DataMode, DataProtection,
     EndOptions, FsyncPolicy, Options, Pair, Passphrases, Preserve, StallLimit, SyncLevel, Window,
 };
+pub use profile::ClockReading;
 pub use remote::Remote;
 pub use ropewalk_storage::DirectIo;
 pub use ropewalk_tls::{Fingerprint, NoFingerprint};
 pub use ropewalk_tuning::tuner::{Fairness, Kind as TunerKind};
 pub use ssh::SshOptions;
-pub use summary::{FailureKind, FileFailure, SlowestPart, Summary, TunedPath};
+pub use summary::{FailureKind, FileFailure, SlowestPart, StageTimes, Summary, TunedPath};
 pub use token::TokenSource;
 pub use walk::{Usage, du, list, walk};

@@ -360,7 +360,7 @@ impl Session<'_> {
     }
 
     /// Carries out commands of which the last one sends data, over a stream of its own.
-    fn fetch(&mut self, commands: &[Command], sink: &mut dyn Write) -> Result<u64, RemoteError> {
+    pub(crate) fn fetch(&mut self, commands: &[Command], sink: &mut dyn Write) -> Result<u64, RemoteError> {
         self.receiving(Mode::Stream, 1, None)?;
         for command in commands {
             self.control.send(command)?;

@@ -17,7 +17,7 @@ use crate::{Amount, Cancel, Entry, Event, EventSink, Options, RemoteError};
 ///
 /// Errors that break the session (see [`RemoteError`]) leave it of no further use: connect again.
 pub struct Remote<'e> {
-    session: Session<'e>,
+    pub(crate) session: Session<'e>,
 }
 
 /// Takes events and drops them.

@@ -10,13 +10,16 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::task::Task;
 use crate::tune::{Lane, Seat};
-use crate::{Event, EventSink, FailureKind, FileFailure, FileId, SlowestPart, Summary, TunedPath};
+use crate::{
+    Event, EventSink, FailureKind, FileFailure, FileId, SlowestPart, StageTimes, Summary, TunedPath,
+};
 
 /// Progress events are no closer together.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Failures that the summary keeps.
 const FAILURES_KEPT: usize = 100;
-const STAGES: [Stage; 4] = [Stage::Source, Stage::Network, Stage::Destination, Stage::Checksum];
+const STAGES: [Stage; 5] =
+    [Stage::Source, Stage::Network, Stage::Destination, Stage::Checksum, Stage::Encryption];
 
 /// The bytes of one file that count as being at its destination, through one beginning of it: when it begins anew,
 /// they do not count any more, whoever is still busy with them.
@@ -76,7 +79,8 @@ struct Totals {
     bytes_resumed: u64,
     bytes_verified: u64,
     retries: u64,
-    stages: [Duration; 4],
+    stages: [Duration; 5],
+    stream_time: Duration,
     failures: Vec<FileFailure>,
     warned: HashSet<String>,
     last_progress: Option<Instant>,
@@ -276,6 +280,7 @@ impl<'e> Report<'e> {
         for (sum, stage) in totals.stages.iter_mut().zip(STAGES) {
             *sum += progress.time(stage);
         }
+        totals.stream_time += progress.stream_time();
     }
 
     /// Tells the totals, where the last time is long enough ago.
@@ -327,6 +332,7 @@ impl<'e> Report<'e> {
             tuned,
             cpu_seconds: cpu.as_secs_f64(),
             slowest,
+            stages: StageTimes::new(totals.stages, totals.stream_time),
             interrupted,
             failures: std::mem::take(&mut totals.failures),
         };
@@ -405,7 +411,7 @@ fn cpu_time() -> Duration {
 
 /// Judges where the time went. The CPUs come first: when they are busy, every other stage looks slow too.
 fn slowest(
-    stages: [Duration; 4],
+    stages: [Duration; 5],
     reply_wait: Duration,
     workers: Duration,
     cpu: Duration,
@@ -431,6 +437,7 @@ fn slowest(
         Stage::Network => SlowestPart::Network { share },
         Stage::Destination => SlowestPart::DestinationWrite { share },
         Stage::Checksum => SlowestPart::Checksum { share },
+        Stage::Encryption => SlowestPart::Encryption { share },
     }
 }
 
@@ -456,11 +463,11 @@ mod tests {
     #[test]
     fn names_the_slowest_part() {
         let none = Duration::ZERO;
-        let part = slowest([none, S, S * 8, S], none, S * 10, none, S * 10);
+        let part = slowest([none, S, S * 8, S, none], none, S * 10, none, S * 10);
         assert!(matches!(part, SlowestPart::DestinationWrite { share } if share == 0.8));
-        assert!(matches!(slowest([none; 4], S * 9, S * 10, none, S * 10), SlowestPart::RoundTrips { .. }));
-        assert!(matches!(slowest([S; 4], none, S, S * 10_000, S * 10), SlowestPart::Cpu { .. }));
-        assert!(matches!(slowest([none; 4], none, none, none, S), SlowestPart::Unknown));
+        assert!(matches!(slowest([none; 5], S * 9, S * 10, none, S * 10), SlowestPart::RoundTrips { .. }));
+        assert!(matches!(slowest([S; 5], none, S, S * 10_000, S * 10), SlowestPart::Cpu { .. }));
+        assert!(matches!(slowest([none; 5], none, none, none, S), SlowestPart::Unknown));
     }
 
     #[test]

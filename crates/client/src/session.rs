@@ -157,6 +157,7 @@ impl<'e> Session<'e> {
             (None, None) if self.security.is_some() || self.kerberos.is_some() => MAPPED.into(),
             (None, None) => "anonymous".into(),
         };
+        let nameless = url.user.is_none() && user == "anonymous" && options.user.is_none();
         let password = match (&url.password, &options.password) {
             _ if url.scheme == Scheme::Sshftp => Password::new("dummy"),
             (Some(password), _) => password.clone(),
@@ -165,12 +166,18 @@ impl<'e> Session<'e> {
             (None, None) => Password::new("ropewalk@"),
         };
         let mut reply = self.control.call(&Command::User(user))?;
-        if reply.code() == 331 {
+        let asked = reply.code() == 331;
+        if asked {
             reply = self.control.call(&Command::Pass(password))?;
         }
         // 202: a password was not needed. 332 (account) nobody asks for any more.
         if !reply.is_success() {
-            return Err(RemoteError::Login { peer: self.control.peer().to_owned(), reply });
+            let peer = self.control.peer().to_owned();
+            return Err(if nameless && asked && reply.code() == 530 {
+                RemoteError::Nameless { peer, reply }
+            } else {
+                RemoteError::Login { peer, reply }
+            });
         }
         Ok(())
     }

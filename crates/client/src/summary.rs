@@ -1,5 +1,7 @@
 //! How a copy ended.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 /// Why a file failed; decides the exit code.
@@ -42,6 +44,9 @@ pub enum SlowestPart {
     Checksum {
         share: f64,
     },
+    Encryption {
+        share: f64,
+    },
     /// Our CPUs were busy for this share of the time.
     Cpu {
         share: f64,
@@ -53,6 +58,27 @@ pub enum SlowestPart {
     /// The data went from one server to another: nothing of it could be seen here.
     NotVisible,
     Unknown,
+}
+
+/// Where the time of our data connections went, in seconds summed over them; nothing of what went from one server to
+/// another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct StageTimes {
+    /// How long there were connections: what the others are parts of.
+    pub streams: f64,
+    pub source: f64,
+    pub checksum: f64,
+    pub encryption: f64,
+    /// Waiting for sockets, and in calls to them; with `sendfile`, in which reading and sending are one, all of it.
+    pub network: f64,
+    pub destination: f64,
+}
+
+impl StageTimes {
+    pub(crate) fn new(stages: [Duration; 5], streams: Duration) -> Self {
+        let [source, network, destination, checksum, encryption] = stages.map(|time| time.as_secs_f64());
+        Self { streams: streams.as_secs_f64(), source, checksum, encryption, network, destination }
+    }
 }
 
 /// What the tuner made of a path.
@@ -92,6 +118,7 @@ pub struct Summary {
     pub tuned: Vec<TunedPath>,
     pub cpu_seconds: f64,
     pub slowest: SlowestPart,
+    pub stages: StageTimes,
     /// Stopped before the end, by [`Cancel`](crate::Cancel).
     pub interrupted: bool,
     /// The first failures, 100 at most; `files_failed` counts all.

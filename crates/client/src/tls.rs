@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use ropewalk_layers::{Layer, TlsLayer};
 use ropewalk_protocol::command::{Command, Protection};
 use ropewalk_protocol::url::Scheme;
-use ropewalk_tls::{Client, ClientSettings, Distrust, Established, Fingerprint, X509};
+use ropewalk_tls::{Client, ClientSettings, Distrust, Established, Fingerprint, Ticket, X509};
 
 use crate::known_hosts::{Known, KnownHosts};
 use crate::session::Session;
@@ -24,8 +24,8 @@ pub(crate) struct Shared {
 pub(crate) struct OverTls {
     /// The server's, which data connections have to show, too.
     certificate: X509,
-    /// Data connections have TLS as well (PROT P).
-    private: bool,
+    /// Data connections have TLS as well (PROT P), by this where there is no newer one.
+    private: Option<Ticket>,
 }
 
 /// How a URL and the options want TLS.
@@ -193,7 +193,7 @@ impl Session<'_> {
             "TLS"
         );
         self.control.protect_with_tls(established)?;
-        self.tls = Some(OverTls { certificate, private: false });
+        self.tls = Some(OverTls { certificate, private: None });
         Ok(())
     }
 
@@ -202,21 +202,30 @@ impl Session<'_> {
         let private = self.setup.options.data_protection != DataProtection::Clear;
         self.call(&Command::Pbsz(0))?;
         self.call(&Command::Prot(if private { Protection::Private } else { Protection::Clear }))?;
+        let ticket = self.control.ticket().filter(|_| private);
+        if private && ticket.is_none() {
+            // Never on in clear.
+            return Err(RemoteError::Security {
+                peer: self.control.peer().to_owned(),
+                reason: "its TLS session cannot be resumed, which protected data connections need".to_owned(),
+            });
+        }
         if let Some(tls) = &mut self.tls {
-            tls.private = private;
+            tls.private = ticket;
         }
         Ok(())
     }
 
     /// Data connections have TLS.
     pub(crate) fn has_private_tls_data(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.private)
+        self.tls.as_ref().is_some_and(|tls| tls.private.is_some())
     }
 
     /// What secures the data connections of this session, where TLS does.
     pub(crate) fn tls_layer(&self) -> Option<Arc<dyn Layer>> {
-        let tls = self.tls.as_ref().filter(|tls| tls.private)?;
-        let (ticket, certificate) = (self.control.ticket()?, tls.certificate.clone());
-        Some(Arc::new(TlsLayer::Client { ticket, certificate }))
+        let tls = self.tls.as_ref()?;
+        let first = tls.private.as_ref()?;
+        let ticket = self.control.ticket().unwrap_or_else(|| first.clone());
+        Some(Arc::new(TlsLayer::Client { ticket, certificate: tls.certificate.clone() }))
     }
 }

@@ -30,9 +30,11 @@ impl TokenSource {
             Self::None => Ok(None),
             Self::Discover => match find::of_process() {
                 Ok(Some(token)) => Ok(Some(token)),
-                Ok(None) => Err("there is no bearer token: neither BEARER_TOKEN nor BEARER_TOKEN_FILE is set, and there is \
-                                 no bt_u file of this user in $XDG_RUNTIME_DIR or /tmp"
-                    .into()),
+                Ok(None) => Err(format!(
+                    "there is no bearer token: neither BEARER_TOKEN nor BEARER_TOKEN_FILE is set, and there is no bt_u{} in \
+                     $XDG_RUNTIME_DIR or /tmp; --token FILE names one",
+                    rustix::process::geteuid().as_raw()
+                )),
                 Err(error) => Err(error.to_string()),
             },
             Self::File(path) => find::read(path).map(Some).map_err(|error| error.to_string()),

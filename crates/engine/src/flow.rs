@@ -105,6 +105,11 @@ impl Flows {
         all
     }
 
+    /// The other ends of all live connections; the kernel is not asked.
+    pub fn peers(&self) -> Vec<SocketAddr> {
+        self.lock().live.iter().map(|entry| entry.peer).collect()
+    }
+
     /// A transfer begins.
     pub(crate) fn set_receiving(&self, receiving: bool) {
         self.lock().receiving = receiving;

@@ -263,7 +263,9 @@ impl<'a> Intake<'a> {
         let beyond = if want as u64 == left { beyond } else { 0 };
         let began = Instant::now();
         let result = wire.read_into(&mut room[..want], beyond);
-        self.progress.add_time(Stage::Network, began.elapsed());
+        let sealing = wire.take_sealing();
+        self.progress.add_time(Stage::Network, began.elapsed().saturating_sub(sealing));
+        self.progress.add_time(Stage::Encryption, sealing);
         let full = fill + want == buffer.len();
         self.buffer = Some(buffer);
         match result {

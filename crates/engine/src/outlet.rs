@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, Write};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ropewalk_protocol::mode_e::Header;
 use ropewalk_storage::checksum::{Pieces, block_sum};
@@ -41,6 +41,25 @@ impl Patience for Alone<'_> {
 
     fn between(&mut self) -> Result<()> {
         if self.0.stopping() { Err(Error::Aborted) } else { Ok(()) }
+    }
+}
+
+/// Remembers how long it took.
+struct Timed<'a> {
+    inner: &'a mut dyn Patience,
+    waited: Duration,
+}
+
+impl Patience for Timed<'_> {
+    fn blocked(&mut self, wire: &Wire) -> Result<()> {
+        let began = Instant::now();
+        let result = self.inner.blocked(wire);
+        self.waited += began.elapsed();
+        result
+    }
+
+    fn between(&mut self) -> Result<()> {
+        self.inner.between()
     }
 }
 
@@ -203,9 +222,15 @@ impl<'a> Outlet<'a> {
         if !tail.is_empty() {
             self.check_size()?;
         }
+        let mut patience = Timed { inner: patience, waited: Duration::ZERO };
         let began = Instant::now();
-        let result = write_all(wire, [head, data, tail], self.control, patience);
-        self.progress.add_time(Stage::Network, began.elapsed());
+        let result = write_all(wire, [head, data, tail], self.control, &mut patience);
+        let sealing = wire.take_sealing();
+        // Who waits counts that by itself.
+        let others = sealing + patience.waited;
+        self.progress.add_time(Stage::Network, began.elapsed().saturating_sub(others));
+        self.progress.add_time(Stage::Encryption, sealing);
+        let patience = patience.inner;
         self.buffer = Some(buffer);
         result?;
         self.sent(wanted);

@@ -1,6 +1,7 @@
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ropewalk_protocol::range::RangeSet;
 
@@ -16,6 +17,8 @@ pub enum Stage {
     /// Writing to the destination store.
     Destination,
     Checksum,
+    /// Encrypting and decrypting, or sealing and checking, what goes over protected connections.
+    Encryption,
 }
 
 /// Figures of one transfer, shared between its threads and whoever looks on.
@@ -23,10 +26,27 @@ pub enum Stage {
 pub struct Progress {
     bytes: AtomicU64,
     streams: AtomicU32,
-    stages: [AtomicU64; 4],
+    stages: [AtomicU64; 5],
+    lives: Mutex<Lives>,
     received: Mutex<RangeSet>,
     /// Those of the channel.
     flows: Mutex<Option<Flows>>,
+}
+
+/// How long there were how many streams.
+#[derive(Debug, Default)]
+struct Lives {
+    /// Until `since`, summed over streams.
+    before: Duration,
+    since: Option<Instant>,
+    streams: u32,
+}
+
+impl Lives {
+    fn until(&self, now: Instant) -> Duration {
+        let since = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        self.before.saturating_add(since.saturating_mul(self.streams))
+    }
 }
 
 impl Progress {
@@ -47,6 +67,22 @@ impl Progress {
     /// Time spent in a stage, summed over streams.
     pub fn time(&self, stage: Stage) -> Duration {
         Duration::from_nanos(self.stages[stage as usize].load(Ordering::Relaxed))
+    }
+
+    /// How long streams have been in use, summed over them: what times of stages are shares of. Counts on until the last
+    /// stream is told to be gone, so it is to be asked when the transfer ends.
+    pub fn stream_time(&self) -> Duration {
+        self.lives().until(Instant::now())
+    }
+
+    /// The other ends of the live data connections; asks nobody. Connections that are kept for later transfers are among
+    /// them.
+    pub fn peers(&self) -> Vec<SocketAddr> {
+        self.channel_flows().map(|flows| flows.peers()).unwrap_or_default()
+    }
+
+    fn lives(&self) -> std::sync::MutexGuard<'_, Lives> {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Receiving: the file ranges written so far (file offsets, not wire offsets), without what was there before.
@@ -82,10 +118,35 @@ impl Progress {
     }
 
     pub(crate) fn set_streams(&self, n: u32) {
-        self.streams.store(n, Ordering::Relaxed);
+        if self.streams.swap(n, Ordering::Relaxed) == n {
+            return;
+        }
+        let now = Instant::now();
+        let mut lives = self.lives();
+        *lives = Lives { before: lives.until(now), since: Some(now), streams: n };
     }
 
     pub(crate) fn add_received(&self, start: u64, end: u64) {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).insert(start..end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lives_of_streams_are_summed() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut lives = Lives::default();
+        assert_eq!(lives.until(at(9)), Duration::ZERO);
+        for (second, streams) in [(0, 1), (2, 4), (5, 0)] {
+            lives = Lives { before: lives.until(at(second)), since: Some(at(second)), streams };
+        }
+        assert_eq!(lives.until(at(60)), Duration::from_secs(2 + 12));
+        let progress = Progress::new();
+        progress.set_streams(3);
+        assert!(progress.stream_time() > Duration::ZERO && progress.peers().is_empty());
     }
 }

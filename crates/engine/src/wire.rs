@@ -35,6 +35,8 @@ pub(crate) struct Wire {
     /// The connection's time limit is set.
     limited: bool,
     blocking: Option<Registration>,
+    /// The connection's sealing time as it was last asked for.
+    sealed: Duration,
 }
 
 impl Wire {
@@ -62,6 +64,7 @@ impl Wire {
             end: 0,
             limited: false,
             blocking: None,
+            sealed: Duration::ZERO,
         })
     }
 
@@ -85,6 +88,12 @@ impl Wire {
             self.connection.set_nonblocking(true)?;
         }
         Ok(())
+    }
+
+    /// What protecting the bytes has taken since this was asked last.
+    pub(crate) fn take_sealing(&mut self) -> Duration {
+        let all = self.connection.sealing();
+        all.saturating_sub(std::mem::replace(&mut self.sealed, all))
     }
 
     pub(crate) fn poll_fd(&self) -> BorrowedFd<'_> {

@@ -1,5 +1,6 @@
 //! Keys for delegated proxies, made ahead: making one takes much longer than the rest of a log-in.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub struct KeyPool {
     keys: Mutex<Vec<PKey<Private>>>,
     most: usize,
     wanted: Condvar,
+    begun: AtomicBool,
+    this: Weak<Self>,
 }
 
 impl std::fmt::Debug for KeyPool {
@@ -27,12 +30,16 @@ impl std::fmt::Debug for KeyPool {
 }
 
 impl KeyPool {
-    /// A pool of `most` keys, which begins empty. The thread ends with the pool.
-    pub fn start(most: usize) -> std::io::Result<Arc<Self>> {
-        let pool = Arc::new(Self { keys: Mutex::new(Vec::new()), most, wanted: Condvar::new() });
-        let weak = Arc::downgrade(&pool);
-        std::thread::Builder::new().name("keys".into()).spawn(move || fill(&weak))?;
-        Ok(pool)
+    /// A pool of `most` keys, which begins empty. The thread begins when a key is asked for, and ends with the pool: a server that
+    /// gives up privileges after it has read its settings has them in no thread any more.
+    pub fn new(most: usize) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            keys: Mutex::new(Vec::new()),
+            most,
+            wanted: Condvar::new(),
+            begun: AtomicBool::new(false),
+            this: Weak::clone(this),
+        })
     }
 
     /// A key of this size, if there is one.
@@ -40,9 +47,19 @@ impl KeyPool {
         if bits != BITS {
             return None;
         }
+        if !self.begun.swap(true, Ordering::Relaxed) {
+            self.begin();
+        }
         let key = self.lock().pop();
         self.wanted.notify_one();
         key
+    }
+
+    fn begin(&self) {
+        let this = Weak::clone(&self.this);
+        let thread = std::thread::Builder::new().name("keys".into()).spawn(move || fill(&this));
+        // Whoever asks next tries again; without keys that were made ahead it takes longer, and works.
+        self.begun.store(thread.is_ok(), Ordering::Relaxed);
     }
 
     /// How many keys are there.
@@ -82,7 +99,7 @@ mod tests {
 
     #[test]
     fn each_key_once() {
-        let pool = KeyPool::start(2).unwrap();
+        let pool = KeyPool::new(2);
         let mut seen = Vec::new();
         while seen.len() < 4 {
             match pool.take(2048) {

@@ -6,7 +6,7 @@
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ropewalk_kerberos::{Handle, Protection, SessionError, Stream};
 use ropewalk_transport::{Breaker, Connection, TcpInfo};
@@ -89,6 +89,8 @@ struct Wrapped {
     plain: Vec<u8>,
     /// The end is among what is to be sent.
     closing: bool,
+    /// Time in the tokens' cryptography.
+    sealing: Duration,
 }
 
 impl Wrapped {
@@ -108,6 +110,7 @@ impl Wrapped {
             sealed: 0,
             plain: Vec::new(),
             closing: false,
+            sealing: Duration::ZERO,
         }
     }
 
@@ -128,7 +131,9 @@ impl Wrapped {
             let Some(token) = waiting.get_mut(LENGTH..LENGTH + length) else { break };
             self.stash.clear();
             self.start = 0;
+            let began = Instant::now();
             self.stream.unwrap(token, &mut self.stash).map_err(broken)?;
+            self.sealing += began.elapsed();
             self.begin += LENGTH + length;
             self.ended = self.stash.is_empty();
         }
@@ -155,7 +160,9 @@ impl Wrapped {
     fn seal(&mut self) -> io::Result<()> {
         let at = self.out.len();
         self.out.extend_from_slice(&[0; LENGTH]);
+        let began = Instant::now();
         self.stream.wrap(&self.plain, &mut self.out).map_err(broken)?;
+        self.sealing += began.elapsed();
         let length = u32::try_from(self.out.len() - at - LENGTH).map_err(io::Error::other)?;
         self.out[at..at + LENGTH].copy_from_slice(&length.to_be_bytes());
         Ok(())
@@ -294,6 +301,10 @@ impl Connection for Wrapped {
 
     fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.inner.peer_addr()
+    }
+
+    fn sealing(&self) -> Duration {
+        self.sealing
     }
 
     fn info(&self) -> Option<TcpInfo> {

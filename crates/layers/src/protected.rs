@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ropewalk_tls::{Opened, RECORD, RecordError, Records};
 use ropewalk_transport::{Breaker, Connection, TcpInfo};
@@ -44,6 +44,8 @@ pub(crate) struct Protected {
     stash: Vec<u8>,
     start: usize,
     ended: bool,
+    /// Time in the records' cryptography.
+    sealing: Duration,
 }
 
 impl Protected {
@@ -60,6 +62,7 @@ impl Protected {
             stash: Vec::new(),
             start: 0,
             ended: false,
+            sealing: Duration::ZERO,
         }
     }
 
@@ -164,7 +167,10 @@ impl Read for Protected {
                 return Ok(0);
             }
             self.session.received(count);
-            let filled = self.open(buffer)?;
+            let began = Instant::now();
+            let filled = self.open(buffer);
+            self.sealing += began.elapsed();
+            let filled = filled?;
             let answer = self.session.take_output();
             if !answer.is_empty() {
                 // To a key update. It leaves with the next write if it cannot now.
@@ -192,6 +198,7 @@ impl Write for Protected {
     fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
         if self.sealed == 0 {
             self.drain()?;
+            let began = Instant::now();
             let mut left = WRITE;
             for part in data {
                 let part = &part[..part.len().min(left)];
@@ -201,6 +208,7 @@ impl Write for Protected {
                 left -= part.len();
             }
             self.sealed = WRITE - left;
+            self.sealing += began.elapsed();
         }
         self.drain()?;
         Ok(std::mem::take(&mut self.sealed))
@@ -269,6 +277,10 @@ impl Connection for Protected {
 
     fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.addresses.map_or_else(|| self.inner.peer_addr(), |(_, peer)| Ok(peer))
+    }
+
+    fn sealing(&self) -> Duration {
+        self.sealing
     }
 
     fn info(&self) -> Option<TcpInfo> {

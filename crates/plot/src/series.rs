@@ -30,6 +30,10 @@ pub enum Shape {
     Points,
     /// Marks joined by a thin line.
     PointsAndLine,
+    /// What lies between `low` and `high`, lightly: the range around another series.
+    Band,
+    /// What lies between `low` and `high`, fully: a layer of a stack.
+    Layer,
 }
 
 /// One named row of points.
@@ -74,6 +78,36 @@ impl Series {
         points: impl IntoIterator<Item = P>,
     ) -> Self {
         Self::new(name, Shape::PointsAndLine, points)
+    }
+
+    /// A line without name, for means over the time before each point.
+    pub fn steps_before(points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        let points: Vec<(f64, f64)> = points.into_iter().collect();
+        let begin = match points.as_slice() {
+            [first, second, ..] => Some((first.0 - (second.0 - first.0), first.1)),
+            _ => None,
+        };
+        let corners = points.windows(2).map(|pair| (pair[0].0, pair[1].1));
+        let corners: Vec<_> = begin.into_iter().chain(corners).chain(points.last().copied()).collect();
+        Self::steps("", corners)
+    }
+
+    /// Layers that stand on one another: each row of values with its name, all at the same places `x`. The last is on top.
+    pub fn stacked(
+        x: &[f64],
+        rows: impl IntoIterator<Item = (impl Into<String>, impl IntoIterator<Item = f64>)>,
+    ) -> Vec<Self> {
+        let mut below = vec![0.0; x.len()];
+        let mut all = Vec::new();
+        for (name, values) in rows {
+            let points = x.iter().zip(&mut below).zip(values).map(|((&x, below), value)| {
+                let low = *below;
+                *below += value;
+                Point { x, y: *below, low, high: *below }
+            });
+            all.push(Self::new(name, Shape::Layer, points.collect::<Vec<_>>()));
+        }
+        all
     }
 
     /// A dashed line.

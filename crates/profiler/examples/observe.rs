@@ -1,5 +1,5 @@
 //! Looks for some seconds at this host's connections with a port, as both ends of a transfer by whatever programs, and says
-//! what limits it: `observe PORT SECONDS [source|destination|both]`.
+//! what limits it: `observe PORT SECONDS [source|destination|both [FILE]]`. FILE gets the profile (`ropewalk report FILE`).
 
 use std::thread;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn main() {
     let (Some(Ok(port)), Some(Ok(seconds))) =
         (arguments.next().map(|word| word.parse::<u16>()), arguments.next().map(|word| word.parse::<u64>()))
     else {
-        eprintln!("usage: observe PORT SECONDS [source|destination|both]");
+        eprintln!("usage: observe PORT SECONDS [source|destination|both [FILE]]");
         std::process::exit(2);
     };
     let role = match arguments.next().as_deref() {
@@ -21,7 +21,7 @@ fn main() {
         Some("destination") => Role::Destination,
         _ => Role::Both,
     };
-    let sockets = Sockets { ports: vec![port], peers: Vec::new() };
+    let sockets = Sockets { ports: vec![port], ..Sockets::default() };
     let collection = Collection::start(&Options { role, sockets, ..Options::default() });
     thread::sleep(Duration::from_secs(seconds));
     let host = collection.finish();
@@ -47,6 +47,12 @@ fn main() {
         hosts: vec![host],
         ..Profile::default()
     };
+    if let Some(file) = arguments.next() {
+        let written = serde_json::to_vec(&profile).map_err(std::io::Error::from);
+        if let Err(error) = written.and_then(|bytes| std::fs::write(&file, bytes)) {
+            eprintln!("{file}: {error}");
+        }
+    }
     for report in &profile.hosts[0].collectors {
         println!("{:?}: {:?} {}", report.name, report.state, report.detail);
     }

@@ -16,7 +16,7 @@ pub mod sysstat;
 mod tcp;
 
 pub use collection::{Collection, Options};
-pub use tcp::Sockets;
+pub use tcp::{Chosen, Sockets};
 
 use thiserror::Error;
 

@@ -5,6 +5,7 @@
 //! - [`collect`]: where the figures come from: sysstat, perf, the kernel's own files, TCP_INFO.
 //! - [`verdict`]: causes of the rate that was reached, ranked, each with its evidence.
 //! - [`doctor`]: whether a host is ready for a link, and changing what is not, with the way back.
+//! - [`report`]: a profile for people, on a terminal and as one HTML page.
 //!
 //! Rates are bytes per second, times seconds, shares 0 to 1, unless a name says otherwise.
 #![forbid(unsafe_code)]
@@ -12,4 +13,5 @@
 pub mod collect;
 pub mod doctor;
 pub mod profile;
+pub mod report;
 pub mod verdict;

@@ -12,6 +12,7 @@ pub(crate) mod text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use evidence::moving;
 pub use evidence::{End, Evidence, Path};
 pub(crate) use rules::kind_of as function_kind;
 

@@ -34,7 +34,7 @@ fn a_connection_over_loopback_is_profiled_with_what_is_installed() {
     let port = listener.local_addr().unwrap().port();
     let collection = Collection::start(&Options {
         role: Role::Both,
-        sockets: Sockets { ports: vec![port], peers: Vec::new() },
+        sockets: Sockets { ports: vec![port], ..Sockets::default() },
         programs: vec![std::process::id()],
         paths: vec![std::env::temp_dir()],
         ..Options::default()

@@ -48,6 +48,9 @@ const CONGESTION: &str = "Congestion";
 /// Offered on protected control connections ([`Offer::data_keys`]).
 const DATA_KEYS: (&str, &str) = ("DataKey", "SITE DATAKEY");
 
+/// Offered where the site has it, after log-in ([`Offer::profiling`]).
+const PROFILE: (&str, &str) = ("Profile", "SITE PROFILE");
+
 /// Offered where the site takes bearer tokens ([`Offer::tokens`]).
 const TOKENS: &str = "Tokens";
 
@@ -66,6 +69,8 @@ pub struct Offer {
     pub data_keys: bool,
     /// Bearer tokens are taken ([`crate::server::TOKEN_USER`]).
     pub tokens: bool,
+    /// The server measures its host for those who may ask for it ([`crate::profiling`]).
+    pub profiling: bool,
 }
 
 /// Algorithms with their cost, the cheaper the lower: GCT's first, with its numbers.
@@ -100,7 +105,13 @@ pub fn reply(offer: Offer, allowed: impl Fn(&str) -> bool) -> Reply {
     );
     let possible = |verb: &str| verb.is_empty() || allowed(verb) && allowed("SITE");
     let keys = offer.data_keys.then_some(&DATA_KEYS);
-    let own = EXTENSIONS.iter().chain(keys).filter(|(_, verb)| possible(verb)).map(|(name, _)| *name);
+    let profile = (offer.profiling && offer.logged_in).then_some(&PROFILE);
+    let own = EXTENSIONS
+        .iter()
+        .chain(keys)
+        .chain(profile)
+        .filter(|(_, verb)| possible(verb))
+        .map(|(name, _)| *name);
     let own: String = own
         .chain(offer.congestion.then_some(CONGESTION))
         .chain(offer.tokens.then_some(TOKENS))
@@ -164,6 +175,8 @@ pub struct Features {
     pub congestion: bool,
     /// Ours: `SITE DATAKEY`, see [`crate::data_key`].
     pub data_keys: bool,
+    /// Ours: `SITE PROFILE`, see [`crate::profiling`].
+    pub profile: bool,
     /// All lines, without the space before them.
     pub lines: Vec<BString>,
 }
@@ -247,6 +260,7 @@ impl Features {
                     b"PathMarkers" => self.path_markers = true,
                     b"Congestion" => self.congestion = true,
                     b"DataKey" => self.data_keys = true,
+                    b"Profile" => self.profile = true,
                     _ => {}
                 }
             }
@@ -283,6 +297,7 @@ mod tests {
             tls: false,
             data_keys: false,
             tokens: false,
+            profiling: false,
         };
         let before = reply(offer(false), |_| true).to_bytes();
         let lines: Vec<&[u8]> = before.lines().collect();
@@ -316,6 +331,7 @@ mod tests {
             tls: false,
             data_keys: true,
             tokens: true,
+            profiling: true,
         };
         let features = Features::parse(&reply(offer, |_| true));
         assert_eq!(features.checksums, CHECKSUMS);
@@ -325,6 +341,10 @@ mod tests {
             features.passive_sender && features.inline_checksum && features.ranges && features.is_ropewalk()
         );
         assert!(features.streams && features.path_markers && features.congestion && features.data_keys);
+        assert!(features.profile);
+        for without in [Offer { profiling: false, ..offer }, Offer { logged_in: false, ..offer }] {
+            assert!(!Features::parse(&reply(without, |_| true)).profile);
+        }
         let tokens = |offer| reply(offer, |_| true).to_bytes().find(b"Tokens;").is_some();
         assert!(tokens(offer) && !tokens(Offer { tokens: false, ..offer }));
         let clear = Offer { data_keys: false, ..offer };

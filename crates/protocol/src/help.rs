@@ -61,7 +61,7 @@ const COMMANDS: [(&str, &str); 52] = [
 ];
 
 /// SITE verbs and their lines in HELP SITE.
-const SITE_COMMANDS: [(&str, &str); 31] = [
+const SITE_COMMANDS: [(&str, &str); 32] = [
     ("SBUF", "SITE SBUF: set send and receive buffers"),
     ("RETRBUFSIZE", "SITE RETRBUFSIZE: set receive buffers"),
     ("RBUFSZ", "SITE RBUFSZ: set receive buffers"),
@@ -93,6 +93,7 @@ const SITE_COMMANDS: [(&str, &str); 31] = [
     ),
     ("DATAKEY", "SITE DATAKEY <sp> key number <sp> secret | NONE"),
     ("RESTRICT", "SITE RESTRICT <sp> RP string"),
+    ("PROFILE", "SITE PROFILE <sp> START [<sp> seconds] | CLOCK | STOP | FETCH"),
     ("RANGES", "SITE RANGES <sp> pathname"),
     ("STORATTR", "SITE STORATTR <sp> attributes"),
     ("STREAMS", "SITE STREAMS <sp> number of data connections"),

@@ -21,6 +21,7 @@ pub mod marker;
 pub mod mode_e;
 pub mod opts;
 pub mod path;
+pub mod profiling;
 pub mod range;
 pub mod reply;
 pub mod server;

@@ -7,6 +7,7 @@ use crate::command::print::Line;
 use crate::command::{ChecksumAlgorithm, CommandError, parse};
 use crate::data_key::DataKey;
 use crate::date::{self, Stamp};
+use crate::profiling::ProfileCommand;
 use crate::{facts, streams};
 
 /// A SITE sub-command of GCT, or of ours ([`SiteCommand::DataKey`], [`SiteCommand::Ranges`], [`SiteCommand::Streams`]).
@@ -34,6 +35,8 @@ pub enum SiteCommand {
     Fault(BString),
     Help(Option<BString>),
     Http(BString),
+    /// Our extension: the server measures its host. See [`crate::profiling`].
+    Profile(ProfileCommand),
     /// Our extension: what an interrupted upload to this path left on disk.
     Ranges(BString),
     Rdel(BString),
@@ -106,6 +109,7 @@ impl SiteCommand {
             b"FAULT" => Self::Fault(args.text()?),
             b"HELP" => Self::Help(args.optional_text()),
             b"HTTP" => Self::Http(args.text()?),
+            b"PROFILE" => Self::Profile(ProfileCommand::parse(args).ok_or(CommandError::InvalidArguments)?),
             b"RANGES" => Self::Ranges(args.path()?),
             b"RDEL" => Self::Rdel(args.path()?),
             b"RETRBUFSIZE" | b"RBUFSZ" | b"RBUFSIZ" => Self::ReceiveBuffer(buffer(args)?),
@@ -163,6 +167,7 @@ impl SiteCommand {
             | Self::SymlinkTo(path) => line.word(path),
             Self::Buffers(n) | Self::ReceiveBuffer(n) | Self::SendBuffer(n) => line.word(n.to_string()),
             Self::Streams(n) => line.word(n.to_string()),
+            Self::Profile(command) => line.word(command.print()),
             Self::DataKey(None) => line.word("NONE"),
             Self::DataKey(Some(key)) => line.word(key.print().as_bytes()),
             Self::Chgrp { group, path } => {
@@ -205,6 +210,7 @@ impl SiteCommand {
             Self::Fault(_) => "FAULT",
             Self::Help(_) => "HELP",
             Self::Http(_) => "HTTP",
+            Self::Profile(_) => "PROFILE",
             Self::Ranges(_) => "RANGES",
             Self::Rdel(_) => "RDEL",
             Self::ReceiveBuffer(_) => "RETRBUFSIZE",

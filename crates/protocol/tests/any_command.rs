@@ -13,6 +13,7 @@ use ropewalk_protocol::command::{
 use ropewalk_protocol::data_key::DataKey;
 use ropewalk_protocol::facts::{Fact, FactSet};
 use ropewalk_protocol::opts::{Layout, Options, RecursionOptions, RetrOptions};
+use ropewalk_protocol::profiling::ProfileCommand;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Family, Mode, RepresentationType, Window};
 use ropewalk_protocol::site::{SiteCommand, StoreAttributes};
@@ -148,6 +149,14 @@ fn any_site() -> impl Strategy<Value = SiteCommand> {
         (any_number(), any_path()).prop_map(|(length, path)| SiteCommand::Truncate { length, path }),
         (any_time(), any_path()).prop_map(|(modified, path)| SiteCommand::Utime { modified, path }),
         (1..=1024u32).prop_map(SiteCommand::Streams),
+        prop::sample::select(vec![
+            ProfileCommand::Start { seconds: None },
+            ProfileCommand::Start { seconds: Some(60) },
+            ProfileCommand::Clock,
+            ProfileCommand::Stop,
+            ProfileCommand::Fetch,
+        ])
+        .prop_map(SiteCommand::Profile),
         prop::option::of(any::<(u64, [u8; 32])>())
             .prop_map(|key| SiteCommand::DataKey(key.map(|(number, secret)| DataKey::new(number, &secret)))),
         attributes.prop_map(SiteCommand::StorAttr),

@@ -14,6 +14,7 @@ use crate::config::{AnonymousAccess, RequiredProtection, User};
 use crate::host::Host;
 use crate::identity::{self, LocalAccount};
 use crate::limits::UserPermit;
+use crate::memory::WithMemory;
 use crate::operations::failure;
 use crate::paths::Scope;
 use crate::settings::Settings;
@@ -249,6 +250,8 @@ fn open(host: &Host, settings: &Settings, found: Found) -> Result<Login, Failure
         tracing::error!(user = account.name, root = %account.root.display(), %error, "cannot open the user's directory");
         Failure::LoginDenied("The user's directory cannot be opened.".into())
     })?;
+    let profiling = &settings.config.profiling;
+    let store = if profiling.permits(&account.counted_as) { WithMemory::over(store) } else { store };
     let home = store.stat(&account.home, true);
     if !home.is_ok_and(|home| home.kind == Kind::Directory) {
         tracing::warn!(user = account.name, home = %account.home, "no such directory; the session begins in /");

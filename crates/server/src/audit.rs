@@ -190,6 +190,18 @@ pub(crate) fn log_in(host: &Host, context: &Context, wanted: &[u8], failure: Opt
     });
 }
 
+/// A certificate that was shown for TLS and is not believed, for this reason.
+pub(crate) fn certificate_refused(host: &Host, context: &Context, reason: &str) {
+    let line = Line::new(context, "log-in", Decision::Refused).mechanism("certificate");
+    host.audit.write(&Line { reason: Some(cut(reason)), ..line });
+}
+
+/// A bearer token that ended while its session went on.
+pub(crate) fn token_expired(host: &Host, context: &Context) {
+    let line = Line::new(context, "command", Decision::Refused).mechanism("token");
+    host.audit.write(&Line { reason: Some("the bearer token has expired".into()), ..line });
+}
+
 /// By what the client has shown, or is to show, who it is.
 fn mechanism(host: &Host, context: &Context, wanted: &[u8]) -> &'static str {
     let anonymous = context.settings.config.anonymous.as_ref();

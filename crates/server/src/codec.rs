@@ -5,7 +5,7 @@ use std::io;
 
 use ropewalk_protocol::line::{Ending, LineDecoder, strip_telnet};
 use ropewalk_protocol::reply::Reply;
-use ropewalk_tls::{Handshake, Records, X509};
+use ropewalk_tls::{Handshake, HandshakeError, Records, X509};
 
 /// Stands between a session and its control connection.
 pub(crate) trait ControlCodec: Send {
@@ -198,7 +198,14 @@ impl ControlCodec for Tls {
                 }
                 Err(error) => {
                     self.state = State::Over;
-                    return Err(wrong(&error));
+                    let refused = matches!(error, HandshakeError::Certificate(_));
+                    let error = wrong(&error);
+                    // Somebody was not believed, which is more than a connection that failed.
+                    return Err(if refused {
+                        io::Error::new(io::ErrorKind::PermissionDenied, error)
+                    } else {
+                        error
+                    });
                 }
             }
         }

@@ -70,6 +70,7 @@ impl Connection {
                 settings,
                 login: None,
                 channel: None,
+                profile: None,
                 task: None,
                 client: Client::default(),
             },
@@ -133,6 +134,7 @@ impl Connection {
         );
         // What another user began on this connection is not this one's.
         self.context.channel = None;
+        self.context.profile = None;
         self.context.login = Some(Box::new(login));
     }
 

@@ -10,6 +10,7 @@ use ropewalk_protocol::server::Failure;
 use crate::accounts::Login;
 use crate::client::Client;
 use crate::operations::Channel;
+use crate::profiling::Profile;
 use crate::settings::Settings;
 
 pub(crate) struct Context {
@@ -21,6 +22,8 @@ pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
     pub(crate) login: Option<Box<Login>>,
     pub(crate) channel: Option<Box<Channel>>,
+    /// SITE PROFILE: what is being measured, or waits to be fetched.
+    pub(crate) profile: Option<Profile>,
     /// SITE TASKID.
     pub(crate) task: Option<BString>,
     /// What is known of the client by how it has secured the control connection.

@@ -29,7 +29,7 @@ pub(crate) struct Authority {
     gridmap: PathBuf,
     pools: Option<PathBuf>,
     allow_root: bool,
-    keys: Option<Arc<KeyPool>>,
+    keys: Arc<KeyPool>,
     /// Who speaks for which virtual organisation.
     voms: PathBuf,
 }
@@ -83,10 +83,8 @@ impl Authority {
         let identity =
             Identity::with_virtual_hosts(Arc::new(credential), Arc::clone(&trust), &settings, hosts)
                 .map_err(|e| e.to_string())?;
-        let keys = KeyPool::start(KEYS)
-            .inspect_err(|error| tracing::warn!(%error, "keys for delegated proxies are not made ahead"));
         Ok(Self {
-            keys: keys.ok(),
+            keys: KeyPool::new(KEYS),
             voms: places.voms(),
             identity,
             trust,
@@ -164,7 +162,8 @@ impl Client {
     pub(crate) fn begin(&mut self, authority: Option<&Authority>) -> Result<Outcome, Failure> {
         let unknown = || refused(504, "Unknown authentication type.");
         let authority = authority.ok_or_else(unknown)?;
-        let options = AcceptorOptions { keys: authority.keys.clone(), ..AcceptorOptions::default() };
+        let options =
+            AcceptorOptions { keys: Some(Arc::clone(&authority.keys)), ..AcceptorOptions::default() };
         let acceptor = Acceptor::new(&authority.identity, options);
         self.acceptor = Some(acceptor.map_err(|error| refused(530, error.to_string()))?);
         Ok(Outcome::Done)

@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::limits::SessionCounts;
 use crate::names::Names;
 use crate::parts::SharedParts;
+use crate::profiling::Profiling;
 use crate::reactor::Remote;
 use crate::routes::Routes;
 use crate::settings::Settings;
@@ -64,6 +65,8 @@ pub(crate) struct Host {
     pub(crate) checksums: ChecksumCache,
     pub(crate) parts: SharedParts,
     pub(crate) routes: Routes,
+    /// What is measured for SITE PROFILE.
+    pub(crate) profiling: Arc<Profiling>,
     pub(crate) transfer_log: TransferLog,
     pub(crate) audit: Audit,
     /// The only session comes through ssh, as this user.
@@ -97,6 +100,7 @@ impl Host {
             checksums: ChecksumCache::default(),
             parts: SharedParts::default(),
             routes: Routes::default(),
+            profiling: Arc::default(),
             transfer_log,
             audit,
             ssh_user: OnceLock::new(),

@@ -23,11 +23,13 @@ mod host;
 mod identity;
 mod kerberos;
 mod limits;
+mod memory;
 mod names;
 mod operations;
 mod parts;
 mod paths;
 mod privileges;
+mod profiling;
 mod reactor;
 mod routes;
 mod runner;
@@ -44,8 +46,8 @@ mod turns;
 
 pub use config::{
     Access, AnonymousAccess, Config, ConfigError, Data, Files, Fsync, Gsi, Identity, Kerberos, Limits, Log,
-    Problem, RequiredProtection, RunAs, SessionReuse, Severity, Testing, Timeouts, Tls, TlsVersion,
-    TokenIssuer, TokenMapping, Tokens, User,
+    Problem, Profiling, RequiredProtection, RunAs, SessionReuse, Severity, Testing, Timeouts, Tls,
+    TlsVersion, TokenIssuer, TokenMapping, Tokens, User,
 };
 pub use error::{Error, Result};
 pub use handle::ServerHandle;

@@ -13,6 +13,7 @@ mod here;
 mod listing;
 mod noted;
 mod path_watch;
+mod profile;
 mod retrieve;
 mod rows;
 mod store;
@@ -49,6 +50,8 @@ fn carry_out(job: &mut Job<'_>, operation: Operation) -> Answer {
         Operation::Transfer(transfer) => transfer::transfer(job, &transfer),
         Operation::List(list) => listing::list(job, &list),
         Operation::ListHere { path } => here::list_here(job, &path),
+        Operation::Profile(request) => profile::answer(job, request),
+        Operation::FetchProfile(fetch) => profile::fetch(job, &fetch),
         Operation::Checksum { algorithm, offset, length, path, marker_interval } => {
             let wanted = checksum::Wanted { algorithm, offset, length, path, marker_interval };
             checksum::checksum(job, &wanted)

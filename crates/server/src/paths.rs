@@ -9,7 +9,8 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::Failure;
 use ropewalk_security::{Access, Rules};
 use ropewalk_storage::{
-    Error, ErrorKind, Guard, Kind, Purpose, Store, journal_name, journal_of_part, part_name,
+    Error, ErrorKind, Guard, Kind, Purpose, Store, is_temporary_name, journal_name, journal_of_part,
+    part_name,
 };
 use ropewalk_tokens::Capabilities;
 use rustix::io::Errno;
@@ -166,6 +167,14 @@ impl Login {
         if hidden && !self.scope.hides_tree(to) {
             return Err(Failure::NotAllowed);
         }
+        if !self.scope.replaces(from) && self.ends_by(from, to) {
+            return Err(Failure::Refused {
+                code: 553,
+                text: "By that name the file could be replaced or removed, which the bearer token does not permit \
+                       (storage.modify)."
+                    .into(),
+            });
+        }
         let mut exempt = Exempt { hidden, ..Exempt::default() };
         if !(self.scope.replaces(from) && self.scope.replaces(to)) {
             self.is_free(to)?;
@@ -173,6 +182,13 @@ impl Login {
             exempt.unreplaced = self.unreplaced(to);
         }
         Ok(guarded(&self.whole, &self.scope, exempt))
+    }
+
+    /// Whether what may only have been created could be replaced or removed once it is called `to`: as an unfinished upload, which
+    /// may be begun anew, or where the session may do more.
+    fn ends_by(&self, from: &VirtualPath, to: &VirtualPath) -> bool {
+        let unfinished = |place: &VirtualPath| place.file_name().is_some_and(is_temporary_name);
+        self.scope.replaces(to) || unfinished(to) && !unfinished(from)
     }
 
     /// The place in the store of a path of the session.

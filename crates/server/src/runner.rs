@@ -1,10 +1,11 @@
 //! Running sessions: from input to replies, until they would have to wait.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ropewalk_protocol::command::Password;
-use ropewalk_protocol::server::{Action, Failure, Operation, Outcome};
+use ropewalk_protocol::server::{Action, Failure, Operation, Outcome, ProfileRequest};
 
 use crate::accounts;
 use crate::audit;
@@ -141,6 +142,7 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
             }
             Some(Action::Perform(_)) if host.phase() != Phase::Running => return goodbye(connection),
             Some(Action::Perform(_)) if connection.context.has_expired() => {
+                audit::token_expired(host, &connection.context);
                 connection.say(421, "The bearer token has expired: connect again with a new one.");
                 return Next::Close;
             }
@@ -244,6 +246,8 @@ fn takes_time(operation: &Operation) -> bool {
             | Operation::Checksum { .. }
             | Operation::DeleteTree(_)
             | Operation::Ranges(_)
+            | Operation::FetchProfile(_)
+            | Operation::Profile(ProfileRequest::Start { .. } | ProfileRequest::Stop)
     )
 }
 
@@ -274,6 +278,10 @@ fn shake(host: &Arc<Host>, mut connection: Box<Connection>) {
             }
             Ok(Received::Nothing) => break wait(&mut connection),
             // There may be an alert that tells the client why.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                audit::certificate_refused(host, &connection.context, &error.to_string());
+                break Next::Close;
+            }
             Ok(Received::End) | Err(_) => break Next::Close,
         }
     };

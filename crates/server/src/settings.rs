@@ -58,7 +58,10 @@ impl Settings {
             Some(wanted) => match tls::Authority::load(wanted, &tls::host_names(&config, &hostname)) {
                 Ok(tls) => Some(tls),
                 Err(error) if wanted.optional => {
-                    tracing::warn!(%error, "AUTH TLS is not offered");
+                    tracing::warn!(
+                        %error,
+                        "AUTH TLS is not offered: name a tls.state_directory that the server may write to, or a tls.certificate"
+                    );
                     None
                 }
                 Err(error) => return Err(problem("tls", error)),
@@ -131,6 +134,7 @@ fn session_config(config: &Config, hostname: &str, tls: bool) -> SessionConfig {
         congestion: config.data.congestion_choices.iter().filter_map(|name| name.parse().ok()).collect(),
         gssapi: config.gsi.is_some() || config.kerberos.is_some(),
         tokens: config.tokens.is_some(),
+        profiling: config.profiling.enabled,
         security_required: config.gsi.as_ref().is_some_and(|gsi| gsi.required)
             || config.kerberos.as_ref().is_some_and(|kerberos| kerberos.required),
         tls,

@@ -45,6 +45,7 @@ impl Host {
         std::fs::write(at("server.toml"), text).unwrap();
         let mut config = Config::load(at("server.toml")).unwrap();
         config.tls.as_mut().unwrap().state_directory = Some(at("state"));
+        config.log.audit = Some(at("audit"));
         let server = Server::bind(config).unwrap();
         let (address, handle) = (server.local_addrs()[0], server.handle());
         let thread = std::thread::spawn(move || server.run().unwrap());
@@ -57,6 +58,12 @@ impl Host {
 
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join("root").join(name)
+    }
+
+    /// What was refused by the audit trail, one JSON object a line.
+    fn refusals(&self) -> String {
+        let all = std::fs::read_to_string(self.path("../audit")).unwrap();
+        all.split_inclusive('\n').filter(|line| line.contains(r#""decision":"refused""#)).collect()
     }
 
     fn open(&self) -> TcpStream {
@@ -207,7 +214,8 @@ fn log_in_and_log_ins_that_fail() {
     host.secured().log_in(&token(json!({})), "230");
     for (changes, reason) in [
         (json!({"exp": seconds() - 600}), "it expired 10 min ago"),
-        (json!({"nbf": seconds() + 3600}), "it is not valid before 60 min from now"),
+        // Some seconds more, for a host that is slow today.
+        (json!({"nbf": seconds() + 3600 + 50}), "it is not valid before 60 min from now"),
         (json!({"aud": "https://other.example"}), "it is for \"https://other.example\""),
         (json!({"iss": "https://evil.example"}), "not one that this server trusts"),
         (json!({"scope": "openid"}), "no scope of storage"),
@@ -324,6 +332,36 @@ fn creating_without_replacing() {
     client.command("RMD /made/of/parents", "5");
     assert_eq!(std::fs::read_to_string(host.path("up/there")).unwrap(), "there");
     assert_eq!(std::fs::read_to_string(host.path("up/renamed")).unwrap(), "new");
+    for (command, path) in [("STOR", "/up/new"), ("RNTO", "/up/new"), ("DELE", "/up/there")] {
+        let wanted = format!(r#""command":"{command}","path":"{path}""#);
+        assert!(host.refusals().contains(&wanted), "{wanted}: {}", host.refusals());
+    }
+}
+
+/// What may not be replaced or removed must not become so by another name.
+#[test]
+fn other_names_do_not_make_created_files_replaceable() {
+    let host = Host::usual();
+    let mut client = host.with_scopes("storage.create:/up storage.modify:/data");
+    for name in ["/up/.x.ropewalk-part", "/up/.x.ropewalk-journal", "/data/moved"] {
+        client.command("RNFR /up/there", "350");
+        assert!(client.command(&format!("RNTO {name}"), "553").contains("storage.modify"), "{name}");
+    }
+    // A link in the place of an unfinished upload, or of its journal.
+    for name in ["part", "journal"] {
+        client.command(&format!("SITE SYMLINK there /up/.x.ropewalk-{name}"), "250");
+        client.refused(&format!("STOR /up/.x.ropewalk-{name}"));
+    }
+    let _data = client.data();
+    client.command("STOR /up/x", "");
+    drop(client);
+    // The program's own clients give uploads their names by themselves.
+    let mut client = host.with_scopes("storage.create:/up");
+    client.put("/up/.y.ropewalk-part", "whole");
+    client.command("RNFR /up/.y.ropewalk-part", "350");
+    client.command("RNTO /up/y", "250");
+    assert_eq!(std::fs::read_to_string(host.path("up/there")).unwrap(), "there");
+    assert_eq!(std::fs::read_to_string(host.path("up/y")).unwrap(), "whole");
 }
 
 /// Of two uploads to one name at the same time, the later one must not replace the earlier one.
@@ -386,4 +424,5 @@ fn a_session_ends_with_its_token() {
         std::thread::sleep(Duration::from_millis(50));
     };
     assert!(reply.starts_with("421") && reply.contains("bearer token has expired"), "{reply}");
+    assert!(host.refusals().contains("the bearer token has expired"), "{}", host.refusals());
 }

@@ -25,11 +25,13 @@ pub struct ClientSettings {
     /// PEM with certificate, chain and key, for servers that ask for one.
     pub credential: Option<PathBuf>,
     pub min_version: SslVersion,
+    /// `None`: the newest that both know.
+    pub max_version: Option<SslVersion>,
 }
 
 impl Default for ClientSettings {
     fn default() -> Self {
-        Self { authorities: None, credential: None, min_version: SslVersion::TLS1_2 }
+        Self { authorities: None, credential: None, min_version: SslVersion::TLS1_2, max_version: None }
     }
 }
 
@@ -86,8 +88,10 @@ impl Client {
     pub fn new(settings: &ClientSettings) -> Result<Self, ClientError> {
         let mut builder = SslContextBuilder::new(SslMethod::tls_client())?;
         builder.set_min_proto_version(Some(settings.min_version))?;
+        builder.set_max_proto_version(settings.max_version)?;
         builder.set_cipher_list("HIGH:!aNULL:!eNULL:!PSK:!SRP")?;
         builder.set_options(SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION);
+        builder.set_verify_depth(crate::MAX_CHAIN);
         builder.set_mode(SslMode::RELEASE_BUFFERS);
         // With a cache, OpenSSL takes a session for used up when one of several connections that resume it gets a new ticket.
         builder.set_session_cache_mode(SslSessionCacheMode::OFF);

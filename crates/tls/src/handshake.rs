@@ -60,6 +60,8 @@ pub struct Handshake {
     stream: Option<SslStream<Memory>>,
     context: SslContext,
     received: usize,
+    /// What it begins cannot be resumed.
+    fleeting: bool,
 }
 
 impl std::fmt::Debug for Handshake {
@@ -72,7 +74,13 @@ impl Handshake {
     /// `ssl` knows whether it connects or accepts, and is of `context`.
     pub(crate) fn new(ssl: Ssl, context: &SslContext) -> Result<Self, ErrorStack> {
         let stream = SslStream::new(ssl, Memory::default())?;
-        Ok(Self { stream: Some(stream), context: context.clone(), received: 0 })
+        Ok(Self { stream: Some(stream), context: context.clone(), received: 0, fleeting: false })
+    }
+
+    /// A server's: it may resume a session, but nobody can resume one that it begins.
+    pub(crate) fn fleeting(mut self) -> Self {
+        self.fleeting = true;
+        self
     }
 
     /// Takes what came, in pieces of any size (nothing at first), and appends what is to be sent to `out`, also after an
@@ -90,6 +98,10 @@ impl Handshake {
         stream.get_mut().feed(bytes);
         let result = stream.do_handshake();
         out.append(&mut stream.get_mut().outgoing);
+        if self.fleeting && result.is_err() {
+            // Before TLS 1.2 sends the ticket, which it does behind the client's last word.
+            crate::sys::spoil_new_session(stream.ssl())?;
+        }
         match result {
             Ok(()) => {}
             Err(error) => {

@@ -26,3 +26,6 @@ pub use openssl::x509::X509;
 pub use records::{Opened, RECORD, RecordError, Records, Ticket};
 pub use self_signed::{SelfSigned, load_or_make, make};
 pub use server::{Binding, Server, ServerSettings};
+
+/// Certificates between a peer's own and that of the authority, at most: a chain that never ends is nobody's.
+const MAX_CHAIN: u32 = 32;

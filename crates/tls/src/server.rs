@@ -90,12 +90,13 @@ impl Server {
     }
 
     /// That of a data connection. One that resumes a session ([`Established::resumed`](crate::Established::resumed)) has
-    /// resumed one of this binding. It gives no tickets: a client that has sent its file and closes the connection would
+    /// resumed one of this binding that a control connection began: what a data connection begins, perhaps a stranger's, cannot
+    /// be resumed. It gives no tickets: a client that has sent its file and closes the connection would
     /// not have read them, and its kernel would reset the connection and drop what is on the way.
     pub fn accept_data(&self, binding: &Binding) -> Result<Handshake, ErrorStack> {
         let mut ssl = Ssl::new(&self.context)?;
         ssl.set_num_tickets(0)?;
-        self.begin(binding, ssl)
+        Ok(self.begin(binding, ssl)?.fleeting())
     }
 
     fn begin(&self, binding: &Binding, mut ssl: Ssl) -> Result<Handshake, ErrorStack> {
@@ -120,6 +121,7 @@ fn build(
             | SslOptions::SINGLE_ECDH_USE,
     );
     builder.set_mode(SslMode::RELEASE_BUFFERS);
+    builder.set_verify_depth(crate::MAX_CHAIN);
     builder.set_session_cache_mode(SslSessionCacheMode::SERVER);
     // Every connection has its own; without one OpenSSL would refuse to resume sessions with certificates.
     builder.set_session_id_context(b"ropewalk")?;

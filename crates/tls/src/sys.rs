@@ -7,10 +7,15 @@ use std::ffi::{c_int, c_long, c_uchar, c_uint};
 use foreign_types::ForeignTypeRef;
 use openssl::error::ErrorStack;
 use openssl::ssl::{SslContextRef, SslRef, SslSessionRef};
-use openssl_sys::{SSL, SSL_CTX};
+use openssl_sys::{SSL, SSL_CTX, SSL_SESSION};
 
 unsafe extern "C" {
     fn SSL_set_session_id_context(ssl: *mut SSL, context: *const c_uchar, length: c_uint) -> c_int;
+    fn SSL_SESSION_set1_id_context(
+        session: *mut SSL_SESSION,
+        context: *const c_uchar,
+        length: c_uint,
+    ) -> c_int;
     fn SSL_new_session_ticket(ssl: *mut SSL) -> c_int;
     fn SSL_CTX_set_timeout(context: *mut SSL_CTX, seconds: c_long) -> c_long;
 }
@@ -20,6 +25,23 @@ pub(crate) fn set_session_id_context(ssl: &mut SslRef, context: &[u8; 32]) -> Re
     // SAFETY: `ssl` is a live SSL that we have for ourselves; OpenSSL copies the 32 bytes, which is the most that it takes
     // (SSL_MAX_SID_CTX_LENGTH).
     match unsafe { SSL_set_session_id_context(ssl.as_ptr(), context.as_ptr(), context.len() as c_uint) } {
+        1 => Ok(()),
+        _ => Err(ErrorStack::get()),
+    }
+}
+
+/// Nobody can resume a session that a server's handshake is just beginning: it gets a context that no connection has. For use
+/// between the steps of a handshake.
+pub(crate) fn spoil_new_session(ssl: &SslRef) -> Result<(), ErrorStack> {
+    const NOBODYS: [u8; 32] = [0; 32];
+    // SAFETY: `ssl` is a live SSL, and its only owner calls this.
+    let session = unsafe { openssl_sys::SSL_get_session(ssl.as_ptr()) };
+    if session.is_null() || ssl.session_reused() {
+        return Ok(());
+    }
+    // SAFETY: the session belongs to `ssl`, which began it in this handshake and shares it with nobody before its end; OpenSSL
+    // copies the 32 bytes.
+    match unsafe { SSL_SESSION_set1_id_context(session, NOBODYS.as_ptr(), NOBODYS.len() as c_uint) } {
         1 => Ok(()),
         _ => Err(ErrorStack::get()),
     }

@@ -130,6 +130,26 @@ fn sessions_are_resumed_within_their_binding_only() {
 }
 
 #[test]
+fn what_a_stranger_began_on_a_data_connection_cannot_be_resumed() {
+    let site = Site::new(SslVersion::TLS1_2);
+    for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
+        let settings = ClientSettings { max_version: Some(version), ..ClientSettings::default() };
+        let client = Client::new(&settings).unwrap();
+        let binding = Binding::new().unwrap();
+        let data = || site.server.accept_data(&binding).unwrap();
+        let (stranger, server) = shake(client.connect("localhost").unwrap(), data()).unwrap();
+        assert!(!server.resumed);
+        // TLS 1.2 gives a ticket in the handshake itself, before anybody could have said no.
+        let (_, server) = shake(Client::resume(&stranger.ticket().unwrap()).unwrap(), data()).unwrap();
+        assert!(!server.resumed, "a stranger is taken for the client with {version:?}");
+        let control = site.server.accept(&binding).unwrap();
+        let (client, _) = shake(client.connect("localhost").unwrap(), control).unwrap();
+        let (_, server) = shake(Client::resume(&client.ticket().unwrap()).unwrap(), data()).unwrap();
+        assert!(server.resumed, "{version:?}");
+    }
+}
+
+#[test]
 fn who_is_not_vouched_for() {
     let site = Site::new(SslVersion::TLS1_2);
     let plain = Client::new(&ClientSettings::default()).unwrap();

@@ -52,6 +52,10 @@ pub trait Connection: Read + Write + Send {
     fn breaker(&self) -> io::Result<Breaker>;
     fn local_addr(&self) -> io::Result<SocketAddr>;
     fn peer_addr(&self) -> io::Result<SocketAddr>;
+    /// Time spent so far on protecting and opening what went through it. 0 for plain TCP.
+    fn sealing(&self) -> Duration {
+        Duration::ZERO
+    }
     /// The kernel's view of the connection, where it is TCP.
     fn info(&self) -> Option<TcpInfo>;
 }

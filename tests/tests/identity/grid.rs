@@ -42,7 +42,7 @@ impl Site {
 
     /// A server that knows the user by the name `user`.
     fn town(&self, user: &str, settings: &str) -> Town {
-        let line = self.run(&["ca", "user", "Other", "--map", user]).succeeded().unwrap().text();
+        let line = self.run(&["ca", "user", "Other", "--force", "--map", user]).succeeded().unwrap().text();
         fs::write(self.0.join("gridmap"), line.replace("Other", "Ada")).unwrap();
         let here = self.0.path().display();
         Town::new(&format!(
@@ -97,4 +97,23 @@ fn data_connections_are_protected_where_the_account_needs_it() {
     }
     site.upload(&town, &["--data-protection", "private"], "/home/ada/new").succeeded().unwrap();
     assert_eq!(fs::read(town.real("/home/ada/new")).unwrap(), b"data");
+}
+
+#[test]
+fn log_ins_with_certificates_leave_no_thread_with_more_privileges() {
+    if !is_possible() {
+        return;
+    }
+    let site = Site::new();
+    let town = site.town("ada", "");
+    // With keys for delegated proxies.
+    for name in ["first", "second"] {
+        site.upload(&town, &[], &format!("/home/ada/{name}")).succeeded().unwrap();
+    }
+    for (field, wanted) in
+        [("CapPrm", "00000000000000c0"), ("CapBnd", "00000000000000c0"), ("NoNewPrivs", "1")]
+    {
+        let found = town.threads(field);
+        assert!(!found.is_empty() && found.iter().all(|value| value == wanted), "{field}: {found:?}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fmt::Write;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -76,7 +77,8 @@ pub(crate) fn run(section: &Section, cells: Vec<Cell>) {
             scope.spawn(|| {
                 while let Some(cell) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let begin = Instant::now();
-                    let result = cell.check();
+                    let result = panic::catch_unwind(AssertUnwindSafe(|| cell.check()))
+                        .unwrap_or_else(|_| Err(anyhow!("panicked, as told above")));
                     if env::var_os("ROPEWALK_TEST_TIMES").is_some() {
                         loudly(&format!("{:6.2} s {}", begin.elapsed().as_secs_f64(), cell.name()));
                     }

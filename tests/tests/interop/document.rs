@@ -29,7 +29,19 @@ that this is still so. GCT is the Grid Community Toolkit: its server `globus-gri
 ";
 
 /// The order of sections.
-const KEYS: [&str; 6] = ["gridftp", "third-party", "gsi", "curl", "lftp", "plain-ftp"];
+const KEYS: [&str; 11] = [
+    "gridftp",
+    "third-party",
+    "gsi",
+    "tls",
+    "ssh",
+    "kerberos",
+    "tokens",
+    "data-keys",
+    "curl",
+    "lftp",
+    "plain-ftp",
+];
 
 static WRITING: Mutex<()> = Mutex::new(());
 

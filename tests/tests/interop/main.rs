@@ -8,12 +8,18 @@
 
 mod cells;
 mod curl;
+mod data_keys;
 mod document;
 mod dumps;
 mod gridftp;
 mod gsi;
+mod kerberos;
 mod lftp;
 mod plain_ftp;
+mod rounds;
 mod servers;
+mod ssh;
 mod third_party;
+mod tls;
+mod tokens;
 mod yard;

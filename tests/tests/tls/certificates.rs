@@ -10,6 +10,7 @@ use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
+use openssl::rsa::Rsa;
 use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder};
 
@@ -28,12 +29,16 @@ impl Default for Made {
 pub(crate) struct Authority {
     certificate: X509,
     key: PKey<Private>,
+    digest: MessageDigest,
+    /// From the one that signed it to the root.
+    between: Vec<X509>,
 }
 
 pub(crate) struct Credential {
     certificate: X509,
     key: PKey<Private>,
-    authority: X509,
+    /// From the one that signed it to the root.
+    authorities: Vec<X509>,
 }
 
 fn key() -> PKey<Private> {
@@ -63,13 +68,40 @@ fn builder(subject: &str, issuer: &X509Name, key: &PKey<Private>, made: &Made) -
     builder
 }
 
+fn authority(
+    subject: &str,
+    issuer: &X509Name,
+    key: &PKey<Private>,
+    signer: &PKey<Private>,
+    digest: MessageDigest,
+) -> X509 {
+    let mut builder = builder(subject, issuer, key, &Made { from: -400, to: 30 });
+    builder.append_extension(BasicConstraints::new().critical().ca().build().unwrap()).unwrap();
+    builder.sign(signer, digest).unwrap();
+    builder.build()
+}
+
 impl Authority {
     pub(crate) fn new(subject: &str) -> Self {
+        let (key, digest) = (key(), MessageDigest::sha256());
+        let certificate = authority(subject, &name(subject), &key, &key, digest);
+        Self { certificate, key, digest, between: Vec::new() }
+    }
+
+    /// Whose own certificate is signed with this digest, and all that it signs.
+    pub(crate) fn signing_with(digest: MessageDigest) -> Self {
+        let key = PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap();
+        let certificate = authority("Test CA", &name("Test CA"), &key, &key, digest);
+        Self { certificate, key, digest, between: Vec::new() }
+    }
+
+    /// Below this one, with everything between in the chain.
+    pub(crate) fn below(&self, subject: &str) -> Self {
         let key = key();
-        let mut builder = builder(subject, &name(subject), &key, &Made { from: -400, to: 30 });
-        builder.append_extension(BasicConstraints::new().critical().ca().build().unwrap()).unwrap();
-        builder.sign(&key, MessageDigest::sha256()).unwrap();
-        Self { certificate: builder.build(), key }
+        let issuer = self.certificate.subject_name().to_owned().unwrap();
+        let certificate = authority(subject, &issuer, &key, &self.key, self.digest);
+        let between = [std::slice::from_ref(&self.certificate), &self.between[..]].concat();
+        Self { certificate, key, digest: self.digest, between }
     }
 
     /// For a server of this name.
@@ -82,8 +114,9 @@ impl Authority {
             SubjectAlternativeName::new().dns(host).build(&context).unwrap()
         };
         builder.append_extension(alternatives).unwrap();
-        builder.sign(&self.key, MessageDigest::sha256()).unwrap();
-        Credential { certificate: builder.build(), key, authority: self.certificate.clone() }
+        builder.sign(&self.key, self.digest).unwrap();
+        let authorities = [std::slice::from_ref(&self.certificate), &self.between[..]].concat();
+        Credential { certificate: builder.build(), key, authorities }
     }
 }
 
@@ -93,20 +126,25 @@ pub(crate) fn self_signed(host: &str, made: Made) -> Credential {
     let mut builder = builder(host, &name(host), &key, &made);
     builder.sign(&key, MessageDigest::sha256()).unwrap();
     let certificate = builder.build();
-    Credential { authority: certificate.clone(), certificate, key }
+    Credential { authorities: vec![certificate.clone()], certificate, key }
 }
 
 impl Credential {
     /// Certificate and key in one file.
     pub(crate) fn write(&self, path: &Path) -> PathBuf {
         let key = self.key.private_key_to_pem_pkcs8().unwrap();
-        fs::write(path, [self.certificate.to_pem().unwrap(), key].concat()).unwrap();
+        let mut text = [self.certificate.to_pem().unwrap(), key].concat();
+        // The root is known to who believes it.
+        for between in &self.authorities[..self.authorities.len() - 1] {
+            text.extend(between.to_pem().unwrap());
+        }
+        fs::write(path, text).unwrap();
         fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
         path.to_owned()
     }
 
     pub(crate) fn authority_pem(&self) -> Vec<u8> {
-        self.authority.to_pem().unwrap()
+        self.authorities.last().unwrap().to_pem().unwrap()
     }
 
     pub(crate) fn certificate(&self) -> &X509 {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use openssl::hash::MessageDigest;
 use tempfile::TempDir;
 
 use crate::certificates::{Authority, Credential, Made, self_signed};
@@ -86,6 +87,14 @@ fn client_certificates() {
         let (there, text) = put(credential, "ada:wrong@");
         assert!(!there && !text.is_empty(), "{credential}");
     }
+    let log = site.log();
+    let refused = |line: &&str| {
+        line.contains(r#"decision="refused""#)
+            && line.contains(r#"mechanism="certificate""#)
+            && line.contains("certificate of the peer")
+    };
+    // Those of the expired and of the forged one.
+    assert!(log.lines().filter(refused).count() >= 2, "{log}");
     let (there, text) = put("ada.pem", "grace:wrong@");
     assert!(!there, "{text}");
 }
@@ -222,6 +231,60 @@ fn servers_that_lie() {
         let logged_in = heard.iter().any(|line| line.starts_with("USER") || line.starts_with("PASS"));
         assert_eq!(logged_in, !matches!(lie, Lie::Stripped | Lie::Injected), "{lie:?}: {heard:?}");
     }
+}
+
+#[test]
+fn certificates_signed_with_md5() {
+    let made = Authority::signing_with(MessageDigest::md5()).host("localhost", Made::default());
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("ca.pem"), made.authority_pem()).unwrap();
+    let liar = Liar::start(Lie::None, &made, &made);
+    let url = format!("ftpes://localhost:{}/a", liar.address.port());
+    let options = ["--authorities", "ca.pem", "--mode", "stream", "--checksum", "none"];
+    let text = cp(directory.path(), &options, &url, "got").failed().unwrap().errors();
+    assert!(text.contains("digest algorithm too weak"), "{text}");
+    assert!(!liar.heard().iter().any(|line| line.starts_with("USER") || line.starts_with("PASS")));
+}
+
+#[test]
+fn chains_that_are_too_long() {
+    let mut authority = Authority::new("Test CA");
+    let root = authority.host("x", Made::default()).authority_pem();
+    let directory = tempfile::tempdir().unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let ca = home.path().join("ca.pem");
+    fs::write(&ca, &root).unwrap();
+    fs::write(directory.path().join("users.pem"), &root).unwrap();
+    let few = authority.below("1").below("2");
+    for n in 0..100 {
+        authority = authority.below(&n.to_string());
+    }
+    few.host("Ada", Made::default()).write(&home.path().join("few.pem"));
+    authority.host("Ada", Made::default()).write(&home.path().join("many.pem"));
+    few.host("localhost", Made::default()).write(&directory.path().join("few.pem"));
+    let many = tempfile::tempdir().unwrap();
+    authority.host("localhost", Made::default()).write(&many.path().join("many.pem"));
+    let tls =
+        "certificate = 'few.pem'\nclient_authorities = 'users.pem'\n[tls.users]\n'/O=Test/CN=Ada' = 'ada'";
+    let site = Site::start(directory, tls, "[identity]\nmapped = false");
+    site.content("source");
+    let ca = ca.display().to_string();
+    let put = |credential: &str| {
+        let credential = home.path().join(credential).display().to_string();
+        let options = ["--authorities", &ca, "--credential", &credential, "--user", "ada"];
+        let outcome = site.cp(&options, "source", &format!("{}/up", site.explicit_url()));
+        let there = fs::remove_file(site.path("root/up")).is_ok();
+        (there, outcome.errors())
+    };
+    let (there, text) = put("few.pem");
+    assert!(there, "{text}");
+    let (there, text) = put("many.pem");
+    assert!(!there, "{text}");
+    assert!(site.log().contains("too long"), "{}", site.log());
+    // And a server's.
+    let site = Site::start(many, "certificate = 'many.pem'", "");
+    let text = get(home.path(), &site, &["--authorities", &ca]).unwrap_err();
+    assert!(text.contains("too long"), "{text}");
 }
 
 #[test]

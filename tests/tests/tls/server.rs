@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_tests::control::{Control, parse_host_port};
 use ropewalk_tests::process;
-use ropewalk_tls::{Client, ClientSettings, Established, Handshake, Ticket};
+use ropewalk_tls::{Client, ClientSettings, Established, Handshake, SslVersion, Ticket};
 
 use crate::site::{LIMIT, Site, client};
 
@@ -269,6 +269,14 @@ fn strangers_on_a_data_port() {
     // With no session, with that of another control connection, without TLS.
     refused(site.shake(connect(address)));
     refused(Wire::over(connect(address), Client::resume(&neighbour.ticket()).unwrap()));
+    // TLS 1.2 gives a ticket before the server can say no; what it is for is one's own session, not the client's.
+    let (authorities, max_version) = (Some(site.certificate()), Some(SslVersion::TLS1_2));
+    let settings = ClientSettings { authorities, max_version, ..ClientSettings::default() };
+    let older = Client::new(&settings).unwrap().connect("localhost").unwrap();
+    let first = Wire::over(connect(address), older).unwrap();
+    let ticket = first.ticket();
+    refused(Ok(first));
+    refused(Wire::over(connect(address), Client::resume(&ticket).unwrap()));
     let mut clear = connect(address);
     clear.write_all(b"give me the file").unwrap();
     assert_eq!(ended(clear), b"");
@@ -279,7 +287,7 @@ fn strangers_on_a_data_port() {
     assert_eq!(data.plain, b"secret");
     drop(data);
     assert!(wire.reply().unwrap().starts_with("226 "));
-    assert_eq!(site.log().matches("not that of the control connection").count(), 2, "{}", site.log());
+    assert_eq!(site.log().matches("not that of the control connection").count(), 4, "{}", site.log());
 }
 
 #[test]
@@ -323,6 +331,31 @@ fn renegotiation() {
     assert!(text.contains("RENEGOTIATING") && text.contains("no renegotiation"), "{text}");
     assert!(!text.contains("200 NOOP"), "{text}");
     site.log_in();
+}
+
+#[test]
+fn versions_below_1_2() {
+    let site = Site::new();
+    for (version, passes) in [("-tls1", false), ("-tls1_1", false), ("-tls1_2", true)] {
+        let mut command = process::command("openssl");
+        command.args([
+            "s_client",
+            version,
+            "-cipher",
+            "ALL:@SECLEVEL=0",
+            "-connect",
+            &site.implicit.to_string(),
+        ]);
+        command.arg("-CAfile").arg(site.certificate()).stdin(Stdio::null());
+        let outcome = process::run(&mut command, LIMIT).unwrap();
+        let text = outcome.text() + &outcome.errors();
+        assert_eq!(
+            text.contains("Verification: OK") && text.contains("Cipher is ECDHE"),
+            passes,
+            "{version}: {text}"
+        );
+        assert_eq!(text.contains("alert protocol version"), !passes, "{version}: {text}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use ropewalk_gsi::ca::{self, Ca, CaError, CaOptions};
 use ropewalk_gsi::{CredentialError, X509};
 
 use crate::credentials::{ask_new_passphrase, ask_passphrase, no_terminal};
-use crate::exit::Exit;
+use crate::exit::{Exit, usage};
 
 #[derive(Debug, Args)]
 pub(crate) struct CaCommand {
@@ -25,6 +25,17 @@ enum Action {
     User(User),
     /// Revoke certificates, and make the revocation list anew; without any, the list alone, before it ends
     Revoke(Revoke),
+}
+
+/// A key that was replaced by mistake is gone.
+fn keep(force: bool, files: [&Path; 2]) -> anyhow::Result<()> {
+    match files.into_iter().find(|path| path.symlink_metadata().is_ok()) {
+        Some(there) if !force => Err(usage(format!(
+            "{} is there already: name other files with --cert and --key, or replace it with --force",
+            there.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -77,6 +88,9 @@ struct Host {
     cert: PathBuf,
     #[arg(long, value_name = "FILE", default_value = "hostkey.pem")]
     key: PathBuf,
+    /// Replace certificate and key that are there
+    #[arg(long)]
+    force: bool,
 }
 
 #[derive(Debug, Args)]
@@ -92,6 +106,9 @@ struct User {
     cert: PathBuf,
     #[arg(long, value_name = "FILE", default_value = "userkey.pem")]
     key: PathBuf,
+    /// Replace certificate and key that are there
+    #[arg(long)]
+    force: bool,
     /// Encrypt the key with a passphrase, which is asked for at the terminal
     #[arg(long)]
     encrypt: bool,
@@ -120,6 +137,7 @@ impl CaCommand {
                 writeln!(out, "{}", init.install.join(format!("{hash}.0")).display())?;
             }
             Action::Host(host) => {
+                keep(host.force, [&host.cert, &host.key])?;
                 let ca = open(&host.place.ca)?;
                 let names: Vec<&str> = host.hosts.iter().map(String::as_str).collect();
                 let credential = ca.issue_host(&names, host.place.days)?;
@@ -127,6 +145,7 @@ impl CaCommand {
                 writeln!(out, "{}", credential.subject())?;
             }
             Action::User(user) => {
+                keep(user.force, [&user.cert, &user.key])?;
                 let ca = open(&user.place.ca)?;
                 let credential = ca.issue_user(&user.name, user.place.days)?;
                 let phrase = if user.encrypt { Some(ask_new_passphrase("the person's key")?) } else { None };

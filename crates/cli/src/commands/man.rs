@@ -50,5 +50,6 @@ fn name(command: &clap::Command) -> String {
 fn page(command: &clap::Command) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     Page::new(command.clone()).title(name(command)).section("1").render(&mut text)?;
-    Ok(text)
+    // What stands below the help of commands are the exit codes alone.
+    Ok(String::from_utf8_lossy(&text).replace("\n.SH EXTRA\n", "\n.SH \"EXIT STATUS\"\n").into_bytes())
 }

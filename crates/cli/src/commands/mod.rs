@@ -18,6 +18,8 @@ pub(crate) mod mkdir;
 pub(crate) mod model;
 pub(crate) mod mv;
 pub(crate) mod passwd;
+pub(crate) mod profile;
+pub(crate) mod profile_report;
 pub(crate) mod proxy;
 pub(crate) mod rm;
 pub(crate) mod serve;

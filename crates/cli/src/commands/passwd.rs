@@ -1,3 +1,4 @@
+use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 
@@ -50,6 +51,15 @@ impl Passwd {
         }
         let mut users = PasswordFile::load_or_new(&self.file)?;
         let password = new_password(user)?;
+        // On a host that has never had a server: /etc/ropewalk.
+        if let Some(directory) = self.file.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+            match fs::create_dir(directory) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(error).with_context(|| format!("cannot make {}", directory.display()));
+                }
+                _ => {}
+            }
+        }
         users.set(user, password.as_bytes())?;
         say(format_args!("{}: the password of {user} is set", self.file.display()));
         Ok(Exit::Done)

@@ -66,6 +66,7 @@ mod tests {
             tuned: vec![],
             cpu_seconds: 0.1,
             slowest: SlowestPart::Network { share: 0.5 },
+            stages: ropewalk_client::StageTimes::default(),
             failures: vec![],
         };
         let event = Event::Finished(Box::new(summary));

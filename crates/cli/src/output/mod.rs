@@ -36,13 +36,37 @@ pub(crate) fn colour_wanted(terminal: bool) -> bool {
     terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// A line for people on standard error. A closed standard error is no reason to stop.
+/// A line for people on standard error, or several. A closed standard error is no reason to stop. What servers said may be part of
+/// it: control characters are not sent to the terminal.
 pub(crate) fn say(message: impl std::fmt::Display) {
     use io::Write;
-    let _ = writeln!(io::stderr().lock(), "{message}");
+    let text = harmless_but(&message.to_string(), &['\n', '\t']);
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Names as they are shown on a terminal: control characters could do anything there.
+/// Names as they are shown on a terminal: control characters could do anything there, and those that change the direction of text
+/// would show another name.
 pub(crate) fn harmless(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    harmless_but(text, &[])
+}
+
+fn harmless_but(text: &str, kept: &[char]) -> String {
+    let harmful = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if harmful(c) && !kept.contains(&c) { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_servers_say_does_nothing_to_a_terminal() {
+        let said = "500 a\x1b]0;title\x07\u{9b}2J\r\u{202e}exe\u{2066}\n\tÄ \u{1f41f}";
+        let shown = "500 a\u{fffd}]0;title\u{fffd}\u{fffd}2J\u{fffd}\u{fffd}exe\u{fffd}";
+        assert_eq!(harmless(said), format!("{shown}\u{fffd}\u{fffd}Ä \u{1f41f}"));
+        assert_eq!(harmless_but(said, &['\n', '\t']), format!("{shown}\n\tÄ \u{1f41f}"));
+    }
 }

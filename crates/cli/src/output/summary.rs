@@ -100,6 +100,7 @@ fn slowest(part: &SlowestPart) -> Option<String> {
         SlowestPart::Network { share } => ("the network", share),
         SlowestPart::DestinationWrite { share } => ("writing at the destination", share),
         SlowestPart::Checksum { share } => ("checksums", share),
+        SlowestPart::Encryption { share } => ("encryption", share),
         SlowestPart::Cpu { share } => {
             return Some(format!("the processors of this machine, busy {:.0} % of the time", share * 100.0));
         }
@@ -134,6 +135,7 @@ mod tests {
             tuned: vec![],
             cpu_seconds: 1.0,
             slowest: SlowestPart::DestinationWrite { share: 0.62 },
+            stages: ropewalk_client::StageTimes::default(),
             failures: vec![],
         }
     }

@@ -25,6 +25,7 @@ impl Setting {
     fn flags(&'static self) -> Vec<Arg> {
         let heading = match self.group {
             Group::Connection => "Connection",
+            Group::Security | Group::Ends => "Log-in and protection",
             Group::Copy => "Copy",
         };
         let arg = |long: String| {
@@ -130,8 +131,8 @@ macro_rules! flags {
     };
 }
 
-flags!(ConnectionFlags, &[Group::Connection]);
-flags!(CopyFlags, &[Group::Copy, Group::Connection]);
+flags!(ConnectionFlags, &[Group::Security, Group::Connection]);
+flags!(CopyFlags, &[Group::Copy, Group::Security, Group::Ends, Group::Connection]);
 
 #[cfg(test)]
 mod tests {

@@ -31,8 +31,12 @@ pub(crate) struct Settings {
 pub(crate) enum Group {
     /// Every command that may talk to a server.
     Connection,
+    /// The same: who logs in, and who is believed.
+    Security,
     /// `cp` only.
     Copy,
+    /// `cp` only: who logs in at one of two ends.
+    Ends,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -89,6 +89,12 @@ impl<'a> Canvas<'a> {
         }
     }
 
+    /// Fills what its corners enclose, in fine units.
+    pub(crate) fn area(&mut self, corners: Vec<Fine>, colour: RGBColor, opacity: f64) {
+        let drawn = self.area.draw(&Polygon::new(corners, colour.mix(opacity).filled()));
+        self.note(drawn);
+    }
+
     /// One of several marks, about 7 pixels wide, at a point in fine units.
     pub(crate) fn mark(&mut self, (x, y): Fine, colour: RGBColor, kind: usize) {
         let r = FINE * 7 / 2;

@@ -48,7 +48,13 @@ impl Legend {
             let y = bottom - 4 - self.height + entry.row * ROW + ROW / 2;
             let x = left + entry.x;
             let paint = colour(entry.number);
-            if entry.shape != Shape::Points {
+            if matches!(entry.shape, Shape::Band | Shape::Layer) {
+                let fine = crate::style::FINE;
+                let (x, y, wide) = (x * fine, y * fine, SAMPLE * fine);
+                let opacity = if entry.shape == Shape::Band { 0.25 } else { 0.85 };
+                let (top, bottom) = (y - 5 * fine, y + 5 * fine);
+                canvas.area(vec![(x, top), (x + wide, top), (x + wide, bottom), (x, bottom)], paint, opacity);
+            } else if entry.shape != Shape::Points {
                 let line = [(x, y), (x + SAMPLE, y)];
                 if entry.dashed {
                     canvas.dashes(&line, paint, 2.0);

@@ -50,6 +50,9 @@ impl Frame<'_> {
 /// Draws the series and returns how many of its points are to be seen.
 pub(super) fn draw(canvas: &mut Canvas<'_>, frame: &Frame<'_>, series: &Series, number: usize) -> usize {
     let paint = colour(number);
+    if matches!(series.shape, Shape::Band | Shape::Layer) {
+        return area(canvas, frame, series, number);
+    }
     let points: Vec<Option<Fine>> = series.points.iter().map(|p| frame.point(p.x, p.y)).collect();
     let marked = matches!(series.shape, Shape::Points | Shape::PointsAndLine);
     if series.shape != Shape::Points {
@@ -74,6 +77,39 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, frame: &Frame<'_>, series: &Series, 
         }
     }
     points.iter().flatten().count()
+}
+
+/// What lies between `low` and `high`. Gaps divide it.
+fn area(canvas: &mut Canvas<'_>, frame: &Frame<'_>, series: &Series, number: usize) -> usize {
+    let edges: Vec<Option<(Fine, Fine)>> = series
+        .points
+        .iter()
+        .map(|point| Some((frame.point(point.x, point.high)?, frame.point(point.x, point.low)?)))
+        .collect();
+    let opacity = if series.shape == Shape::Band { 0.25 } else { 0.85 };
+    for run in edges.split(Option::is_none) {
+        let (upper, lower): (Vec<Fine>, Vec<Fine>) = run.iter().copied().flatten().unzip();
+        let mut corners = outline(&upper, |column| column.map(|point| point.1).min());
+        let mut below = outline(&lower, |column| column.map(|point| point.1).max());
+        if let [only] = corners.as_slice() {
+            // A value between gaps would have no width.
+            corners.push((only.0 + 2 * FINE, only.1));
+            below.extend(
+                below.first().map(|only| (only.0 + 2 * FINE, only.1)).into_iter().collect::<Vec<_>>(),
+            );
+        }
+        corners.extend(below.into_iter().rev());
+        if corners.len() > 2 {
+            canvas.area(corners, colour(number), opacity);
+        }
+    }
+    edges.iter().flatten().count()
+}
+
+/// One point a column of pixels where there are more.
+fn outline(points: &[Fine], of: impl Fn(&mut dyn Iterator<Item = &Fine>) -> Option<i32>) -> Vec<Fine> {
+    let columns = points.chunk_by(|a, b| a.0 / FINE == b.0 / FINE);
+    columns.filter_map(|column| Some((column.first()?.0, of(&mut column.iter())?))).collect()
 }
 
 fn error_bar(canvas: &mut Canvas<'_>, frame: &Frame<'_>, point: &Point, at: Fine, number: usize) {

@@ -265,6 +265,38 @@ mod tests {
     }
 
     #[test]
+    fn layers_stand_on_one_another() {
+        let x = [0.0, 1.0, 2.0];
+        let layers = Series::stacked(&x, [("a", [1.0, 2.0, 1.0]), ("b", [1.0, 0.0, f64::NAN])]);
+        assert_eq!(layers[1].points[0], Point { x: 0.0, y: 2.0, low: 1.0, high: 2.0 });
+        let panel = layers
+            .into_iter()
+            .fold(Panel::new(Axis::linear("", Unit::Share)), |panel, series| panel.series(series));
+        let svg = Chart::new("t", Axis::time()).panel(panel).to_svg().unwrap();
+        // Two in the legend, two drawn.
+        assert_eq!(svg.matches("<polygon").count(), 4, "{svg}");
+        assert!(!svg.contains("NaN"));
+    }
+
+    #[test]
+    fn means_stand_before_their_times() {
+        let series = Series::steps_before([(1.0, 5.0), (2.0, 7.0), (3.0, 6.0)]);
+        let corners: Vec<(f64, f64)> = series.points.iter().map(|point| (point.x, point.y)).collect();
+        assert_eq!(corners, [(0.0, 5.0), (1.0, 7.0), (2.0, 6.0), (3.0, 6.0)]);
+        assert!(Series::steps_before([]).points.is_empty());
+    }
+
+    #[test]
+    fn bands_are_thinned() {
+        let points =
+            (0..100_000).map(|i| Point { x: f64::from(i), y: 5.0, low: f64::from(i % 5), high: 9.0 });
+        let svg = chart(Series::new("", Shape::Band, points)).to_svg().unwrap();
+        assert!(svg.contains("opacity=\"0.25\"") && svg.len() < 60_000, "{}", svg.len());
+        let lonely = chart(Series::new("", Shape::Layer, [(1.0, 2.0)])).to_svg().unwrap();
+        assert!(lonely.contains("<polygon"));
+    }
+
+    #[test]
     fn big_series_make_small_files() {
         let points = (0..1_000_000).map(|i| (f64::from(i), f64::from(i % 1000)));
         let svg = chart(Series::line("", points)).to_svg().unwrap();

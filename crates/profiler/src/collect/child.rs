@@ -96,12 +96,16 @@ impl Guarded {
     pub(crate) fn failure(&mut self, how: &str) -> Unavailable {
         let said = self.errors();
         let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-        let text = format!("{} {how}: {last}", self.name);
         let denied = ["ermission", "not permitted", "paranoid", "privilege"];
-        if denied.iter().any(|word| said.contains(word)) {
-            Unavailable::Denied(text)
-        } else {
-            Unavailable::Failed(text)
+        let refusal = said.lines().find(|line| denied.iter().any(|word| line.contains(word)));
+        let text = |line: &str| format!("{} {how}: {line}", self.name);
+        match refusal {
+            // A page of advice, of which this is what counts.
+            Some(_) if said.contains("perf_event_paranoid") => Unavailable::Denied(text(
+                "the whole host may be looked at with kernel.perf_event_paranoid of 0 or less, or CAP_PERFMON",
+            )),
+            Some(line) => Unavailable::Denied(text(line.trim())),
+            None => Unavailable::Failed(text(last)),
         }
     }
 

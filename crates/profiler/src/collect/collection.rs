@@ -16,6 +16,8 @@ use crate::profile::{CollectorName, CollectorReport, CollectorState, HostProfile
 #[derive(Clone, Debug)]
 pub struct Options {
     pub role: Role,
+    /// After so long, programs that measure end by themselves, should we be killed meanwhile.
+    pub longest: Duration,
     /// Of processors, memory, disks and network.
     pub interval: Duration,
     /// Use sysstat where it is installed, and not only /proc.
@@ -34,6 +36,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             role: Role::Source,
+            longest: Duration::from_secs(24 * 3600),
             interval: Duration::from_secs(1),
             sysstat: true,
             perf: true,
@@ -61,10 +64,10 @@ impl Collection {
             Box::new(Tcp::new(options.sockets.clone())),
         ];
         if options.sysstat {
-            wanted.push(Box::new(Sysstat::new(options.interval)));
+            wanted.push(Box::new(Sysstat::new(options.interval, options.longest)));
         }
         if options.perf {
-            wanted.push(Box::new(Perf::new(root.clone())));
+            wanted.push(Box::new(Perf::new(root.clone(), options.longest)));
         }
         if !options.programs.is_empty() {
             wanted.push(Box::new(Programs::new(root, &options.programs)));

@@ -16,8 +16,6 @@ use crate::verdict::function_kind;
 
 /// Samples per second of each processor: uneven, so that it does not beat with timers; costs well below 1 %.
 const FREQUENCY: &str = "99";
-/// It ends by itself after so long, should we be killed.
-const LONGEST: &str = "86400";
 const GRACE: Duration = Duration::from_secs(10);
 const REPORT: Duration = Duration::from_secs(120);
 const LARGEST: u64 = 64 << 20;
@@ -30,12 +28,14 @@ const BETWEEN: char = '^';
 /// Samples all processors.
 pub(super) struct Perf {
     root: Root,
+    longest: Duration,
     running: Option<(Guarded, TempDir, &'static str)>,
 }
 
 impl Perf {
-    pub(super) fn new(root: Root) -> Self {
-        Self { root, running: None }
+    /// It ends by itself after `longest`, should we be killed.
+    pub(super) fn new(root: Root, longest: Duration) -> Self {
+        Self { root, longest, running: None }
     }
 }
 
@@ -50,7 +50,10 @@ impl Collector for Perf {
         let event = if counts_cycles()? { "cycles" } else { "cpu-clock" };
         let mut command = Command::new("perf");
         command.args(["record", "-q", "-a", "-F", FREQUENCY, "-e", event, "-o"]);
-        command.arg(directory.path().join("perf")).args(["--", "sleep", LONGEST]);
+        command
+            .arg(directory.path().join("perf"))
+            .args(["--", "sleep"])
+            .arg(self.longest.as_secs().to_string());
         self.running = Some((Guarded::start(command, Stdio::null())?, directory, event));
         Ok(())
     }

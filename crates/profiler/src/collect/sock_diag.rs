@@ -29,6 +29,8 @@ const FIXED: usize = 72;
 pub(super) struct Seen {
     /// The socket's own number, which no later one has.
     pub(super) cookie: u64,
+    /// By which /proc/PID/fd names it.
+    pub(super) inode: u32,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
     pub(super) congestion: String,
@@ -140,6 +142,7 @@ fn read(body: &[u8]) -> Option<Seen> {
     };
     let mut seen = Seen {
         cookie: u64::from_ne_bytes(fixed[44..52].try_into().ok()?),
+        inode: u32_at(fixed, 68)?,
         local: SocketAddr::new(address(8)?, port(4)),
         remote: SocketAddr::new(address(24)?, port(6)),
         congestion: String::new(),

@@ -15,8 +15,6 @@ use crate::profile::{
     CollectorName, DiskUse, HostProfile, InterfaceUse, MemoryUse, Processor, SystemSample, TcpUse,
 };
 
-/// It ends by itself after so long, should we be killed.
-const LONGEST: u64 = 24 * 3600;
 const GRACE: Duration = Duration::from_secs(5);
 const CONVERT: Duration = Duration::from_secs(60);
 const LARGEST: u64 = 256 << 20;
@@ -27,13 +25,14 @@ const WHAT: [&str; 12] =
 /// Runs `sar`, whose file `sadf` turns into JSON at the end.
 pub(super) struct Sysstat {
     seconds: u64,
+    longest: u64,
     running: Option<(Guarded, TempDir)>,
 }
 
 impl Sysstat {
-    /// Once every `interval`, which it knows in whole seconds only.
-    pub(super) fn new(interval: Duration) -> Self {
-        Self { seconds: interval.as_secs().max(1), running: None }
+    /// Once every `interval`, which it knows in whole seconds only. It ends by itself after `longest`, should we be killed.
+    pub(super) fn new(interval: Duration, longest: Duration) -> Self {
+        Self { seconds: interval.as_secs().max(1), longest: longest.as_secs(), running: None }
     }
 }
 
@@ -47,7 +46,7 @@ impl Collector for Sysstat {
         let directory = directory.map_err(|error| Unavailable::of("a temporary directory", &error))?;
         let mut command = Command::new("sar");
         command.args(WHAT).arg("-o").arg(directory.path().join("sar"));
-        command.arg(self.seconds.to_string()).arg((LONGEST / self.seconds).to_string());
+        command.arg(self.seconds.to_string()).arg((self.longest / self.seconds).max(1).to_string());
         self.running = Some((Guarded::start(command, Stdio::null())?, directory));
         Ok(())
     }

@@ -1,7 +1,9 @@
 //! TCP connections, ten times a second.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::sampler::Sampler;
@@ -15,22 +17,67 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const CONNECTIONS: usize = 256;
 const SAMPLES: usize = 100_000;
 
-/// Which connections are looked at: those that fit both lists, where an empty one fits all. Connections of this host
-/// with itself are there twice, once for each end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Which connections are looked at: those that fit all that is said here. Connections of this host with itself are there
+/// twice, once for each end.
+#[derive(Clone, Debug, Default)]
 pub struct Sockets {
-    /// On either side.
+    /// On either side; none: any.
     pub ports: Vec<u16>,
-    /// Addresses of the other side.
+    /// Addresses of the other side; none: any.
     pub peers: Vec<IpAddr>,
+    /// Ports of the other side that are left out: of control connections.
+    pub except: Vec<u16>,
+    /// Of this process only.
+    pub own: bool,
+    pub chosen: Option<Chosen>,
+}
+
+/// Connections that somebody chooses anew each time that they are looked at, by address and port of the other side.
+#[derive(Clone)]
+pub struct Chosen(Arc<dyn Fn() -> HashSet<SocketAddr> + Send + Sync>);
+
+impl Chosen {
+    /// `choose` is called ten times a second.
+    pub fn new(choose: impl Fn() -> HashSet<SocketAddr> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(choose))
+    }
+}
+
+impl fmt::Debug for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Chosen")
+    }
+}
+
+/// What has to be found out each time.
+struct Moment {
+    own: Option<HashSet<u32>>,
+    chosen: Option<HashSet<SocketAddr>>,
 }
 
 impl Sockets {
-    fn fit(&self, seen: &Seen) -> bool {
+    fn now(&self) -> Moment {
+        Moment { own: self.own.then(own_sockets), chosen: self.chosen.as_ref().map(|chosen| (chosen.0)()) }
+    }
+
+    fn fit(&self, seen: &Seen, moment: &Moment) -> bool {
         let port = |port| self.ports.contains(&port);
         (self.ports.is_empty() || port(seen.local.port()) || port(seen.remote.port()))
             && (self.peers.is_empty() || self.peers.contains(&seen.remote.ip()))
+            && !self.except.contains(&seen.remote.port())
+            && moment.own.as_ref().is_none_or(|own| own.contains(&seen.inode))
+            && moment.chosen.as_ref().is_none_or(|chosen| chosen.contains(&seen.remote))
     }
+}
+
+/// The inodes of this process's sockets (proc_pid_fd(5)).
+fn own_sockets() -> HashSet<u32> {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let target = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).ok();
+    let inode = |target: std::path::PathBuf| {
+        target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    open.filter_map(target).filter_map(inode).collect()
 }
 
 /// Polls the kernel.
@@ -103,8 +150,12 @@ impl State {
         }
         let time = self.zero.elapsed().as_secs_f64();
         let (sockets, series) = (&self.sockets, &mut self.series);
+        let moment = sockets.now();
+        if moment.chosen.as_ref().is_some_and(HashSet::is_empty) {
+            return;
+        }
         let looked = self.diagnostics.connections(|seen| {
-            if sockets.fit(&seen) {
+            if sockets.fit(&seen, &moment) {
                 series.add(time, seen);
             }
         });
@@ -171,6 +222,7 @@ mod tests {
     fn seen(cookie: u64) -> Seen {
         Seen {
             cookie,
+            inode: 7,
             local: "10.0.0.1:2811".parse().unwrap(),
             remote: "10.0.0.2:50000".parse().unwrap(),
             congestion: "cubic".into(),
@@ -183,7 +235,9 @@ mod tests {
         let sockets = |ports: &[u16], peers: &[&str]| Sockets {
             ports: ports.to_vec(),
             peers: peers.iter().map(|peer| peer.parse().unwrap()).collect(),
+            ..Sockets::default()
         };
+        let fit = |sockets: Sockets| sockets.fit(&seen(1), &sockets.now());
         for (ports, peers, fits) in [
             (vec![], vec![], true),
             (vec![2811], vec![], true),
@@ -191,8 +245,17 @@ mod tests {
             (vec![80], vec![], false),
             (vec![2811], vec!["10.0.0.1"], false),
         ] {
-            assert_eq!(sockets(&ports, &peers).fit(&seen(1)), fits, "{ports:?} {peers:?}");
+            assert_eq!(fit(sockets(&ports, &peers)), fits, "{ports:?} {peers:?}");
         }
+        let chosen = |remote: &str| {
+            let remote: SocketAddr = remote.parse().unwrap();
+            Some(Chosen::new(move || HashSet::from([remote])))
+        };
+        assert!(fit(Sockets { chosen: chosen("10.0.0.2:50000"), ..Sockets::default() }));
+        assert!(!fit(Sockets { chosen: chosen("10.0.0.1:2811"), ..Sockets::default() }));
+        assert!(fit(Sockets { except: vec![2811], ..Sockets::default() }));
+        assert!(!fit(Sockets { except: vec![50000], ..Sockets::default() }));
+        assert!(!fit(Sockets { own: true, ..Sockets::default() }));
     }
 
     #[test]
@@ -218,7 +281,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let _server = listener.accept().unwrap();
-        let mut tcp = Tcp::new(Sockets { ports: vec![port], peers: Vec::new() });
+        let mut tcp = Tcp::new(Sockets { ports: vec![port], own: true, ..Sockets::default() });
         tcp.start().unwrap();
         let mut profile = HostProfile::default();
         assert_eq!(Box::new(tcp).finish(&mut profile), Ok("2 connections".into()));

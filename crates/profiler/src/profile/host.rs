@@ -123,10 +123,47 @@ impl HostProfile {
         untrusted::read(bytes)
     }
 
+    /// The most bytes of what one host sends: two of them, and what is about the transfer, make a profile that can be read.
+    pub const LARGEST: usize = 24 << 20;
+
+    /// As JSON of at most `most` bytes: where it would be more, every other sample goes, as often as that takes.
+    pub fn to_json(mut self, most: usize) -> Result<Vec<u8>, serde_json::Error> {
+        loop {
+            let bytes = serde_json::to_vec(&self)?;
+            if bytes.len() <= most || !self.thin() {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// Whether there was anything to leave out. What is in every other second stands for the one before as well.
+    fn thin(&mut self) -> bool {
+        let mut thinned = every_other(&mut self.system);
+        for connection in &mut self.connections {
+            thinned |= every_other(&mut connection.samples);
+        }
+        if !thinned {
+            self.connections_left_out += self.connections.len() as u64;
+            thinned = !std::mem::take(&mut self.connections).is_empty();
+        }
+        thinned
+    }
+
     /// A time of its samples, in seconds since time zero of a profile that began at `started` by the writer's clock.
     pub fn aligned(&self, time: f64, started: f64) -> f64 {
         self.clock.align(self.started + time) - started
     }
+}
+
+/// Keeps the last one.
+fn every_other<T>(samples: &mut Vec<T>) -> bool {
+    let (before, odd) = (samples.len(), samples.len() % 2);
+    let mut at = 0;
+    samples.retain(|_| {
+        at += 1;
+        at % 2 == odd
+    });
+    samples.len() < before
 }
 
 impl Check for HostProfile {
@@ -136,5 +173,35 @@ impl Check for HostProfile {
         self.system.iter().try_for_each(Check::check)?;
         self.connections.iter().try_for_each(Check::check)?;
         self.profiler.iter().try_for_each(Check::check)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::profile::ConnectionSample;
+
+    #[test]
+    fn what_is_sent_is_bounded() {
+        let samples: Vec<ConnectionSample> = (0..1000)
+            .map(|n| ConnectionSample { time: f64::from(n), ..ConnectionSample::default() })
+            .collect();
+        let host = HostProfile {
+            schema: 1,
+            system: vec![SystemSample::default(); 100],
+            connections: vec![Connection { samples, ..Connection::default() }; 3],
+            ..HostProfile::default()
+        };
+        let whole = host.clone().to_json(usize::MAX).unwrap();
+        assert_eq!(HostProfile::from_json(&whole).unwrap(), host);
+        let bytes = host.clone().to_json(whole.len() / 3).unwrap();
+        assert!(bytes.len() <= whole.len() / 3);
+        let less = HostProfile::from_json(&bytes).unwrap();
+        assert_eq!(less.connections[0].samples.last(), host.connections[0].samples.last());
+        assert!(less.connections[0].samples.len() > 100);
+        // What cannot be less is sent as it is.
+        let least = HostProfile::from_json(&host.to_json(10).unwrap()).unwrap();
+        assert_eq!((least.connections.len(), least.connections_left_out), (0, 3));
     }
 }

@@ -109,6 +109,10 @@ pub struct Baselines {
     pub checksum: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<f64>,
+    /// Rate of the transfer as a share of what the slowest part reaches that took part in it and was measured: path,
+    /// source disk, destination disk. More than 1 where it was faster than they were before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reached: Option<f64>,
     /// The same transfer with other numbers of streams.
     #[serde(default)]
     pub streams: Vec<SweepPoint>,

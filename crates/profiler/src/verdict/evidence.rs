@@ -294,7 +294,7 @@ fn rates_of(connections: &[&Connection]) -> Vec<f64> {
 
 /// Connections that carried the data in this direction. Control connections would dilute shares and medians, and a
 /// host that sends to itself has both ends of each.
-fn moving(connections: &[Connection], sends: bool) -> Vec<&Connection> {
+pub(crate) fn moving(connections: &[Connection], sends: bool) -> Vec<&Connection> {
     let moved = |connection: &Connection| {
         let (first, last) = (connection.samples.first()?, connection.samples.last()?);
         let grown = |of: fn(&ConnectionSample) -> Option<u64>| Some(of(last)?.saturating_sub(of(first)?));

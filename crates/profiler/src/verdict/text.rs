@@ -1,4 +1,6 @@
-//! Numbers in sentences: bits for links, IEC bytes for sizes.
+//! Numbers in sentences: bits for links, IEC bytes for sizes. What is no number (a quotient of nothing) is a dash.
+
+const NOTHING: &str = "–";
 
 pub(crate) fn link(bytes_per_second: f64) -> String {
     scaled(bytes_per_second * 8.0, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
@@ -9,11 +11,17 @@ pub(crate) fn size(bytes: f64) -> String {
 }
 
 pub(crate) fn time(seconds: f64) -> String {
+    if !seconds.is_finite() {
+        return NOTHING.into();
+    }
     if seconds >= 1.0 { format!("{seconds:.1} s") } else { format!("{:.1} ms", seconds * 1000.0) }
 }
 
 pub(crate) fn percent(share: f64) -> String {
     let value = share * 100.0;
+    if !value.is_finite() {
+        return NOTHING.into();
+    }
     if value >= 10.0 || value == 0.0 {
         format!("{value:.0} %")
     } else if value >= 0.1 {
@@ -24,6 +32,9 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
+    if !value.is_finite() {
+        return NOTHING.into();
+    }
     let mut at = 0;
     while value >= step * 0.9995 && at + 1 < units.len() {
         value /= step;
@@ -40,6 +51,12 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_number_is_a_dash() {
+        let shown = [link(f64::NAN), size(f64::INFINITY), time(f64::NAN), percent(f64::NEG_INFINITY)];
+        assert_eq!(shown, ["–"; 4]);
+    }
 
     #[test]
     fn numbers_are_short() {

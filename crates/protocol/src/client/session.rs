@@ -6,6 +6,7 @@ use zeroize::Zeroizing;
 use crate::command::{Command, UnprintableCommand};
 use crate::line::{Ending, LineDecoder, LineTooLong};
 use crate::marker::Marker;
+use crate::profiling::ProfileCommand;
 use crate::reply::{ParserLimits, Reply, ReplyError, ReplyParser};
 use crate::site::SiteCommand;
 use crate::streams::{MAX_STREAMS, StreamsAnswer};
@@ -206,6 +207,7 @@ impl Session {
             | Command::Mlsr(_)
             | Command::Nlst(_)
             | Command::Retr(_)
+            | Command::Site(SiteCommand::Profile(ProfileCommand::Fetch))
             | Command::Stor(_) => Role::Transfer { begun: false },
             _ => Role::Command,
         };

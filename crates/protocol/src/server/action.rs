@@ -14,6 +14,7 @@ use crate::error_class::ErrorClass;
 use crate::facts::{Entry, FactSet};
 use crate::marker::PathMarker;
 use crate::path::VirtualPath;
+use crate::profiling::ProfileAnswer;
 use crate::range::RangeSet;
 use crate::reply::Reply;
 
@@ -215,6 +216,24 @@ pub struct List {
     pub delayed: Option<Listen>,
 }
 
+/// SITE PROFILE but for FETCH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProfileRequest {
+    /// Measure this host, for so many seconds at most.
+    Start {
+        seconds: Option<u32>,
+    },
+    Clock,
+    Stop,
+}
+
+/// A profile over the data channel: bytes as they are, whatever the representation type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchProfile {
+    pub mode: Mode,
+    pub delayed: Option<Listen>,
+}
+
 /// What the host is asked to carry out.
 #[derive(Debug)]
 pub enum Operation {
@@ -295,6 +314,10 @@ pub enum Operation {
     },
     /// What an interrupted upload to this path left on disk (our extension, SITE RANGES): answer [`Outcome::Ranges`].
     Ranges(VirtualPath),
+    /// SITE PROFILE (our extension): answer [`Outcome::Profile`]. Whether this user may, the host decides.
+    Profile(ProfileRequest),
+    /// SITE PROFILE FETCH: sends over the data channel what the last STOP told of.
+    FetchProfile(Box<FetchProfile>),
     /// SITE CHROOT: the path becomes the session's root.
     ChangeRoot(VirtualPath),
     /// SITE RESTRICT: a path rule list (GCT syntax), relative to the session's root.
@@ -351,6 +374,7 @@ pub enum Outcome {
     Size(u64),
     Checksum(String),
     Ranges(RangeSet),
+    Profile(ProfileAnswer),
 }
 
 /// How an operation failed; the session turns it into GCT's replies (`error_class`).

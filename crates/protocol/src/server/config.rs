@@ -39,6 +39,8 @@ pub struct SessionConfig {
     pub tls: bool,
     /// What has to be protected, whoever by.
     pub required: RequiredProtection,
+    /// SITE PROFILE is known (our extension, [`crate::profiling`]).
+    pub profiling: bool,
     /// Bearer tokens are taken, as the password of [`TOKEN_USER`], on protected control connections.
     pub tokens: bool,
 }
@@ -88,6 +90,7 @@ impl Default for SessionConfig {
             security_required: false,
             tls: false,
             required: RequiredProtection::None,
+            profiling: false,
             tokens: false,
         }
     }
@@ -107,7 +110,12 @@ impl SessionConfig {
 
     /// Whether `VERB` or `SITE VERB` is not switched off.
     pub(super) fn allows(&self, name: &str) -> bool {
-        !self.disabled.contains(name) && (self.faults || name != "SITE FAULT")
+        let on = match name {
+            "SITE FAULT" => self.faults,
+            "SITE PROFILE" => self.profiling,
+            _ => true,
+        };
+        on && !self.disabled.contains(name)
     }
 
     /// Whether sessions know the verb; AUTH is known in order to be refused.

@@ -14,6 +14,7 @@ use crate::command::{
     CommandError, DataAuthentication, EpsvArgument, Password, Placement, Protection, Retrieval,
 };
 use crate::data_key::DataKey;
+use crate::path::VirtualPath;
 use crate::reply::Reply;
 
 /// What distinguishes RETR, STOR, APPE, ERET and ESTO.
@@ -210,6 +211,30 @@ impl Session {
             delayed: listen,
         };
         Ok(Step::Perform(Operation::List(Box::new(list)), Pending::Data(Box::new(pending))))
+    }
+
+    /// SITE PROFILE FETCH.
+    pub(super) fn fetch_profile(&mut self) -> Step {
+        if let Some(refusal) = self.refuse_clear() {
+            return refusal;
+        }
+        let Some(delayed) = self.channel() else {
+            return no_channel();
+        };
+        let (listen, delayed) = delayed.unzip();
+        let pending = DataPending {
+            path: VirtualPath::root(),
+            mode: self.state.mode,
+            delayed,
+            perf: false,
+            restart: false,
+            receives: false,
+            path_info: false,
+            checksum: None,
+            begun: false,
+        };
+        let fetch = FetchProfile { mode: self.state.mode, delayed: listen };
+        Step::Perform(Operation::FetchProfile(Box::new(fetch)), Pending::Data(Box::new(pending)))
     }
 
     /// MODE: cached connections of the other mode are of no use.

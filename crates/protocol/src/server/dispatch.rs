@@ -214,6 +214,7 @@ impl Session {
                     tls: self.config.tls,
                     data_keys: self.state.is_private(),
                     tokens: self.config.tokens,
+                    profiling: self.config.profiling,
                 };
                 Step::Reply(feature::reply(offer, |name| self.config.allows(name)))
             }

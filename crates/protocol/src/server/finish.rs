@@ -139,6 +139,10 @@ impl Session {
                 }
                 other => failed(Attempt::Other, other),
             },
+            Pending::Profile => match result {
+                Ok(Outcome::Profile(answer)) => answer.to_reply(),
+                other => failed(Attempt::Other, other),
+            },
             Pending::ChangeRoot => match result {
                 Ok(Outcome::Done) => {
                     self.state.rooted = true;

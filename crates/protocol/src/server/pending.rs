@@ -63,6 +63,7 @@ pub(super) enum Pending {
     Truncate,
     Checksum(VirtualPath),
     Ranges(BString),
+    Profile,
     ChangeRoot,
     Restrict,
     /// Anything that ends with `250 OK.`

@@ -1,9 +1,10 @@
 //! SITE commands.
 
-use super::action::{ExpectedChecksum, Operation};
+use super::action::{ExpectedChecksum, Operation, ProfileRequest};
 use super::pending::Pending;
 use super::session::{Session, Step};
 use crate::command::{ChecksumAlgorithm, CommandError};
+use crate::profiling::ProfileCommand;
 use crate::reply::Reply;
 use crate::site::{SiteCommand, StoreAttributes};
 
@@ -82,6 +83,16 @@ impl Session {
                 site_done()
             }
             SiteCommand::Help(subject) => Step::Reply(self.help(subject.as_ref())),
+            SiteCommand::Profile(ProfileCommand::Fetch) => self.fetch_profile(),
+            SiteCommand::Profile(ProfileCommand::Start { seconds }) => {
+                Step::Perform(Operation::Profile(ProfileRequest::Start { seconds }), Pending::Profile)
+            }
+            SiteCommand::Profile(ProfileCommand::Clock) => {
+                Step::Perform(Operation::Profile(ProfileRequest::Clock), Pending::Profile)
+            }
+            SiteCommand::Profile(ProfileCommand::Stop) => {
+                Step::Perform(Operation::Profile(ProfileRequest::Stop), Pending::Profile)
+            }
             SiteCommand::Ranges(path) => {
                 Step::Perform(Operation::Ranges(self.resolve(&path)?), Pending::Ranges(path))
             }

@@ -81,8 +81,8 @@ fn check_log_in(config: &Config, report: &mut Report) {
     {
         report.error(
             "password_file",
-            "nobody could log in: name a password_file (see `ropewalk passwd`), set up [gsi] or [kerberos], or allow anonymous \
-             access",
+            "nobody could log in: name a password_file (see `ropewalk passwd`), set up [gsi], [kerberos], [[tokens.issuers]] or \
+             [tls.users], or allow anonymous access",
         );
     }
     for name in config.users.keys() {

@@ -10,6 +10,7 @@ mod identity;
 mod kerberos;
 mod limits;
 mod log;
+mod profiling;
 mod testing;
 mod tls;
 mod tokens;
@@ -30,6 +31,7 @@ pub use identity::{Identity, RequiredProtection, RunAs};
 pub use kerberos::Kerberos;
 pub use limits::{Limits, Timeouts};
 pub use log::Log;
+pub use profiling::Profiling;
 use serde::{Deserialize, Serialize};
 pub use testing::Testing;
 pub use tls::{SessionReuse, Tls, TlsVersion};
@@ -89,6 +91,7 @@ pub struct Config {
     pub limits: Limits,
     pub timeouts: Timeouts,
     pub log: Log,
+    pub profiling: Profiling,
     pub testing: Testing,
 }
 
@@ -118,6 +121,7 @@ impl Default for Config {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             log: Log::default(),
+            profiling: Profiling::default(),
             testing: Testing::default(),
         }
     }

@@ -2,7 +2,7 @@
 //! session may do.
 
 use ropewalk_protocol::path::VirtualPath;
-use ropewalk_protocol::server::{Direction, Failure, Operation};
+use ropewalk_protocol::server::{Direction, Failure, Operation, ProfileRequest};
 
 use crate::audit::{Decision, Line};
 use crate::connection::Job;
@@ -44,6 +44,7 @@ impl Noted {
             O::Ranges(path) => ("SITE RANGES", Some(path)),
             O::ChangeRoot(path) => ("SITE CHROOT", Some(path)),
             O::Restrict(_) => ("SITE RESTRICT", None),
+            O::Profile(ProfileRequest::Start { .. }) => ("SITE PROFILE", None),
             O::DataCredential(_) => ("DCSC", None),
             O::Listen(_) => ("PASV", None),
             O::Connect(_) => ("PORT", None),
@@ -51,7 +52,13 @@ impl Noted {
             O::SecurityToken(_) => ("ADAT", None),
             _ => ("", None),
         };
-        let always = matches!(operation, O::ChangeRoot(_) | O::Restrict(_) | O::DataCredential(_));
+        let always = matches!(
+            operation,
+            O::ChangeRoot(_)
+                | O::Restrict(_)
+                | O::DataCredential(_)
+                | O::Profile(ProfileRequest::Start { .. })
+        );
         let decides = always
             || matches!(
                 operation,
@@ -66,6 +73,8 @@ impl Noted {
             Some(Failure::NotAllowed) => Decision::Refused,
             Some(_) if self.always => Decision::Refused,
             Some(Failure::Refused { .. }) if self.decides => Decision::Refused,
+            // What a bearer token does not permit to replace.
+            Some(Failure::Refused { code: 553, .. }) => Decision::Refused,
             _ => return,
         };
         let line = Line::new(job.context, "command", decision);

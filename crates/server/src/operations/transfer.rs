@@ -1,5 +1,6 @@
 //! File transfers: what RETR, ERET, STOR, APPE and ESTO have in common.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bstr::BString;
@@ -15,7 +16,8 @@ use crate::transfer_log::Record;
 
 pub(super) fn transfer(job: &mut Job<'_>, transfer: &Transfer) -> Answer {
     let log = Started::now(job, command(transfer), &transfer.given);
-    let progress = Progress::new();
+    let progress = Arc::new(Progress::new());
+    let recorded = job.host.profiling.transfer(job.context, &progress);
     let answer = announce(job, transfer.delayed.as_ref()).and_then(|()| {
         if let Some(channel) = &mut job.context.channel {
             channel.data.set_representation(transfer.representation);
@@ -26,6 +28,7 @@ pub(super) fn transfer(job: &mut Job<'_>, transfer: &Transfer) -> Answer {
             Direction::Store => store::store(job, transfer, &progress),
         }
     });
+    drop(recorded);
     log.ended(job, &progress, answer.as_ref().err());
     answer.map(|checksum| Outcome::Transferred { checksum })
 }

@@ -12,6 +12,7 @@ mod limits;
 mod listings;
 mod logs;
 mod passive;
+mod profile;
 mod restart;
 mod rules;
 mod session;

@@ -1,0 +1,466 @@
+//! `ropewalk profile`: measures both ends while a transfer runs, and says what held it back.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal as _, Write as _};
+use std::net::{IpAddr, ToSocketAddrs as _, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use ropewalk_client::{Cancel, Location, Options, Pair, parse_location};
+use ropewalk_profiler::collect::{self, Sockets};
+use ropewalk_profiler::profile::{
+    Baselines, ConnectionSample, Outcome, Profile, Role as HostRole, SCHEMA, Workload,
+};
+use ropewalk_protocol::url::Url;
+
+use crate::credentials;
+use crate::exit::{Exit, usage};
+use crate::output::{Human, Loudness, colour_wanted, say};
+use crate::profiling::baseline::{self, Part};
+use crate::profiling::{Ends, Kind, Measured, Moved, SshEnd, collector, run};
+use crate::settings::{CopyFlags, Layers, Settings};
+use crate::{signals, units};
+
+/// How long a measurement of whatever moves, or one for somebody else, may take.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// Measure both ends, their disks and the path while a transfer runs, and name what held it back.
+///
+/// At each end is measured by this program itself (local paths), by the server (ropewalk's, where its settings have
+/// profiling.enabled and name the user), or by a ropewalk that ssh starts there (--ssh-source, --ssh-destination: for any
+/// server, GCT's too). An end that cannot be measured is named, and the other one is measured alone.
+#[derive(Debug, Args)]
+#[command(after_help = crate::exit::HELP)]
+pub(crate) struct Profiled {
+    /// What is copied where, as with `cp`
+    #[arg(value_name = "SOURCE DESTINATION", num_args = 2, required_unless_present_any = ["collect", "seconds"])]
+    places: Vec<OsString>,
+    /// In place of the copy: transfers of these kinds, each with a profile of its own (in FILE.KIND.json). Needs, for zeros
+    /// at a server, a ropewalk's that takes profiles
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', conflicts_with_all = ["seconds", "collect"])]
+    workload: Vec<Kind>,
+    /// With --workload: how much comes from memory
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_size, default_value = "1G")]
+    size: u64,
+    /// Measure first what parts reach by themselves; the profile tells which share of that the transfer reached
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', conflicts_with_all = ["seconds", "collect"])]
+    baseline: Vec<Part>,
+    /// Measure at this host only
+    #[arg(long, conflicts_with_all = ["server", "ssh_source", "ssh_destination"])]
+    local: bool,
+    /// Measure at this server only
+    #[arg(long, value_name = "URL", conflicts_with_all = ["ssh_source", "ssh_destination"])]
+    server: Option<OsString>,
+    /// Without a transfer of its own: measure for so long what others move (with --local or --server). With --collect:
+    /// at most
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, conflicts_with = "places")]
+    seconds: Option<Duration>,
+    /// With --seconds: what the host does meanwhile
+    #[arg(long, value_name = "ROLE", default_value = "both")]
+    role: Role,
+    /// Only connections with this port at either end (may be given several times)
+    #[arg(long, value_name = "PORT")]
+    port: Vec<u16>,
+    /// Only connections with this host (may be given several times)
+    #[arg(long, value_name = "ADDRESS")]
+    peer: Vec<IpAddr>,
+    /// Measure the source's host through ssh
+    #[arg(long, value_name = "HOST")]
+    ssh_source: Option<String>,
+    /// Measure the destination's host through ssh
+    #[arg(long, value_name = "HOST")]
+    ssh_destination: Option<String>,
+    /// What ssh runs there [default: ropewalk profile --collect]
+    #[arg(long, value_name = "COMMAND")]
+    collect_command: Option<String>,
+    /// Measure this host for whoever started this: ends with its standard input, and writes what was found to standard
+    /// output
+    #[arg(long, conflicts_with_all = ["places", "local", "server", "ssh_source", "ssh_destination", "output"])]
+    collect: bool,
+    /// With --collect or --seconds: a path whose file system matters (may be given several times)
+    #[arg(long, value_name = "PATH")]
+    path: Vec<PathBuf>,
+    /// Do not use perf
+    #[arg(long)]
+    no_perf: bool,
+    /// Do not use sysstat, but what the kernel says itself
+    #[arg(long)]
+    no_sysstat: bool,
+    /// Write the profile (JSON) to this file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    flags: CopyFlags,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Role {
+    Source,
+    Destination,
+    Both,
+}
+
+impl From<Role> for HostRole {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Source => Self::Source,
+            Role::Destination => Self::Destination,
+            Role::Both => Self::Both,
+        }
+    }
+}
+
+impl Profiled {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        if self.collect {
+            collector::collect(collector::Wanted {
+                role: self.role.into(),
+                peers: self.peer,
+                ports: self.port,
+                paths: self.path,
+                longest: self.seconds.unwrap_or(LONGEST).min(LONGEST),
+                perf: !self.no_perf,
+                sysstat: !self.no_sysstat,
+            })?;
+            return Ok(Exit::Done);
+        }
+        let mut server = self.server.as_ref().map(parse_location).transpose()?;
+        let mut pair = self.pair()?;
+        let Settings { mut options, password_file } = Layers::load(&self.flags.0)?.settings()?;
+        let places = pair.iter_mut().flat_map(|pair| [&mut pair.source, &mut pair.destination]);
+        credentials::complete(&mut options, password_file.as_deref(), true, places.chain(server.as_mut()))?;
+        let server = match server {
+            Some(Location::Remote(url)) => Some(url),
+            Some(_) => return Err(usage("--server expects the URL of a server")),
+            None => None,
+        };
+        let cancel = Cancel::new();
+        signals::watch(&cancel, "ropewalk: stopping; what was measured so far is told")?;
+        let loudness = if self.quiet { Loudness::Quiet } else { Loudness::Normal };
+        let human = Human::new(loudness, &cancel);
+        let run = Run { command: &self, options: &options, human: &human, cancel: &cancel };
+        let exit = match &pair {
+            Some(pair) => run.transfers(pair, server.as_ref()),
+            None => {
+                run.others(server.as_ref()).and_then(|profile| self.tell(&profile, None)).map(|()| Exit::Done)
+            }
+        };
+        human.finish();
+        exit
+    }
+
+    fn pair(&self) -> anyhow::Result<Option<Pair>> {
+        let [source, destination] = self.places.as_slice() else {
+            return match (self.local, &self.server) {
+                (false, None) => Err(usage("--seconds without a transfer needs --local or --server")),
+                _ => Ok(None),
+            };
+        };
+        let (source, destination) = (parse_location(source)?, parse_location(destination)?);
+        if source == Location::Standard || destination == Location::Standard {
+            return Err(usage(
+                "standard input and output cannot be profiled: name files, or zero: and null:",
+            ));
+        }
+        Ok(Some(Pair { source, destination, window: None }))
+    }
+
+    fn tell(&self, profile: &Profile, kind: Option<Kind>) -> anyhow::Result<()> {
+        if let Some(path) = &self.output {
+            let path = match kind {
+                Some(kind) => {
+                    path.with_extension("").with_added_extension(kind.name()).with_added_extension("json")
+                }
+                None => path.clone(),
+            };
+            let text = serde_json::to_vec(profile)?;
+            std::fs::write(&path, text)
+                .map_err(|error| anyhow::Error::new(error).context(format!("{}", path.display())))?;
+        }
+        if !self.quiet {
+            std::io::stdout().lock().write_all(report(profile).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn measuring(&self) -> collect::Options {
+        collect::Options {
+            perf: !self.no_perf,
+            sysstat: !self.no_sysstat,
+            sockets: Sockets { ports: self.port.clone(), peers: self.peer.clone(), ..Sockets::default() },
+            paths: self.path.clone(),
+            ..collect::Options::default()
+        }
+    }
+
+    /// What ssh is to run at an end.
+    fn collecting(&self, role: HostRole, peers: &[IpAddr], path: &[u8]) -> String {
+        let mut command =
+            self.collect_command.clone().unwrap_or_else(|| "ropewalk profile --collect".to_owned());
+        let role = match role {
+            HostRole::Source => "source",
+            HostRole::Destination => "destination",
+            HostRole::Both => "both",
+        };
+        command += &format!(" --role {role}");
+        let peers = if self.peer.is_empty() { peers } else { &self.peer };
+        for peer in peers {
+            command += &format!(" --peer {peer}");
+        }
+        for port in &self.port {
+            command += &format!(" --port {port}");
+        }
+        if let Some(path) = std::str::from_utf8(path).ok().and_then(|path| shlex::try_quote(path).ok()) {
+            command += &format!(" --path={path}");
+        }
+        for (flag, given) in [(" --no-perf", self.no_perf), (" --no-sysstat", self.no_sysstat)] {
+            command += if given { flag } else { "" };
+        }
+        command
+    }
+}
+
+/// What a run works with.
+struct Run<'a> {
+    command: &'a Profiled,
+    options: &'a Options,
+    human: &'a Human,
+    cancel: &'a Cancel,
+}
+
+impl<'a> Run<'a> {
+    /// Profiles what is wanted of transfers of ours, one after the other.
+    fn transfers(&self, pair: &Pair, only: Option<&Url>) -> anyhow::Result<Exit> {
+        let command = self.command;
+        let mut baselines = Baselines::default();
+        if !command.baseline.is_empty() {
+            baselines = baseline::measure(&command.baseline, pair, self.options, self.human, self.cancel);
+        }
+        let told = |(mut profile, exit): (Profile, Exit), kind| {
+            let reached = baseline::share(&profile.workload, &baselines);
+            profile.baselines = Baselines { reached, ..baselines.clone() };
+            command.tell(&profile, kind).map(|()| exit)
+        };
+        if command.workload.is_empty() {
+            return told(self.transfer(pair, self.options, only)?, None);
+        }
+        let several = command.workload.len() > 1;
+        let mut exits = Vec::new();
+        for kind in &command.workload {
+            let pair = kind.pair(pair, command.size, self.options)?;
+            if several && !command.quiet {
+                say(format_args!("ropewalk: {}", kind.name()));
+            }
+            let profiled = self.transfer(&pair, &kind.options(self.options), only)?;
+            exits.push(told(profiled, several.then_some(*kind))?);
+            if self.cancel.is_cancelled() {
+                break;
+            }
+        }
+        Ok(Exit::of_kinds(exits))
+    }
+
+    /// Profiles a transfer of ours.
+    fn transfer(
+        &self,
+        pair: &Pair,
+        options: &Options,
+        only: Option<&Url>,
+    ) -> anyhow::Result<(Profile, Exit)> {
+        let mut ends = Ends::default();
+        self.begin(&mut ends, pair, only)?;
+        if ends.is_empty() {
+            return Err(usage("neither end can be measured: see what is said above"));
+        }
+        ends.read_clocks();
+        let moved = ends.during(|| run(pair, options, self.human, self.cancel));
+        let measured = ends.finish();
+        let exit = moved.summary.as_ref().map_or(Exit::Failed, Exit::of_summary);
+        if let Outcome::Failed(why) = &moved.workload.outcome {
+            say(format_args!("ropewalk: the transfer failed, what there is of it is told: {why}"));
+        }
+        Ok((put_together(moved, measured), exit))
+    }
+
+    /// Has each end measured, as far as that is wanted and can be done.
+    fn begin(&self, ends: &mut Ends<'a>, pair: &Pair, only: Option<&Url>) -> anyhow::Result<()> {
+        let command = self.command;
+        let here = |location: &Location| !matches!(location, Location::Remote(_));
+        let role = match (here(&pair.source), here(&pair.destination)) {
+            (true, true) => Some(HostRole::Both),
+            (true, false) => Some(HostRole::Source),
+            (false, true) => Some(HostRole::Destination),
+            (false, false) => None,
+        };
+        let remote = [
+            (&pair.source, HostRole::Source, &command.ssh_source, &pair.destination),
+            (&pair.destination, HostRole::Destination, &command.ssh_destination, &pair.source),
+        ];
+        let mut asked: Option<&Url> = None;
+        for (location, role, ssh, other) in remote {
+            let Location::Remote(url) = location else {
+                if ssh.is_some() {
+                    return Err(usage("--ssh-source and --ssh-destination are for ends that are URLs"));
+                }
+                continue;
+            };
+            let wanted = !command.local && only.is_none_or(|only| credentials::same_server(only, url));
+            if let Some(host) = ssh {
+                let collecting = command.collecting(role, &addresses_of(other, url), &url.path);
+                let end = SshEnd::start(host, &collecting, role, &self.options.ssh);
+                ends.ssh(end, host);
+            } else if wanted && asked.is_some_and(|asked| credentials::same_server(asked, url)) {
+                ends.is_both();
+            } else if wanted {
+                ends.server(url, role, None, self.options, self.human, self.cancel);
+                asked = Some(url);
+            }
+        }
+        if let Some(only) = only
+            && asked.is_none()
+        {
+            return Err(usage(format!("--server {only} is neither the source nor the destination")));
+        }
+        if let (Some(role), None) = (role, only) {
+            let control =
+                [&pair.source, &pair.destination].into_iter().filter_map(|location| match location {
+                    Location::Remote(url) => Some(url.port),
+                    _ => None,
+                });
+            let paths = [&pair.source, &pair.destination].into_iter().filter_map(|location| match location {
+                Location::Local(path) => Some(existing(path)),
+                _ => None,
+            });
+            let measuring = command.measuring();
+            ends.here(&collect::Options {
+                role,
+                sockets: Sockets { own: true, except: control.collect(), ..measuring.sockets },
+                programs: vec![std::process::id()],
+                paths: paths.chain(measuring.paths).collect(),
+                ..measuring
+            });
+        } else if command.local {
+            return Err(usage("--local: the data does not pass this host"));
+        }
+        Ok(())
+    }
+
+    /// Profiles what others move meanwhile.
+    fn others(&self, server: Option<&Url>) -> anyhow::Result<Profile> {
+        let command = self.command;
+        let seconds = command.seconds.unwrap_or_default().min(LONGEST);
+        let mut ends = Ends::default();
+        if command.local {
+            let measuring = command.measuring();
+            ends.here(&collect::Options { role: command.role.into(), ..measuring });
+        }
+        if let Some(url) = server {
+            let wanted = u32::try_from(seconds.as_secs()).unwrap_or(u32::MAX).saturating_add(60);
+            ends.server(url, command.role.into(), Some(wanted), self.options, self.human, self.cancel);
+        }
+        if ends.is_empty() {
+            return Err(usage("nothing can be measured: see what is said above"));
+        }
+        ends.read_clocks();
+        let began = crate::profiling::now();
+        let taken = ends.during(|| {
+            let (begin, mut taken) = (Instant::now(), Duration::ZERO);
+            while taken < seconds && !self.cancel.is_cancelled() {
+                thread::sleep(Duration::from_millis(100).min(seconds - taken));
+                taken = begin.elapsed();
+            }
+            taken
+        });
+        let measured = ends.finish();
+        if measured.hosts.is_empty() {
+            bail!("nothing was measured: {}", measured.problems.join("; "));
+        }
+        let (bytes, streams) = seen(&measured);
+        let workload = Workload {
+            description: "what others moved".to_owned(),
+            bytes,
+            streams,
+            files: 1,
+            files_in_flight: 1,
+            seconds: taken.as_secs_f64(),
+            ..Workload::default()
+        };
+        let moved = Moved { began, workload, stages: None, summary: None };
+        Ok(put_together(moved, measured))
+    }
+}
+
+fn put_together(moved: Moved, measured: Measured) -> Profile {
+    let mut hosts = measured.hosts;
+    for problem in &measured.problems {
+        say(format_args!("ropewalk: {problem}"));
+    }
+    // Servers tell their own.
+    if let Some(host) = measured.here.and_then(|at| hosts.get_mut(at)) {
+        host.stages = moved.stages;
+    }
+    hosts.sort_by_key(|host| !host.role.sends());
+    Profile { schema: SCHEMA, started: moved.began, workload: moved.workload, hosts, ..Profile::default() }
+}
+
+/// The nearest part of a path that exists: its file system is that of what is made there.
+fn existing(path: &Path) -> PathBuf {
+    let here = std::env::current_dir().unwrap_or_default().join(path);
+    here.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_owned()
+}
+
+/// The addresses by which the host at `url` knows the other end of its data connections, as far as is known here.
+fn addresses_of(other: &Location, url: &Url) -> Vec<IpAddr> {
+    let resolve = |url: &Url| {
+        let port = if url.port == 0 { 22 } else { url.port };
+        (url.host.as_str(), port).to_socket_addrs().into_iter().flatten().collect::<Vec<_>>()
+    };
+    let mut addresses: Vec<IpAddr> = match other {
+        Location::Remote(other) => resolve(other).iter().map(|address| address.ip().to_canonical()).collect(),
+        // Ours on the way there: nothing is sent by this.
+        _ => resolve(url)
+            .iter()
+            .filter_map(|server| {
+                let any: IpAddr = if server.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+                let socket = UdpSocket::bind((any, 0)).ok()?;
+                socket.connect(server).ok()?;
+                Some(socket.local_addr().ok()?.ip().to_canonical())
+            })
+            .collect(),
+    };
+    addresses.sort();
+    addresses.dedup();
+    addresses
+}
+
+/// How much the connections have carried, and how many of them did.
+fn seen(measured: &Measured) -> (u64, u32) {
+    let moved =
+        |of: fn(&ConnectionSample) -> Option<u64>, first: &ConnectionSample, last: &ConnectionSample| {
+            of(last).unwrap_or(0).saturating_sub(of(first).unwrap_or(0))
+        };
+    let all = measured.hosts.iter().map(|host| {
+        let sums = host.connections.iter().filter_map(|connection| {
+            let (first, last) = (connection.samples.first()?, connection.samples.last()?);
+            Some(match host.role {
+                HostRole::Destination => moved(|sample| sample.received, first, last),
+                _ => moved(|sample| sample.acknowledged, first, last),
+            })
+        });
+        let carried: Vec<u64> = sums.filter(|bytes| *bytes > 1 << 20).collect();
+        (carried.iter().sum(), carried.len().max(1) as u32)
+    });
+    all.max().unwrap_or((0, 1))
+}
+
+/// For people.
+fn report(profile: &Profile) -> String {
+    let terminal = std::io::stdout().is_terminal();
+    ropewalk_profiler::report::terminal(profile, super::profile_report::width(), colour_wanted(terminal))
+}

@@ -1,0 +1,81 @@
+//! `ropewalk profile --collect`: measures this host for somebody at the other end of standard input and output.
+//!
+//! It says `ropewalk-profile 1 TIME` when it has begun, `clock TIME` to each line of input that is `clock`, and when the
+//! input ends, or says `stop`, `profile LENGTH` and so many bytes of JSON. Times are seconds since 1970.
+
+use std::io::{self, BufRead, Read as _, Write};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ropewalk_profiler::collect::{Collection, Options, Sockets};
+use ropewalk_profiler::profile::{HostProfile, Role};
+
+use super::end::now;
+
+/// Of a line of input.
+const LINE: u64 = 256;
+
+/// What `--collect` is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) role: Role,
+    pub(crate) peers: Vec<IpAddr>,
+    pub(crate) ports: Vec<u16>,
+    pub(crate) paths: Vec<PathBuf>,
+    pub(crate) longest: Duration,
+    pub(crate) perf: bool,
+    pub(crate) sysstat: bool,
+}
+
+impl Wanted {
+    fn options(self) -> Options {
+        Options {
+            role: self.role,
+            longest: self.longest + Duration::from_secs(600),
+            perf: self.perf,
+            sysstat: self.sysstat,
+            sockets: Sockets { ports: self.ports, peers: self.peers, ..Sockets::default() },
+            paths: self.paths,
+            ..Options::default()
+        }
+    }
+}
+
+/// Runs until the input ends, somebody says `stop`, or `longest` has passed.
+pub(crate) fn collect(wanted: Wanted) -> anyhow::Result<()> {
+    let deadline = Instant::now() + wanted.longest;
+    let collection = Collection::start(&wanted.options());
+    tell(format_args!("ropewalk-profile 1 {:.6}", now()))?;
+    let (hear, heard) = mpsc::channel();
+    // It stays behind, blocked, where time has run out.
+    thread::Builder::new().name("input".into()).spawn(move || {
+        let mut input = io::stdin().lock();
+        loop {
+            let mut line = Vec::new();
+            let read = (&mut input).take(LINE).read_until(b'\n', &mut line);
+            let stops = !matches!(read, Ok(1..)) || line.trim_ascii() == b"stop";
+            if stops || line.trim_ascii() == b"clock" && hear.send(()).is_err() {
+                return;
+            }
+        }
+    })?;
+    // Until the time is over, or nobody is there to ask.
+    while let Ok(()) = heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        tell(format_args!("clock {:.6}", now()))?;
+    }
+    let bytes = collection.finish().to_json(HostProfile::LARGEST)?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "profile {}", bytes.len())?;
+    out.write_all(&bytes)?;
+    out.flush()?;
+    Ok(())
+}
+
+fn tell(line: std::fmt::Arguments<'_>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}

@@ -1,0 +1,199 @@
+//! The places where is measured: this host, a server, a host that ssh reaches.
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ropewalk_client::{Cancel, Options, Remote};
+use ropewalk_profiler::collect::{self, Collection};
+use ropewalk_profiler::profile::{Clock, Exchange, HostProfile, Role};
+use ropewalk_protocol::url::Url;
+
+use super::remote::RemoteEnd;
+use super::ssh::SshEnd;
+use crate::output::{Human, say};
+
+/// Clocks are compared so often at the beginning and at the end; the shortest round trip counts.
+const READINGS: usize = 5;
+/// Servers close sessions of which they hear nothing.
+const SIGNS_OF_LIFE: Duration = Duration::from_secs(30);
+
+/// A place where is measured.
+pub(crate) enum End<'e> {
+    Here { role: Role, collection: Box<Collection> },
+    Server(Box<RemoteEnd<'e>>),
+    Ssh(Box<SshEnd>),
+}
+
+/// What came of it.
+pub(crate) struct Measured {
+    pub(crate) hosts: Vec<HostProfile>,
+    /// Which of them is this one.
+    pub(crate) here: Option<usize>,
+    /// Where and why there is less than was wanted.
+    pub(crate) problems: Vec<String>,
+}
+
+/// All places of a run, measuring.
+#[derive(Default)]
+pub(crate) struct Ends<'e> {
+    ends: Vec<(End<'e>, Vec<Exchange>)>,
+    pub(crate) problems: Vec<String>,
+}
+
+impl<'e> Ends<'e> {
+    fn add(&mut self, end: anyhow::Result<End<'e>>, place: &str) {
+        match end {
+            Ok(end) => self.ends.push((end, Vec::new())),
+            Err(error) => self.problem(format!("{place} is not measured: {}", crate::message(&error))),
+        }
+    }
+
+    pub(crate) fn problem(&mut self, text: String) {
+        say(format_args!("ropewalk: {text}"));
+        self.problems.push(text);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// A server that is asked for a profile.
+    pub(crate) fn server(
+        &mut self,
+        url: &Url,
+        role: Role,
+        seconds: Option<u32>,
+        options: &Options,
+        events: &'e Human,
+        cancel: &Cancel,
+    ) {
+        let end = Remote::connect_with(url, options, events, cancel).map_err(anyhow::Error::from);
+        let end = end.and_then(|remote| Ok(End::Server(Box::new(RemoteEnd::start(remote, role, seconds)?))));
+        self.add(end, &url.host.clone());
+    }
+
+    /// A host that ssh reaches.
+    pub(crate) fn ssh(&mut self, end: anyhow::Result<SshEnd>, host: &str) {
+        self.add(end.map(|end| End::Ssh(Box::new(end))), host);
+    }
+
+    /// The server that was asked last is the other end as well.
+    pub(crate) fn is_both(&mut self) {
+        if let Some((End::Server(server), _)) = self.ends.last_mut() {
+            server.role = Role::Both;
+        }
+    }
+
+    /// This host.
+    pub(crate) fn here(&mut self, options: &collect::Options) {
+        let collection = Box::new(Collection::start(options));
+        self.add(Ok(End::Here { role: options.role, collection }), "this host");
+    }
+
+    /// Compares clocks.
+    pub(crate) fn read_clocks(&mut self) {
+        let mut failed = Vec::new();
+        for (end, readings) in &mut self.ends {
+            for _ in 0..READINGS {
+                match end.read_clock() {
+                    Ok(Some(reading)) => readings.push(reading),
+                    Ok(None) => break,
+                    Err(error) => {
+                        failed.push(format!("the clock of {}: {}", end.name(), crate::message(&error)));
+                        break;
+                    }
+                }
+            }
+        }
+        failed.into_iter().for_each(|text| self.problem(text));
+    }
+
+    /// Does `work`; meanwhile servers hear of us now and then.
+    pub(crate) fn during<T: Send>(&mut self, work: impl FnOnce() -> T) -> T {
+        thread::scope(|scope| {
+            let (done, ended) = mpsc::channel::<()>();
+            let ends = &mut self.ends;
+            scope.spawn(move || {
+                while ended.recv_timeout(SIGNS_OF_LIFE) == Err(RecvTimeoutError::Timeout) {
+                    for (end, readings) in ends.iter_mut() {
+                        // That it has gone shows at the end as well.
+                        if let Ok(Some(reading)) = end.read_clock() {
+                            readings.push(reading);
+                        }
+                    }
+                }
+            });
+            let result = work();
+            drop(done);
+            result
+        })
+    }
+
+    /// Ends everywhere, and gets what was found.
+    pub(crate) fn finish(mut self) -> Measured {
+        self.read_clocks();
+        let Self { ends, mut problems } = self;
+        // Side by side: collectors take their time to end.
+        let results: Vec<_> = thread::scope(|scope| {
+            let running: Vec<_> = ends
+                .into_iter()
+                .map(|(end, readings)| {
+                    let name = end.name();
+                    let here = matches!(end, End::Here { .. });
+                    (name, here, scope.spawn(move || end.finish().map(|host| (host, readings))))
+                })
+                .collect();
+            running.into_iter().map(|(name, here, thread)| (name, here, thread.join())).collect()
+        });
+        let (mut hosts, mut own) = (Vec::new(), None);
+        for (name, here, result) in results {
+            match result {
+                Ok(Ok((mut host, readings))) => {
+                    host.clock = Clock::measured(&readings).unwrap_or_default();
+                    own = own.or(here.then_some(hosts.len()));
+                    hosts.push(host);
+                }
+                Ok(Err(error)) => {
+                    problems.push(format!("{name} gave no profile: {}", crate::message(&error)));
+                }
+                Err(_) => {
+                    problems.push(format!("{name} gave no profile: its thread broke"));
+                }
+            }
+        }
+        Measured { hosts, here: own, problems }
+    }
+}
+
+impl End<'_> {
+    fn name(&self) -> String {
+        match self {
+            Self::Here { .. } => "this host".to_owned(),
+            Self::Server(server) => server.name(),
+            Self::Ssh(ssh) => ssh.name().to_owned(),
+        }
+    }
+
+    /// `None`: it is our own.
+    fn read_clock(&mut self) -> anyhow::Result<Option<Exchange>> {
+        match self {
+            Self::Here { .. } => Ok(None),
+            Self::Server(server) => server.read_clock().map(Some),
+            Self::Ssh(ssh) => ssh.read_clock().map(Some),
+        }
+    }
+
+    fn finish(self) -> anyhow::Result<HostProfile> {
+        match self {
+            Self::Here { role, collection } => Ok(HostProfile { role, ..collection.finish() }),
+            Self::Server(server) => server.finish(),
+            Self::Ssh(ssh) => ssh.finish(),
+        }
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}

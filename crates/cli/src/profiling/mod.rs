@@ -1,0 +1,14 @@
+//! What `ropewalk profile` does: measuring at each end while a transfer runs, and putting together what was found.
+
+pub(crate) mod baseline;
+pub(crate) mod collector;
+mod end;
+mod places;
+mod remote;
+mod ssh;
+mod transfer;
+
+pub(crate) use end::{Ends, Measured, now};
+pub(crate) use places::Kind;
+pub(crate) use ssh::SshEnd;
+pub(crate) use transfer::{Moved, run};

@@ -1,0 +1,88 @@
+//! The ends of a transfer with memory in the place of disks.
+
+use anyhow::bail;
+use clap::ValueEnum;
+use ropewalk_client::{ChecksumPolicy, Location, Options, Pair, Remote};
+
+use super::transfer::{NULL, ZEROS};
+use crate::exit::usage;
+
+/// A workload of our own, from what to what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// Zeros, kept nowhere
+    MemMem,
+    /// Zeros to the destination
+    MemDisk,
+    /// The source, kept nowhere
+    DiskMem,
+    /// The source to the destination
+    DiskDisk,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::MemMem => "mem-mem",
+            Self::MemDisk => "mem-disk",
+            Self::DiskMem => "disk-mem",
+            Self::DiskDisk => "disk-disk",
+        }
+    }
+
+    fn reads_disk(self) -> bool {
+        matches!(self, Self::DiskMem | Self::DiskDisk)
+    }
+
+    fn writes_disk(self) -> bool {
+        matches!(self, Self::MemDisk | Self::DiskDisk)
+    }
+
+    /// What is copied where in place of `pair`: `size` zeros, where they come from memory.
+    ///
+    /// # Errors
+    /// An end has no memory to offer.
+    pub(crate) fn pair(self, pair: &Pair, size: u64, options: &Options) -> anyhow::Result<Pair> {
+        let source = match (&pair.source, self.reads_disk()) {
+            (Location::Measure { .. }, true) => {
+                return Err(usage(format!("{}: the source is no file", self.name())));
+            }
+            (disk, true) => disk.clone(),
+            (Location::Remote(url), false) => {
+                if !Remote::connect(url, options)?.takes_profiles() {
+                    bail!(
+                        "{} has no zeros of any size to send: it is no server of ours, or has profiling.enabled not set",
+                        url.host
+                    );
+                }
+                let mut url = url.clone();
+                url.path = format!("{ZEROS}{size}").into();
+                Location::Remote(url)
+            }
+            (_, false) => Location::Measure { size },
+        };
+        let destination = match (&pair.destination, self.writes_disk()) {
+            (Location::Measure { .. }, true) => {
+                return Err(usage(format!("{}: the destination is no file", self.name())));
+            }
+            (disk, true) => disk.clone(),
+            (Location::Remote(url), false) => {
+                let ours = Remote::connect(url, options)?.takes_profiles();
+                let mut url = url.clone();
+                url.path = if ours { NULL } else { "/dev/null" }.into();
+                Location::Remote(url)
+            }
+            (_, false) => Location::Measure { size: 0 },
+        };
+        Ok(Pair { source, destination, window: None })
+    }
+
+    /// What is kept nowhere cannot be read again for its checksum.
+    pub(crate) fn options(self, options: &Options) -> Options {
+        let mut options = options.clone();
+        if !self.writes_disk() && options.checksum == ChecksumPolicy::Default {
+            options.checksum = ChecksumPolicy::None;
+        }
+        options
+    }
+}

@@ -1,0 +1,274 @@
+//! A host that ssh reaches and that has this program: for servers that are not ours, or do not take profiles.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use ropewalk_client::SshOptions;
+use ropewalk_profiler::profile::{Exchange, HostProfile, Role};
+
+use super::end::now;
+
+/// Logging in, and collectors that begin.
+const BEGINNING: Duration = Duration::from_secs(90);
+const ANSWER: Duration = Duration::from_secs(30);
+/// Collectors go through what they have written.
+const ENDING: Duration = Duration::from_secs(330);
+/// Of a line that it says.
+const LINE: u64 = 4096;
+/// What is kept of what it says on standard error.
+const COMPLAINTS: usize = 2048;
+/// So long is waited for the rest of it: something in the background may hold it open for ever.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// What it says.
+enum Said {
+    Line(String),
+    Profile(Vec<u8>),
+    Broken(String),
+}
+
+/// A process that has been started and is told by its standard input. Dropping it ends it.
+pub(crate) struct SshEnd {
+    host: String,
+    role: Role,
+    child: Child,
+    input: Option<ChildStdin>,
+    said: Receiver<Said>,
+    complaints: Complaints,
+}
+
+impl SshEnd {
+    /// `command` is what runs there, with its arguments, as a shell is to read it.
+    pub(crate) fn start(host: &str, command: &str, role: Role, ssh: &SshOptions) -> anyhow::Result<Self> {
+        if host.is_empty() || host.starts_with('-') {
+            bail!("{host:?} is no name of a host");
+        }
+        let program = ssh.program.first().map_or(OsStr::new("ssh"), OsString::as_os_str);
+        let mut process = Command::new(program);
+        process.args(ssh.program.iter().skip(1));
+        if Path::new(program).file_name() == Some(OsStr::new("ssh")) {
+            // Its output is ours: a terminal is for questions only.
+            process.args(["-T", "-o", if ssh.interactive { "BatchMode=no" } else { "BatchMode=yes" }, "--"]);
+        }
+        process.arg(host).arg(command);
+        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child =
+            process.spawn().with_context(|| format!("{} cannot be started", program.to_string_lossy()))?;
+        let (Some(input), Some(output), Some(errors)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            bail!("ssh has no standard input and output");
+        };
+        let (say, said) = mpsc::sync_channel(4);
+        thread::Builder::new().name("ssh".into()).spawn(move || listen(output, &say))?;
+        let complaints = Complaints::of(errors)?;
+        let mut end = Self { host: host.to_owned(), role, child, input: Some(input), said, complaints };
+        let line = end.line(BEGINNING)?;
+        match line.split_once(' ') {
+            Some(("ropewalk-profile", rest)) if rest.starts_with("1 ") => Ok(end),
+            _ => bail!("{host} says {line:?}, expected what `ropewalk profile --collect` says"),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.host
+    }
+
+    pub(super) fn read_clock(&mut self) -> anyhow::Result<Exchange> {
+        let asked = now();
+        self.input.as_mut().context("it was told to stop")?.write_all(b"clock\n")?;
+        let line = self.line(ANSWER)?;
+        let theirs = line.strip_prefix("clock ").and_then(|time| time.parse::<f64>().ok());
+        let theirs = theirs.with_context(|| format!("it says {line:?}, expected its time"))?;
+        Ok(Exchange { asked, heard: theirs, answered: theirs, had: now() })
+    }
+
+    pub(super) fn finish(mut self) -> anyhow::Result<HostProfile> {
+        // Its end tells it to stop.
+        drop(self.input.take());
+        match self.said.recv_timeout(ENDING) {
+            Ok(Said::Profile(bytes)) => {
+                Ok(HostProfile { role: self.role, ..HostProfile::from_json(&bytes)? })
+            }
+            Ok(Said::Line(line)) => bail!("it says {line:?}, expected its profile"),
+            Ok(Said::Broken(why)) => Err(self.ended(&why)),
+            Err(_) => bail!("it gave nothing within {} seconds", ENDING.as_secs()),
+        }
+    }
+
+    fn line(&mut self, limit: Duration) -> anyhow::Result<String> {
+        match self.said.recv_timeout(limit) {
+            Ok(Said::Line(line)) => Ok(line),
+            Ok(Said::Profile(_)) => bail!("it has ended by itself"),
+            Ok(Said::Broken(why)) => Err(self.ended(&why)),
+            Err(_) => bail!("it said nothing within {} seconds", limit.as_secs()),
+        }
+    }
+
+    /// Why it has ended, in its own words where it has some.
+    fn ended(&mut self, why: &str) -> anyhow::Error {
+        drop(self.input.take());
+        // It may go on although its output has ended.
+        let code = match self.child.try_wait() {
+            Ok(Some(status)) => status.code(),
+            _ => {
+                let _ = self.child.kill();
+                self.child.wait().ok().and_then(|status| status.code())
+            }
+        };
+        let words = self.complaints.words();
+        let words = words.trim();
+        let missing = code == Some(127) || words.contains("command not found");
+        match (missing, words.lines().last()) {
+            (true, words) => anyhow!(
+                "there is no ropewalk on {} ({}): install it there, or say where it is with --collect-command",
+                self.host,
+                words.unwrap_or("code 127")
+            ),
+            (false, Some(words)) => anyhow!("{words}"),
+            (false, None) => anyhow!("{why}"),
+        }
+    }
+}
+
+impl Drop for SshEnd {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        // It has ended, or is not waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn listen(output: ChildStdout, say: &SyncSender<Said>) {
+    let mut output = BufReader::new(output);
+    loop {
+        let said = heard(&mut output);
+        let last = !matches!(said, Said::Line(_));
+        if say.send(said).is_err() || last {
+            return;
+        }
+    }
+}
+
+fn heard(output: &mut impl BufRead) -> Said {
+    let mut line = Vec::new();
+    match output.take(LINE).read_until(b'\n', &mut line) {
+        Ok(1..) if line.ends_with(b"\n") => {}
+        Ok(n) if n as u64 == LINE => {
+            return Said::Broken(format!("it says more than {LINE} bytes in a line"));
+        }
+        Ok(_) => return Said::Broken("it ended".to_owned()),
+        Err(error) => return Said::Broken(error.to_string()),
+    }
+    let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+    let Some(length) = line.strip_prefix("profile ") else { return Said::Line(line) };
+    let Some(length) = length.parse().ok().filter(|length| *length <= HostProfile::LARGEST as u64) else {
+        return Said::Broken(format!("its profile is to have {length} bytes, which are not read"));
+    };
+    let mut bytes = Vec::new();
+    match output.take(length).read_to_end(&mut bytes) {
+        Ok(n) if n as u64 == length => Said::Profile(bytes),
+        Ok(n) => Said::Broken(format!("its profile ended after {n} of {length} bytes")),
+        Err(error) => Said::Broken(error.to_string()),
+    }
+}
+
+/// What it says on standard error: the beginning; the rest is read and forgotten, so that nobody waits.
+struct Complaints {
+    text: Arc<Mutex<Vec<u8>>>,
+    ended: Receiver<()>,
+}
+
+impl Complaints {
+    fn of(mut errors: ChildStderr) -> std::io::Result<Self> {
+        let text = Arc::<Mutex<Vec<u8>>>::default();
+        let (end, ended) = mpsc::channel();
+        let kept = Arc::clone(&text);
+        thread::Builder::new().name("ssh".into()).spawn(move || {
+            // Its end tells that there is no more.
+            let _end: mpsc::Sender<()> = end;
+            let mut buffer = [0; 1024];
+            while let Ok(n @ 1..) = errors.read(&mut buffer) {
+                let mut text = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let room = COMPLAINTS - text.len();
+                text.extend_from_slice(&buffer[..n.min(room)]);
+            }
+        })?;
+        Ok(Self { text, ended })
+    }
+
+    fn words(&self) -> String {
+        let _ = self.ended.recv_timeout(LAST_WORDS);
+        let text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_heard_is_bounded() {
+        let mut said = &b"clock 12.5\nprofile 3\nabcdef"[..];
+        assert!(matches!(heard(&mut said), Said::Line(line) if line == "clock 12.5"));
+        assert!(matches!(heard(&mut said), Said::Profile(bytes) if bytes == b"abc"));
+        for bad in [&b"profile 99999999999\n"[..], b"profile x\n", b"profile 5\nabc", b"", b"half a line"] {
+            assert!(matches!(heard(&mut &*bad), Said::Broken(_)), "{}", String::from_utf8_lossy(bad));
+        }
+        let long = vec![b'x'; 10_000];
+        assert!(matches!(heard(&mut &*long), Said::Broken(_)));
+    }
+
+    fn shell() -> SshOptions {
+        // In place of ssh: $1 is the host, $2 the command.
+        SshOptions {
+            program: ["sh", "-c", "exec sh -c \"$2\"", "ssh"].map(Into::into).to_vec(),
+            ..SshOptions::default()
+        }
+    }
+
+    fn start(command: &str) -> anyhow::Result<SshEnd> {
+        SshEnd::start("host", command, Role::Source, &shell())
+    }
+
+    #[test]
+    fn hosts_without_the_program_and_with_another_one() {
+        let error = start("no-such-program-here --collect").err().unwrap().to_string();
+        assert!(
+            error.contains("there is no ropewalk on host") && error.contains("--collect-command"),
+            "{error}"
+        );
+        let error = start("echo hello").err().unwrap().to_string();
+        assert!(error.contains("\"hello\""), "{error}");
+        let error = start("echo 'Permission denied' >&2; exit 255").err().unwrap().to_string();
+        assert_eq!(error, "Permission denied");
+        assert!(SshEnd::start("-oProxyCommand=x", "true", Role::Source, &shell()).is_err());
+    }
+
+    #[test]
+    fn what_it_measured_is_checked() {
+        let says = |profile: &str| {
+            let script = format!(
+                "echo ropewalk-profile 1 5.0; read line; echo clock 7.5; cat > /dev/null; printf 'profile {}\\n%s' '{profile}'",
+                profile.len()
+            );
+            let mut end = start(&script).unwrap();
+            let reading = end.read_clock().unwrap();
+            assert_eq!((reading.heard, reading.answered), (7.5, 7.5));
+            end.finish()
+        };
+        assert_eq!(says(r#"{"schema":1,"role":"destination","started":5.0}"#).unwrap().role, Role::Source);
+        assert!(says(r#"{"schema":1,"role":"source","started":-5.0}"#).is_err());
+        assert!(says("nonsense").is_err());
+    }
+}

@@ -1,0 +1,22 @@
+//! A profile for people: one screen of a terminal, one HTML page, two profiles side by side.
+//!
+//! Profiles come from elsewhere, so none of their texts reaches a terminal or a browser as it is: control characters and
+//! marks that turn text around are replaced, markup is escaped, lists are cut.
+
+mod charts;
+mod clean;
+mod compare;
+mod ends;
+mod html;
+mod raw;
+mod say;
+mod series;
+mod summary;
+mod terminal;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub use compare::{MOST as MOST_COMPARED, Side, compare_html, compare_terminal};
+pub use html::{Extras, html};
+pub use terminal::terminal;

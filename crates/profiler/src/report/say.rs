@@ -1,0 +1,129 @@
+//! Numbers for people. What is no number is a dash.
+
+use crate::verdict::text;
+
+const NOTHING: &str = "–";
+
+fn number(value: f64, show: impl Fn(f64) -> String) -> String {
+    if value.is_finite() { show(value) } else { NOTHING.to_owned() }
+}
+
+/// Bytes per second, as bits.
+pub(super) fn rate(bytes_per_second: f64) -> String {
+    text::link(bytes_per_second)
+}
+
+pub(super) fn size(bytes: f64) -> String {
+    text::size(bytes)
+}
+
+/// Bytes per second, as bytes: what disks do.
+pub(super) fn throughput(bytes_per_second: f64) -> String {
+    number(bytes_per_second, |value| text::size(value) + "/s")
+}
+
+pub(super) fn time(seconds: f64) -> String {
+    number(seconds, |value| {
+        let magnitude = value.abs();
+        let sign = if value < 0.0 { "-" } else { "" };
+        if magnitude >= 7200.0 {
+            format!("{sign}{:.1} h", magnitude / 3600.0)
+        } else if magnitude > 0.0 && magnitude < 1e-4 {
+            format!("{sign}{:.1} µs", magnitude * 1e6)
+        } else {
+            format!("{sign}{}", text::time(magnitude))
+        }
+    })
+}
+
+pub(super) fn percent(share: f64) -> String {
+    number(
+        share,
+        |value| if value.abs() >= 1e4 { "more than 1000000 %".to_owned() } else { text::percent(value) },
+    )
+}
+
+/// A number of things, or of things per second.
+pub(super) fn count(value: f64) -> String {
+    number(value, |value| {
+        let (factor, unit) = match value.abs() {
+            v if v >= 999_500_000_000.0 => return format!("{value:.2e}"),
+            v if v >= 999_500_000.0 => (1e9, " G"),
+            v if v >= 999_500.0 => (1e6, " M"),
+            v if v >= 9999.5 => (1e3, " k"),
+            _ => (1.0, ""),
+        };
+        let value = value / factor;
+        let places = if value == value.round() && factor == 1.0 || value.abs() >= 99.95 { 0 } else { 1 };
+        format!("{value:.places$}{unit}")
+    })
+}
+
+/// `1 file`, `3 files`.
+pub(super) fn things(number: u64, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
+/// Seconds since 1970 as a date and a time of the day, UTC.
+pub(super) fn moment(seconds: f64) -> String {
+    // Years 1970 to 9999.
+    if !(0.0..253_402_300_800.0).contains(&seconds) {
+        return NOTHING.to_owned();
+    }
+    let all = seconds as i64;
+    let (days, second) = (all.div_euclid(86_400), all.rem_euclid(86_400));
+    // Counts years from March on, in eras of 400 years, so that the leap day is the last of its year.
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_there() {
+        for (shown, expected) in [
+            (rate(1.25e8), "1.00 Gbit/s"),
+            (rate(f64::NAN), "–"),
+            (throughput(1_048_576.0), "1.00 MiB/s"),
+            (time(0.06), "60.0 ms"),
+            (time(0.000_02), "20.0 µs"),
+            (time(-90.0), "-90.0 s"),
+            (time(9000.0), "2.5 h"),
+            (percent(0.5), "50 %"),
+            (percent(f64::INFINITY), "–"),
+            (count(12.0), "12"),
+            (count(0.25), "0.2"),
+            (count(123_456.0), "123 k"),
+            (count(1e18), "1.00e18"),
+            (things(1, "file"), "1 file"),
+            (things(0, "stream"), "0 streams"),
+        ] {
+            assert_eq!(shown, expected);
+        }
+    }
+
+    #[test]
+    fn dates() {
+        for (seconds, expected) in [
+            (0.0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400.0, "2000-02-29 00:00:00 UTC"),
+            (1_800_000_000.5, "2027-01-15 08:00:00 UTC"),
+            (4_107_542_399.0, "2100-02-28 23:59:59 UTC"),
+            (-1.0, "–"),
+            (1e19, "–"),
+            (f64::NAN, "–"),
+        ] {
+            assert_eq!(moment(seconds), expected);
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! Tests of whole reports.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::clean::columns;
+use super::{Extras, Side, compare_html, compare_terminal, html, terminal};
+use crate::profile::{
+    Clock, CollectorName, CollectorReport, CollectorState, Connection, ConnectionSample, Disk, DiskUse,
+    Facts, FileSystem, FunctionShare, HostProfile, Interface, InterfaceUse, MemoryUse, Outcome, Processor,
+    Profile, ProfilerShares, Program, RateSample, Rings, Role, SCHEMA, Share, ShareKind, StageTime, Stages,
+    SweepPoint, SystemSample, TcpUse, Workload,
+};
+
+/// What browsers and terminals would like to take for their own.
+const HOSTILE: &str = "</title></style></text></svg><script>alert('x')</script><img src=x onerror=\"alert(1)\">&amp;\x1b]0;\x07\u{9b}2J\u{202e}";
+
+/// Everything that a profile can have, with this text wherever there is text.
+fn full(text: &str, seconds: u32, connections: usize) -> Profile {
+    let host = |role: Role| HostProfile {
+        schema: SCHEMA,
+        role,
+        started: 1.8e9 + 3.0,
+        clock: Clock { offset_seconds: 3.0, error_seconds: 0.001 },
+        facts: Facts {
+            name: text.into(),
+            kernel: text.into(),
+            processors: 4,
+            processor_model: text.into(),
+            governors: vec![text.into()],
+            memory: 1 << 34,
+            sysctls: [
+                (text.to_owned(), text.to_owned()),
+                ("net.ipv4.tcp_rmem".into(), text.into()),
+                ("net.ipv4.tcp_wmem".into(), "4096 16384 131072".into()),
+            ]
+            .into(),
+            interfaces: vec![Interface {
+                name: text.into(),
+                default_route: true,
+                speed: Some(1_000_000_000),
+                mtu: Some(1500),
+                qdisc: Some(text.into()),
+                driver: Some(text.into()),
+                rings: Some(Rings::default()),
+                offloads: [(text.to_owned(), false)].into(),
+                ..Interface::default()
+            }],
+            disks: vec![Disk {
+                name: text.into(),
+                model: text.into(),
+                scheduler: text.into(),
+                ..Disk::default()
+            }],
+            file_systems: vec![FileSystem {
+                path: text.into(),
+                mounted: text.into(),
+                kind: text.into(),
+                device: text.into(),
+                options: text.into(),
+            }],
+            ..Facts::default()
+        },
+        collectors: vec![CollectorReport {
+            name: CollectorName::Perf,
+            state: CollectorState::Denied,
+            detail: text.into(),
+        }],
+        system: (1..=seconds).map(|second| system(text, second)).collect(),
+        connections: (0..connections)
+            .map(|_| Connection {
+                local: text.into(),
+                remote: text.into(),
+                congestion: text.into(),
+                samples: (0..=seconds * 10).map(connection).collect(),
+            })
+            .collect(),
+        connections_left_out: 3,
+        profiler: Some(ProfilerShares {
+            event: text.into(),
+            samples: 1000,
+            lost: 1,
+            shares: vec![Share { kind: ShareKind::Module, name: text.into(), share: 0.7 }],
+            functions: vec![FunctionShare {
+                function: text.into(),
+                object: text.into(),
+                program: text.into(),
+                share: 0.4,
+            }],
+        }),
+        stages: Some(Stages {
+            stream_seconds: f64::from(seconds),
+            source: StageTime { busy: f64::from(seconds) * 0.1, waited: f64::from(seconds) * 0.8 },
+            ..Stages::default()
+        }),
+        programs: vec![Program { name: text.into(), seconds: f64::from(seconds), ..Program::default() }],
+    };
+    Profile {
+        schema: SCHEMA,
+        started: 1.8e9,
+        workload: Workload {
+            description: text.into(),
+            bytes: u64::from(seconds) * 10_000_000,
+            seconds: f64::from(seconds),
+            files: 1,
+            streams: connections as u32,
+            outcome: Outcome::Failed(text.into()),
+            rates: (1..=seconds)
+                .map(|second| RateSample {
+                    time: f64::from(second),
+                    bytes_per_second: 1e7 + f64::from(second % 7),
+                })
+                .collect(),
+            ..Workload::default()
+        },
+        baselines: crate::profile::Baselines {
+            path: Some(1e8),
+            source_disk: Some(2e7),
+            rtt: Some(0.04),
+            streams: vec![SweepPoint { streams: 4, bytes_per_second: 1e7, error: 1e5, kernel_load: 0.2 }],
+            ..Default::default()
+        },
+        hosts: vec![host(Role::Source), host(Role::Destination)],
+    }
+}
+
+fn system(text: &str, second: u32) -> SystemSample {
+    let processor = |name: &str| Processor {
+        name: name.into(),
+        user: 0.1,
+        system: 0.3,
+        softirq: 0.1,
+        iowait: 0.1,
+        idle: 0.4,
+        ..Processor::default()
+    };
+    SystemSample {
+        time: f64::from(second),
+        seconds: 1.0,
+        processors: vec![processor("all"), processor("0"), processor(text)],
+        memory: MemoryUse { total: 1 << 34, available: 1 << 33, dirty: 1 << 20, ..MemoryUse::default() },
+        disks: vec![DiskUse { name: text.into(), read: 1e7, utilisation: 0.9, ..DiskUse::default() }],
+        interfaces: vec![InterfaceUse {
+            name: text.into(),
+            sent_packets: 7000.0,
+            sent_bytes: 1e7,
+            errors: 1.0,
+            ..InterfaceUse::default()
+        }],
+        tcp: TcpUse { retransmitted: 2.0, ..TcpUse::default() },
+        ..SystemSample::default()
+    }
+}
+
+fn connection(tenth: u32) -> ConnectionSample {
+    ConnectionSample {
+        time: f64::from(tenth) / 10.0,
+        rtt: 0.04 + f64::from(tenth % 13) / 1000.0,
+        min_rtt: Some(0.04),
+        cwnd: 100 + tenth % 50,
+        mss: 1448,
+        retransmitted: tenth / 10,
+        segments_sent: Some(u64::from(tenth) * 700),
+        acknowledged: Some(u64::from(tenth) * 1_000_000),
+        received: Some(u64::from(tenth) * 1000),
+        queued: Some(u64::from(tenth % 100) * 1000),
+        unread: Some(0),
+        send_window: Some(200_000),
+        ..ConnectionSample::default()
+    }
+}
+
+fn everything(profile: &Profile) -> [String; 2] {
+    let extras = Extras { raw: vec![profile.workload.description.clone()] };
+    let sides = [Side { name: &profile.workload.description, profile }; 2];
+    [html(profile, &extras), compare_html(&sides)]
+}
+
+/// Elements that the report itself makes, and nothing else, each closed by who opened it: what a browser's tokeniser would see.
+fn check(page: &str) -> Result<(), String> {
+    const KNOWN: &[&str] = &[
+        "a",
+        "bdi",
+        "body",
+        "br",
+        "code",
+        "circle",
+        "dd",
+        "details",
+        "div",
+        "dl",
+        "dt",
+        "figcaption",
+        "figure",
+        "h1",
+        "h2",
+        "h3",
+        "head",
+        "html",
+        "i",
+        "li",
+        "main",
+        "meta",
+        "ol",
+        "p",
+        "polygon",
+        "polyline",
+        "rect",
+        "small",
+        "span",
+        "strong",
+        "style",
+        "summary",
+        "svg",
+        "table",
+        "tbody",
+        "td",
+        "text",
+        "th",
+        "thead",
+        "title",
+        "tr",
+        "ul",
+    ];
+    const VOID: &[&str] = &["br", "meta"];
+    let known = |name: &str| KNOWN.contains(&name);
+    let mut rest = page.strip_prefix("<!DOCTYPE html>").ok_or("no document type")?;
+    let mut open: Vec<&str> = Vec::new();
+    while let Some(begin) = rest.find('<') {
+        let text = &rest[..begin];
+        if open.last() != Some(&"style") && text.contains('>') {
+            return Err(format!("a bare > in {text:?}"));
+        }
+        rest = &rest[begin + 1..];
+        // The program's own attributes have no > in their values.
+        let end = rest.find('>').ok_or("a tag without end")?;
+        let tag = &rest[..end];
+        rest = &rest[end + 1..];
+        if let Some(name) = tag.strip_prefix('/') {
+            let expected = open.pop();
+            if expected != Some(name) {
+                return Err(format!("</{name}> where {expected:?} is open"));
+            }
+            continue;
+        }
+        let name = tag.split([' ', '\n', '/']).next().unwrap_or_default();
+        if !known(name) {
+            return Err(format!("<{tag}>"));
+        }
+        if tag
+            .split('"')
+            .step_by(2)
+            .any(|outside| outside.split_whitespace().any(|word| word.starts_with("on")))
+        {
+            return Err(format!("an event handler: <{tag}>"));
+        }
+        if !tag.ends_with('/') && !VOID.contains(&name) {
+            open.push(name);
+        }
+    }
+    if open.is_empty() { Ok(()) } else { Err(format!("{open:?} stay open")) }
+}
+
+#[test]
+fn hostile_texts_stay_texts() {
+    let profile = full(HOSTILE, 20, 2);
+    for page in everything(&profile) {
+        check(&page).unwrap();
+        assert!(page.contains("&lt;script&gt;") && !page.contains("<script"));
+        assert!(!page.contains('\u{202e}') && !page.contains('\x1b') && !page.contains('\u{9b}'));
+        assert!(!page.contains("NaN") && !page.contains("inf "));
+        // Only the addresses of names of XML, which nobody fetches.
+        let addresses = page.matches("http").count();
+        assert_eq!(
+            addresses,
+            page.matches("xmlns=\"http://www.w3.org/2000/svg\"").count() + page.matches("http-equiv").count()
+        );
+    }
+    let sides = [Side { name: HOSTILE, profile: &profile }; 3];
+    for text in [terminal(&profile, 80, false), compare_terminal(&sides, 80, false)] {
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        assert!(text.lines().all(|line| columns(line) <= 80), "{text}");
+    }
+    let coloured = terminal(&profile, 80, true);
+    assert!(coloured.matches('\x1b').count() >= 2 && !coloured.contains("\x1b]"), "{coloured:?}");
+}
+
+#[test]
+fn what_is_checked_is_found() {
+    for bad in ["<script>", "<b", "<p onclick=\"x\">", "<p>", "a > b<br>", "</p>"] {
+        assert!(check(&format!("<!DOCTYPE html>{bad}")).is_err(), "{bad}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #[test]
+    fn no_text_breaks_out(text in prop_oneof!["[<>&\"'/a= \\-!\\[\\]]{0,40}", "\\PC{0,40}", any::<String>()]) {
+        let profile = full(&text, 3, 1);
+        for page in everything(&profile) {
+            prop_assert_eq!(check(&page), Ok(()));
+        }
+        let shown = terminal(&profile, 80, false);
+        prop_assert!(shown.chars().all(|c| c == '\n' || !c.is_control()));
+        prop_assert!(shown.lines().all(|line| columns(line) <= 80), "{}", shown);
+    }
+
+    #[test]
+    fn no_number_breaks_anything(
+        numbers in prop::collection::vec(prop_oneof![
+            Just(f64::NAN), Just(f64::INFINITY), Just(-1e19), Just(1e19), Just(0.0), Just(1e-300), Just(f64::MIN_POSITIVE), -10.0..10.0
+        ], 8),
+        whole in prop_oneof![Just(0_u64), Just(u64::MAX), any::<u64>()],
+    ) {
+        let mut profile = full("h", 4, 8);
+        profile.workload.seconds = numbers[0];
+        profile.workload.bytes = whole;
+        profile.started = numbers[1];
+        profile.workload.rates[1].bytes_per_second = numbers[2];
+        profile.baselines.path = Some(numbers[3]);
+        profile.baselines.rtt = Some(numbers[4]);
+        profile.baselines.streams[0] = SweepPoint { streams: whole as u32, bytes_per_second: numbers[5], error: numbers[6], kernel_load: numbers[7] };
+        let host = &mut profile.hosts[0];
+        host.clock = Clock { offset_seconds: numbers[6], error_seconds: numbers[7] };
+        host.system[1].time = numbers[5];
+        host.system[1].seconds = numbers[0];
+        host.system[1].processors[0].user = numbers[1];
+        host.system[1].disks[0].read = numbers[2];
+        host.connections[0].samples[3].time = numbers[4];
+        host.connections[0].samples[4].rtt = numbers[3];
+        host.connections[0].samples[4].acknowledged = Some(whole);
+        host.stages.as_mut().unwrap().stream_seconds = numbers[2];
+        for page in everything(&profile) {
+            prop_assert_eq!(check(&page), Ok(()));
+            let odd = page.find("NaN").or_else(|| page.find("inf "));
+            prop_assert!(odd.is_none(), "{:?}", odd.and_then(|at| page.get(at - 150..at + 20)));
+        }
+        let shown = terminal(&profile, 80, false);
+        prop_assert!(!shown.contains("NaN") && !shown.contains("inf "), "{}", shown);
+    }
+}
+
+#[test]
+fn a_profile_of_nothing_is_reported() {
+    let nothing = Profile::default();
+    for page in everything(&nothing) {
+        check(&page).unwrap();
+    }
+    assert!(html(&nothing, &Extras::default()).contains("Neither machine was measured"));
+    let text = terminal(&nothing, 80, false);
+    assert!(text.contains("not measured") && text.lines().count() <= 24, "{text}");
+    assert!(compare_terminal(&[], 80, false).contains("cannot be said"));
+    check(&compare_html(&[])).unwrap();
+}
+
+#[test]
+fn an_hour_is_less_than_a_megabyte() {
+    let page = html(&full("host.example", 3600, 16), &Extras::default());
+    assert!(page.len() < 1_000_000, "{} bytes", page.len());
+    check(&page).unwrap();
+}
+
+#[test]
+fn a_summary_fits_on_a_screen() {
+    let mut profile = full("host.example", 30, 2);
+    profile.workload.outcome = Outcome::Done;
+    for width in [40, 80, 132] {
+        let text = terminal(&profile, width, false);
+        assert!(text.lines().all(|line| columns(line) <= width), "{text}");
+        assert!(width < 80 || text.lines().count() <= 24, "{} lines:\n{text}", text.lines().count());
+        assert!(text.contains("1. ") && text.contains("Source disk"), "{text}");
+    }
+}
+
+#[test]
+fn the_story_is_told() {
+    let mut profile = full("left.example", 30, 2);
+    profile.workload.outcome = Outcome::Done;
+    profile.hosts[1].facts.name = "right.example".into();
+    let page = html(&profile, &Extras { raw: vec!["left/perf.txt".into(), "../x".into()] });
+    for expected in [
+        "Your transfer was slow because the disk of left.example could not read the data any faster.",
+        "id=\"rate\"",
+        "id=\"streams\"",
+        "id=\"rtt\"",
+        "id=\"retransmissions\"",
+        "id=\"cwnd\"",
+        "id=\"cpu\"",
+        "id=\"disk\"",
+        "id=\"packets\"",
+        "id=\"stages\"",
+        "id=\"profiler\"",
+        "id=\"baselines\"",
+        "id=\"settings\"",
+        "net.ipv4.tcp_rmem",
+        "3.0 s ahead, known to ± 1.0 ms",
+        "href=\"./left/perf.txt\"",
+        "<li>../x</li>",
+        "perf on left.example: denied",
+        "2027-01-15 08:00:00 UTC",
+    ] {
+        assert!(page.contains(expected), "{expected}");
+    }
+    check(&page).unwrap();
+}
+
+#[test]
+fn two_profiles_stand_side_by_side() {
+    let mut before = full("left", 20, 1);
+    before.workload.outcome = Outcome::Done;
+    let mut after = before.clone();
+    after.workload.bytes *= 3;
+    after.hosts[0].facts.sysctls.insert("net.ipv4.tcp_wmem".into(), "4096 16384 67108864".into());
+    let sides = [Side { name: "a.json", profile: &before }, Side { name: "b.json", profile: &after }];
+    let text = compare_terminal(&sides, 100, false);
+    assert!(text.starts_with("The last transfer was 3.0 times as fast as the first.\n"), "{text}");
+    for expected in
+        ["before: a.json", "after: b.json", "source: net.ipv4.tcp_wmem", "4096 16384 67108864", "first cause"]
+    {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let page = compare_html(&sides);
+    assert!(page.contains("source: net.ipv4.tcp_wmem") && !page.contains("source: kernel"));
+    check(&page).unwrap();
+}

@@ -1,0 +1,112 @@
+//! SITE PROFILE.
+
+use std::io::Cursor;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ropewalk_engine::Progress;
+use ropewalk_protocol::profiling::ProfileAnswer;
+use ropewalk_protocol::server::{Direction, Failure, FetchProfile, Outcome, ProfileRequest};
+
+use super::attend::{Attend, Markers};
+use super::errors::transfer_failure;
+use super::transfer::announce;
+use super::{Answer, channel};
+use crate::connection::Job;
+use crate::context::Context;
+use crate::profiling::{self, Profile, StartError};
+
+fn refused(code: u16, text: impl Into<String>) -> Failure {
+    Failure::Refused { code, text: text.into() }
+}
+
+pub(super) fn answer(job: &mut Job<'_>, request: ProfileRequest) -> Answer {
+    permitted(job.context)?;
+    let answer = match request {
+        ProfileRequest::Start { seconds } => start(job, seconds)?,
+        ProfileRequest::Clock => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            ProfileAnswer::Clock(now.as_secs_f64())
+        }
+        ProfileRequest::Stop => stop(job)?,
+    };
+    Ok(Outcome::Profile(answer))
+}
+
+fn permitted(context: &Context) -> Result<(), Failure> {
+    context.login()?;
+    let config = &context.settings.config.profiling;
+    if config.permits(profiling::user(context)) {
+        return Ok(());
+    }
+    Err(refused(550, "This account may not take profiles (profiling.users in the server's settings)."))
+}
+
+fn start(job: &mut Job<'_>, wanted: Option<u32>) -> Result<ProfileAnswer, Failure> {
+    let context = &mut *job.context;
+    if matches!(context.profile, Some(Profile::Running(_))) {
+        return Err(refused(503, "A profile is being taken: send SITE PROFILE STOP first."));
+    }
+    let longest = u32::try_from(context.settings.config.profiling.longest.as_secs()).unwrap_or(u32::MAX);
+    let seconds = wanted.unwrap_or(longest);
+    if seconds > longest {
+        return Err(refused(501, format!("A profile takes {longest} seconds at most here.")));
+    }
+    // One that nobody has fetched makes room.
+    context.profile = None;
+    match profiling::start(context, &job.host.profiling, seconds) {
+        Ok(running) => {
+            tracing::info!(session = context.id, user = context.user(), seconds, "a profile is taken");
+            context.profile = Some(Profile::Running(running));
+            Ok(ProfileAnswer::Started { seconds })
+        }
+        Err(error @ StartError::TooMany(_)) => Err(Failure::Busy(error.to_string())),
+        Err(error) => {
+            tracing::warn!(session = context.id, %error, "no profile can be taken");
+            Err(Failure::Busy(error.to_string()))
+        }
+    }
+}
+
+fn stop(job: &mut Job<'_>) -> Result<ProfileAnswer, Failure> {
+    let running = match job.context.profile.take() {
+        Some(Profile::Running(running)) => running,
+        other => {
+            job.context.profile = other;
+            return Err(refused(503, "No profile is being taken: send SITE PROFILE START first."));
+        }
+    };
+    let taken =
+        running.finish().ok_or_else(|| Failure::Busy("What measures did not come to an end.".into()))?;
+    let bytes = match &taken {
+        Profile::Taken { bytes, .. } => bytes.len() as u64,
+        Profile::Running(_) => 0,
+    };
+    job.context.profile = Some(taken);
+    tracing::info!(session = job.context.id, user = job.context.user(), bytes, "a profile was taken");
+    Ok(ProfileAnswer::Stopped { bytes })
+}
+
+/// Sends what STOP has told of, once.
+pub(super) fn fetch(job: &mut Job<'_>, fetch: &FetchProfile) -> Answer {
+    permitted(job.context)?;
+    announce(job, fetch.delayed.as_ref())?;
+    let bytes = match job.context.profile.take() {
+        Some(Profile::Taken { bytes, _slot }) => bytes,
+        other => {
+            job.context.profile = other;
+            return Err(refused(503, "There is no profile: send SITE PROFILE STOP first."));
+        }
+    };
+    let mut channel = channel::take(job.context, Direction::Retrieve)?;
+    let progress = Progress::new();
+    let mut attend = Attend::new(job.host, job.session, job.control, channel.streams(), Markers::none());
+    attend.reply_early(&channel);
+    let result = channel.data.send_reader(&mut Cursor::new(bytes), &mut attend, &progress);
+    let broken = attend.broken_off();
+    job.context.channel = Some(channel);
+    match (broken, result) {
+        (Some(failure), _) => Err(failure),
+        (None, Err(error)) => Err(transfer_failure(error)),
+        (None, Ok(_)) => Ok(Outcome::Transferred { checksum: None }),
+    }
+}

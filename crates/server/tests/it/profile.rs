@@ -1,0 +1,135 @@
+//! SITE PROFILE: what the server measures of its host, and for whom.
+
+use std::io::Read as _;
+use std::time::Duration;
+
+use ropewalk_profiler::profile::{CollectorName, CollectorState, HostProfile};
+
+use crate::fixture::{Fixture, passwords};
+
+/// ada may take profiles, bob may not.
+fn fixture() -> Fixture {
+    Fixture::with(|config, directory| {
+        config.password_file = Some(passwords(directory, &[("ada", "a-secret"), ("bob", "b-secret")]));
+        config.profiling.enabled = true;
+        config.profiling.users = vec!["ada".into()];
+        config.profiling.longest = Duration::from_secs(60);
+        // It takes its time, and is tested where it belongs.
+        config.profiling.perf = false;
+        config.profiling.at_once = 1;
+    })
+}
+
+#[test]
+fn there_is_no_such_command_unless_it_is_configured() {
+    let fixture = Fixture::new();
+    let mut client = fixture.login();
+    assert!(!client.command("FEAT", 211).contains("Profile;"));
+    assert!(!client.command("HELP SITE", 214).contains("PROFILE"));
+    for line in ["START", "CLOCK", "STOP", "FETCH"] {
+        client.command(&format!("SITE PROFILE {line}"), 500);
+    }
+}
+
+#[test]
+fn only_those_who_are_named_may() {
+    let fixture = fixture();
+    let mut client = fixture.connect();
+    assert!(!client.command("FEAT", 211).contains("Profile;"));
+    client.command("SITE PROFILE CLOCK", 530);
+    for (user, password) in [("bob", "b-secret"), ("anonymous", "ada"), ("ftp", "x")] {
+        let mut client = fixture.connect();
+        client.login(user, password);
+        assert!(client.command("FEAT", 211).contains("Profile;"));
+        for line in ["START", "CLOCK", "STOP"] {
+            client.command(&format!("SITE PROFILE {line}"), 550);
+        }
+        let _data = client.data();
+        client.command("SITE PROFILE FETCH", 550);
+    }
+}
+
+#[test]
+fn a_profile_is_taken_and_fetched() {
+    let fixture = fixture();
+    // More than the kernel keeps for a reader that is slow.
+    fixture.write("file", "");
+    std::fs::File::options().write(true).open(fixture.root().join("file")).unwrap().set_len(1 << 30).unwrap();
+    let mut client = fixture.connect();
+    client.login("ada", "a-secret");
+    client.command("SITE PROFILE FETCH", 500);
+    client.command("SITE PROFILE STOP", 503);
+    client.command("SITE PROFILE START 61", 501);
+    client.command("SITE PROFILE START 0", 501);
+    assert_eq!(client.command("SITE PROFILE START 30", 250), "250 Profiling 30 seconds at most.");
+    client.command("SITE PROFILE START", 503);
+    let clock = client.command("SITE PROFILE CLOCK", 250);
+    let clock: f64 = clock.strip_prefix("250 Clock ").unwrap().parse().unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!((now - clock).abs() < 20.0, "{clock}");
+
+    // A transfer of another session of hers counts; somebody else's does not.
+    let mut other = fixture.connect();
+    other.login("ada", "a-secret");
+    let mut data = other.data();
+    other.command("RETR file", 150);
+    let mut first = vec![0; 1 << 20];
+    data.read_exact(&mut first).unwrap();
+    let mut bob = fixture.connect();
+    bob.login("bob", "b-secret");
+    let bobs = bob.data();
+    bob.command("RETR file", 150);
+    // The last look is at the end: both are still under way.
+    let stopped = client.command("SITE PROFILE STOP", 250);
+    let said: usize =
+        stopped.strip_prefix("250 Profile ").unwrap().split(' ').next().unwrap().parse().unwrap();
+    let port = data.local_addr().unwrap().port();
+    drop((data, bobs));
+    other.expect(426);
+    bob.expect(426);
+
+    // Another one has to wait as long as this one is kept.
+    let refused = other.command("SITE PROFILE START", 451);
+    assert!(refused.contains("1 profiles"), "{refused}");
+    let bytes = client.get("SITE PROFILE FETCH");
+    assert_eq!(bytes.len(), said);
+    let host = HostProfile::from_json(&bytes).unwrap();
+    assert_eq!(host.connections.len(), 1, "{:?}", host.connections);
+    assert!(host.connections[0].remote.ends_with(&format!(":{port}")));
+    let stages = host.stages.unwrap();
+    assert!(stages.stream_seconds > 0.0 && stages.socket.waited > 0.0, "{stages:?}");
+    let facts = host.collectors.iter().find(|report| report.name == CollectorName::Facts).unwrap();
+    assert_eq!(facts.state, CollectorState::Used);
+    assert!(host.collectors.iter().all(|report| report.name != CollectorName::Perf));
+    assert_eq!(host.programs.len(), 1);
+    // Once.
+    let _data = client.data();
+    client.command("SITE PROFILE FETCH", 503);
+    other.command("SITE PROFILE START 5", 250);
+}
+
+#[test]
+fn it_ends_by_itself_and_with_its_session() {
+    let fixture = fixture();
+    let mut client = fixture.connect();
+    client.login("ada", "a-secret");
+    client.command("SITE PROFILE START 1", 250);
+    drop(client);
+    // The session's end is found out a moment later.
+    let mut client = fixture.connect();
+    client.login("ada", "a-secret");
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        client.send("SITE PROFILE START 1");
+        match client.reply().code {
+            250 => break,
+            451 if std::time::Instant::now() < deadline => std::thread::yield_now(),
+            code => panic!("{code}"),
+        }
+    }
+    // Longer than it may take: what there is was measured within its second.
+    std::thread::sleep(Duration::from_millis(1500));
+    client.command("SITE PROFILE STOP", 250);
+    let host = HostProfile::from_json(&client.get("SITE PROFILE FETCH")).unwrap();
+    assert!(host.system.last().unwrap().time < 1.45, "{:?}", host.system.last().unwrap().time);
+}

@@ -1,0 +1,265 @@
+//! `ropewalk report`: what a terminal gets, and what a browser makes of the page.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use ropewalk_tests::peers;
+use ropewalk_tests::process::{self, Outcome, Program};
+use ropewalk_tests::scratch::Scratch;
+use serde_json::{Value, json};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Twenty seconds of a transfer whose receiver has a small buffer, as JSON from elsewhere: `text` stands wherever names do.
+fn profile(text: &str, ceiling: u64) -> Value {
+    let rate = ceiling / 2 * 1000 / 60;
+    let host = |role: &str| {
+        let connections = json!([{
+            "local": text, "remote": text, "congestion": "cubic",
+            "samples": (0..200).map(|tenth| {
+                let moved = rate * tenth / 10;
+                let (sent, received) = if role == "source" { (moved, 0) } else { (0, moved) };
+                json!({
+                    "time": tenth as f64 / 10.0, "rtt": 0.0601, "min_rtt": 0.06, "cwnd": 200, "mss": 1448,
+                    "retransmitted": tenth / 50, "segments_sent": moved / 1448, "acknowledged": sent, "received": received,
+                    "busy": tenth as f64 / 10.0, "window_limited": tenth as f64 / 10.1, "buffer_limited": 0.0,
+                    "send_window": ceiling / 2, "send_buffer": 4_000_000, "queued": 2_000_000,
+                    "receive_buffer": ceiling, "unread": 0, "out_of_order": 0
+                })
+            }).collect::<Vec<_>>()
+        }]);
+        let processors = ["all", "0", "1"].map(|name| {
+            json!({
+                "name": name, "user": 0.1, "system": 0.2, "iowait": 0.0, "irq": 0.0, "softirq": 0.05, "steal": 0.0, "idle": 0.65
+            })
+        });
+        json!({
+            "schema": 1, "role": role, "started": 1_800_000_000.0, "connections": connections,
+            "facts": {
+                "name": format!("{role}{text}"), "kernel": text, "processors": 2, "memory": 8_u64 << 30,
+                "sysctls": { "net.ipv4.tcp_rmem": format!("4096 131072 {ceiling}"), "net.ipv4.tcp_wmem": "4096 16384 4194304" }
+            },
+            "collectors": [{ "name": "perf", "state": "denied", "detail": text }],
+            "system": (1..=20).map(|second| json!({
+                "time": second as f64, "seconds": 1.0,
+                "processors": processors,
+                "disks": [{
+                    "name": text, "transfers": 5.0, "read": 1e6, "written": 2e6, "queue": 0.1, "wait": 0.001, "utilisation": 0.1
+                }],
+                "interfaces": [{
+                    "name": text, "received_packets": 900.0, "sent_packets": 800.0, "received_bytes": 1e6, "sent_bytes": 1e5,
+                    "errors": 1.0, "dropped": 0.0
+                }]
+            })).collect::<Vec<_>>(),
+            "stages": { "stream_seconds": 20.0, "socket": { "busy": 1.0, "waited": 18.0 } },
+            "profiler": {
+                "event": "cycles", "samples": 100, "shares": [{ "kind": "driver", "name": text, "share": 0.5 }], "functions": []
+            }
+        })
+    };
+    json!({
+        "schema": 1, "started": 1_800_000_000.0,
+        "workload": {
+            "kind": "memory_to_memory", "description": text, "bytes": rate * 20, "seconds": 20.0, "files": 1, "streams": 1,
+            "files_in_flight": 1, "rates": (1..=20).map(|second| {
+                json!({ "time": second as f64, "bytes_per_second": rate })
+            }).collect::<Vec<_>>()
+        },
+        "baselines": { "path": 25e6, "rtt": 0.06, "source_disk": 1e8 },
+        "hosts": [host("source"), host("destination")]
+    })
+}
+
+fn write(scratch: &Scratch, name: &str, profile: &Value) -> String {
+    let path = scratch.join(name);
+    fs::write(&path, profile.to_string()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn report(arguments: &[&str]) -> Outcome {
+    process::run(peers::ropewalk_command().unwrap().arg("report").args(arguments), SOON).unwrap()
+}
+
+/// What Chromium has as document after the page has loaded, and what it says on its console.
+fn browse(scratch: &Scratch, page: &Path) -> Result<(String, Vec<String>)> {
+    let state = scratch.join("browser");
+    let mut command = process::command("chromium");
+    command.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+    ]);
+    command.args(["--no-first-run", "--disable-component-update", "--enable-logging=stderr", "--dump-dom"]);
+    command.arg(format!("--user-data-dir={}", state.display())).arg(format!("file://{}", page.display()));
+    command.env("HOME", scratch.path());
+    let outcome = process::run(&mut command, SOON)?.succeeded()?;
+    let console =
+        outcome.errors().lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
+    Ok((outcome.text(), console))
+}
+
+/// Counts who connects, and hangs up.
+fn listen() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let heard = Arc::new(AtomicUsize::new(0));
+    let count = heard.clone();
+    thread::spawn(move || {
+        for _ in listener.incoming() {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    (address, heard)
+}
+
+#[test]
+fn a_browser_shows_all_figures_and_runs_nothing() {
+    if !peers::available(&["chromium", "setpriv"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    // Whoever gets out of the text would be heard here.
+    let (address, heard) = listen();
+    let beacon = format!("http://{address}/");
+    let hostile = format!(
+        "\"'></title></text></svg></style><img src=\"{beacon}\"><script src=\"{beacon}\"></script><script>document.title='taken'</script>"
+    );
+    let json = write(&scratch, "profile.json", &profile(&hostile, 131_072));
+    let page = scratch.join("page.html");
+    report(&[&json, "--html", page.to_str().unwrap()]).succeeded().unwrap();
+
+    let (document, console) = browse(&scratch, &page).unwrap();
+    assert_eq!(console, Vec::<String>::new());
+    let figures = ["rate", "streams", "rtt", "retransmissions", "cwnd", "cpu", "disk", "packets"];
+    for figure in figures {
+        let (_, rest) = document
+            .split_once(&format!("<figure id=\"{figure}\">"))
+            .unwrap_or_else(|| panic!("no {figure}"));
+        let drawing = rest.split_once("</svg>").unwrap().0;
+        // More lines than axes and grid.
+        assert!(drawing.matches("<polyline").count() > 8, "{figure}: {drawing}");
+        assert!(!drawing.contains("no data"), "{figure}");
+    }
+    for expected in [
+        "Your transfer was slow because a setting",
+        "Where the streams' time went",
+        "What the processors worked on",
+    ] {
+        assert!(document.contains(expected), "{expected}");
+    }
+    for element in ["<script", "<img", "<iframe", "<link", "<object", "<title>taken"] {
+        assert!(!document.contains(element), "{element}");
+    }
+    assert_eq!(heard.load(Ordering::SeqCst), 0, "the page asked the network");
+
+    // What is looked for would be found: the same page without its policy, and with a script.
+    let text = fs::read_to_string(&page).unwrap();
+    let (begin, rest) = text.split_once("<meta http-equiv").unwrap();
+    let open = begin.to_owned() + rest.split_once('>').unwrap().1;
+    let injected = |text: &str| {
+        text.replace("</main>", &format!("<img src=\"{beacon}\"><script>nonsense()</script></main>"))
+    };
+    fs::write(&page, injected(&open)).unwrap();
+    let (_, console) = browse(&scratch, &page).unwrap();
+    assert!(console.iter().any(|line| line.contains("nonsense is not defined")), "{console:?}");
+    assert!(heard.swap(0, Ordering::SeqCst) > 0);
+    // And the policy holds what gets out of the text all the same.
+    fs::write(&page, injected(&text)).unwrap();
+    let (_, console) = browse(&scratch, &page).unwrap();
+    assert!(
+        console.iter().filter(|line| line.contains("Content Security Policy")).count() >= 2,
+        "{console:?}"
+    );
+    assert_eq!(heard.load(Ordering::SeqCst), 0, "the page asked the network");
+}
+
+#[test]
+fn the_terminal_gets_one_screen() {
+    let scratch = Scratch::new().unwrap();
+    let json = write(&scratch, "p.json", &profile("\u{1b}[2J\u{9b}31m", 131_072));
+    let outcome = report(&[&json]).succeeded().unwrap();
+    let text = outcome.text();
+    assert!(text.lines().count() <= 24, "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+    for expected in
+        ["Your transfer was slow because", "1. Limit of the operating system", "tcp_rmem", "perf on source"]
+    {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+#[test]
+fn two_profiles_are_compared() {
+    let scratch = Scratch::new().unwrap();
+    let before = write(&scratch, "before.json", &profile("", 131_072));
+    let after = write(&scratch, "after.json", &profile("", 1 << 20));
+    let page = scratch.join("page.html");
+    let text =
+        report(&[&before, &after, "--compare", "--html", page.to_str().unwrap()]).succeeded().unwrap().text();
+    assert!(text.starts_with("The last transfer was 8.0 times as fast"), "{text}");
+    for expected in ["destination: net.ipv4.tcp_rmem", "4096 131072 1048576"] {
+        assert!(text.contains(expected), "{expected}: {text}");
+        assert!(fs::read_to_string(&page).unwrap().contains(expected));
+    }
+}
+
+#[test]
+fn raw_files_are_linked_beside_the_page() {
+    let scratch = Scratch::new().unwrap();
+    let json = write(&scratch, "p.json", &profile("", 131_072));
+    let raw = scratch.directory("site/raw").unwrap();
+    fs::write(raw.join("sar #1.json"), "{}").unwrap();
+    let page = scratch.join("site/page.html");
+    let page = page.to_str().unwrap();
+    report(&[&json, "--html", page, "--raw", raw.to_str().unwrap()]).succeeded().unwrap();
+    assert!(fs::read_to_string(page).unwrap().contains("href=\"./raw/sar%20%231.json\">raw/sar #1.json</a>"));
+    let outcome = report(&[&json, "--html", page, "--raw", &json]).failed().unwrap();
+    assert_eq!(outcome.status.code(), Some(2), "{}", outcome.errors());
+}
+
+#[test]
+fn what_is_no_profile_is_refused() {
+    let scratch = Scratch::new().unwrap();
+    let good = write(&scratch, "good.json", &profile("", 131_072));
+    let mut backwards = profile("", 131_072);
+    backwards["workload"]["rates"][3]["time"] = json!(-5.0);
+    let backwards = write(&scratch, "backwards.json", &backwards);
+    let endless = write(&scratch, "endless.json", &json!({ "schema": 1, "started": 1e300, "workload": {} }));
+    let missing = scratch.join("missing").to_str().unwrap().to_owned();
+    for (arguments, code, said) in [
+        (vec![backwards.as_str()], 1, "times in order"),
+        (vec![&endless], 1, "expected 0 to 1e19"),
+        (vec!["/dev/zero"], 1, "expected at most"),
+        (vec![&missing], 4, "cannot read"),
+        (vec![&good, "--compare"], 2, "takes 2 to 6 profiles"),
+        (vec![&good, &good, "--html", "x"], 2, "give one profile"),
+    ] {
+        let outcome = report(&arguments).failed().unwrap();
+        assert_eq!(outcome.status.code(), Some(code), "{arguments:?}: {}", outcome.errors());
+        assert!(outcome.errors().contains(said), "{arguments:?}: {}", outcome.errors());
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_no_error_worth_a_word() {
+    let scratch = Scratch::new().unwrap();
+    let json = write(&scratch, "p.json", &profile("", 131_072));
+    let binary = peers::ropewalk().unwrap();
+    let mut command = process::command("sh");
+    command.args(["-c", &format!("'{}' report '{json}' --html - | head -c 10; echo", binary.display())]);
+    let mut program = Program::start(&mut command).unwrap();
+    program.wait(SOON).unwrap();
+    let said = program.finish();
+    assert_eq!(said.trim(), "<!DOCTYPE", "{said}");
+}
