@@ -38,7 +38,9 @@ impl Site {
             "[identity]\nmapped = false\n[profiling]\nenabled = {profiles}\nusers = ['anonymous']\nperf = false\n"
         );
         std::fs::write(&config, text).unwrap();
-        Setup::new(Kind::Ropewalk, &root).argument("--config").argument(config).start().unwrap()
+        // It finds no sysstat, which would outlive a server that is killed.
+        let setup = Setup::new(Kind::Ropewalk, &root).wrapper(["env", "PATH=/nowhere"]);
+        setup.argument("--config").argument(config).start().unwrap()
     }
 
     fn output(&self) -> PathBuf {
