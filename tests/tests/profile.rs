@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ropewalk_tests::process::{self, Outcome, Program};
+use ropewalk_tests::proxy::Proxy;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
 use ropewalk_tests::{control, json_schema, peers};
@@ -115,7 +116,11 @@ fn check_end(host: &Value, profile: &Value) {
 fn both_ends_of_uploads_and_downloads_tell() {
     let site = Site::new();
     let server = site.server("root", true);
-    let outcome = site.run(&["zero:400M", &server.url("file")]).succeeded().unwrap();
+    // Two seconds of data: nothing is seen of transfers that are over between two samples.
+    let proxy = Proxy::start(server.address()).unwrap();
+    proxy.set_rate(Some(200 << 20));
+    let file = server.url_at(proxy.address(), "file");
+    let outcome = site.run(&["zero:400M", &file]).succeeded().unwrap();
     assert!(!outcome.text().trim().is_empty(), "nothing was said");
     let profile = site.profile();
     assert_eq!(roles(&profile), ["source", "destination"]);
@@ -130,7 +135,7 @@ fn both_ends_of_uploads_and_downloads_tell() {
     // It is the same clock.
     assert!(error > 0.0 && error < 5.0 && offset.abs() <= error + 1e-5, "{clock}");
 
-    site.run(&["-p", "3", &server.url("file"), "null:"]).succeeded().unwrap();
+    site.run(&["-p", "3", &file, "null:"]).succeeded().unwrap();
     let profile = site.profile();
     assert_eq!(
         (roles(&profile), &profile["workload"]["kind"]),
@@ -140,7 +145,7 @@ fn both_ends_of_uploads_and_downloads_tell() {
     assert_eq!(profile["workload"]["streams"], 3);
 
     // One end alone, either.
-    site.run(&["--local", &server.url("file"), "null:"]).succeeded().unwrap();
+    site.run(&["--local", &file, "null:"]).succeeded().unwrap();
     assert_eq!(roles(&site.profile()), ["destination"]);
     site.run(&["--server", &server.url(""), &server.url("file"), "null:"]).succeeded().unwrap();
     assert_eq!(roles(&site.profile()), ["source"]);
@@ -151,7 +156,10 @@ fn both_servers_of_a_third_party_transfer_tell() {
     let site = Site::new();
     let (left, right) = (site.server("left", true), site.server("right", true));
     std::fs::File::create(left.root().join("file")).unwrap().set_len(300 << 20).unwrap();
-    site.run(&[&left.url("file"), &right.url("file")]).succeeded().unwrap();
+    let proxy = Proxy::start(right.address()).unwrap();
+    proxy.set_rate(Some(150 << 20));
+    let there = right.url_at(proxy.address(), "file");
+    site.run(&[&left.url("file"), &there]).succeeded().unwrap();
     let profile = site.profile();
     assert_eq!(roles(&profile), ["source", "destination"]);
     hosts(&profile).iter().for_each(|host| check_end(host, &profile));

@@ -128,6 +128,11 @@ pub(crate) fn run(pair: &Pair, options: &Options, events: &dyn EventSink, cancel
     workload.bytes = summary.bytes;
     workload.seconds = summary.seconds;
     workload.files = summary.files_done;
+    if workload.rates.is_empty() && workload.bytes > 0 && workload.seconds > 0.0 {
+        // It was over before there was any progress to tell of.
+        let bytes_per_second = workload.bytes as f64 / workload.seconds;
+        workload.rates.push(RateSample { time: workload.seconds, bytes_per_second });
+    }
     workload.files_in_flight = sessions;
     workload.streams = match options.streams {
         Auto::Set(streams) => streams.max(1),
