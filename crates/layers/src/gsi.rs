@@ -1,6 +1,6 @@
 //! GSI: the handshake on a connection that does not block.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 
 use ropewalk_gsi::{
     Acceptor, AcceptorOptions, After, Expected, HandshakeError, Identity, Initiator, InitiatorOptions,
@@ -10,7 +10,7 @@ use ropewalk_transport::Connection;
 use rustix::event::PollFlags;
 
 use crate::protected::{Protected, Silence};
-use crate::reader::RecordReader;
+use crate::reader::{RecordReader, over, send};
 use crate::{Handshake, Layer, Level, Progress};
 
 enum Machine {
@@ -111,20 +111,10 @@ impl Handshake for GsiHandshake {
 
     fn advance(&mut self) -> io::Result<Progress> {
         loop {
-            while self.sent < self.out.len() {
-                let connection = self.connection.as_mut().ok_or_else(over)?;
-                match connection.write(&self.out[self.sent..]) {
-                    Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                    Ok(n) => self.sent += n,
-                    Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                        return Ok(Progress::Waits(PollFlags::OUT));
-                    }
-                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                    Err(e) => return Err(e),
-                }
+            let connection = self.connection.as_mut().ok_or_else(over)?;
+            if !send(connection.as_mut(), &mut self.out, &mut self.sent)? {
+                return Ok(Progress::Waits(PollFlags::OUT));
             }
-            self.out.clear();
-            self.sent = 0;
             if let Some(session) = self.session.take() {
                 let connection = self.connection.take().ok_or_else(over)?;
                 return Ok(Progress::Done(match self.level {
@@ -152,8 +142,4 @@ fn failed(error: HandshakeError) -> io::Error {
         _ => ErrorKind::InvalidData,
     };
     io::Error::new(kind, format!("authentication of the data connection: {error}"))
-}
-
-fn over() -> io::Error {
-    io::Error::other("the handshake is over")
 }

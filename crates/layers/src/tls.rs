@@ -1,6 +1,6 @@
 //! TLS on data connections (RFC 4217 section 7): the FTP server is TLS's server, whoever connects.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_tls::{
@@ -10,7 +10,7 @@ use ropewalk_transport::Connection;
 use rustix::event::PollFlags;
 
 use crate::protected::{Protected, Silence};
-use crate::reader::RecordReader;
+use crate::reader::{RecordReader, over, send};
 use crate::{Handshake, Layer, Progress};
 
 /// How the other side shows that it is the one of the control connection.
@@ -129,19 +129,9 @@ impl Handshake for TlsHandshake {
     fn advance(&mut self) -> io::Result<Progress> {
         loop {
             let connection = self.connection.as_mut().ok_or_else(over)?;
-            while self.sent < self.out.len() {
-                match connection.write(&self.out[self.sent..]) {
-                    Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                    Ok(n) => self.sent += n,
-                    Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                        return Ok(Progress::Waits(PollFlags::OUT));
-                    }
-                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                    Err(e) => return Err(e),
-                }
+            if !send(connection.as_mut(), &mut self.out, &mut self.sent)? {
+                return Ok(Progress::Waits(PollFlags::OUT));
             }
-            self.out.clear();
-            self.sent = 0;
             match self.end.take() {
                 Some(Err(error)) => return Err(failed(&error)),
                 Some(Ok(established)) => {
@@ -173,8 +163,4 @@ fn failed(error: &HandshakeError) -> io::Error {
         _ => ErrorKind::InvalidData,
     };
     io::Error::new(kind, format!("TLS on the data connection: {error}"))
-}
-
-fn over() -> io::Error {
-    io::Error::other("the handshake is over")
 }

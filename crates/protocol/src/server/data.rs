@@ -188,17 +188,7 @@ impl Session {
             return Ok(no_channel());
         };
         let (listen, delayed) = delayed.unzip();
-        let pending = DataPending {
-            path: path.clone(),
-            mode: self.state.mode,
-            delayed,
-            perf: false,
-            restart: false,
-            receives: false,
-            path_info: false,
-            checksum: None,
-            begun: false,
-        };
+        let pending = DataPending::plain(path.clone(), self.state.mode, delayed);
         let list = List {
             form,
             path,
@@ -222,17 +212,7 @@ impl Session {
             return no_channel();
         };
         let (listen, delayed) = delayed.unzip();
-        let pending = DataPending {
-            path: VirtualPath::root(),
-            mode: self.state.mode,
-            delayed,
-            perf: false,
-            restart: false,
-            receives: false,
-            path_info: false,
-            checksum: None,
-            begun: false,
-        };
+        let pending = DataPending::plain(VirtualPath::root(), self.state.mode, delayed);
         let fetch = FetchProfile { mode: self.state.mode, delayed: listen };
         Step::Perform(Operation::FetchProfile(Box::new(fetch)), Pending::Data(Box::new(pending)))
     }

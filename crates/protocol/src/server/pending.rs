@@ -90,6 +90,23 @@ pub(super) struct DataPending {
     pub(super) begun: bool,
 }
 
+impl DataPending {
+    /// What the server sends without markers and checksums: listings and the like.
+    pub(super) fn plain(path: VirtualPath, mode: Mode, delayed: Option<PassiveKind>) -> Self {
+        Self {
+            path,
+            mode,
+            receives: false,
+            delayed,
+            perf: false,
+            restart: false,
+            path_info: false,
+            checksum: None,
+            begun: false,
+        }
+    }
+}
+
 /// MLSC.
 #[derive(Debug)]
 pub(super) struct ContentsPending {
