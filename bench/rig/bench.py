@@ -121,10 +121,11 @@ class Bench(contextlib.ExitStack):
         self.callback(wan.close)
         return wan
 
-    def run(self, rounds, only):
+    def run(self, rounds, only, cells=()):
         done = []
         for make in workloads.ALL:
             for workload in make(self, lambda title: not only or any(word in title for word in only)):
+                workload.keep(cells)
                 for number in range(rounds):
                     say(f"{workload.title}: round {number + 1} of {rounds}")
                     workload.round()

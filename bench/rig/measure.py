@@ -131,6 +131,11 @@ class Workload:
         self.prepare = prepare
         self.check = check
 
+    def keep(self, words):
+        """Only the cells whose label has one of the words, and ours as it comes."""
+        if words:
+            self.cells = [c for c in self.cells if c.group == "ours" and c.plain or any(word in c.label for word in words)]
+
     def round(self):
         for cell in self.cells:
             cell.sample(self.prepare, self.check)
@@ -154,6 +159,8 @@ class Workload:
                 {
                     "group": cell.group,
                     "label": cell.label,
+                    "plain": cell.plain,
+                    "checksums": cell.checksums,
                     "failure": cell.failure,
                     "samples": [vars(sample) for sample in cell.samples],
                 }

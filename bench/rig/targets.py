@@ -11,6 +11,8 @@ TARGETS = [
     *[(f"large-{way}-disk", "gct", CPU, 1 / 0.5) for way in ("get", "put")],
     *[(f"{size}-{way}", "cp", WALL, 1.0) for size in ("medium", "small") for way in ("get", "put")],
     *[(f"small-{way}", "gct", WALL, 2.0) for way in ("get", "put")],
+    *[(f"small-{way}-fresh", "cp", WALL, 1.0) for way in ("get", "put")],
+    *[(f"small-{way}-fresh", "gct", WALL, 2.0) for way in ("get", "put")],
     *[(f"medium-{way}", "gct", WALL, 1.25) for way in ("get", "put")],
     *[(f"far-{way}", "gct without -pp and -cc", WALL, 10.0) for way in ("get", "put", "third-party")],
     *[(f"far-{way}", "gct", WALL, 2.0) for way in ("get", "put", "third-party")],

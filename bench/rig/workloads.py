@@ -1,8 +1,10 @@
 """What is measured: each function gives workloads with a cell for every program and its options."""
 
+import itertools
 import os
 import pathlib
 import shutil
+import subprocess
 
 from . import machine, servers
 from .measure import Cell, Failure, Workload, run
@@ -42,6 +44,18 @@ def remover(path):
             shutil.rmtree(path)
         elif path.exists():
             path.unlink()
+        os.sync()
+
+    return prepare
+
+
+def keeper(path):
+    """Makes the destination fresh without removing what was there before: it gets another name."""
+    kept = itertools.count()
+
+    def prepare():
+        if path.exists():
+            path.rename(path.with_name(f"{path.name}-{next(kept)}"))
         os.sync()
 
     return prepare
@@ -206,6 +220,37 @@ def trees_put(bench, wanted):
         yield Workload(f"{key}-put", title, count * size, count, programs.cells, remover(target), check)
 
 
+def fresh_trees(bench, wanted):
+    """Small files where no file was removed lately.
+
+    ext4 looks at every inode that was freed within the last minutes before it takes one: where the tree of the program before
+    was removed, as above, that is most of everybody's time. Here each program's tree stays until the end, and is in a part
+    of the disk of its own (to ext4, directories with the attribute T are the tops of trees that have nothing to do with
+    one another).
+    """
+    count, size = bench.sizes.small
+    for way in ("get", "put"):
+        title = f"{count} files of {human(size)}, {way}, where none was removed"
+        if not wanted(title):
+            continue
+        place = bench.directory(bench.disk)
+        # Other file systems have no such attribute, and need none.
+        subprocess.run(["chattr", "+T", place], capture_output=True)
+        target = place / "tree"
+        programs = Programs(bench)
+        remote = lambda server, path=bench.small: server.url(f"{path}/")
+        there = lambda server, path=target: server.url(f"{path}/")
+        if way == "get":
+            programs.ours_in_all_ways(["-r"], remote, fixed(f"{target}/"))
+            gct_trees(programs, remote, fixed(f"file://{target}/"))
+        else:
+            programs.ours_in_all_ways(["-r"], fixed(f"{bench.small}/"), there)
+            gct_trees(programs, fixed(f"file://{bench.small}/"), there)
+        tree_peers(bench, programs, bench.small, target)
+        check = expect_tree(target, count, size)
+        yield Workload(f"small-{way}-fresh", title, count * size, count, programs.cells, keeper(target), check)
+
+
 def gct_trees(programs, source, destination):
     programs.gct(["-r", "-cd"], source, destination, plain=True)
     for words in (["-fast"], ["-pp"], ["-cc", "4"], ["-cc", "16"], ["-cc", "4", "-fast"], ["-cc", "16", "-pp"], ["-p", "4", "-fast"]):
@@ -272,4 +317,4 @@ def human(size):
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 
 
-ALL = (large_get, large_put, trees_get, trees_put, far_trees)
+ALL = (large_get, large_put, trees_get, trees_put, far_trees, fresh_trees)

@@ -23,4 +23,5 @@ pub mod scratch;
 pub mod server;
 pub mod sites;
 pub mod sshd;
+pub mod terminal;
 pub mod tree;

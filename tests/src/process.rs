@@ -78,8 +78,21 @@ impl Program {
                         return Ok(found);
                     }
                 }
-                Err(_) => bail!("the program did not say what was waited for; it wrote: {}", self.log()),
+                Err(error) => {
+                    if error == mpsc::RecvTimeoutError::Disconnected {
+                        self.hear_out();
+                    }
+                    bail!("the program did not say what was waited for; it wrote: {}", self.log())
+                }
             }
+        }
+    }
+
+    /// One output has ended: what is on its way on the other one belongs to what it wrote, too.
+    fn hear_out(&self) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < end && !self.readers.iter().all(JoinHandle::is_finished) {
+            thread::sleep(Duration::from_millis(5));
         }
     }
 

@@ -1,4 +1,5 @@
-//! `kill -9` of the client and of servers at random moments: after a rerun every byte is right, and little was moved twice.
+//! `kill -9` of the client and of servers at random moments, and Ctrl-C: after a rerun every byte is right, and little was moved
+//! twice.
 //!
 //! `ROPEWALK_TEST_SEED` repeats a run with the moments that it printed.
 
@@ -18,6 +19,7 @@ use ropewalk_tests::random::Random;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
 use ropewalk_tests::{files, peers};
+use rustix::process::Signal;
 
 /// Large enough for a journal, and not a multiple of the block size.
 const SIZE: u64 = (80 << 20) + 12_345;
@@ -42,6 +44,8 @@ enum Victim {
     Server,
     /// The other server of a third-party transfer.
     Source,
+    /// The client, which is asked to end.
+    Told(Signal),
 }
 
 struct Series {
@@ -119,6 +123,7 @@ impl Series {
     fn kill(&mut self, victim: Victim, running: &mut Program) {
         match victim {
             Victim::Client => running.kill(),
+            Victim::Told(signal) => running.signal(signal),
             Victim::Server => {
                 self.server.restart().unwrap();
                 self.proxy.set_target(self.server.address());
@@ -147,7 +152,11 @@ fn series_of(way: Way, mode: Mode, victim: Victim, patient: bool, direct: bool) 
     for kill in 0..KILLS {
         // One moment in each part of the file, so that the crashes add up.
         let part = SIZE / (KILLS + 1);
-        let moment = kill * part + random.below(part) + 1;
+        let mut moment = kill * part + random.below(part) + 1;
+        if let Victim::Told(_) = victim {
+            // Not before this run moves data: who has just begun does not know yet how to end.
+            moment = moment.max(series.proxy.moved() + BLOCK);
+        }
         moments.push(moment);
         if series.proxy.wait_for(moment, SOON).is_err() {
             panic!("{name}, moments {moments:?}: {}", running.log());
@@ -158,6 +167,10 @@ fn series_of(way: Way, mode: Mode, victim: Victim, patient: bool, direct: bool) 
             if victim != Victim::Client {
                 let status = running.wait(SOON).unwrap();
                 assert!(!status.success(), "{name}, moments {moments:?}: {}", running.log());
+                if let Victim::Told(_) = victim {
+                    // It ended in order, and said that it did.
+                    assert_eq!(status.code(), Some(130), "{name}, moments {moments:?}: {}", running.log());
+                }
             }
             running = series.start(patient);
         }
@@ -230,6 +243,26 @@ fn get_client_killed() {
 #[test]
 fn put_client_killed() {
     both_modes(Way::Put, Victim::Client, false);
+}
+
+#[test]
+fn get_interrupted() {
+    both_modes(Way::Get, Victim::Told(Signal::INT), false);
+}
+
+#[test]
+fn put_interrupted() {
+    both_modes(Way::Put, Victim::Told(Signal::INT), false);
+}
+
+#[test]
+fn direct_writes_and_third_party_terminated() {
+    if !peers::available(&["setpriv"]) {
+        return;
+    }
+    series_of(Way::Get, Mode::Extended(4), Victim::Told(Signal::TERM), false, true);
+    series_of(Way::Put, Mode::Extended(4), Victim::Told(Signal::TERM), false, true);
+    series(Way::ThirdParty, Mode::Extended(4), Victim::Told(Signal::TERM), false);
 }
 
 #[test]

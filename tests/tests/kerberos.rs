@@ -189,3 +189,48 @@ fn what_is_no_ticket() {
     control.send(format!("ADAT {}", "A".repeat(200 << 10))).unwrap();
     assert!(control.reply().map_or(true, |reply| reply.code >= 400));
 }
+
+/// What a client is told, and what the server's own log and audit say, of tickets whose time is not now, or that came before.
+#[test]
+fn expired_skewed_and_replayed_tickets() {
+    let told = |site: &Site, port: u16, token: &str, words: &str| {
+        let mut control = Control::connect(SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+        control.expect("AUTH GSSAPI", 334).unwrap();
+        let reply = control.expect(format!("ADAT {token}"), 530).unwrap();
+        assert!(reply.text.contains(words), "{words}: {reply:?}");
+        let audit = fs::read_to_string(site.path("audit")).unwrap();
+        let refused = |line: &str| {
+            line.contains(r#""decision":"refused""#)
+                && line.contains(r#""mechanism":"kerberos""#)
+                && line.contains(words)
+        };
+        assert!(audit.lines().any(refused), "{words}: {audit}");
+        // The handshake is over, and nobody is logged in.
+        control.expect("USER :globus-mapping:", 530).unwrap();
+        control.expect("AUTH GSSAPI", 334).unwrap();
+    };
+    let settings = "[log]\naudit = 'audit'\n";
+    {
+        let Some(site) = Site::new() else { return };
+        let (_server, port) = site.serve(settings);
+        // Its own clock is an hour ahead; the key distribution centre has given it a ticket before.
+        site.realm.run("kvno", &["host/localhost"]).unwrap().succeeded().unwrap();
+        told(&site, port, &site.token(Some("+1h")), "the clocks of client");
+        let token = site.token(None);
+        let mut first = Control::connect(SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+        first.expect("AUTH GSSAPI", 334).unwrap();
+        first.expect(format!("ADAT {token}"), 235).unwrap();
+        told(&site, port, &token, "replay");
+    }
+    // A ticket of an hour, two hours ago; the client's token is of that time, too.
+    let Some(site) = Site::at(Some("-2h")) else { return };
+    site.realm.login_at(Some("-2h"), "ada", "cache", &["-l", "1h"]).unwrap();
+    let (_server, port) = site.serve(settings);
+    let token = site.token(Some("-2h"));
+    told(&site, port, &token, "Ticket expired (get a new ticket with kinit)");
+    // Our own client says so before it sends anything, and what to do.
+    site.content();
+    let url = format!("gsiftp://localhost:{port}/x");
+    let text = site.cp(&["--auth", "kerberos"], "source", &url).failed().unwrap().errors();
+    assert!(text.contains("expired") && text.contains("kinit"), "{text}");
+}

@@ -65,7 +65,40 @@ fn profile(text: &str, ceiling: u64) -> Value {
             }
         })
     };
+    // Both ways, with a value that nobody chose, one that is refused, an outlier and a failure.
+    let point = |value: u64, way: f64| {
+        let rate = 1e6 * way * value as f64;
+        let run = |factor: f64| json!({ "time": 1.0, "round": 1, "bytes": 1, "seconds": 1.0, "bytes_per_second": rate * factor });
+        let mut runs = vec![run(0.9), run(1.0), run(1.1)];
+        runs.push(json!({ "time": 1.0, "round": 2, "bytes": 1, "seconds": 9.0, "bytes_per_second": rate / 3.0, "outlier": true }));
+        runs.push(json!({ "time": 1.0, "round": 2, "bytes": 0, "seconds": 0.0, "bytes_per_second": 0.0, "failed": text }));
+        let end = |role: &str| {
+            json!({
+                "role": role, "host": text, "runs": 3, "load": 0.4, "peak": 0.5, "kernel": 0.02 * value as f64, "disk_transfers": 1.0,
+                "disk_read": 1.0, "disk_written": 1.0, "packets_received": 1.0, "packets_sent": 1.0, "retransmitted": 0.0,
+                "shares": [{ "kind": "module", "name": text, "share": 0.2 }, { "kind": "kernel", "name": "kernel", "share": 0.5 }]
+            })
+        };
+        json!({
+            "name": value.to_string(), "value": value, "runs": runs, "ends": [end("source"), end("destination")],
+            "rate": {
+                "runs": 3, "mean": rate, "median": rate, "deviation": rate / 10.0, "interval": rate / 5.0, "least": rate * 0.9,
+                "most": rate * 1.1
+            },
+            "with_outliers": { "runs": 4, "mean": rate * 0.8, "median": rate * 0.9, "deviation": rate / 5.0, "least": rate / 3.0, "most": rate }
+        })
+    };
+    let curve = |knob: &str, way: &str, factor: f64| {
+        let mut points: Vec<Value> = [1, 2, 4, 8].iter().map(|value| point(*value, factor)).collect();
+        points.push(json!({ "name": text, "refused": text }));
+        json!({ "knob": knob, "way": way, "description": text, "held": text, "points": points })
+    };
+    let curves: Vec<Value> = ["buffer", "streams", "block", "files"]
+        .iter()
+        .flat_map(|knob| [curve(knob, "forth", 1.0), curve(knob, "back", 0.5)])
+        .collect();
     json!({
+        "sweeps": { "rounds": 3, "runs_wanted": 200, "broken_off": text, "curves": curves },
         "schema": 1, "started": 1_800_000_000.0,
         "workload": {
             "kind": "memory_to_memory", "description": text, "bytes": rate * 20, "seconds": 20.0, "files": 1, "streams": 1,
@@ -140,7 +173,18 @@ fn a_browser_shows_all_figures_and_runs_nothing() {
 
     let (document, console) = browse(&scratch, &page).unwrap();
     assert_eq!(console, Vec::<String>::new());
+    let sweeps = ["sweep-buffer", "sweep-streams", "sweep-block", "sweep-files"];
     let figures = ["rate", "streams", "rtt", "retransmissions", "cwnd", "cpu", "disk", "packets"];
+    for figure in sweeps {
+        let (_, rest) = document
+            .split_once(&format!("<figure id=\"{figure}\">"))
+            .unwrap_or_else(|| panic!("no {figure}"));
+        let drawing = rest.split_once("</svg>").unwrap().0;
+        // Four points each way and for each end, and an outlier beside each of those of rates.
+        let marks = drawing.matches("<circle").count() + drawing.matches("<polygon").count();
+        assert!(marks >= 4 * 4 + 4 * 2, "{figure}: {marks} marks in {drawing}");
+        assert!(!drawing.contains("no data"), "{figure}");
+    }
     for figure in figures {
         let (_, rest) = document
             .split_once(&format!("<figure id=\"{figure}\">"))
@@ -154,6 +198,9 @@ fn a_browser_shows_all_figures_and_runs_nothing() {
         "Your transfer was slow because a setting",
         "Where the streams' time went",
         "What the processors worked on",
+        "Other settings",
+        "8 was best (64.0 Mbit/s), ",
+        "1 outlier left out (8.00 Mbit/s without",
     ] {
         assert!(document.contains(expected), "{expected}");
     }
@@ -188,8 +235,12 @@ fn the_terminal_gets_one_screen() {
     let scratch = Scratch::new().unwrap();
     let json = write(&scratch, "p.json", &profile("\u{1b}[2J\u{9b}31m", 131_072));
     let outcome = report(&[&json]).succeeded().unwrap();
-    let text = outcome.text();
+    let all = outcome.text();
+    // What sweeps found stands below.
+    let (text, below) = all.split_once("\nOther settings\n").unwrap();
     assert!(text.lines().count() <= 24, "{text}");
+    assert!(below.contains("Streams: 8 was best") && below.contains("broken off"), "{below}");
+    assert!(below.chars().all(|c| c == '\n' || !c.is_control()), "{below:?}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
     for expected in

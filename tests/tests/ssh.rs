@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant};
 use ropewalk_tests::process::run;
 use ropewalk_tests::sites::ssh::Site;
 use ropewalk_tests::sshd::executable;
+use ropewalk_tests::terminal::Terminal;
 use ropewalk_tests::{peers, process::Program};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -287,4 +290,105 @@ fn cancelled_before_the_server_has_answered() {
         let pid: i32 = left.split(':').next().unwrap().parse().unwrap();
         let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
     }
+}
+
+#[test]
+fn what_ssh_asks_at_the_terminal() {
+    let Some(site) = Site::with_ours() else { return };
+    if !peers::available(&["script"]) {
+        return;
+    }
+    fs::create_dir_all(site.path("root")).unwrap();
+    fs::write(site.path("root/f"), "content").unwrap();
+    let mut keygen = ropewalk_tests::process::command("ssh-keygen");
+    keygen.args(["-q", "-p", "-P", "", "-N", "open sesame", "-f"]).arg(site.path("key"));
+    run(&mut keygen, LIMIT).unwrap().succeeded().unwrap();
+    let known = fs::read_to_string(site.path("known_hosts")).unwrap();
+    let copy = || {
+        let mut command = site.command();
+        command.args(["cp", "--quiet", "--retries", "0", &site.url("f"), "got"]);
+        Terminal::start(&command).unwrap()
+    };
+    let mut terminal = copy();
+    terminal.wait_for("Enter passphrase for key").unwrap();
+    terminal.enter("open sesame").unwrap();
+    let (status, text) = terminal.finish().unwrap();
+    assert!(status.success() && !text.contains("sesame"), "{text}");
+    assert_eq!(fs::read(site.path("got")).unwrap(), b"content");
+    // A host that is not known: ssh's own question.
+    fs::remove_file(site.path("got")).unwrap();
+    for (answer, goes_on) in [("no", false), ("yes", true)] {
+        fs::write(site.path("known_hosts"), "").unwrap();
+        let mut terminal = copy();
+        terminal.wait_for("Are you sure you want to continue connecting").unwrap();
+        terminal.enter(answer).unwrap();
+        if goes_on {
+            terminal.wait_for("Enter passphrase for key").unwrap();
+            terminal.enter("open sesame").unwrap();
+        }
+        let (status, text) = terminal.finish().unwrap();
+        assert_eq!(status.code(), Some(if goes_on { 0 } else { AUTHENTICATION }), "{text}");
+        assert_eq!(site.path("got").exists(), goes_on, "{text}");
+    }
+    let learned = fs::read_to_string(site.path("known_hosts")).unwrap();
+    let key = known.split_whitespace().nth(2).unwrap();
+    assert!(learned.contains(key), "{learned}");
+    // Where nobody is there, nobody is asked.
+    let text = site.cp(&["--retries", "0"], &site.url("f"), "again").failed().unwrap().errors();
+    assert!(text.contains("Permission denied"), "{text}");
+    assert_eq!(site.sshd.processes("ssh -F").unwrap(), [""; 0]);
+}
+
+/// The server that ssh starts gives up what it does not need, in all of its threads.
+#[test]
+fn a_server_behind_ssh_has_no_privileges_to_spare() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("f"), "content").unwrap();
+    fs::set_permissions(directory.path().join("f"), PermissionsExt::from_mode(0o400)).unwrap();
+    let root = rustix::process::geteuid().is_root();
+    if root {
+        // Root sees everybody's files, as in every session of ssh.
+        chown(directory.path().join("f"), Some(31_001), Some(31_001)).unwrap();
+    }
+    let mut child = peers::ropewalk_command()
+        .unwrap()
+        .args(["serve", "--ssh", "--root"])
+        .arg(directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut replies = BufReader::new(output).lines().map_while(Result::ok);
+    let mut reply = |code: &str| replies.find(|line| line.starts_with(&format!("{code} "))).unwrap();
+    reply("220");
+    for (command, code) in [("USER x", "331"), ("PASS x", "230"), ("CKSM MD5 0 -1 /f", "213")] {
+        writeln!(input, "{command}\r").unwrap();
+        reply(code);
+    }
+    let process = format!("/proc/{}", child.id());
+    let mut threads = 0;
+    for task in fs::read_dir(format!("{process}/task")).unwrap() {
+        let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else { continue };
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim_start_matches(':').trim().to_owned()
+        };
+        assert_eq!(field("NoNewPrivs"), "1", "{status}");
+        // CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID: what root's way with files is.
+        let files = 0x1f;
+        for name in ["CapPrm", "CapEff", "CapInh", "CapAmb"] {
+            let set = u64::from_str_radix(&field(name), 16).unwrap();
+            assert_eq!(set & !files, 0, "{name}: {status}");
+            assert!(root || set == 0, "{name}: {status}");
+        }
+        assert!(!root || u64::from_str_radix(&field("CapBnd"), 16).unwrap() & !files == 0, "{status}");
+        threads += 1;
+    }
+    assert!(threads > 1, "{threads} threads");
+    let limits = fs::read_to_string(format!("{process}/limits")).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().collect::<Vec<_>>()[4..6], ["1", "1"], "{core}");
+    drop(input);
+    assert!(child.wait().unwrap().success());
 }

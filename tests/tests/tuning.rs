@@ -137,3 +137,114 @@ fn a_path_that_dies_and_returns() {
         assert!(command["seconds"].as_f64().unwrap() > 4.0, "the path was not dead: {command}");
     }
 }
+
+/// Two uploads from the same host over one path, each with its options, for so many seconds: what each moved from 60 to 90 % of that
+/// time, in bytes.
+fn two_on_a_path(options: [&str; 2], seconds: u32) -> Option<[f64; 2]> {
+    let scratch = Scratch::new().unwrap();
+    let ropewalk = peers::ropewalk().unwrap();
+    let log = |n: usize| scratch.join(format!("{n}.jsonl"));
+    let mut text = format!(
+        r#"
+        title = "two on a path"
+        description = "100 Mbit/s, 50 ms."
+        [kernel]
+        congestion = "cubic"
+        [hosts.left]
+        [hosts.right]
+        [[links]]
+        between = ["left", "right"]
+        [links.path]
+        round_trip = "50ms"
+        both = {{ rate = "100Mbit/s", queue = 500 }}
+        [[servers]]
+        name = "ropewalk"
+        host = "right"
+        run = ["{}", "serve", "--listen", "0.0.0.0:{{port:ropewalk}}", "--anonymous=rw", "--root", "/", "--log", "error"]
+        ready = {{ port = "{{port:ropewalk}}" }}
+        environment = {{ XDG_CONFIG_HOME = "{{dir}}", XDG_STATE_HOME = "{{dir}}" }}
+        "#,
+        ropewalk.display()
+    );
+    for (n, options) in options.into_iter().enumerate() {
+        text += &format!(
+            r#"
+            [[commands]]
+            name = "upload-{n}"
+            host = "left"
+            at = "0s"
+            stop = "{seconds}s"
+            run = "exec {} cp --json {options} zero:100G ftp://{{addr:right}}:{{port:ropewalk}}/dev/null > {}"
+            environment = {{ XDG_CONFIG_HOME = "{{dir}}/{n}", XDG_STATE_HOME = "{{dir}}/{n}" }}
+            "#,
+            ropewalk.display(),
+            log(n).display()
+        );
+    }
+    let scenario = scratch.join("two.toml");
+    fs::write(&scenario, text).unwrap();
+    if !rustix::process::geteuid().is_root() || !fs::exists("/dev/net/tun").unwrap_or(false) {
+        peers::skip("the lab needs root and /dev/net/tun");
+        return None;
+    }
+    let output = Command::new(&ropewalk)
+        .args(["lab", "run"])
+        .arg(&scenario)
+        .args(["--quiet", "--output"])
+        .arg(scratch.join("results"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some([0, 1].map(|n| {
+        let log = fs::read_to_string(log(n)).unwrap();
+        let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        // They come at regular intervals.
+        let bytes: Vec<f64> = events
+            .filter(|event| event["event"] == "progress")
+            .map(|event| event["bytes"].as_f64().unwrap())
+            .collect();
+        assert!(bytes.len() > 20, "{log}");
+        bytes[bytes.len() * 9 / 10] - bytes[bytes.len() * 6 / 10]
+    }))
+}
+
+/// How evenly two that are not polite share takes minutes to see: bench/fair.
+#[test]
+fn a_polite_one_yields() {
+    let _alone = alone();
+    let Some([bold, polite]) = two_on_a_path(["", "--polite"], 30) else { return };
+    assert!(polite < 0.6 * bold, "{bold} and, polite, {polite} bytes");
+}
+
+/// Only the server that sends sees what is lost between two servers; it tells the client. Loss asks for BBR, where that is allowed.
+#[test]
+fn loss_between_two_servers_is_heard() {
+    const SCENARIO: &str = r#"
+        title = "a lossy path"
+        description = "One packet of a hundred is lost."
+        [variables]
+        size = "200 MiB"
+        [kernel]
+        congestion = "cubic"
+        [hosts.left]
+        [hosts.right]
+        [[links]]
+        between = ["left", "right"]
+        [links.path]
+        round_trip = "40ms"
+        both = { rate = "100Mbit/s", queue = 500, loss = "1%" }
+    "#;
+    let _alone = alone();
+    let scratch = Scratch::new().unwrap();
+    let scenario = scratch.join("lossy.toml");
+    fs::write(&scenario, SCENARIO).unwrap();
+    let program = "ropewalk-third --json --congestion bbr,cubic";
+    let Some(result) = run_lab(scenario.to_str().unwrap(), program, &["--limit", "12s"]) else { return };
+    let command = &result["commands"][0];
+    let stdout = command["stdout"].as_str().unwrap();
+    let chosen = stdout
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .any(|event| event["event"] == "tuned" && event["congestion_control"] == "bbr");
+    assert!(chosen, "{command}");
+}

@@ -2,21 +2,22 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ropewalk_netlink::{Connections, List, Seen, States};
 use ropewalk_transport::{Ceilings, CeilingsError};
 use thiserror::Error;
 
 use crate::demand::{Measure, Observation, Past, demand};
-use crate::diag::{self, Seen};
 use crate::flow::{Direction, Flow, LimitedBy, Snapshot};
-use crate::netlink::SocketDiagnostics;
 use crate::owners::Owners;
 
 /// Program files whose connections are ours.
 const OWN: &str = "ropewalk";
 /// Who was held up for less of the time was not limited by it.
 const LIMITED: f64 = 0.1;
+/// Lists that changed while they were made are asked for again so often.
+const ATTEMPTS: usize = 3;
 
 /// The connections cannot be seen.
 #[derive(Debug, Error)]
@@ -31,7 +32,7 @@ pub enum AnalyzeError {
 
 /// Looks at the connections of a network namespace, again and again.
 pub struct Analyzer {
-    netlink: SocketDiagnostics,
+    netlink: Connections,
     owners: Owners,
     before: Option<(Instant, HashMap<u64, Counters>)>,
 }
@@ -41,8 +42,8 @@ pub struct Analyzer {
 struct Counters {
     acked: u64,
     received: u64,
-    limited_by_peer: u64,
-    limited_by_buffer: u64,
+    limited_by_peer: Duration,
+    limited_by_buffer: Duration,
 }
 
 impl Analyzer {
@@ -51,7 +52,7 @@ impl Analyzer {
     /// # Errors
     /// There is no sock_diag(7), or a sandbox forbids it.
     pub fn new() -> Result<Self, AnalyzeError> {
-        let netlink = SocketDiagnostics::open().map_err(AnalyzeError::Netlink)?;
+        let netlink = Connections::open().map_err(AnalyzeError::Netlink)?;
         Ok(Self { netlink, owners: Owners::default(), before: None })
     }
 
@@ -64,7 +65,7 @@ impl Analyzer {
         measure: Measure,
         past: impl Fn(u64) -> Option<Past>,
     ) -> Result<Snapshot, AnalyzeError> {
-        let seen = diag::connections(&mut self.netlink).map_err(AnalyzeError::Netlink)?;
+        let seen = connections(&mut self.netlink).map_err(AnalyzeError::Netlink)?;
         let now = Instant::now();
         self.owners
             .learn(&seen.iter().map(|seen| seen.inode).filter(|&inode| inode != 0).collect::<HashSet<_>>());
@@ -107,39 +108,40 @@ impl Analyzer {
         measure: Measure,
         past: impl Fn(u64) -> Option<Past>,
     ) -> Flow {
-        let (info, memory, counters) = (&seen.info, &seen.memory, Counters::of(seen));
+        let (info, memory, counters) = (&seen.info, seen.memory.unwrap_or_default(), Counters::of(seen));
         let moved = counters.since(since.map_or_else(Counters::default, |(_, before)| before));
         let direction = match (moved.acked, moved.received) {
-            (0, 0) if info.received > info.acked => Direction::In,
+            (0, 0) if counters.received > counters.acked => Direction::In,
             (acked, received) if received > acked => Direction::In,
             _ => Direction::Out,
         };
-        let outstanding = info.unacked > 0 || info.unsent > 0;
+        let unsent = info.not_sent.unwrap_or(0);
+        let outstanding = info.unacknowledged > 0 || unsent > 0;
         let bytes = if direction == Direction::Out { moved.acked } else { moved.received };
         let bytes_per_second = match since {
             Some((seconds, _)) => bytes as f64 / seconds,
             // An old estimate, unless it sends just now.
-            None if direction == Direction::Out && outstanding => info.delivery_rate as f64,
+            None if direction == Direction::Out && outstanding => info.delivery_rate.unwrap_or(0) as f64,
             None => 0.0,
         };
-        let window = u64::from(info.cwnd) * u64::from(info.mss);
+        let window = u64::from(info.congestion_window) * u64::from(info.mss);
         let (window_bytes, rtt, kernel_buffer, queued) = match direction {
             Direction::Out => (window, info.rtt, memory.send_buffer, memory.send_queue),
             Direction::In => {
-                let rtt = if info.receive_rtt > 0 { info.receive_rtt } else { info.rtt };
+                let rtt = if info.receiver_rtt > Duration::ZERO { info.receiver_rtt } else { info.rtt };
                 (u64::from(info.receive_space), rtt, memory.receive_buffer, memory.receive_queue)
             }
         };
-        let rtt_seconds = f64::from(rtt) / 1e6;
+        let rtt_seconds = rtt.as_secs_f64();
         let limited_by = match direction {
             Direction::Out if bytes > 0 || outstanding => {
-                let share = |micros: u64| since.map_or(0.0, |(seconds, _)| micros as f64 / 1e6 / seconds);
+                let share = |time: Duration| since.map_or(0.0, |(seconds, _)| time.as_secs_f64() / seconds);
                 let (buffer, peer) = (share(moved.limited_by_buffer), share(moved.limited_by_peer));
                 if buffer >= LIMITED && buffer >= peer {
                     LimitedBy::Buffer
                 } else if peer >= LIMITED {
                     LimitedBy::Peer
-                } else if info.application_limited && info.unsent == 0 {
+                } else if info.application_limited && unsent == 0 {
                     LimitedBy::Application
                 } else {
                     LimitedBy::Network
@@ -152,7 +154,7 @@ impl Analyzer {
             rate: bytes_per_second,
             rtt: rtt_seconds,
             window: window_bytes,
-            peer_window: if direction == Direction::Out { info.peer_window.into() } else { 0 },
+            peer_window: if direction == Direction::Out { info.send_window.unwrap_or(0).into() } else { 0 },
             buffer: u64::from(kernel_buffer) / 2,
             outstanding,
             limited_by,
@@ -178,14 +180,28 @@ impl Analyzer {
     }
 }
 
+/// All connections, each once.
+fn connections(kernel: &mut Connections) -> io::Result<Vec<Seen>> {
+    let mut all = Vec::new();
+    for _ in 0..ATTEMPTS {
+        all.clear();
+        if kernel.list(States::MOVING, |seen| all.push(seen))? == List::Whole {
+            break;
+        }
+    }
+    all.sort_by_key(|seen: &Seen| seen.cookie);
+    all.dedup_by_key(|seen| seen.cookie);
+    Ok(all)
+}
+
 impl Counters {
     fn of(seen: &Seen) -> Self {
         let info = &seen.info;
         Self {
-            acked: info.acked,
-            received: info.received,
-            limited_by_peer: info.limited_by_peer,
-            limited_by_buffer: info.limited_by_buffer,
+            acked: info.bytes_acknowledged.unwrap_or(0),
+            received: info.bytes_received.unwrap_or(0),
+            limited_by_peer: info.receive_window_limited.unwrap_or_default(),
+            limited_by_buffer: info.send_buffer_limited.unwrap_or_default(),
         }
     }
 

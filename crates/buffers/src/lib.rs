@@ -14,18 +14,15 @@
 mod analyzer;
 mod budget;
 mod demand;
-mod diag;
 mod exposition;
 mod flow;
 mod ledger;
 mod negotiator;
-mod netlink;
 mod owners;
 mod rule;
 mod socket;
 #[allow(unsafe_code)]
 mod sys;
-mod tcp_info;
 
 pub use analyzer::{AnalyzeError, Analyzer};
 pub use budget::{BudgetError, LEAST_BUDGET, check_budget, default_budget, tcp_memory};

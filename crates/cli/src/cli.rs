@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Passwd(commands::passwd::Passwd),
     /// Make, show or remove a proxy: the short-lived credential for gsiftp://
     Proxy(commands::proxy::Proxy),
+    /// Show or forget the servers with TLS that were accepted
+    KnownHosts(commands::known_hosts::KnownHosts),
     /// An authority for a site that has none: host and user certificates, signing policy, gridmap
     Ca(commands::ca::CaCommand),
     /// Try programs and settings on long, lossy and shared paths, emulated on this machine
@@ -91,6 +93,7 @@ impl Command {
             Self::Serve(command) => command.run(),
             Self::Passwd(command) => command.run(),
             Self::Proxy(command) => command.run(),
+            Self::KnownHosts(command) => command.run(),
             Self::Ca(command) => command.run(),
             Self::Lab(command) => command.run(),
             Self::Config(command) => command.run(),

@@ -1,7 +1,7 @@
 //! User names and passwords: from URLs, a file, or the person at the terminal.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::Path;
 
 use anyhow::Context;
@@ -29,7 +29,7 @@ pub(crate) fn complete<'a>(
     locations: impl IntoIterator<Item = &'a mut Location>,
 ) -> anyhow::Result<()> {
     if let Some(path) = password_file {
-        options.password = Some(read_password(path)?);
+        options.password = Some(Password::new(read_password(path)?));
     }
     let locations: Vec<&mut Location> = locations.into_iter().collect();
     let grid =
@@ -42,7 +42,7 @@ pub(crate) fn complete<'a>(
         options.confirm = Some(Confirm::new(confirm));
     }
     let mut warned = false;
-    let mut asked: Vec<(Url, String)> = Vec::new();
+    let mut asked: Vec<(Url, Password)> = Vec::new();
     for location in locations {
         let Location::Remote(url) = location else { continue };
         if url.password.is_some() {
@@ -71,12 +71,13 @@ pub(crate) fn complete<'a>(
             None => {
                 let prompt = format!("Password of {user} at {}: ", url.host);
                 let password = rpassword::prompt_password(prompt).context("cannot read the password")?;
+                let password = Password::new(password);
                 asked.push((url.clone(), password.clone()));
                 password
             }
         };
         url.user = Some(user);
-        url.password = Some(Password::new(password));
+        url.password = Some(password);
     }
     Ok(())
 }
@@ -207,15 +208,28 @@ fn warn_of_readers(file: &File, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn first_line(input: impl Read) -> anyhow::Result<String> {
-    let mut line = String::new();
-    BufReader::new(input.take(LONGEST)).read_line(&mut line)?;
-    let password = line.trim_end_matches(['\r', '\n']);
+fn first_line(mut input: impl Read) -> anyhow::Result<String> {
+    // In one piece of memory, which is cleared.
+    let mut bytes = Zeroizing::new([0; LONGEST as usize]);
+    let mut filled = 0;
+    let line = loop {
+        if let Some(end) = bytes[..filled].find_byte(b'\n') {
+            break &bytes[..end];
+        }
+        if filled == bytes.len() {
+            return Err(usage("the first line is too long for a password"));
+        }
+        match input.read(&mut bytes[filled..]) {
+            Ok(0) => break &bytes[..filled],
+            Ok(n) => filled += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let password = std::str::from_utf8(line).map_err(|_| usage("the first line is not UTF-8"))?;
+    let password = password.trim_end_matches('\r');
     if password.is_empty() {
         return Err(usage("the first line is empty"));
-    }
-    if line.len() as u64 == LONGEST {
-        return Err(usage("the first line is too long for a password"));
     }
     Ok(password.to_owned())
 }

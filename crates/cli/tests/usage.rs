@@ -62,6 +62,7 @@ fn help_lists_the_commands_and_the_exit_codes() {
         "serve",
         "passwd",
         "proxy",
+        "known-hosts",
         "ca",
         "lab",
         "config",

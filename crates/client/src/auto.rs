@@ -9,8 +9,8 @@
 //! | up to 10 ms (campus, metro) | 4 | 4 |
 //! | above | 8, above 100 ms 16 | 8 |
 //!
-//! A file of 1 GiB or more that comes to a disk uses 4 streams at least: written past the page cache, it needs several
-//! writes under way at a time.
+//! A file of 1 GiB or more that comes to a disk by direct writes (as asked for, or before Linux 6.16) uses 4 streams at
+//! least: it takes several writes under way at a time to keep a disk busy.
 //!
 //! Streams of a big file are shared out between the sessions that work on it. Files too small for a second stream
 //! to start use one. The pipeline covers a round trip at a few thousand small files a second: 32 commands and two
@@ -21,6 +21,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use ropewalk_protocol::range::RangeSet;
+use ropewalk_storage::{DirectIo, uncached_writes};
 
 use crate::{Auto, Options};
 
@@ -39,6 +40,7 @@ const MOST_RANGE: u64 = 512 << 20;
 const RANGE_SECONDS: f64 = 15.0;
 const SEARCH_SECONDS: f64 = 4.0;
 const RANGE_ROUND_TRIPS: f64 = 40.0;
+const SEARCH_ROUND_TRIPS: f64 = 30.0;
 
 /// What is known of a tuned path when a range of a file is cut off for a session.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +58,8 @@ pub(crate) struct Pace {
 pub(crate) struct Path {
     pub rtt: Duration,
     pub cpus: usize,
+    /// Large files are written past the cache without direct writes.
+    pub uncached: bool,
 }
 
 impl Path {
@@ -63,7 +67,7 @@ impl Path {
         // Asked once: the answer costs a dozen system calls (it reads the control groups).
         static CPUS: LazyLock<usize> =
             LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
-        Self { rtt, cpus: *CPUS }
+        Self { rtt, cpus: *CPUS, uncached: uncached_writes() }
     }
 
     /// Data connections for a file of this size (or a range of one); `kept`: it comes to a disk.
@@ -74,8 +78,13 @@ impl Path {
         if size.is_some_and(|size| size <= SMALL) {
             return 1;
         }
+        let directly = match options.direct_io {
+            DirectIo::Auto => !self.uncached,
+            DirectIo::Always => true,
+            DirectIo::Never => false,
+        };
         match self.rtt.as_millis() {
-            0 if kept && size.is_some_and(|size| size >= LARGE) => 4,
+            0 if kept && directly && size.is_some_and(|size| size >= LARGE) => 4,
             0 => 2,
             1..=10 => 4,
             11..=100 => 8,
@@ -123,7 +132,7 @@ pub(crate) fn range_size(left: u64, sessions: u32, pace: Option<Pace>) -> u64 {
         Some(Pace { rate, rtt, settled }) => {
             let (seconds, most) = match settled {
                 true => (RANGE_SECONDS.max(RANGE_ROUND_TRIPS * rtt), MOST_RANGE),
-                false => (SEARCH_SECONDS, RANGE),
+                false => (SEARCH_SECONDS.max(SEARCH_ROUND_TRIPS * rtt), RANGE),
             };
             ((rate * seconds) as u64).clamp(LEAST_RANGE, most)
         }
@@ -150,7 +159,7 @@ mod tests {
     use super::*;
 
     fn path(ms: u64, cpus: usize) -> Path {
-        Path { rtt: Duration::from_millis(ms), cpus }
+        Path { rtt: Duration::from_millis(ms), cpus, uncached: false }
     }
 
     #[test]
@@ -159,6 +168,10 @@ mod tests {
         assert_eq!(path(0, 2).streams(&options, Some(1 << 30), false), 2);
         assert_eq!(path(0, 2).streams(&options, Some(1 << 29), true), 2);
         assert_eq!(path(0, 2).streams(&options, Some(1 << 30), true), 4);
+        let uncached = Path { uncached: true, ..path(0, 2) };
+        assert_eq!(uncached.streams(&options, Some(1 << 30), true), 2);
+        let always = Options { direct_io: DirectIo::Always, ..Options::default() };
+        assert_eq!(uncached.streams(&always, Some(1 << 30), true), 4);
         assert_eq!(path(5, 2).streams(&options, Some(1 << 30), true), 4);
         assert_eq!(path(150, 2).streams(&options, None, true), 16);
         assert_eq!(path(150, 2).streams(&options, Some(1000), true), 1);
@@ -189,7 +202,8 @@ mod tests {
             |rate, rtt, settled| range_size(1 << 40, 8, Some(Pace { rate, rtt, settled })) as f64 / MIB;
         assert_eq!(paced(1e9, 0.01, true), 512.0);
         assert_eq!(paced(1e9, 0.01, false), 64.0);
-        assert_eq!(paced(4e6, 0.3, false), 16.0);
+        assert_eq!(paced(4e6, 0.1, false), 16.0);
+        assert_eq!(paced(4e6, 0.3, false), 35.0);
         assert_eq!(paced(4e6, 0.01, true), 58.0);
         assert_eq!(paced(4e6, 0.5, true), 77.0);
         assert_eq!(paced(f64::INFINITY, 0.0, true), 512.0);

@@ -19,6 +19,7 @@ use ropewalk_tls::{Established, Handshake, HandshakeError, Ticket};
 use ropewalk_transport::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
+use zeroize::Zeroize as _;
 
 use crate::dial::dial;
 use crate::error::RemoteError;
@@ -307,9 +308,9 @@ impl<'e> Control<'e> {
 
     /// Puts what the machine has written behind what waits to be sent.
     fn transmit(&mut self) {
-        let Some(plain) = self.machine.poll_transmit() else { return };
+        let Some(mut plain) = self.machine.poll_transmit() else { return };
         match &mut self.security {
-            None => self.out.extend(plain),
+            None => self.out.extend(&plain),
             Some(security) => {
                 let mut sealed = Vec::new();
                 if let Err(error) = security.seal(&plain, &mut sealed) {
@@ -319,6 +320,8 @@ impl<'e> Control<'e> {
                 self.out.extend(sealed);
             }
         }
+        // There may be a password in it.
+        plain.zeroize();
     }
 
     /// Everything is protected from here on. Nothing may have come in clear behind the last reply.

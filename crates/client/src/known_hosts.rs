@@ -1,5 +1,7 @@
 //! Servers that were accepted: a line with host, port and fingerprint each.
 //!
+//! They are listed and forgotten by [`known_servers`] and [`forget_server`].
+//!
 //! `host:port SHA256:AB:CD:…`, or `host:port authority` where a trusted authority has vouched. `#` begins a comment.
 
 use std::fs::{self, File, OpenOptions};
@@ -18,20 +20,39 @@ const LONGEST: u64 = 4 << 20;
 
 /// What is known of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub enum Known {
+    /// It was accepted with this certificate.
     Fingerprint(Fingerprint),
     /// A trusted authority has vouched for it.
     Authority,
 }
 
+/// The file of accepted servers cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum KnownHostsError {
+pub enum KnownHostsError {
     #[error("{path}: {source}")]
     File { path: PathBuf, source: io::Error },
+    #[error("there is no directory for what is known of servers: neither XDG_STATE_HOME nor HOME is set")]
+    NoPlace,
     #[error(
         "{path}, line {line}: expected {name} and a fingerprint (SHA256:…) or \"authority\"; correct or remove the line"
     )]
     Line { path: PathBuf, line: usize, name: String },
+}
+
+/// The servers that were accepted, with what is known of each: `host:port` as `ropewalk` names it. Lines that are wrong are
+/// an error.
+///
+/// `state`: as [`crate::Options::state_directory`].
+pub fn known_servers(state: Option<&Path>) -> Result<Vec<(String, Known)>, KnownHostsError> {
+    KnownHosts::of(state).ok_or(KnownHostsError::NoPlace)?.list()
+}
+
+/// Forgets a server by `host:port`, or by `host` whatever its port; gives the names that were forgotten.
+///
+/// `state`: as [`crate::Options::state_directory`].
+pub fn forget_server(state: Option<&Path>, name: &str) -> Result<Vec<String>, KnownHostsError> {
+    KnownHosts::of(state).ok_or(KnownHostsError::NoPlace)?.forget(name)
 }
 
 pub(crate) struct KnownHosts {
@@ -51,21 +72,49 @@ impl KnownHosts {
     /// What is known of `host:port`, and in which line.
     pub(crate) fn find(&self, name: &str) -> Result<Option<(usize, Known)>, KnownHostsError> {
         let text = self.read()?;
-        for (n, line) in text.lines().enumerate() {
-            let mut words = line.split_whitespace();
-            if words.next() != Some(name) {
-                continue;
-            }
-            let wrong =
-                || KnownHostsError::Line { path: self.path.clone(), line: n + 1, name: name.to_owned() };
-            let known = match (words.next(), words.next().is_none_or(|word| word.starts_with('#'))) {
-                (Some(AUTHORITY), true) => Known::Authority,
-                (Some(word), true) => Known::Fingerprint(word.parse().map_err(|_| wrong())?),
-                _ => return Err(wrong()),
-            };
-            return Ok(Some((n + 1, known)));
+        let mut lines = text.lines().enumerate();
+        match lines.find(|(_, line)| name_of(line) == Some(name)) {
+            Some((n, line)) => Ok(Some((n + 1, self.parse(n + 1, name, line)?))),
+            None => Ok(None),
         }
-        Ok(None)
+    }
+
+    fn list(&self) -> Result<Vec<(String, Known)>, KnownHostsError> {
+        let text = self.read()?;
+        let named = text.lines().enumerate().filter_map(|(n, line)| Some((n + 1, name_of(line)?, line)));
+        named.map(|(n, name, line)| Ok((name.to_owned(), self.parse(n, name, line)?))).collect()
+    }
+
+    fn parse(&self, number: usize, name: &str, line: &str) -> Result<Known, KnownHostsError> {
+        let wrong = || KnownHostsError::Line { path: self.path.clone(), line: number, name: name.to_owned() };
+        let mut words = line.split_whitespace().skip(1);
+        match (words.next(), words.next().is_none_or(|word| word.starts_with('#'))) {
+            (Some(AUTHORITY), true) => Ok(Known::Authority),
+            (Some(word), true) => word.parse().map(Known::Fingerprint).map_err(|_| wrong()),
+            _ => Err(wrong()),
+        }
+    }
+
+    /// Also of lines that are wrong.
+    fn forget(&self, wanted: &str) -> Result<Vec<String>, KnownHostsError> {
+        let failed = |source| KnownHostsError::File { path: self.path.clone(), source };
+        // Nothing is made where there is nothing to forget.
+        if !self.path.exists() {
+            return Ok(Vec::new());
+        }
+        let _lock = self.lock().map_err(failed)?;
+        let text = self.read()?;
+        let (mut kept, mut forgotten) = (String::new(), Vec::new());
+        for line in text.lines() {
+            match name_of(line).filter(|name| is_of(name, wanted)) {
+                Some(name) => forgotten.push(name.to_owned()),
+                None => kept.extend([line, "\n"]),
+            }
+        }
+        if !forgotten.is_empty() {
+            self.replace(kept.as_bytes()).map_err(failed)?;
+        }
+        Ok(forgotten)
     }
 
     /// Replaces what was known of `host:port`.
@@ -127,6 +176,19 @@ impl KnownHosts {
     }
 }
 
+/// The server that a line is about.
+fn name_of(line: &str) -> Option<&str> {
+    line.split_whitespace().next().filter(|name| !name.starts_with('#'))
+}
+
+/// Whether `host:port` is what was asked for, with or without its port.
+fn is_of(name: &str, wanted: &str) -> bool {
+    let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
+    name == wanted
+        || host == wanted
+        || host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) == Some(wanted)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -148,6 +210,33 @@ mod tests {
         assert_eq!(hosts.find("a:21").unwrap(), Some((2, Known::Fingerprint(other))));
         let names: Vec<_> = fs::read_dir(directory.path().join("state")).unwrap().collect();
         assert_eq!(names.len(), 2, "{names:?}");
+    }
+
+    #[test]
+    fn servers_are_listed_and_forgotten() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = Some(directory.path());
+        assert_eq!(known_servers(state).unwrap(), []);
+        assert_eq!(forget_server(state, "a").unwrap(), Vec::<String>::new());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        let hosts = KnownHosts::of(state).unwrap();
+        let one: Fingerprint = "01".repeat(32).parse().unwrap();
+        fs::write(
+            hosts.path(),
+            format!("# mine\na:21 {one} # first\na:2811 authority\n[::1]:21 authority\nab:21 nonsense\n"),
+        )
+        .unwrap();
+        assert!(known_servers(state).unwrap_err().to_string().contains("line 5"));
+        // A line that is wrong can be forgotten.
+        assert_eq!(forget_server(state, "ab:21").unwrap(), ["ab:21"]);
+        let known = known_servers(state).unwrap();
+        assert_eq!(known[0], ("a:21".to_owned(), Known::Fingerprint(one)));
+        assert_eq!(known.len(), 3);
+        assert_eq!(forget_server(state, "b").unwrap(), Vec::<String>::new());
+        assert_eq!(forget_server(state, "a:21").unwrap(), ["a:21"]);
+        assert_eq!(forget_server(state, "::1").unwrap(), ["[::1]:21"]);
+        assert_eq!(forget_server(state, "a").unwrap(), ["a:2811"]);
+        assert_eq!(fs::read_to_string(hosts.path()).unwrap(), "# mine\n");
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod event;
 mod filter;
 mod get;
 mod glob;
+mod in_clear;
 mod inline;
 mod kerberos;
 mod known_hosts;
@@ -76,12 +77,13 @@ pub use entry::Entry;
 pub use error::RemoteError;
 pub use event::{Event, EventSink, FileId};
 pub use filter::PatternError;
+pub use known_hosts::{Known, KnownHostsError, forget_server, known_servers};
 pub use location::{Location, LocationError, parse_location};
 pub use options::{
     Amount, Authentication, Auto, ChecksumPolicy, Confirm, DataCredential, DataMode, DataProtection,
     EndOptions, FsyncPolicy, Options, Pair, Passphrases, Preserve, StallLimit, SyncLevel, Window,
 };
-pub use profile::ClockReading;
+pub use profile::{ClockReading, PathProbe};
 pub use remote::Remote;
 pub use ropewalk_storage::DirectIo;
 pub use ropewalk_tls::{Fingerprint, NoFingerprint};

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ropewalk_protocol::command::Password;
 use ropewalk_storage::DirectIo;
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tls::Fingerprint;
@@ -255,7 +256,7 @@ pub struct Options {
     pub through_here: bool,
     /// Log in with these where the URL names none.
     pub user: Option<String>,
-    pub password: Option<String>,
+    pub password: Option<Password>,
     /// Log in with a bearer token where the URL names no user.
     pub token: TokenSource,
     /// ftp:// logs in over TLS (AUTH TLS), as ftpes:// does.
@@ -275,6 +276,9 @@ pub struct Options {
     pub credential: Option<PathBuf>,
     /// Trusted authorities; `None`: where GCT's programs look for them.
     pub authorities: Option<PathBuf>,
+    /// For TLS: a file or hashed directory with lists of revoked certificates; `None`: those in a directory that
+    /// [`Options::authorities`] names.
+    pub revocations: Option<PathBuf>,
     /// The servers' certificate has this one-line subject (with Kerberos: the server is this principal); `None`: it is for
     /// the host of the URL.
     pub server_subject: Option<String>,
@@ -356,6 +360,7 @@ impl Default for Options {
             kerberos_services: Vec::new(),
             credential: None,
             authorities: None,
+            revocations: None,
             server_subject: None,
             source: EndOptions::default(),
             destination: EndOptions::default(),

@@ -1,11 +1,13 @@
 //! SITE PROFILE: having our server measure its host.
 
 use std::io::{self, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ropewalk_protocol::command::Command;
-use ropewalk_protocol::profiling::{ProfileAnswer, ProfileCommand};
+use ropewalk_protocol::profiling::{Baseline, ProfileAnswer, ProfileCommand};
 use ropewalk_protocol::site::SiteCommand;
+use ropewalk_transport::TcpInfo;
 
 use crate::{Remote, RemoteError};
 
@@ -17,19 +19,28 @@ pub struct ClockReading {
     pub had: f64,
 }
 
+/// What a few small exchanges tell of a path.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PathProbe {
+    /// The shortest round trip.
+    pub rtt: Duration,
+    /// Exchanges, each of one segment of ours at least.
+    pub probes: u32,
+    /// Segments of ours that were sent again.
+    pub lost: u32,
+}
+
 impl Remote<'_> {
     /// Whether the server takes profiles. Of whom, it says when it is asked for one.
     pub fn takes_profiles(&self) -> bool {
         self.session.can.profile
     }
 
-    /// The server begins to measure its host, for `seconds` at most (`None`: as long as it allows). Gives for how long.
-    pub fn start_profile(&mut self, seconds: Option<u32>) -> Result<u32, RemoteError> {
-        if !self.takes_profiles() {
-            let what = "take profiles (its settings have profiling.enabled)".to_owned();
-            return Err(RemoteError::Unsupported { peer: self.session.control.peer().to_owned(), what });
-        }
-        match self.profile(ProfileCommand::Start { seconds })? {
+    /// The server begins to measure its host, for `seconds` at most (`None`: as long as it allows), and keeps the tools' own files where
+    /// `raw` is set. Gives for how long.
+    pub fn start_profile(&mut self, seconds: Option<u32>, raw: bool) -> Result<u32, RemoteError> {
+        self.must_take_profiles()?;
+        match self.profile(ProfileCommand::Start { seconds, raw })? {
             ProfileAnswer::Started { seconds } => Ok(seconds),
             other => Err(self.unexpected(other)),
         }
@@ -44,12 +55,49 @@ impl Remote<'_> {
         }
     }
 
-    /// The server ends to measure, and has so many bytes to be fetched.
-    pub fn stop_profile(&mut self) -> Result<u64, RemoteError> {
+    /// The server ends to measure, and has so many bytes to be fetched, and files of tools with these names, which lead
+    /// nowhere.
+    pub fn stop_profile(&mut self) -> Result<(u64, Vec<String>), RemoteError> {
         match self.profile(ProfileCommand::Stop)? {
-            ProfileAnswer::Stopped { bytes } => Ok(bytes),
+            ProfileAnswer::Stopped { bytes, raw } => Ok((bytes, raw)),
             other => Err(self.unexpected(other)),
         }
+    }
+
+    /// Has the server measure a part of its host, which takes some seconds.
+    ///
+    /// # Errors
+    /// It does not know how, or refuses.
+    pub fn baseline(&mut self, part: Baseline) -> Result<ProfileAnswer, RemoteError> {
+        self.must_take_profiles()?;
+        self.profile(ProfileCommand::Baseline(part))
+    }
+
+    /// Asks the server `probes` times for nothing, one after the other, for `time` at most, and gives what TCP says of
+    /// the control connection: the path as it is while nothing else of ours is on it. Absent where it says nothing.
+    pub fn probe_path(&mut self, probes: u32, time: Duration) -> Result<Option<PathProbe>, RemoteError> {
+        let look = |remote: &Self| TcpInfo::of(remote.session.control.as_fd());
+        let (before, began) = (look(self), Instant::now());
+        let mut answered = 0;
+        while answered < probes && began.elapsed() < time {
+            // Whatever it answers: some know no such command.
+            self.session.control.call(&Command::Noop)?;
+            answered += 1;
+        }
+        let (Some(before), Some(after)) = (before, look(self)) else { return Ok(None) };
+        // Its largest value stands for "none yet".
+        let shortest = after.min_rtt.filter(|rtt| *rtt < Duration::from_secs(60));
+        let rtt = shortest.unwrap_or(after.rtt);
+        let lost = after.retransmitted.saturating_sub(before.retransmitted);
+        Ok((answered > 0).then_some(PathProbe { rtt, probes: answered, lost }))
+    }
+
+    fn must_take_profiles(&self) -> Result<(), RemoteError> {
+        if self.takes_profiles() {
+            return Ok(());
+        }
+        let what = "take profiles (its settings have profiling.enabled)".to_owned();
+        Err(RemoteError::Unsupported { peer: self.session.control.peer().to_owned(), what })
     }
 
     /// What the server has found, as it sent it: nothing in it is to be believed yet.
@@ -57,8 +105,21 @@ impl Remote<'_> {
     /// # Errors
     /// It has more than `most` bytes.
     pub fn fetch_profile(&mut self, most: usize) -> Result<Vec<u8>, RemoteError> {
+        self.fetch_bounded(None, most)
+    }
+
+    /// A file of a tool, which has to be fetched before the profile.
+    ///
+    /// # Errors
+    /// It has more than `most` bytes.
+    pub fn fetch_raw(&mut self, name: &str, most: usize) -> Result<Vec<u8>, RemoteError> {
+        self.fetch_bounded(Some(name), most)
+    }
+
+    fn fetch_bounded(&mut self, name: Option<&str>, most: usize) -> Result<Vec<u8>, RemoteError> {
         let mut sink = Bounded { bytes: Vec::new(), most, full: false };
-        let command = Command::Site(SiteCommand::Profile(ProfileCommand::Fetch));
+        let command = ProfileCommand::Fetch(name.map(Into::into));
+        let command = Command::Site(SiteCommand::Profile(command));
         let fetched = self.session.fetch(std::slice::from_ref(&command), &mut sink);
         if sink.full {
             let reason = format!("it sends a profile of more than {most} bytes, which is not read");

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bstr::BString;
+use ropewalk_protocol::command::Command;
 use ropewalk_protocol::url::Url;
 use ropewalk_storage::checksum::Algorithm;
 
@@ -54,6 +55,14 @@ impl<'e> Remote<'e> {
     /// The text of the greeting.
     pub fn banner(&self) -> &str {
         &self.session.greeting
+    }
+
+    /// Asks for socket buffers of so many bytes for data connections that are made from now on (SBUF, GFD.20).
+    ///
+    /// # Errors
+    /// The server does not know the command, or refuses the size. What a copy sends by itself is only a suggestion.
+    pub fn set_buffer(&mut self, bytes: u64) -> Result<(), RemoteError> {
+        self.session.call(&Command::Sbuf(bytes)).map(drop)
     }
 
     /// The lines of FEAT, as the server wrote them.

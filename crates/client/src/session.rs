@@ -158,16 +158,19 @@ impl<'e> Session<'e> {
             (None, None) => "anonymous".into(),
         };
         let nameless = url.user.is_none() && user == "anonymous" && options.user.is_none();
+        let anonymous =
+            user == "anonymous" || user == "ftp" || url.password.is_none() && options.password.is_none();
         let password = match (&url.password, &options.password) {
             _ if url.scheme == Scheme::Sshftp => Password::new("dummy"),
             (Some(password), _) => password.clone(),
-            (None, Some(password)) => Password::new(password.as_str()),
+            (None, Some(password)) => password.clone(),
             (None, None) if self.security.is_some() || self.kerberos.is_some() => Password::new("dummy"),
             (None, None) => Password::new("ropewalk@"),
         };
         let mut reply = self.control.call(&Command::User(user))?;
         let asked = reply.code() == 331;
         if asked {
+            self.warn_of_clear_password(anonymous);
             reply = self.control.call(&Command::Pass(password))?;
         }
         // 202: a password was not needed. 332 (account) nobody asks for any more.
@@ -310,9 +313,9 @@ impl<'e> Session<'e> {
         Ok(answer.filter(|_| asked))
     }
 
-    /// Streams with which the channel was made; 1 where there is none yet.
+    /// Streams with which the channel was made; 0 where there is none yet.
     pub(crate) fn streams_of_channel(&self) -> u32 {
-        self.channel.as_ref().map_or(1, |channel| channel.streams)
+        self.channel.as_ref().map_or(0, |channel| channel.streams)
     }
 
     /// The channel that was made last, where it can be used again.

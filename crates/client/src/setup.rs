@@ -25,6 +25,7 @@ pub(crate) struct Setup<'e> {
     pub driver: Arc<dyn Driver>,
     pub ours: Ours,
     pub tls: crate::tls::Shared,
+    pub warned_of_clear: crate::in_clear::Warned,
 }
 
 impl<'e> Setup<'e> {
@@ -38,6 +39,7 @@ impl<'e> Setup<'e> {
             driver: Arc::new(Tcp),
             ours: Ours::default(),
             tls: crate::tls::Shared::default(),
+            warned_of_clear: crate::in_clear::Warned::default(),
         })
     }
 

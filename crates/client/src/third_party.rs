@@ -117,16 +117,9 @@ struct Flow<'w, 'e> {
 
 /// Handles `job` and those of the same kind that come after it, until there are none or a session breaks.
 pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
-    let destination = match worker.session(to) {
-        Ok(session) => session,
+    let (source, destination) = match worker.session_pair(from, to) {
+        Ok(pair) => pair,
         Err(e) => return worker.fail(job, e),
-    };
-    let source = match worker.session(from) {
-        Ok(session) => session,
-        Err(e) => {
-            worker.keep(destination);
-            return worker.fail(job, e);
-        }
     };
     worker.ctx.report.goes_elsewhere();
     let rtt = source.control.rtt().max(destination.control.rtt());
@@ -395,6 +388,11 @@ impl<'w, 'e> Flow<'w, 'e> {
         let slot = id.checked_sub(self.first).and_then(|at| self.slots.get_mut(at as usize));
         let ctx = self.worker.ctx;
         let Answer::Final(reply) = answer else {
+            if let (false, Some(seat), Answer::Marker(Marker::Path(path))) =
+                (destination, &self.seat, &answer)
+            {
+                seat.hears(*path);
+            }
             let (Some(slot), true) = (slot, destination && ask == Ask::Transfer) else { return };
             match answer {
                 Answer::Marker(Marker::Range(ranges)) => {
@@ -452,7 +450,12 @@ impl<'w, 'e> Flow<'w, 'e> {
             return;
         }
         match ask {
-            Ask::Transfer => said.ended = Some(inline_sum(&reply)),
+            Ask::Transfer => {
+                said.ended = Some(inline_sum(&reply));
+                if let (false, Some(seat)) = (destination, &self.seat) {
+                    seat.heard_out();
+                }
+            }
             Ask::Sum => said.sum = Some(reply.text().to_str_lossy().into_owned()),
             _ => {}
         }

@@ -52,6 +52,7 @@ impl Shared {
         let make = || {
             let settings = ClientSettings {
                 authorities: options.authorities.clone(),
+                revocations: options.revocations.clone(),
                 credential: options.credential.clone(),
                 ..ClientSettings::default()
             };
@@ -116,13 +117,20 @@ fn judge(
         }
         return Ok(());
     };
+    if let Distrust::Revoked(_) = distrust {
+        // Also where it is remembered: whoever has its key now may be anybody.
+        return Err(format!(
+            "{distrust}. Its fingerprint is {shown}; go on only if its operator says that it is good all the same, with \
+             --fingerprint {shown}"
+        ));
+    }
     match known {
         Some((_, Known::Fingerprint(known))) if known == shown => return Ok(()),
         Some((line, Known::Fingerprint(known))) => {
             return Err(format!(
                 "ITS CERTIFICATE HAS CHANGED. It has {shown} now, and had {known} when it was accepted. Either the server has \
-                 a new certificate, or somebody stands between. Ask its operator for the fingerprint; if it is right, remove \
-                 {}, or say --fingerprint {shown}",
+                 a new certificate, or somebody stands between. Ask its operator for the fingerprint; if it is right, `ropewalk \
+                 known-hosts forget {name}` forgets the old one ({}); --fingerprint {shown} goes on without",
                 place(line)
             ));
         }
@@ -130,7 +138,7 @@ fn judge(
             return Err(format!(
                 "NO AUTHORITY VOUCHES FOR IT ANY MORE: {distrust}. One did at an earlier time. Either an authority is not \
                  known here (--authorities), or somebody stands between. Ask the server's operator for the fingerprint; if it \
-                 is {shown}, remove {}, or say --fingerprint {shown}",
+                 is {shown}, `ropewalk known-hosts forget {name}` forgets that ({}); --fingerprint {shown} goes on without",
                 place(line)
             ));
         }

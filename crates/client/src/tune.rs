@@ -87,7 +87,8 @@ impl Tune {
                 return None;
             }
         };
-        let lane = Arc::new(Lane::new(ends, rtt, tuner, self.options.files == Auto::Auto));
+        let hires = self.options.files == Auto::Auto;
+        let lane = Arc::new(Lane::new(ends, rtt, tuner, hires, options.max_streams));
         lanes.push(lane.clone());
         self.changed.notify_all();
         Some(Seat::new(lane))

@@ -182,7 +182,7 @@ impl<'c, 'e> Worker<'c, 'e> {
         }
     }
 
-    /// A session with this server: an idle one, or a new one. Connecting is tried as often as a file would be.
+    /// A session with this server: an idle one, or a new one.
     pub(crate) fn session(&self, endpoint: &Arc<Endpoint>) -> Result<Session<'e>, RemoteError> {
         let mut idle = self.sessions.borrow_mut();
         if let Some(at) = idle.iter().position(|s| Arc::ptr_eq(&s.endpoint, endpoint)) {
@@ -194,45 +194,39 @@ impl<'c, 'e> Worker<'c, 'e> {
             session.quit();
         }
         drop(idle);
-        let mut tries = 0;
-        loop {
-            if let Some(reason) = endpoint.lost() {
-                return Err(reason);
-            }
-            let error = match Session::open(endpoint, &self.ctx.setup) {
-                Ok(session) => return Ok(session),
-                Err(e) => e,
-            };
-            tries += 1;
-            let Some(pause) = self.ctx.retry(&error, tries) else {
-                endpoint.lose(&error);
-                return Err(error);
-            };
-            self.ctx.report.warn_once(format!("{error}; trying again"));
-            self.sleep(pause)?;
-        }
+        open(self.ctx, endpoint)
     }
 
-    /// Waits, unless the run is cancelled.
-    fn sleep(&self, time: Duration) -> Result<(), RemoteError> {
-        let deadline = Instant::now() + time;
-        loop {
-            let rest = deadline.saturating_duration_since(Instant::now());
-            if self.ctx.cancel.is_cancelled() {
-                return Err(RemoteError::Cancelled);
+    /// Sessions with both servers of a third-party transfer. Where both are new they are begun at the same time: over a
+    /// long path a log-in takes half a dozen round trips.
+    pub(crate) fn session_pair(
+        &self,
+        from: &Arc<Endpoint>,
+        to: &Arc<Endpoint>,
+    ) -> Result<(Session<'e>, Session<'e>), RemoteError> {
+        if !self.sessions.borrow().is_empty() {
+            let destination = self.session(to)?;
+            return match self.session(from) {
+                Ok(source) => Ok((source, destination)),
+                Err(e) => {
+                    self.keep(destination);
+                    Err(e)
+                }
+            };
+        }
+        let ctx = self.ctx;
+        let (source, destination) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| open(ctx, to));
+            let source = open(ctx, from);
+            (source, other.join().unwrap_or(Err(RemoteError::Cancelled)))
+        });
+        match (source, destination) {
+            (Ok(source), Ok(destination)) => Ok((source, destination)),
+            (Ok(kept), Err(e)) | (Err(e), Ok(kept)) => {
+                self.keep(kept);
+                Err(e)
             }
-            if rest.is_zero() {
-                return Ok(());
-            }
-            let mut fds: Vec<PollFd<'_>> = self
-                .ctx
-                .cancel
-                .descriptor()
-                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-                .into_iter()
-                .collect();
-            // An interrupted wait goes round again.
-            let _ = poll(&mut fds, Some(&timespec(rest)));
+            (Err(e), Err(_)) => Err(e),
         }
     }
 
@@ -407,6 +401,49 @@ impl<'c, 'e> Worker<'c, 'e> {
         if self.ctx.options().stop_on_failure {
             self.ctx.queue.stop();
         }
+    }
+}
+
+/// A new session with a server. Connecting is tried as often as a file would be.
+fn open<'e>(ctx: &Context<'e>, endpoint: &Arc<Endpoint>) -> Result<Session<'e>, RemoteError> {
+    let mut tries = 0;
+    loop {
+        if let Some(reason) = endpoint.lost() {
+            return Err(reason);
+        }
+        let error = match Session::open(endpoint, &ctx.setup) {
+            Ok(session) => return Ok(session),
+            Err(e) => e,
+        };
+        tries += 1;
+        let Some(pause) = ctx.retry(&error, tries) else {
+            endpoint.lose(&error);
+            return Err(error);
+        };
+        ctx.report.warn_once(format!("{error}; trying again"));
+        sleep(ctx, pause)?;
+    }
+}
+
+/// Waits, unless the run is cancelled.
+fn sleep(ctx: &Context<'_>, time: Duration) -> Result<(), RemoteError> {
+    let deadline = Instant::now() + time;
+    loop {
+        let rest = deadline.saturating_duration_since(Instant::now());
+        if ctx.cancel.is_cancelled() {
+            return Err(RemoteError::Cancelled);
+        }
+        if rest.is_zero() {
+            return Ok(());
+        }
+        let mut fds: Vec<PollFd<'_>> = ctx
+            .cancel
+            .descriptor()
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .into_iter()
+            .collect();
+        // An interrupted wait goes round again.
+        let _ = poll(&mut fds, Some(&timespec(rest)));
     }
 }
 

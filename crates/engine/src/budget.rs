@@ -20,7 +20,7 @@ const IDLE_PIPES: usize = 32;
 ///
 /// [`BufferBudget::take`] never waits: the more is in use, the smaller are the buffers that it gives, down to 64 KiB
 /// each even when the budget is used up. So the bound is: the budget, plus 64 KiB for every further buffer. A stream
-/// has at most two buffers at a time, the second one (of 64 KiB) for what it has read ahead.
+/// has at most two buffers at a time, the second one (of 64 KiB) for what it has read ahead; one that writes behind has two more.
 pub struct BufferBudget {
     total: usize,
     state: Mutex<State>,

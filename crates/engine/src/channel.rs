@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ropewalk_protocol::server::{Mode, RepresentationType};
@@ -71,9 +71,10 @@ impl DataChannel {
     fn new(end: End, settings: ChannelSettings, pool: Arc<Pool>, budget: Arc<BufferBudget>) -> Self {
         let control = Arc::default();
         let parallelism = Parallelism::new(settings.parallelism, &control);
-        let congestion = Congestion::new(settings.socket.congestion.clone());
         let flows = Flows::default();
-        let core = Core { end, settings, pool, budget, control, parallelism, congestion, flows };
+        let congestion = Congestion::new(settings.socket.congestion.clone(), flows.clone());
+        let refused = OnceLock::new();
+        let core = Core { end, settings, pool, budget, control, parallelism, congestion, flows, refused };
         Self { core, cache: Vec::new() }
     }
 
@@ -105,12 +106,12 @@ impl DataChannel {
         self.core.parallelism.set(n);
     }
 
-    /// The congestion control of connections still to be made: can be changed from any thread.
+    /// The congestion control of the channel's connections: can be changed from any thread, also while they move data.
     pub fn congestion(&self) -> Congestion {
         self.core.congestion.clone()
     }
 
-    /// Changes the congestion control of connections still to be made; `None` is the host's own.
+    /// Changes the congestion control of connections; `None` is the host's own, for those still to be made.
     pub fn set_congestion(&mut self, name: Option<String>) {
         self.core.congestion.set(name);
     }

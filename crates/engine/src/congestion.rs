@@ -1,22 +1,65 @@
-//! The congestion control of data connections that are still to be made.
+//! The congestion control of data connections.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The TCP congestion control of a data channel's connections that are still to be made: a handle for any thread.
-/// `None` is the host's own, or that of the listener where peers connect. A name that the host does not have or does not allow is told in a warning and changes nothing.
+use crate::Flows;
+
+/// The TCP congestion control of a data channel's connections, those that are there and those still to be made: a handle
+/// for any thread. `None` is the host's own, or that of the listener where peers connect; connections that are there keep
+/// theirs then. A name that the host does not have or does not allow is told in a warning and changes nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Congestion(Arc<Mutex<Option<String>>>);
+pub struct Congestion {
+    name: Arc<Mutex<Option<String>>>,
+    flows: Flows,
+}
 
 impl Congestion {
-    pub(crate) fn new(name: Option<String>) -> Self {
-        Self(Arc::new(Mutex::new(name)))
+    pub(crate) fn new(name: Option<String>, flows: Flows) -> Self {
+        Self { name: Arc::new(Mutex::new(name)), flows }
     }
 
     pub fn set(&self, name: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = name;
+        let mut now = self.name.lock().unwrap_or_else(PoisonError::into_inner);
+        if *now == name {
+            return;
+        }
+        if let Some(name) = &name {
+            self.flows.set_congestion(name);
+        }
+        *now = name;
     }
 
     pub fn get(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use rustix::net::sockopt::tcp_congestion;
+
+    use super::*;
+
+    #[test]
+    fn connections_that_are_there_change_too() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let flows = Flows::default();
+        let listed = flows.register(near.as_fd(), near.peer_addr().unwrap());
+        let congestion = Congestion::new(None, flows);
+        let had = tcp_congestion(near.as_fd()).unwrap();
+        congestion.set(Some("no such thing".into()));
+        assert_eq!(tcp_congestion(near.as_fd()).unwrap(), had);
+        // tcp(7): reno is always there, and always allowed.
+        congestion.set(Some("reno".into()));
+        assert_eq!(tcp_congestion(near.as_fd()).unwrap(), "reno");
+        congestion.set(None);
+        assert_eq!((tcp_congestion(near.as_fd()).unwrap().as_str(), congestion.get()), ("reno", None));
+        drop(listed);
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ropewalk_transport::{Connection, Driver, Listener, SocketOptions, Wait, timespec};
@@ -26,6 +26,8 @@ pub(crate) struct Core {
     pub(crate) parallelism: Parallelism,
     pub(crate) congestion: Congestion,
     pub(crate) flows: Flows,
+    /// The first that came from an address that is not welcome.
+    pub(crate) refused: OnceLock<SocketAddr>,
 }
 
 /// Who connects.
@@ -71,6 +73,7 @@ impl Core {
             made: made as u32,
             wanted: wanted as u32,
             waited: self.settings.connect_timeout,
+            refused: self.refused.get().copied().zip(self.settings.only_from),
         }
     }
 
@@ -117,7 +120,10 @@ impl Core {
             if is_welcome(wire.peer, self.settings.only_from) {
                 return Ok(Some(wire));
             }
-            tracing::warn!(peer = %wire.peer, "closed a data connection from a foreign address");
+            let only = self.settings.only_from.map(tracing::field::display);
+            tracing::warn!(peer = %wire.peer, only, "closed a data connection from a foreign address");
+            // Who looks for open ports does so often; the log has all of them.
+            let _ = self.refused.set(wire.peer);
         }
         Ok(None)
     }

@@ -1,7 +1,7 @@
 //! What can go wrong with a transfer.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ropewalk_protocol::mode_e::{ReceiveError, SendError};
@@ -15,8 +15,18 @@ pub enum Error {
     #[error("cannot connect to {address}: {source}")]
     Connect { address: SocketAddr, source: io::Error },
     /// The peer was to connect and did not, or not often enough.
-    #[error("{made} of {wanted} data connections came within {} s", waited.as_secs_f32())]
-    NoConnection { made: u32, wanted: u32, waited: Duration },
+    #[error(
+        "{made} of {wanted} data connections came within {} s{}", waited.as_secs_f32(),
+        refused.map(|(peer, only)| format!("; one from {} was closed, since data connections of this session are taken from \
+        {only} alone (third-party transfers are not permitted)", peer.ip())).unwrap_or_default()
+    )]
+    NoConnection {
+        made: u32,
+        wanted: u32,
+        waited: Duration,
+        /// Who came from elsewhere last and was not let in, and the address from which somebody would have been.
+        refused: Option<(SocketAddr, IpAddr)>,
+    },
     #[error("cannot accept data connections: {0}")]
     Accept(io::Error),
     /// The connection ended in the middle. `bytes` of payload had come over it in this transfer, `left` were

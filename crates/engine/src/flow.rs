@@ -110,6 +110,15 @@ impl Flows {
         self.lock().live.iter().map(|entry| entry.peer).collect()
     }
 
+    /// Has every live connection use this congestion control from now on.
+    pub(crate) fn set_congestion(&self, name: &str) {
+        for entry in &self.lock().live {
+            // SAFETY: as in `Entry::sample`: the descriptor is open as long as the entry is there, under the lock.
+            let socket = unsafe { BorrowedFd::borrow_raw(entry.socket) };
+            ropewalk_transport::congestion::apply(socket, name);
+        }
+    }
+
     /// A transfer begins.
     pub(crate) fn set_receiving(&self, receiving: bool) {
         self.lock().receiving = receiving;

@@ -8,29 +8,35 @@ use std::time::{Duration, Instant};
 
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::WriteHandle;
-use ropewalk_storage::checksum::{Pieces, block_sum};
+use ropewalk_storage::checksum::Pieces;
 use rustix::io::Errno;
 
+use crate::behind::{Behind, Stored, Storing};
 use crate::budget::{Buffer, BufferBudget};
+use crate::connect::Core;
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::pipe::{PIPE_SIZE, Pipe};
 use crate::wire::Wire;
-use crate::{Progress, ReceiveJob, Stage};
+use crate::{Pool, Progress, ReceiveJob, Stage};
 
 /// Bytes that are spliced before they are reported.
 pub(crate) const CHUNK: usize = 1 << 20;
 /// Bytes that go through a buffer in one go: small enough to stay in a core's cache between being read and being
 /// written, which takes 10-20 % less time a byte than 1 MiB does.
 pub(crate) const COPY_CHUNK: usize = 256 << 10;
+/// Less than this is written at once.
+const SMALL: usize = 64 << 10;
 /// What came over a slow connection is written after so long even if it is less.
 const LINGER: Duration = Duration::from_millis(500);
+/// Blocks that follow one another within this time are written behind. Slower ones are not in the stream's way.
+const HURRY: Duration = Duration::from_millis(20);
 /// Holes are multiples of this, at multiples of it.
 const GRANULE: u64 = 4096;
 
 /// What [`Intake::take`] did.
 pub(crate) enum Taken {
-    /// So many bytes of payload came. The last of those wanted are in the store by now; others may be held back.
+    /// So many bytes of payload came. They may be held back, or be on their way to the store, until [`Intake::settle`].
     Bytes(u64),
     /// There is nothing to read now.
     Blocked,
@@ -53,6 +59,10 @@ pub(crate) struct Intake<'a> {
     /// Part of the file that was spliced and not reported yet.
     spliced: Range<u64>,
     stored: Instant,
+    storing: Storing,
+    /// Where a thread for writing comes from: for bytes whose protection takes a processor.
+    pool: Option<&'a Pool>,
+    behind: Option<Behind>,
     /// What is in the store and was reported.
     pub(crate) ranges: RangeSet,
     pub(crate) bytes: u64,
@@ -61,42 +71,36 @@ pub(crate) struct Intake<'a> {
 
 impl<'a> Intake<'a> {
     /// For the payload of `wire`.
-    pub(crate) fn new(
-        job: &'a ReceiveJob<'a>,
-        progress: &'a Progress,
-        control: &'a Control,
-        budget: &'a Arc<BufferBudget>,
-        wire: &Wire,
-    ) -> Self {
-        let mut intake = Self::for_store(job, progress, control, budget);
-        if intake.pieces.is_none() && !job.sparse && wire.connection.plain_fd().is_some() {
+    pub(crate) fn new(job: &'a ReceiveJob<'a>, progress: &'a Progress, core: &'a Core, wire: &Wire) -> Self {
+        let mut intake = Self::for_store(job, progress, core);
+        let plain = wire.connection.plain_fd().is_some();
+        if intake.pieces.is_none() && !job.sparse && plain {
             intake.file = job.sink.descriptor();
         }
+        intake.pool = (!plain).then_some(&core.pool);
         intake
     }
 
     /// For [`Intake::store`] only.
-    pub(crate) fn for_store(
-        job: &'a ReceiveJob<'a>,
-        progress: &'a Progress,
-        control: &'a Control,
-        budget: &'a Arc<BufferBudget>,
-    ) -> Self {
-        let pieces = job.checksum.filter(|a| a.combinable()).map(Pieces::new);
+    pub(crate) fn for_store(job: &'a ReceiveJob<'a>, progress: &'a Progress, core: &'a Core) -> Self {
+        let checksum = job.checksum.filter(|a| a.combinable());
         Self {
             job,
             progress,
-            control,
-            budget,
+            control: &core.control,
+            budget: &core.budget,
             file: None,
             pipe: None,
             buffer: None,
             held: 0..0,
             spliced: 0..0,
             stored: Instant::now(),
+            storing: Storing { sink: Arc::clone(&job.sink), sparse: job.sparse, checksum },
+            pool: None,
+            behind: None,
             ranges: RangeSet::new(),
             bytes: 0,
-            pieces,
+            pieces: checksum.map(Pieces::new),
         }
     }
 
@@ -125,29 +129,32 @@ impl<'a> Intake<'a> {
 
     /// Writes and reports all that was held back.
     pub(crate) fn settle(&mut self) -> Result<()> {
-        self.report_spliced()?;
-        self.flush()
+        let reported = self.report_spliced();
+        let flushed = self.flush();
+        reported.and(flushed).and(self.catch_up())
     }
 
     /// Writes `data` at `at`, and reports it.
     pub(crate) fn store(&mut self, data: &[u8], at: u64) -> Result<()> {
-        let sum = self.pieces.as_ref().map(|pieces| {
-            let began = Instant::now();
-            let sum = block_sum(pieces.algorithm(), data);
-            self.progress.add_time(Stage::Checksum, began.elapsed());
-            sum
-        });
-        let began = Instant::now();
-        let sink = &*self.job.sink;
-        if self.job.sparse {
-            write_sparse(sink, data, at)?;
-        } else {
-            sink.write_at(data, at)?;
-        }
+        self.catch_up()?;
+        let stored = self.storing.store(data, at)?;
         self.stored = Instant::now();
-        self.progress.add_time(Stage::Destination, self.stored - began);
-        self.progress.add_bytes(data.len() as u64);
-        self.report(at..at + data.len() as u64, sum)
+        self.report_stored(at..at + data.len() as u64, stored)
+    }
+
+    /// Waits for what is written behind.
+    fn catch_up(&mut self) -> Result<()> {
+        let Some(mut behind) = self.behind.take() else { return Ok(()) };
+        let result = behind.settle(|range, stored| self.report_stored(range, stored));
+        self.behind = Some(behind);
+        result
+    }
+
+    fn report_stored(&mut self, range: Range<u64>, stored: Stored) -> Result<()> {
+        self.progress.add_time(Stage::Checksum, stored.summing);
+        self.progress.add_time(Stage::Destination, stored.writing);
+        self.progress.add_bytes(range.end - range.start);
+        self.report(range, stored.sum)
     }
 
     fn take_ahead(&mut self, wire: &mut Wire, at: u64, left: u64) -> Result<Taken> {
@@ -279,6 +286,8 @@ impl<'a> Intake<'a> {
                 Ok(Taken::Bytes(n as u64))
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                // Nothing else is to be done now, and it may take long until there is.
+                self.catch_up()?;
                 if self.stored.elapsed() >= LINGER {
                     self.flush()?;
                 }
@@ -292,6 +301,21 @@ impl<'a> Intake<'a> {
         let (held, at) = ((self.held.end - self.held.start) as usize, self.held.start);
         self.held = 0..0;
         let Some(buffer) = self.buffer.take_if(|_| held > 0) else { return Ok(()) };
+        if held >= SMALL && self.stored.elapsed() < HURRY {
+            if self.behind.is_none()
+                && let Some(pool) = self.pool.take()
+            {
+                self.behind = Behind::begin(pool, &self.storing, self.progress.streams());
+            }
+            if let Some(mut behind) = self.behind.take() {
+                self.stored = Instant::now();
+                let range = at..at + held as u64;
+                let result = behind.write(buffer, range, |range, stored| self.report_stored(range, stored));
+                self.behind = Some(behind);
+                self.buffer = result?;
+                return Ok(());
+            }
+        }
         let result = self.store(&buffer[..held], at);
         self.buffer = Some(buffer);
         result
@@ -327,7 +351,7 @@ impl Drop for Intake<'_> {
 }
 
 /// Leaves out what is zero: the file is new, so holes read the same.
-fn write_sparse(sink: &dyn WriteHandle, data: &[u8], at: u64) -> ropewalk_storage::Result<()> {
+pub(crate) fn write_sparse(sink: &dyn WriteHandle, data: &[u8], at: u64) -> ropewalk_storage::Result<()> {
     let is_zero = |part: &[u8]| part.first() == Some(&0) && part[1..] == part[..part.len() - 1];
     let settle = |zero: bool, run: Range<usize>| {
         let start = at + run.start as u64;

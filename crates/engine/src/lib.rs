@@ -4,7 +4,9 @@
 //! the thread that calls [`DataChannel::send`] or [`DataChannel::receive`] coordinates the transfer, serves the
 //! first stream itself and takes further threads from a [`Pool`] only for further streams.
 
+mod ahead;
 mod attendant;
+mod behind;
 mod budget;
 mod channel;
 mod congestion;

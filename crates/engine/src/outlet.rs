@@ -11,6 +11,7 @@ use ropewalk_storage::checksum::{Pieces, block_sum};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
+use crate::ahead::Ahead;
 use crate::budget::{Buffer, BufferBudget};
 use crate::control::Control;
 use crate::error::{Error, Result};
@@ -71,6 +72,7 @@ pub(crate) struct Outlet<'a> {
     budget: &'a Arc<BufferBudget>,
     /// What `sendfile` reads from.
     file: Option<BorrowedFd<'a>>,
+    ahead: Ahead,
     chunk: usize,
     buffer: Option<Buffer>,
     pub(crate) bytes: u64,
@@ -93,6 +95,7 @@ impl<'a> Outlet<'a> {
             control,
             budget,
             file,
+            ahead: Ahead::default(),
             chunk: block_size.min(COPY_CHUNK),
             buffer: None,
             bytes: 0,
@@ -167,7 +170,10 @@ impl<'a> Outlet<'a> {
         let mut at = range.start;
         while at < range.end {
             let (Some(file), Some(socket)) = (self.file, wire.connection.plain_fd()) else { break };
-            let count = (range.end - at).min(CHUNK as u64) as usize;
+            let end = range.end.min(at.saturating_add(CHUNK as u64));
+            let mut waited = Duration::ZERO;
+            let count = (self.ahead.ready(file, at..end, &mut waited) - at) as usize;
+            self.progress.add_time(Stage::Source, waited);
             let began = Instant::now();
             let mut offset = at;
             let result = rustix::fs::sendfile(socket, file, Some(&mut offset), count);

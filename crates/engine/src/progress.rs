@@ -10,7 +10,8 @@ use crate::flow::{Flow, Flows, PathSample};
 /// Where a stream's time went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Reading from the source store (with `sendfile`, in which reading and sending are one, counted as network).
+    /// Reading from the source store. With `sendfile`, in which reading and sending are one: waiting until the data is in
+    /// memory.
     Source,
     /// Waiting for the socket.
     Network,

@@ -66,7 +66,7 @@ fn receive_stream(core: &Core, job: &ReceiveJob<'_>, watch: &mut Watch<'_>) -> R
     watch.begun(false)?;
     let progress = watch.progress;
     progress.set_streams(1);
-    let mut intake = Intake::new(job, progress, &core.control, &core.budget, &wire);
+    let mut intake = Intake::new(job, progress, core, &wire);
     let result = fill(&mut wire, &mut intake, &job.accept, watch);
     // What has come is of use whatever happened.
     let settled = intake.settle();
@@ -121,7 +121,7 @@ fn receive_text(
     let mut text = FromWire::default();
     let mut local = Vec::new();
     let mut places = Places::new(&job.accept);
-    let mut intake = Intake::for_store(job, progress, &core.control, &core.budget);
+    let mut intake = Intake::for_store(job, progress, core);
     let start = job.accept.iter().next().map_or(0, |range| range.start.saturating_sub(job.origin));
     let received = ordered_receive::receive_with(core, cache, watch, start, &mut |peer, data| {
         local.clear();

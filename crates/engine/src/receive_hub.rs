@@ -183,7 +183,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         }
         let stream = lock(&self.shared.transfer).add_stream().map_err(|_| refused)?;
         let Shared { core, job, progress, .. } = *self.shared;
-        let intake = Intake::new(job, progress, &core.control, &core.budget, &wire);
+        let intake = Intake::new(job, progress, core, &wire);
         self.local.push(Inlet::new(wire, self.next_id, stream, intake));
         self.next_id += 1;
         progress.set_streams(self.alive() as u32);

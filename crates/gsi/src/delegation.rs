@@ -6,7 +6,6 @@ use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{HasPublic, Id, PKey, PKeyRef, Private, Public};
-use openssl::rsa::Rsa;
 use openssl::sha::sha1;
 use openssl::stack::Stack;
 use openssl::x509::{
@@ -16,7 +15,7 @@ use openssl::x509::{
 use crate::certificate::Details;
 use crate::credential::{Credential, CredentialError};
 use crate::der::{self, DerError, Reader};
-use crate::keys::KeyPool;
+use crate::keys::{self, DelegatedKeys};
 use crate::name;
 use crate::oid;
 use crate::proxy_info::{ProxyKind, ProxyPolicy, Rights};
@@ -24,8 +23,6 @@ use crate::time::Timestamp;
 
 /// Peers' clocks may be late by this much, in seconds; GCT allows the same.
 const CLOCK_SKEW: i64 = 300;
-/// Smallest and largest RSA keys that are made on a peer's wish.
-const KEY_BITS: std::ops::RangeInclusive<u32> = 2048..=4096;
 
 /// Why a proxy was not made.
 #[derive(Debug, thiserror::Error)]
@@ -86,20 +83,9 @@ impl std::fmt::Debug for ProxyRequest {
 }
 
 impl ProxyRequest {
-    /// A new RSA key. Takes some 0.1 s of CPU time.
-    pub fn new(bits: u32) -> Result<Self, ErrorStack> {
-        let bits = bits.clamp(*KEY_BITS.start(), *KEY_BITS.end());
-        Ok(Self { key: PKey::from_rsa(Rsa::generate(bits)?)? })
-    }
-
-    /// With a key as large as that of `peer`, out of `keys` where there is one.
-    pub fn like(peer: &X509Ref, keys: Option<&KeyPool>) -> Result<Self, ErrorStack> {
-        let key = peer.public_key()?;
-        let bits = if key.id() == Id::RSA { key.bits() } else { *KEY_BITS.start() };
-        match keys.and_then(|keys| keys.take(bits)) {
-            Some(key) => Ok(Self { key }),
-            None => Self::new(bits),
-        }
+    /// For a proxy of `peer`.
+    pub fn new(peer: &X509Ref, keys: &DelegatedKeys) -> Result<Self, ErrorStack> {
+        Ok(Self { key: keys.make(peer)? })
     }
 
     /// PKCS #10 in DER, with the subject and the extension that GCT writes.
@@ -174,7 +160,7 @@ pub fn create_proxy(
     terms: &ProxyTerms,
     now: Timestamp,
 ) -> Result<Credential, DelegationError> {
-    let key = ProxyRequest::new(bits)?.key;
+    let key = keys::rsa(bits)?;
     let public: PKey<Public> = PKey::public_key_from_der(&key.public_key_to_der()?)?;
     let certificate = sign(issuer, &public, terms, now)?;
     let mut chain = vec![issuer.certificate().clone()];

@@ -10,8 +10,6 @@
 //! On data connections that are protected there is nothing but TLS; where they are only authenticated, the flag is
 //! exchanged and clear bytes follow.
 
-use std::sync::Arc;
-
 use openssl::error::ErrorStack;
 use openssl::ssl::{ErrorCode, Ssl, SslStream, SslVersion};
 use openssl::x509::X509;
@@ -22,7 +20,7 @@ use crate::credential::Credential;
 use crate::delegation::{self, DelegationError, ProxyRequest, ProxyTerms};
 use crate::der;
 use crate::host::{Expected, WrongPeer};
-use crate::keys::KeyPool;
+use crate::keys::DelegatedKeys;
 use crate::proxy_info::{ProxyKind, Rights};
 use crate::session::Session;
 use crate::time::Timestamp;
@@ -101,13 +99,18 @@ pub struct AcceptorOptions {
     pub after: After,
     /// Limited proxies pass (they do with GCT).
     pub accept_limited: bool,
-    /// Where keys for delegated proxies come from, if not made at the moment.
-    pub keys: Option<Arc<KeyPool>>,
+    /// The keys of delegated proxies.
+    pub keys: DelegatedKeys,
 }
 
 impl Default for AcceptorOptions {
     fn default() -> Self {
-        Self { expected: Expected::Anybody, after: After::Flag, accept_limited: true, keys: None }
+        Self {
+            expected: Expected::Anybody,
+            after: After::Flag,
+            accept_limited: true,
+            keys: DelegatedKeys::default(),
+        }
     }
 }
 
@@ -382,7 +385,7 @@ impl Initiator {
 pub struct Acceptor {
     machine: Machine,
     accept_limited: bool,
-    keys: Option<Arc<KeyPool>>,
+    keys: DelegatedKeys,
 }
 
 impl Acceptor {
@@ -426,7 +429,7 @@ impl Acceptor {
                     let Some(peer) = machine.presented.first() else {
                         return Err(HandshakeError::Chain(ChainError::Empty));
                     };
-                    let request = ProxyRequest::like(peer, self.keys.as_deref())?;
+                    let request = ProxyRequest::new(peer, &self.keys)?;
                     machine.write(&request.to_der()?)?;
                     machine.state = State::Delegation(Some(request));
                     machine.wait()

@@ -1,11 +1,15 @@
-//! Keys for delegated proxies, made ahead: making one takes much longer than the rest of a log-in.
+//! Keys for delegated proxies. Making an RSA key takes much longer than the rest of a log-in, so that those are made ahead.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use openssl::pkey::{PKey, Private};
+use openssl::ec::{Asn1Flag, EcGroup, EcKey};
+use openssl::error::ErrorStack;
+use openssl::nid::Nid;
+use openssl::pkey::{Id, PKey, Private};
 use openssl::rsa::Rsa;
+use openssl::x509::X509Ref;
 
 /// Size of the keys that are held: that of nearly all certificates of users.
 const BITS: u32 = 2048;
@@ -13,6 +17,49 @@ const BITS: u32 = 2048;
 const NICE: i32 = 19;
 /// How often that thread looks whether its pool is still there.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Smallest and largest RSA keys that are made on a peer's wish.
+const RSA_BITS: std::ops::RangeInclusive<u32> = 2048..=4096;
+
+/// What kind of key a proxy gets that a peer delegates.
+#[derive(Clone, Debug, Default)]
+pub enum DelegatedKeys {
+    /// ECDSA on the curve P-256, which is as strong as RSA with 3072 bits and takes a thousandth of the time. GCT's
+    /// programs sign requests for it and believe the proxies.
+    #[default]
+    P256,
+    /// RSA as large as the peer's own key (2048 to 4096 bits), out of the pool where it has one.
+    Rsa(Option<Arc<KeyPool>>),
+}
+
+impl DelegatedKeys {
+    /// A key for a proxy of `peer`.
+    pub(crate) fn make(&self, peer: &X509Ref) -> Result<PKey<Private>, ErrorStack> {
+        match self {
+            Self::P256 => p256(),
+            Self::Rsa(pool) => {
+                let theirs = peer.public_key()?;
+                let bits = if theirs.id() == Id::RSA { theirs.bits() } else { *RSA_BITS.start() };
+                match pool.as_ref().and_then(|pool| pool.take(bits)) {
+                    Some(key) => Ok(key),
+                    None => rsa(bits),
+                }
+            }
+        }
+    }
+}
+
+fn p256() -> Result<PKey<Private>, ErrorStack> {
+    let mut group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
+    // Certificates name the curve (RFC 5480 section 2.1.1).
+    group.set_asn1_flag(Asn1Flag::NAMED_CURVE);
+    PKey::from_ec_key(EcKey::generate(&group)?)
+}
+
+/// Takes some 0.1 s of CPU time.
+pub(crate) fn rsa(bits: u32) -> Result<PKey<Private>, ErrorStack> {
+    PKey::from_rsa(Rsa::generate(bits.clamp(*RSA_BITS.start(), *RSA_BITS.end()))?)
+}
 
 /// RSA keys, each given out once. A thread of lowest priority makes new ones until the pool is full again.
 pub struct KeyPool {
@@ -87,7 +134,7 @@ fn fill(pool: &Weak<KeyPool>) {
             continue;
         }
         drop(keys);
-        let Ok(key) = Rsa::generate(BITS).and_then(PKey::from_rsa) else { return };
+        let Ok(key) = rsa(BITS) else { return };
         pool.lock().push(key);
     }
 }

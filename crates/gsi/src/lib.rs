@@ -49,7 +49,7 @@ pub use gridmap::{Account, Gridmap, GridmapProblem};
 pub use gsi_conf::{GsiConf, GsiConfError};
 pub use handshake::{Acceptor, AcceptorOptions, After, HandshakeError, Initiator, InitiatorOptions, Step};
 pub use host::{Expected, NameCompatibility, WrongPeer, is_host};
-pub use keys::KeyPool;
+pub use keys::{DelegatedKeys, KeyPool};
 pub use name::{canonical, one_line, same};
 pub use pool::{PoolError, lease};
 pub use proxy_info::{ProxyKind, Rights};

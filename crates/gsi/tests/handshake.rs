@@ -8,13 +8,14 @@ use std::sync::Arc;
 use common::{Site, shake};
 use openssl::asn1::Asn1Time;
 use openssl::hash::MessageDigest;
-use openssl::pkey::PKey;
+use openssl::pkey::{Id, PKey};
 use openssl::rsa::Rsa;
 use openssl::ssl::SslVersion;
 use openssl::x509::{X509Builder, X509NameBuilder};
 use ropewalk_gsi::{
-    Acceptor, AcceptorOptions, After, Credential, Expected, HandshakeError, Identity, Initiator,
-    InitiatorOptions, ProxyKind, ProxyTerms, Rights, Step, Timestamp, TlsSettings, create_proxy, dcsc,
+    Acceptor, AcceptorOptions, After, Credential, DelegatedKeys, Expected, HandshakeError, Identity,
+    Initiator, InitiatorOptions, ProxyKind, ProxyTerms, Rights, Step, Timestamp, TlsSettings, create_proxy,
+    dcsc,
 };
 
 fn options(delegate: Option<ProxyTerms>) -> InitiatorOptions {
@@ -277,4 +278,34 @@ fn versions_do_not_sink() {
     )
     .unwrap_err();
     assert!(matches!(error, HandshakeError::Tls(_)), "{error}");
+}
+
+#[test]
+fn keys_of_delegated_proxies() {
+    let site = Site::new();
+    let client = site.identity(&site.user(), &TlsSettings::default());
+    let server = site.identity(site.host(), &TlsSettings::default());
+    for (keys, id, bits) in
+        [(DelegatedKeys::default(), Id::EC, 256), (DelegatedKeys::Rsa(None), Id::RSA, 2048)]
+    {
+        let acceptor = AcceptorOptions { keys, ..AcceptorOptions::default() };
+        let (_, mut other) = shake(
+            Initiator::new(&client, options(Some(ProxyTerms::default()))).unwrap(),
+            Acceptor::new(&server, acceptor).unwrap(),
+        )
+        .unwrap();
+        let got = other.take_delegated().unwrap();
+        assert_eq!((got.key().id(), got.key().bits()), (id, bits));
+        // It makes proxies itself, and stands for the user where it is shown: in both versions of TLS.
+        for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
+            let shown = site.identity(&got, &settings(version));
+            let (_, again) = shake(
+                Initiator::new(&shown, options(Some(ProxyTerms::default()))).unwrap(),
+                Acceptor::new(&server, AcceptorOptions::default()).unwrap(),
+            )
+            .unwrap();
+            assert_eq!(again.peer().identity, site.user().subject());
+            assert!(again.delegated().is_some());
+        }
+    }
 }

@@ -8,14 +8,12 @@
 mod base;
 mod host;
 mod link;
-mod netlink;
 mod root;
 mod sysctl;
 
 pub(crate) use base::{Base, LAB_DIR};
 pub(crate) use host::{HostSpace, Spaces};
 pub(crate) use link::{Ends, configure};
-pub(crate) use netlink::{Dump, Netlink, Request, attributes};
 pub(crate) use sysctl::{Applied, SysctlError, apply, number};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};

@@ -3,7 +3,6 @@
 pub(crate) mod cpu;
 mod diag;
 mod recorder;
-mod tcp_info;
 
 pub(crate) use diag::Diagnostics;
 pub(crate) use recorder::{DiskMeter, HostSource, Recorder, Recording, Sources, Watched};

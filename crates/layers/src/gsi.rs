@@ -9,8 +9,9 @@ use ropewalk_gsi::{
 use ropewalk_transport::Connection;
 use rustix::event::PollFlags;
 
+use crate::outgoing::Outgoing;
 use crate::protected::{Protected, Silence};
-use crate::reader::{RecordReader, over, send};
+use crate::reader::{RecordReader, over};
 use crate::{Handshake, Layer, Level, Progress};
 
 enum Machine {
@@ -52,9 +53,7 @@ struct GsiHandshake {
     connection: Option<Box<dyn Connection>>,
     machine: Machine,
     level: Level,
-    /// What is to be sent, and how much of it was.
-    out: Vec<u8>,
-    sent: usize,
+    out: Outgoing,
     /// Nothing beyond a record is read: what follows may be clear.
     reader: RecordReader,
     session: Option<Box<Session>>,
@@ -81,8 +80,7 @@ impl GsiHandshake {
             connection: Some(connection),
             machine: machine.map_err(failed)?,
             level: layer.level,
-            out: Vec::new(),
-            sent: 0,
+            out: Outgoing::default(),
             reader: RecordReader::default(),
             session: None,
         };
@@ -94,9 +92,9 @@ impl GsiHandshake {
 
     fn step(&mut self, token: &[u8]) -> io::Result<()> {
         match self.machine.step(token).map_err(failed)? {
-            Step::Continue(out) => self.out.extend(out),
+            Step::Continue(out) => self.out.bytes.extend(out),
             Step::Done(out, session) => {
-                self.out.extend(out);
+                self.out.bytes.extend(out);
                 self.session = Some(session);
             }
         }
@@ -112,7 +110,7 @@ impl Handshake for GsiHandshake {
     fn advance(&mut self) -> io::Result<Progress> {
         loop {
             let connection = self.connection.as_mut().ok_or_else(over)?;
-            if !send(connection.as_mut(), &mut self.out, &mut self.sent)? {
+            if !self.out.send(connection.as_mut())? {
                 return Ok(Progress::Waits(PollFlags::OUT));
             }
             if let Some(session) = self.session.take() {

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use ropewalk_kerberos::{Handle, Protection, SessionError, Stream};
 use ropewalk_transport::{Breaker, Connection, TcpInfo};
 
+use crate::outgoing::{Sealed, leave_to_inner};
+use crate::reader::over;
 use crate::{Handshake, Layer, Progress};
 
 /// Bytes that are read from the network at once.
@@ -81,11 +83,7 @@ struct Wrapped {
     stash: Vec<u8>,
     start: usize,
     ended: bool,
-    /// Tokens to be sent, how much of them was, and the plain bytes in them. A write is not done before all of it is: the
-    /// caller comes again with the same bytes.
-    out: Vec<u8>,
-    sent: usize,
-    sealed: usize,
+    outgoing: Sealed,
     plain: Vec<u8>,
     /// The end is among what is to be sent.
     closing: bool,
@@ -105,9 +103,7 @@ impl Wrapped {
             stash: Vec::new(),
             start: 0,
             ended: false,
-            out: Vec::new(),
-            sent: 0,
-            sealed: 0,
+            outgoing: Sealed::default(),
             plain: Vec::new(),
             closing: false,
             sealing: Duration::ZERO,
@@ -156,40 +152,22 @@ impl Wrapped {
         self.input.truncate(had + *result.as_ref().unwrap_or(&0));
         Ok(result? > 0)
     }
+}
 
-    fn seal(&mut self) -> io::Result<()> {
-        let at = self.out.len();
-        self.out.extend_from_slice(&[0; LENGTH]);
-        let began = Instant::now();
-        self.stream.wrap(&self.plain, &mut self.out).map_err(broken)?;
-        self.sealing += began.elapsed();
-        let length = u32::try_from(self.out.len() - at - LENGTH).map_err(io::Error::other)?;
-        self.out[at..at + LENGTH].copy_from_slice(&length.to_be_bytes());
-        Ok(())
-    }
-
-    /// Sends what is sealed; `WouldBlock` when not all of it could be.
-    fn drain(&mut self) -> io::Result<()> {
-        while self.sent < self.out.len() {
-            match self.inner.write(&self.out[self.sent..]) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(n) => self.sent += n,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        self.out.clear();
-        self.sent = 0;
-        Ok(())
-    }
+/// Appends `plain` as a message.
+fn seal(stream: &mut Stream, plain: &[u8], out: &mut Vec<u8>, sealing: &mut Duration) -> io::Result<()> {
+    let at = out.len();
+    out.extend_from_slice(&[0; LENGTH]);
+    let began = Instant::now();
+    stream.wrap(plain, out).map_err(broken)?;
+    *sealing += began.elapsed();
+    let length = u32::try_from(out.len() - at - LENGTH).map_err(io::Error::other)?;
+    out[at..at + LENGTH].copy_from_slice(&length.to_be_bytes());
+    Ok(())
 }
 
 fn broken(error: SessionError) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("protected data connection: {error}"))
-}
-
-fn over() -> io::Error {
-    io::Error::other("the handshake is over")
 }
 
 impl Read for Wrapped {
@@ -224,22 +202,19 @@ impl Write for Wrapped {
     }
 
     fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
-        if self.sealed == 0 {
-            self.drain()?;
+        let Self { inner, stream, most, outgoing, plain, sealing, .. } = self;
+        outgoing.write(inner.as_mut(), |out| {
             // One message for a header and what follows it.
-            self.plain.clear();
+            plain.clear();
             for part in data {
-                let left = self.most - self.plain.len();
-                self.plain.extend_from_slice(&part[..part.len().min(left)]);
+                let left = *most - plain.len();
+                plain.extend_from_slice(&part[..part.len().min(left)]);
             }
-            if self.plain.is_empty() {
-                return Ok(0);
+            if !plain.is_empty() {
+                seal(stream, plain, out, sealing)?;
             }
-            self.seal()?;
-            self.sealed = self.plain.len();
-        }
-        self.drain()?;
-        Ok(std::mem::take(&mut self.sealed))
+            Ok(plain.len())
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -248,51 +223,25 @@ impl Write for Wrapped {
 }
 
 impl Connection for Wrapped {
-    fn plain_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn poll_fd(&self) -> BorrowedFd<'_> {
-        self.inner.poll_fd()
-    }
+    leave_to_inner!();
 
     fn buffered(&self) -> usize {
         self.stash.len() - self.start
     }
 
-    fn set_time_limit(&mut self, limit: Duration) -> io::Result<()> {
-        self.inner.set_time_limit(limit)
-    }
-
-    fn set_nonblocking(&mut self, on: bool) -> io::Result<()> {
-        self.inner.set_nonblocking(on)
-    }
-
-    fn set_buffers(&mut self, send: Option<usize>, receive: Option<usize>) -> io::Result<()> {
-        self.inner.set_buffers(send, receive)
-    }
-
-    fn set_congestion(&mut self, name: &str) {
-        self.inner.set_congestion(name);
-    }
-
     fn finish(&mut self) -> io::Result<()> {
-        self.drain()?;
+        let Self { inner, stream, outgoing: Sealed { out, .. }, sealing, .. } = self;
+        out.drain(inner.as_mut())?;
         if !self.closing {
-            self.plain.clear();
-            self.seal()?;
+            seal(stream, &[], &mut out.bytes, sealing)?;
             self.closing = true;
         }
-        self.drain()?;
-        self.inner.finish()
+        out.drain(inner.as_mut())?;
+        inner.finish()
     }
 
     fn reset_on_drop(&mut self) -> io::Result<()> {
         self.inner.reset_on_drop()
-    }
-
-    fn breaker(&self) -> io::Result<Breaker> {
-        self.inner.breaker()
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -305,9 +254,5 @@ impl Connection for Wrapped {
 
     fn sealing(&self) -> Duration {
         self.sealing
-    }
-
-    fn info(&self) -> Option<TcpInfo> {
-        self.inner.info()
     }
 }

@@ -11,7 +11,7 @@
 //! costs one round trip: who connects sends no data before the other end has proved itself (it could be anybody who got hold
 //! of the port), and who accepts none before the third message. Data may follow that at once.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,6 +22,8 @@ use openssl::sign::Signer;
 use ropewalk_transport::Connection;
 use rustix::event::PollFlags;
 
+use crate::outgoing::Outgoing;
+use crate::reader::over;
 use crate::{Handshake, Layer, Progress};
 
 const MAGIC: &[u8; 4] = b"RWDK";
@@ -108,8 +110,7 @@ impl Layer for KeyLayer {
             awaits: Awaits::Hello,
             hello: [0; HELLO],
             nonce: [0; NONCE],
-            out: Vec::new(),
-            sent: 0,
+            out: Outgoing::default(),
             input: [0; ANSWER],
             had: 0,
         };
@@ -118,7 +119,7 @@ impl Layer for KeyLayer {
             hello[..HEAD].copy_from_slice(&Side::Connects.head());
             hello[HEAD..HEAD + NUMBER].copy_from_slice(&self.number.to_be_bytes());
             openssl::rand::rand_bytes(&mut hello[HEAD + NUMBER..])?;
-            handshake.out.extend_from_slice(hello);
+            handshake.out.bytes.extend_from_slice(hello);
             handshake.awaits = Awaits::Answer;
         }
         Ok(Box::new(handshake))
@@ -192,31 +193,13 @@ struct KeyHandshake {
     hello: [u8; HELLO],
     /// Of who accepts.
     nonce: [u8; NONCE],
-    /// What is to be sent, and how much of it was.
-    out: Vec<u8>,
-    sent: usize,
+    out: Outgoing,
     /// The message that comes, as far as it came. Nothing beyond it is read: data may follow.
     input: [u8; ANSWER],
     had: usize,
 }
 
 impl KeyHandshake {
-    fn flush(&mut self) -> io::Result<bool> {
-        let connection = self.connection.as_mut().ok_or_else(over)?;
-        while self.sent < self.out.len() {
-            match connection.write(&self.out[self.sent..]) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(n) => self.sent += n,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        self.out.clear();
-        self.sent = 0;
-        Ok(true)
-    }
-
     /// Reads the message that is awaited; `false` when more of it has to come. What cannot become one is refused with its
     /// first byte.
     fn read(&mut self) -> io::Result<bool> {
@@ -254,15 +237,19 @@ impl KeyHandshake {
                 }
                 self.hello.copy_from_slice(message);
                 openssl::rand::rand_bytes(&mut self.nonce)?;
-                self.out.extend_from_slice(&Side::Accepts.head());
-                self.out.extend_from_slice(&self.nonce);
-                self.out.extend_from_slice(&self.layer.proof(Side::Accepts, &self.hello, &self.nonce)?);
+                self.out.bytes.extend_from_slice(&Side::Accepts.head());
+                self.out.bytes.extend_from_slice(&self.nonce);
+                self.out.bytes.extend_from_slice(&self.layer.proof(
+                    Side::Accepts,
+                    &self.hello,
+                    &self.nonce,
+                )?);
                 self.awaits = Awaits::Proof;
             }
             Awaits::Answer => {
                 let (nonce, proof) = message[HEAD..].split_at(NONCE);
                 self.layer.check(Side::Accepts, &self.hello, nonce, proof)?;
-                self.out.extend_from_slice(&self.layer.proof(Side::Connects, &self.hello, nonce)?);
+                self.out.bytes.extend_from_slice(&self.layer.proof(Side::Connects, &self.hello, nonce)?);
                 self.awaits = Awaits::Nothing;
             }
             Awaits::Proof => {
@@ -283,7 +270,8 @@ impl Handshake for KeyHandshake {
 
     fn advance(&mut self) -> io::Result<Progress> {
         loop {
-            if !self.flush()? {
+            let connection = self.connection.as_mut().ok_or_else(over)?;
+            if !self.out.send(connection.as_mut())? {
                 return Ok(Progress::Waits(PollFlags::OUT));
             }
             if let Awaits::Nothing = self.awaits {
@@ -309,8 +297,4 @@ fn what_came(begun: &[u8]) -> String {
 
 fn failed(kind: ErrorKind, text: &str) -> io::Error {
     io::Error::new(kind, format!("binding of the data connection to its session: {text}"))
-}
-
-fn over() -> io::Error {
-    io::Error::other("the handshake is over")
 }

@@ -12,6 +12,7 @@ mod kerberos;
 mod key;
 mod layer;
 mod listener;
+mod outgoing;
 mod protected;
 mod reader;
 mod tls;

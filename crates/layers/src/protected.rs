@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use ropewalk_tls::{Opened, RECORD, RecordError, Records};
 use ropewalk_transport::{Breaker, Connection, TcpInfo};
 
+use crate::outgoing::{Sealed, leave_to_inner};
+
 /// Bytes that are read from the network at once.
 const READ: usize = 128 << 10;
 /// Plain bytes that are sealed at once.
@@ -35,11 +37,7 @@ pub(crate) struct Protected {
     finished: bool,
     /// Ours and the peer's, as they were: the system forgets the peer's when it has gone, though all that it has sent is there.
     addresses: Option<(SocketAddr, SocketAddr)>,
-    /// Records to be sent, how much of them was, and the plain bytes in them. A write is not done before all of it is: the
-    /// caller comes again with the same bytes.
-    out: Vec<u8>,
-    sent: usize,
-    sealed: usize,
+    outgoing: Sealed,
     /// Opened where the caller's buffer was full: `start..`.
     stash: Vec<u8>,
     start: usize,
@@ -56,9 +54,7 @@ impl Protected {
             silence,
             addresses: None,
             finished: false,
-            out: Vec::new(),
-            sent: 0,
-            sealed: 0,
+            outgoing: Sealed::default(),
             stash: Vec::new(),
             start: 0,
             ended: false,
@@ -75,17 +71,7 @@ impl Protected {
 
     /// Sends what is sealed; `WouldBlock` when not all of it could be.
     fn drain(&mut self) -> io::Result<()> {
-        while self.sent < self.out.len() {
-            match self.inner.write(&self.out[self.sent..]) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(n) => self.sent += n,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        self.out.clear();
-        self.sent = 0;
-        Ok(())
+        self.outgoing.out.drain(self.inner.as_mut())
     }
 
     /// Opens records that are there into `buffer`.
@@ -127,7 +113,8 @@ impl Protected {
     /// no difference.
     fn answer_end(&mut self) {
         self.ended = true;
-        if self.silence != Silence::Ends && self.out.is_empty() && self.session.close(&mut self.out).is_ok() {
+        let out = &mut self.outgoing.out.bytes;
+        if self.silence != Silence::Ends && out.is_empty() && self.session.close(out).is_ok() {
             let _ = self.drain();
         }
     }
@@ -174,7 +161,7 @@ impl Read for Protected {
             let answer = self.session.take_output();
             if !answer.is_empty() {
                 // To a key update. It leaves with the next write if it cannot now.
-                self.out.extend(answer);
+                self.outgoing.out.bytes.extend(answer);
                 match self.drain() {
                     Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
                     _ => {}
@@ -196,22 +183,20 @@ impl Write for Protected {
     }
 
     fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
-        if self.sealed == 0 {
-            self.drain()?;
+        let Self { inner, session, outgoing, sealing, .. } = self;
+        outgoing.write(inner.as_mut(), |out| {
             let began = Instant::now();
             let mut left = WRITE;
             for part in data {
                 let part = &part[..part.len().min(left)];
                 if !part.is_empty() {
-                    self.session.seal(part, &mut self.out).map_err(broken)?;
+                    session.seal(part, out).map_err(broken)?;
                 }
                 left -= part.len();
             }
-            self.sealed = WRITE - left;
-            self.sealing += began.elapsed();
-        }
-        self.drain()?;
-        Ok(std::mem::take(&mut self.sealed))
+            *sealing += began.elapsed();
+            Ok(WRITE - left)
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -220,33 +205,11 @@ impl Write for Protected {
 }
 
 impl Connection for Protected {
-    fn plain_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn poll_fd(&self) -> BorrowedFd<'_> {
-        self.inner.poll_fd()
-    }
+    leave_to_inner!();
 
     fn buffered(&self) -> usize {
         // The end counts: the socket need not tell of it.
         (self.stash.len() - self.start).max(usize::from(self.ended))
-    }
-
-    fn set_time_limit(&mut self, limit: Duration) -> io::Result<()> {
-        self.inner.set_time_limit(limit)
-    }
-
-    fn set_nonblocking(&mut self, on: bool) -> io::Result<()> {
-        self.inner.set_nonblocking(on)
-    }
-
-    fn set_buffers(&mut self, send: Option<usize>, receive: Option<usize>) -> io::Result<()> {
-        self.inner.set_buffers(send, receive)
-    }
-
-    fn set_congestion(&mut self, name: &str) {
-        self.inner.set_congestion(name);
     }
 
     fn finish(&mut self) -> io::Result<()> {
@@ -254,7 +217,7 @@ impl Connection for Protected {
             self.drain()?;
             return self.inner.finish();
         }
-        self.session.close(&mut self.out).map_err(broken)?;
+        self.session.close(&mut self.outgoing.out.bytes).map_err(broken)?;
         // There may be no room for the last word yet.
         self.inner.set_nonblocking(false)?;
         self.drain()?;
@@ -267,10 +230,6 @@ impl Connection for Protected {
         self.inner.reset_on_drop()
     }
 
-    fn breaker(&self) -> io::Result<Breaker> {
-        self.inner.breaker()
-    }
-
     fn local_addr(&self) -> io::Result<SocketAddr> {
         self.addresses.map_or_else(|| self.inner.local_addr(), |(local, _)| Ok(local))
     }
@@ -281,10 +240,6 @@ impl Connection for Protected {
 
     fn sealing(&self) -> Duration {
         self.sealing
-    }
-
-    fn info(&self) -> Option<TcpInfo> {
-        self.inner.info()
     }
 }
 

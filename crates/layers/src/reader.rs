@@ -58,22 +58,6 @@ impl RecordReader {
     }
 }
 
-/// Sends what is left of `out` from `sent` on, and empties it; `false` when the connection takes no more now.
-pub(crate) fn send(connection: &mut dyn Connection, out: &mut Vec<u8>, sent: &mut usize) -> io::Result<bool> {
-    while *sent < out.len() {
-        match connection.write(&out[*sent..]) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(n) => *sent += n,
-            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    out.clear();
-    *sent = 0;
-    Ok(true)
-}
-
 pub(crate) fn over() -> io::Error {
     io::Error::other("the handshake is over")
 }

@@ -9,8 +9,9 @@ use ropewalk_tls::{
 use ropewalk_transport::Connection;
 use rustix::event::PollFlags;
 
+use crate::outgoing::Outgoing;
 use crate::protected::{Protected, Silence};
-use crate::reader::{RecordReader, over, send};
+use crate::reader::{RecordReader, over};
 use crate::{Handshake, Layer, Progress};
 
 /// How the other side shows that it is the one of the control connection.
@@ -60,8 +61,7 @@ impl Layer for TlsLayer {
             connection: Some(connection),
             machine: machine.map_err(io::Error::other)?,
             layer: self.clone(),
-            out: Vec::new(),
-            sent: 0,
+            out: Outgoing::default(),
             reader: RecordReader::default(),
             end: None,
         };
@@ -107,9 +107,7 @@ struct TlsHandshake {
     addresses: Option<(SocketAddr, SocketAddr)>,
     machine: Machine,
     layer: TlsLayer,
-    /// What is to be sent, and how much of it was.
-    out: Vec<u8>,
-    sent: usize,
+    out: Outgoing,
     reader: RecordReader,
     /// How it ended; what is in `out` still has to leave.
     end: Option<Result<Box<Established>, HandshakeError>>,
@@ -117,7 +115,7 @@ struct TlsHandshake {
 
 impl TlsHandshake {
     fn step(&mut self, record: &[u8]) {
-        self.end = self.machine.step(record, &mut self.out).transpose();
+        self.end = self.machine.step(record, &mut self.out.bytes).transpose();
     }
 }
 
@@ -129,7 +127,7 @@ impl Handshake for TlsHandshake {
     fn advance(&mut self) -> io::Result<Progress> {
         loop {
             let connection = self.connection.as_mut().ok_or_else(over)?;
-            if !send(connection.as_mut(), &mut self.out, &mut self.sent)? {
+            if !self.out.send(connection.as_mut())? {
                 return Ok(Progress::Waits(PollFlags::OUT));
             }
             match self.end.take() {

@@ -3,24 +3,31 @@
 //! Every way to measure is a [`Collector`]: it starts, and later puts what it found into the [`HostProfile`]. What is
 //! missing, denied or dies on the way is reported there and keeps nothing else from being measured.
 
-mod child;
+pub(crate) mod child;
 mod collection;
+mod doing;
 pub mod facts;
 mod files;
+mod owners;
 pub mod perf;
 mod proc;
 mod programs;
 mod sampler;
 mod sock_diag;
+mod subsystems;
 pub mod sysstat;
 mod tcp;
 
 pub use collection::{Collection, Options};
 pub use tcp::{Chosen, Sockets};
 
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
 use thiserror::Error;
 
-use crate::profile::{CollectorName, CollectorReport, CollectorState, HostProfile};
+use crate::profile::{CollectorName, CollectorReport, CollectorState, HostProfile, RawFile};
 
 /// A way to measure.
 pub trait Collector: Send {
@@ -61,13 +68,30 @@ impl Unavailable {
     }
 
     /// By what the kernel says.
-    fn of(what: &str, error: &std::io::Error) -> Self {
+    pub(crate) fn of(what: &str, error: &std::io::Error) -> Self {
         let text = format!("{what}: {error}");
         match error.kind() {
             std::io::ErrorKind::NotFound => Self::Missing(text),
             std::io::ErrorKind::PermissionDenied => Self::Denied(text),
             _ => Self::Failed(text),
         }
+    }
+}
+
+/// Keeps a tool's text, unless it is too long.
+fn keep(profile: &mut HostProfile, name: &str, text: &str) {
+    if text.len() <= RawFile::LARGEST {
+        profile.raw.push(RawFile { name: name.to_owned(), bytes: text.as_bytes().to_owned() });
+    }
+}
+
+/// Keeps a tool's file, unless it is too long or not there.
+fn keep_file(profile: &mut HostProfile, name: &str, path: &Path) {
+    let mut bytes = Vec::new();
+    let read =
+        File::open(path).and_then(|file| file.take(RawFile::LARGEST as u64 + 1).read_to_end(&mut bytes));
+    if read.is_ok_and(|length| length <= RawFile::LARGEST) {
+        profile.raw.push(RawFile { name: name.to_owned(), bytes });
     }
 }
 

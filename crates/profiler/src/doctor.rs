@@ -3,18 +3,23 @@
 //! [`checks`] compares a host's [`Facts`] with what sites that move data over such links have found to be needed
 //! (ESnet's and OSG's published host tuning); [`Changes`] are the settings among it that can be written; a
 //! [`Journal`] keeps the old values, so that [`Journal::restore`] brings back exactly those, also when the program or
-//! the machine died in between.
+//! the machine died in between. A [`Trial`] sets and takes back settings in turn, and [`Judgement`] says from the rates
+//! that were reached whether they are worth keeping.
 //!
 //! Values are only ever raised: a host that is set up for more is ready.
 
 mod change;
 mod checks;
 mod journal;
+mod judge;
+mod trial;
 mod wanted;
 
 pub use change::{Change, Changes, Sysctls};
 pub use checks::{Check, CheckState, checks};
 pub use journal::{Journal, JournalError, Restored};
+pub use judge::Judgement;
+pub use trial::{Foreign, Trial};
 pub use wanted::Wanted;
 
 use serde::Serialize;

@@ -4,6 +4,7 @@ mod clock;
 mod connection;
 mod facts;
 mod host;
+#[cfg(feature = "schema")]
 mod schema;
 mod system;
 mod untrusted;
@@ -12,17 +13,23 @@ mod workload;
 pub use clock::{Clock, Exchange};
 pub use connection::{Connection, ConnectionSample};
 pub use facts::{Disk, Facts, FileSystem, Interface, Rings};
-pub use host::{CollectorName, CollectorReport, CollectorState, HostProfile, Program, Role};
+pub use host::{CollectorName, CollectorReport, CollectorState, Doing, HostProfile, Program, RawFile, Role};
+#[cfg(feature = "schema")]
 pub use schema::{profile_schema, schema_text};
 pub use system::{
     DiskUse, FunctionShare, InterfaceUse, MemoryUse, Processor, ProfilerShares, Share, ShareKind,
     SystemSample, TcpUse,
 };
 pub use untrusted::ProfileError;
-pub use workload::{Baselines, Outcome, RateSample, StageTime, Stages, SweepPoint, Workload, WorkloadKind};
+pub(crate) use untrusted::{Check, share, wrong};
+pub use workload::{
+    Baselines, EndRates, KindRate, KindShare, Outcome, RateSample, StageTime, Stages, SweepPoint, Workload,
+    WorkloadKind,
+};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::sweep::Sweeps;
 
 /// Version of the JSON. It grows when a field changes its meaning or goes; new fields do not change it.
 pub const SCHEMA: u32 = 1;
@@ -30,7 +37,8 @@ pub const SCHEMA: u32 = 1;
 /// Everything that is known of one transfer, or of what there is of one that failed.
 ///
 /// Reads from bytes by [`from_json`](Self::from_json) only: `Deserialize` alone checks no limits.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Profile {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -44,6 +52,9 @@ pub struct Profile {
     /// The hosts that were looked at: one or two, at most one of each role.
     #[serde(default)]
     pub hosts: Vec<HostProfile>,
+    /// The same transfer with other settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweeps: Option<Sweeps>,
 }
 
 impl Profile {
@@ -81,6 +92,7 @@ impl untrusted::Check for Profile {
         {
             return Err(untrusted::wrong("hosts", "at most one of each role", "two of the same"));
         }
-        self.hosts.iter().try_for_each(untrusted::Check::check)
+        self.hosts.iter().try_for_each(untrusted::Check::check)?;
+        self.sweeps.as_ref().map_or(Ok(()), untrusted::Check::check)
     }
 }

@@ -6,12 +6,14 @@
 mod charts;
 mod clean;
 mod compare;
-mod ends;
+pub(crate) mod ends;
 mod html;
+mod kinds;
 mod raw;
 mod say;
 mod series;
 mod summary;
+mod sweeps;
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -19,4 +21,5 @@ mod words;
 
 pub use compare::{MOST as MOST_COMPARED, Side, compare_html, compare_terminal};
 pub use html::{Extras, html};
+pub use kinds::kinds;
 pub use terminal::terminal;

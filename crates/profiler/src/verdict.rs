@@ -6,20 +6,24 @@
 
 mod evidence;
 mod figures;
+mod losses;
+mod pace;
 pub mod rules;
 pub(crate) mod text;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "report")]
 pub(crate) use evidence::moving;
 pub use evidence::{End, Evidence, Path};
+pub use losses::Losses;
 pub(crate) use rules::kind_of as function_kind;
 
 use crate::profile::Profile;
 
 /// What held a transfer back, or would if nothing else did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CauseKind {
     SourceDisk,
@@ -47,8 +51,26 @@ pub enum CauseKind {
     AsymmetricPath,
 }
 
+impl CauseKind {
+    /// Whether it holds a transfer back only while data moves.
+    fn is_of_moving(self) -> bool {
+        !matches!(
+            self,
+            Self::CpuCopy
+                | Self::CpuChecksum
+                | Self::CpuEncryption
+                | Self::CpuInterrupt
+                | Self::CpuCompeting
+                | Self::CpuProgram
+                | Self::PeerServer
+                | Self::SmallFiles
+        )
+    }
+}
+
 /// One cause, and why it is thought to be one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cause {
     pub kind: CauseKind,
     /// The host that it is at; absent for the path.
@@ -69,7 +91,8 @@ pub trait Rule: Sync {
 }
 
 /// All causes, the likeliest first.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verdict {
     pub causes: Vec<Cause>,
 }
@@ -86,6 +109,11 @@ impl Verdict {
     /// What the evidence shows. Empty where no rule finds enough.
     pub fn from_evidence(evidence: &Evidence) -> Self {
         let mut causes: Vec<Cause> = rules::all().iter().filter_map(|rule| rule.judge(evidence)).collect();
+        // What holds data back explains no more of the time than that in which it moved: half of it is enough.
+        if let Some(moving) = evidence.moving.filter(|_| evidence.seconds > 0.0) {
+            let of_moving = causes.iter_mut().filter(|cause| cause.kind.is_of_moving());
+            of_moving.for_each(|cause| cause.confidence *= figures::ramp(moving, 0.1, 0.5));
+        }
         causes.retain(|cause| cause.confidence >= LEAST);
         // Equal ones stay in the order of the rules.
         causes.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));

@@ -9,6 +9,7 @@ use ropewalk_profiler::profile::{
     ProfileError, ProfilerShares, Program, RateSample, Rings, Role, SCHEMA, Share, ShareKind, Stages,
     SweepPoint, SystemSample, Workload, schema_text,
 };
+use ropewalk_profiler::sweep::{Curve, CurvePoint, CurveRun, EndLoad, Spread, Sweeps};
 use ropewalk_profiler::verdict::Verdict;
 use serde_json::Value;
 
@@ -99,6 +100,37 @@ fn profile() -> Profile {
     };
     profile.baselines.streams =
         vec![SweepPoint { streams: 4, bytes_per_second: 1e8, ..SweepPoint::default() }];
+    let mut point = CurvePoint {
+        name: "64K".into(),
+        value: Some(65536),
+        refused: Some("501 no".into()),
+        runs: vec![
+            CurveRun { time: -1.0, round: 1, bytes_per_second: 1e8, ..CurveRun::default() },
+            CurveRun { failed: Some("reset".into()), ..CurveRun::default() },
+        ],
+        ..CurvePoint::default()
+    };
+    let shares = vec![Share { kind: ShareKind::Module, name: "nfs".into(), share: 0.5 }];
+    point.sum_up(&[vec![EndLoad {
+        host: "left".into(),
+        runs: 1,
+        send_buffer: Some(1),
+        shares,
+        ..EndLoad::default()
+    }]]);
+    point.with_outliers = Some(Spread { interval: Some(1.0), ..point.rate });
+    profile.sweeps = Some(Sweeps {
+        rounds: 1,
+        runs_wanted: 2,
+        broken_off: Some("interrupted".into()),
+        curves: vec![Curve {
+            description: "zeros".into(),
+            held: "1 file".into(),
+            points: vec![point],
+            ..Curve::default()
+        }],
+        ..Sweeps::default()
+    });
     profile
 }
 
@@ -202,6 +234,18 @@ fn what_cannot_be_is_refused() {
     refused(&|profile| profile.hosts[0].system[0].disks[0].utilisation = 70.0, "utilisation");
     refused(&|profile| profile.hosts[0].profiler.as_mut().unwrap().shares[0].share = 2.0, "share");
     refused(&|profile| profile.hosts[1].schema = 9, "schema 9");
+    let point = |profile: &mut Profile, change: &dyn Fn(&mut CurvePoint)| {
+        change(&mut profile.sweeps.as_mut().unwrap().curves[0].points[0]);
+    };
+    refused(&|profile| point(profile, &|point| point.rate.mean *= 2.0), "a spread");
+    refused(&|profile| point(profile, &|point| point.rate.runs = 2), "a spread's runs");
+    refused(&|profile| point(profile, &|point| point.ends[0].kernel = 2.0), "kernel load");
+    refused(&|profile| point(profile, &|point| point.ends = vec![EndLoad::default(); 3]), "at most two");
+    let curves = |profile: &mut Profile| {
+        let curves = &mut profile.sweeps.as_mut().unwrap().curves;
+        curves.push(curves[0].clone());
+    };
+    refused(&curves, "one of each setting and way");
 }
 
 #[test]

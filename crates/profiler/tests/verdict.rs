@@ -218,6 +218,9 @@ fn known_bottlenecks_come_first() {
                     sample.rtt = 0.045;
                     sample.retransmitted = (sample.time * 20.0) as u32;
                 })
+                .samples(1, |sample| {
+                    sample.received = Some((3e6 * (sample.time + 0.3 * sample.time.sin())) as u64);
+                })
                 .with(|profile| {
                     for (n, sample) in profile.workload.rates.iter_mut().enumerate() {
                         sample.bytes_per_second *= if n % 2 == 0 { 0.5 } else { 1.5 };

@@ -1,6 +1,7 @@
 //! Lines of the control channel (RFC 959 section 2.3; RFC 854 for the Telnet signals).
 
 use bstr::ByteSlice;
+use zeroize::Zeroize;
 
 /// What ends a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +21,8 @@ pub struct LineTooLong {
 
 /// Cuts a stream of bytes into lines.
 ///
-/// It holds what was pushed and not yet taken: push what one read gave, then take lines until there is none.
+/// It holds what was pushed and not yet taken: push what one read gave, then take lines until there is none. What was taken is
+/// cleared from memory, since it may have been a password.
 #[derive(Debug)]
 pub struct LineDecoder {
     ending: Ending,
@@ -39,6 +41,14 @@ impl LineDecoder {
     }
 
     pub fn push(&mut self, bytes: &[u8]) {
+        let needed = self.buffer.len() + bytes.len();
+        if needed > self.buffer.capacity() {
+            // Not left to `Vec`, which would leave the old bytes where they were.
+            let mut larger = Vec::with_capacity(needed.max(2 * self.buffer.len()));
+            larger.extend_from_slice(&self.buffer);
+            self.buffer.zeroize();
+            self.buffer = larger;
+        }
         self.buffer.extend_from_slice(bytes);
     }
 
@@ -86,7 +96,10 @@ impl LineDecoder {
 
     fn compact(&mut self) {
         if self.taken > 0 {
-            self.buffer.drain(..self.taken);
+            let left = self.buffer.len() - self.taken;
+            self.buffer.copy_within(self.taken.., 0);
+            self.buffer[left..].zeroize();
+            self.buffer.truncate(left);
             self.scanned -= self.taken;
             self.taken = 0;
         }
@@ -94,6 +107,12 @@ impl LineDecoder {
         if self.buffer.is_empty() && self.buffer.capacity() > 4096 {
             self.buffer = Vec::new();
         }
+    }
+}
+
+impl Drop for LineDecoder {
+    fn drop(&mut self) {
+        self.buffer.zeroize();
     }
 }
 
@@ -142,6 +161,16 @@ mod tests {
         decoder.push(b"\n");
         assert_eq!(lines(&mut decoder), [b"PWD"]);
         assert_eq!(decoder.buffered(), 0);
+    }
+
+    #[test]
+    fn what_was_taken_is_cleared() {
+        let mut decoder = LineDecoder::new(Ending::CrLf, 100);
+        decoder.push(b"PASS secret\r\nNO");
+        assert_eq!(lines(&mut decoder), [b"PASS secret"]);
+        assert_eq!(decoder.buffer, b"NO");
+        decoder.buffer.resize(10, 0);
+        assert_eq!(decoder.buffer, b"NO\0\0\0\0\0\0\0\0");
     }
 
     #[test]

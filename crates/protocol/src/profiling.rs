@@ -1,61 +1,126 @@
 //! `SITE PROFILE`, an extension of ours: the server measures its host while a client's transfers run.
 //!
 //! `START [seconds]` begins, for so long at most; `CLOCK` tells the server's time, by which samples of two hosts are brought
-//! together; `STOP` ends; `FETCH` sends what was found over a data channel, as a listing is sent. All replies are final
-//! and 250, but for those to `FETCH`, which are those to a transfer.
+//! together; `STOP` ends; `FETCH` sends what was found over a data channel, as a listing is sent. With `START RAW` (or `START
+//! seconds RAW`) the files of the tools that measure are kept as well; the reply to `STOP` names them, and `FETCH name` sends one.
+//!
+//! `BASELINE` measures for a few seconds what a part of the server's host reaches by itself: `READ path` a file's disk,
+//! `WRITE path` that of a file that is to be made, `CPU` checksums and encryption on one processor; `IPERF` starts an iperf3 for
+//! one test, and tells its port. All replies are final and 250, but for those to `FETCH`, which are those to a transfer.
 
-use bstr::ByteSlice;
+use bstr::{BString, ByteSlice};
 
 use crate::command::arguments::{Arguments, number32};
 use crate::reply::Reply;
 
 /// What follows `SITE PROFILE`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileCommand {
-    /// `None`: for as long as the server allows.
+    /// `None`: for as long as the server allows. `raw`: the tools' own files are kept.
     Start {
         seconds: Option<u32>,
+        raw: bool,
     },
     Clock,
     Stop,
-    Fetch,
+    /// The profile, or one of the tools' files.
+    Fetch(Option<BString>),
+    Baseline(Baseline),
 }
 
+/// A part of the server's host that is measured by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Baseline {
+    /// The disk of this file, read past the page cache.
+    Read(BString),
+    /// The disk on which this file would be, by one beside it that goes again.
+    Write(BString),
+    /// Checksums and encryption.
+    Processor,
+    /// One test of iperf3, of which the server is the server.
+    Iperf,
+}
+
+/// Names of the tools' files: what may be part of a path, but leads nowhere.
+pub fn is_raw_name(name: &[u8]) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".-_".contains(byte);
+    (1..=64).contains(&name.len()) && name.iter().all(plain) && name[0] != b'.'
+}
+
+/// Most names in one reply.
+const MOST_RAW: usize = 16;
+
 /// What the host answers to all but `FETCH`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ProfileAnswer {
     /// It ends by itself after so many seconds.
     Started { seconds: u32 },
     /// Seconds since 1970.
     Clock(f64),
-    /// So many bytes are there to be fetched.
-    Stopped { bytes: u64 },
+    /// So many bytes are there to be fetched, and these files of tools.
+    Stopped { bytes: u64, raw: Vec<String> },
+    /// Of a disk; whether past the page cache.
+    Disk { bytes_per_second: f64, direct: bool },
+    /// Bytes per second on one processor.
+    Processor { checksum: f64, encryption: f64 },
+    /// Where iperf3 listens.
+    Iperf { port: u16 },
 }
 
 impl ProfileCommand {
     pub(crate) fn parse(mut args: Arguments<'_>) -> Option<Self> {
         let word = args.word().ok()?.to_ascii_uppercase();
         let command = match word.as_slice() {
-            b"START" if !args.is_empty() => {
-                let seconds = number32(args.word().ok()?).filter(|seconds| *seconds > 0)?;
-                Self::Start { seconds: Some(seconds) }
+            b"START" => {
+                let (mut seconds, mut raw) = (None, false);
+                if !args.is_empty() {
+                    let mut word = args.word().ok()?;
+                    if word.first().is_some_and(u8::is_ascii_digit) {
+                        seconds = Some(number32(word).filter(|seconds| *seconds > 0)?);
+                        word = if args.is_empty() { b"" } else { args.word().ok()? };
+                    }
+                    raw = word.eq_ignore_ascii_case(b"RAW");
+                    if !raw && (!word.is_empty() || seconds.is_none()) {
+                        return None;
+                    }
+                }
+                Self::Start { seconds, raw }
             }
-            b"START" => Self::Start { seconds: None },
             b"CLOCK" => Self::Clock,
             b"STOP" => Self::Stop,
-            b"FETCH" => Self::Fetch,
+            b"FETCH" if args.is_empty() => Self::Fetch(None),
+            b"FETCH" => Self::Fetch(Some(args.word().ok().filter(|name| is_raw_name(name))?.into())),
+            b"BASELINE" => match args.word().ok()?.to_ascii_uppercase().as_slice() {
+                b"READ" => return args.path().ok().map(|path| Self::Baseline(Baseline::Read(path))),
+                b"WRITE" => return args.path().ok().map(|path| Self::Baseline(Baseline::Write(path))),
+                b"CPU" => Self::Baseline(Baseline::Processor),
+                b"IPERF" => Self::Baseline(Baseline::Iperf),
+                _ => return None,
+            },
             _ => return None,
         };
         args.is_empty().then_some(command)
     }
 
-    pub(crate) fn print(self) -> String {
+    pub(crate) fn print(&self) -> BString {
+        let with = |words: &str, rest: &BString| {
+            let mut line = BString::from(words);
+            line.extend_from_slice(rest);
+            line
+        };
         match self {
-            Self::Start { seconds: Some(seconds) } => format!("START {seconds}"),
-            Self::Start { seconds: None } => "START".to_owned(),
-            Self::Clock => "CLOCK".to_owned(),
-            Self::Stop => "STOP".to_owned(),
-            Self::Fetch => "FETCH".to_owned(),
+            Self::Start { seconds, raw } => {
+                let seconds = seconds.map(|seconds| format!(" {seconds}")).unwrap_or_default();
+                format!("START{seconds}{}", if *raw { " RAW" } else { "" }).into()
+            }
+            Self::Clock => "CLOCK".into(),
+            Self::Stop => "STOP".into(),
+            Self::Fetch(None) => "FETCH".into(),
+            Self::Fetch(Some(name)) => with("FETCH ", name),
+            Self::Baseline(Baseline::Read(path)) => with("BASELINE READ ", path),
+            Self::Baseline(Baseline::Write(path)) => with("BASELINE WRITE ", path),
+            Self::Baseline(Baseline::Processor) => "BASELINE CPU".into(),
+            Self::Baseline(Baseline::Iperf) => "BASELINE IPERF".into(),
         }
     }
 }
@@ -67,7 +132,15 @@ impl ProfileAnswer {
         let text = match self {
             Self::Started { seconds } => format!("Profiling {seconds} seconds at most."),
             Self::Clock(time) => format!("Clock {time:.6}"),
-            Self::Stopped { bytes } => format!("Profile {bytes} bytes."),
+            Self::Stopped { bytes, raw } if raw.is_empty() => format!("Profile {bytes} bytes."),
+            Self::Stopped { bytes, raw } => format!("Profile {bytes} bytes, raw {}", raw.join(" ")),
+            Self::Disk { bytes_per_second, direct } => {
+                format!("Disk {bytes_per_second:.0} bytes/s {}", if *direct { "direct" } else { "cached" })
+            }
+            Self::Processor { checksum, encryption } => {
+                format!("Processor {checksum:.0} bytes/s of checksums, {encryption:.0} bytes/s of encryption")
+            }
+            Self::Iperf { port } => format!("Iperf port {port}"),
         };
         Reply::new(Self::CODE, text)
     }
@@ -79,11 +152,25 @@ impl ProfileAnswer {
         }
         let text = reply.text().to_str().ok()?.trim();
         let (word, rest) = text.split_once(' ')?;
-        let number = rest.split(' ').next()?;
+        let mut words = rest.split(' ');
+        let number = words.next()?;
+        let rate = |number: &str| number.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 0.0);
         match word {
             "Profiling" => Some(Self::Started { seconds: number.parse().ok()? }),
             "Clock" => Some(Self::Clock(number.parse().ok().filter(|time: &f64| time.is_finite())?)),
-            "Profile" => Some(Self::Stopped { bytes: number.parse().ok()? }),
+            "Profile" => {
+                let raw = words.skip_while(|word| *word != "raw").skip(1);
+                let raw: Vec<String> = raw.take(MOST_RAW).map(str::to_owned).collect();
+                let sound = raw.iter().all(|name| is_raw_name(name.as_bytes()));
+                sound.then_some(Self::Stopped { bytes: number.parse().ok()?, raw })
+            }
+            "Disk" => {
+                Some(Self::Disk { bytes_per_second: rate(number)?, direct: words.nth(1) == Some("direct") })
+            }
+            "Processor" => {
+                Some(Self::Processor { checksum: rate(number)?, encryption: rate(words.nth(3)?)? })
+            }
+            "Iperf" if number == "port" => Some(Self::Iperf { port: words.next()?.parse().ok()? }),
             _ => None,
         }
     }
@@ -96,11 +183,31 @@ mod tests {
     #[test]
     fn commands() {
         let read = |text: &[u8]| ProfileCommand::parse(Arguments::new(text));
-        assert_eq!(read(b"start 30"), Some(ProfileCommand::Start { seconds: Some(30) }));
-        assert_eq!(read(b"START"), Some(ProfileCommand::Start { seconds: None }));
+        let start = |seconds, raw| Some(ProfileCommand::Start { seconds, raw });
+        assert_eq!(read(b"start 30"), start(Some(30), false));
+        assert_eq!(read(b"START"), start(None, false));
+        assert_eq!((read(b"START raw"), read(b"START 5 RAW")), (start(None, true), start(Some(5), true)));
         assert_eq!(read(b"clock"), Some(ProfileCommand::Clock));
-        for wrong in [&b""[..], b"START 0", b"START x", b"START 1 2", b"STOP 1", b"START 99999999999", b"GO"]
-        {
+        assert_eq!(read(b"fetch sar"), Some(ProfileCommand::Fetch(Some("sar".into()))));
+        let path = Baseline::Read(" a b".into());
+        assert_eq!(read(b"baseline read  a b"), Some(ProfileCommand::Baseline(path)));
+        for wrong in [
+            &b""[..],
+            b"START 0",
+            b"START x",
+            b"START 1 2",
+            b"START RAW 5",
+            b"STOP 1",
+            b"START 99999999999",
+            b"GO",
+            b"FETCH ../x",
+            b"FETCH .x",
+            b"FETCH a b",
+            b"BASELINE",
+            b"BASELINE READ",
+            b"BASELINE CPU 1",
+            b"BASELINE MEMORY",
+        ] {
             assert_eq!(read(wrong), None, "{}", wrong.as_bstr());
         }
     }
@@ -110,11 +217,29 @@ mod tests {
         for answer in [
             ProfileAnswer::Started { seconds: 30 },
             ProfileAnswer::Clock(1_732_263_165.25),
-            ProfileAnswer::Stopped { bytes: 12 },
+            ProfileAnswer::Stopped { bytes: 12, raw: Vec::new() },
+            ProfileAnswer::Stopped { bytes: 12, raw: vec!["sar".into(), "perf.txt".into()] },
+            ProfileAnswer::Disk { bytes_per_second: 5e9, direct: true },
+            ProfileAnswer::Disk { bytes_per_second: 1.0, direct: false },
+            ProfileAnswer::Processor { checksum: 2e10, encryption: 3e9 },
+            ProfileAnswer::Iperf { port: 5201 },
         ] {
             assert_eq!(ProfileAnswer::from_reply(&answer.to_reply()), Some(answer));
         }
-        for wrong in ["", "Clock", "Clock nan", "Clock inf", "Profile -1", "Profiling x seconds", "OK."] {
+        for wrong in [
+            "",
+            "Clock",
+            "Clock nan",
+            "Clock inf",
+            "Profile -1",
+            "Profiling x seconds",
+            "OK.",
+            "Disk nan bytes/s direct",
+            "Disk -1 x",
+            "Processor 1",
+            "Iperf port 70000",
+            "Profile 1 bytes, raw ../x",
+        ] {
             assert_eq!(ProfileAnswer::from_reply(&Reply::new(250, wrong)), None, "{wrong}");
         }
         assert_eq!(ProfileAnswer::from_reply(&Reply::new(550, "Clock 1")), None);

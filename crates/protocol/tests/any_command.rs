@@ -13,7 +13,7 @@ use ropewalk_protocol::command::{
 use ropewalk_protocol::data_key::DataKey;
 use ropewalk_protocol::facts::{Fact, FactSet};
 use ropewalk_protocol::opts::{Layout, Options, RecursionOptions, RetrOptions};
-use ropewalk_protocol::profiling::ProfileCommand;
+use ropewalk_protocol::profiling::{Baseline, ProfileCommand};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Family, Mode, RepresentationType, Window};
 use ropewalk_protocol::site::{SiteCommand, StoreAttributes};
@@ -150,11 +150,14 @@ fn any_site() -> impl Strategy<Value = SiteCommand> {
         (any_time(), any_path()).prop_map(|(modified, path)| SiteCommand::Utime { modified, path }),
         (1..=1024u32).prop_map(SiteCommand::Streams),
         prop::sample::select(vec![
-            ProfileCommand::Start { seconds: None },
-            ProfileCommand::Start { seconds: Some(60) },
+            ProfileCommand::Start { seconds: None, raw: true },
+            ProfileCommand::Start { seconds: Some(60), raw: false },
             ProfileCommand::Clock,
             ProfileCommand::Stop,
-            ProfileCommand::Fetch,
+            ProfileCommand::Fetch(None),
+            ProfileCommand::Fetch(Some("sar".into())),
+            ProfileCommand::Baseline(Baseline::Processor),
+            ProfileCommand::Baseline(Baseline::Iperf),
         ])
         .prop_map(SiteCommand::Profile),
         prop::option::of(any::<(u64, [u8; 32])>())

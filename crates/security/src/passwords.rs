@@ -49,6 +49,11 @@ pub enum PasswordError {
         "password file {path} has mode {mode:04o}: neither group nor others may write it, and others may not read it"
     )]
     Permissions { path: PathBuf, mode: u32 },
+    #[error(
+        "password file {path} has mode {mode:04o}: everybody in the group {group} can read it, which is not a group of this \
+         process; `chmod 600 {path}`, or give it to the server's own group"
+    )]
+    Group { path: PathBuf, mode: u32, group: u32 },
     #[error("password file {path}, line {line}: expected \"user:$argon2id$...\": {problem}")]
     Line { path: PathBuf, line: usize, problem: String },
     #[error("{0:?} cannot be a user's name: expected letters, digits and . _ - @ +, not . or - first")]
@@ -69,7 +74,8 @@ impl PasswordFile {
     /// Reads the file.
     ///
     /// # Errors
-    /// It cannot be read, others than its owner may write it or anybody may read it, or a line is not understood.
+    /// It cannot be read, others than its owner may write it, anybody may read it, a group that is none of the process's may
+    /// read a file that is not root's, or a line is not understood.
     pub fn load(path: impl Into<PathBuf>) -> Result<Self, PasswordError> {
         let mut passwords = Self { path: path.into(), lines: Vec::new(), stamp: Stamp::default() };
         passwords.read()?;
@@ -182,6 +188,10 @@ impl PasswordFile {
         if mode & 0o026 != 0 {
             return Err(PasswordError::Permissions { path: self.path.clone(), mode });
         }
+        if mode & 0o040 != 0 && !is_for_servers(&metadata) {
+            let group = metadata.gid();
+            return Err(PasswordError::Group { path: self.path.clone(), mode, group });
+        }
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(|e| self.io(e))?;
         let mut lines = Vec::new();
@@ -265,6 +275,20 @@ impl Stamp {
             changed: (metadata.ctime(), metadata.ctime_nsec()),
         }
     }
+}
+
+/// Whether the group that may read the file is one that was meant to: root's files say by their group who else may (as
+/// `/etc/shadow` does); those of others are for a server in that group. Root, who sets passwords for a server, goes by the
+/// owner's own group.
+fn is_for_servers(metadata: &std::fs::Metadata) -> bool {
+    let (owner, group) = (metadata.uid(), metadata.gid());
+    let is = |gid: &rustix::fs::Gid| gid.as_raw() == group;
+    owner == 0
+        || group == 0
+        || is(&rustix::process::getegid())
+        || rustix::process::getgroups().unwrap_or_default().iter().any(is)
+        || rustix::process::geteuid().is_root()
+            && uzers::get_user_by_uid(owner).is_some_and(|owner| owner.primary_group_id() == group)
 }
 
 fn parse(line: &str) -> Result<Line, String> {

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 
 use ropewalk_security::{PasswordError, PasswordFile, Verifier, valid_user_name};
@@ -64,6 +64,36 @@ fn open_files_are_refused_and_closed_modes_are_kept() {
     chmod(&path, 0o640);
     PasswordFile::load(&path).unwrap().set("bob", b"x").unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+}
+
+/// Only root can make files of others.
+#[test]
+fn the_group_that_may_read_is_one_of_servers() {
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users");
+    PasswordFile::load_or_new(&path).unwrap().set("ann", b"x").unwrap();
+    let give = |uid, gid, mode| {
+        chown(&path, Some(uid), Some(gid)).unwrap();
+        chmod(&path, mode);
+    };
+    // No account has these numbers.
+    let (stranger, strangers) = (31_234, 31_235);
+    give(stranger, strangers, 0o640);
+    let error = PasswordFile::load(&path).unwrap_err();
+    assert!(matches!(error, PasswordError::Group { group: 31_235, mode: 0o640, .. }), "{error}");
+    assert!(error.to_string().contains("chmod 600"), "{error}");
+    give(stranger, strangers, 0o600);
+    PasswordFile::load(&path).unwrap();
+    // Root's own, for whichever group; and that of the process.
+    give(0, strangers, 0o640);
+    PasswordFile::load(&path).unwrap();
+    give(stranger, 0, 0o640);
+    PasswordFile::load(&path).unwrap();
+    give(0, strangers, 0o644);
+    assert!(matches!(PasswordFile::load(&path), Err(PasswordError::Permissions { .. })));
 }
 
 #[test]

@@ -179,7 +179,7 @@ fn anonymous_account(settings: &Settings, access: &AnonymousAccess, name: &str) 
         read_only: Some(!access.write),
         third_party: Some(access.third_party),
         sessions: access.sessions,
-        run_as: None,
+        run_as: access.run_as,
         protection: Some(access.protection),
     };
     let local = identity::of_anonymous(&settings.config.identity, access)?;

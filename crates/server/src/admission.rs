@@ -56,6 +56,14 @@ pub(crate) fn admit(
             "Service busy: Connection limit exceeded. Please try again later. Closing control connection.",
         );
     };
+    if host.logins.is_crowded(address, settings.config.limits.waiting_logins) {
+        tracing::warn!(%peer, "connection refused: too many log-ins wait");
+        return refuse(
+            stream,
+            421,
+            "Service busy: too many log-ins at a time. Please try again later. Closing control connection.",
+        );
+    }
     if let Err(error) = prepare(&stream) {
         tracing::debug!(%peer, %error, "socket options");
     }

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ropewalk_protocol::date::Civil;
-use ropewalk_protocol::server::Failure;
+use ropewalk_protocol::server::{Failure, RefusedLogin};
 use serde::Serialize;
 
 use crate::client::Client;
@@ -190,10 +190,27 @@ pub(crate) fn log_in(host: &Host, context: &Context, wanted: &[u8], failure: Opt
     });
 }
 
+/// A log-in that the session itself has refused, before there was a password or token.
+pub(crate) fn log_in_refused(host: &Host, context: &Context, refused: &RefusedLogin) {
+    let user: &[u8] = &refused.user;
+    let line = Line::new(context, "log-in", Decision::Refused).mechanism(mechanism(host, context, user));
+    host.audit.write(&Line { reason: Some(cut(&refused.reason)), ..line.wanted(user) });
+}
+
 /// A certificate that was shown for TLS and is not believed, for this reason.
 pub(crate) fn certificate_refused(host: &Host, context: &Context, reason: &str) {
     let line = Line::new(context, "log-in", Decision::Refused).mechanism("certificate");
     host.audit.write(&Line { reason: Some(cut(reason)), ..line });
+}
+
+/// A certificate or ticket that came in a token of a handshake (ADAT) and is not believed.
+pub(crate) fn token_refused(host: &Host, context: &Context, failure: &Failure) {
+    let mechanism = match &context.client {
+        Client::Gsi(_) => "gsi",
+        Client::Kerberos(_) => "kerberos",
+        _ => "gssapi",
+    };
+    host.audit.write(&Line::new(context, "log-in", Decision::Refused).mechanism(mechanism).because(failure));
 }
 
 /// A bearer token that ended while its session went on.

@@ -5,7 +5,8 @@ use std::io;
 
 use ropewalk_protocol::line::{Ending, LineDecoder, strip_telnet};
 use ropewalk_protocol::reply::Reply;
-use ropewalk_tls::{Handshake, HandshakeError, Records, X509};
+use ropewalk_tls::{Handshake, HandshakeError, RECORD, Records, X509};
+use zeroize::Zeroize as _;
 
 /// Stands between a session and its control connection.
 pub(crate) trait ControlCodec: Send {
@@ -107,7 +108,8 @@ impl ControlCodec for Sealed {
     fn decode<'a>(&mut self, received: &'a [u8], _: &mut Vec<u8>) -> io::Result<Cow<'a, [u8]>> {
         let wrong = |e: &dyn std::fmt::Display| io::Error::new(io::ErrorKind::InvalidData, e.to_string());
         self.lines.push(received);
-        let mut plain = Vec::new();
+        // It does not grow: what is sealed is longer.
+        let mut plain = Vec::with_capacity(received.len() + self.lines.buffered());
         while let Some(line) = self.lines.next_line().map_err(|e| wrong(&e))? {
             let line = strip_telnet(line);
             if line.is_empty() {
@@ -120,7 +122,8 @@ impl ControlCodec for Sealed {
             if !command.ends_with(b"\r\n") {
                 command.extend_from_slice(b"\r\n");
             }
-            plain.append(&mut command);
+            plain.extend_from_slice(&command);
+            command.zeroize();
         }
         self.session.shrink();
         Ok(Cow::Owned(plain))
@@ -212,7 +215,8 @@ impl ControlCodec for Tls {
         let State::Open(records) = &mut self.state else {
             return Err(io::ErrorKind::UnexpectedEof.into());
         };
-        let mut plain = Vec::new();
+        // Room for what one read brings, so that it is not copied on and left behind.
+        let mut plain = Vec::with_capacity(2 * RECORD);
         let open = records.open(fresh, &mut plain);
         out.append(&mut records.take_output());
         records.shrink();

@@ -71,6 +71,7 @@ impl Connection {
                 login: None,
                 channel: None,
                 profile: None,
+                iperf: None,
                 task: None,
                 client: Client::default(),
             },

@@ -24,6 +24,8 @@ pub(crate) struct Context {
     pub(crate) channel: Option<Box<Channel>>,
     /// SITE PROFILE: what is being measured, or waits to be fetched.
     pub(crate) profile: Option<Profile>,
+    /// SITE PROFILE BASELINE IPERF: what the client asked for last.
+    pub(crate) iperf: Option<ropewalk_profiler::baseline::iperf::Server>,
     /// SITE TASKID.
     pub(crate) task: Option<BString>,
     /// What is known of the client by how it has secured the control connection.

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ropewalk_gsi::{
-    Acceptor, AcceptorOptions, Account, Credential, Expected, Gridmap, GsiConf, Identity, KeyPool, Peer,
-    Places, Source, Step, Timestamp, TlsSettings, Trust, dcsc, decode_token, encode_token, lease,
-    virtual_hosts, voms_claims,
+    Acceptor, AcceptorOptions, Account, Credential, DelegatedKeys, Expected, Gridmap, GsiConf, Identity,
+    KeyPool, Peer, Places, Source, Step, Timestamp, TlsSettings, Trust, dcsc, decode_token, encode_token,
+    lease, virtual_hosts, voms_claims,
 };
 use ropewalk_layers::{GsiLayer, Layer, Level};
 use ropewalk_protocol::command::{DataAuthentication, Protection};
@@ -16,7 +16,7 @@ use crate::config;
 
 /// What GridFTP clients say as user when the gridmap is to decide.
 pub(crate) const MAPPED: &[u8] = b":globus-mapping:";
-/// Keys for delegated proxies that are made ahead: for so many log-ins at once.
+/// RSA keys for delegated proxies that are made ahead: for so many log-ins at once.
 const KEYS: usize = 32;
 /// A certificate of the server's that ends within this time, in seconds, is warned of.
 const SOON: u64 = 7 * 86_400;
@@ -29,7 +29,7 @@ pub(crate) struct Authority {
     gridmap: PathBuf,
     pools: Option<PathBuf>,
     allow_root: bool,
-    keys: Arc<KeyPool>,
+    keys: DelegatedKeys,
     /// Who speaks for which virtual organisation.
     voms: PathBuf,
 }
@@ -84,7 +84,10 @@ impl Authority {
             Identity::with_virtual_hosts(Arc::new(credential), Arc::clone(&trust), &settings, hosts)
                 .map_err(|e| e.to_string())?;
         Ok(Self {
-            keys: KeyPool::new(KEYS),
+            keys: match config.delegated_keys {
+                config::DelegatedKeys::P256 => DelegatedKeys::P256,
+                config::DelegatedKeys::Rsa => DelegatedKeys::Rsa(Some(KeyPool::new(KEYS))),
+            },
             voms: places.voms(),
             identity,
             trust,
@@ -162,8 +165,7 @@ impl Client {
     pub(crate) fn begin(&mut self, authority: Option<&Authority>) -> Result<Outcome, Failure> {
         let unknown = || refused(504, "Unknown authentication type.");
         let authority = authority.ok_or_else(unknown)?;
-        let options =
-            AcceptorOptions { keys: Some(Arc::clone(&authority.keys)), ..AcceptorOptions::default() };
+        let options = AcceptorOptions { keys: authority.keys.clone(), ..AcceptorOptions::default() };
         let acceptor = Acceptor::new(&authority.identity, options);
         self.acceptor = Some(acceptor.map_err(|error| refused(530, error.to_string()))?);
         Ok(Outcome::Done)

@@ -13,6 +13,7 @@ use crate::checksum_cache::ChecksumCache;
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::limits::SessionCounts;
+use crate::logins::Logins;
 use crate::names::Names;
 use crate::parts::SharedParts;
 use crate::profiling::Profiling;
@@ -55,8 +56,8 @@ pub(crate) struct Host {
     pub(crate) sessions: Pool,
     /// Those of them that transfer data, or do something else that takes its time.
     pub(crate) turns: Turns<Box<Connection>>,
-    /// Sessions whose password is being verified: they take memory, and no thread from others.
-    pub(crate) logins: Pool,
+    /// Sessions whose handshake or password is being seen to: they take memory, and no thread from others.
+    pub(crate) logins: Logins,
     /// Further streams of transfers.
     pub(crate) streams: Arc<Pool>,
     pub(crate) budget: Arc<BufferBudget>,
@@ -92,7 +93,7 @@ impl Host {
             verifier: Verifier::new(checks),
             sessions: Pool::new("session", active + QUICK),
             turns: Turns::new(active),
-            logins: Pool::new("login", checks as usize),
+            logins: Logins::new(checks as usize),
             streams: Arc::new(Pool::new("stream", streams)),
             budget: BufferBudget::new(memory),
             driver: Arc::new(Tcp),

@@ -11,6 +11,9 @@ use uzers::os::unix::UserExt as _;
 
 use crate::config::{self, AnonymousAccess, RunAs, User};
 
+/// As whom strangers work on files where root would have to do it otherwise.
+const NOBODY: &str = "nobody";
+
 /// A local account that a session may work as.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalAccount {
@@ -64,10 +67,27 @@ pub(crate) fn of_anonymous(
     config: &config::Identity,
     access: &AnonymousAccess,
 ) -> Result<Option<LocalAccount>, Failure> {
-    match access.user.as_ref().or(config.unprivileged_user.as_ref()) {
-        Some(name) if config.mapped && Identity::can_act() => named(name).map(Some),
+    match anonymous_account(config, access) {
+        Some(name) if Identity::can_act() => named(name).map(Some),
+        // After a reload, say.
+        Some(_) if rustix::process::geteuid().is_root() => {
+            tracing::error!("the server may not take on identities (CAP_SETUID, CAP_SETGID); restart it");
+            Err(Failure::LoginDenied("The server cannot take on the identity for anonymous access.".into()))
+        }
         _ => Ok(None),
     }
+}
+
+/// The account that anonymous sessions are to work as; `None`: the server's own.
+pub(crate) fn anonymous_account<'a>(
+    config: &'a config::Identity,
+    access: &'a AnonymousAccess,
+) -> Option<&'a str> {
+    if !config.mapped || access.run_as == Some(RunAs::Server) {
+        return None;
+    }
+    let nobody = rustix::process::geteuid().is_root().then_some(NOBODY);
+    access.user.as_deref().or(config.unprivileged_user.as_deref()).or(nobody)
 }
 
 /// Why an account cannot be worked as, in the words of GCT where it says the same.

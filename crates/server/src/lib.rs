@@ -23,6 +23,7 @@ mod host;
 mod identity;
 mod kerberos;
 mod limits;
+mod logins;
 mod memory;
 mod names;
 mod operations;
@@ -45,12 +46,13 @@ mod transfer_log;
 mod turns;
 
 pub use config::{
-    Access, AnonymousAccess, Config, ConfigError, Data, Files, Fsync, Gsi, Identity, Kerberos, Limits, Log,
-    Problem, Profiling, RequiredProtection, RunAs, SessionReuse, Severity, Testing, Timeouts, Tls,
-    TlsVersion, TokenIssuer, TokenMapping, Tokens, User,
+    Access, AnonymousAccess, Config, ConfigError, Data, DelegatedKeys, Files, Fsync, Gsi, Identity, Kerberos,
+    Limits, Log, Problem, Profiling, RequiredProtection, RunAs, SessionReuse, Severity, Testing, Timeouts,
+    Tls, TlsVersion, TokenIssuer, TokenMapping, Tokens, User,
 };
 pub use error::{Error, Result};
 pub use handle::ServerHandle;
+pub use privileges::confine_ssh;
 pub use ropewalk_tls::Fingerprint;
 pub use server::Server;
 pub use ssh::{SshClient, check_ssh};

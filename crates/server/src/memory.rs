@@ -38,6 +38,11 @@ impl Name {
     }
 }
 
+/// Whether this is no file of a disk.
+pub(crate) fn is_name(path: &VirtualPath) -> bool {
+    Name::of(path).is_some()
+}
+
 impl WithMemory {
     pub(crate) fn over(inner: Arc<dyn Store>) -> Arc<dyn Store> {
         Arc::new(Self { inner })
@@ -64,6 +69,14 @@ impl Store for WithMemory {
     fn guarded(&self, guard: Guard) -> Option<Arc<dyn Store>> {
         // Who asks for one of the names has had it checked as it is written: no link leads there.
         self.inner.guarded(guard).map(Self::over)
+    }
+
+    fn without_replacing(&self) -> Option<Arc<dyn Store>> {
+        self.inner.without_replacing().map(Self::over)
+    }
+
+    fn own_uid(&self) -> Option<u32> {
+        self.inner.own_uid()
     }
 
     fn acting(&self) -> Result<Acting> {

@@ -1,6 +1,7 @@
 //! What sessions ask for, carried out with storage and engine.
 
 mod attend;
+mod baseline;
 mod buffers;
 mod channel;
 mod checksum;
@@ -25,6 +26,7 @@ pub(crate) use errors::failure;
 use noted::Noted;
 use ropewalk_protocol::server::{Failure, Operation, Outcome};
 
+use crate::audit;
 use crate::connection::Job;
 use crate::context::Context;
 
@@ -62,9 +64,12 @@ fn carry_out(job: &mut Job<'_>, operation: Operation) -> Answer {
         }
         Operation::SecurityToken(token) => {
             let Context { client, settings, id, peer, .. } = job.context;
-            client.token(settings, &token).inspect_err(|failure| {
-                tracing::warn!(session = id, %peer, ?failure, "not authenticated");
-            })
+            let answer = client.token(settings, &token);
+            if let Err(failure) = &answer {
+                tracing::warn!(session = *id, %peer, ?failure, "not authenticated");
+                audit::token_refused(job.host, job.context, failure);
+            }
+            answer
         }
         Operation::DataCredential(blob) => {
             let Context { client, settings, channel, .. } = job.context;

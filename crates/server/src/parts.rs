@@ -2,43 +2,133 @@
 //! control connections (ESTO), and one journal has to know of them all.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::{PartFile, Result, Store, WriteOptions};
 
-/// A file, by device and inode.
-type Identity = (u64, u64);
+/// A place for a file: device and inode of its directory, and its name. It stays the same when the file is made anew.
+type Place = (u64, u64, Vec<u8>);
+
+/// Locked while a part is opened: the second of two that come at once has to find it.
+type Slot = Mutex<Weak<PartFile>>;
 
 #[derive(Default)]
-pub(crate) struct SharedParts(Mutex<HashMap<Identity, Weak<PartFile>>>);
+pub(crate) struct SharedParts(Mutex<HashMap<Place, Arc<Slot>>>);
 
 impl SharedParts {
-    /// The part file at `place`, which others may have open already; `begin` opens it where nobody has.
+    /// The part file at `place`, which others may have open already; `begin` opens it where nobody has. That may read the
+    /// whole part (after a crash of the machine): only those who want the same one wait for it.
     pub(crate) fn open(
         &self,
         store: &Arc<dyn Store>,
         place: &VirtualPath,
         begin: impl FnOnce() -> Result<PartFile>,
     ) -> Result<Arc<PartFile>> {
-        // Held while it is opened: the second of two that come at once has to find it.
-        let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.retain(|_, part| part.strong_count() > 0);
+        let slot = self.slot(place_of(&**store, place));
+        let mut slot = lock(&slot);
         // Opened here, since who comes second may have other rights than who came first.
         let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
         match store.open_write(place, write) {
             Ok(handle) => {
                 let found = handle.metadata()?;
-                if let Some(part) = parts.get(&(found.device, found.inode)).and_then(Weak::upgrade) {
-                    return Ok(part);
+                if let Some(part) = slot.upgrade() {
+                    let open = part.handle().metadata()?;
+                    if (open.device, open.inode) == (found.device, found.inode) {
+                        return Ok(part);
+                    }
                 }
             }
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
         let part = Arc::new(begin()?);
-        let opened = part.handle().metadata()?;
-        parts.insert((opened.device, opened.inode), Arc::downgrade(&part));
+        *slot = Arc::downgrade(&part);
         Ok(part)
+    }
+
+    fn slot(&self, place: Place) -> Arc<Slot> {
+        let mut slots = lock(&self.0);
+        // Those that somebody holds are just being opened.
+        slots.retain(|_, slot| Arc::strong_count(slot) > 1 || lock(slot).strong_count() > 0);
+        Arc::clone(slots.entry(place).or_default())
+    }
+}
+
+fn place_of(store: &dyn Store, path: &VirtualPath) -> Place {
+    match (store.stat(&path.parent().unwrap_or_else(VirtualPath::root), true), path.file_name()) {
+        (Ok(directory), Some(name)) => (directory.device, directory.inode, name.to_vec()),
+        // Who may write a file need not be allowed to look at its directory.
+        _ => (0, 0, path.as_bytes().to_vec()),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::Barrier;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use ropewalk_storage::{JournalKey, MemoryStore, PartOptions};
+
+    use super::*;
+
+    fn path(name: &str) -> VirtualPath {
+        VirtualPath::parse(name.as_bytes()).unwrap()
+    }
+
+    fn open(parts: &SharedParts, store: &Arc<dyn Store>, name: &str) -> Arc<PartFile> {
+        let begin = || PartFile::begin(store, &path(name), JournalKey::default(), PartOptions::default());
+        parts.open(store, &path(name), begin).unwrap()
+    }
+
+    #[test]
+    fn sessions_share_a_part_as_long_as_one_has_it() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 20));
+        let parts = SharedParts::default();
+        let first = open(&parts, &store, "/.f.ropewalk-part");
+        assert!(Arc::ptr_eq(&first, &open(&parts, &store, "/.f.ropewalk-part")));
+        let other = open(&parts, &store, "/.g.ropewalk-part");
+        assert!(!Arc::ptr_eq(&first, &other));
+        first.discard().unwrap();
+        // Another file of that name: what was opened before is not it.
+        let anew = open(&parts, &store, "/.f.ropewalk-part");
+        assert!(!Arc::ptr_eq(&first, &anew));
+        drop((first, anew));
+        open(&parts, &store, "/.f.ropewalk-part");
+        assert!(lock(&parts.0).len() <= 2);
+    }
+
+    #[test]
+    fn a_part_that_is_read_again_holds_up_no_other() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 20));
+        let parts = SharedParts::default();
+        let (begun, waits) = channel();
+        let both = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let begin = || {
+                    begun.send(()).unwrap();
+                    both.wait();
+                    PartFile::begin(
+                        &store,
+                        &path("/.f.ropewalk-part"),
+                        JournalKey::default(),
+                        PartOptions::default(),
+                    )
+                };
+                parts.open(&store, &path("/.f.ropewalk-part"), begin).unwrap();
+            });
+            waits.recv().unwrap();
+            // Would never come back if it waited for the first one.
+            open(&parts, &store, "/.g.ropewalk-part");
+            both.wait();
+        });
     }
 }

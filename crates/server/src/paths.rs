@@ -319,6 +319,7 @@ fn guarded(whole: &Arc<dyn Store>, scope: &Arc<Scope>, exempt: Exempt) -> Arc<dy
     }
     let (scope, unguarded) = (Arc::clone(scope), Arc::clone(whole));
     let Exempt { also, unreplaced, hidden } = exempt;
+    let keeps = unreplaced.is_some();
     let guard: Guard = Arc::new(move |place, purpose| {
         let replaces = purpose == Purpose::WriteTree
             && unreplaced.as_ref() == Some(place)
@@ -329,5 +330,7 @@ fn guarded(whole: &Arc<dyn Store>, scope: &Arc<Scope>, exempt: Exempt) -> Arc<dy
         }
         permitted
     });
-    whole.guarded(guard).unwrap_or_else(|| Arc::clone(whole))
+    let store = whole.guarded(guard).unwrap_or_else(|| Arc::clone(whole));
+    // Between the guard's answer and the renaming others may make the name.
+    if keeps { store.without_replacing().unwrap_or(store) } else { store }
 }

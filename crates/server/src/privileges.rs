@@ -1,5 +1,6 @@
 //! What the process may do once it has started.
 
+use ropewalk_storage::Identity;
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{
@@ -10,6 +11,13 @@ use rustix::thread::{
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::server::Server;
+
+/// What root's way with files is made of.
+const FILES: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID);
 
 /// For the identities of sessions.
 const IDENTITIES: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
@@ -26,12 +34,26 @@ impl Server {
     /// # Errors
     /// The system denies what anybody may do.
     pub fn confine(&self) -> Result<()> {
-        confine(&self.host().settings().config)
-            .map_err(|errno| Error::system("cannot give up privileges")(errno.into()))
+        let settings = self.host().settings();
+        let config = &settings.config;
+        confine(config, needed(config))
+            .map_err(|errno| Error::system("cannot give up privileges")(errno.into()))?;
+        tell(config);
+        Ok(())
     }
 }
 
-fn confine(config: &Config) -> std::result::Result<(), Errno> {
+/// As [`Server::confine`], for the process of [`Server::for_ssh`], to be called before it makes its first thread. It works
+/// for the user that it runs as: where that is root, what makes root the owner of all files stays.
+///
+/// # Errors
+/// The system denies what anybody may do.
+pub fn confine_ssh(config: &Config) -> Result<()> {
+    confine(config, FILES | for_ports(config))
+        .map_err(|errno| Error::system("cannot give up privileges")(errno.into()))
+}
+
+fn confine(config: &Config, needed: CapabilitySet) -> std::result::Result<(), Errno> {
     if let Some(umask) = config.identity.umask {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask & 0o777));
     }
@@ -41,15 +63,13 @@ fn confine(config: &Config) -> std::result::Result<(), Errno> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_no_new_privs(true)?;
     let before = capabilities(None)?;
-    let kept = needed(config) & before.permitted;
+    let kept = needed & before.permitted;
     if before.effective.contains(CapabilitySet::SETPCAP) {
         limit(kept)?;
     }
     clear_ambient_capability_set()?;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
-    set_capabilities(None, sets)?;
-    tell(config, kept);
-    Ok(())
+    set_capabilities(None, sets)
 }
 
 fn needed(config: &Config) -> CapabilitySet {
@@ -57,11 +77,15 @@ fn needed(config: &Config) -> CapabilitySet {
     if config.identity.mapped {
         needed |= IDENTITIES;
     }
+    needed | for_ports(config)
+}
+
+fn for_ports(config: &Config) -> CapabilitySet {
     let low = |ports: Option<(u16, u16)>| ports.is_some_and(|(first, _)| first < 1024);
     if low(config.data.ports) || low(config.data.source_ports) {
-        needed |= CapabilitySet::NET_BIND_SERVICE;
+        return CapabilitySet::NET_BIND_SERVICE;
     }
-    needed
+    CapabilitySet::empty()
 }
 
 /// Nothing that is executed gets more than `kept`.
@@ -80,9 +104,9 @@ fn limit(kept: CapabilitySet) -> std::result::Result<(), Errno> {
     Ok(())
 }
 
-fn tell(config: &Config, kept: CapabilitySet) {
+fn tell(config: &Config) {
     let uid = rustix::process::geteuid().as_raw();
-    if config.identity.mapped && kept.contains(IDENTITIES) {
+    if config.identity.mapped && Identity::can_act() {
         tracing::info!(uid, "sessions work on files as the local accounts of their users");
     } else {
         tracing::info!(uid, "every session works on files as the server's own user");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ropewalk_engine::{Progress, Stage};
 use ropewalk_profiler::collect::{Chosen, Collection, Options, Sockets};
-use ropewalk_profiler::profile::{HostProfile, StageTime, Stages};
+use ropewalk_profiler::profile::{HostProfile, RawFile, StageTime, Stages};
 use ropewalk_security::canonical;
 
 use crate::context::Context;
@@ -27,7 +27,9 @@ pub(crate) struct Profiling {
     live: Mutex<HashMap<u64, (String, Arc<Progress>)>>,
     recorders: Mutex<Vec<Arc<Recorder>>>,
     next: AtomicU64,
-    taken: AtomicU32,
+    taken: Arc<AtomicU32>,
+    /// Not among the former: a profile is begun as soon as the client has tested the path, and has not to wait for its end.
+    iperfs: Arc<AtomicU32>,
 }
 
 /// A transfer that is listed until this is dropped.
@@ -107,10 +109,13 @@ impl Profiling {
     }
 
     /// One of so many profiles; `None` where there are as many already.
-    fn slot(self: &Arc<Self>, most: u32) -> Option<Slot> {
-        let more = |taken: u32| (taken < most).then_some(taken + 1);
-        let taken = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.is_ok().then(|| Slot(Arc::clone(self)))
+    pub(crate) fn slot(&self, most: u32) -> Option<Slot> {
+        Slot::of(&self.taken, most)
+    }
+
+    /// Likewise of iperf3.
+    pub(crate) fn iperf_slot(&self, most: u32) -> Option<Slot> {
+        Slot::of(&self.iperfs, most)
     }
 
     fn of_user(&self, user: &str) -> Vec<(u64, Arc<Progress>)> {
@@ -174,12 +179,20 @@ impl Recorder {
     }
 }
 
-/// The right to one profile.
-pub(crate) struct Slot(Arc<Profiling>);
+/// The right to one profile, or to one iperf3.
+pub(crate) struct Slot(Arc<AtomicU32>);
+
+impl Slot {
+    fn of(taken: &Arc<AtomicU32>, most: u32) -> Option<Self> {
+        let more = |taken: u32| (taken < most).then_some(taken + 1);
+        let one = taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        one.is_ok().then(|| Self(Arc::clone(taken)))
+    }
+}
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -200,14 +213,19 @@ pub(crate) enum Profile {
     /// As JSON.
     Taken {
         bytes: Vec<u8>,
-        _slot: Slot,
+        /// Files of tools.
+        raw: Vec<RawFile>,
+        slot: Slot,
     },
 }
+
+/// The host as JSON, and files of tools.
+type Found = (Result<Vec<u8>, serde_json::Error>, Vec<RawFile>);
 
 /// Dropping it ends the measuring.
 pub(crate) struct Running {
     stop: Sender<()>,
-    found: Receiver<Result<Vec<u8>, serde_json::Error>>,
+    found: Receiver<Found>,
     slot: Slot,
 }
 
@@ -216,6 +234,7 @@ pub(crate) fn start(
     context: &Context,
     profiling: &Arc<Profiling>,
     seconds: u32,
+    raw: bool,
 ) -> Result<Running, StartError> {
     let config = &context.settings.config.profiling;
     let slot = profiling.slot(config.at_once).ok_or(StartError::TooMany(config.at_once))?;
@@ -229,6 +248,7 @@ pub(crate) fn start(
         // With time to spare: what ends before it is told to has failed.
         longest: longest + ENDING,
         perf: config.perf,
+        raw,
         sockets: Sockets { chosen: Some(choose), ..Sockets::default() },
         programs: vec![std::process::id()],
         paths: context.login.iter().map(|login| login.account.root.clone()).collect(),
@@ -249,8 +269,9 @@ pub(crate) fn start(
             Err(RecvTimeoutError::Disconnected) => {}
             Ok(()) | Err(RecvTimeoutError::Timeout) => {
                 let stages = recorder.0.stages();
-                let host = HostProfile { stages: Some(stages), ..collection.finish() };
-                let _ = tell.send(host.to_json(HostProfile::LARGEST));
+                let mut host = HostProfile { stages: Some(stages), ..collection.finish() };
+                let raw = std::mem::take(&mut host.raw);
+                let _ = tell.send((host.to_json(HostProfile::LARGEST), raw));
             }
         }
     };
@@ -273,8 +294,8 @@ impl Running {
     pub(crate) fn finish(self) -> Option<Profile> {
         // It may have ended by itself.
         let _ = self.stop.send(());
-        let bytes = self.found.recv_timeout(ENDING).ok()?.ok()?;
-        Some(Profile::Taken { bytes, _slot: self.slot })
+        let (bytes, raw) = self.found.recv_timeout(ENDING).ok()?;
+        Some(Profile::Taken { bytes: bytes.ok()?, raw, slot: self.slot })
     }
 }
 
@@ -319,6 +340,10 @@ mod tests {
         let profiling = Arc::<Profiling>::default();
         let first = profiling.slot(1).unwrap();
         assert!(profiling.slot(1).is_none());
+        let test = profiling.iperf_slot(1).unwrap();
+        assert!(profiling.iperf_slot(1).is_none());
+        drop(test);
+        assert!(profiling.iperf_slot(1).is_some());
         drop(first);
         assert!(profiling.slot(1).is_some() && profiling.slot(0).is_none());
     }

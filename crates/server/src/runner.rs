@@ -1,11 +1,13 @@
 //! Running sessions: from input to replies, until they would have to wait.
 
+use std::borrow::Cow;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ropewalk_protocol::command::Password;
 use ropewalk_protocol::server::{Action, Failure, Operation, Outcome, ProfileRequest};
+use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::accounts;
 use crate::audit;
@@ -76,32 +78,34 @@ fn follow(host: &Arc<Host>, connection: Box<Connection>, next: Next) {
         }
         Next::Close => connection.close(),
         Next::Handshake(operation) => {
-            let job = {
-                let host = Arc::clone(host);
-                move || shake_hands(&host, connection, operation)
-            };
-            if let Err(error) = host.logins.spawn(job) {
-                tracing::error!(%error, "no thread for a log-in; the session is lost");
-            }
+            see_to(host, connection, move |host, connection| shake_hands(host, connection, operation));
         }
-        Next::Shake => {
-            let job = {
-                let host = Arc::clone(host);
-                move || shake(&host, connection)
-            };
-            if let Err(error) = host.logins.spawn(job) {
-                tracing::error!(%error, "no thread for a log-in; the session is lost");
-            }
-        }
+        Next::Shake => see_to(host, connection, shake),
         Next::Login { user, password } => {
-            let job = {
-                let host = Arc::clone(host);
-                move || log_in(&host, connection, &user, &password)
-            };
-            if let Err(error) = host.logins.spawn(job) {
-                tracing::error!(%error, "no thread for a log-in; the session is lost");
-            }
+            see_to(host, connection, move |host, connection| log_in(host, connection, &user, &password));
         }
+    }
+}
+
+/// Has a step of a log-in done on a thread for that, when it is the turn of its client's address.
+fn see_to(
+    host: &Arc<Host>,
+    connection: Box<Connection>,
+    step: impl FnOnce(&Arc<Host>, Box<Connection>) + Send + 'static,
+) {
+    let address = connection.context.peer.ip();
+    let job = {
+        let host = Arc::clone(host);
+        move || {
+            if connection.deadline(Why::Idle) > Instant::now() {
+                return step(&host, connection);
+            }
+            tracing::warn!(session = connection.id(), peer = %connection.context.peer, "a log-in waited for too long");
+            connection.say_and_close(421, "Too many log-ins at a time. Please try again later.");
+        }
+    };
+    if let Err(error) = host.logins.spawn(address, job) {
+        tracing::error!(%error, "no thread for a log-in; the session is lost");
     }
 }
 
@@ -129,6 +133,9 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
         match connection.session.poll() {
             Some(Action::Send(reply)) => {
                 log_transfer(host, connection, reply.code());
+                if let Some(refused) = connection.session.refused_login() {
+                    audit::log_in_refused(host, &connection.context, &refused);
+                }
                 connection.control.push(&reply);
             }
             Some(Action::Close) => connection.control.close_after_output(),
@@ -187,9 +194,9 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
                 return if connection.control.flush().is_err() { Next::Close } else { Next::Again };
             }
             None => {
-                let mut buffer = [0; INPUT];
-                match connection.control.receive(&mut buffer) {
-                    Ok(Received::Bytes(bytes)) => connection.session.input(&bytes),
+                let mut buffer = Zeroizing::new([0; INPUT]);
+                match connection.control.receive(&mut *buffer) {
+                    Ok(Received::Bytes(bytes)) => input(connection, bytes),
                     Ok(Received::Nothing) => return wait(connection),
                     Ok(Received::End) | Err(_) => {
                         connection.control.close_after_output();
@@ -197,6 +204,14 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
                 }
             }
         }
+    }
+}
+
+/// Gives the session what came. There may be a password in it, which is not left in memory.
+fn input(connection: &mut Connection, mut bytes: Cow<'_, [u8]>) {
+    connection.session.input(&bytes);
+    if let Cow::Owned(bytes) = &mut bytes {
+        bytes.as_mut_slice().zeroize();
     }
 }
 
@@ -238,17 +253,18 @@ fn goodbye(connection: &mut Connection) -> Next {
 }
 
 fn takes_time(operation: &Operation) -> bool {
-    matches!(
-        operation,
+    match operation {
+        // The time is wanted, not what it was a moment ago.
+        Operation::Profile(request) => !matches!(request, ProfileRequest::Clock),
         Operation::Transfer(_)
-            | Operation::List(_)
-            | Operation::ListHere { .. }
-            | Operation::Checksum { .. }
-            | Operation::DeleteTree(_)
-            | Operation::Ranges(_)
-            | Operation::FetchProfile(_)
-            | Operation::Profile(ProfileRequest::Start { .. } | ProfileRequest::Stop)
-    )
+        | Operation::List(_)
+        | Operation::ListHere { .. }
+        | Operation::Checksum { .. }
+        | Operation::DeleteTree(_)
+        | Operation::Ranges(_)
+        | Operation::FetchProfile(_) => true,
+        _ => false,
+    }
 }
 
 /// The final reply to a transfer is known now.
@@ -267,11 +283,11 @@ fn shake(host: &Arc<Host>, mut connection: Box<Connection>) {
         if host.phase() != Phase::Running {
             break goodbye(&mut connection);
         }
-        let mut buffer = [0; INPUT];
-        match connection.control.receive(&mut buffer) {
+        let mut buffer = Zeroizing::new([0; INPUT]);
+        match connection.control.receive(&mut *buffer) {
             Ok(Received::Bytes(bytes)) => {
                 let through = connection.secured();
-                connection.session.input(&bytes);
+                input(&mut connection, bytes);
                 if through {
                     break Next::Again;
                 }

@@ -1,10 +1,11 @@
 //! The server as a service: signals, and what systemd wants to know.
 
-use std::thread;
+use std::ffi::c_int;
+use std::thread::{self, JoinHandle};
 
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::{Handle, Signals};
 
 use crate::config::{Config, ConfigError};
 use crate::error::{Error, Result};
@@ -22,43 +23,89 @@ impl Server {
         mut self,
         mut load: impl FnMut() -> std::result::Result<Config, ConfigError> + Send + 'static,
     ) -> Result<()> {
-        let mut signals =
-            Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(Error::system("cannot handle signals"))?;
-        let signals_handle = signals.handle();
         let handle = self.handle();
-        let watcher = thread::Builder::new()
-            .name("signals".into())
-            .spawn(move || {
-                let mut draining = false;
-                for signal in signals.forever() {
-                    match signal {
-                        SIGHUP => reload(&handle, &mut load),
-                        SIGTERM if !draining => {
-                            draining = true;
-                            tell(&[NotifyState::Stopping]);
-                            tracing::info!("SIGTERM: draining");
-                            handle.drain();
-                        }
-                        _ => {
-                            tell(&[NotifyState::Stopping]);
-                            tracing::info!(signal, "stopping at once");
-                            handle.stop();
-                        }
-                    }
-                }
-            })
-            .map_err(Error::system("cannot start a thread"))?;
+        let watcher = Watcher::start(self.handle(), move |signal, step| match step {
+            Step::Hangup => {
+                reload(&handle, &mut load);
+                false
+            }
+            Step::Drain => {
+                tell(&[NotifyState::Stopping]);
+                tracing::info!("SIGTERM: draining");
+                true
+            }
+            Step::Stop => {
+                tell(&[NotifyState::Stopping]);
+                tracing::info!(signal, "stopping at once");
+                true
+            }
+        })?;
         tell(&[NotifyState::Ready]);
         if let Some(interval) = sd_notify::watchdog_enabled() {
             // The reactor itself gives the signs of life, so that they stop when it hangs.
             self.sign_of_life(interval / 2, || tell(&[NotifyState::Watchdog]));
         }
         let result = self.run();
-        signals_handle.close();
-        if watcher.join().is_err() {
+        watcher.end();
+        result
+    }
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy)]
+pub(crate) enum Step {
+    /// SIGHUP.
+    Hangup,
+    /// The first SIGTERM: transfers may end first.
+    Drain,
+    /// SIGINT, or SIGTERM again.
+    Stop,
+}
+
+/// The thread that waits for signals.
+pub(crate) struct Watcher {
+    signals: Handle,
+    thread: JoinHandle<()>,
+}
+
+impl Watcher {
+    /// Hands signals to `server` from now on. `told` is told of each first, with what it asks for, and says whether the server is to
+    /// obey; a hangup then stops it.
+    pub(crate) fn start(
+        server: ServerHandle,
+        mut told: impl FnMut(c_int, Step) -> bool + Send + 'static,
+    ) -> Result<Self> {
+        let mut signals =
+            Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(Error::system("cannot handle signals"))?;
+        let handle = signals.handle();
+        let wait = move || {
+            let mut draining = false;
+            for signal in signals.forever() {
+                let step = match signal {
+                    SIGHUP => Step::Hangup,
+                    SIGTERM if !draining => Step::Drain,
+                    _ => Step::Stop,
+                };
+                match step {
+                    _ if !told(signal, step) => {}
+                    Step::Drain => {
+                        draining = true;
+                        server.drain();
+                    }
+                    Step::Hangup | Step::Stop => server.stop(),
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("signals".into()).spawn(wait);
+        Ok(Self { signals: handle, thread: thread.map_err(Error::system("cannot start a thread"))? })
+    }
+
+    /// Signals do what they did before.
+    pub(crate) fn end(self) {
+        self.signals.close();
+        if self.thread.join().is_err() {
             tracing::error!("the signal thread has panicked");
         }
-        result
     }
 }
 

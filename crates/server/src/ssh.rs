@@ -5,13 +5,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::thread;
 
 use mio::net::UnixStream as Stream;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_security::canonical;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use uzers::os::unix::UserExt as _;
 
 use crate::admission;
@@ -19,6 +16,7 @@ use crate::config::{Config, Problem};
 use crate::error::{Error, Result};
 use crate::runner;
 use crate::server::Server;
+use crate::signals::Watcher;
 
 /// The client that sshd has let in.
 #[derive(Debug)]
@@ -153,29 +151,9 @@ impl Server {
     /// # Errors
     /// As [`Server::run`]; or signals cannot be handled.
     pub fn run_ssh(self) -> Result<()> {
-        let mut signals =
-            Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(Error::system("cannot handle signals"))?;
-        let signals_handle = signals.handle();
-        let handle = self.handle();
-        let watcher = thread::Builder::new()
-            .name("signals".into())
-            .spawn(move || {
-                let mut draining = false;
-                for signal in signals.forever() {
-                    if signal == SIGTERM && !draining {
-                        draining = true;
-                        handle.drain();
-                    } else {
-                        handle.stop();
-                    }
-                }
-            })
-            .map_err(Error::system("cannot start a thread"))?;
+        let watcher = Watcher::start(self.handle(), |_, _| true)?;
         let result = self.run();
-        signals_handle.close();
-        if watcher.join().is_err() {
-            tracing::error!("the signal thread has panicked");
-        }
+        watcher.end();
         result
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ropewalk_layers::{Layer, Peer, TlsLayer};
 use ropewalk_protocol::command::Protection;
 use ropewalk_protocol::server::{ChannelOptions, Failure};
-use ropewalk_tls::{Binding, Fingerprint, Handshake, Server, ServerSettings, SslVersion, X509};
+use ropewalk_tls::{Binding, Fingerprint, Handshake, Revocations, Server, ServerSettings, SslVersion, X509};
 
 use crate::codec::{ControlCodec, Secured, Tls};
 use crate::config::{self, Config, SessionReuse, TlsVersion};
@@ -41,6 +41,7 @@ impl Authority {
             certificate,
             key,
             client_authorities: config.client_authorities.clone(),
+            client_revocations: config.client_revocations.clone(),
             min_version: match config.min_version {
                 TlsVersion::Tls12 => SslVersion::TLS1_2,
                 TlsVersion::Tls13 => SslVersion::TLS1_3,
@@ -52,6 +53,9 @@ impl Authority {
 
     /// What is wrong with the files that the settings name. Nothing is made.
     pub(crate) fn check(config: &config::Tls) -> Result<(), String> {
+        if let Some(path) = &config.client_revocations {
+            Revocations::open(path).map_err(|e| e.to_string())?;
+        }
         if files(config)?.is_some() { Self::load(config, &[]).map(drop) } else { own(config).map(drop) }
     }
 

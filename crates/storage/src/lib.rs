@@ -30,7 +30,7 @@ pub use part::{
     DirectIo, Interrupted, Journaling, PartFile, PartOptions, is_temporary_name, journal_name,
     journal_of_part, part_name,
 };
-pub use posix::{Acting, Identity, PosixOptions, PosixStore};
+pub use posix::{Acting, Identity, PosixOptions, PosixStore, uncached_writes};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 pub use walk::{Step, Visit, WalkOptions, WalkSink, walk};
@@ -166,6 +166,12 @@ pub trait Store: Send + Sync {
     fn guarded(&self, _guard: Guard) -> Option<Arc<dyn Store>> {
         None
     }
+    /// The same store, in which [`Self::rename`] replaces nothing: [`ErrorKind::AlreadyExists`] where the new name is there at
+    /// that very moment; and files that [`Self::open_write`] is to make anew must not be there either. Where the file system cannot do that in one step (NFS before 4.2, some FUSE), it looks first,
+    /// and who makes the name in between is replaced. `None` where the store cannot do it at all.
+    fn without_replacing(&self) -> Option<Arc<dyn Store>> {
+        None
+    }
     /// Has the calling thread act for the store's user until the guard is dropped. Each call does so by itself; around
     /// several of them it saves changing back and forth.
     ///
@@ -177,6 +183,10 @@ pub trait Store: Send + Sync {
     /// The user that files are worked with as, where the store acts for another one than the process's.
     fn acting_uid(&self) -> Option<u32> {
         None
+    }
+    /// The user whose files are our own: [`Self::acting_uid`], or that of the process; `None` where there are no owners.
+    fn own_uid(&self) -> Option<u32> {
+        self.acting_uid()
     }
     fn stat(&self, path: &VirtualPath, follow: bool) -> Result<Metadata>;
     /// The entries of a directory in no order, without `.` and `..`. An error of `sink` ends the walk.

@@ -20,15 +20,16 @@ use std::sync::Arc;
 pub use acting::Acting;
 pub(crate) use acting::thread_starts;
 use bstr::BStr;
+pub use direct::uncached_writes;
 pub use options::{Identity, PosixOptions};
 use ropewalk_protocol::path::VirtualPath;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::{Errno, retry_on_intr};
 
 use self::file::PosixFile;
 use self::metadata::Stats;
 use self::options::User;
-use self::root::Root;
+use self::root::{Place, Root};
 use crate::error::Context;
 use crate::{
     Capabilities, Error, ErrorKind, Guard, ListSink, Metadata, Purpose, ReadHandle, Result, Store,
@@ -45,6 +46,8 @@ pub struct PosixStore {
     options: PosixOptions,
     user: User,
     guard: Option<Guard>,
+    /// Whether `rename` may put something in the place of what is there.
+    replaces: bool,
 }
 
 impl PosixStore {
@@ -54,7 +57,7 @@ impl PosixStore {
         let acting = user.act_on("open root", &VirtualPath::root())?;
         let root = Arc::new(Root::open(root)?);
         drop(acting);
-        Ok(Self { root, options, user, guard: None })
+        Ok(Self { root, options, user, guard: None, replaces: true })
     }
 
     fn file(&self, fd: rustix::fd::OwnedFd, path: &VirtualPath) -> Result<PosixFile> {
@@ -110,6 +113,17 @@ impl Store for PosixStore {
             options: self.options.clone(),
             user: self.user.clone(),
             guard: Some(guard),
+            replaces: self.replaces,
+        }))
+    }
+
+    fn without_replacing(&self) -> Option<Arc<dyn Store>> {
+        Some(Arc::new(Self {
+            root: Arc::clone(&self.root),
+            options: self.options.clone(),
+            user: self.user.clone(),
+            guard: self.guard.clone(),
+            replaces: false,
         }))
     }
 
@@ -119,6 +133,10 @@ impl Store for PosixStore {
 
     fn acting_uid(&self) -> Option<u32> {
         self.user.acting_uid()
+    }
+
+    fn own_uid(&self) -> Option<u32> {
+        Some(self.user.acting_uid().unwrap_or_else(|| rustix::process::geteuid().as_raw()))
     }
 
     fn stat(&self, path: &VirtualPath, follow: bool) -> Result<Metadata> {
@@ -163,7 +181,7 @@ impl Store for PosixStore {
 
     fn open_write(&self, path: &VirtualPath, options: WriteOptions) -> Result<Arc<dyn WriteHandle>> {
         let _acting = self.user.act_on("open", path)?;
-        if options.exclusive {
+        if options.exclusive || (options.create && options.truncate && !self.replaces) {
             return Ok(Arc::new(self.open_new(path, options.mode)?));
         }
         // A file that comes and goes between the two calls is tried again; a symbolic link that leads nowhere
@@ -228,7 +246,7 @@ impl Store for PosixStore {
         } else {
             self.place(to, "rename to", Purpose::WriteTree)?
         };
-        rustix::fs::renameat(old.directory(), old.name(), new.directory(), new.name())
+        rename(&old, &new, self.replaces)
             .context("rename", from.as_bytes())
             .map_err(|error| error.with_detail(format!("to {to}")))
     }
@@ -294,6 +312,23 @@ impl Store for PosixStore {
         let place = self.place(path, "remove", Purpose::WriteTree)?;
         remove::tree(place.directory(), place.name(), path, go_on)
     }
+}
+
+fn rename(old: &Place<'_>, new: &Place<'_>, replaces: bool) -> std::result::Result<(), Errno> {
+    let (from, to) = (old.directory(), new.directory());
+    if !replaces {
+        match rustix::fs::renameat_with(from, old.name(), to, new.name(), RenameFlags::NOREPLACE) {
+            // Not every file system knows the flag, and filters of containers may not let it pass.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => {}
+            result => return result,
+        }
+        match rustix::fs::statat(to, new.name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => {}
+            Ok(_) => return Err(Errno::EXIST),
+            Err(errno) => return Err(errno),
+        }
+    }
+    rustix::fs::renameat(from, old.name(), to, new.name())
 }
 
 /// The root directory can be neither removed nor renamed.

@@ -11,6 +11,8 @@ use openssl::ssl::SslContextBuilder;
 use openssl::x509::X509;
 use zeroize::Zeroizing;
 
+use crate::revocation::RevocationError;
+
 /// Bytes of a file with certificates, at most.
 const MAX_FILE: u64 = 1 << 20;
 
@@ -30,6 +32,8 @@ pub enum CertificateError {
     NoKey { path: PathBuf },
     #[error("the key in {key} does not belong to the certificate in {certificate}")]
     Mismatch { certificate: PathBuf, key: PathBuf },
+    #[error(transparent)]
+    Revocations(#[from] RevocationError),
     #[error("{what}: {source}")]
     OpenSsl { what: String, source: ErrorStack },
 }

@@ -15,6 +15,7 @@ use openssl::x509::verify::X509CheckFlags;
 use crate::certificate::{CertificateError, Pair};
 use crate::handshake::{Established, Handshake};
 use crate::records::Ticket;
+use crate::revocation::{self, RevocationError, Revocations};
 use crate::sys;
 
 /// Whom a client trusts, and what it shows.
@@ -22,6 +23,9 @@ use crate::sys;
 pub struct ClientSettings {
     /// A PEM file or a hashed directory of trusted authorities; `None`: the system's (`SSL_CERT_FILE`, `SSL_CERT_DIR`).
     pub authorities: Option<PathBuf>,
+    /// A file or hashed directory with lists of certificates that were revoked; `None`: those in the directory of
+    /// authorities, where one is named and has some.
+    pub revocations: Option<PathBuf>,
     /// PEM with certificate, chain and key, for servers that ask for one.
     pub credential: Option<PathBuf>,
     pub min_version: SslVersion,
@@ -31,7 +35,13 @@ pub struct ClientSettings {
 
 impl Default for ClientSettings {
     fn default() -> Self {
-        Self { authorities: None, credential: None, min_version: SslVersion::TLS1_2, max_version: None }
+        Self {
+            authorities: None,
+            revocations: None,
+            credential: None,
+            min_version: SslVersion::TLS1_2,
+            max_version: None,
+        }
     }
 }
 
@@ -40,6 +50,8 @@ impl Default for ClientSettings {
 pub enum ClientError {
     #[error(transparent)]
     Credential(#[from] CertificateError),
+    #[error(transparent)]
+    Revocations(#[from] RevocationError),
     #[error("trusted authorities in {path}: {source}")]
     Authorities { path: PathBuf, source: ErrorStack },
     #[error("OpenSSL: {0}")]
@@ -59,6 +71,8 @@ pub enum Distrust {
     Expired { at: String },
     #[error("its certificate is not valid before {from}")]
     NotYetValid { from: String },
+    #[error("its certificate cannot be trusted: {0}")]
+    Revoked(String),
     #[error("its certificate is not accepted: {0}")]
     Other(String),
     #[error("it has shown no certificate")]
@@ -105,7 +119,15 @@ impl Client {
             }
         }
         // The chain is verified all the same, and `distrust` tells what came of it: who is not vouched for may be known.
-        builder.set_verify(SslVerifyMode::NONE);
+        let lists = match (&settings.revocations, &settings.authorities) {
+            (Some(path), _) => Some(Revocations::open(path)?),
+            (None, Some(path)) if path.is_dir() => Revocations::beside(path)?,
+            _ => None,
+        };
+        match lists {
+            Some(lists) => revocation::look_into(&mut builder, SslVerifyMode::NONE, lists)?,
+            None => builder.set_verify(SslVerifyMode::NONE),
+        }
         if let Some(path) = &settings.credential {
             let pair = Pair::load(path, path)?;
             pair.put(&mut builder)?;
@@ -118,6 +140,7 @@ impl Client {
     pub fn connect(&self, host: &str) -> Result<Handshake, ErrorStack> {
         let mut ssl = Ssl::new(&self.context)?;
         ssl.set_connect_state();
+        revocation::listen(&mut ssl)?;
         let parameters = ssl.param_mut();
         match host.parse::<IpAddr>() {
             Ok(address) => parameters.set_ip(address)?,
@@ -143,7 +166,11 @@ impl Client {
     /// What is wrong with the certificate of a server that was connected to as `host`; `None`: an authority vouches for it.
     pub fn distrust(established: &Established, host: &str) -> Option<Distrust> {
         let Some(certificate) = established.certificate() else { return Some(Distrust::None) };
-        let result = established.records.ssl().verify_result();
+        let ssl = established.records.ssl();
+        if let Some(text) = revocation::told(ssl) {
+            return Some(Distrust::Revoked(text));
+        }
+        let result = ssl.verify_result();
         // X509_V_ERR_*
         let distrust = match result.as_raw() {
             0 => return None,
@@ -168,7 +195,7 @@ impl Client {
     }
 }
 
-fn words(name: &openssl::x509::X509NameRef) -> String {
+pub(crate) fn words(name: &openssl::x509::X509NameRef) -> String {
     let parts = name.entries().map(|entry| {
         let key = entry.object().nid().short_name().unwrap_or("?");
         format!("{key}={}", String::from_utf8_lossy(entry.data().as_slice()).escape_debug())

@@ -126,7 +126,9 @@ fn failed(stream: &SslStream<Memory>, error: &openssl::ssl::Error) -> HandshakeE
             HandshakeError::NotTls(text)
         }
         "certificate verify failed" => {
-            HandshakeError::Certificate(stream.ssl().verify_result().error_string().to_owned())
+            let text = crate::revocation::told(stream.ssl());
+            let words = || stream.ssl().verify_result().error_string().to_owned();
+            HandshakeError::Certificate(text.unwrap_or_else(words))
         }
         _ => HandshakeError::Tls(text),
     }

@@ -12,6 +12,7 @@ mod fingerprint;
 mod handshake;
 mod memory;
 mod records;
+mod revocation;
 mod self_signed;
 mod server;
 mod sys;
@@ -24,6 +25,7 @@ pub use memory::Memory;
 pub use openssl::ssl::SslVersion;
 pub use openssl::x509::X509;
 pub use records::{Opened, RECORD, RecordError, Records, Ticket};
+pub use revocation::{RevocationError, Revocations};
 pub use self_signed::{SelfSigned, load_or_make, make};
 pub use server::{Binding, Server, ServerSettings};
 

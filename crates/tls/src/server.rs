@@ -15,6 +15,7 @@ use openssl::x509::{X509, X509Name};
 use crate::certificate::{CertificateError, Pair, certificates};
 use crate::fingerprint::Fingerprint;
 use crate::handshake::Handshake;
+use crate::revocation::{self, Revocations};
 use crate::sys;
 
 /// How long a session can be resumed: as long as TLS 1.3 allows, since control connections may stay for days.
@@ -29,6 +30,8 @@ pub struct ServerSettings {
     pub key: PathBuf,
     /// PEM file with the authorities of clients' certificates; `None`: clients are not asked for one.
     pub client_authorities: Option<PathBuf>,
+    /// A file or hashed directory with lists of clients' certificates that were revoked.
+    pub client_revocations: Option<PathBuf>,
     pub min_version: SslVersion,
 }
 
@@ -67,13 +70,21 @@ impl std::fmt::Debug for Server {
 impl Server {
     pub fn new(settings: &ServerSettings) -> Result<Self, CertificateError> {
         let pair = Pair::load(&settings.certificate, &settings.key)?;
-        let trusted = settings.client_authorities.as_deref().map(|path| Ok((path, certificates(path)?)));
-        let trusted = trusted.transpose()?;
-        build(&pair, trusted.as_ref().map(|(path, found)| (*path, found.as_slice())), settings.min_version)
-            .map_err(|source| CertificateError::OpenSsl {
-                what: settings.certificate.display().to_string(),
-                source,
-            })
+        let trusted = match settings.client_authorities.as_deref() {
+            Some(path) => Some((path, certificates(path)?)),
+            None => None,
+        };
+        let revocations = settings.client_revocations.as_ref().map(Revocations::open).transpose()?;
+        build(
+            &pair,
+            trusted.as_ref().map(|(path, found)| (*path, found.as_slice())),
+            revocations,
+            settings.min_version,
+        )
+        .map_err(|source| CertificateError::OpenSsl {
+            what: settings.certificate.display().to_string(),
+            source,
+        })
     }
 
     pub fn certificate(&self) -> &X509 {
@@ -101,6 +112,7 @@ impl Server {
 
     fn begin(&self, binding: &Binding, mut ssl: Ssl) -> Result<Handshake, ErrorStack> {
         sys::set_session_id_context(&mut ssl, &binding.0)?;
+        revocation::listen(&mut ssl)?;
         ssl.set_accept_state();
         Handshake::new(ssl, &self.context)
     }
@@ -109,6 +121,7 @@ impl Server {
 fn build(
     pair: &Pair,
     trusted: Option<(&Path, &[X509])>,
+    revocations: Option<Revocations>,
     min_version: SslVersion,
 ) -> Result<Server, ErrorStack> {
     let mut builder = SslContextBuilder::new(SslMethod::tls_server())?;
@@ -135,7 +148,10 @@ fn build(
         builder.set_verify_cert_store(store.build())?;
         builder.set_client_ca_list(names);
         // A client may have a password instead; one that shows a certificate has to have a good one.
-        builder.set_verify(SslVerifyMode::PEER);
+        match revocations {
+            Some(lists) => revocation::look_into(&mut builder, SslVerifyMode::PEER, lists)?,
+            None => builder.set_verify(SslVerifyMode::PEER),
+        }
     }
     pair.put(&mut builder)?;
     let context = builder.build();

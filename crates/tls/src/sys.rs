@@ -7,6 +7,7 @@ use std::ffi::{c_int, c_long, c_uchar, c_uint};
 use foreign_types::ForeignTypeRef;
 use openssl::error::ErrorStack;
 use openssl::ssl::{SslContextRef, SslRef, SslSessionRef};
+use openssl::x509::X509VerifyResult;
 use openssl_sys::{SSL, SSL_CTX, SSL_SESSION};
 
 unsafe extern "C" {
@@ -52,6 +53,12 @@ pub(crate) fn spoil_new_session(ssl: &SslRef) -> Result<(), ErrorStack> {
 pub(crate) fn new_ticket(ssl: &SslRef) -> bool {
     // SAFETY: `ssl` is a live SSL, and its only owner calls this: OpenSSL counts a ticket more, and nothing else happens now.
     unsafe { SSL_new_session_ticket(ssl.as_ptr()) == 1 }
+}
+
+/// The result of a verification that found a certificate in a list of revoked ones; it chooses the alert that the peer gets.
+pub(crate) fn revoked() -> X509VerifyResult {
+    // SAFETY: it is one of OpenSSL's values (x509_vfy.h), which is all that is asked for.
+    unsafe { X509VerifyResult::from_raw(openssl_sys::X509_V_ERR_CERT_REVOKED) }
 }
 
 /// How long sessions made from now on can be resumed.

@@ -27,7 +27,14 @@ impl Site {
 
     fn server(path: &Path, min_version: SslVersion) -> Server {
         let (certificate, key) = (path.to_owned(), path.to_owned());
-        Server::new(&ServerSettings { certificate, key, client_authorities: None, min_version }).unwrap()
+        let settings = ServerSettings {
+            certificate,
+            key,
+            client_authorities: None,
+            client_revocations: None,
+            min_version,
+        };
+        Server::new(&settings).unwrap()
     }
 
     fn path(&self) -> PathBuf {

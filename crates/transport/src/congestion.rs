@@ -30,8 +30,9 @@ fn names(which: &str) -> Vec<String> {
     text.split_ascii_whitespace().map(str::to_owned).collect()
 }
 
-/// Sets it where that is possible; otherwise the socket keeps the one that it has.
-pub(crate) fn apply(socket: BorrowedFd<'_>, name: &str) {
+/// Has a socket use it from now on where that is possible, also in the middle of a connection; otherwise the socket keeps
+/// the one that it has, and the first time a warning says why.
+pub fn apply(socket: BorrowedFd<'_>, name: &str) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     if let Err(error) = sockopt::set_tcp_congestion(socket, name) {
         let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);

@@ -118,6 +118,16 @@ struct Raw {
 }
 
 impl TcpInfo {
+    /// What the kernel told in another way, as by sock_diag(7): `struct tcp_info` as far as it goes; what even the oldest
+    /// kernels tell is 0 where `bytes` is shorter than that.
+    pub fn read(bytes: &[u8]) -> Self {
+        let mut raw = Raw::default();
+        let length = bytes.len().min(size_of::<Raw>());
+        // SAFETY: `length` bytes can be read and written, and `Raw` is made of plain integers.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut raw).cast::<u8>(), length) };
+        raw.told(length)
+    }
+
     /// Asks the kernel; `None` where `socket` is no TCP socket.
     pub fn of(socket: BorrowedFd<'_>) -> Option<Self> {
         let mut raw = Raw::default();
@@ -149,7 +159,8 @@ impl Raw {
         TcpInfo {
             rtt: micros(self.rtt),
             rtt_variance: micros(self.rttvar),
-            min_rtt: newer!(min_rtt).map(micros),
+            // Its largest value stands for "none yet".
+            min_rtt: newer!(min_rtt).filter(|&rtt| rtt != u32::MAX).map(micros),
             receiver_rtt: micros(self.rcv_rtt),
             congestion_window: self.snd_cwnd,
             slow_start_threshold: self.snd_ssthresh,

@@ -22,12 +22,18 @@ pub struct Site {
 
 impl Site {
     pub fn new() -> Option<Self> {
+        let site = Self::at(None)?;
+        site.realm.principal("eve/host", Some("eve.keytab")).unwrap();
+        site.realm.login("ada", "cache", &[]).unwrap();
+        Some(site)
+    }
+
+    /// With the clock of the key distribution centre off (`-2h`); nobody has a ticket.
+    pub fn at(shift: Option<&str>) -> Option<Self> {
         if !realm::available() {
             return None;
         }
-        let site = Self { directory: tempfile::tempdir().unwrap(), realm: Realm::new().unwrap() };
-        site.realm.principal("eve/host", Some("eve.keytab")).unwrap();
-        site.realm.login("ada", "cache", &[]).unwrap();
+        let site = Self { directory: tempfile::tempdir().unwrap(), realm: Realm::at(shift).unwrap() };
         fs::set_permissions(site.realm.keytab(), PermissionsExt::from_mode(0o600)).unwrap();
         fs::create_dir(site.path("root")).unwrap();
         Some(site)
@@ -83,6 +89,18 @@ impl Site {
         assert!(fs::read(self.path("back")).unwrap() == content, "{url} {options:?}");
         fs::remove_file(self.path("root/there")).unwrap();
         fs::remove_file(self.path("back")).unwrap();
+    }
+
+    /// The first token of a client whose clock is off, in base64.
+    pub fn token(&self, shift: Option<&str>) -> String {
+        const CLIENT: &str = "import base64, gssapi\n\
+            name = gssapi.Name('host@localhost', gssapi.NameType.hostbased_service)\n\
+            flags = gssapi.RequirementFlag.mutual_authentication\n\
+            token = gssapi.SecurityContext(name=name, usage='initiate', flags=flags).step()\n\
+            print(base64.b64encode(token).decode())\n";
+        let mut command = realm::shifted("/usr/bin/python3", shift).unwrap();
+        self.environment(command.args(["-c", CLIENT]));
+        run(&mut command, LIMIT).unwrap().succeeded().unwrap().text().trim().to_owned()
     }
 
     /// The client that is not ours.

@@ -89,9 +89,11 @@ fn the_clients_disk_is_full() {
     let fixture = Fixture::new().unwrap();
     files::write_random(&fixture.root.join("large"), 2 * ROOM, 1).unwrap();
     let local = fixture.scratch.directory("local").unwrap();
-    for mode in [Mode::Stream, Mode::Extended(4)] {
+    for (mode, direct) in [(Mode::Stream, "auto"), (Mode::Extended(4), "auto"), (Mode::Extended(4), "always")]
+    {
         let copy = Copy::new(fixture.server.url("large"), Client::Ropewalk.local(&local.join("copy"), false));
-        let plain = Client::Ropewalk.command(&copy.mode(mode).argument("--retries=1")).unwrap();
+        let copy = copy.mode(mode).argument("--retries=1").argument(format!("--direct-io={direct}"));
+        let plain = Client::Ropewalk.command(&copy).unwrap();
         // setpriv --pdeathsig KILL -- ropewalk cp ...
         let words: Vec<_> = plain.get_args().skip(3).collect();
         let small = on_small_disk(&local);

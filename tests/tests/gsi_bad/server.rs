@@ -14,6 +14,10 @@ fn check(yard: &Yard, served: &ropewalk_tests::grid::Served, credential: &Creden
     let answer = yard.refusal(served, credential);
     assert!(answer.starts_with("530 GSSAPI authentication failed: "), "{answer}");
     assert!(answer.contains(reason), "{answer:?} does not say {reason:?}");
+    let audit = std::fs::read_to_string(yard.path("audit")).unwrap();
+    let last = audit.lines().last().unwrap();
+    let refused = last.contains(r#""event":"log-in","decision":"refused""#);
+    assert!(refused && last.contains(r#""mechanism":"gsi""#) && last.contains(reason), "{last}");
 }
 
 #[test]

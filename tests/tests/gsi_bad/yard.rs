@@ -30,7 +30,8 @@ impl Yard {
     }
 
     pub(crate) fn serve(&self) -> Served {
-        grid::serve(self.directory.path(), "[timeouts]\nlogin_failure = 0.001\n", &[]).unwrap()
+        grid::serve(self.directory.path(), "[timeouts]\nlogin_failure = 0.001\n[log]\naudit = 'audit'\n", &[])
+            .unwrap()
     }
 
     /// A control connection that is logged in.

@@ -2,7 +2,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::town::{ADA, Town, is_possible, password};
+use crate::town::{ADA, Town, give, is_possible, password};
 
 #[test]
 fn root_system_disabled_and_unknown_accounts_are_refused() {
@@ -87,6 +87,31 @@ fn accounts_that_need_protection_get_it_or_nothing() {
     // Whether the password was right is not told.
     assert_eq!(replies[0], replies[1]);
     town.log_in("bob");
+}
+
+/// Root serves strangers as `nobody`, unless it is told otherwise.
+#[test]
+fn anonymous_sessions_are_never_root_by_default() {
+    if !is_possible() {
+        return;
+    }
+    for (settings, uid) in [("", 65_534), ("run_as = 'server'\n", 0), ("user = 'ada'\n", ADA)] {
+        let town = Town::new(&format!("[anonymous]\nwrite = true\n{settings}"));
+        let mut control = town.connect();
+        control.expect("USER anonymous", 331).unwrap();
+        control.expect("PASS x@", 230).unwrap();
+        control.expect("TYPE I", 200).unwrap();
+        assert_eq!(control.store("/shared/made", b"x").unwrap().code, 226);
+        let made = fs::metadata(town.real("/shared/made")).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&made), uid, "{settings}");
+        // A file of root's that nobody else may read.
+        let secret = town.real("/secret");
+        fs::write(&secret, "secret").unwrap();
+        give(&secret, 0, 0, 0o600);
+        let read = control.retrieve("/secret").unwrap().1.code == 226;
+        assert_eq!(read, uid == 0, "{settings}");
+        assert_eq!(control.command("MKD /by-root-only").unwrap().code < 400, uid == 0, "{settings}");
+    }
 }
 
 #[test]

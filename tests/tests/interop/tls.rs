@@ -19,7 +19,8 @@ const SECTION: Section = Section {
     title: "TLS",
     text: "A certificate by an authority that `ropewalk ca` made, which the clients are told of. Both servers require that data \
            connections resume the session of the control connection. An empty cell was not run: curl copies no trees, vsftpd has no \
-           MODE E, our client takes what version a server has. GCT's programs have no TLS of RFC 4217. FileZilla was not tried.",
+           MODE E, our client takes what version a server has. GCT's programs have no TLS of RFC 4217. FileZilla is tested by \
+           `tests/tests/tls/filezilla.rs` (log-in and listings).",
     corner: "Task",
 };
 

@@ -4,15 +4,17 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use openssl::asn1::Asn1Time;
-use openssl::bn::BigNum;
+use openssl::asn1::{Asn1Object, Asn1OctetString, Asn1Time};
+use openssl::bn::{BigNum, MsbOption};
 use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::rsa::Rsa;
 use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
-use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder};
+use openssl::x509::{
+    X509, X509Builder, X509CrlBuilder, X509Extension, X509Name, X509NameBuilder, X509RevokedBuilder,
+};
 
 /// Days from now.
 pub(crate) struct Made {
@@ -53,12 +55,21 @@ fn name(common: &str) -> X509Name {
     name.build()
 }
 
+/// So many days from now.
+fn day(days: i64) -> Asn1Time {
+    Asn1Time::from_unix(now() + days * 86_400).unwrap()
+}
+
+fn now() -> i64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64
+}
+
 fn builder(subject: &str, issuer: &X509Name, key: &PKey<Private>, made: &Made) -> X509Builder {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
-    let day = |days: i64| Asn1Time::from_unix(now + days * 86_400).unwrap();
     let mut builder = X509Builder::new().unwrap();
     builder.set_version(2).unwrap();
-    let serial = BigNum::from_u32(now as u32 ^ subject.len() as u32).unwrap();
+    // Lists of revoked certificates know them by it.
+    let mut serial = BigNum::new().unwrap();
+    serial.rand(64, MsbOption::ONE, false).unwrap();
     builder.set_serial_number(&serial.to_asn1_integer().unwrap()).unwrap();
     builder.set_subject_name(&name(subject)).unwrap();
     builder.set_issuer_name(issuer).unwrap();
@@ -102,6 +113,39 @@ impl Authority {
         let certificate = authority(subject, &issuer, &key, &self.key, self.digest);
         let between = [std::slice::from_ref(&self.certificate), &self.between[..]].concat();
         Self { certificate, key, digest: self.digest, between }
+    }
+
+    /// A list of certificates that were revoked yesterday, in PEM; `made` says when it began and when it ends.
+    pub(crate) fn revoking(&self, revoked: &[&Credential], made: Made) -> Vec<u8> {
+        let mut list = X509CrlBuilder::new().unwrap();
+        list.set_issuer_name(self.certificate.subject_name()).unwrap();
+        list.set_last_update(&day(made.from)).unwrap();
+        list.set_next_update(&day(made.to)).unwrap();
+        for credential in revoked {
+            let mut entry = X509RevokedBuilder::new().unwrap();
+            entry.set_serial_number(credential.certificate.serial_number()).unwrap();
+            entry.set_revocation_date(&day(-1)).unwrap();
+            list.add_revoked(entry.build()).unwrap();
+        }
+        // Authority key identifier and CRL number (RFC 5280 section 5.2), without which OpenSSL's bindings make no list.
+        for (oid, value) in [("2.5.29.35", &[0x30, 3, 0x80, 1, 7][..]), ("2.5.29.20", &[2, 1, 1])] {
+            let (oid, value) =
+                (Asn1Object::from_str(oid).unwrap(), Asn1OctetString::new_from_bytes(value).unwrap());
+            list.append_extension(X509Extension::new_from_der(&oid, false, &value).unwrap()).unwrap();
+        }
+        list.sign(&self.key, self.digest).unwrap();
+        list.build().unwrap().to_pem().unwrap()
+    }
+
+    /// Its own certificate and key.
+    pub(crate) fn as_credential(&self) -> Credential {
+        let authorities = self.between.clone();
+        Credential { certificate: self.certificate.clone(), key: self.key.clone(), authorities }
+    }
+
+    /// The name that `openssl rehash` gives a file of this authority, without its ending.
+    pub(crate) fn hash(&self) -> String {
+        format!("{:08x}", self.certificate.subject_name_hash())
     }
 
     /// For a server of this name.

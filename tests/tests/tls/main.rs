@@ -3,7 +3,11 @@
 
 mod certificates;
 mod client;
+mod filezilla;
 mod foreign;
+mod in_clear;
 mod liar;
+mod revocation;
 mod server;
 mod site;
+mod terminal;

@@ -317,6 +317,34 @@ fn what_is_required() {
     assert!(wire.command("CCC").starts_with("533 "));
 }
 
+/// Who is refused before a password comes is written down, too, and may not go on for ever.
+#[test]
+fn refusals_in_clear_are_in_the_audit() {
+    let directory = tempfile::tempdir().unwrap();
+    let site = Site::start(directory, "required = 'control'", "[log]\naudit = 'audit'");
+    let mut control = Control::connect(site.address).unwrap();
+    control.expect("USER ada", 530).unwrap();
+    control.expect("PASS secret", 530).unwrap();
+    control.expect("USER :token:", 530).unwrap();
+    let audit = fs::read_to_string(site.path("audit")).unwrap();
+    let lines: Vec<&str> = audit.lines().collect();
+    assert_eq!(lines.len(), 2, "{audit}");
+    assert!(lines[0].contains(r#""event":"log-in","decision":"refused""#), "{audit}");
+    assert!(
+        lines[0].contains(r#""mechanism":"password""#) && lines[0].contains(r#""wanted":"ada""#),
+        "{audit}"
+    );
+    assert!(lines[0].contains("Log-in in clear is refused here"), "{audit}");
+    assert!(lines[1].contains(r#""mechanism":"token""#), "{audit}");
+    assert!(!audit.contains("secret"), "{audit}");
+    for _ in 0..7 {
+        control.expect("USER ada", 530).unwrap();
+    }
+    control.expect("USER ada", 421).unwrap();
+    assert!(control.reply().is_err(), "the session goes on");
+    assert_eq!(fs::read_to_string(site.path("audit")).unwrap().lines().count(), 10);
+}
+
 #[test]
 fn renegotiation() {
     let site = Site::new();

@@ -36,7 +36,7 @@ impl Site {
         let at = |name: &str| directory.path().join(name);
         fs::create_dir_all(at("root")).unwrap();
         let text = format!(
-            "root = 'root'\nlisten = ['127.0.0.1:0']\n[anonymous]\nwrite = true\nthird_party = true\n[tls]\n\
+            "root = 'root'\nlisten = ['127.0.0.1:0']\n[anonymous]\nwrite = true\nrun_as = 'server'\nthird_party = true\n[tls]\n\
              state_directory = 'tls'\nimplicit = ['127.0.0.1:0']\n{tls}\n{more}\n"
         );
         fs::write(at("server.toml"), text).unwrap();

@@ -1,6 +1,10 @@
 //! `ropewalk doctor`: is this host ready for a link, and if not, make it so, and back.
 
+mod elsewhere;
+mod verify;
+
 use std::env;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
@@ -9,27 +13,32 @@ use std::time::Duration;
 use clap::Args;
 use ropewalk_profiler::collect::facts::{self, Root};
 use ropewalk_profiler::doctor::{
-    Change, Changes, Check, CheckState, Goal, Journal, JournalError, Restored, SCHEMA, Sysctls, checks,
+    Change, Changes, Check, CheckState, Goal, Journal, JournalError, Judgement, Restored, SCHEMA, Sysctls,
+    checks,
 };
 use ropewalk_profiler::profile::Facts;
 use serde::Serialize;
 
 use crate::exit::{Exit, usage};
 use crate::output::{colour_wanted, harmless, say};
+use crate::settings::CopyFlags;
 use crate::units;
 
 /// Check whether this host is ready for a link: kernel settings, interface, limits. Each check says what was found, what is
 /// wanted, and why. With --apply, kernel settings (net.*) are changed, until the next start of the machine; --restore brings
 /// back what they were.
 ///
-/// Exit code 1 says that something keeps the host from using the link.
+/// With --verify they are kept only if a transfer is faster with them: it is repeated with the old and the new settings in
+/// turn.
+///
+/// Exit code 1 says that something keeps the host from using the link; with --verify, that nothing was kept.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
     /// What the link carries
     #[arg(long, value_name = "RATE", value_parser = rate, required_unless_present = "restore")]
     rate: Option<u64>,
-    /// Its round trip time
-    #[arg(long, value_name = "TIME", value_parser = round_trip, required_unless_present = "restore")]
+    /// Its round trip time [default with --verify: as measured]
+    #[arg(long, value_name = "TIME", value_parser = round_trip, required_unless_present_any = ["restore", "verify"])]
     rtt: Option<Duration>,
     /// One JSON object
     #[arg(long)]
@@ -40,8 +49,19 @@ pub(crate) struct Doctor {
     /// Do not ask
     #[arg(long, requires = "apply")]
     yes: bool,
+    /// Keep the changes only if this copy is faster with them: it is made once to look for its limit, then --rounds times
+    /// with the old and as often with the new settings, in turn. What takes 10 seconds or more says most
+    #[arg(long, num_args = 2, value_names = ["SOURCE", "DESTINATION"], requires = "apply")]
+    verify: Vec<OsString>,
+    /// With --verify: transfers with each of both
+    #[arg(long, value_name = "N", default_value_t = Judgement::RUNS, requires = "verify",
+          value_parser = clap::value_parser!(u32).range(i64::from(Judgement::RUNS)..=20))]
+    rounds: u32,
+    /// With --verify: write profiles of a transfer before and after to before.json and after.json in this directory
+    #[arg(long, value_name = "DIRECTORY", requires = "verify")]
+    profiles: Option<PathBuf>,
     /// Bring back the settings that --apply changed
-    #[arg(long, conflicts_with_all = ["apply", "rate", "rtt"])]
+    #[arg(long, conflicts_with_all = ["apply", "rate", "rtt", "verify"])]
     restore: bool,
     /// Also those that somebody else has changed since
     #[arg(long, requires = "restore")]
@@ -49,6 +69,8 @@ pub(crate) struct Doctor {
     /// Where old values are kept [default: $XDG_STATE_HOME/ropewalk/doctor; root without it: /var/lib/ropewalk/doctor]
     #[arg(long, value_name = "DIRECTORY")]
     state: Option<PathBuf>,
+    #[command(flatten)]
+    flags: CopyFlags,
 }
 
 #[derive(Serialize)]
@@ -62,6 +84,8 @@ struct Report<'a> {
     checks: &'a [Check],
     /// What was changed before the checks were made.
     applied: &'a [Change],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<&'a verify::Verified>,
 }
 
 #[derive(Serialize)]
@@ -77,21 +101,28 @@ impl Doctor {
         if self.restore {
             return self.restore();
         }
+        if !self.verify.is_empty() {
+            let seen = verify::verify(&self)?;
+            self.print(&seen.host, &seen.goal, &seen.checks, &seen.applied, Some(&seen.verified))?;
+            return Ok(seen.exit);
+        }
+        if let Some((flag, _)) = self.flags.0.0.first() {
+            return Err(usage(format!("--{flag} is for the transfer of --verify SOURCE DESTINATION")));
+        }
         let (Some(rate), Some(rtt)) = (self.rate, self.rtt) else {
             return Err(usage("--rate and --rtt say which link is meant"));
         };
+        // What was broken off comes first, even where its settings look as they should.
+        if self.apply && self.state_directory()?.exists() {
+            self.journal()?.is_idle()?;
+        }
         let goal = Goal { rate: rate as f64, rtt: rtt.as_secs_f64() };
         let mut host = facts::gather(&Root::default(), &[]);
         let mut found = checks(&host, &goal);
         let mut applied = Vec::new();
         if self.apply {
             let (changes, others) = Changes::of(&found).split(&Sysctls::default());
-            for change in &others {
-                say(format_args!(
-                    "ropewalk: {} may not be changed here (root, in the host's own network namespace, may)",
-                    change.name
-                ));
-            }
+            say_others(&others);
             if changes.0.is_empty() && !others.is_empty() {
                 let denied = io::Error::from(io::ErrorKind::PermissionDenied);
                 return Err(anyhow::Error::new(denied).context("none of the settings may be changed"));
@@ -108,7 +139,7 @@ impl Doctor {
                 found = checks(&host, &goal);
             }
         }
-        self.print(&host, &goal, &found, &applied)?;
+        self.print(&host, &goal, &found, &applied, None)?;
         Ok(if ready(&found) { Exit::Done } else { Exit::Failed })
     }
 
@@ -122,7 +153,12 @@ impl Doctor {
         if !io::stdin().is_terminal() {
             return Err(usage("there is no terminal to ask at: --apply needs --yes"));
         }
-        write!(errors, "Change these settings until the next start of the machine? [y/N] ")?;
+        let ask = if self.verify.is_empty() {
+            "Change these settings until the next start of the machine?"
+        } else {
+            "Try these settings, and keep them until the next start of the machine if they help?"
+        };
+        write!(errors, "{ask} [y/N] ")?;
         errors.flush()?;
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
@@ -143,14 +179,21 @@ impl Doctor {
     }
 
     fn journal(&self) -> anyhow::Result<Journal> {
-        let directory = match &self.state {
-            Some(directory) => directory.clone(),
-            None => state_directory()?,
-        };
-        Journal::open(&directory).map_err(|error: JournalError| error.into())
+        Journal::open(&self.state_directory()?).map_err(|error: JournalError| error.into())
     }
 
-    fn print(&self, host: &Facts, goal: &Goal, found: &[Check], applied: &[Change]) -> io::Result<()> {
+    fn state_directory(&self) -> anyhow::Result<PathBuf> {
+        self.state.clone().map_or_else(state_directory, Ok)
+    }
+
+    fn print(
+        &self,
+        host: &Facts,
+        goal: &Goal,
+        found: &[Check],
+        applied: &[Change],
+        verified: Option<&verify::Verified>,
+    ) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if self.json {
             let report = Report {
@@ -162,11 +205,16 @@ impl Doctor {
                 ready: ready(found),
                 checks: found,
                 applied,
+                verified,
             };
             serde_json::to_writer(&mut out, &report)?;
             return writeln!(out);
         }
-        out.write_all(text(host, goal, found, colour_wanted(out.is_terminal())).as_bytes())?;
+        match verified {
+            // Checks were not asked for.
+            Some(verified) => out.write_all(verify::text(verified).as_bytes())?,
+            None => out.write_all(text(host, goal, found, colour_wanted(out.is_terminal())).as_bytes())?,
+        }
         if !applied.is_empty() {
             writeln!(
                 out,
@@ -176,6 +224,15 @@ impl Doctor {
             )?;
         }
         Ok(())
+    }
+}
+
+fn say_others(others: &[Change]) {
+    for change in others {
+        say(format_args!(
+            "ropewalk: {} may not be changed here (root, in the host's own network namespace, may)",
+            change.name
+        ));
     }
 }
 

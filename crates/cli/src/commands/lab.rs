@@ -1,8 +1,10 @@
 //! `ropewalk lab`: long paths on one machine.
 
+mod case_study;
 mod change;
 mod compare;
 mod findings;
+mod labelled;
 mod list;
 mod progress;
 mod run;

@@ -11,6 +11,7 @@ pub(crate) mod doctor;
 pub(crate) mod du;
 pub(crate) mod find;
 pub(crate) mod globus_url_copy;
+pub(crate) mod known_hosts;
 pub(crate) mod lab;
 pub(crate) mod ls;
 pub(crate) mod man;

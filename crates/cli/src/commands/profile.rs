@@ -12,15 +12,17 @@ use clap::{Args, ValueEnum};
 use ropewalk_client::{Cancel, Location, Options, Pair, parse_location};
 use ropewalk_profiler::collect::{self, Sockets};
 use ropewalk_profiler::profile::{
-    Baselines, ConnectionSample, Outcome, Profile, Role as HostRole, SCHEMA, Workload,
+    Baselines, ConnectionSample, KindRate, Outcome, Profile, Role as HostRole, SCHEMA, Workload,
 };
+use ropewalk_profiler::sweep::Sweeps;
 use ropewalk_protocol::url::Url;
 
 use crate::credentials;
 use crate::exit::{Exit, usage};
 use crate::output::{Human, Loudness, colour_wanted, say};
 use crate::profiling::baseline::{self, Part};
-use crate::profiling::{Ends, Kind, Measured, Moved, SshEnd, collector, run};
+use crate::profiling::sweep::{self, Design, Plan, Vary};
+use crate::profiling::{Ends, Kind, Measured, Moved, SshEnd, collector, raw, run};
 use crate::settings::{CopyFlags, Layers, Settings};
 use crate::{signals, units};
 
@@ -36,7 +38,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 #[command(after_help = crate::exit::HELP)]
 pub(crate) struct Profiled {
     /// What is copied where, as with `cp`
-    #[arg(value_name = "SOURCE DESTINATION", num_args = 2, required_unless_present_any = ["collect", "seconds"])]
+    #[arg(value_names = ["SOURCE", "DESTINATION"], num_args = 2, required_unless_present_any = ["collect", "seconds"])]
     places: Vec<OsString>,
     /// In place of the copy: transfers of these kinds, each with a profile of its own (in FILE.KIND.json). Needs, for zeros
     /// at a server, a ropewalk's that takes profiles
@@ -46,8 +48,19 @@ pub(crate) struct Profiled {
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size, default_value = "1G")]
     size: u64,
     /// Measure first what parts reach by themselves; the profile tells which share of that the transfer reached
-    #[arg(long, value_name = "PARTS", value_delimiter = ',', conflicts_with_all = ["seconds", "collect"])]
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', conflicts_with = "seconds")]
     baseline: Vec<Part>,
+    /// Then the same again and again with one setting changed: buffer, streams, block, files or workload, with values as in
+    /// streams=1,2,4 or buffer=auto,bdp,64K (may be given for several) [without a value: streams and buffer]
+    #[arg(long, value_name = "SETTING=VALUES", num_args = 0..=1, default_missing_value = "",
+          conflicts_with_all = ["seconds", "collect"])]
+    sweep: Vec<Vary>,
+    /// With --sweep: rounds, each of which has every value once, in an order of its own
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    /// With --sweep: from the destination to the source as well, where nothing is written over by it
+    #[arg(long, requires = "sweep")]
+    both: bool,
     /// Measure at this host only
     #[arg(long, conflicts_with_all = ["server", "ssh_source", "ssh_destination"])]
     local: bool,
@@ -56,7 +69,7 @@ pub(crate) struct Profiled {
     server: Option<OsString>,
     /// Without a transfer of its own: measure for so long what others move (with --local or --server). With --collect:
     /// at most
-    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, conflicts_with = "places")]
+    #[arg(long, value_name = "TIME", value_parser = some_time, conflicts_with = "places")]
     seconds: Option<Duration>,
     /// With --seconds: what the host does meanwhile
     #[arg(long, value_name = "ROLE", default_value = "both")]
@@ -92,6 +105,13 @@ pub(crate) struct Profiled {
     /// Write the profile (JSON) to this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Keep what the tools wrote (sar's file, the same as JSON, perf's report) of each end in this directory, for
+    /// `ropewalk report --raw`
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "collect")]
+    raw: Option<PathBuf>,
+    /// With --collect: give the tools' files as well
+    #[arg(long, requires = "collect", hide = true)]
+    with_raw: bool,
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -118,6 +138,10 @@ impl From<Role> for HostRole {
 
 impl Profiled {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        if self.collect && !self.baseline.is_empty() {
+            baseline::tell(&self.baseline, self.role.into(), &self.path)?;
+            return Ok(Exit::Done);
+        }
         if self.collect {
             collector::collect(collector::Wanted {
                 role: self.role.into(),
@@ -127,6 +151,7 @@ impl Profiled {
                 longest: self.seconds.unwrap_or(LONGEST).min(LONGEST),
                 perf: !self.no_perf,
                 sysstat: !self.no_sysstat,
+                raw: self.with_raw,
             })?;
             return Ok(Exit::Done);
         }
@@ -140,11 +165,12 @@ impl Profiled {
             Some(_) => return Err(usage("--server expects the URL of a server")),
             None => None,
         };
+        raw::can_write(self.raw.as_deref(), self.output.as_deref())?;
         let cancel = Cancel::new();
         signals::watch(&cancel, "ropewalk: stopping; what was measured so far is told")?;
         let loudness = if self.quiet { Loudness::Quiet } else { Loudness::Normal };
         let human = Human::new(loudness, &cancel);
-        let run = Run { command: &self, options: &options, human: &human, cancel: &cancel };
+        let run = Run { command: &self, options: &options, human: &human, cancel: &cancel, silent: false };
         let exit = match &pair {
             Some(pair) => run.transfers(pair, server.as_ref()),
             None => {
@@ -171,7 +197,18 @@ impl Profiled {
         Ok(Some(Pair { source, destination, window: None }))
     }
 
+    /// What is said does not wait for what is written: that may fail.
     fn tell(&self, profile: &Profile, kind: Option<Kind>) -> anyhow::Result<()> {
+        if !self.quiet {
+            std::io::stdout().lock().write_all(report(profile).as_bytes())?;
+        }
+        self.write(profile, kind)
+    }
+
+    fn write(&self, profile: &Profile, kind: Option<Kind>) -> anyhow::Result<()> {
+        if let Some(directory) = &self.raw {
+            raw::write(directory, kind.map(Kind::name), profile)?;
+        }
         if let Some(path) = &self.output {
             let path = match kind {
                 Some(kind) => {
@@ -183,9 +220,6 @@ impl Profiled {
             std::fs::write(&path, text)
                 .map_err(|error| anyhow::Error::new(error).context(format!("{}", path.display())))?;
         }
-        if !self.quiet {
-            std::io::stdout().lock().write_all(report(profile).as_bytes())?;
-        }
         Ok(())
     }
 
@@ -195,14 +229,19 @@ impl Profiled {
             sysstat: !self.no_sysstat,
             sockets: Sockets { ports: self.port.clone(), peers: self.peer.clone(), ..Sockets::default() },
             paths: self.path.clone(),
+            raw: self.raw.is_some(),
             ..collect::Options::default()
         }
     }
 
+    /// What ssh runs there, without what is wanted of it.
+    fn collector(&self) -> &str {
+        self.collect_command.as_deref().unwrap_or("ropewalk profile --collect")
+    }
+
     /// What ssh is to run at an end.
-    fn collecting(&self, role: HostRole, peers: &[IpAddr], path: &[u8]) -> String {
-        let mut command =
-            self.collect_command.clone().unwrap_or_else(|| "ropewalk profile --collect".to_owned());
+    fn collecting(&self, role: HostRole, peers: &[IpAddr], path: &[u8], raw: bool) -> String {
+        let mut command = self.collector().to_owned();
         let role = match role {
             HostRole::Source => "source",
             HostRole::Destination => "destination",
@@ -219,7 +258,8 @@ impl Profiled {
         if let Some(path) = std::str::from_utf8(path).ok().and_then(|path| shlex::try_quote(path).ok()) {
             command += &format!(" --path={path}");
         }
-        for (flag, given) in [(" --no-perf", self.no_perf), (" --no-sysstat", self.no_sysstat)] {
+        let flags = [(" --no-perf", self.no_perf), (" --no-sysstat", self.no_sysstat), (" --with-raw", raw)];
+        for (flag, given) in flags {
             command += if given { flag } else { "" };
         }
         command
@@ -232,38 +272,120 @@ struct Run<'a> {
     options: &'a Options,
     human: &'a Human,
     cancel: &'a Cancel,
+    /// Problems were said of an earlier run.
+    silent: bool,
 }
 
 impl<'a> Run<'a> {
     /// Profiles what is wanted of transfers of ours, one after the other.
     fn transfers(&self, pair: &Pair, only: Option<&Url>) -> anyhow::Result<Exit> {
         let command = self.command;
+        let knobs = Vary::expand(&command.sweep).map_err(usage)?;
+        let design = |kind| Design {
+            knobs: &knobs,
+            rounds: command.repeat,
+            both: command.both,
+            pair,
+            kind,
+            size: command.size,
+            options: self.options,
+        };
+        let kinds: Vec<Option<Kind>> = command.workload.iter().copied().map(Some).collect();
+        for kind in kinds.iter().copied().chain(kinds.is_empty().then_some(None)) {
+            design(kind).check()?;
+        }
         let mut baselines = Baselines::default();
         if !command.baseline.is_empty() {
-            baselines = baseline::measure(&command.baseline, pair, self.options, self.human, self.cancel);
+            let ssh = [&command.ssh_source, &command.ssh_destination];
+            baselines = baseline::measure(&baseline::Wanted {
+                parts: &command.baseline,
+                pair,
+                options: self.options,
+                ssh: ssh.map(|host| host.as_deref().map(|host| (host, command.collector()))),
+                events: self.human,
+                cancel: self.cancel,
+            });
         }
-        let told = |(mut profile, exit): (Profile, Exit), kind| {
+        let complete = |profile: &mut Profile| {
             let reached = baseline::share(&profile.workload, &baselines);
-            profile.baselines = Baselines { reached, ..baselines.clone() };
-            command.tell(&profile, kind).map(|()| exit)
+            let streams = profile.sweeps.as_ref().map(Sweeps::streams).unwrap_or_default();
+            profile.baselines = Baselines { reached, streams, ..baselines.clone() };
         };
         if command.workload.is_empty() {
-            return told(self.transfer(pair, self.options, only)?, None);
+            let profiled = self.transfer(pair, self.options, only)?;
+            let (mut profile, exit) = self.sweep(profiled, &design(None), only, &baselines);
+            complete(&mut profile);
+            return command.tell(&profile, None).map(|()| exit);
         }
         let several = command.workload.len() > 1;
-        let mut exits = Vec::new();
+        let (mut exits, mut profiles, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
         for kind in &command.workload {
             let pair = kind.pair(pair, command.size, self.options)?;
             if several && !command.quiet {
                 say(format_args!("ropewalk: {}", kind.name()));
             }
             let profiled = self.transfer(&pair, &kind.options(self.options), only)?;
-            exits.push(told(profiled, several.then_some(*kind))?);
+            let (mut profile, exit) = self.sweep(profiled, &design(Some(*kind)), only, &baselines);
+            complete(&mut profile);
+            if profile.workload.outcome == Outcome::Done {
+                let bytes_per_second = profile.workload.rate();
+                kinds.push(KindRate { kind: profile.workload.kind, bytes_per_second });
+            }
+            profile.baselines.kinds = kinds.clone();
+            command.tell(&profile, several.then_some(*kind))?;
+            exits.push(exit);
+            profiles.push((*kind, profile));
             if self.cancel.is_cancelled() {
                 break;
             }
         }
+        if let Some(((_, profile), before)) = profiles.split_last_mut() {
+            // What was written before tells of the later ones as well.
+            for (kind, profile) in before {
+                profile.baselines.kinds = kinds.clone();
+                command.write(profile, Some(*kind))?;
+            }
+            if several && !command.quiet {
+                let table = ropewalk_profiler::report::kinds(&profile.baselines);
+                std::io::stdout().lock().write_all(table.as_bytes())?;
+            }
+        }
         Ok(Exit::of_kinds(exits))
+    }
+
+    /// The same with other settings, where that is wanted and the first run went well.
+    fn sweep(
+        &self,
+        (mut profile, exit): (Profile, Exit),
+        design: &Design<'_>,
+        only: Option<&Url>,
+        baselines: &Baselines,
+    ) -> (Profile, Exit) {
+        if design.knobs.is_empty() || exit != Exit::Done {
+            return (profile, exit);
+        }
+        self.human.finish();
+        let quiet = Human::new(Loudness::Quiet, self.cancel);
+        let again = Run { human: &quiet, silent: true, ..*self };
+        let refusals = |sizes: &[u64]| sweep::refusals(design.pair, sizes, self.options, &quiet, self.cancel);
+        let plan = Plan::new(design, &profile, baselines, &refusals);
+        let tell = |text: String| {
+            if !self.command.quiet {
+                say(format_args!("ropewalk: {text}"));
+            }
+        };
+        tell(plan.announced(&profile.workload));
+        let transfer = |pair: &Pair, options: &Options| Ok(again.transfer(pair, options, only)?.0);
+        let sweeps = sweep::run(plan, profile.started, &transfer, self.cancel, &tell);
+        let failed =
+            sweeps.curves.iter().flat_map(|curve| &curve.points).any(|point| point.failures().count() > 0);
+        let exit = match (self.cancel.is_cancelled(), failed) {
+            (true, _) => Exit::Interrupted,
+            (false, true) => Exit::Failed,
+            (false, false) => exit,
+        };
+        profile.sweeps = Some(sweeps);
+        (profile, exit)
     }
 
     /// Profiles a transfer of ours.
@@ -274,6 +396,8 @@ impl<'a> Run<'a> {
         only: Option<&Url>,
     ) -> anyhow::Result<(Profile, Exit)> {
         let mut ends = Ends::default();
+        ends.silent = self.silent;
+        ends.raw = self.command.raw.is_some() && !self.silent;
         self.begin(&mut ends, pair, only)?;
         if ends.is_empty() {
             return Err(usage("neither end can be measured: see what is said above"));
@@ -282,7 +406,9 @@ impl<'a> Run<'a> {
         let moved = ends.during(|| run(pair, options, self.human, self.cancel));
         let measured = ends.finish();
         let exit = moved.summary.as_ref().map_or(Exit::Failed, Exit::of_summary);
-        if let Outcome::Failed(why) = &moved.workload.outcome {
+        if let Outcome::Failed(why) = &moved.workload.outcome
+            && !self.silent
+        {
             say(format_args!("ropewalk: the transfer failed, what there is of it is told: {why}"));
         }
         Ok((put_together(moved, measured), exit))
@@ -312,7 +438,7 @@ impl<'a> Run<'a> {
             };
             let wanted = !command.local && only.is_none_or(|only| credentials::same_server(only, url));
             if let Some(host) = ssh {
-                let collecting = command.collecting(role, &addresses_of(other, url), &url.path);
+                let collecting = command.collecting(role, &addresses_of(other, url), &url.path, ends.raw);
                 let end = SshEnd::start(host, &collecting, role, &self.options.ssh);
                 ends.ssh(end, host);
             } else if wanted && asked.is_some_and(|asked| credentials::same_server(asked, url)) {
@@ -361,8 +487,8 @@ impl<'a> Run<'a> {
             ends.here(&collect::Options { role: command.role.into(), ..measuring });
         }
         if let Some(url) = server {
-            let wanted = u32::try_from(seconds.as_secs()).unwrap_or(u32::MAX).saturating_add(60);
-            ends.server(url, command.role.into(), Some(wanted), self.options, self.human, self.cancel);
+            // For as long as it allows: it may be less than is wanted, which shows in what was measured.
+            ends.server(url, command.role.into(), None, self.options, self.human, self.cancel);
         }
         if ends.is_empty() {
             return Err(usage("nothing can be measured: see what is said above"));
@@ -398,9 +524,6 @@ impl<'a> Run<'a> {
 
 fn put_together(moved: Moved, measured: Measured) -> Profile {
     let mut hosts = measured.hosts;
-    for problem in &measured.problems {
-        say(format_args!("ropewalk: {problem}"));
-    }
     // Servers tell their own.
     if let Some(host) = measured.here.and_then(|at| hosts.get_mut(at)) {
         host.stages = moved.stages;
@@ -457,6 +580,13 @@ fn seen(measured: &Measured) -> (u64, u32) {
         (carried.iter().sum(), carried.len().max(1) as u32)
     });
     all.max().unwrap_or((0, 1))
+}
+
+fn some_time(text: &str) -> Result<Duration, String> {
+    match units::parse_duration(text)? {
+        Duration::ZERO => Err("expected more than 0, for example 30s".into()),
+        time => Ok(time),
+    }
 }
 
 /// For people.

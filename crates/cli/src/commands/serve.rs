@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ropewalk_server::{
-    AnonymousAccess, Config, ConfigError, Error, Server, Severity, SshClient, Tls, check_ssh,
+    AnonymousAccess, Config, ConfigError, Error, RunAs, Server, Severity, SshClient, Tls, check_ssh,
+    confine_ssh,
 };
 
 use crate::exit::{Exit, usage};
@@ -35,6 +36,10 @@ pub(crate) struct Serve {
     /// Let anonymous clients have data sent to other hosts (third-party transfers)
     #[arg(long)]
     anonymous_third_party: bool,
+    /// Anonymous clients work on files as this local account, for servers of root. With --anonymous alone they do so as the
+    /// server's own user; where the configuration lets them in, as the account that it names, or `nobody`
+    #[arg(long, value_name = "USER")]
+    anonymous_user: Option<String>,
     /// The file of users and password hashes that `ropewalk passwd` writes
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
@@ -47,7 +52,7 @@ pub(crate) struct Serve {
     data_ports: Option<(u16, u16)>,
     /// Serve one session on standard input and output, as ssh starts it for sshftp:// clients. Everybody may log in: ssh
     /// has seen to that. Without --config and --root: the whole host, beginning in the user's home
-    #[arg(long, conflicts_with_all = ["listen", "anonymous", "anonymous_third_party", "password_file"])]
+    #[arg(long, conflicts_with_all = ["listen", "anonymous", "anonymous_third_party", "anonymous_user", "password_file"])]
     ssh: bool,
     /// Write the script that sshftp:// clients (GCT's and Ropewalk's) start on this host: ~/.globus/sshftp, or
     /// /etc/grid-security/sshftp for every user; and end
@@ -146,6 +151,8 @@ impl Serve {
     }
 
     fn serve_ssh(config: Config) -> anyhow::Result<Exit> {
+        // Threads keep what their maker had: first of all.
+        confine_ssh(&config)?;
         let (control, written) = ssh::Standard::open().context("standard input and output")?.split();
         let server =
             Server::for_ssh(config, SshClient::of_process(control)).map_err(|error| match error {
@@ -177,11 +184,19 @@ impl Serve {
             config.root = Some(root.clone());
         }
         if let Some(anonymous) = self.anonymous {
-            let access = config.anonymous.get_or_insert_with(AnonymousAccess::default);
+            let access = config.anonymous.get_or_insert_with(|| AnonymousAccess {
+                // Who names a directory along with it means that directory, whoever may read it.
+                run_as: Some(RunAs::Server),
+                ..AnonymousAccess::default()
+            });
             access.write = anonymous == Anonymous::Write;
         }
         if let Some(access) = config.anonymous.as_mut().filter(|_| self.anonymous_third_party) {
             access.third_party = true;
+        }
+        if let (Some(access), Some(user)) = (&mut config.anonymous, &self.anonymous_user) {
+            access.run_as = None;
+            access.user = Some(user.clone());
         }
         if let Some(path) = &self.password_file {
             config.password_file = Some(path.clone());
@@ -236,6 +251,21 @@ mod tests {
         assert!(config("--anonymous=rw --root /srv").anonymous.unwrap().write);
         assert_eq!(config("--root /srv").anonymous, None, "nothing is open by default");
         assert_eq!(config("--root /srv --anonymous-third-party").anonymous, None);
+    }
+
+    #[test]
+    fn who_names_the_directory_means_it_as_it_is() {
+        let as_whom = |flags: &str, config: Config| {
+            let words = ["serve"].into_iter().chain(flags.split_whitespace());
+            let access = Command::try_parse_from(words).unwrap().serve.over(config).anonymous.unwrap();
+            (access.run_as, access.user)
+        };
+        assert_eq!(as_whom("--anonymous --root /srv", Config::default()), (Some(RunAs::Server), None));
+        let named = (None, Some("ftp".to_owned()));
+        assert_eq!(as_whom("--anonymous --anonymous-user ftp --root /srv", Config::default()), named);
+        // What a file says about strangers holds.
+        let file = Config { anonymous: Some(AnonymousAccess::default()), ..Config::default() };
+        assert_eq!(as_whom("--anonymous=rw", file), (None, None));
     }
 
     #[test]

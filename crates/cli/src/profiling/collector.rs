@@ -1,7 +1,8 @@
 //! `ropewalk profile --collect`: measures this host for somebody at the other end of standard input and output.
 //!
 //! It says `ropewalk-profile 1 TIME` when it has begun, `clock TIME` to each line of input that is `clock`, and when the
-//! input ends, or says `stop`, `profile LENGTH` and so many bytes of JSON. Times are seconds since 1970.
+//! input ends, or says `stop`, `raw NAME LENGTH` and so many bytes for each file of a tool that is wanted, then `profile LENGTH`
+//! and so many bytes of JSON. Times are seconds since 1970.
 
 use std::io::{self, BufRead, Read as _, Write};
 use std::net::IpAddr;
@@ -28,6 +29,8 @@ pub(crate) struct Wanted {
     pub(crate) longest: Duration,
     pub(crate) perf: bool,
     pub(crate) sysstat: bool,
+    /// The tools' own files as well.
+    pub(crate) raw: bool,
 }
 
 impl Wanted {
@@ -37,6 +40,7 @@ impl Wanted {
             longest: self.longest + Duration::from_secs(600),
             perf: self.perf,
             sysstat: self.sysstat,
+            raw: self.raw,
             sockets: Sockets { ports: self.ports, peers: self.peers, ..Sockets::default() },
             paths: self.paths,
             ..Options::default()
@@ -66,8 +70,13 @@ pub(crate) fn collect(wanted: Wanted) -> anyhow::Result<()> {
     while let Ok(()) = heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
         tell(format_args!("clock {:.6}", now()))?;
     }
-    let bytes = collection.finish().to_json(HostProfile::LARGEST)?;
+    let mut host = collection.finish();
     let mut out = io::stdout().lock();
+    for file in std::mem::take(&mut host.raw) {
+        writeln!(out, "raw {} {}", file.name, file.bytes.len())?;
+        out.write_all(&file.bytes)?;
+    }
+    let bytes = host.to_json(HostProfile::LARGEST)?;
     writeln!(out, "profile {}", bytes.len())?;
     out.write_all(&bytes)?;
     out.flush()?;

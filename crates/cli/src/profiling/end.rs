@@ -39,6 +39,10 @@ pub(crate) struct Measured {
 pub(crate) struct Ends<'e> {
     ends: Vec<(End<'e>, Vec<Exchange>)>,
     pub(crate) problems: Vec<String>,
+    /// Problems are kept, not said: they were said of an earlier run.
+    pub(crate) silent: bool,
+    /// Servers keep their tools' files.
+    pub(crate) raw: bool,
 }
 
 impl<'e> Ends<'e> {
@@ -50,7 +54,9 @@ impl<'e> Ends<'e> {
     }
 
     pub(crate) fn problem(&mut self, text: String) {
-        say(format_args!("ropewalk: {text}"));
+        if !self.silent {
+            say(format_args!("ropewalk: {text}"));
+        }
         self.problems.push(text);
     }
 
@@ -69,7 +75,8 @@ impl<'e> Ends<'e> {
         cancel: &Cancel,
     ) {
         let end = Remote::connect_with(url, options, events, cancel).map_err(anyhow::Error::from);
-        let end = end.and_then(|remote| Ok(End::Server(Box::new(RemoteEnd::start(remote, role, seconds)?))));
+        let end = end
+            .and_then(|remote| Ok(End::Server(Box::new(RemoteEnd::start(remote, role, seconds, self.raw)?))));
         self.add(end, &url.host.clone());
     }
 
@@ -133,7 +140,7 @@ impl<'e> Ends<'e> {
     /// Ends everywhere, and gets what was found.
     pub(crate) fn finish(mut self) -> Measured {
         self.read_clocks();
-        let Self { ends, mut problems } = self;
+        let ends = std::mem::take(&mut self.ends);
         // Side by side: collectors take their time to end.
         let results: Vec<_> = thread::scope(|scope| {
             let running: Vec<_> = ends
@@ -155,14 +162,14 @@ impl<'e> Ends<'e> {
                     hosts.push(host);
                 }
                 Ok(Err(error)) => {
-                    problems.push(format!("{name} gave no profile: {}", crate::message(&error)));
+                    self.problem(format!("{name} gave no profile: {}", crate::message(&error)));
                 }
                 Err(_) => {
-                    problems.push(format!("{name} gave no profile: its thread broke"));
+                    self.problem(format!("{name} gave no profile: its thread broke"));
                 }
             }
         }
-        Measured { hosts, here: own, problems }
+        Measured { hosts, here: own, problems: self.problems }
     }
 }
 

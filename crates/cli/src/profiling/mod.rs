@@ -4,8 +4,10 @@ pub(crate) mod baseline;
 pub(crate) mod collector;
 mod end;
 mod places;
+pub(crate) mod raw;
 mod remote;
 mod ssh;
+pub(crate) mod sweep;
 mod transfer;
 
 pub(crate) use end::{Ends, Measured, now};

@@ -34,7 +34,7 @@ impl Kind {
         matches!(self, Self::DiskMem | Self::DiskDisk)
     }
 
-    fn writes_disk(self) -> bool {
+    pub(crate) fn writes_disk(self) -> bool {
         matches!(self, Self::MemDisk | Self::DiskDisk)
     }
 
@@ -77,9 +77,10 @@ impl Kind {
         Ok(Pair { source, destination, window: None })
     }
 
-    /// What is kept nowhere cannot be read again for its checksum.
+    /// What is kept nowhere cannot be read again for its checksum, and needs no directories.
     pub(crate) fn options(self, options: &Options) -> Options {
         let mut options = options.clone();
+        options.create_directories &= self.writes_disk();
         if !self.writes_disk() && options.checksum == ChecksumPolicy::Default {
             options.checksum = ChecksumPolicy::None;
         }

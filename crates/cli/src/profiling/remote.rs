@@ -1,7 +1,9 @@
 //! A server of ours that measures its host.
 
 use ropewalk_client::Remote;
-use ropewalk_profiler::profile::{Exchange, HostProfile, Role};
+use ropewalk_profiler::profile::{Exchange, HostProfile, RawFile, Role};
+
+use super::ssh::MOST_RAW;
 
 /// A session that does nothing but have a profile taken.
 pub(crate) struct RemoteEnd<'e> {
@@ -10,8 +12,13 @@ pub(crate) struct RemoteEnd<'e> {
 }
 
 impl<'e> RemoteEnd<'e> {
-    pub(super) fn start(mut remote: Remote<'e>, role: Role, seconds: Option<u32>) -> anyhow::Result<Self> {
-        remote.start_profile(seconds)?;
+    pub(super) fn start(
+        mut remote: Remote<'e>,
+        role: Role,
+        seconds: Option<u32>,
+        raw: bool,
+    ) -> anyhow::Result<Self> {
+        remote.start_profile(seconds, raw)?;
         Ok(Self { remote, role })
     }
 
@@ -26,11 +33,16 @@ impl<'e> RemoteEnd<'e> {
     }
 
     pub(super) fn finish(mut self) -> anyhow::Result<HostProfile> {
-        self.remote.stop_profile()?;
+        let (_, names) = self.remote.stop_profile()?;
+        let mut raw = Vec::new();
+        for name in names.into_iter().take(MOST_RAW) {
+            let bytes = self.remote.fetch_raw(&name, RawFile::LARGEST)?;
+            raw.push(RawFile { name, bytes });
+        }
         let bytes = self.remote.fetch_profile(HostProfile::LARGEST)?;
         let host = HostProfile::from_json(&bytes)?;
         self.remote.quit();
         // Which end it is, it does not know.
-        Ok(HostProfile { role: self.role, ..host })
+        Ok(HostProfile { role: self.role, raw, ..host })
     }
 }

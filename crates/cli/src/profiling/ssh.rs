@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use ropewalk_client::SshOptions;
-use ropewalk_profiler::profile::{Exchange, HostProfile, Role};
+use ropewalk_profiler::profile::{Exchange, HostProfile, RawFile, Role};
+use ropewalk_protocol::profiling::is_raw_name;
 
 use super::end::now;
 
@@ -27,9 +28,13 @@ const COMPLAINTS: usize = 2048;
 /// So long is waited for the rest of it: something in the background may hold it open for ever.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// Files of tools that are taken.
+pub(super) const MOST_RAW: usize = 16;
+
 /// What it says.
 enum Said {
     Line(String),
+    Raw(RawFile),
     Profile(Vec<u8>),
     Broken(String),
 }
@@ -47,6 +52,20 @@ pub(crate) struct SshEnd {
 impl SshEnd {
     /// `command` is what runs there, with its arguments, as a shell is to read it.
     pub(crate) fn start(host: &str, command: &str, role: Role, ssh: &SshOptions) -> anyhow::Result<Self> {
+        let (line, end) = Self::ask(host, command, role, ssh)?;
+        match line.split_once(' ') {
+            Some(("ropewalk-profile", rest)) if rest.starts_with("1 ") => Ok(end),
+            _ => bail!("{host} says {line:?}, expected what `ropewalk profile --collect` says"),
+        }
+    }
+
+    /// The first line that it says, and itself.
+    pub(crate) fn ask(
+        host: &str,
+        command: &str,
+        role: Role,
+        ssh: &SshOptions,
+    ) -> anyhow::Result<(String, Self)> {
         if host.is_empty() || host.starts_with('-') {
             bail!("{host:?} is no name of a host");
         }
@@ -71,10 +90,7 @@ impl SshEnd {
         let complaints = Complaints::of(errors)?;
         let mut end = Self { host: host.to_owned(), role, child, input: Some(input), said, complaints };
         let line = end.line(BEGINNING)?;
-        match line.split_once(' ') {
-            Some(("ropewalk-profile", rest)) if rest.starts_with("1 ") => Ok(end),
-            _ => bail!("{host} says {line:?}, expected what `ropewalk profile --collect` says"),
-        }
+        Ok((line, end))
     }
 
     pub(super) fn name(&self) -> &str {
@@ -93,20 +109,25 @@ impl SshEnd {
     pub(super) fn finish(mut self) -> anyhow::Result<HostProfile> {
         // Its end tells it to stop.
         drop(self.input.take());
-        match self.said.recv_timeout(ENDING) {
-            Ok(Said::Profile(bytes)) => {
-                Ok(HostProfile { role: self.role, ..HostProfile::from_json(&bytes)? })
+        let mut raw = Vec::new();
+        loop {
+            match self.said.recv_timeout(ENDING) {
+                Ok(Said::Raw(_)) if raw.len() >= MOST_RAW => bail!("it has more than {MOST_RAW} raw files"),
+                Ok(Said::Raw(file)) => raw.push(file),
+                Ok(Said::Profile(bytes)) => {
+                    return Ok(HostProfile { role: self.role, raw, ..HostProfile::from_json(&bytes)? });
+                }
+                Ok(Said::Line(line)) => bail!("it says {line:?}, expected its profile"),
+                Ok(Said::Broken(why)) => return Err(self.ended(&why)),
+                Err(_) => bail!("it gave nothing within {} seconds", ENDING.as_secs()),
             }
-            Ok(Said::Line(line)) => bail!("it says {line:?}, expected its profile"),
-            Ok(Said::Broken(why)) => Err(self.ended(&why)),
-            Err(_) => bail!("it gave nothing within {} seconds", ENDING.as_secs()),
         }
     }
 
     fn line(&mut self, limit: Duration) -> anyhow::Result<String> {
         match self.said.recv_timeout(limit) {
             Ok(Said::Line(line)) => Ok(line),
-            Ok(Said::Profile(_)) => bail!("it has ended by itself"),
+            Ok(Said::Profile(_) | Said::Raw(_)) => bail!("it has ended by itself"),
             Ok(Said::Broken(why)) => Err(self.ended(&why)),
             Err(_) => bail!("it said nothing within {} seconds", limit.as_secs()),
         }
@@ -151,7 +172,7 @@ fn listen(output: ChildStdout, say: &SyncSender<Said>) {
     let mut output = BufReader::new(output);
     loop {
         let said = heard(&mut output);
-        let last = !matches!(said, Said::Line(_));
+        let last = !matches!(said, Said::Line(_) | Said::Raw(_));
         if say.send(said).is_err() || last {
             return;
         }
@@ -169,6 +190,9 @@ fn heard(output: &mut impl BufRead) -> Said {
         Err(error) => return Said::Broken(error.to_string()),
     }
     let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+    if let Some(rest) = line.strip_prefix("raw ") {
+        return raw(rest, output);
+    }
     let Some(length) = line.strip_prefix("profile ") else { return Said::Line(line) };
     let Some(length) = length.parse().ok().filter(|length| *length <= HostProfile::LARGEST as u64) else {
         return Said::Broken(format!("its profile is to have {length} bytes, which are not read"));
@@ -177,6 +201,22 @@ fn heard(output: &mut impl BufRead) -> Said {
     match output.take(length).read_to_end(&mut bytes) {
         Ok(n) if n as u64 == length => Said::Profile(bytes),
         Ok(n) => Said::Broken(format!("its profile ended after {n} of {length} bytes")),
+        Err(error) => Said::Broken(error.to_string()),
+    }
+}
+
+/// A tool's file: `NAME LENGTH`, then its bytes.
+fn raw(line: &str, output: &mut impl BufRead) -> Said {
+    let Some((name, length)) = line.split_once(' ').filter(|(name, _)| is_raw_name(name.as_bytes())) else {
+        return Said::Broken(format!("it says {line:?}, expected the name and length of a raw file"));
+    };
+    let Some(length) = length.parse().ok().filter(|length| *length <= RawFile::LARGEST as u64) else {
+        return Said::Broken(format!("its file {name} is to have {length} bytes, which are not read"));
+    };
+    let mut bytes = Vec::new();
+    match output.take(length).read_to_end(&mut bytes) {
+        Ok(n) if n as u64 == length => Said::Raw(RawFile { name: name.to_owned(), bytes }),
+        Ok(n) => Said::Broken(format!("its file {name} ended after {n} of {length} bytes")),
         Err(error) => Said::Broken(error.to_string()),
     }
 }
@@ -219,10 +259,20 @@ mod tests {
 
     #[test]
     fn what_is_heard_is_bounded() {
-        let mut said = &b"clock 12.5\nprofile 3\nabcdef"[..];
+        let mut said = &b"clock 12.5\nraw sar 2\nxyprofile 3\nabcdef"[..];
         assert!(matches!(heard(&mut said), Said::Line(line) if line == "clock 12.5"));
+        assert!(matches!(heard(&mut said), Said::Raw(file) if file.name == "sar" && file.bytes == b"xy"));
         assert!(matches!(heard(&mut said), Said::Profile(bytes) if bytes == b"abc"));
-        for bad in [&b"profile 99999999999\n"[..], b"profile x\n", b"profile 5\nabc", b"", b"half a line"] {
+        for bad in [
+            &b"profile 99999999999\n"[..],
+            b"profile x\n",
+            b"profile 5\nabc",
+            b"",
+            b"half a line",
+            b"raw ../x 1\nx",
+            b"raw x 99999999999\n",
+            b"raw x 5\nabc",
+        ] {
             assert!(matches!(heard(&mut &*bad), Said::Broken(_)), "{}", String::from_utf8_lossy(bad));
         }
         let long = vec![b'x'; 10_000];

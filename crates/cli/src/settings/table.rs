@@ -144,6 +144,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("authorities", None, Value("PATH"), Security, (authorities, |s| show_path(s.options.authorities.as_ref())),
         "Trusted authorities: a directory for gsiftp://, a file or directory for TLS, where they are not in one of the usual \
          places"),
+    setting("revocations", None, Value("PATH"), Security, (revocations, |s| show_path(s.options.revocations.as_ref())),
+        "Lists of revoked certificates for TLS: a file, or a directory where they are called HASH.r0; those beside trusted \
+         authorities in a directory are read without this"),
     setting("server-subject", None, Value("SUBJECT"), Security, (subject, show_subject),
         "The servers' certificate is to have this subject, whatever their host is called"),
     setting("source-credential", None, Value("FILE"), Ends, (ends::source_credential, |s| ends::show_credential(&s.options.source)),
@@ -199,6 +202,11 @@ fn credential(settings: &mut Settings, text: &str) -> Result<(), String> {
 
 fn authorities(settings: &mut Settings, text: &str) -> Result<(), String> {
     settings.options.authorities = (!text.is_empty()).then(|| text.into());
+    Ok(())
+}
+
+fn revocations(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.revocations = (!text.is_empty()).then(|| text.into());
     Ok(())
 }
 

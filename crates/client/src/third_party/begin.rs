@@ -48,6 +48,7 @@ impl<'e> Flow<'_, 'e> {
         self.destination.drop_channel();
         self.source.drop_channel();
         let parallelism = (mode == Mode::ExtendedBlock).then_some(streams);
+        self.source.wants_path = self.seat.is_some() && streams > 1;
         self.source.wanted_congestion = self.seat.as_ref().and_then(|seat| seat.lane().congestion());
         self.binding = self.source.bind_with(&self.destination)?;
         let binding = self.binding.as_ref();
@@ -165,7 +166,7 @@ impl<'e> Flow<'_, 'e> {
     /// Takes as much of a range as this pair should move now, and leaves the rest to whoever comes next.
     pub(super) fn bite(&self, relay: &Arc<Relay>, range: Range<u64>) -> Range<u64> {
         let ctx = self.worker.ctx;
-        let streams = self.channel.map_or(1, |(_, streams)| streams);
+        let streams = self.channel.map_or(0, |(_, streams)| streams);
         let size = ctx.range_size(range.end - range.start, self.seat.as_ref(), streams);
         let Some(size) = size.filter(|_| self.shares(relay)) else { return range };
         let (now, rest) = bite(range, &relay.present(), size);

@@ -18,8 +18,11 @@ use crate::auto::Pace;
 const FIXED_MOST: u32 = 8;
 /// Workers of a run at most, however many connections are wanted.
 const MOST_WORKERS: u32 = 64;
-/// What a session is taken to carry until it is known, in bytes a second.
+/// What a session is taken to carry until it is known, in bytes a second: more over long paths, where a range should not end
+/// before its streams have begun.
 const UNKNOWN_RATE: f64 = 4e6;
+const MOST_UNKNOWN: f64 = 16e6;
+const NEARER: f64 = 0.05;
 /// After so many spans the climb is over, as a rule.
 const SETTLED: usize = 3;
 /// Streams that are on their way are waited for so long, and for so many round trips, before a span begins.
@@ -31,6 +34,8 @@ pub(crate) struct Lane {
     rtt: Duration,
     /// Workers may come and go.
     hires: bool,
+    /// Connections at most.
+    cap: u32,
     /// Payload bytes that the destination, or our sockets, have taken.
     moved: AtomicU64,
     state: Mutex<State>,
@@ -47,6 +52,8 @@ struct State {
     span: Option<Span>,
     seats: Vec<Place>,
     next: u64,
+    /// When workers were hired that have not sat down yet: a log-in takes many round trips.
+    coming: Vec<Instant>,
     /// What spans reached: streams, bytes a second, and whether they were there to stay.
     reached: Vec<(u32, f64, bool)>,
     min_rtt: Option<f64>,
@@ -64,6 +71,10 @@ struct Place {
     /// What the server that sends has told.
     heard: Heard,
 }
+
+/// A worker that was hired should be there after so long, and so many round trips.
+const LOG_IN: Duration = Duration::from_secs(10);
+const LOG_IN_ROUND_TRIPS: u32 = 40;
 
 /// A span is not over before, nor before so many round trips: how much was to be moved was a guess.
 const SHORTEST: Duration = Duration::from_secs(2);
@@ -83,8 +94,8 @@ pub(super) struct Step {
 }
 
 impl Lane {
-    /// `hires`: workers may come and go.
-    pub(super) fn new(ends: Ends, rtt: Duration, mut tuner: Box<dyn Tuner>, hires: bool) -> Self {
+    /// `hires`: workers may come and go; `cap`: connections at most.
+    pub(super) fn new(ends: Ends, rtt: Duration, mut tuner: Box<dyn Tuner>, hires: bool, cap: u32) -> Self {
         let decision = tuner.first();
         let state = State {
             tuner,
@@ -96,10 +107,11 @@ impl Lane {
             span: None,
             seats: Vec::new(),
             next: 0,
+            coming: Vec::new(),
             reached: Vec::new(),
             min_rtt: None,
         };
-        Self { ends, rtt, hires, moved: AtomicU64::new(0), state: Mutex::new(state) }
+        Self { ends, rtt, hires, cap, moved: AtomicU64::new(0), state: Mutex::new(state) }
     }
 
     /// So many bytes more have been taken.
@@ -112,22 +124,23 @@ impl Lane {
         self.lock().decision.congestion.map(|control| control.name())
     }
 
-    /// What a session with so many streams is likely to carry.
+    /// What a session with so many streams is likely to carry; 0: it has none yet.
     pub(crate) fn pace(&self, streams: u32) -> Pace {
         let state = self.lock();
+        let rtt = self.rtt.as_secs_f64();
+        let streams = if streams == 0 { state.each() } else { streams };
         let known =
             state.reached.last().map(|&(all, rate, _)| rate * f64::from(streams) / f64::from(all.max(1)));
-        Pace {
-            rate: known.unwrap_or(UNKNOWN_RATE),
-            rtt: self.rtt.as_secs_f64(),
-            settled: state.reached.len() >= SETTLED,
-        }
+        let unknown = UNKNOWN_RATE * (rtt / NEARER).clamp(1.0, MOST_UNKNOWN / UNKNOWN_RATE);
+        Pace { rate: known.unwrap_or(unknown), rtt, settled: state.reached.len() >= SETTLED }
     }
 
     pub(super) fn sit(&self) -> u64 {
         let mut state = self.lock();
         state.next += 1;
         let id = state.next;
+        // Whoever it is: one more is here.
+        state.coming.pop();
         state.seats.push(Place {
             id,
             streams: 0,
@@ -183,6 +196,12 @@ impl Lane {
         }
     }
 
+    pub(super) fn heard_out(&self, id: u64) {
+        if let Some(seat) = self.lock().seat(id) {
+            seat.heard.begin();
+        }
+    }
+
     pub(super) fn ended(&self, id: u64) {
         if let Some(seat) = self.lock().seat(id) {
             (seat.moving, seat.progress) = (false, None);
@@ -195,6 +214,7 @@ impl Lane {
         }
         let mut state = self.lock();
         let target = state.dealt;
+        let cap = self.cap;
         let others = state.seats.iter().filter(|seat| seat.id != id && seat.streams > 0 && !seat.leaving);
         let (workers, streams) =
             others.fold((0, 0), |(workers, streams), seat| (workers + 1, streams + seat.streams));
@@ -203,7 +223,8 @@ impl Lane {
         let (enough, target) =
             if seat.knob.is_elastic() { (workers, target) } else { (streams, target + target / 2) };
         // Two at the same time must not leave to each other what is to be done.
-        seat.leaving |= workers > 0 && enough >= target;
+        let too_many = enough >= target || streams + seat.streams > cap;
+        seat.leaving |= workers > 0 && too_many;
         seat.leaving
     }
 
@@ -279,7 +300,8 @@ impl Lane {
             let totals = state.totals(moved);
             state.span = Some(Span::new(now, totals, self.shortest()));
         }
-        let hire = if waiting && self.hires { state.missing(workers) } else { 0 };
+        let hire = if waiting && self.hires { state.missing(workers, now, self.rtt) } else { 0 };
+        state.coming.extend((0..hire).map(|_| now));
         Step { decision: Some((decision, rate)), hire }
     }
 
@@ -367,15 +389,27 @@ impl State {
         }
     }
 
-    /// Workers that would bring the streams that are missing.
-    fn missing(&self, workers: u32) -> u32 {
+    /// Streams of a further worker whose number cannot be changed later.
+    fn each(&self) -> u32 {
+        (self.target() / 8).clamp(1, FIXED_MOST)
+    }
+
+    /// Workers that would bring the streams that are missing, besides those that are on their way.
+    fn missing(&mut self, workers: u32, now: Instant, rtt: Duration) -> u32 {
+        // Who is not here by then was refused, or has found something else to do.
+        let patience = LOG_IN + LOG_IN_ROUND_TRIPS * rtt;
+        self.coming.retain(|&hired| now.saturating_duration_since(hired) < patience);
         if self.seats.iter().any(|seat| seat.knob.is_elastic() && seat.most > seat.streams) {
             return 0;
         }
         let most = self.seats.iter().map(|seat| seat.most).min().unwrap_or(1).clamp(1, FIXED_MOST);
-        let taken: u32 = self.seats.iter().map(|seat| seat.streams.max(1)).sum();
-        let each = (self.target() / 8).clamp(1, most);
-        self.target().saturating_sub(taken).div_ceil(each).min(MOST_WORKERS.saturating_sub(workers))
+        let each = self.each().min(most);
+        let opening = self.seats.iter().filter(|seat| seat.streams == 0).count() + self.coming.len();
+        let taken: u32 = self.seats.iter().map(|seat| seat.streams).sum();
+        let missing = self.target().saturating_sub(taken).div_ceil(each);
+        missing
+            .saturating_sub(u32::try_from(opening).unwrap_or(u32::MAX))
+            .min(MOST_WORKERS.saturating_sub(workers))
     }
 
     /// The kernel's figures of all connections, and how many bytes have arrived.
@@ -383,134 +417,15 @@ impl State {
         let mut totals = Totals { delivered: moved, ..Totals::default() };
         for seat in self.seats.iter().filter(|seat| seat.moving) {
             match &seat.progress {
-                Some(progress) => {
-                    totals.add(progress, matches!(seat.knob, Knob::Here(..)));
-                    totals.hear(&seat.heard);
-                }
-                None => totals.streams += seat.streams,
+                Some(progress) => totals.add(progress, matches!(seat.knob, Knob::Here(..))),
+                // Between two servers.
+                None => totals.streams += seat.heard.streams().unwrap_or(seat.streams),
             }
+            totals.hear(&seat.heard);
         }
         totals
     }
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use ropewalk_tuning::tuner::{Kind, Options};
-
-    use super::super::seat::{Seat, Wanted};
-    use super::*;
-
-    fn lane(streams: u32) -> Arc<Lane> {
-        let options = Options { first_streams: streams, rtt: Some(0.05), ..Options::default() };
-        let tuner = Kind::Fixed.build(&options).unwrap();
-        let ends = Ends { source: Some("gsiftp://a".into()), destination: None };
-        Arc::new(Lane::new(ends, Duration::from_millis(50), tuner, true))
-    }
-
-    fn streams(lane: &Lane) -> Vec<u32> {
-        lane.lock().seats.iter().map(|seat| seat.streams).collect()
-    }
-
-    #[test]
-    fn elastic_channels_share_what_fixed_ones_leave() {
-        let lane = lane(16);
-        let seats: Vec<Seat> = (0..3).map(|_| Seat::new(lane.clone())).collect();
-        assert_eq!(seats[0].share(true, 100, 3), 6);
-        let wanted: Vec<Wanted> = (0..3).map(|_| Wanted::new(1)).collect();
-        seats[0].opened(1, 100, Knob::Fixed);
-        seats[1].opened(1, 100, Knob::There(wanted[1].clone()));
-        assert_eq!(streams(&lane), [1, 15, 0]);
-        seats[2].opened(1, 4, Knob::There(wanted[2].clone()));
-        assert_eq!(streams(&lane), [1, 11, 4]);
-        assert_eq!((wanted[1].news(), wanted[1].news(), wanted[2].news()), (Some(11), None, Some(4)));
-        drop(seats);
-        assert!(streams(&lane).is_empty());
-    }
-
-    #[test]
-    fn fixed_channels_come_until_there_are_enough_and_then_leave() {
-        let lane = lane(12);
-        let seats: Vec<Seat> = (0..4).map(|_| Seat::new(lane.clone())).collect();
-        // Four workers for twelve streams, and four more that are on their way.
-        assert_eq!(seats[0].share(false, 100, 8), 2);
-        assert_eq!(seats[0].share(false, 100, 4), 3);
-        for seat in &seats[..3] {
-            seat.opened(3, 100, Knob::Fixed);
-        }
-        assert_eq!(seats[3].share(false, 100, 4), 3);
-        assert_eq!(seats[3].share(false, 2, 4), 2);
-        assert_eq!(lane.lock().missing(4), 2);
-        assert!(!seats[0].is_surplus());
-        seats[3].opened(8, 100, Knob::Fixed);
-        assert_eq!(lane.lock().missing(4), 0);
-        // Seventeen are not enough too many.
-        assert!(!seats[0].is_surplus());
-        seats[2].opened(8, 100, Knob::Fixed);
-        // Twenty-two: one can go, and a second one cannot at the same time.
-        assert!(seats[0].is_surplus() && seats[0].is_surplus());
-        assert!(!seats[1].is_surplus());
-        drop(seats);
-    }
-
-    #[test]
-    fn streams_come_at_once_and_leave_one_by_one() {
-        let lane = lane(4);
-        let seat = Seat::new(lane.clone());
-        seat.opened(4, 100, Knob::There(Wanted::new(4)));
-        let now = Instant::now();
-        let at = |halves: u32| now + Duration::from_millis(500) * halves;
-        let decide = |streams, reason| {
-            let mut state = lane.lock();
-            state.decision.knobs.streams = streams;
-            state.decision.reason = reason;
-            state.follow();
-        };
-        decide(40, Reason::Start);
-        assert_eq!(streams(&lane), [40]);
-        decide(10, Reason::Holding);
-        let mut seen = Vec::new();
-        for halves in 1..=4 {
-            lane.lock().descend(at(halves), Duration::from_millis(50));
-            lane.lock().descend(at(halves), Duration::from_millis(50));
-            seen.push(streams(&lane)[0]);
-        }
-        assert_eq!(seen, [38, 36, 34, 32]);
-        decide(10, Reason::Yielding { queueing: 0.1, loss: 0.0 });
-        assert_eq!(streams(&lane), [10]);
-        drop(seat);
-    }
-
-    #[test]
-    fn the_last_worker_stays() {
-        let lane = lane(1);
-        let seats: Vec<Seat> = (0..2).map(|_| Seat::new(lane.clone())).collect();
-        seats[0].opened(8, 100, Knob::Fixed);
-        assert!(!seats[0].is_surplus());
-        seats[1].opened(8, 100, Knob::Fixed);
-        assert!(seats[1].is_surplus() && !seats[0].is_surplus());
-    }
-
-    #[test]
-    fn measures_only_while_data_moves() {
-        let lane = lane(2);
-        let mut processors = Processors::default();
-        let now = Instant::now();
-        let at = |ms: u64| now + Duration::from_millis(ms);
-        let mut step = |ms| lane.step(at(ms), &mut processors, None, true, 1);
-        assert!(step(0).decision.is_none());
-        let seat = Seat::new(lane.clone());
-        seat.opened(2, 100, Knob::Fixed);
-        seat.moves_elsewhere();
-        assert!(step(200).decision.is_none());
-        lane.add(1 << 40);
-        let decision = step(5100).decision;
-        assert!(decision.is_some_and(|(decision, rate)| decision.knobs.connections() == 2
-            && (rate - (1_u64 << 40) as f64 / 5.0).abs() < 1.0));
-        assert!(lane.tuned().is_some_and(|tuned| tuned.decisions == 1));
-        drop(seat);
-        lane.add(1 << 40);
-        assert!(step(9100).decision.is_none() && lane.lock().span.is_none());
-    }
-}
+mod tests;

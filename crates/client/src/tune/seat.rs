@@ -99,6 +99,11 @@ impl Seat {
         self.lane.heard(self.id, marker);
     }
 
+    /// The server that sends has told all of a transfer: what it tells next is of another.
+    pub(crate) fn heard_out(&self) {
+        self.lane.heard_out(self.id);
+    }
+
     /// Whether the path has too many streams without this worker's: it should leave after what it does now.
     pub(crate) fn is_surplus(&self) -> bool {
         self.lane.is_surplus(self.id)

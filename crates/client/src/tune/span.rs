@@ -99,6 +99,11 @@ impl Heard {
         }
     }
 
+    /// Connections that the transfer has, once it was told.
+    pub(super) fn streams(&self) -> Option<u32> {
+        self.last.map(|last| last.streams)
+    }
+
     pub(super) fn add(&mut self, marker: PathMarker) {
         self.markers = self.markers.saturating_add(1);
         self.idle = self.idle.saturating_add(u32::from(marker.limited == LimitedBy::Application));

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
+use std::time::Duration;
 
 use ropewalk_engine::{Error, Nobody, Progress};
 use ropewalk_protocol::mode_e::ReceiveError;
@@ -179,6 +180,23 @@ fn only_the_expected_address_is_let_in() {
         assert_eq!(contents, b"abc");
         assert_eq!(stranger.read(&mut [0; 10]).unwrap(), 0);
     }
+}
+
+#[test]
+fn who_was_not_let_in_is_named() {
+    let mut settings = settings(Mode::Stream, 1);
+    settings.only_from = Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
+    settings.connect_timeout = Duration::from_millis(300);
+    let (mut channel, address) = receiver_with(settings);
+    let mut stranger = TcpStream::connect(address).unwrap();
+    let (result, _) = receive(&mut channel, RangeSet::from_range(0..10));
+    let error = result.unwrap_err().to_string();
+    assert!(
+        error.contains("0 of 1 data connections came within 0.3 s; one from 127.0.0.1 was closed"),
+        "{error}"
+    );
+    assert!(error.contains("taken from 127.0.0.2 alone"), "{error}");
+    assert_eq!(stranger.read(&mut [0; 10]).unwrap(), 0);
 }
 
 #[test]

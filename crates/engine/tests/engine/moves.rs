@@ -3,12 +3,13 @@
 use std::io::Read;
 use std::net::TcpStream;
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::common::{self, *};
 use proptest::prelude::*;
-use ropewalk_engine::{DataChannel, Error, Nobody, Progress, ReceiveJob, SendJob};
+use ropewalk_engine::{DataChannel, Error, Nobody, Progress, ReceiveJob, SendJob, Stage};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
@@ -480,5 +481,38 @@ proptest! {
         prop_assert_eq!(received.unwrap().bytes, size);
         sink.file.set_len(offset + size).unwrap();
         prop_assert!(sink.contents()[offset as usize..] == contents);
+    }
+}
+
+/// With `sendfile`, reading and sending are one.
+#[test]
+fn waiting_for_the_disk_is_told_from_the_network() {
+    let contents = data(24 << 20);
+    for (mode, streams) in [(Mode::Stream, 1), (Mode::ExtendedBlock, 3)] {
+        // Not in /tmp, which may be memory.
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let source = Arc::new(TestFile { file, plain: true });
+        source.file.write_all_at(&contents, 0).unwrap();
+        let send = || {
+            let (mut sender, mut receiver) = channels(mode, streams);
+            let (sink, progress) = (TestFile::new(b"", true), Progress::new());
+            thread::scope(|scope| {
+                let sending = scope.spawn(|| sender.send(&send_job(&source), &mut Nobody, &progress));
+                receiver.receive(&receive_job(&sink), &mut Nobody, &Progress::new()).unwrap();
+                sending.join().unwrap().unwrap();
+            });
+            assert!(sink.contents() == contents);
+            progress.time(Stage::Source)
+        };
+        source.file.sync_all().unwrap();
+        rustix::fs::fadvise(&source.file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let mut byte = [0];
+        let slices = &mut [std::io::IoSliceMut::new(&mut byte)];
+        let there = rustix::io::preadv2(&source.file, slices, 5 << 20, rustix::io::ReadWriteFlags::NOWAIT);
+        if there != Err(rustix::io::Errno::AGAIN) {
+            eprintln!("SKIPPED: this file system forgets nothing, or does not say so: {there:?}");
+            continue;
+        }
+        assert!(!send().is_zero(), "it came from the disk");
     }
 }

@@ -1,6 +1,7 @@
 //! The namespaces of one host.
 
-use super::{Base, LAB_DIR, aside, base, enter, netlink::Netlink, root, unshare};
+use super::{Base, LAB_DIR, aside, base, enter, link::set_up, root, unshare};
+use ropewalk_netlink::Netlink;
 use rustix::{
     fs::CWD,
     mount::{MountFlags, MoveMountFlags, mount, mount_bind, move_mount},
@@ -40,7 +41,7 @@ impl HostSpace {
             rustix::system::sethostname(name.as_bytes())?;
             bind_hosts(name, hosts)?;
             mount_sys()?;
-            Netlink::route()?.set_up("lo")?;
+            set_up(&mut Netlink::route()?, "lo")?;
             let own = |kind| base::own_namespace(&base.proc, kind);
             Ok((own("net")?, own("mnt")?, own("uts")?))
         })?;

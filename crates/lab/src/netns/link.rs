@@ -1,13 +1,18 @@
 //! Addresses and routes of a host.
 
-use super::netlink::{NLM_F_CREATE, NLM_F_REPLACE, Netlink, Request};
 use crate::scenario::{Interface, Route, V4_PREFIX, V6_PREFIX, networks};
+use ropewalk_netlink::{Netlink, Request};
+use rustix::net::netdevice::name_to_index;
 use std::{
     io,
     net::{IpAddr, Ipv4Addr},
     path::Path,
 };
 
+const NLM_F_REPLACE: u16 = 0x100;
+const NLM_F_CREATE: u16 = 0x400;
+const RTM_NEWLINK: u16 = 16;
+const IFF_UP: u32 = 1;
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
 const IFA_ADDRESS: u16 = 1;
@@ -41,8 +46,8 @@ pub(crate) fn configure(ends: &Ends<'_>) -> io::Result<()> {
     let mut netlink = Netlink::route()?;
     let with_v6 = Path::new("/proc/sys/net/ipv6").exists();
     for interface in ends.interfaces {
-        netlink.set_up(&interface.name)?;
-        let index = netlink.index(&interface.name)?;
+        set_up(&mut netlink, &interface.name)?;
+        let index = name_to_index(&netlink, &interface.name)?;
         let (v4, v6) = networks(interface.link);
         netlink.ask(address(index, interface.v4.into(), V4_PREFIX))?;
         netlink.ask(route(index, (v4.into(), V4_PREFIX), None, ends.congestion))?;
@@ -53,7 +58,7 @@ pub(crate) fn configure(ends: &Ends<'_>) -> io::Result<()> {
     }
     for beyond in ends.routes {
         let Some(interface) = ends.interfaces.get(beyond.interface) else { continue };
-        let index = netlink.index(&interface.name)?;
+        let index = name_to_index(&netlink, &interface.name)?;
         let (v4, v6) = networks(beyond.link);
         netlink.ask(route(index, (v4.into(), V4_PREFIX), Some(interface.peer_v4.into()), ends.congestion))?;
         if with_v6 {
@@ -66,6 +71,15 @@ pub(crate) fn configure(ends: &Ends<'_>) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Switches an interface on.
+pub(super) fn set_up(netlink: &mut Netlink, interface: &str) -> io::Result<()> {
+    let mut fixed = vec![0; 4];
+    fixed.extend(name_to_index(&*netlink, interface)?.to_ne_bytes());
+    fixed.extend(IFF_UP.to_ne_bytes());
+    fixed.extend(IFF_UP.to_ne_bytes());
+    netlink.ask(Request::new(RTM_NEWLINK, 0, &fixed))
 }
 
 fn address(index: u32, address: IpAddr, prefix: u8) -> Request {

@@ -4,10 +4,8 @@ use super::{
     cpu::{self, Cpu},
     diag::{Diagnostics, Seen},
 };
-use crate::{
-    netns::Dump,
-    results::{CommandSeries, ConnectionResult, ConnectionSeries, HostSeries, Series, TcpSample},
-};
+use crate::results::{CommandSeries, ConnectionResult, ConnectionSeries, HostSeries, Series, TcpSample};
+use ropewalk_netlink::List;
 use std::{
     collections::HashMap,
     io,
@@ -284,7 +282,7 @@ impl Sampler {
         let mut there = Vec::new();
         source.sockets.connections(|seen| there.push(seen))?;
         // After the others, or one that ends in between would be in neither list.
-        if source.sockets.gone(|seen| gone.push(seen))? == Dump::Interrupted {
+        if source.sockets.gone(|seen| gone.push(seen))? == List::Interrupted {
             self.missed = true;
         }
         let before = self.totals[index];

@@ -1,7 +1,8 @@
-//! Foreign programs: always ended, always waited for, with all that they started.
+//! Foreign programs: always ended, always waited for, with all that they started, and ended also when we are killed.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,9 +11,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::Unavailable;
 
-/// A program that runs in a process group of its own.
+/// A program that runs in a process group of its own, which a shell leads that outlives us, but not for long.
 pub(crate) struct Guarded {
     name: String,
+    /// Its standard input ends with us, whatever ends us.
+    leader: Child,
     child: Child,
     errors: File,
     status: Option<ExitStatus>,
@@ -29,9 +32,37 @@ pub(crate) struct Output {
 /// Bytes of standard error that are kept.
 const ERRORS: u64 = 2000;
 
+/// Ends the group, itself included, when there is nobody any more at the other end of its standard input, and removes
+/// the directory `$1`. The signal that can be caught comes first: nothing is to be made in that directory once it goes.
+const LEAD: &str = r#"trap '' HUP INT QUIT TERM
+read -r _
+kill -TERM 0
+[ -z "$1" ] || rm -rf -- "$1"
+kill -KILL 0"#;
+
+/// Leads a group until our end.
+fn leader(directory: Option<&Path>) -> io::Result<Child> {
+    use std::os::unix::process::CommandExt;
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", LEAD, "ropewalk-watch"]).args(directory);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn()
+}
+
+fn end_group(leader: &Child, signal: Signal) {
+    // Until it is waited for, its number belongs to nobody else.
+    if let Some(pid) = i32::try_from(leader.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(pid, signal);
+    }
+}
+
 impl Guarded {
-    /// Starts it without input, in the C locale.
-    pub(crate) fn start(mut command: Command, output: Stdio) -> Result<Self, Unavailable> {
+    /// Starts it without input, in the C locale. `directory`, absolute, is what it writes into: should we be killed, that
+    /// is removed; otherwise it is its owner's matter.
+    pub(crate) fn start(
+        mut command: Command,
+        output: Stdio,
+        directory: Option<&Path>,
+    ) -> Result<Self, Unavailable> {
         use std::os::unix::process::CommandExt;
         let name = command.get_program().to_string_lossy().into_owned();
         let fail = |error: io::Error| match error.kind() {
@@ -39,16 +70,24 @@ impl Guarded {
             _ => Unavailable::of(&name, &error),
         };
         let errors = tempfile::tempfile().map_err(fail)?;
-        let child = command
+        let copy = errors.try_clone().map_err(fail)?;
+        let mut leader = leader(directory).map_err(|error| Unavailable::of("/bin/sh", &error))?;
+        let started = command
             .env("LC_ALL", "C")
             .env_remove("S_TIME_FORMAT")
             .stdin(Stdio::null())
             .stdout(output)
-            .stderr(errors.try_clone().map_err(fail)?)
-            .process_group(0)
-            .spawn()
-            .map_err(fail)?;
-        Ok(Self { name, child, errors, status: None })
+            .stderr(copy)
+            .process_group(i32::try_from(leader.id()).unwrap_or(0))
+            .spawn();
+        match started {
+            Ok(child) => Ok(Self { name, leader, child, errors, status: None }),
+            Err(error) => {
+                end_group(&leader, Signal::KILL);
+                let _ = leader.wait();
+                Err(fail(error))
+            }
+        }
     }
 
     /// Waits until it has ended by itself; whether it has.
@@ -114,9 +153,8 @@ impl Guarded {
     }
 
     fn signal(&self, signal: Signal) {
-        // Until it is waited for, its number belongs to nobody else.
-        if let Some(pid) = self.pid().filter(|_| self.status.is_none()) {
-            let _ = kill_process_group(pid, signal);
+        if self.status.is_none() {
+            end_group(&self.leader, signal);
         }
     }
 
@@ -127,6 +165,7 @@ impl Guarded {
         // It, or what it left behind.
         self.signal(Signal::KILL);
         let status = self.child.wait()?;
+        let _ = self.leader.wait();
         self.status = Some(status);
         Ok(status)
     }
@@ -143,7 +182,7 @@ impl Drop for Guarded {
 pub(crate) fn run(command: Command, time: Duration, most: u64) -> Result<Output, Unavailable> {
     let output = tempfile::tempfile().map_err(|error| Unavailable::of("a temporary file", &error))?;
     let copy = output.try_clone().map_err(|error| Unavailable::of("a temporary file", &error))?;
-    let mut child = Guarded::start(command, Stdio::from(copy))?;
+    let mut child = Guarded::start(command, Stdio::from(copy), None)?;
     let name = child.name.clone();
     let io = |error: io::Error| Unavailable::of(&name, &error);
     if !child.wait(time).map_err(io)? {
@@ -199,7 +238,7 @@ mod tests {
     fn who_does_not_listen_is_killed_with_what_it_started() {
         // The shell waits for a child of its own, and both ignore SIGINT.
         let mut child =
-            Guarded::start(shell("trap '' INT; sleep 100 & echo $!; wait"), Stdio::piped()).unwrap();
+            Guarded::start(shell("trap '' INT; sleep 100 & echo $!; wait"), Stdio::piped(), None).unwrap();
         let mut first = String::new();
         let mut out = io::BufReader::new(child.child.stdout.take().unwrap());
         io::BufRead::read_line(&mut out, &mut first).unwrap();
@@ -211,7 +250,7 @@ mod tests {
 
     #[test]
     fn dropping_ends_it() {
-        let mut child = Guarded::start(shell("exec sleep 100"), Stdio::piped()).unwrap();
+        let mut child = Guarded::start(shell("exec sleep 100"), Stdio::piped(), None).unwrap();
         let mut out = child.child.stdout.take().unwrap();
         drop(child);
         assert_eq!(out.read_to_end(&mut Vec::new()).unwrap(), 0);
@@ -220,12 +259,12 @@ mod tests {
     #[test]
     fn denial_is_told_from_failure() {
         let mut denied =
-            Guarded::start(shell("echo Operation not permitted >&2; exit 1"), Stdio::null()).unwrap();
+            Guarded::start(shell("echo Operation not permitted >&2; exit 1"), Stdio::null(), None).unwrap();
         assert!(denied.wait(LONG).unwrap());
         assert!(
             matches!(denied.failure("ended"), Unavailable::Denied(text) if text.contains("not permitted"))
         );
-        let mut failed = Guarded::start(shell("exit 1"), Stdio::null()).unwrap();
+        let mut failed = Guarded::start(shell("exit 1"), Stdio::null(), None).unwrap();
         assert!(failed.wait(LONG).unwrap());
         assert!(matches!(failed.failure("ended"), Unavailable::Failed(_)));
     }

@@ -1,9 +1,10 @@
 //! All that is measured at one host, from a start to an end.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::facts::{self, Root};
+use super::owners::Owners;
 use super::perf::Perf;
 use super::proc::Proc;
 use super::programs::Programs;
@@ -30,6 +31,8 @@ pub struct Options {
     pub programs: Vec<u32>,
     /// Paths whose file systems matter.
     pub paths: Vec<PathBuf>,
+    /// Keep the tools' own files.
+    pub raw: bool,
 }
 
 impl Default for Options {
@@ -43,6 +46,7 @@ impl Default for Options {
             sockets: Sockets::default(),
             programs: Vec::new(),
             paths: Vec::new(),
+            raw: false,
         }
     }
 }
@@ -52,6 +56,7 @@ pub struct Collection {
     /// `sysstat` after `proc`: its figures replace those.
     running: Vec<Box<dyn Collector>>,
     profile: HostProfile,
+    began: Instant,
 }
 
 impl Collection {
@@ -64,14 +69,16 @@ impl Collection {
             Box::new(Tcp::new(options.sockets.clone())),
         ];
         if options.sysstat {
-            wanted.push(Box::new(Sysstat::new(options.interval, options.longest)));
+            wanted.push(Box::new(Sysstat::new(options.interval, options.longest, options.raw)));
         }
         if options.perf {
-            wanted.push(Box::new(Perf::new(root.clone(), options.longest)));
+            wanted.push(Box::new(Perf::new(root.clone(), options.longest, options.raw)));
         }
-        if !options.programs.is_empty() {
-            wanted.push(Box::new(Programs::new(root, &options.programs)));
-        }
+        wanted.push(if options.programs.is_empty() {
+            Box::new(Owners::new(root, options.sockets.clone()))
+        } else {
+            Box::new(Programs::new(root, &options.programs))
+        });
         let facts_report = CollectorReport {
             name: CollectorName::Facts,
             state: CollectorState::Used,
@@ -92,6 +99,7 @@ impl Collection {
     fn start_all(wanted: Vec<Box<dyn Collector>>, mut profile: HostProfile) -> Self {
         // After the epoch, unless the clock is very wrong.
         profile.started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let began = Instant::now();
         let mut running = Vec::new();
         for mut collector in wanted {
             match collector.start() {
@@ -99,12 +107,13 @@ impl Collection {
                 Err(error) => profile.collectors.push(report(collector.name(), &Err(error))),
             }
         }
-        Self { running, profile }
+        Self { running, profile, began }
     }
 
     /// Ends, and gives what there is.
     pub fn finish(self) -> HostProfile {
         let mut profile = self.profile;
+        profile.measured = Some(self.began.elapsed().as_secs_f64());
         for collector in self.running {
             let name = collector.name();
             let before = std::mem::take(&mut profile.system);

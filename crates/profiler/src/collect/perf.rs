@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::child::{self, Guarded};
 use super::files::Root;
-use super::{Collector, Unavailable};
+use super::subsystems::subsystem;
+use super::{Collector, Unavailable, keep};
 use crate::profile::{CollectorName, FunctionShare, HostProfile, ProfilerShares, Share, ShareKind};
 use crate::verdict::CauseKind;
 use crate::verdict::function_kind;
@@ -17,6 +18,8 @@ use crate::verdict::function_kind;
 /// Samples per second of each processor: uneven, so that it does not beat with timers; costs well below 1 %.
 const FREQUENCY: &str = "99";
 const GRACE: Duration = Duration::from_secs(10);
+/// What perf runs once it takes samples: makes the file, and stays as long as is to be measured.
+const BEGIN: &str = r#": > "$1"; exec sleep "$2""#;
 const REPORT: Duration = Duration::from_secs(120);
 const LARGEST: u64 = 64 << 20;
 /// Functions and parts that are told of.
@@ -29,13 +32,14 @@ const BETWEEN: char = '^';
 pub(super) struct Perf {
     root: Root,
     longest: Duration,
+    raw: bool,
     running: Option<(Guarded, TempDir, &'static str)>,
 }
 
 impl Perf {
     /// It ends by itself after `longest`, should we be killed.
-    pub(super) fn new(root: Root, longest: Duration) -> Self {
-        Self { root, longest, running: None }
+    pub(super) fn new(root: Root, longest: Duration, raw: bool) -> Self {
+        Self { root, longest, raw, running: None }
     }
 }
 
@@ -50,11 +54,19 @@ impl Collector for Perf {
         let event = if counts_cycles()? { "cycles" } else { "cpu-clock" };
         let mut command = Command::new("perf");
         command.args(["record", "-q", "-a", "-F", FREQUENCY, "-e", event, "-o"]);
-        command
-            .arg(directory.path().join("perf"))
-            .args(["--", "sleep"])
-            .arg(self.longest.as_secs().to_string());
-        self.running = Some((Guarded::start(command, Stdio::null())?, directory, event));
+        let begun = directory.path().join("begun");
+        command.arg(directory.path().join("perf")).args(["--", "sh", "-c", BEGIN, "sh"]);
+        command.arg(&begun).arg(self.longest.as_secs().to_string());
+        let mut perf = Guarded::start(command, Stdio::null(), Some(directory.path()))?;
+        let deadline = Instant::now() + GRACE;
+        // It looks at all processes first, which is not to be a part of what is measured.
+        while !begun.exists() && Instant::now() < deadline {
+            let step = Duration::from_millis(10);
+            if perf.wait(step).map_err(|error| Unavailable::of("perf", &error))? {
+                break;
+            }
+        }
+        self.running = Some((perf, directory, event));
         Ok(())
     }
 
@@ -75,6 +87,9 @@ impl Collector for Perf {
             Ok(output) => return Err(Unavailable::Failed(format!("perf report: {}", output.errors))),
             Err(error) => return Err(error),
         };
+        if self.raw {
+            keep(profile, "perf-report.txt", &output.text);
+        }
         let mut shares = parse(&output.text, &drivers(&self.root))
             .ok_or_else(|| Unavailable::Failed("perf took no samples of programs".into()))?;
         if shares.event.is_empty() {
@@ -176,7 +191,7 @@ fn part<'a>(function: &str, object: &'a str, drivers: &BTreeSet<String>) -> (Sha
             if function_kind(function) == Some(CauseKind::CpuInterrupt) {
                 (ShareKind::Interrupt, "interrupts")
             } else {
-                (ShareKind::Kernel, "kernel")
+                subsystem(function).unwrap_or((ShareKind::Kernel, "kernel"))
             }
         }
         // Code that the kernel gives to programs, and what perf knows no file of.
@@ -230,6 +245,10 @@ mod tests {
         assert_eq!(of(ShareKind::Library), Some(("libcrypto.so.3", 0.1)));
         assert_eq!(of(ShareKind::Program), Some(("ropewalk", 0.1)));
         assert_eq!(shares.event, "cycles:P");
+        // A kernel with the driver built in.
+        let text = "50%^1^server^[kernel.kallsyms]^[k] tg3_tx\n50%^1^server^[kernel.kallsyms]^[k] tcp_ack\n";
+        let shares = parse(text, &BTreeSet::new()).unwrap().shares;
+        assert!(shares.iter().any(|part| part.kind == ShareKind::Driver && part.name == "tg3"), "{shares:?}");
         assert_eq!(parse("", &BTreeSet::new()), None);
     }
 }

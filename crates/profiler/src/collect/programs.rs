@@ -25,7 +25,7 @@ struct State {
     programs: Vec<Watched>,
 }
 
-struct Watched {
+pub(super) struct Watched {
     pid: u32,
     name: String,
     processors: Option<u32>,
@@ -71,7 +71,7 @@ impl Collector for Programs {
 }
 
 impl Watched {
-    fn new(root: &Root, pid: u32) -> Option<Self> {
+    pub(super) fn new(root: &Root, pid: u32) -> Option<Self> {
         let now = times(&root.read(&format!("proc/{pid}/stat")).ok()?)?;
         let status = root.read(&format!("proc/{pid}/status")).unwrap_or_default();
         let mut watched = Self {
@@ -90,7 +90,7 @@ impl Watched {
         Some(watched)
     }
 
-    fn look(&mut self, root: &Root, elapsed: f64) {
+    pub(super) fn look(&mut self, root: &Root, elapsed: f64) {
         // After its end, what was seen last counts.
         let Some(now) = root.read(&format!("proc/{}/stat", self.pid)).ok().and_then(|stat| times(&stat))
         else {
@@ -117,7 +117,11 @@ impl Watched {
         }
     }
 
-    fn into_program(self) -> Program {
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(super) fn into_program(self) -> Program {
         let waited: u64 = self.waits.values().map(|(first, last)| last.saturating_sub(*first)).sum();
         Program {
             name: self.name,
@@ -164,8 +168,13 @@ mod tests {
         let pid = std::process::id();
         let mut programs = Programs::new(Root::default(), &[pid]);
         programs.start().unwrap();
-        let begin = Instant::now();
-        while begin.elapsed() < Duration::from_millis(60) {
+        // On a busy machine time passes without us.
+        let taken = || {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+        };
+        let begin = taken();
+        while taken() - begin < Duration::from_millis(60) {
             std::hint::spin_loop();
         }
         let mut profile = HostProfile::default();

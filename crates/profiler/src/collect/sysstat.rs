@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::child::{self, Guarded};
 use super::files::Root;
 use super::proc::{MOST, MOST_SAMPLES, memory};
-use super::{Collector, Unavailable};
+use super::{Collector, Unavailable, keep, keep_file};
 use crate::profile::{
     CollectorName, DiskUse, HostProfile, InterfaceUse, MemoryUse, Processor, SystemSample, TcpUse,
 };
@@ -26,13 +26,14 @@ const WHAT: [&str; 12] =
 pub(super) struct Sysstat {
     seconds: u64,
     longest: u64,
+    raw: bool,
     running: Option<(Guarded, TempDir)>,
 }
 
 impl Sysstat {
     /// Once every `interval`, which it knows in whole seconds only. It ends by itself after `longest`, should we be killed.
-    pub(super) fn new(interval: Duration, longest: Duration) -> Self {
-        Self { seconds: interval.as_secs().max(1), longest: longest.as_secs(), running: None }
+    pub(super) fn new(interval: Duration, longest: Duration, raw: bool) -> Self {
+        Self { seconds: interval.as_secs().max(1), longest: longest.as_secs(), raw, running: None }
     }
 }
 
@@ -47,7 +48,7 @@ impl Collector for Sysstat {
         let mut command = Command::new("sar");
         command.args(WHAT).arg("-o").arg(directory.path().join("sar"));
         command.arg(self.seconds.to_string()).arg((self.longest / self.seconds).max(1).to_string());
-        self.running = Some((Guarded::start(command, Stdio::null())?, directory));
+        self.running = Some((Guarded::start(command, Stdio::null(), Some(directory.path()))?, directory));
         Ok(())
     }
 
@@ -65,6 +66,10 @@ impl Collector for Sysstat {
             return Err(sar.failure("ended early"));
         }
         let output = output?;
+        if self.raw {
+            keep_file(profile, "sar", &directory.path().join("sar"));
+            keep(profile, "sadf.json", &output.text);
+        }
         if !output.status.success() {
             return Err(Unavailable::Failed(format!("sadf: {}", output.errors)));
         }

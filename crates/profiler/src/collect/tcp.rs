@@ -50,17 +50,17 @@ impl fmt::Debug for Chosen {
 }
 
 /// What has to be found out each time.
-struct Moment {
+pub(super) struct Moment {
     own: Option<HashSet<u32>>,
     chosen: Option<HashSet<SocketAddr>>,
 }
 
 impl Sockets {
-    fn now(&self) -> Moment {
+    pub(super) fn now(&self) -> Moment {
         Moment { own: self.own.then(own_sockets), chosen: self.chosen.as_ref().map(|chosen| (chosen.0)()) }
     }
 
-    fn fit(&self, seen: &Seen, moment: &Moment) -> bool {
+    pub(super) fn fit(&self, seen: &Seen, moment: &Moment) -> bool {
         let port = |port| self.ports.contains(&port);
         (self.ports.is_empty() || port(seen.local.port()) || port(seen.remote.port()))
             && (self.peers.is_empty() || self.peers.contains(&seen.remote.ip()))

@@ -40,29 +40,33 @@ pub enum JournalError {
     Set { name: String, value: String, source: io::Error },
     #[error("{name} is {found:?} now, it was {expected:?} when it was checked: check again")]
     Moved { name: String, expected: String, found: String },
+    #[error("cannot read {name}: {source}")]
+    Get { name: String, source: io::Error },
+    #[error("somebody else changed {name} meanwhile: it is {found:?} now, {expected:?} was expected")]
+    Meanwhile { name: String, expected: String, found: String },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum State {
+pub(super) enum State {
     Applying,
     Applied,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Content {
+pub(super) struct Content {
     version: u32,
     boot: String,
     namespace: u64,
-    state: State,
-    changes: Vec<Change>,
+    pub(super) state: State,
+    pub(super) changes: Vec<Change>,
 }
 
 /// The old values of settings that were changed, kept in a directory. Only one process has it at a time.
 #[derive(Debug)]
 pub struct Journal {
     directory: PathBuf,
-    settings: Sysctls,
+    pub(super) settings: Sysctls,
     boot: String,
     namespace: u64,
     lock: File,
@@ -204,8 +208,20 @@ impl Journal {
         Ok(content.map(|content| content.changes).unwrap_or_default())
     }
 
+    /// Whether settings can be changed: no earlier change was broken off, nor belongs to another network namespace.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply) would have.
+    pub fn is_idle(&self) -> Result<(), JournalError> {
+        self.merged(&Changes::default()).map(drop)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Result<String, JournalError> {
+        self.settings.get(name).map_err(|source| JournalError::Get { name: name.to_owned(), source })
+    }
+
     /// The old values with those of earlier changes, of which the first counts.
-    fn merged(&self, changes: &Changes) -> Result<Content, JournalError> {
+    pub(super) fn merged(&self, changes: &Changes) -> Result<Content, JournalError> {
         let earlier = self.load()?.filter(|content| content.boot == self.boot);
         let mut content = match earlier {
             Some(content) => {
@@ -294,7 +310,7 @@ impl Journal {
     }
 
     /// Whole or not at all, and on the disk.
-    fn save(&self, content: &Content) -> Result<(), JournalError> {
+    pub(super) fn save(&self, content: &Content) -> Result<(), JournalError> {
         let fail = |source| JournalError::File { path: self.path(), source };
         let text = serde_json::to_vec_pretty(content).map_err(|error| fail(error.into()))?;
         let beside = self.directory.join(".doctor.json.new");
@@ -309,7 +325,7 @@ impl Journal {
         write().map_err(fail)
     }
 
-    fn remove(&self) -> Result<(), JournalError> {
+    pub(super) fn remove(&self) -> Result<(), JournalError> {
         let fail = |source| JournalError::File { path: self.path(), source };
         fs::remove_file(self.path()).map_err(fail)?;
         File::open(&self.directory).and_then(|directory| directory.sync_all()).map_err(fail)

@@ -1,10 +1,10 @@
 //! Clocks of two hosts.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How a host's clock stands to that of the host which wrote the profile.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Clock {
     /// Seconds by which the host's clock is ahead. Its times minus this are the writer's.
     pub offset_seconds: f64,

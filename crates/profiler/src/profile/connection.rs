@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use ropewalk_transport::TcpInfo;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::untrusted::{Check, ProfileError, ascending};
 
 /// One data connection, as one of its ends saw it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Connection {
     /// Address and port.
     pub local: String,
@@ -24,7 +24,8 @@ pub struct Connection {
 
 /// What the kernel said of it at a moment (tcp(7), TCP_INFO). Counters count from the connection's beginning. Where a
 /// kernel does not tell something, it is absent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConnectionSample {
     /// Since the host's time zero, in seconds.
     pub time: f64,
@@ -86,8 +87,7 @@ impl ConnectionSample {
         Self {
             time,
             rtt: seconds(info.rtt),
-            // Its largest value stands for "none yet".
-            min_rtt: info.min_rtt.filter(|rtt| rtt.as_micros() < u128::from(u32::MAX)).map(seconds),
+            min_rtt: info.min_rtt.map(seconds),
             cwnd: info.congestion_window,
             mss: info.mss,
             retransmitted: info.retransmitted,

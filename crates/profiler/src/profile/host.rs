@@ -1,13 +1,13 @@
 //! One end of a transfer.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::untrusted::{self, Check, ProfileError, ascending};
+use super::untrusted::{self, Check, ProfileError, ascending, share};
 use super::{Clock, Connection, Facts, ProfilerShares, Stages, SystemSample};
 
 /// What was measured at one host. A server sends this to who profiles it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HostProfile {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
@@ -37,10 +37,32 @@ pub struct HostProfile {
     /// The programs that moved the data.
     #[serde(default)]
     pub programs: Vec<Program>,
+    /// What they did, as it was seen from outside; absent where they tell themselves (stages).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doing: Option<Doing>,
+    /// Seconds that were measured. Less than the transfer took where the profile was over before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<f64>,
+    /// The tools' own files, where they were wanted. They are kept beside the profile.
+    #[serde(skip)]
+    pub raw: Vec<RawFile>,
+}
+
+/// A file as a tool wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawFile {
+    pub name: String,
+    pub bytes: Vec<u8>,
+}
+
+impl RawFile {
+    /// The most bytes of one; larger ones are left out.
+    pub const LARGEST: usize = 32 << 20;
 }
 
 /// What a host did in the transfer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     #[default]
@@ -51,7 +73,8 @@ pub enum Role {
 }
 
 /// A program over the whole transfer. Times in seconds, summed over its threads.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Program {
     pub name: String,
     pub pid: u32,
@@ -66,8 +89,26 @@ pub struct Program {
     pub processors: Option<u32>,
 }
 
+/// Shares of the moments at which programs were looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Doing {
+    pub samples: u32,
+    /// Any of them ran.
+    pub running: f64,
+    /// Any was in a read of a file, waiting for it.
+    pub reading: f64,
+    /// Any was in a write to a file, waiting for it.
+    pub writing: f64,
+    /// All slept for a time of their own choice.
+    pub asleep: f64,
+    /// All were stopped by a signal.
+    pub stopped: f64,
+}
+
 /// A way to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CollectorName {
     /// `sar` and `sadf` of sysstat.
@@ -82,7 +123,8 @@ pub enum CollectorName {
 }
 
 /// How a collector fared.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CollectorReport {
     pub name: CollectorName,
     pub state: CollectorState,
@@ -92,7 +134,8 @@ pub struct CollectorReport {
 }
 
 /// See [`CollectorReport`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CollectorState {
     Used,
@@ -166,13 +209,21 @@ fn every_other<T>(samples: &mut Vec<T>) -> bool {
     samples.len() < before
 }
 
+impl Check for Doing {
+    fn check(&self) -> Result<(), ProfileError> {
+        let all = [self.running, self.reading, self.writing, self.asleep, self.stopped];
+        all.into_iter().try_for_each(|part| share("what programs did", part))
+    }
+}
+
 impl Check for HostProfile {
     fn check(&self) -> Result<(), ProfileError> {
         untrusted::schema(self.schema)?;
         ascending("system samples", self.system.iter().map(|sample| sample.time))?;
         self.system.iter().try_for_each(Check::check)?;
         self.connections.iter().try_for_each(Check::check)?;
-        self.profiler.iter().try_for_each(Check::check)
+        self.profiler.iter().try_for_each(Check::check)?;
+        self.doing.iter().try_for_each(Check::check)
     }
 }
 

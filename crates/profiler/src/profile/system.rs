@@ -1,12 +1,12 @@
 //! A host over time: processors, memory, disks, network; and where its processors' time went.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::untrusted::{Check, ProfileError, share};
 
 /// A host in one interval. Rates are per second of it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SystemSample {
     /// The interval's end since the host's time zero, in seconds.
     pub time: f64,
@@ -30,7 +30,8 @@ pub struct SystemSample {
 }
 
 /// Shares of a processor's time by kind. `idle` and `iowait` are not work.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Processor {
     /// `"all"`, or its number.
     pub name: String,
@@ -48,7 +49,8 @@ pub struct Processor {
 }
 
 /// Bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemoryUse {
     pub total: u64,
     /// What programs could get without swapping.
@@ -61,7 +63,8 @@ pub struct MemoryUse {
 }
 
 /// A disk.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiskUse {
     pub name: String,
     /// Requests per second.
@@ -78,7 +81,8 @@ pub struct DiskUse {
 }
 
 /// A network interface; per second.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InterfaceUse {
     pub name: String,
     pub received_packets: f64,
@@ -90,7 +94,8 @@ pub struct InterfaceUse {
 }
 
 /// All of a host's TCP; segments per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TcpUse {
     pub received: f64,
     pub sent: f64,
@@ -115,7 +120,8 @@ impl Check for SystemSample {
 }
 
 /// Where the processors' time went, sampled over all of a host.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProfilerShares {
     /// What was counted: `cycles`, or `cpu-clock` without hardware counters.
     pub event: String,
@@ -133,7 +139,8 @@ pub struct ProfilerShares {
 }
 
 /// A part of the system, and its share of the work.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Share {
     pub kind: ShareKind,
     /// Of the module, library or program.
@@ -142,7 +149,8 @@ pub struct Share {
 }
 
 /// Where code is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ShareKind {
     /// The kernel itself.
@@ -158,7 +166,8 @@ pub enum ShareKind {
 }
 
 /// A function, and its share of the work.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FunctionShare {
     pub function: String,
     /// Where it is: kernel, module, library or program file.

@@ -38,11 +38,11 @@ pub enum ProfileError {
 }
 
 /// What is checked once all values are there.
-pub(super) trait Check {
+pub(crate) trait Check {
     fn check(&self) -> Result<(), ProfileError>;
 }
 
-pub(super) fn wrong(field: &'static str, expected: &'static str, found: impl fmt::Display) -> ProfileError {
+pub(crate) fn wrong(field: &'static str, expected: &'static str, found: impl fmt::Display) -> ProfileError {
     ProfileError::Wrong { field, expected, found: found.to_string() }
 }
 
@@ -51,7 +51,7 @@ pub(super) fn schema(found: u32) -> Result<(), ProfileError> {
 }
 
 /// A share of one; sums of rounded parts may be a little more.
-pub(super) fn share(field: &'static str, value: f64) -> Result<(), ProfileError> {
+pub(crate) fn share(field: &'static str, value: f64) -> Result<(), ProfileError> {
     if value <= 1.05 { Ok(()) } else { Err(wrong(field, "a share from 0 to 1", value)) }
 }
 

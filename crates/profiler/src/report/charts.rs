@@ -1,6 +1,7 @@
 //! The plots. All have the same horizontal axis: the transfer's time by the clock of who wrote the profile.
 
 mod hosts;
+mod sweeps;
 
 use ropewalk_plot::{Axis, Chart, Panel, Point, Series, Shape, Unit};
 
@@ -9,6 +10,8 @@ use super::series::{self, Values};
 use super::summary::{host_name, role};
 use crate::profile::{ConnectionSample, HostProfile, Profile, Role};
 use crate::verdict::{Evidence, moving};
+
+pub(super) use sweeps::figures as sweeps;
 
 /// A plot and what is to be said with it. Both are part of the page, so both are plain.
 pub(super) struct Figure {
@@ -83,7 +86,9 @@ impl<'a> Figures<'a> {
             );
         let caption = "The same transfer with other numbers of streams: means, with the standard error of repetitions, and how \
                        much of the busier machine's processors the kernel took.";
-        (!points.is_empty()).then(|| figure("sweep", &chart, caption)).flatten()
+        // What is known better has figures of its own.
+        let alone = !points.is_empty() && self.profile.sweeps.is_none();
+        alone.then(|| figure("sweep", &chart, caption)).flatten()
     }
 
     fn time(&self) -> Axis {

@@ -7,64 +7,64 @@ use crate::profile::{HostProfile, Processor, Profile, SystemSample};
 
 /// Shares of processors' time are of all of them; rates per second.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Load {
-    pub(super) mean: f64,
-    pub(super) peak: f64,
+pub(crate) struct Load {
+    pub(crate) mean: f64,
+    pub(crate) peak: f64,
     /// In the kernel: for programs, and for interrupts.
-    pub(super) kernel: f64,
-    pub(super) iowait: f64,
-    pub(super) steal: f64,
+    pub(crate) kernel: f64,
+    pub(crate) iowait: f64,
+    pub(crate) steal: f64,
     /// Each processor: name and means.
-    pub(super) processors: Vec<(String, Processor)>,
-    pub(super) disks: Vec<Disk>,
-    pub(super) interfaces: Vec<Interface>,
-    pub(super) memory: Memory,
-    pub(super) segments_retransmitted: f64,
-    pub(super) context_switches: f64,
-    pub(super) interrupts: f64,
+    pub(crate) processors: Vec<(String, Processor)>,
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) interfaces: Vec<Interface>,
+    pub(crate) memory: Memory,
+    pub(crate) segments_retransmitted: f64,
+    pub(crate) context_switches: f64,
+    pub(crate) interrupts: f64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Disk {
-    pub(super) name: String,
-    pub(super) transfers: f64,
-    pub(super) read: f64,
-    pub(super) written: f64,
-    pub(super) queue: f64,
-    pub(super) wait: f64,
-    pub(super) utilisation: f64,
+pub(crate) struct Disk {
+    pub(crate) name: String,
+    pub(crate) transfers: f64,
+    pub(crate) read: f64,
+    pub(crate) written: f64,
+    pub(crate) queue: f64,
+    pub(crate) wait: f64,
+    pub(crate) utilisation: f64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Interface {
-    pub(super) name: String,
-    pub(super) received_packets: f64,
-    pub(super) sent_packets: f64,
-    pub(super) received_bytes: f64,
-    pub(super) sent_bytes: f64,
-    pub(super) errors: f64,
-    pub(super) dropped: f64,
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) received_packets: f64,
+    pub(crate) sent_packets: f64,
+    pub(crate) received_bytes: f64,
+    pub(crate) sent_bytes: f64,
+    pub(crate) errors: f64,
+    pub(crate) dropped: f64,
 }
 
 /// Bytes; the most that was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Memory {
-    pub(super) total: u64,
-    pub(super) used: u64,
-    pub(super) dirty: u64,
-    pub(super) swap_total: u64,
-    pub(super) swap_used: u64,
+pub(crate) struct Memory {
+    pub(crate) total: u64,
+    pub(crate) used: u64,
+    pub(crate) dirty: u64,
+    pub(crate) swap_total: u64,
+    pub(crate) swap_used: u64,
 }
 
 /// Processors, disks and interfaces of which there are more are counted only.
-pub(super) const MOST: usize = 64;
+pub(crate) const MOST: usize = 64;
 
 /// What a name is known by within a report: two devices whose names differ only in what is not shown stay apart, since they
 /// are kept by their own names.
 type ByName<'a, T> = BTreeMap<&'a str, Vec<&'a T>>;
 
 /// Samples that overlap with the transfer.
-pub(super) fn during<'a>(host: &'a HostProfile, profile: &Profile) -> Vec<(f64, &'a SystemSample)> {
+pub(crate) fn during<'a>(host: &'a HostProfile, profile: &Profile) -> Vec<(f64, &'a SystemSample)> {
     let length = profile.workload.seconds;
     host.system
         .iter()
@@ -75,7 +75,7 @@ pub(super) fn during<'a>(host: &'a HostProfile, profile: &Profile) -> Vec<(f64, 
 
 impl Load {
     /// `None` where the host's system was not sampled during the transfer.
-    pub(super) fn of(host: &HostProfile, profile: &Profile) -> Option<Self> {
+    pub(crate) fn of(host: &HostProfile, profile: &Profile) -> Option<Self> {
         let samples: Vec<&SystemSample> =
             during(host, profile).into_iter().map(|(_, sample)| sample).collect();
         if samples.is_empty() {
@@ -152,7 +152,7 @@ impl Load {
     }
 
     /// The processor that worked most.
-    pub(super) fn busiest(&self) -> Option<&(String, Processor)> {
+    pub(crate) fn busiest(&self) -> Option<&(String, Processor)> {
         self.processors.iter().max_by(|a, b| a.1.busy().total_cmp(&b.1.busy()))
     }
 }

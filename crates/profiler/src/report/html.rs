@@ -6,6 +6,7 @@ mod hosts;
 pub(super) mod markup;
 pub(super) mod page;
 mod sections;
+mod sweeps;
 
 use super::charts::{Figure, Figures};
 use super::summary::{Summary, Tone};
@@ -29,6 +30,7 @@ pub fn html(profile: &Profile, extras: &Extras) -> String {
     let mut body = Markup::default();
     sections::head(&mut body, profile, &summary);
     sections::causes(&mut body, &summary);
+    sweeps::sweeps(&mut body, profile);
     let main = figures.main();
     if !main.is_empty() {
         body.raw("<h2 id=\"figures\">How it went</h2>");

@@ -1,5 +1,7 @@
 //! Numbers for people. What is no number is a dash.
 
+use ropewalk_protocol::date::Civil;
+
 use crate::verdict::text;
 
 const NOTHING: &str = "–";
@@ -70,19 +72,8 @@ pub(super) fn moment(seconds: f64) -> String {
     if !(0.0..253_402_300_800.0).contains(&seconds) {
         return NOTHING.to_owned();
     }
-    let all = seconds as i64;
-    let (days, second) = (all.div_euclid(86_400), all.rem_euclid(86_400));
-    // Counts years from March on, in eras of 400 years, so that the leap day is the last of its year.
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
+    let Civil { year, month, day, hour, minute, second } = Civil::from_seconds(seconds as i64);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
 #[cfg(test)]

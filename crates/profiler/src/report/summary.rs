@@ -31,6 +31,8 @@ pub(super) struct Summary {
 
 /// Confidence from which a cause is called the reason.
 const SURE: f64 = 0.6;
+/// Seconds of a transfer in which hosts are seen too seldom for a silence of the rules to say anything.
+const SHORT: f64 = 2.0;
 
 impl Summary {
     pub(super) fn of(profile: &Profile) -> Self {
@@ -123,6 +125,17 @@ fn headline(profile: &Profile, causes: &[Cause]) -> (Tone, String) {
             Tone::Unclear,
             "Neither machine was measured, so nothing can be said about what held your transfer back.".into(),
         ),
+        None if profile.workload.bytes == 0 => {
+            (Tone::Unclear, "Nothing was moved, so there is nothing to say about what held it back.".into())
+        }
+        // Hosts are looked at once a second.
+        None if profile.workload.seconds < SHORT => (
+            Tone::Unclear,
+            format!(
+                "Your transfer took {}, which is too short to see what held it back: profile one of ten seconds or more.",
+                say::time(profile.workload.seconds)
+            ),
+        ),
         None => (Tone::Unclear, "Nothing that was measured held your transfer back.".into()),
     }
 }
@@ -206,6 +219,10 @@ fn missing(profile: &Profile) -> Vec<String> {
                 all.push(format!("{name} on {at}"));
             }
         }
+    }
+    for (host, seconds) in super::kinds::cut_short(profile) {
+        let (at, seconds) = (host_name(host), say::time(seconds));
+        all.push(format!("the last {seconds} on {at}, whose profile was over before the transfer"));
     }
     let baselines = &profile.baselines;
     if baselines.path.is_none() && baselines.source_disk.is_none() && baselines.destination_disk.is_none() {

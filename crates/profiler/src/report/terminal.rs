@@ -2,7 +2,7 @@
 
 use super::clean::{columns, fitted, wrapped};
 use super::summary::{Summary, Tone};
-use super::{say, series, words};
+use super::{say, series, sweeps, words};
 use crate::profile::Profile;
 use crate::verdict::Cause;
 
@@ -13,7 +13,7 @@ const NARROWEST: usize = 40;
 const WIDEST: usize = 120;
 
 /// A summary: what moved, how fast, why not faster, what to change, what was not measured. At most 24 lines of 80
-/// columns, unless the first cause takes more. Nothing of the profile's text can act on the terminal; with
+/// columns, unless the first cause takes more; then what sweeps found, as long as that takes. Nothing of the profile's text can act on the terminal; with
 /// `colour`, escape sequences are the report's own.
 pub fn terminal(profile: &Profile, width: usize, colour: bool) -> String {
     let width = width.clamp(NARROWEST, WIDEST);
@@ -40,6 +40,7 @@ pub fn terminal(profile: &Profile, width: usize, colour: bool) -> String {
     let room = SCREEN.saturating_sub(lines.len() + missing.len());
     lines.extend(causes(&summary.causes, width, room, paint));
     lines.extend(missing);
+    lines.extend(profile.sweeps.iter().flat_map(|sweeps| sweeps::terminal::lines(sweeps, width, paint)));
     lines.iter().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 

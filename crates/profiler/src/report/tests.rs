@@ -11,6 +11,7 @@ use crate::profile::{
     Profile, ProfilerShares, Program, RateSample, Rings, Role, SCHEMA, Share, ShareKind, StageTime, Stages,
     SweepPoint, SystemSample, TcpUse, Workload,
 };
+use crate::sweep::{Curve, CurvePoint, CurveRun, EndLoad, Knob, Sweeps, Way};
 
 /// What browsers and terminals would like to take for their own.
 const HOSTILE: &str = "</title></style></text></svg><script>alert('x')</script><img src=x onerror=\"alert(1)\">&amp;\x1b]0;\x07\u{9b}2J\u{202e}";
@@ -94,6 +95,7 @@ fn full(text: &str, seconds: u32, connections: usize) -> Profile {
             ..Stages::default()
         }),
         programs: vec![Program { name: text.into(), seconds: f64::from(seconds), ..Program::default() }],
+        ..HostProfile::default()
     };
     Profile {
         schema: SCHEMA,
@@ -121,6 +123,57 @@ fn full(text: &str, seconds: u32, connections: usize) -> Profile {
             ..Default::default()
         },
         hosts: vec![host(Role::Source), host(Role::Destination)],
+        sweeps: Some(sweeps(text)),
+    }
+}
+
+/// Every setting, both ways, with texts and numbers of all kinds.
+fn sweeps(text: &str) -> Sweeps {
+    let point = |number: u32| {
+        let run = |round: u32| CurveRun {
+            time: f64::from(round) - 2.0,
+            round,
+            bytes: 1 << 20,
+            seconds: 1.0,
+            bytes_per_second: 1e7 * f64::from(number) + 1e5 * f64::from(round),
+            ..CurveRun::default()
+        };
+        let mut point = CurvePoint {
+            name: if number == 1 { "auto".into() } else { format!("{number}{text}") },
+            value: (number > 1).then_some(u64::from(number)),
+            refused: (number == 4).then(|| text.to_owned()),
+            runs: (1..=3).map(run).collect(),
+            ..CurvePoint::default()
+        };
+        point.runs.push(CurveRun { failed: Some(text.into()), ..CurveRun::default() });
+        let end = EndLoad {
+            host: text.into(),
+            runs: 1,
+            kernel: 0.2,
+            send_buffer: Some(1 << 20),
+            shares: vec![Share { kind: ShareKind::Module, name: text.into(), share: 0.5 }],
+            ..EndLoad::default()
+        };
+        let other = EndLoad { role: Role::Destination, ..end.clone() };
+        point.sum_up(&vec![vec![end, other]; 4]);
+        point
+    };
+    let curve = |knob, way| Curve {
+        knob,
+        way,
+        description: text.into(),
+        held: text.into(),
+        points: (1..=4).map(point).collect(),
+    };
+    Sweeps {
+        rounds: 3,
+        runs_wanted: 99,
+        seed: 1,
+        broken_off: Some(text.into()),
+        curves: Knob::ALL
+            .iter()
+            .flat_map(|&knob| [curve(knob, Way::Forth), curve(knob, Way::Back)])
+            .collect(),
     }
 }
 
@@ -320,6 +373,12 @@ proptest! {
         profile.baselines.path = Some(numbers[3]);
         profile.baselines.rtt = Some(numbers[4]);
         profile.baselines.streams[0] = SweepPoint { streams: whole as u32, bytes_per_second: numbers[5], error: numbers[6], kernel_load: numbers[7] };
+        let point = &mut profile.sweeps.as_mut().unwrap().curves[2].points[1];
+        point.value = Some(whole);
+        (point.rate.mean, point.rate.median, point.rate.least, point.rate.most) = (numbers[0], numbers[1], numbers[2], numbers[3]);
+        (point.rate.deviation, point.rate.interval) = (numbers[4], Some(numbers[5]));
+        (point.runs[0].bytes_per_second, point.runs[0].outlier) = (numbers[6], true);
+        (point.ends[0].kernel, point.ends[0].packets_sent) = (numbers[7], numbers[0]);
         let host = &mut profile.hosts[0];
         host.clock = Clock { offset_seconds: numbers[6], error_seconds: numbers[7] };
         host.system[1].time = numbers[5];
@@ -367,7 +426,11 @@ fn a_summary_fits_on_a_screen() {
     for width in [40, 80, 132] {
         let text = terminal(&profile, width, false);
         assert!(text.lines().all(|line| columns(line) <= width), "{text}");
-        assert!(width < 80 || text.lines().count() <= 24, "{} lines:\n{text}", text.lines().count());
+        // What sweeps found stands below.
+        let (screen, below) = text.split_once("\nOther settings\n").unwrap();
+        let lines = screen.lines().count();
+        assert!(width < 80 || lines <= 24, "{lines} lines:\n{text}");
+        assert!(below.contains("Streams, the way back") && below.contains("Rates in "), "{below}");
         assert!(text.contains("1. ") && text.contains("Source disk"), "{text}");
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::figures::{largest, mean, median, smallest, variation};
+use super::figures::{largest, mean, median, ramp, smallest, variation};
+use super::losses::Losses;
+use super::pace::Pace;
 use crate::profile::{
-    Baselines, Connection, ConnectionSample, HostProfile, Processor, Profile, ProfilerShares, Program,
+    Baselines, Connection, ConnectionSample, Doing, HostProfile, Processor, Profile, ProfilerShares, Program,
     Stages, Workload, WorkloadKind,
 };
 
@@ -20,6 +22,13 @@ pub struct Evidence {
     pub peak: Option<f64>,
     /// Standard deviation over mean of the rate, the beginning left out.
     pub variation: Option<f64>,
+    /// How far the rate is from its median in half of all half-seconds, as a share of it, by what TCP counted; the
+    /// beginning left out. A link that is never idle and carries nothing else delivers the same in each.
+    pub unrest: Option<f64>,
+    /// How the losses came about.
+    pub losses: Option<Losses>,
+    /// Share of the time in which payload moved: before and after it, files are opened, and read again for checksums.
+    pub moving: Option<f64>,
     pub files: f64,
     /// Connections in all.
     pub streams: f64,
@@ -44,8 +53,11 @@ pub struct Path {
     /// misses most of it where that is raised by other limits; so samples count as well in which TCP had sent all it
     /// had while the buffer was full.
     pub buffer_limited: f64,
-    /// Share of the samples in which the program had too little to send, although the buffer had room.
+    /// Share of the samples in which the program had too little to send, although the buffer had room; or of the time in
+    /// which nothing was on its way, where that is more.
     pub application_limited: f64,
+    /// How much of the congestion window was on its way in the mean, where that was counted.
+    pub filled: Option<f64>,
     /// Medians of the smoothed round trip, and the shortest.
     pub rtt: f64,
     pub min_rtt: Option<f64>,
@@ -75,6 +87,8 @@ pub struct End {
     pub stages: Option<Stages>,
     pub profiler: Option<ProfilerShares>,
     pub programs: Vec<Program>,
+    /// What the programs did as it was seen from outside.
+    pub doing: Option<Doing>,
     /// To where the kernel lets buffers grow, in bytes as it counts.
     pub send_ceiling: Option<f64>,
     pub receive_ceiling: Option<f64>,
@@ -91,12 +105,18 @@ impl Evidence {
     /// Distils a profile.
     pub fn of(profile: &Profile) -> Self {
         let Workload { kind, bytes, files, streams, files_in_flight, socket_buffer, .. } = profile.workload;
-        // A third for the beginning, whose rate grows anyway.
         let sending = profile.source().map(|host| moving(&host.connections, true)).unwrap_or_default();
+        let receiving =
+            profile.destination().map(|host| moving(&host.connections, false)).unwrap_or_default();
+        let pace = match Pace::of(&sending, true) {
+            pace if pace.is_empty() => Pace::of(&receiving, false),
+            pace => pace,
+        };
+        // A third for the beginning, whose rate grows anyway.
         let mut rates: Vec<f64> =
             profile.workload.rates.iter().map(|sample| sample.bytes_per_second).collect();
         if rates.is_empty() {
-            rates = rates_of(&sending);
+            rates = pace.rates();
         }
         let settled = rates.get(rates.len() / 3..).unwrap_or_default();
         let end = |host: &HostProfile, sends| End::of(host, profile, sends);
@@ -108,11 +128,14 @@ impl Evidence {
             rate: profile.workload.rate(),
             peak: largest(rates.iter().copied().map(Some)),
             variation: variation(settled),
+            unrest: pace.unrest(),
+            losses: Losses::of(&sending),
+            moving: pace.share(profile.workload.seconds),
             files: files as f64,
             streams: (f64::from(streams) * f64::from(files_in_flight.max(1))).max(1.0),
             files_in_flight: f64::from(files_in_flight.max(1)),
             socket_buffer: socket_buffer.map(|bytes| bytes as f64),
-            rtt: smallest([profile.baselines.rtt, path.as_ref().and_then(|path| path.min_rtt)])
+            rtt: smallest([profile.baselines.rtt, shortest(profile)])
                 .or_else(|| path.as_ref().map(|path| path.rtt))
                 .filter(|&rtt| rtt > 0.0),
             path,
@@ -133,6 +156,12 @@ impl Evidence {
     /// Median round trip over that of the idle path: 1 without queues.
     pub fn inflation(&self) -> Option<f64> {
         Some(self.path.as_ref()?.rtt / self.rtt?)
+    }
+
+    /// Whether data stand in a queue, 0 to 1: the round trip is more than twice that of the idle path. Then more than half of
+    /// what is on its way waits, and who lets more be on its way only makes it wait longer.
+    pub fn standing(&self) -> f64 {
+        ramp(self.inflation().unwrap_or(1.0), 2.0, 2.5)
     }
 
     /// Mean standing time in queues, seconds.
@@ -174,6 +203,9 @@ impl Path {
         let share_of = |of: &dyn Fn(&ConnectionSample) -> bool| {
             samples().filter(|sample| of(sample)).count() as f64 / count
         };
+        // A program that does not even try leaves no mark, but nothing is on its way.
+        let counts = spans.iter().all(|(_, last)| last.busy.is_some());
+        let idle = if counts { 1.0 - limited(|sample| sample.busy) } else { 0.0 };
         // From the connections' beginning: what went before the first sample is theirs as well.
         let sent: f64 = spans.iter().filter_map(|(_, last)| last.segments_sent).map(|sent| sent as f64).sum();
         let again: f64 = spans.iter().map(|(_, last)| f64::from(last.retransmitted)).sum();
@@ -182,16 +214,22 @@ impl Path {
         congestion.sort();
         congestion.dedup();
         let windows = || samples().filter_map(|sample| sample.send_window).map(|bytes| bytes as f64);
+        let acknowledged = |(first, last): &(&ConnectionSample, &ConnectionSample)| {
+            Some(last.acknowledged?.saturating_sub(first.acknowledged?) as f64)
+        };
+        let moved = spans.iter().map(acknowledged).sum::<Option<f64>>();
+        let rtt = median(samples().map(|sample| sample.rtt).filter(|&rtt| rtt > 0.0))?;
+        let congestion_window =
+            median(samples().map(|sample| f64::from(sample.cwnd) * f64::from(sample.mss)))?;
         Some(Self {
             window_limited: limited(|sample| sample.window_limited),
             buffer_limited: limited(|sample| sample.buffer_limited).max(share_of(&|sample| full(sample))),
-            application_limited: share_of(&|sample| sample.application_limited && !full(sample)),
-            rtt: median(samples().map(|sample| sample.rtt).filter(|&rtt| rtt > 0.0))?,
+            application_limited: share_of(&|sample| sample.application_limited && !full(sample)).max(idle),
+            filled: moved.map(|moved| moved / elapsed * rtt / congestion_window.max(1.0)),
+            rtt,
             min_rtt: smallest(samples().map(|sample| sample.min_rtt)),
             loss: (sent > 0.0).then(|| (again / sent).min(1.0)),
-            congestion_window: median(
-                samples().map(|sample| f64::from(sample.cwnd) * f64::from(sample.mss)),
-            )?,
+            congestion_window,
             send_window: median(windows()),
             largest_send_window: largest(windows().map(Some)),
             mss: median(samples().map(|sample| f64::from(sample.mss)))?,
@@ -249,6 +287,8 @@ impl End {
             stages: host.stages,
             profiler: host.profiler.clone(),
             programs: host.programs.clone(),
+            // A moment or two tell nothing.
+            doing: host.doing.filter(|doing| doing.samples >= 10),
             send_ceiling: host.facts.send_ceiling().map(|bytes| bytes as f64),
             receive_ceiling: host.facts.receive_ceiling().map(|bytes| bytes as f64),
             interface: interface(host),
@@ -274,22 +314,11 @@ fn full(sample: &ConnectionSample) -> bool {
     sample.application_limited && fill.is_some_and(|fill| fill >= 0.6)
 }
 
-/// Bytes per second in each second, as the senders' connections show it: for transfers whose program does not tell.
-fn rates_of(connections: &[&Connection]) -> Vec<f64> {
-    let mut bins: BTreeMap<u64, f64> = BTreeMap::new();
-    for connection in connections {
-        for pair in connection.samples.windows(2) {
-            let [before, after] = pair else { continue };
-            let grown = after
-                .acknowledged
-                .zip(before.acknowledged)
-                .map_or(0, |(after, before)| after.saturating_sub(before));
-            *bins.entry(after.time.max(0.0) as u64).or_default() += grown as f64;
-        }
-    }
-    // The last second is not whole.
-    bins.pop_last();
-    bins.into_values().collect()
+/// The shortest round trip that any connection of either end saw.
+fn shortest(profile: &Profile) -> Option<f64> {
+    let samples =
+        profile.hosts.iter().flat_map(|host| &host.connections).flat_map(|connection| &connection.samples);
+    smallest(samples.map(|sample| sample.min_rtt)).filter(|&rtt| rtt > 0.0)
 }
 
 /// Connections that carried the data in this direction. Control connections would dilute shares and medians, and a

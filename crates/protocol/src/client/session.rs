@@ -207,7 +207,7 @@ impl Session {
             | Command::Mlsr(_)
             | Command::Nlst(_)
             | Command::Retr(_)
-            | Command::Site(SiteCommand::Profile(ProfileCommand::Fetch))
+            | Command::Site(SiteCommand::Profile(ProfileCommand::Fetch(_)))
             | Command::Stor(_) => Role::Transfer { begun: false },
             _ => Role::Command,
         };

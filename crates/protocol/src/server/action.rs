@@ -38,6 +38,15 @@ pub enum Action {
     Close,
 }
 
+/// A log-in that was refused because of what the settings ask of its connection, before there was a password or token
+/// ([`Session::refused_login`](super::Session::refused_login)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedLogin {
+    /// The name behind USER.
+    pub user: BString,
+    pub reason: String,
+}
+
 /// How a control connection is secured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
@@ -217,19 +226,30 @@ pub struct List {
 }
 
 /// SITE PROFILE but for FETCH.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileRequest {
-    /// Measure this host, for so many seconds at most.
+    /// Measure this host, for so many seconds at most; `raw`: and keep the tools' own files.
     Start {
         seconds: Option<u32>,
+        raw: bool,
     },
     Clock,
     Stop,
+    /// Reads this file past the page cache.
+    ReadDisk(VirtualPath),
+    /// Writes a file beside this one, which need not exist, and removes it.
+    WriteDisk(VirtualPath),
+    /// Checksums and encryption.
+    Processor,
+    /// One test of iperf3.
+    Iperf,
 }
 
 /// A profile over the data channel: bytes as they are, whatever the representation type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchProfile {
+    /// A file of a tool in place of the profile.
+    pub raw: Option<BString>,
     pub mode: Mode,
     pub delayed: Option<Listen>,
 }

@@ -204,7 +204,7 @@ impl Session {
     }
 
     /// SITE PROFILE FETCH.
-    pub(super) fn fetch_profile(&mut self) -> Step {
+    pub(super) fn fetch_profile(&mut self, raw: Option<BString>) -> Step {
         if let Some(refusal) = self.refuse_clear() {
             return refusal;
         }
@@ -213,7 +213,7 @@ impl Session {
         };
         let (listen, delayed) = delayed.unzip();
         let pending = DataPending::plain(VirtualPath::root(), self.state.mode, delayed);
-        let fetch = FetchProfile { mode: self.state.mode, delayed: listen };
+        let fetch = FetchProfile { raw, mode: self.state.mode, delayed: listen };
         Step::Perform(Operation::FetchProfile(Box::new(fetch)), Pending::Data(Box::new(pending)))
     }
 

@@ -25,6 +25,9 @@ const BEFORE_LOGIN: [&str; 9] = ["ABOR", "ADAT", "AUTH", "FEAT", "HELP", "NOOP",
 /// What may be sent before log-in on a control connection with TLS (RFC 4217 section 12.2).
 const WITHIN_TLS: [&str; 3] = ["CCC", "PBSZ", "PROT"];
 
+/// Log-ins of one session that are refused before a password came.
+const MAX_REFUSALS: u32 = 10;
+
 /// What an ABOR that came after it prevents from beginning.
 const LONG: [&str; 13] = [
     "APPE",
@@ -96,7 +99,7 @@ impl Session {
                 Ok(Some(reply(503, "You are already logged in.")))
             }
             "USER" | "PASS" if self.config.security_required && (!self.state.secured || self.state.tls) => {
-                Ok(Some(reply(530, "Must perform GSSAPI authentication")))
+                Ok(Some(self.refuse_login(&name, rest, "Must perform GSSAPI authentication")))
             }
             "USER" | "PASS"
                 if self.config.required != RequiredProtection::None
@@ -104,7 +107,8 @@ impl Session {
                     && !self.state.within_ssh =>
             {
                 let how = if self.config.tls { "AUTH TLS" } else { "AUTH GSSAPI" };
-                Ok(Some(reply(530, &format!("Log-in in clear is refused here: send {how} first."))))
+                let text = format!("Log-in in clear is refused here: send {how} first.");
+                Ok(Some(self.refuse_login(&name, rest, &text)))
             }
             // Before the token itself is sent.
             "USER" if rest == TOKEN_USER => Ok(self.refuse_token()),
@@ -128,7 +132,7 @@ impl Session {
         // A password that comes all the same is not that of an earlier USER.
         self.state.user = None;
         if !self.config.tokens {
-            return Some(reply(530, "This server takes no bearer tokens."));
+            return Some(self.refuse_login("USER", TOKEN_USER, "This server takes no bearer tokens."));
         }
         if self.state.secured {
             return None;
@@ -139,7 +143,22 @@ impl Session {
             (false, false) => ", which this server does not offer",
         };
         let text = format!("A bearer token is taken on a protected control connection only{how}.");
-        Some(reply(530, &text))
+        Some(self.refuse_login("USER", TOKEN_USER, &text))
+    }
+
+    /// 530 to USER or PASS, whoever it is; after some of them the session ends, since each is written down.
+    fn refuse_login(&mut self, verb: &str, argument: &[u8], text: &str) -> Step {
+        if verb == "USER" {
+            self.state.refused = Some(RefusedLogin { user: argument.into(), reason: text.to_owned() });
+            self.state.refusals += 1;
+        }
+        if self.state.refusals >= MAX_REFUSALS {
+            return Step::Goodbye(Reply::new(
+                421,
+                format!("{text} That was said often enough; closing control connection."),
+            ));
+        }
+        reply(530, text)
     }
 
     /// What the argument of AUTH names, among what is offered. `SSL` and `TLS-P` would mean protected data without PROT

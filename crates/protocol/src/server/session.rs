@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use zeroize::Zeroize;
 
-use super::action::{Action, Event, Failure, Operation, Outcome};
+use super::action::{Action, Event, Failure, Operation, Outcome, RefusedLogin};
 use super::config::SessionConfig;
 use super::pending::Pending;
 use super::state::State;
@@ -306,6 +306,12 @@ impl Session {
     /// Nobody else can read or write on the control connection: it is secured, or ssh carries it.
     pub fn is_private(&self) -> bool {
         self.state.is_private()
+    }
+
+    /// A log-in that was refused since this was last asked, without the host being asked for it. To be asked when there is
+    /// a reply to send.
+    pub fn refused_login(&mut self) -> Option<RefusedLogin> {
+        self.state.refused.take()
     }
 
     /// The local user, once logged in.

@@ -4,7 +4,7 @@ use super::action::{ExpectedChecksum, Operation, ProfileRequest};
 use super::pending::Pending;
 use super::session::{Session, Step};
 use crate::command::{ChecksumAlgorithm, CommandError};
-use crate::profiling::ProfileCommand;
+use crate::profiling::{Baseline, ProfileCommand};
 use crate::reply::Reply;
 use crate::site::{SiteCommand, StoreAttributes};
 
@@ -83,15 +83,22 @@ impl Session {
                 site_done()
             }
             SiteCommand::Help(subject) => Step::Reply(self.help(subject.as_ref())),
-            SiteCommand::Profile(ProfileCommand::Fetch) => self.fetch_profile(),
-            SiteCommand::Profile(ProfileCommand::Start { seconds }) => {
-                Step::Perform(Operation::Profile(ProfileRequest::Start { seconds }), Pending::Profile)
-            }
-            SiteCommand::Profile(ProfileCommand::Clock) => {
-                Step::Perform(Operation::Profile(ProfileRequest::Clock), Pending::Profile)
-            }
-            SiteCommand::Profile(ProfileCommand::Stop) => {
-                Step::Perform(Operation::Profile(ProfileRequest::Stop), Pending::Profile)
+            SiteCommand::Profile(ProfileCommand::Fetch(raw)) => self.fetch_profile(raw),
+            SiteCommand::Profile(command) => {
+                let request = match command {
+                    ProfileCommand::Start { seconds, raw } => ProfileRequest::Start { seconds, raw },
+                    ProfileCommand::Stop => ProfileRequest::Stop,
+                    ProfileCommand::Baseline(Baseline::Read(path)) => {
+                        ProfileRequest::ReadDisk(self.resolve(&path)?)
+                    }
+                    ProfileCommand::Baseline(Baseline::Write(path)) => {
+                        ProfileRequest::WriteDisk(self.resolve(&path)?)
+                    }
+                    ProfileCommand::Baseline(Baseline::Processor) => ProfileRequest::Processor,
+                    ProfileCommand::Baseline(Baseline::Iperf) => ProfileRequest::Iperf,
+                    ProfileCommand::Clock | ProfileCommand::Fetch(_) => ProfileRequest::Clock,
+                };
+                Step::Perform(Operation::Profile(request), Pending::Profile)
             }
             SiteCommand::Ranges(path) => {
                 Step::Perform(Operation::Ranges(self.resolve(&path)?), Pending::Ranges(path))

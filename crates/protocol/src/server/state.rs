@@ -27,6 +27,10 @@ pub(super) const MIN_PROTECTION_BUFFER: u32 = 512;
 pub(super) struct State {
     /// The name after USER.
     pub(super) user: Option<BString>,
+    /// A log-in that was refused before a password came, for the host to take note of.
+    pub(super) refused: Option<RefusedLogin>,
+    /// How many of them there were.
+    pub(super) refusals: u32,
     /// The local user, once logged in.
     pub(super) local_user: Option<String>,
     pub(super) directory: VirtualPath,
@@ -118,6 +122,8 @@ impl State {
     pub(super) fn new() -> Self {
         Self {
             user: None,
+            refused: None,
+            refusals: 0,
             local_user: None,
             directory: VirtualPath::root(),
             mode: Mode::default(),

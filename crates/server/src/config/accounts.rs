@@ -25,8 +25,10 @@ pub struct AnonymousAccess {
     /// Most anonymous sessions at a time. Default: none beyond those of all sessions.
     pub sessions: Option<u32>,
     /// The local account as which these sessions work on files, where the server may take on identities. Default:
-    /// `identity.unprivileged_user`; without that, the server's own user.
+    /// `identity.unprivileged_user`; without that, `nobody` where the server runs as root, and otherwise its own user.
     pub user: Option<String>,
+    /// `"server"`: they work as the server's own user, even where that is root. Default `"user"`.
+    pub run_as: Option<RunAs>,
     /// What must be protected: `"none"`, `"control"` or `"data"` (both connections). Default `"none"`.
     pub protection: RequiredProtection,
 }
@@ -42,6 +44,7 @@ impl Default for AnonymousAccess {
             third_party: false,
             sessions: None,
             user: None,
+            run_as: None,
             protection: RequiredProtection::None,
         }
     }

@@ -144,6 +144,9 @@ fn check_tls(config: &Config, report: &mut Report) {
     if !tls.users.is_empty() && tls.client_authorities.is_none() {
         report.error("tls.users", "certificates are not asked for: name client_authorities");
     }
+    if tls.client_revocations.is_some() && tls.client_authorities.is_none() {
+        report.error("tls.client_revocations", "certificates are not asked for: name client_authorities");
+    }
     for (subject, name) in &tls.users {
         if !subject.starts_with('/') {
             report.error("tls.users", format!("{subject:?} is no subject: expected /O=Example/CN=Name"));
@@ -199,12 +202,19 @@ fn check_identity(config: &Config, report: &mut Report) {
         }
         return;
     }
-    if root && anonymous.is_some_and(|access| access.user.is_none()) && identity.unprivileged_user.is_none() {
-        report.warning(
-            "anonymous.user",
-            "anonymous sessions read and write files as root; name a local account for them, or \
-             identity.unprivileged_user",
-        );
+    if let Some(access) = anonymous {
+        match crate::identity::anonymous_account(identity, access) {
+            None if root => {
+                report.warning("anonymous.run_as", "anonymous sessions read and write files as root");
+            }
+            Some(name) if access.user.is_none() && identity.unprivileged_user.is_none() => {
+                if let Err(text) = crate::identity::check(name) {
+                    let text = format!("{text}, as which anonymous sessions would work: name another one");
+                    report.error("anonymous.user", text);
+                }
+            }
+            _ => {}
+        }
     }
     let as_server = |user: &User| root && user.run_as == Some(super::RunAs::Server);
     if as_server(&config.defaults) {

@@ -43,8 +43,10 @@ impl From<DirectIo> for ropewalk_storage::DirectIo {
 #[serde(default, deny_unknown_fields)]
 pub struct Files {
     /// Permission bits of new files, before the process's umask. Default 0o644.
+    #[serde(with = "units::mode")]
     pub create_mode: u32,
     /// Permission bits of new directories, before the process's umask. Default 0o755.
+    #[serde(with = "units::mode")]
     pub directory_mode: u32,
     /// Default `"none"`.
     pub fsync: Fsync,

@@ -23,4 +23,17 @@ pub struct Gsi {
     pub required: bool,
     /// The gridmap may name the user `root`. Default `false`.
     pub allow_root: bool,
+    /// The keys of proxies that clients delegate. Default `p256`.
+    pub delegated_keys: DelegatedKeys,
+}
+
+/// What kind of key a delegated proxy gets.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DelegatedKeys {
+    /// ECDSA with P-256, made within the log-in.
+    #[default]
+    P256,
+    /// RSA, as large as the client's: for clients that sign no other. Takes about a hundred times the CPU time of a log-in.
+    Rsa,
 }

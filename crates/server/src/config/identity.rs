@@ -1,5 +1,7 @@
 use serde::{Deserialize, Serialize};
 
+use super::units;
+
 /// With whose rights the server works on files.
 ///
 /// A server that may take on other identities (one that runs as root, or has CAP_SETUID and CAP_SETGID) works on the
@@ -23,6 +25,7 @@ pub struct Identity {
     /// refused, anonymous ones work as the server's own user.
     pub unprivileged_user: Option<String>,
     /// The umask of the whole process, for instance 0o027. Default: what the process was started with.
+    #[serde(with = "units::optional_mode")]
     pub umask: Option<u32>,
 }
 

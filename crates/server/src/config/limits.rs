@@ -17,8 +17,11 @@ pub struct Limits {
     /// Most transfers, listings, checksums and removals of trees at the same time; others wait for their turn. Default
     /// 256.
     pub active: u32,
-    /// Most passwords that are verified at the same time, about 19 MiB of memory each. Default 2.
+    /// Most passwords that are verified at the same time, about 19 MiB of memory each; also most handshakes. Default 2.
     pub password_checks: u32,
+    /// Steps of log-ins that wait for that. When there are so many, addresses that have their share of them are told to
+    /// try again later (421); 0 is no limit. Default 1000.
+    pub waiting_logins: u32,
     /// Longest line of the control connection, in bytes; a client that sends a longer one is told so and dropped.
     /// Default 16384.
     pub line_length: usize,
@@ -34,6 +37,7 @@ impl Default for Limits {
             sessions_per_user: 0,
             active: 256,
             password_checks: 2,
+            waiting_logins: 1000,
             line_length: 16 << 10,
             queue: 1000,
         }

@@ -26,7 +26,7 @@ pub use accounts::{AnonymousAccess, User};
 pub use check::{Problem, Severity};
 pub use data::Data;
 pub use files::{Files, Fsync};
-pub use gsi::Gsi;
+pub use gsi::{DelegatedKeys, Gsi};
 pub use identity::{Identity, RequiredProtection, RunAs};
 pub use kerberos::Kerberos;
 pub use limits::{Limits, Timeouts};
@@ -204,8 +204,9 @@ impl Config {
             }))
             .chain(self.tokens.iter_mut().flat_map(Tokens::paths))
             .chain(self.tls.iter_mut().flat_map(|tls| {
-                let Tls { certificate, key, state_directory, client_authorities, .. } = tls;
-                [certificate, key, state_directory, client_authorities]
+                let Tls { certificate, key, state_directory, client_authorities, client_revocations, .. } =
+                    tls;
+                [certificate, key, state_directory, client_authorities, client_revocations]
             }))
             .chain(self.kerberos.iter_mut().flat_map(|kerberos| [&mut kerberos.keytab, &mut kerberos.map]))
             .chain([&mut self.log.transfer_log, &mut self.log.transfer_log_json, &mut self.log.audit]);
@@ -229,6 +230,23 @@ mod tests {
         let config = Config::default();
         assert_eq!(Config::parse(&config.to_toml().unwrap()).unwrap(), config);
         assert_eq!(Config::parse("").unwrap(), config);
+    }
+
+    #[test]
+    fn modes_are_octal_as_everywhere() {
+        let text = "[files]\ncreate_mode = 0o640\ndirectory_mode = \"2770\"\n[identity]\numask = \"0o027\"\n";
+        let config = Config::parse(text).unwrap();
+        assert_eq!((config.files.create_mode, config.files.directory_mode), (0o640, 0o2770));
+        assert_eq!(config.identity.umask, Some(0o027));
+        let printed = config.to_toml().unwrap();
+        for line in ["create_mode = \"0o640\"", "directory_mode = \"0o2770\"", "umask = \"0o027\""] {
+            assert!(printed.contains(line), "{line}: {printed}");
+        }
+        assert_eq!(Config::parse(&printed).unwrap(), config);
+        for wrong in ["create_mode = \"rw\"", "create_mode = -1", "create_mode = \"9\""] {
+            let error = Config::parse(&format!("[files]\n{wrong}\n")).unwrap_err().to_string();
+            assert!(error.contains("640"), "{error}");
+        }
     }
 
     #[test]

@@ -7,7 +7,8 @@ use super::units;
 /// `SITE PROFILE`: measures this host while a user's transfers run, for `ropewalk profile`. What is told is about the whole
 /// host: processors, disks, network, kernel settings, names of programs; connections only of the user's own transfers. These
 /// users also have `/dev/ropewalk-zero-SIZE`, a file of so many bytes of zeros, and `/dev/ropewalk-null`, which keeps
-/// nothing, for transfers without disks.
+/// nothing, for transfers without disks; and they may have the disks measured where they read and write, and the processors
+/// (`ropewalk profile --baseline`), a few seconds each.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Profiling {
@@ -22,6 +23,9 @@ pub struct Profiling {
     pub at_once: u32,
     /// Use `perf`, where it is installed and the server may, for the shares of programs and functions. Default `true`.
     pub perf: bool,
+    /// Users may have `iperf3 -s` run, where it is installed, for one test of the path: for a minute, on a port of the data
+    /// channels' (or any, where those are not set), whoever gets there first. Default `false`.
+    pub iperf3: bool,
 }
 
 impl Profiling {
@@ -33,6 +37,13 @@ impl Profiling {
 
 impl Default for Profiling {
     fn default() -> Self {
-        Self { enabled: false, users: Vec::new(), longest: Duration::from_secs(600), at_once: 2, perf: true }
+        Self {
+            enabled: false,
+            users: Vec::new(),
+            longest: Duration::from_secs(600),
+            at_once: 2,
+            perf: true,
+            iperf3: false,
+        }
     }
 }

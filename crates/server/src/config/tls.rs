@@ -22,6 +22,10 @@ pub struct Tls {
     pub state_directory: Option<PathBuf>,
     /// PEM file with the authorities of clients' certificates. Default: none, clients have passwords.
     pub client_authorities: Option<PathBuf>,
+    /// Lists of clients' certificates that were revoked (CRLs): a file, or a directory where they are called `HASH.r0`
+    /// (`openssl rehash`). They are read again when they change; an authority without one is not asked, and one whose list
+    /// has ended is not believed. Default: none.
+    pub client_revocations: Option<PathBuf>,
     /// Users of clients' certificates, by one-line subject: `"/O=Example/CN=Ada" = "ada"`. They need no password.
     pub users: BTreeMap<String, String>,
     /// What is refused in clear: `none`, log-ins (`control`), or transfers and listings too (`data`). Default `none`.
@@ -65,6 +69,7 @@ impl Default for Tls {
             key: None,
             state_directory: None,
             client_authorities: None,
+            client_revocations: None,
             users: BTreeMap::new(),
             required: RequiredProtection::None,
             session_reuse: SessionReuse::Require,

@@ -29,6 +29,52 @@ pub(super) mod seconds {
     }
 }
 
+/// Permission bits: a number (`0o640`), or its octal digits as a string (`"0640"`, `"0o640"`), as which they are printed:
+/// TOML's numbers come out decimal.
+pub(super) mod mode {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(crate) fn serialize<S: Serializer>(value: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("0o{value:03o}"))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "permission bits, such as 0o640")]
+        enum Mode {
+            Number(u32),
+            Text(String),
+        }
+        match Mode::deserialize(deserializer)? {
+            Mode::Number(bits) => Ok(bits),
+            Mode::Text(text) => {
+                let digits = text.trim().trim_start_matches("0o");
+                u32::from_str_radix(digits, 8)
+                    .map_err(|_| de::Error::custom(format!("{text:?} is no mode, such as \"0640\"")))
+            }
+        }
+    }
+}
+
+/// As [`mode`], where there may be none.
+pub(super) mod optional_mode {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[derive(Deserialize)]
+    struct Mode(#[serde(with = "super::mode")] u32);
+
+    pub(crate) fn serialize<S: Serializer>(value: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(bits) => super::mode::serialize(bits, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+        Ok(Option::<Mode>::deserialize(deserializer)?.map(|Mode(bits)| bits))
+    }
+}
+
 /// A size in bytes: a number, or a string such as `"64M"` or `"64 MiB"`.
 pub(super) mod bytes {
     use serde::{Deserialize, Deserializer, Serializer, de};

@@ -44,12 +44,15 @@ impl Noted {
             O::Ranges(path) => ("SITE RANGES", Some(path)),
             O::ChangeRoot(path) => ("SITE CHROOT", Some(path)),
             O::Restrict(_) => ("SITE RESTRICT", None),
+            O::Profile(ProfileRequest::ReadDisk(path) | ProfileRequest::WriteDisk(path)) => {
+                ("SITE PROFILE BASELINE", Some(path))
+            }
+            O::Profile(ProfileRequest::Iperf) => ("SITE PROFILE BASELINE", None),
             O::Profile(ProfileRequest::Start { .. }) => ("SITE PROFILE", None),
             O::DataCredential(_) => ("DCSC", None),
             O::Listen(_) => ("PASV", None),
             O::Connect(_) => ("PORT", None),
             O::SecurityBegin { .. } => ("AUTH", None),
-            O::SecurityToken(_) => ("ADAT", None),
             _ => ("", None),
         };
         let always = matches!(
@@ -57,13 +60,14 @@ impl Noted {
             O::ChangeRoot(_)
                 | O::Restrict(_)
                 | O::DataCredential(_)
-                | O::Profile(ProfileRequest::Start { .. })
+                | O::Profile(
+                    ProfileRequest::Start { .. }
+                        | ProfileRequest::ReadDisk(_)
+                        | ProfileRequest::WriteDisk(_)
+                        | ProfileRequest::Iperf
+                )
         );
-        let decides = always
-            || matches!(
-                operation,
-                O::Listen(_) | O::Connect(_) | O::SecurityBegin { .. } | O::SecurityToken(_)
-            );
+        let decides = always || matches!(operation, O::Listen(_) | O::Connect(_) | O::SecurityBegin { .. });
         Self { command, path: path.cloned(), decides, always }
     }
 

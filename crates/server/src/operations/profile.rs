@@ -8,12 +8,13 @@ use ropewalk_protocol::profiling::ProfileAnswer;
 use ropewalk_protocol::server::{Direction, Failure, FetchProfile, Outcome, ProfileRequest};
 
 use super::attend::{Attend, Markers};
+use super::baseline;
 use super::errors::transfer_failure;
 use super::transfer::announce;
 use super::{Answer, channel};
 use crate::connection::Job;
 use crate::context::Context;
-use crate::profiling::{self, Profile, StartError};
+use crate::profiling::{self, Profile, Slot, StartError};
 
 fn refused(code: u16, text: impl Into<String>) -> Failure {
     Failure::Refused { code, text: text.into() }
@@ -22,12 +23,16 @@ fn refused(code: u16, text: impl Into<String>) -> Failure {
 pub(super) fn answer(job: &mut Job<'_>, request: ProfileRequest) -> Answer {
     permitted(job.context)?;
     let answer = match request {
-        ProfileRequest::Start { seconds } => start(job, seconds)?,
+        ProfileRequest::Start { seconds, raw } => start(job, seconds, raw)?,
         ProfileRequest::Clock => {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             ProfileAnswer::Clock(now.as_secs_f64())
         }
         ProfileRequest::Stop => stop(job)?,
+        ProfileRequest::ReadDisk(path) => baseline::read(job, &path)?,
+        ProfileRequest::WriteDisk(path) => baseline::write(job, &path)?,
+        ProfileRequest::Processor => baseline::processor(job)?,
+        ProfileRequest::Iperf => baseline::iperf(job)?,
     };
     Ok(Outcome::Profile(answer))
 }
@@ -41,7 +46,7 @@ fn permitted(context: &Context) -> Result<(), Failure> {
     Err(refused(550, "This account may not take profiles (profiling.users in the server's settings)."))
 }
 
-fn start(job: &mut Job<'_>, wanted: Option<u32>) -> Result<ProfileAnswer, Failure> {
+fn start(job: &mut Job<'_>, wanted: Option<u32>, raw: bool) -> Result<ProfileAnswer, Failure> {
     let context = &mut *job.context;
     if matches!(context.profile, Some(Profile::Running(_))) {
         return Err(refused(503, "A profile is being taken: send SITE PROFILE STOP first."));
@@ -53,7 +58,7 @@ fn start(job: &mut Job<'_>, wanted: Option<u32>) -> Result<ProfileAnswer, Failur
     }
     // One that nobody has fetched makes room.
     context.profile = None;
-    match profiling::start(context, &job.host.profiling, seconds) {
+    match profiling::start(context, &job.host.profiling, seconds, raw) {
         Ok(running) => {
             tracing::info!(session = context.id, user = context.user(), seconds, "a profile is taken");
             context.profile = Some(Profile::Running(running));
@@ -77,26 +82,38 @@ fn stop(job: &mut Job<'_>) -> Result<ProfileAnswer, Failure> {
     };
     let taken =
         running.finish().ok_or_else(|| Failure::Busy("What measures did not come to an end.".into()))?;
-    let bytes = match &taken {
-        Profile::Taken { bytes, .. } => bytes.len() as u64,
-        Profile::Running(_) => 0,
+    let (bytes, raw) = match &taken {
+        Profile::Taken { bytes, raw, .. } => {
+            (bytes.len() as u64, raw.iter().map(|file| file.name.clone()).collect())
+        }
+        Profile::Running(_) => (0, Vec::new()),
     };
     job.context.profile = Some(taken);
     tracing::info!(session = job.context.id, user = job.context.user(), bytes, "a profile was taken");
-    Ok(ProfileAnswer::Stopped { bytes })
+    Ok(ProfileAnswer::Stopped { bytes, raw })
 }
 
-/// Sends what STOP has told of, once.
+/// What STOP has told of. The profile itself is given once, and what is kept with it goes then: its files are fetched before.
+/// Its slot is given with it: it is in memory as long as a slow client takes.
+fn what(context: &mut Context, raw: Option<&[u8]>) -> Result<(Vec<u8>, Option<Slot>), Failure> {
+    let Some(Profile::Taken { raw: files, .. }) = &mut context.profile else {
+        return Err(refused(503, "There is no profile: send SITE PROFILE STOP first."));
+    };
+    if let Some(name) = raw {
+        let found = files.iter_mut().find(|file| file.name.as_bytes() == name);
+        let file = found.ok_or_else(|| refused(550, "There is no such file of a tool."))?;
+        return Ok((std::mem::take(&mut file.bytes), None));
+    }
+    match context.profile.take() {
+        Some(Profile::Taken { bytes, slot, .. }) => Ok((bytes, Some(slot))),
+        _ => Ok((Vec::new(), None)),
+    }
+}
+
 pub(super) fn fetch(job: &mut Job<'_>, fetch: &FetchProfile) -> Answer {
     permitted(job.context)?;
     announce(job, fetch.delayed.as_ref())?;
-    let bytes = match job.context.profile.take() {
-        Some(Profile::Taken { bytes, _slot }) => bytes,
-        other => {
-            job.context.profile = other;
-            return Err(refused(503, "There is no profile: send SITE PROFILE STOP first."));
-        }
-    };
+    let (bytes, _slot) = what(job.context, fetch.raw.as_ref().map(|name| name.as_slice()))?;
     let mut channel = channel::take(job.context, Direction::Retrieve)?;
     let progress = Progress::new();
     let mut attend = Attend::new(job.host, job.session, job.control, channel.streams(), Markers::none());

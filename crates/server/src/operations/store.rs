@@ -5,7 +5,7 @@ use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Direction, Failure, Mode, RepresentationType, Transfer};
 use ropewalk_storage::checksum::{Algorithm, checksum_file};
-use ropewalk_storage::{Kind, Metadata, journal_of_part, part_name};
+use ropewalk_storage::{ErrorKind, Kind, Metadata, journal_of_part, part_name};
 use rustix::io::Errno;
 
 use super::attend::{Attend, Markers};
@@ -206,7 +206,13 @@ fn finish(
     }
     destination
         .commit(length, transfer.modified, plan, &job.context.settings.config.files, (&storage, place))
-        .map_err(failure)?;
+        .map_err(|error| match (error.kind(), job.context.login()) {
+            // Somebody else was faster by less than a moment.
+            (ErrorKind::AlreadyExists, Ok(login)) => {
+                login.is_free(place).err().unwrap_or_else(|| failure(error))
+            }
+            _ => failure(error),
+        })?;
     if let (Some(algorithm), Some(value)) = (sum, &whole)
         && length >= WORTH_KEEPING
         && let Ok(metadata) = storage.stat(place, false)

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use ropewalk_profiler::profile::{CollectorName, CollectorState, HostProfile};
 
+use ropewalk_server::AnonymousAccess;
+
 use crate::fixture::{Fixture, passwords};
 
 /// ada may take profiles, bob may not.
@@ -132,4 +134,77 @@ fn it_ends_by_itself_and_with_its_session() {
     client.command("SITE PROFILE STOP", 250);
     let host = HostProfile::from_json(&client.get("SITE PROFILE FETCH")).unwrap();
     assert!(host.system.last().unwrap().time < 1.45, "{:?}", host.system.last().unwrap().time);
+}
+
+#[test]
+fn parts_are_measured_by_themselves() {
+    let fixture = fixture();
+    fixture.write("small", "x");
+    fixture.write("file", "x".repeat(2 << 20));
+    std::fs::create_dir(fixture.root().join("directory")).unwrap();
+    let mut client = fixture.connect();
+    client.login("ada", "a-secret");
+    let rate = |reply: &str| -> f64 { reply.split(' ').nth(2).unwrap().parse().unwrap() };
+    let read = client.command("SITE PROFILE BASELINE READ file", 250);
+    assert!(read.starts_with("250 Disk ") && rate(&read) > 1e3, "{read}");
+    assert!(client.command("SITE PROFILE BASELINE READ small", 550).contains("1 bytes"));
+    client.command("SITE PROFILE BASELINE READ none", 550);
+    client.command("SITE PROFILE BASELINE READ directory", 550);
+    let written = client.command("SITE PROFILE BASELINE WRITE directory/new", 250);
+    assert!(written.starts_with("250 Disk ") && rate(&written) > 1e3, "{written}");
+    client.command("SITE PROFILE BASELINE WRITE directory/none/new", 250);
+    assert_eq!(std::fs::read_dir(fixture.root().join("directory")).unwrap().count(), 0, "something is left");
+    let processor = client.command("SITE PROFILE BASELINE CPU", 250);
+    assert!(processor.starts_with("250 Processor ") && rate(&processor) > 1e5, "{processor}");
+    assert!(client.command("SITE PROFILE BASELINE IPERF", 550).contains("profiling.iperf3"));
+    client.command("SITE PROFILE BASELINE", 501);
+    // A host that is measured is not to be measured besides.
+    client.command("SITE PROFILE START", 250);
+    client.command("SITE PROFILE BASELINE CPU", 451);
+    let mut bob = fixture.connect();
+    bob.login("bob", "b-secret");
+    for part in ["READ file", "WRITE new", "CPU", "IPERF"] {
+        bob.command(&format!("SITE PROFILE BASELINE {part}"), 550);
+    }
+}
+
+#[test]
+fn what_may_not_be_written_is_not_measured() {
+    let fixture = Fixture::with(|config, directory| {
+        config.password_file = Some(passwords(directory, &[("ada", "a-secret")]));
+        config.profiling.enabled = true;
+        config.profiling.users = vec!["ada".into(), "anonymous".into()];
+        config.anonymous = Some(AnonymousAccess::default());
+    });
+    fixture.write("file", "x".repeat(2 << 20));
+    let mut client = fixture.connect();
+    client.login("anonymous", "x");
+    client.command("SITE PROFILE BASELINE WRITE new", 550);
+    let names: Vec<_> = std::fs::read_dir(fixture.root()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["file"]);
+}
+
+#[test]
+fn raw_files_are_given_where_they_are_wanted() {
+    let fixture = fixture();
+    let mut client = fixture.connect();
+    client.login("ada", "a-secret");
+    client.command("SITE PROFILE START 30 RAW", 250);
+    // sar tells nothing of less than a second.
+    std::thread::sleep(Duration::from_secs(3));
+    let stopped = client.command("SITE PROFILE STOP", 250);
+    if !stopped.contains("raw") {
+        assert!(std::env::var_os("CI").is_none(), "sysstat is missing: {stopped}");
+        eprintln!("SKIPPED: there is no sysstat");
+        return;
+    }
+    assert!(stopped.contains("raw sar sadf.json"), "{stopped}");
+    let json = client.get("SITE PROFILE FETCH sadf.json");
+    assert!(json.starts_with(b"{\"sysstat\"") || json.trim_ascii_start().starts_with(b"{"), "no JSON");
+    assert!(!client.get("SITE PROFILE FETCH sar").is_empty());
+    {
+        let _data = client.data();
+        client.command("SITE PROFILE FETCH other", 550);
+    }
+    assert!(HostProfile::from_json(&client.get("SITE PROFILE FETCH")).is_ok());
 }

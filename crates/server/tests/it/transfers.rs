@@ -133,6 +133,23 @@ fn third_parties_where_it_is_permitted() {
     assert_eq!(bytes, b"x");
 }
 
+/// A server that is the destination of a third party's data says whom it has turned away, and why.
+#[test]
+fn a_third_party_that_sends_is_turned_away_with_words() {
+    let server = Fixture::with(|config, _| {
+        config.data.connect_timeout = std::time::Duration::from_millis(400);
+    });
+    let mut client = server.login();
+    let address = client.pasv();
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 3], 0)).into()).unwrap();
+    socket.connect(&address.into()).unwrap();
+    let text = client.command("STOR /new", 425);
+    assert!(text.contains("one from 127.0.0.3 was closed"), "{text}");
+    assert!(text.contains("taken from 127.0.0.1 alone (third-party transfers are not permitted)"), "{text}");
+    assert!(!server.exists("new"));
+}
+
 #[test]
 fn no_data_connection() {
     let server = Fixture::with(|config, _| {

@@ -9,7 +9,7 @@ pub fn block_sum(algorithm: Algorithm, data: &[u8]) -> u32 {
     match algorithm {
         Algorithm::Adler32 => simd_adler32::adler32(&data),
         Algorithm::Crc32 => crc32fast::hash(data),
-        Algorithm::Crc32c => crc32c::crc32c(data),
+        Algorithm::Crc32c => crc_fast::crc32_iscsi(data),
         _ => 0,
     }
 }

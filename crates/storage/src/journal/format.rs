@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::JournalKey;
 use super::boot::BootId;
+use crate::checksum::{Algorithm, block_sum, combine};
 
 /// Bytes of a record. It divides the size of a disk block, so that a record is never torn in two by a crash.
 pub(super) const RECORD: usize = 32;
@@ -16,6 +17,11 @@ const HAS_SIZE: u32 = 1;
 const HAS_MODIFIED: u32 = 2;
 /// Far more than a URL needs.
 pub(super) const LONGEST_HEADER: usize = 64 << 10;
+
+/// The CRC-32C of `bytes` behind something whose sum is `sum`.
+pub(super) fn crc32c_append(sum: u32, bytes: &[u8]) -> u32 {
+    combine(Algorithm::Crc32c, sum, block_sum(Algorithm::Crc32c, bytes), bytes.len() as u64)
+}
 
 /// Goes into the check of each record, so that records of an older journal in reused blocks are not taken for ours.
 pub(super) fn new_seed() -> u32 {
@@ -46,7 +52,7 @@ impl Header {
         bytes.extend_from_slice(&(source.len() as u32).to_le_bytes());
         bytes.extend_from_slice(source.as_bytes());
         bytes.resize(length - 4, 0);
-        bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+        bytes.extend_from_slice(&block_sum(Algorithm::Crc32c, &bytes).to_le_bytes());
         bytes
     }
 
@@ -61,7 +67,7 @@ impl Header {
             return Err("its header is damaged");
         }
         let (content, check) = whole.split_at(length - 4);
-        if u32_at(check, 0) != Some(crc32c::crc32c(content)) {
+        if u32_at(check, 0) != Some(block_sum(Algorithm::Crc32c, content)) {
             return Err("its header is damaged");
         }
         Self::fields(content).map(|header| (header, length)).ok_or("its header is damaged")
@@ -114,14 +120,14 @@ impl Record {
         bytes[8..16].copy_from_slice(&second);
         bytes[16..20].copy_from_slice(&sum.to_le_bytes());
         bytes[20..24].copy_from_slice(&kind.to_le_bytes());
-        let check = crc32c::crc32c_append(seed, &bytes[..28]);
+        let check = crc32c_append(seed, &bytes[..28]);
         bytes[28..].copy_from_slice(&check.to_le_bytes());
         bytes
     }
 
     /// `None` where it is damaged.
     pub(super) fn parse(bytes: &[u8; RECORD], seed: u32) -> Option<Self> {
-        if u32_at(bytes, 28) != Some(crc32c::crc32c_append(seed, &bytes[..28])) {
+        if u32_at(bytes, 28) != Some(crc32c_append(seed, &bytes[..28])) {
             return None;
         }
         let (first, second, sum) = (u64_at(bytes, 0)?, u64_at(bytes, 8)?, u32_at(bytes, 16)?);
@@ -194,7 +200,7 @@ mod tests {
     fn a_range_beyond_64_bits_is_damage() {
         let mut bytes = Record::Data { range: 0..u64::MAX, sum: None }.encode(1);
         bytes[0] = 1;
-        let check = crc32c::crc32c_append(1, &bytes[..28]);
+        let check = crc32c_append(1, &bytes[..28]);
         bytes[28..].copy_from_slice(&check.to_le_bytes());
         assert_eq!(Record::parse(&bytes, 1), None);
     }

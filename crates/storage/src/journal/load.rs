@@ -5,10 +5,10 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 
 use super::boot::BootId;
-use super::format::{Header, LONGEST_HEADER, RECORD, Record};
+use super::format::{Header, LONGEST_HEADER, RECORD, Record, crc32c_append};
 use super::{Journal, JournalKey};
 use crate::checksum::{Algorithm, Pieces};
-use crate::{Kind, ReadHandle, Result, Store, WriteOptions};
+use crate::{Kind, Metadata, ReadHandle, Result, Store, WriteOptions};
 
 /// What a journal says, once it has been found to be true.
 pub(crate) struct Loaded {
@@ -21,21 +21,33 @@ pub(crate) struct Loaded {
 /// Reads the journal at `path` of the unfinished file `part`; `Err` within `Ok` says why it is of no use.
 ///
 /// With a `key`, the journal must be of that source. After a crash of the machine the blocks are read and checked, and
-/// the journal is brought up to date; `progress` is told how many bytes were read, and can stop it by an error.
+/// the journal is brought up to date. `own` says whether a file may be what we left ourselves; `progress` is told how many bytes were read, and can stop it by an error.
 pub(crate) fn load(
     store: &dyn Store,
     path: &VirtualPath,
     part: &VirtualPath,
     key: Option<&JournalKey>,
+    own: &dyn Fn(&Metadata) -> bool,
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Result<Loaded, String>> {
-    match store.stat(path, false) {
-        Ok(metadata) if metadata.kind == Kind::File => {}
+    let bytes = match store.stat(path, false) {
+        Ok(metadata) if metadata.kind == Kind::File => store.open_read(path),
         Ok(_) => return Ok(Err("its journal is no regular file".to_owned())),
+        Err(error) => Err(error),
+    };
+    let bytes = match bytes {
         Err(error) if error.is_not_found() => return Ok(Err("it has no journal".to_owned())),
-        Err(error) => return Err(error),
+        bytes => bytes?,
+    };
+    // Of what is open: the names may lead to something else by now.
+    let opened = bytes.metadata()?;
+    if !own(&opened) {
+        return Ok(Err("its journal belongs to another user".to_owned()));
     }
-    let bytes = store.open_read(path)?;
+    match store.stat(path, false) {
+        Ok(named) if is_same(&named, &opened) => {}
+        _ => return Ok(Err(REPLACED.to_owned())),
+    }
     let (header, start) = match read_header(&*bytes)? {
         Ok(found) => found,
         Err(why) => return Ok(Err(format!("its journal is of no use: {why}"))),
@@ -51,6 +63,9 @@ pub(crate) fn load(
         return Ok(Err(format!("record {place} of its journal is damaged")));
     }
     let file = store.open_read(part)?;
+    if !own(&file.metadata()?) {
+        return Ok(Err("it belongs to another user".to_owned()));
+    }
     let mut replay = Replay {
         survey: &survey,
         size: file.metadata()?.size,
@@ -69,12 +84,21 @@ pub(crate) fn load(
     let Replay { present, pieces, .. } = replay;
     let options = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
     let handle = store.open_write(path, options)?;
+    if !is_same(&handle.metadata()?, &opened) {
+        return Ok(Err(REPLACED.to_owned()));
+    }
     let next = AtomicU64::new(survey.records);
     let journal = Journal { handle, start: start as u64, seed: header.seed, next };
     if !survey.boot.is_current() {
         journal.append_verified(&present, &pieces)?;
     }
     Ok(Ok(Loaded { key: header.key, present, pieces, journal }))
+}
+
+const REPLACED: &str = "its journal was replaced while it was read";
+
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    (one.kind, one.device, one.inode) == (Kind::File, other.device, other.inode)
 }
 
 fn read_header(bytes: &dyn ReadHandle) -> Result<Result<(Header, usize), &'static str>> {
@@ -209,7 +233,7 @@ impl Replay<'_> {
             if got == 0 {
                 return Ok(None);
             }
-            sum = crc32c::crc32c_append(sum, &self.buffer[..got]);
+            sum = crc32c_append(sum, &self.buffer[..got]);
             at += got as u64;
             self.checked += got as u64;
             (self.progress)(self.checked)?;

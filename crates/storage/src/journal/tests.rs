@@ -51,7 +51,7 @@ fn store(boot: BootId, records: &[Record]) -> MemoryStore {
 }
 
 fn load_it(store: &MemoryStore) -> Result<Loaded, String> {
-    load(store, &path("/journal"), &path("/part"), Some(&key()), &mut |_| Ok(())).unwrap()
+    load(store, &path("/journal"), &path("/part"), Some(&key()), &|_| true, &mut |_| Ok(())).unwrap()
 }
 
 fn present(store: &MemoryStore) -> String {
@@ -88,7 +88,7 @@ fn after_a_crash_blocks_are_compared_with_their_sums() {
     let options = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
     store.open_write(&path("/part"), options).unwrap().write_at(&[0; 50], 120).unwrap();
     let mut read = 0;
-    let loaded = load(&store, &path("/journal"), &path("/part"), None, &mut |n| {
+    let loaded = load(&store, &path("/journal"), &path("/part"), None, &|_| true, &mut |n| {
         read = n;
         Ok(())
     });
@@ -118,7 +118,7 @@ fn after_a_crash_blocks_without_a_sum_count_where_they_were_synced() {
 fn checking_can_be_stopped() {
     let stop = || Error::new(ErrorKind::Interrupted, "check", "/part");
     let store = store(OTHER_BOOT, &[summed(0..100)]);
-    let result = load(&store, &path("/journal"), &path("/part"), None, &mut |_| Err(stop()));
+    let result = load(&store, &path("/journal"), &path("/part"), None, &|_| true, &mut |_| Err(stop()));
     assert_eq!(result.err(), Some(stop()));
 }
 
@@ -184,7 +184,8 @@ fn a_long_source_fits() {
         &Pieces::new(Algorithm::Crc32c),
     )
     .unwrap();
-    let loaded = load(&store, &path("/journal"), &path("/part"), Some(&long), &mut |_| Ok(())).unwrap();
+    let loaded =
+        load(&store, &path("/journal"), &path("/part"), Some(&long), &|_| true, &mut |_| Ok(())).unwrap();
     assert_eq!(loaded.ok().unwrap().present.to_string(), "0-10");
 }
 

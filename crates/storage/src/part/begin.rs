@@ -75,7 +75,7 @@ pub(super) fn begin(
             Err(error) => return Err(error),
         }
         let Some((handle, metadata)) = open_locked(store, names)? else { continue };
-        if options.resume && !is_own(store, &metadata) {
+        if options.resume && !is_own(store, names, &metadata) {
             why = Some("it belongs to another user".into());
         } else if options.resume {
             match load(store, names, journal, &metadata, Some(key), &mut |_| Ok(()))? {
@@ -104,7 +104,7 @@ pub(super) fn interrupted(
 ) -> Result<Option<Interrupted>> {
     let Some(journal) = &names.journal else { return Ok(None) };
     let Some((_locked, metadata)) = open_locked(store, names)? else { return Ok(None) };
-    if !is_own(store, &metadata) {
+    if !is_own(store, names, &metadata) {
         return Ok(None);
     }
     let found = load(store, names, journal, &metadata, None, progress)?;
@@ -115,7 +115,7 @@ pub(super) fn interrupted(
 pub(super) fn sequential_prefix(store: &dyn Store, names: &Names) -> Result<Option<u64>> {
     let Some(journal) = &names.journal else { return Ok(None) };
     let Some((_locked, metadata)) = open_locked(store, names)? else { return Ok(None) };
-    if !is_own(store, &metadata) {
+    if !is_own(store, names, &metadata) {
         return Ok(None);
     }
     let known = metadata.mode & STICKY != 0 && is_missing(store, journal)?;
@@ -174,8 +174,16 @@ fn open_locked(store: &dyn Store, names: &Names) -> Result<Option<(Arc<dyn Write
 
 /// Whether it can be what an earlier upload of the same user left. Where others may make names in the directory, one of
 /// them can have put it there, or have linked the name to another file of the user.
-fn is_own(store: &dyn Store, metadata: &Metadata) -> bool {
-    store.acting_uid().is_none_or(|uid| metadata.uid == uid && metadata.links == 1)
+fn is_own(store: &dyn Store, names: &Names, metadata: &Metadata) -> bool {
+    store.own_uid().is_none_or(|uid| metadata.uid == uid && metadata.links == 1)
+        || store.acting_uid().is_none() && is_closed(store, names)
+}
+
+/// Whether nobody but its owner makes names in the directory: then whose files the file system says they are (it may know but
+/// one owner, or call root by another name) does not matter.
+fn is_closed(store: &dyn Store, names: &Names) -> bool {
+    let directory = names.part.parent().unwrap_or_else(VirtualPath::root);
+    store.stat(&directory, true).is_ok_and(|directory| directory.mode & 0o022 == 0)
 }
 
 struct Found {
@@ -193,13 +201,9 @@ fn load(
     key: Option<&JournalKey>,
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Result<Found, String>> {
-    // It would say that bytes are there which never came.
-    if let Ok(found) = store.stat(journal, false)
-        && !is_own(store, &found)
-    {
-        return Ok(Err("its journal belongs to another user".into()));
-    }
-    match journal::load(store, journal, &names.part, key, progress)? {
+    // Another user's would say that bytes are there which never came.
+    let own = |metadata: &Metadata| is_own(store, names, metadata);
+    match journal::load(store, journal, &names.part, key, &own, progress)? {
         Ok(Loaded { key, present, pieces, journal }) => {
             Ok(Ok(Found { present, pieces, journal: Some(journal), key: Some(key) }))
         }

@@ -38,10 +38,10 @@ pub struct PartOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectIo {
     /// Where a file is larger than what the kernel keeps in memory unwritten (`vm.dirty_background_ratio`) and the file
-    /// system is one that gains by it (ext4, XFS).
+    /// system is one that gains by it (ext4, XFS): by uncached writes, or, before Linux 6.16, by direct writes.
     #[default]
     Auto,
-    /// Wherever it can be done.
+    /// By direct writes wherever they can be done.
     Always,
     Never,
 }

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod owners;
+
 use super::*;
 use crate::checksum::block_sum;
 use crate::{MemoryStore, PosixOptions, PosixStore, Purpose, WriteOptions};

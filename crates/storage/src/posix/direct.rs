@@ -1,16 +1,21 @@
 //! Writing past the page cache.
 //!
 //! A file that is larger than what the kernel keeps in memory unwritten goes to the disk while it comes in, at the disk's
-//! pace. To copy each page into the cache first, only to have another thread write it from there, takes most of the
-//! processor's time of a fast transfer, and threads that write one file wait for each other. Direct writes into space that
-//! was reserved before do neither.
+//! pace. In the page cache it would take memory from everything else, and the processor's time to find it.
+//!
+//! There are two ways. *Uncached* writes (`RWF_DONTCACHE`) go through a few pages of the cache that are sent to the disk at
+//! once and then used again: the writer does not wait for the disk, any block will do, and the disk always has enough to
+//! do. *Direct* writes, into space that was reserved before, copy nothing and take the least of the processor's time; but a
+//! thread waits for each, and it takes several of them to keep the disk busy. They are for kernels without the others, and
+//! for those who ask for them.
 
 use std::fs;
+use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, Stat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::root::name_of;
 use crate::DirectIo;
@@ -27,23 +32,56 @@ const WORTH: u64 = 64 << 10;
 /// Where nothing is known of the machine's memory.
 const LARGE: u64 = 1 << 30;
 
-/// A second descriptor of a file, for direct writes.
+/// To send less than this to the disk at once takes longer than to leave it to the kernel.
+const LEAST_UNCACHED: usize = 64 << 10;
+/// `RWF_DONTCACHE`, which rustix does not name yet.
+const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
+/// The kernel that has uncached writes on ext4 and XFS, and their early faults behind it: major and minor number.
+const UNCACHED_SINCE: (u32, u32) = (6, 16);
+
+/// How a file is written past the cache, if it is.
 #[derive(Default)]
-pub(super) struct Direct(OnceLock<OwnedFd>);
+pub(super) struct Direct(OnceLock<Way>);
+
+enum Way {
+    Uncached,
+    /// A second descriptor of the file.
+    Direct(OwnedFd),
+}
 
 impl Direct {
     pub(super) fn is_on(&self) -> bool {
         self.0.get().is_some()
     }
 
-    /// Bytes to write at a time.
-    pub(super) fn chunk(&self) -> Option<usize> {
-        self.is_on().then_some(CHUNK)
+    fn direct(&self) -> Option<&OwnedFd> {
+        match self.0.get() {
+            Some(Way::Direct(fd)) => Some(fd),
+            Some(Way::Uncached) | None => None,
+        }
     }
 
-    /// `size` bytes will be written to this file, which is new or has been prepared before. Where the space cannot be
-    /// reserved, or direct writes are not worth it, nothing changes.
+    /// Bytes to write at a time, where it matters.
+    pub(super) fn chunk(&self) -> Option<usize> {
+        self.direct().is_some().then_some(CHUNK)
+    }
+
+    /// `size` bytes will be written to this file, which is new or has been prepared before. Where it is not worth it, or the
+    /// space for direct writes cannot be reserved, nothing changes.
     pub(super) fn prepare(&self, file: BorrowedFd<'_>, size: u64, when: DirectIo) {
+        self.prepare_with(file, size, when, uncached_writes(), |fd| {
+            retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, size))
+        });
+    }
+
+    fn prepare_with(
+        &self,
+        file: BorrowedFd<'_>,
+        size: u64,
+        when: DirectIo,
+        uncached: bool,
+        reserve: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
+    ) {
         let wanted = match when {
             DirectIo::Auto => size > background() && gains(file),
             DirectIo::Always => size >= CHUNK as u64,
@@ -52,14 +90,18 @@ impl Direct {
         if !wanted || self.is_on() {
             return;
         }
+        if uncached && when == DirectIo::Auto {
+            let _ = self.0.set(Way::Uncached);
+            return;
+        }
         let Ok(before) = rustix::fs::fstat(file) else { return };
         if !fits(file, &before, size) {
             return;
         }
         let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
         let Ok(fd) = rustix::fs::open(name_of(file), flags, Mode::empty()) else { return };
-        if retry_on_intr(|| rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, size)).is_ok() {
-            let _ = self.0.set(fd);
+        if reserve(&fd).is_ok() {
+            let _ = self.0.set(Way::Direct(fd));
         } else {
             // Where there was too little (a quota, say), ext4 keeps what it got, and the size that goes with it.
             let length = u64::try_from(before.st_size).unwrap_or_default();
@@ -67,36 +109,66 @@ impl Direct {
         }
     }
 
-    /// Writes what can be written directly, from the start of `data` on; the caller writes the rest.
-    pub(super) fn write(&self, data: &[u8], offset: u64) -> Result<usize, Errno> {
-        let Some(fd) = self.0.get() else { return Ok(0) };
-        if data.len() < LEAST
-            || !data.as_ptr().addr().is_multiple_of(ALIGNMENT)
-            || !offset.is_multiple_of(ALIGNMENT as u64)
-        {
-            return Ok(0);
+    /// Writes what can be written past the cache, from the start of `data` on; the caller writes the rest.
+    pub(super) fn write(&self, file: BorrowedFd<'_>, data: &[u8], offset: u64) -> Result<usize, Errno> {
+        match self.0.get() {
+            Some(Way::Uncached) if data.len() >= LEAST_UNCACHED => write_uncached(file, data, offset),
+            Some(Way::Direct(fd)) => write_directly(fd, data, offset),
+            Some(Way::Uncached) | None => Ok(0),
         }
-        let whole = data.len() - data.len() % ALIGNMENT;
-        let mut done = 0;
-        while done < whole {
-            match rustix::io::pwrite(fd, &data[done..whole], offset + done as u64) {
-                Ok(n) if n % ALIGNMENT == 0 && n > 0 => done += n,
-                Err(Errno::INTR) => {}
-                // The disk's blocks are larger, or it wrote a part: the ordinary way knows what to do.
-                Ok(_) | Err(Errno::INVAL) => break,
-                Err(errno) => return Err(errno),
-            }
-        }
-        Ok(done)
     }
 
     /// Gives back the space that was reserved for zeros. Best effort: they read as zeros anyway.
     pub(super) fn free(&self, start: u64, length: u64) {
-        if let Some(fd) = self.0.get().filter(|_| length >= WORTH) {
+        if let Some(fd) = self.direct().filter(|_| length >= WORTH) {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let _ = retry_on_intr(|| rustix::fs::fallocate(fd, flags, start, length));
         }
     }
+}
+
+fn write_uncached(file: BorrowedFd<'_>, data: &[u8], offset: u64) -> Result<usize, Errno> {
+    match retry_on_intr(|| rustix::io::pwritev2(file, &[IoSlice::new(data)], offset, DONTCACHE)) {
+        // Not with this file system.
+        Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok(0),
+        result => result,
+    }
+}
+
+fn write_directly(fd: &OwnedFd, data: &[u8], offset: u64) -> Result<usize, Errno> {
+    if data.len() < LEAST
+        || !data.as_ptr().addr().is_multiple_of(ALIGNMENT)
+        || !offset.is_multiple_of(ALIGNMENT as u64)
+    {
+        return Ok(0);
+    }
+    let whole = data.len() - data.len() % ALIGNMENT;
+    let mut done = 0;
+    while done < whole {
+        match rustix::io::pwrite(fd, &data[done..whole], offset + done as u64) {
+            Ok(n) if n % ALIGNMENT == 0 && n > 0 => done += n,
+            Err(Errno::INTR) => {}
+            // The disk's blocks are larger, or it wrote a part: the ordinary way knows what to do.
+            Ok(_) | Err(Errno::INVAL) => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}
+
+/// Whether this machine writes large files past the cache without a thread waiting for each block. Otherwise it takes
+/// several writes under way at a time to keep a disk busy.
+pub fn uncached_writes() -> bool {
+    static HAS: LazyLock<bool> =
+        LazyLock::new(|| is_recent(&rustix::system::uname().release().to_string_lossy()));
+    *HAS
+}
+
+/// Of a kernel's release, such as `6.18.44-1-amd64`.
+fn is_recent(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|word| word.parse().ok());
+    let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next()) else { return false };
+    (major, minor) >= UNCACHED_SINCE
 }
 
 /// What the kernel keeps in memory before it begins to write, in bytes.
@@ -155,7 +227,7 @@ mod tests {
         direct.prepare(file.as_fd(), 3 * CHUNK as u64, DirectIo::Always);
         assert_eq!(file.metadata().unwrap().len(), if direct.is_on() { 3 * CHUNK as u64 } else { 0 });
         let odd = CHUNK + 5000;
-        let n = direct.write(&data[..odd], CHUNK as u64).unwrap();
+        let n = direct.write(file.as_fd(), &data[..odd], CHUNK as u64).unwrap();
         assert_eq!(n, if direct.is_on() { CHUNK + 4096 } else { 0 });
         file.write_all_at(&data[n..odd], (CHUNK + n) as u64).unwrap();
         let mut back = vec![1; 3 * CHUNK];
@@ -164,15 +236,71 @@ mod tests {
         assert!(back[..CHUNK].iter().all(|b| *b == 0));
         assert!(back[CHUNK..CHUNK + odd] == data[..odd]);
         // What does not fit is left to others.
-        assert_eq!(direct.write(&data[..4096], 0).unwrap(), 0);
-        assert_eq!(direct.write(&data[1..odd], 0).unwrap(), 0);
-        assert_eq!(direct.write(&data[..odd], 512).unwrap(), 0);
+        assert_eq!(direct.write(file.as_fd(), &data[..4096], 0).unwrap(), 0);
+        assert_eq!(direct.write(file.as_fd(), &data[1..odd], 0).unwrap(), 0);
+        assert_eq!(direct.write(file.as_fd(), &data[..odd], 512).unwrap(), 0);
         if direct.is_on() {
             let before = file.metadata().unwrap().blocks();
             direct.free(0, 4096);
             assert_eq!(file.metadata().unwrap().blocks(), before);
             direct.free(0, CHUNK as u64);
             assert_eq!(before - file.metadata().unwrap().blocks(), CHUNK as u64 / 512);
+        }
+    }
+
+    #[test]
+    fn uncached_and_ordinary_writes_make_one_file() {
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let data: Vec<u8> = (0..300_000).map(|i| (i * 7 / 3) as u8).collect();
+        let direct = Direct::default();
+        direct.prepare_with(file.as_fd(), u64::MAX, DirectIo::Auto, true, |_| panic!("nothing is reserved"));
+        // Only where it is worth it.
+        assert_eq!((direct.is_on(), direct.chunk()), (gains(file.as_fd()), None));
+        assert_eq!(file.metadata().unwrap().len(), 0);
+        // Any offset will do, and what is small goes the ordinary way.
+        for (start, end) in [(100_001, 300_000), (0, 100_000), (100_000, 100_001)] {
+            let n = direct.write(file.as_fd(), &data[start..end], start as u64).unwrap();
+            assert!(n == 0 || direct.is_on() && end - start >= LEAST_UNCACHED);
+            file.write_all_at(&data[start + n..end], (start + n) as u64).unwrap();
+        }
+        let mut back = vec![1; 300_001];
+        assert_eq!(file.read_at(&mut back, 0).unwrap(), 300_000);
+        assert!(back[..300_000] == data);
+    }
+
+    #[test]
+    fn kernels_are_told_apart() {
+        for (release, recent) in [
+            ("6.18.44-fc-v657", true),
+            ("6.16.0", true),
+            ("7.0-rc1", true),
+            ("6.15.12-amd64", false),
+            ("5.99", false),
+            ("six", false),
+            ("", false),
+        ] {
+            assert_eq!(is_recent(release), recent, "{release}");
+        }
+    }
+
+    /// The disk was filled by others while the space was being reserved: what was got is given back.
+    #[test]
+    fn a_disk_that_gets_full_meanwhile_leaves_an_ordinary_file() {
+        for kept in [0, 5000] {
+            let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+            file.write_all_at(&vec![7; kept], 0).unwrap();
+            let direct = Direct::default();
+            direct.prepare_with(file.as_fd(), 8 * CHUNK as u64, DirectIo::Always, false, |fd| {
+                rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, 4 * CHUNK as u64).unwrap();
+                Err(Errno::NOSPC)
+            });
+            assert!(!direct.is_on());
+            let metadata = file.metadata().unwrap();
+            assert_eq!(metadata.len(), kept as u64);
+            assert!(metadata.blocks() * 512 < CHUNK as u64, "{} blocks are kept", metadata.blocks());
+            // It can be written all the same.
+            assert_eq!(direct.write(file.as_fd(), &[1; 100], 0).unwrap(), 0);
+            file.write_all_at(&[1; 100], 0).unwrap();
         }
     }
 

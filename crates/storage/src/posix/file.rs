@@ -132,7 +132,7 @@ impl WriteHandle for PosixFile {
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        let directly = self.direct.write(data, offset);
+        let directly = self.direct.write(self.fd.as_fd(), data, offset);
         let mut done = directly.context("write", self.path.as_bytes()).map_err(|e| e.at(offset))?;
         while done < data.len() {
             let at = offset + done as u64;

@@ -3,6 +3,7 @@
 mod acting;
 mod guarded;
 mod races;
+mod replacing;
 mod special;
 
 use std::fs;

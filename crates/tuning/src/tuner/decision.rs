@@ -91,6 +91,8 @@ pub enum Reason {
     Remembered { streams: u32 },
     /// The windows are full (share of window used in a round trip): more streams carry more.
     WindowLimited { utilisation: f64 },
+    /// A short chunk with more streams gained little, and its slow start lost packets: measured again, for longer.
+    SlowStart { loss: f64 },
     /// Growth paid last time, so it goes on.
     Growing { elasticity: f64 },
     /// The first step gained nothing; fewer streams may do.
@@ -146,6 +148,7 @@ impl Reason {
             Self::WarmStart { .. } => "warm-start",
             Self::Remembered { .. } => "remembered",
             Self::WindowLimited { .. } => "window-limited",
+            Self::SlowStart { .. } => "slow-start",
             Self::Growing { .. } => "growing",
             Self::LookingDown { .. } => "looking-down",
             Self::Knee { .. } => "knee",
@@ -185,6 +188,9 @@ impl fmt::Display for Reason {
             Self::Remembered { streams } => write!(f, "an earlier transfer ended at {streams}"),
             Self::WindowLimited { utilisation } => {
                 write!(f, "windows are the limit ({:.0} % used)", 100.0 * utilisation)
+            }
+            Self::SlowStart { loss } => {
+                write!(f, "slow start may have lost too much ({:.2} %): measuring again", 100.0 * loss)
             }
             Self::Growing { elasticity } => write!(f, "more streams still pay (elasticity {elasticity:.2})"),
             Self::LookingDown { elasticity } => {

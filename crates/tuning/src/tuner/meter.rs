@@ -11,6 +11,10 @@ const SPAN: f64 = 3.0;
 /// Variance of the logarithm of a ten-second rate until it is measured: 4 %.
 const NOISE: f64 = 1.6e-3;
 const TEN_SECONDS: f64 = 10.0;
+/// A report at the end of a chunk, under this share of those before it, is of streams that are done.
+const DONE: f64 = 0.75;
+/// Loss from which on it may be that slow start overran a queue.
+const OVERRUN: f64 = 2e-3;
 
 /// d ln g / d ln n between two points: 1 where each stream adds its share, 0 on a plateau.
 pub(super) fn elasticity(a: (u32, f64), b: (u32, f64)) -> f64 {
@@ -42,6 +46,9 @@ pub(super) fn knee(points: &[(u32, f64)], alone: Option<f64>, margin: f64, toler
         0 => top.1,
         count => full().map(|point| point.1).sum::<f64>() / count as f64,
     };
+    // Fewer streams that carry more than all those beyond the knee are not beyond it.
+    let below = points.iter().filter(|point| alone.is_some() && point.1 >= 0.8 * slope * f64::from(point.0));
+    let ceiling = below.fold(ceiling, |ceiling, point| ceiling.max(point.1));
     let n = (margin * ceiling / slope).ceil() as u32;
     (n.max(1), Reason::Knee { each: slope, ceiling })
 }
@@ -68,6 +75,26 @@ fn vertex(points: &[(u32, f64)]) -> Option<u32> {
     }
     let at = 0.5 * (x[0] + x[1]) - left / (2.0 * curvature);
     Some(at.exp().clamp(1.0, 1e6).round() as u32)
+}
+
+/// Of reports: their seconds and rates.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    bytes: f64,
+    seconds: f64,
+}
+
+impl Sum {
+    fn of(reports: &[(f64, f64)]) -> Self {
+        reports.iter().fold(Self::default(), |sum, &(seconds, rate)| Self {
+            bytes: sum.bytes + seconds * rate,
+            seconds: sum.seconds + seconds,
+        })
+    }
+
+    fn rate(self) -> f64 {
+        if self.seconds > 0.0 { self.bytes / self.seconds } else { 0.0 }
+    }
 }
 
 /// A mean of estimates weighted by their variance, the older the less.
@@ -107,6 +134,8 @@ pub(super) struct Meter {
     rtt: Option<f64>,
     min_rtt: Option<f64>,
     window: Option<f64>,
+    /// Of the last chunk.
+    loss: Option<f64>,
     /// Markers of the chunk that runs: when, and the rate since the one before.
     marks: Vec<(f64, f64)>,
     streams: u32,
@@ -124,6 +153,7 @@ impl Meter {
             rtt: options.rtt,
             min_rtt: options.rtt,
             window: options.window,
+            loss: options.loss,
             marks: Vec::new(),
             streams: options.first_streams,
             recent: Vec::new(),
@@ -143,6 +173,7 @@ impl Meter {
         self.rtt = chunk.rtt.or(chunk.min_rtt).or(self.rtt);
         self.min_rtt = chunk.min_rtt.or(chunk.rtt).or(self.min_rtt);
         self.window = chunk.window.or(self.window);
+        self.loss = chunk.loss;
         self.learn_noise();
     }
 
@@ -219,6 +250,11 @@ impl Meter {
         self.min_rtt.or(self.rtt).unwrap_or(RTT)
     }
 
+    /// What the last chunk lost, where its connections were new; `None` where there was nothing to speak of.
+    pub(super) fn overrun(&self) -> Option<f64> {
+        self.loss.filter(|&loss| self.fresh && loss > OVERRUN)
+    }
+
     pub(super) fn window(&self) -> Option<f64> {
         self.window
     }
@@ -270,15 +306,24 @@ impl Meter {
     /// Mean rate of the markers after the start of the chunk, and over how many seconds.
     pub(super) fn steady(&self, chunk: &Chunk) -> Option<(f64, f64)> {
         let skip = self.warm_up().min(0.45 * chunk.seconds);
-        let (mut bytes, mut seconds, mut before) = (0.0, 0.0, 0.0);
+        let mut steady: Vec<(f64, f64)> = Vec::new();
+        let mut before = 0.0;
         for &(at, rate) in &self.marks {
             let from = std::mem::replace(&mut before, at);
             if from + 1e-6 >= skip {
-                bytes += rate * (at - from);
-                seconds += at - from;
+                steady.push((at - from, rate));
             }
         }
-        (seconds >= 1.0 && bytes > 0.0).then(|| (bytes / seconds, seconds))
+        let mut sum = Sum::of(&steady);
+        // Where each stream has its own part of the chunk, the last are late, and the others already done.
+        while self.fresh
+            && let [rest @ .., (_, last)] = steady.as_slice()
+            && *last < DONE * Sum::of(rest).rate()
+        {
+            steady.pop();
+            sum = Sum::of(&steady);
+        }
+        (sum.seconds >= 1.0 && sum.bytes > 0.0).then(|| (sum.rate(), sum.seconds))
     }
 
     pub(super) fn record(&mut self, streams: u32, rate: f64) {

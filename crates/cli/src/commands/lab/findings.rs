@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use ropewalk_lab::report::findings::{
-    library_section, library_trials, live_section, live_trials, paper_section, paper_trials,
+    Section, library_section, library_trials, live_section, live_trials, paper_section, paper_trials,
 };
 use ropewalk_lab::scenario::Value;
 use ropewalk_lab::sweep::{Store, Vary};
 
-use super::of_sweep;
 use super::sweep::Campaign;
+use super::{case_study, labelled, of_sweep};
 use crate::exit::{Exit, usage};
 
 #[derive(Debug, Args)]
@@ -50,10 +50,26 @@ enum Study {
     Library,
     /// What tuning reaches on every scenario, beside static settings
     Live,
+    /// What the profiler says of transfers whose bottleneck was made; --scenario names cases
+    Profiler,
+    /// The published case study of FTProfiler again, for docs/case-study.md; --scenario names parts, --output a directory
+    #[value(name = "case-study")]
+    Published,
 }
 
 impl Findings {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        if self.study == Study::Profiler {
+            let (exit, section) =
+                labelled::study(&self.scenario, &self.output, self.campaign.jobs, self.report_only)?;
+            self.write(&section)?;
+            return Ok(exit);
+        }
+        if self.study == Study::Published {
+            let (exit, sections) = case_study::study(&self.scenario, &self.output, self.report_only)?;
+            sections.iter().try_for_each(|section| self.write(section))?;
+            return Ok(exit);
+        }
         let mut store = Store::open(&self.output).map_err(of_sweep)?;
         let mut exit = Exit::Done;
         if !self.report_only {
@@ -67,17 +83,23 @@ impl Findings {
                     let streams = self.streams("2,4,8,16,32,64")?;
                     live_trials(&self.scenario, &streams, self.seconds, self.campaign.repeat)
                 }
+                Study::Profiler | Study::Published => Ok(vec![]),
             };
             exit = self.campaign.run(trials.map_err(of_sweep)?, &mut store)?;
         }
         let section = match self.study {
             Study::Paper => paper_section(store.records()),
             Study::Library => library_section(store.records()),
-            Study::Live => live_section(store.records()),
+            Study::Live | Study::Profiler | Study::Published => live_section(store.records()),
         };
+        self.write(&section)?;
+        Ok(exit)
+    }
+
+    fn write(&self, section: &Section) -> anyhow::Result<()> {
         let Some(docs) = &self.docs else {
             writeln!(io::stdout().lock(), "{}", section.text)?;
-            return Ok(exit);
+            return Ok(());
         };
         let text = fs::read_to_string(docs).with_context(|| format!("cannot read {}", docs.display()))?;
         let text = section.replace_in(&text).map_err(|message| anyhow!("{}: {message}", docs.display()))?;
@@ -88,8 +110,7 @@ impl Findings {
         for (file, chart) in &section.charts {
             chart.write(plots.join(file))?;
         }
-        fs::write(docs, text).with_context(|| format!("cannot write {}", docs.display()))?;
-        Ok(exit)
+        fs::write(docs, text).with_context(|| format!("cannot write {}", docs.display()))
     }
 
     fn streams(&self, default: &str) -> anyhow::Result<Vec<u32>> {

@@ -209,3 +209,124 @@ fn hostile_files_are_refused() {
     let error = host.journal().restore(true).unwrap_err();
     assert!(error.to_string().contains("others may write"), "{error}");
 }
+
+#[test]
+fn a_trial_toggles_and_is_taken_back() {
+    let host = Host::new();
+    let journal = host.journal();
+    let mut trial = journal.try_out(&changes()).unwrap();
+    assert!(is_as_before(&host), "nothing is set yet");
+    for _ in 0..2 {
+        trial.set_new().unwrap();
+        assert_eq!(host.get("net.core.rmem_max"), "268435456");
+        trial.set_new().unwrap();
+        trial.set_old().unwrap();
+        assert!(is_as_before(&host));
+    }
+    trial.set_new().unwrap();
+    assert_eq!(trial.abandon().unwrap(), []);
+    assert!(is_as_before(&host));
+    assert!(fs::read_dir(host.state.path()).unwrap().next().is_none(), "something was left behind");
+    // Panics and errors drop it.
+    let mut trial = journal.try_out(&changes()).unwrap();
+    trial.set_new().unwrap();
+    drop(trial);
+    assert!(is_as_before(&host) && journal.load().unwrap().is_none());
+}
+
+#[test]
+fn a_trial_that_is_kept_is_as_if_applied() {
+    let host = Host::new();
+    let mut trial_journal = Some(host.journal());
+    let journal = trial_journal.as_ref().unwrap();
+    let mut trial = journal.try_out(&changes()).unwrap();
+    trial.set_new().unwrap();
+    trial.set_old().unwrap();
+    assert_eq!(trial.keep().unwrap(), changes().0);
+    assert_eq!(host.get("net.core.rmem_max"), "268435456");
+    assert_eq!(journal.pending().unwrap(), changes().0);
+    trial_journal.take();
+    assert_eq!(host.journal().restore(false).unwrap().restored.len(), 2);
+    assert!(is_as_before(&host));
+}
+
+/// The process dies with the trial at each of its states: what is in the file brings everything back.
+#[test]
+fn a_trial_that_dies_can_be_undone() {
+    for state in 0..4 {
+        let host = Host::new();
+        let journal = host.journal();
+        let mut trial = journal.try_out(&changes()).unwrap();
+        match state {
+            0 => {}
+            1 => trial.set_new().unwrap(),
+            2 => {
+                trial.set_new().unwrap();
+                trial.set_old().unwrap();
+            }
+            // Half-way, and the kernel has cut a value.
+            _ => host.set("net.ipv4.tcp_rmem", "4096 131072 100000000"),
+        }
+        // It is not there to take anything back.
+        std::mem::forget(trial);
+        drop(journal);
+        assert!(matches!(host.journal().is_idle(), Err(JournalError::Interrupted { .. })));
+        let restored = host.journal().restore(false).unwrap();
+        assert!(restored.failed.is_empty() && restored.foreign.is_empty(), "{state}: {restored:?}");
+        assert!(is_as_before(&host), "{state}");
+        assert!(host.journal().is_idle().is_ok());
+    }
+}
+
+#[test]
+fn a_trial_keeps_what_earlier_changes_left() {
+    let host = Host::new();
+    host.journal().apply(&changes()).unwrap();
+    let more = Changes(vec![
+        change("net.core.rmem_max", "268435456", "536870912"),
+        change("net.ipv4.tcp_wmem", "4096 16384 4194304", "4096 16384 134217728"),
+    ]);
+    let journal = host.journal();
+    let mut trial = journal.try_out(&more).unwrap();
+    trial.set_new().unwrap();
+    trial.abandon().unwrap();
+    assert_eq!(host.get("net.core.rmem_max"), "268435456");
+    assert_eq!(journal.pending().unwrap(), changes().0);
+    drop(journal);
+    host.journal().restore(false).unwrap();
+    assert!(is_as_before(&host));
+}
+
+#[test]
+fn what_others_set_during_a_trial_is_left_alone() {
+    let host = Host::new();
+    let journal = host.journal();
+    let mut trial = journal.try_out(&changes()).unwrap();
+    trial.set_new().unwrap();
+    host.set("net.core.rmem_max", "777");
+    let error = trial.set_old().unwrap_err();
+    assert!(matches!(&error, JournalError::Meanwhile { found, .. } if found == "777"), "{error}");
+    assert_eq!(trial.abandon().unwrap(), [("net.core.rmem_max".to_owned(), "777".to_owned())]);
+    assert_eq!(host.get("net.core.rmem_max"), "777");
+    assert_eq!(host.get("net.ipv4.tcp_rmem"), "4096 131072 6291456");
+    // It is told again, and its old value can be had.
+    drop(journal);
+    assert_eq!(host.journal().restore(false).unwrap().foreign.len(), 1);
+    host.journal().restore(true).unwrap();
+    assert!(is_as_before(&host));
+}
+
+#[test]
+fn a_trial_whose_settings_cannot_be_written_changes_nothing() {
+    let host = Host::new();
+    let path = host.root.path().join("proc/sys/net/core/rmem_max");
+    let journal = host.journal();
+    let mut trial = journal.try_out(&changes()).unwrap();
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert!(trial.set_new().is_err());
+    assert!(trial.abandon().is_err());
+    assert_eq!(host.get("net.ipv4.tcp_rmem"), "4096 131072 6291456");
+    // The file stays for what could not be looked at.
+    assert!(matches!(journal.is_idle(), Err(JournalError::Interrupted { .. })));
+}

@@ -2,11 +2,12 @@
 
 use super::markup::{Cell, Markup, number, table, text};
 use super::{gallery, tone};
-use crate::profile::{Outcome, Profile, WorkloadKind};
+use crate::profile::{Baselines, Outcome, Profile, WorkloadKind};
 use crate::report::charts::Figure;
-use crate::report::say;
-use crate::report::summary::Summary;
+use crate::report::clean::plain;
+use crate::report::summary::{Summary, role};
 use crate::report::words;
+use crate::report::{kinds, say};
 
 pub(super) fn head(out: &mut Markup, profile: &Profile, summary: &Summary) {
     let (class, word) = tone(summary.tone);
@@ -94,6 +95,30 @@ pub(super) fn causes(out: &mut Markup, summary: &Summary) {
     out.raw("</ol>");
 }
 
+/// Of each end where that is known, else of the slower one.
+fn processors(base: &Baselines) -> Vec<(String, Option<f64>, bool, bool)> {
+    let both = |at: &str, checksum, encryption| {
+        let name = |what: &str| format!("{what}, one processor{at}");
+        [(name("checksum"), checksum, false, true), (name("encryption"), encryption, false, true)]
+    };
+    if base.processors.is_empty() {
+        return both("", base.checksum, base.encryption).to_vec();
+    }
+    let ends = base.processors.iter().take(2);
+    ends.flat_map(|end| {
+        let at = format!(" of the {}", role(end.role));
+        both(&at, Some(end.rates.checksum), Some(end.rates.encryption))
+    })
+    .collect()
+}
+
+fn lost(loss: f64, probes: Option<u32>) -> String {
+    match probes {
+        Some(probes) => format!("{} of {probes} probes", say::percent(loss)),
+        None => say::percent(loss),
+    }
+}
+
 /// What the parts reach by themselves, and how much of it the transfer had.
 pub(super) fn baselines(out: &mut Markup, profile: &Profile, summary: &Summary, sweep: Option<Figure>) {
     let base = &profile.baselines;
@@ -105,10 +130,10 @@ pub(super) fn baselines(out: &mut Markup, profile: &Profile, summary: &Summary, 
         ("path, the other way", base.path_back, true, false),
         ("source disk, reading", base.source_disk, false, reads),
         ("destination disk, writing", base.destination_disk, false, writes),
-        ("checksum, one processor", base.checksum, false, true),
-        ("encryption, one processor", base.encryption, false, true),
     ]
     .into_iter()
+    .map(|(name, rate, bits, compared)| (name.to_owned(), rate, bits, compared))
+    .chain(processors(base))
     .filter_map(|(name, rate, bits, compared)| {
         let rate = rate?;
         let shown = if bits { say::rate(rate) } else { say::throughput(rate) };
@@ -119,16 +144,31 @@ pub(super) fn baselines(out: &mut Markup, profile: &Profile, summary: &Summary, 
     .collect();
     let idle: Vec<Vec<Cell>> = [
         ("round trip of the idle path", base.rtt.map(say::time)),
-        ("loss on the idle path", base.loss.map(say::percent)),
+        ("loss on the idle path", base.loss.map(|loss| lost(loss, base.probes))),
+        ("path measured by", Some(plain(&base.path_by, 100)).filter(|name| !name.is_empty())),
     ]
     .into_iter()
     .filter_map(|(name, value)| Some(vec![text(name), number(value?), number("")]))
     .collect();
-    if rows.is_empty() && idle.is_empty() && sweep.is_none() {
+    let kinds: Vec<Vec<Cell>> = base
+        .kind_shares()
+        .iter()
+        .map(|share| {
+            let [name, shares @ ..] = kinds::row(share);
+            std::iter::once(text(name)).chain(shares.map(number)).collect()
+        })
+        .collect();
+    if rows.is_empty() && idle.is_empty() && sweep.is_none() && kinds.is_empty() {
         return;
     }
     out.raw("<h2 id=\"baselines\">What the parts reach by themselves</h2>");
-    table(out, &["part", "alone", "this transfer had"], rows.into_iter().chain(idle).collect());
+    if !rows.is_empty() || !idle.is_empty() {
+        table(out, &["part", "alone", "this transfer had"], rows.into_iter().chain(idle).collect());
+    }
+    if !kinds.is_empty() {
+        let heads = ["kind of transfer", "rate", "of memory to memory", "of its slowest part alone"];
+        table(out, &heads, kinds);
+    }
     let Some(sweep) = sweep else { return };
     gallery(out, &[sweep]);
     let points = base.streams.iter().take(100).map(|point| {

@@ -8,6 +8,12 @@
 //! of samples), or a receiver that leaves data unread (destination_disk's scale). Where neither is known it counts 70
 //! %.
 //!
+//! Nor is the busiest processor's work the transfer's: where the programs that move the data were looked at, one of them
+//! has to have worked, or waited for a processor, for 40 to 80 % of the time of one.
+//!
+//! Behind the data, files are read again where checksums cannot be combined. If nothing moved for 20 to 50 % of the time
+//! while the programs of both ends worked for 30 to 60 % of that, one after the other, it is checksums.
+//!
 //! What for, by the profiler's functions where there are any (a kind with at least 30 % of the work, copying last,
 //! for the kernel's copying is under everything), else by the engine's own times (checksums and encryption: 30 % of
 //! the streams' time), else by the processor's kind of time: interrupts with half of its work, the kernel with half
@@ -59,6 +65,7 @@ impl Rule for Cpu {
         evidence
             .ends()
             .filter_map(|end| judge(evidence, end))
+            .chain(afterwards(evidence))
             .max_by(|a, b| a.confidence.total_cmp(&b.confidence))
     }
 }
@@ -85,17 +92,50 @@ fn shown(evidence: &Evidence, end: &End) -> f64 {
     starved.or(behind).unwrap_or(0.7)
 }
 
+/// How far the programs that move the data take part in that.
+fn takes_part(end: &End) -> f64 {
+    let known = end.programs.iter().filter(|program| program.seconds > 0.0);
+    let shares = known.map(|program| {
+        (program.user + program.system + program.waited_for_processor.unwrap_or(0.0)) / program.seconds
+    });
+    shares.reduce(f64::max).map_or(1.0, |share| ramp(share, 0.4, 0.8))
+}
+
 fn judge(evidence: &Evidence, end: &End) -> Option<Cause> {
     let (limit, share, of_program) = hot(end);
     let (kind, sure, why) = kind(end)?;
     let needs_proof = kind != CauseKind::CpuInterrupt && !of_program;
-    let limit = if needs_proof { limit * shown(evidence, end) } else { limit };
+    let limit = if needs_proof { limit * shown(evidence, end) * takes_part(end) } else { limit };
     (limit > 0.0).then(|| Cause {
         kind,
         host: Some(end.name.clone()),
         confidence: limit * sure,
         evidence: format!("the busiest processor (or the program's share) was at {}; {why}", percent(share)),
         advice: advice(kind).to_owned(),
+    })
+}
+
+/// Checksums that are computed when the data is there.
+fn afterwards(evidence: &Evidence) -> Option<Cause> {
+    let after = 1.0 - evidence.moving?;
+    let work = |end: &End| {
+        let program = end.programs.iter().filter(|program| program.seconds > 0.0);
+        program.map(|program| program.user).fold(0.0, f64::max)
+    };
+    let end = evidence.ends().max_by(|a, b| work(a).total_cmp(&work(b)))?;
+    let share = evidence.ends().map(work).sum::<f64>() / (after * evidence.seconds);
+    let confidence = 0.9 * ramp(after, 0.2, 0.5) * ramp(share, 0.3, 0.6);
+    (confidence > 0.0).then(|| Cause {
+        kind: CauseKind::CpuChecksum,
+        host: Some(end.name.clone()),
+        confidence,
+        evidence: format!(
+            "{} of the time was over when all data had come, and programs computed for {} of the rest",
+            percent(1.0 - after),
+            percent(share.min(1.0))
+        ),
+        advice: "take a checksum that is computed while data moves: CRC32C, or ADLER32 with other servers (`--checksum auto`)"
+            .into(),
     })
 }
 
@@ -268,6 +308,30 @@ mod tests {
         end.busiest.as_mut().unwrap().user = 0.79;
         assert_eq!(Cpu.judge(&evidence), None);
         evidence.destination.as_mut().unwrap().unread = Some(14e6);
+        assert!(Cpu.judge(&evidence).is_some());
+    }
+
+    #[test]
+    fn checksums_behind_the_data() {
+        let mut evidence = quiet();
+        evidence.moving = Some(0.2);
+        assert_eq!(Cpu.judge(&evidence), None);
+        let program = Program { seconds: 10.0, user: 3.0, processors: Some(4), ..Program::default() };
+        evidence.source.as_mut().unwrap().programs = vec![program.clone()];
+        evidence.destination.as_mut().unwrap().programs = vec![program];
+        let cause = Cpu.judge(&evidence).unwrap();
+        assert!(cause.kind == CauseKind::CpuChecksum && cause.confidence > 0.8, "{cause:?}");
+        evidence.moving = Some(0.97);
+        assert_eq!(Cpu.judge(&evidence), None);
+    }
+
+    #[test]
+    fn a_processor_that_others_keep_busy() {
+        let mut evidence = busy(0.9, 0.1, 0.0);
+        let program = |user| Program { seconds: 10.0, user, processors: Some(4), ..Program::default() };
+        evidence.source.as_mut().unwrap().programs = vec![program(0.5)];
+        assert_eq!(Cpu.judge(&evidence), None);
+        evidence.source.as_mut().unwrap().programs = vec![program(9.0)];
         assert!(Cpu.judge(&evidence).is_some());
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Signs, of which the strongest counts:
 //! - the receiver's streams spent 30 to 80 % of their time writing;
+//! - a program that does not tell waited in writes to files for 30 to 80 % of the moments at which it was seen;
 //! - the disk was busy for 70 to 95 % of the time while data lay unread in the receive buffers, or the sender saw a
 //!   closed window (10 to 40 % of its time): a disk that keeps up leaves the buffers empty;
 //! - the rate is 80 to 95 % of what the disk writes by itself, with the same condition.
@@ -22,6 +23,13 @@ pub(super) fn backlog(end: &End) -> Option<f64> {
     Some((end.unread? / room).min(1.0))
 }
 
+/// How far a receiver reads too slowly for any window to help: data lies unread, or it writes most of the time.
+pub(super) fn slow_reader(end: &End) -> f64 {
+    let unread = backlog(end).map_or(0.0, |share| ramp(share, 0.2, 0.67));
+    let writing = end.stage(|stages| stages.destination.spent()).or(end.doing.map(|doing| doing.writing));
+    unread.max(writing.map_or(0.0, |share| ramp(share, 0.3, 0.8)))
+}
+
 impl Rule for DestinationDisk {
     fn judge(&self, evidence: &Evidence) -> Option<Cause> {
         if matches!(evidence.kind, WorkloadKind::MemoryToMemory | WorkloadKind::DiskToMemory) {
@@ -37,16 +45,21 @@ impl Rule for DestinationDisk {
         ])
         .unwrap_or(0.0);
         let stage = end.stage(|stages| stages.destination.spent());
+        let seen = end.doing.map(|doing| doing.writing);
         let fill =
             evidence.baselines.destination_disk.filter(|&disk| disk > 0.0).map(|disk| evidence.rate / disk);
         let confidence = largest([
             stage.map(|share| 0.95 * ramp(share, 0.3, 0.8)),
+            seen.map(|share| 0.93 * ramp(share, 0.3, 0.8)),
             end.disk.as_ref().map(|disk| 0.85 * pushed * ramp(disk.1, 0.7, 0.95)),
             fill.map(|share| 0.95 * pushed * ramp(share, 0.8, 0.95)),
         ])
         .filter(|&confidence| confidence > 0.0)?;
         let mut said = vec![format!("{} was reached", link(evidence.rate))];
         said.extend(stage.map(|share| format!("streams spent {} of their time writing", percent(share))));
+        said.extend(
+            seen.map(|share| format!("the program waited for writes in {} of moments", percent(share))),
+        );
         said.extend(
             end.disk
                 .as_ref()
@@ -74,7 +87,7 @@ impl Rule for DestinationDisk {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::profile::StageTime;
+    use crate::profile::{Doing, StageTime};
     use crate::verdict::rules::samples::quiet;
 
     #[test]
@@ -86,6 +99,15 @@ mod tests {
         assert!(cause.confidence > 0.9 && cause.evidence.contains("90 %"), "{cause:?}");
         evidence.kind = WorkloadKind::DiskToMemory;
         assert_eq!(DestinationDisk.judge(&evidence), None);
+    }
+
+    #[test]
+    fn a_program_that_was_seen_writing() {
+        let mut evidence = quiet();
+        let end = evidence.destination.as_mut().unwrap();
+        (end.stages, end.doing) = (None, Some(Doing { samples: 100, writing: 0.9, ..Doing::default() }));
+        let cause = DestinationDisk.judge(&evidence).unwrap();
+        assert!(cause.confidence > 0.9 && cause.evidence.contains("90 % of moments"), "{cause:?}");
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //! stands at its ceiling (70 % of the third value of net.ipv4.tcp_wmem or tcp_rmem, since autotuning grows in steps).
 //! Or, where the limited times are not known, each connection has on its way just what the ceiling leaves for data:
 //! between 40 and 110 % of half the ceiling (the kernel's bookkeeping takes about half), while the path could carry
-//! more than 1.3 times as much. A slow reader fills any buffer, so a backlog speaks against it (destination_disk's
-//! scale).
+//! more than 1.3 times as much. A slow reader fills any buffer, so unread data and a receiver that writes most of the
+//! time speak against it (destination_disk's scale). So does a queue in which data stand (a round trip of 2 to 2.5 times the idle
+//! path's): something behind it takes less than the buffers offer, be it a full path or a busy processor.
 
-use super::destination_disk::backlog;
+use super::destination_disk::slow_reader;
 use super::sender_buffer::AT_CEILING;
 use crate::verdict::figures::ramp;
 use crate::verdict::text::{link, percent, size, time};
@@ -72,7 +73,7 @@ fn sender(evidence: &Evidence) -> Option<Side<'_>> {
 fn receiver(evidence: &Evidence) -> Option<Side<'_>> {
     let end = evidence.destination.as_ref()?;
     let limited = evidence.path.as_ref().map_or(0.0, |path| path.window_limited);
-    let slow = backlog(end).map_or(0.0, |share| ramp(share, 0.2, 0.67));
+    let slow = slow_reader(end);
     side(evidence, end, "tcp_rmem", end.receive_ceiling?, limited, end.receive_buffer, slow)
 }
 
@@ -90,7 +91,8 @@ fn side<'a>(
         Some(_) => 0.97 * ramp(limited, 0.1, 0.5),
         None => 0.6 * fits(evidence, ceiling)?,
     };
-    Some(Side { end, sysctl, ceiling, confidence: confidence * (1.0 - slow), limited })
+    let confidence = confidence * (1.0 - slow) * (1.0 - evidence.standing());
+    Some(Side { end, sysctl, ceiling, confidence, limited })
 }
 
 /// Whether what is on its way is what the ceiling allows, and less than the path could take.
@@ -132,6 +134,18 @@ mod tests {
         let cause = KernelCeiling.judge(&evidence).unwrap();
         assert!(cause.confidence > 0.9 && cause.advice.contains("tcp_wmem"), "{cause:?}");
         evidence.socket_buffer = Some(65_536.0);
+        assert_eq!(KernelCeiling.judge(&evidence), None);
+    }
+
+    #[test]
+    fn behind_a_standing_queue_no_buffer_is_too_small() {
+        let mut evidence = quiet();
+        let rtt = evidence.rtt.unwrap();
+        let path = evidence.path.as_mut().unwrap();
+        (path.buffer_limited, path.send_buffer, path.rtt) = (0.9, Some(4e6), 1.5 * rtt);
+        evidence.source.as_mut().unwrap().send_ceiling = Some(4e6);
+        assert!(KernelCeiling.judge(&evidence).unwrap().confidence > 0.9);
+        evidence.path.as_mut().unwrap().rtt = 4.0 * rtt;
         assert_eq!(KernelCeiling.judge(&evidence), None);
     }
 

@@ -1,12 +1,12 @@
 //! Losses although queues are empty: a dirty fibre, a bad connector, a policer, a firewall, a wireless hop.
 //!
 //! Segments sent again (congestion_loss's scale) with hardly any queue (round trip less than 10 to 25 % above the
-//! shortest) while the congestion window limits half of the time, below the capacity where it is known. The rate
+//! shortest), and not just when the round trip is long (congestion_loss) while the congestion window limits half of the time, below the capacity where it is known. The rate
 //! should be what such losses allow: within a factor of 3 of the larger of Reno's sqrt(3/2)·MSS/(RTT·sqrt(p)) (Mathis
 //! et al. 1997) and CUBIC's average window (RFC 9438 with C = 0.4 and beta = 0.7: 1.054·(RTT/p)^(3/4) segments).
 //! Beyond a factor of 3 either way it counts half; for BBR, which does not slow down for losses, half as well.
 
-use super::congestion_loss::weight;
+use super::congestion_loss::{queued, weight};
 use super::path_capacity::FULL;
 use crate::verdict::figures::ramp;
 use crate::verdict::text::{link, percent, time};
@@ -27,6 +27,7 @@ impl Rule for NonCongestiveLoss {
         let confidence = 0.95
             * weight(path)?
             * (1.0 - ramp(evidence.inflation()?, 1.1, 1.25))
+            * (1.0 - queued(evidence)?)
             * ramp(path.congestion_limited(), 0.3, 0.7)
             * below
             * if explains && !bbr { 1.0 } else { 0.5 };

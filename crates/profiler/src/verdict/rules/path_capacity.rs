@@ -1,9 +1,11 @@
 //! The path is full: what it carries was reached.
 //!
 //! Known capacity (a memory-to-memory run, or the slower interface at 94 % of its bit rate, what TCP leaves of it
-//! with a usual MTU): 80 to 92 % of it. Unknown: a queue that stands (median round trip at least a fifth and 2 ms
-//! above the shortest, wholly at half) under a rate that hardly varies (less than 15 %; beyond 25 % it is no
-//! capacity) while only the congestion window limits, half of the time at least: a bottleneck that is never idle.
+//! with a usual MTU): 80 to 92 % of it. Unknown: a queue that stands (median round trip at least a tenth and 2 ms
+//! above the shortest, wholly at a quarter) under a rate that does not vary, while only the congestion window limits, half
+//! of the time at least: a bottleneck that is never idle, and carries nothing else. Such a one delivers the same in each
+//! half-second: half of them are within 1.5 % of their median (beyond 4 % it is shared, or idle at times). Where TCP did
+//! not count, the rate that the program told may vary by 15 % (25 %), for it counts in blocks.
 
 use crate::verdict::figures::ramp;
 use crate::verdict::text::{link, percent, time};
@@ -39,20 +41,28 @@ impl Rule for PathCapacity {
     }
 }
 
+/// By how much the rate varies, and how far that is too much for a link that is never idle.
+pub(super) fn uneven(evidence: &Evidence) -> Option<(f64, f64)> {
+    match evidence.unrest {
+        Some(unrest) => Some((unrest, ramp(unrest, 0.015, 0.04))),
+        None => evidence.variation.map(|variation| (variation, ramp(variation, 0.15, 0.25))),
+    }
+}
+
 fn standing_queue(evidence: &Evidence) -> Option<(f64, String)> {
-    let (ratio, queueing, variation) = (evidence.inflation()?, evidence.queueing()?, evidence.variation?);
+    let (ratio, queueing) = (evidence.inflation()?, evidence.queueing()?);
+    let (varying, uneven) = uneven(evidence)?;
     let limited = evidence.path.as_ref()?.congestion_limited();
     if queueing < 0.002 {
         return None;
     }
-    let confidence =
-        0.85 * ramp(ratio, 1.2, 1.5) * (1.0 - ramp(variation, 0.15, 0.25)) * ramp(limited, 0.5, 0.8);
+    let confidence = 0.9 * ramp(ratio, 1.1, 1.25) * (1.0 - uneven) * ramp(limited, 0.5, 0.8);
     Some((
         confidence,
         format!(
             "the rate stayed at {} (varying {}) while packets waited {} in a queue all the time",
             link(evidence.rate),
-            percent(variation),
+            percent(varying),
             time(queueing)
         ),
     ))
@@ -85,6 +95,11 @@ mod tests {
         evidence.path.as_mut().unwrap().rtt = 0.1;
         assert!(PathCapacity.judge(&evidence).unwrap().confidence > 0.8);
         evidence.variation = Some(0.4);
+        assert_eq!(PathCapacity.judge(&evidence), None);
+        // TCP counts better than a program that counts blocks.
+        evidence.unrest = Some(0.006);
+        assert!(PathCapacity.judge(&evidence).unwrap().confidence > 0.8);
+        evidence.unrest = Some(0.05);
         assert_eq!(PathCapacity.judge(&evidence), None);
         assert_eq!(PathCapacity.judge(&Evidence::default()), None);
     }

@@ -1,8 +1,12 @@
-//! The other end's program, or something behind it that was not measured.
+//! A server's program, or something behind it that was not measured.
 //!
+//! - It was seen to sleep for a time of its own choice (a limit of rate does that) or to be stopped, 30 to 80 % of moments,
+//!   while TCP had too little to send (20 to 60 % of samples, or 70 to 40 % of the congestion window and nothing else
+//!   in the way) if it is the source, or data lay unread (destination_disk's
+//!   scale) if it is the destination.
 //! - The source was looked at: TCP had too little to send (40 to 80 % of samples), but neither its disk (30 % of the
-//!   streams' time, 60 % busy), nor its processors (80 %), nor many files explain it: the program itself waits for
-//!   something.
+//!   streams' time or of the program's moments, 60 % busy), nor its processors (80 %), nor many files explain it: the
+//!   program itself waits for something.
 //! - The source was not looked at: nothing is wrong that its peer could see. The receiver's streams waited for the
 //!   socket (60 to 90 % of their time), nothing lay unread, less than 0.001 % of segments came out of order, and the
 //!   path is known to carry 1.4 to 2 times as much. Half sure only: buffers of the other end look the same.
@@ -17,16 +21,14 @@ pub(super) struct PeerServer;
 
 impl Rule for PeerServer {
     fn judge(&self, evidence: &Evidence) -> Option<Cause> {
-        let (host, confidence, text) = match &evidence.source {
-            Some(source) => {
-                let (confidence, text) = idle_source(evidence, source)?;
-                (Some(source.name.clone()), confidence, text)
-            }
-            None => {
-                let (confidence, text) = unseen_source(evidence)?;
-                (None, confidence, text)
-            }
+        let source = match &evidence.source {
+            Some(source) => idle_source(evidence, source)
+                .map(|(confidence, text)| (Some(source.name.clone()), confidence, text)),
+            None => unseen_source(evidence).map(|(confidence, text)| (None, confidence, text)),
         };
+        let resting = [resting_source(evidence), resting_destination(evidence)];
+        let (host, confidence, text) =
+            resting.into_iter().chain([source]).flatten().max_by(|a, b| a.1.total_cmp(&b.1))?;
         (confidence > 0.0).then(|| Cause {
             kind: CauseKind::PeerServer,
             host,
@@ -39,16 +41,48 @@ impl Rule for PeerServer {
     }
 }
 
+type Found = (Option<String>, f64, String);
+
+fn resting_source(evidence: &Evidence) -> Option<Found> {
+    let path = evidence.path.as_ref()?;
+    let starved = path.application_limited;
+    // A little at a time: something is on its way always, but never much.
+    let others = ramp(path.window_limited + path.buffer_limited, 0.1, 0.4);
+    let little = path.filled.map_or(0.0, |filled| (1.0 - ramp(filled, 0.4, 0.7)) * (1.0 - others));
+    resting(evidence.source.as_ref()?, ramp(starved, 0.2, 0.6).max(little), || {
+        let filled = path.filled.map(|filled| format!(", and {} of its window on the way", percent(filled)));
+        format!("TCP had too little to send in {} of samples{}", percent(starved), filled.unwrap_or_default())
+    })
+}
+
+fn resting_destination(evidence: &Evidence) -> Option<Found> {
+    let end = evidence.destination.as_ref()?;
+    let unread = backlog(end)?;
+    resting(end, ramp(unread, 0.2, 0.67), || {
+        format!("receive buffers were {} full of unread data", percent(unread))
+    })
+}
+
+fn resting(end: &End, shown: f64, how: impl Fn() -> String) -> Option<Found> {
+    let doing = end.doing?;
+    let rest = doing.asleep + doing.stopped;
+    let what = if doing.asleep >= doing.stopped { "asleep of its own accord" } else { "stopped" };
+    let text = format!("the program was {what} in {} of moments; {}", percent(rest), how());
+    Some((Some(end.name.clone()), 0.93 * ramp(rest, 0.3, 0.8) * shown, text))
+}
+
 fn idle_source(evidence: &Evidence, source: &End) -> Option<(f64, String)> {
     let path = evidence.path.as_ref()?;
     let reads = source.stage(|stages| stages.source.spent()).unwrap_or(0.0) >= 0.3
+        || source.doing.is_some_and(|doing| doing.reading >= 0.3)
         || source.disk.as_ref().is_some_and(|disk| disk.1 >= 0.6);
     let many = evidence.files >= 10.0;
     if reads || many || cpu::hot(source).0 > 0.0 {
         return None;
     }
     // A disk that nobody measured cannot be ruled out.
-    let sure = if source.stages.is_some() || source.disk.is_some() { 0.7 } else { 0.5 };
+    let known = source.stages.is_some() || source.disk.is_some() || source.doing.is_some();
+    let sure = if known { 0.7 } else { 0.5 };
     Some((
         sure * ramp(path.application_limited, 0.4, 0.8),
         format!(
@@ -79,7 +113,7 @@ fn unseen_source(evidence: &Evidence) -> Option<(f64, String)> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::profile::StageTime;
+    use crate::profile::{Doing, StageTime};
     use crate::verdict::rules::samples::{quiet, starved};
 
     #[test]
@@ -100,6 +134,30 @@ mod tests {
         let mut processor = starved();
         processor.source.as_mut().unwrap().busiest.as_mut().unwrap().user = 0.79;
         assert_eq!(PeerServer.judge(&processor), None);
+    }
+
+    #[test]
+    fn programs_that_rest() {
+        let asleep = Some(Doing { samples: 100, asleep: 0.9, ..Doing::default() });
+        let mut evidence = starved();
+        evidence.source.as_mut().unwrap().doing = asleep;
+        let cause = PeerServer.judge(&evidence).unwrap();
+        assert!(cause.confidence > 0.9 && cause.evidence.contains("asleep"), "{cause:?}");
+        // Others need the time: it sleeps since nobody wants anything.
+        let mut evidence = quiet();
+        evidence.source.as_mut().unwrap().doing = asleep;
+        assert_eq!(PeerServer.judge(&evidence), None);
+        evidence.path.as_mut().unwrap().filled = Some(0.2);
+        assert!(PeerServer.judge(&evidence).unwrap().confidence > 0.9);
+        evidence.path.as_mut().unwrap().window_limited = 0.9;
+        assert_eq!(PeerServer.judge(&evidence), None);
+        let mut evidence = quiet();
+        let end = evidence.destination.as_mut().unwrap();
+        end.doing = Some(Doing { samples: 100, stopped: 0.9, ..Doing::default() });
+        assert_eq!(PeerServer.judge(&evidence), None);
+        evidence.destination.as_mut().unwrap().unread = Some(14e6);
+        let cause = PeerServer.judge(&evidence).unwrap();
+        assert!(cause.host.as_deref() == Some("right") && cause.evidence.contains("stopped"), "{cause:?}");
     }
 
     #[test]

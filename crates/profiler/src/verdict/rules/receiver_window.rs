@@ -5,7 +5,7 @@
 //! scale) or a receiver that writes most of the time makes it the reader's fault; a buffer at the kernel's ceiling
 //! makes it the ceiling's.
 
-use super::destination_disk::backlog;
+use super::destination_disk::slow_reader;
 use super::sender_buffer::AT_CEILING;
 use crate::verdict::figures::ramp;
 use crate::verdict::text::{link, percent, size, time};
@@ -18,10 +18,7 @@ impl Rule for ReceiverWindow {
         let path = evidence.path.as_ref()?;
         let limited = ramp(path.window_limited, 0.1, 0.5);
         let end = evidence.destination.as_ref();
-        let slow_reader = end.and_then(backlog).map_or(0.0, |share| ramp(share, 0.2, 0.67)).max(
-            end.and_then(|end| end.stage(|stages| stages.destination.spent()))
-                .map_or(0.0, |share| ramp(share, 0.3, 0.8)),
-        );
+        let slow_reader = end.map_or(0.0, slow_reader);
         let at_ceiling = end.is_some_and(|end| {
             matches!((end.receive_buffer, end.receive_ceiling), (Some(buffer), Some(ceiling)) if buffer >= AT_CEILING * ceiling)
         });

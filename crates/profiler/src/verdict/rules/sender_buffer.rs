@@ -4,7 +4,8 @@
 //! from handing over more (tcp(7): sndbuf_limited); samples in which TCP had sent all it had while the buffer was
 //! full count too. A tenth of the time is a sign, half is proof: the kernel counts only what nothing else explains.
 //! Where the buffer stands at its ceiling, the ceiling is the cause (kernel_ceiling); "stands at" means 70 % of it,
-//! since autotuning grows in steps.
+//! since autotuning grows in steps. A buffer that holds a whole file of many keeps nobody waiting: it looks full between
+//! one file and the next.
 
 use crate::verdict::figures::ramp;
 use crate::verdict::text::{percent, size, time};
@@ -20,7 +21,9 @@ impl Rule for SenderBuffer {
         let path = evidence.path.as_ref()?;
         let end = evidence.source.as_ref()?;
         let limited = ramp(path.buffer_limited, 0.1, 0.5);
-        if limited == 0.0 {
+        let holds_files = evidence.files >= 10.0
+            && path.send_buffer.is_some_and(|buffer| evidence.bytes / evidence.files <= buffer);
+        if limited == 0.0 || holds_files {
             return None;
         }
         let sure = match (path.send_buffer, end.send_ceiling) {
@@ -76,6 +79,15 @@ mod tests {
         evidence.source.as_mut().unwrap().send_ceiling = Some(131_072.0);
         assert_eq!(SenderBuffer.judge(&evidence), None);
         evidence.socket_buffer = Some(65_536.0);
+        assert!(SenderBuffer.judge(&evidence).is_some());
+    }
+
+    #[test]
+    fn a_buffer_that_holds_a_file() {
+        let mut evidence = limited(0.8);
+        (evidence.files, evidence.bytes) = (120.0, 120.0 * 30_720.0);
+        assert_eq!(SenderBuffer.judge(&evidence), None);
+        evidence.bytes = 120.0 * 1e6;
         assert!(SenderBuffer.judge(&evidence).is_some());
     }
 

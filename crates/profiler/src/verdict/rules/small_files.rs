@@ -3,7 +3,7 @@
 //! At least 10 files over a round trip of 2 ms or more (below, names and disks cost more than the path), whose mean
 //! is below what the path holds (rate times round trip of the highest rate seen, at least 1 MiB: what a connection
 //! sends in its first few round trips). Each file then took `seconds * files in flight / files`; what its bytes
-//! needed at the path's capacity (or the highest rate seen) is taken off. The rest is the overhead: 30 % of the time
+//! needed at the path's capacity is taken off (where that is unknown, at the highest rate seen, or 1 MiB in a round trip). The rest is the overhead: 30 % of the time
 //! is a sign, 80 % is proof, if it is at least 0.8 round trips for each file.
 
 use crate::verdict::figures::{largest, ramp};
@@ -23,6 +23,9 @@ impl Rule for SmallFiles {
         if mean > (reach * rtt).max(1_048_576.0) {
             return None;
         }
+        // Many that go side by side may fill the path; then TCP is never short of data.
+        let starved = evidence.path.as_ref().map_or(1.0, |path| ramp(path.application_limited, 0.2, 0.5));
+        let reach = if evidence.capacity().is_some() { reach } else { reach.max(1_048_576.0 / rtt) };
         let each = evidence.seconds * evidence.files_in_flight / evidence.files;
         let moving = evidence.bytes / reach / evidence.seconds;
         let overhead = (1.0 - moving).max(0.0);
@@ -30,7 +33,7 @@ impl Rule for SmallFiles {
         if trips < 0.8 {
             return None;
         }
-        let confidence = 0.93 * ramp(overhead, 0.3, 0.8);
+        let confidence = 0.93 * starved * ramp(overhead, 0.3, 0.8);
         (confidence > 0.0).then(|| Cause {
             kind: CauseKind::SmallFiles,
             host: None,
@@ -54,10 +57,10 @@ impl Rule for SmallFiles {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::verdict::rules::samples::quiet;
+    use crate::verdict::rules::samples::{quiet, starved};
 
     fn many(files: f64, bytes: f64, seconds: f64) -> Evidence {
-        Evidence { files, bytes, seconds, rate: bytes / seconds, rtt: Some(0.1), peak: None, ..quiet() }
+        Evidence { files, bytes, seconds, rate: bytes / seconds, rtt: Some(0.1), peak: None, ..starved() }
     }
 
     #[test]

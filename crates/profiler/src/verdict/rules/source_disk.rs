@@ -3,11 +3,12 @@
 //! Signs, of which the strongest counts:
 //! - the engine's streams spent 30 to 80 % of their time reading (with `sendfile`, reading hides in the socket's
 //!   time, so its absence says nothing);
+//! - a program that does not tell waited in reads of files for 30 to 80 % of the moments at which it was seen;
 //! - the disk had requests for 70 to 95 % of the time: below, it idles too often to be the limit;
 //! - processors waited for disks: half of one processor's time to all of it;
 //! - the rate is 80 to 95 % of what the disk reads by itself.
 //!
-//! All but the first hold only while TCP had too little to send (20 to 60 % of its samples), for a busy disk may
+//! All but the first two hold only while TCP had too little to send (20 to 60 % of its samples), for a busy disk may
 //! still be fast enough. A transfer from memory has no source disk.
 
 use crate::profile::WorkloadKind;
@@ -26,10 +27,12 @@ impl Rule for SourceDisk {
         // Without TCP's figures the others must do.
         let starved = evidence.path.as_ref().map_or(0.7, |path| ramp(path.application_limited, 0.2, 0.6));
         let stage = end.stage(|stages| stages.source.spent());
+        let seen = end.doing.map(|doing| doing.reading);
         let waiting = end.all.as_ref().map(|all| all.iowait * end.processors);
         let fill = evidence.baselines.source_disk.filter(|&disk| disk > 0.0).map(|disk| evidence.rate / disk);
         let confidence = largest([
             stage.map(|share| 0.95 * ramp(share, 0.3, 0.8)),
+            seen.map(|share| 0.93 * ramp(share, 0.3, 0.8)),
             end.disk.as_ref().map(|disk| 0.85 * starved * ramp(disk.1, 0.7, 0.95)),
             waiting.map(|processors| 0.7 * starved * ramp(processors, 0.5, 1.0)),
             fill.map(|share| 0.95 * starved * ramp(share, 0.8, 0.95)),
@@ -37,6 +40,9 @@ impl Rule for SourceDisk {
         .filter(|&confidence| confidence > 0.0)?;
         let mut said = vec![format!("{} was reached", link(evidence.rate))];
         said.extend(stage.map(|share| format!("streams spent {} of their time reading", percent(share))));
+        said.extend(
+            seen.map(|share| format!("the program waited for reads in {} of moments", percent(share))),
+        );
         said.extend(
             end.disk
                 .as_ref()
@@ -62,7 +68,7 @@ impl Rule for SourceDisk {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::profile::StageTime;
+    use crate::profile::{Doing, StageTime};
     use crate::verdict::rules::samples::{quiet, starved};
 
     #[test]
@@ -75,6 +81,15 @@ mod tests {
         assert_eq!(cause.host.as_deref(), Some("left"));
         evidence.kind = WorkloadKind::MemoryToDisk;
         assert_eq!(SourceDisk.judge(&evidence), None);
+    }
+
+    #[test]
+    fn a_program_that_was_seen_reading() {
+        let mut evidence = starved();
+        let end = evidence.source.as_mut().unwrap();
+        (end.stages, end.doing) = (None, Some(Doing { samples: 100, reading: 0.9, ..Doing::default() }));
+        let cause = SourceDisk.judge(&evidence).unwrap();
+        assert!(cause.confidence > 0.9 && cause.evidence.contains("90 % of moments"), "{cause:?}");
     }
 
     #[test]

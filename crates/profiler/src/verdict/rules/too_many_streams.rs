@@ -1,9 +1,10 @@
 //! More streams than the path or the hosts can use.
 //!
 //! A sweep says it outright: fewer streams gave more, by 5 to 20 %, and by more than twice the standard errors
-//! together; that the kernel's load grew as the rate fell is told too. Without a sweep: at least 8 streams whose
-//! windows are so small (2 to 6 segments) that a loss cannot be repaired by duplicate acknowledgements (RFC 5681
-//! wants three) but waits for a timeout, with 0.5 to 3 % of segments sent again.
+//! together; that the kernel's load grew as the rate fell is told too. Without a sweep: at least 8 streams that
+//! have so little on their way (2 to 6 segments each: the smaller of the median window and what the rate over the round
+//! trip leaves each) that a loss cannot be repaired by duplicate acknowledgements (RFC 5681
+//! wants three) but waits for a timeout, with 0.5 to 2 % of segments sent again.
 
 use crate::profile::SweepPoint;
 use crate::verdict::figures::ramp;
@@ -60,15 +61,16 @@ fn by_sweep(evidence: &Evidence) -> Option<(f64, String)> {
 
 fn by_windows(evidence: &Evidence) -> Option<(f64, String)> {
     let path = evidence.path.as_ref().filter(|path| path.mss > 0.0)?;
-    let window = path.congestion_window / path.mss;
+    let share = evidence.rate * path.rtt / evidence.streams;
+    let window = path.congestion_window.min(share) / path.mss;
     if evidence.streams < 8.0 {
         return None;
     }
-    let confidence = 0.8 * (1.0 - ramp(window, 2.0, 6.0)) * ramp(path.loss?, 0.005, 0.03);
+    let confidence = 0.95 * (1.0 - ramp(window, 2.0, 6.0)) * ramp(path.loss?, 0.005, 0.02);
     Some((
         confidence,
         format!(
-            "each of {:.0} streams had a window of {window:.1} segments, and {} of segments were sent again",
+            "each of {:.0} streams had {window:.1} segments on their way, and {} of segments were sent again",
             evidence.streams,
             percent(path.loss?)
         ),

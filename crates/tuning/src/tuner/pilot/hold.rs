@@ -3,6 +3,7 @@
 use super::super::decision::{Decision, Reason};
 use super::super::meter::Estimate;
 use super::super::options::Connections;
+use super::ascent::Ascent;
 use super::ramp::MARGIN;
 use super::{Phase, Pilot, Shape};
 
@@ -136,6 +137,7 @@ impl Pilot {
         let moved = rtt > 0.0 && (self.meter.base_rtt() / rtt).ln().abs() > 0.05;
         if moved {
             self.hold.no_fewer = false;
+            self.ascent = Ascent::default();
         }
         let current = if moved { (now, seconds) } else { reference };
         if let Some(decision) = self.refit(current) {
@@ -164,7 +166,7 @@ impl Pilot {
         let load = self.load(self.base, rate)?;
         let sd = self.sd(stood);
         let ideal = self.within((MARGIN * load * f64::from(self.base)).ceil() as u32);
-        if load > FULL * (0.5 * sd).exp() && self.base < self.most() {
+        if load > FULL * (0.5 * sd).exp() && self.base < self.most() && self.ascent.may(self.base) {
             return Some(self.climb_from(self.base, rate, 1.4, Reason::WindowLimited { utilisation: load }));
         }
         if load < SLACK && ideal < self.base && self.hold.flat_above && !self.hold.no_fewer {
@@ -224,6 +226,7 @@ impl Pilot {
     fn changed(&mut self, rate: f64, factor: f64) -> Decision {
         let reason = Reason::Changed { factor };
         self.limits.forget();
+        self.ascent = Ascent::default();
         let full = self.load(self.n, rate).or_else(|| self.meter.utilisation(self.n, rate));
         if full.is_some_and(|load| load > 0.9) && self.base < self.most() {
             return self.climb_from(self.n, rate, 2.0, reason);

@@ -5,6 +5,7 @@
 //! and what all carry together say, without any trial, whether more streams can help; where they do not say it,
 //! small trials do. `docs/tuning.md` has the whole story and the measurements.
 
+mod ascent;
 mod congestion;
 mod hold;
 mod limits;
@@ -56,6 +57,7 @@ pub(super) struct Pilot {
     /// Streams that would be used if politeness allowed.
     wanted: u32,
     hold: hold::Hold,
+    ascent: ascent::Ascent,
     /// Logarithm of the rate that was reached last, here or on the climb.
     level: Option<f64>,
     up: Estimate,
@@ -81,6 +83,7 @@ impl Pilot {
             base: start.streams,
             wanted: 0,
             hold: hold::Hold::default(),
+            ascent: ascent::Ascent::default(),
             level: None,
             up: Estimate::default(),
             surface: surface::Surface::default(),
@@ -163,7 +166,7 @@ impl Tuner for Pilot {
         self.meter.learn(chunk);
         let (corrected, seconds) = self.meter.corrected(chunk);
         let (rate, seconds) = match self.phase {
-            Phase::Ramp(_) => (corrected, seconds),
+            Phase::Ramp(ramp) if !ramp.again => (corrected, seconds),
             _ => self.meter.steady(chunk).unwrap_or((corrected, seconds)),
         };
         self.meter.record(chunk.streams, rate);

@@ -1,6 +1,6 @@
 //! The climb: few short chunks until more streams stop paying, then the knee is computed.
 
-use super::super::decision::{Decision, Reason};
+use super::super::decision::{Decision, Reason, whole_bytes};
 use super::super::meter::{elasticity, knee};
 use super::super::options::Connections;
 use super::{Phase, Pilot, Shape};
@@ -28,6 +28,8 @@ pub(super) struct Ramp {
     down: bool,
     /// A step that gained little was followed by another, to be sure.
     looked_further: bool,
+    /// The chunk that runs repeats the one before it, for longer.
+    pub(super) again: bool,
     rtt: Option<f64>,
 }
 
@@ -66,8 +68,13 @@ impl Pilot {
         ramp.rtt = Some(rtt);
         self.phase = Phase::Ramp(ramp);
         let before = self.points.last().copied();
-        self.points.push((n, rate));
         let e = before.map(|before| elasticity(before, (n, rate)));
+        if let Some(decision) = self.again(ramp, before.zip(e)) {
+            return decision;
+        }
+        ramp.again = false;
+        self.phase = Phase::Ramp(ramp);
+        self.points.push((n, rate));
         if ramp.down {
             let e = e.unwrap_or(1.0);
             if e < FLAT && n / 2 >= self.least() {
@@ -117,6 +124,24 @@ impl Pilot {
             return self.send(first / 2, seconds, Reason::LookingDown { elasticity: e });
         }
         self.bend()
+    }
+
+    /// New connections that overrun a short queue in slow start take seconds to recover: a step beyond full windows that
+    /// gained little and lost packets is not believed before a longer chunk has seen what the streams carry after it.
+    fn again(&mut self, mut ramp: Ramp, step: Option<((u32, f64), f64)>) -> Option<Decision> {
+        let loss = self.meter.overrun()?;
+        let (before, e) = step?;
+        let full = self.meter.utilisation(before.0, before.1).is_none_or(|load| load > FULL);
+        if ramp.again || ramp.down || !full || e > BENT {
+            return None;
+        }
+        ramp.again = true;
+        self.phase = Phase::Ramp(ramp);
+        let seconds = self.options.chunk_seconds;
+        let decision = self.send(self.n, seconds, Reason::SlowStart { loss });
+        // Enough for what full windows would carry: it must not end while they grow again.
+        let most = seconds * before.1 / f64::from(before.0) * f64::from(self.n);
+        Some(Decision { bytes: decision.bytes.max(whole_bytes(most)), ..decision })
     }
 
     /// After a start that was not a guess: whether the first chunk bears it out.
@@ -185,6 +210,7 @@ impl Pilot {
             _ => Shape::Soft,
         };
         self.base = self.within(n).max(self.proven(windows_bind));
+        self.ascent.ended(self.base);
         // A last step that gained nothing has shown that the ceiling is flat.
         let flat = match *self.points.as_slice() {
             [.., a, b] => elasticity(a, b) < FLAT,

@@ -1,0 +1,76 @@
+//! The section of docs/profiler.md.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use ropewalk_lab::report::Table;
+use ropewalk_lab::report::findings::Section;
+use ropewalk_profiler::verdict::CauseKind;
+
+use super::Judged;
+
+/// As JSON has it, with blanks.
+pub(super) fn name(kind: CauseKind) -> String {
+    let text = serde_json::to_value(kind).ok();
+    text.and_then(|text| Some(text.as_str()?.replace('_', " "))).unwrap_or_default()
+}
+
+pub(super) fn section(judged: &[Judged]) -> Section {
+    let mut text = String::new();
+    for (second, heading) in [(false, "First set"), (true, "Second set")] {
+        let set: Vec<&Judged> = judged.iter().filter(|case| case.second_set == second).collect();
+        if set.is_empty() {
+            continue;
+        }
+        let right = set.iter().filter(|case| case.right).count();
+        let _ = write!(text, "### {heading}: {right} of {} right\n\n", set.len());
+        text += &matrix(&set).markdown();
+        text += "\n";
+        text += &misses(&set);
+    }
+    Section { name: "labelled", text, charts: vec![] }
+}
+
+/// Labels by what came first, which is marked where it is right.
+fn matrix(set: &[&Judged]) -> Table {
+    let labels: BTreeSet<CauseKind> = set.iter().map(|case| case.label).collect();
+    // What is right by another name of the label counts there.
+    let said = |case: &Judged| if case.right { Some(case.label) } else { case.first };
+    let columns: BTreeSet<Option<CauseKind>> = set.iter().map(|case| said(case)).collect();
+    let heading = |kind: &Option<CauseKind>| kind.map_or_else(|| "nothing".to_owned(), name);
+    let text = |cell: &[&&Judged]| match (cell.len(), cell.iter().filter(|case| case.right).count()) {
+        (0, _) => String::new(),
+        (all, 0) => all.to_string(),
+        (all, right) if all == right => format!("**{all}**"),
+        // Of the same kind, but at the wrong host.
+        (all, right) => format!("**{right}** + {}", all - right),
+    };
+    let mut table =
+        Table::new(["made \\ said first".to_owned()].into_iter().chain(columns.iter().map(heading)));
+    for label in labels {
+        let cell = |column: &Option<CauseKind>| {
+            text(&set.iter().filter(|case| case.label == label && said(case) == *column).collect::<Vec<_>>())
+        };
+        table.row([name(label)].into_iter().chain(columns.iter().map(cell)));
+    }
+    table
+}
+
+fn misses(set: &[&Judged]) -> String {
+    let mut text = String::new();
+    for case in set.iter().filter(|case| !case.right) {
+        let first = case.first.map_or_else(|| "nothing".to_owned(), name);
+        let rank = case.rank.map_or_else(|| "not named there".to_owned(), |rank| format!("rank {rank}"));
+        let _ = writeln!(
+            text,
+            "- `{}`: {first} ({:.2}); {} is {rank}.",
+            case.case,
+            case.confidence,
+            name(case.label)
+        );
+    }
+    if !text.is_empty() {
+        text += "\n";
+    }
+    text
+}

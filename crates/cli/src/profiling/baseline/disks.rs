@@ -1,0 +1,102 @@
+//! Disks of this host.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+use ropewalk_profiler::baseline::{Limits, read_disk, write_disk};
+use rustix::fs::OFlags;
+
+/// Reads a file: bytes per second.
+pub(super) fn read(path: &Path) -> anyhow::Result<f64> {
+    // Without waiting: nobody may ever write into a pipe.
+    let waits = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = OpenOptions::new().read(true).custom_flags(waits).open(path);
+    let file = file.with_context(|| format!("{}", path.display()))?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        bail!("{} is no file whose disk could be read: name one of at least 1 MiB", path.display());
+    }
+    match fio("read", path, metadata.len())? {
+        Some(rate) => Ok(rate),
+        None => Ok(read_disk(file.as_fd(), Limits::default())?.bytes_per_second),
+    }
+}
+
+/// Bytes per second into a file beside `path`, which has no name, and so goes with us.
+pub(super) fn write(path: &Path) -> anyhow::Result<f64> {
+    let path = std::path::absolute(path)?;
+    let directory = if path.is_dir() { &path } else { path.parent().context("it has no directory")? };
+    let file = tempfile::tempfile_in(directory).with_context(|| format!("{}", directory.display()))?;
+    let mut limits = Limits::default();
+    let space = rustix::fs::fstatvfs(&file).map(|space| space.f_bavail.saturating_mul(space.f_frsize));
+    // Nobody is to run out of it meanwhile.
+    limits.file = limits.file.min(space.unwrap_or(u64::MAX) / 10);
+    let name = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    match fio("write", Path::new(&name), limits.file)? {
+        Some(rate) => Ok(rate),
+        None => Ok(write_disk(file.as_fd(), limits)?.bytes_per_second),
+    }
+}
+
+/// As fio says; `None` where it is not installed.
+fn fio(what: &str, path: &Path, size: u64) -> anyhow::Result<Option<f64>> {
+    let limits = Limits::default();
+    let mut command = Command::new("fio");
+    command.args(["--name=ropewalk", "--bs=1M", "--direct=1", "--time_based", "--output-format=json"]);
+    command.arg(format!("--rw={what}")).arg(format!("--size={size}"));
+    command.arg(format!("--runtime={}", limits.time.as_secs()));
+    if what == "read" {
+        command.arg("--readonly");
+    }
+    // Colons part several names.
+    let name = path.to_str().context("its name is no UTF-8")?.replace('\\', "\\\\").replace(':', "\\:");
+    command.arg(format!("--filename={name}")).stdin(Stdio::null()).stderr(Stdio::null());
+    let output = match command.output() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        output => output.context("fio")?,
+    };
+    // Not with this file system, say.
+    if !output.status.success() {
+        return Ok(None);
+    }
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).context("what fio says")?;
+    Ok(told["jobs"][0][what]["bw_bytes"].as_f64().filter(|rate| *rate > 0.0))
+}
+
+/// The nearest part of a path that is there.
+pub(super) fn directory_of(path: &Path) -> &Path {
+    path.ancestors().find(|path| fs::metadata(path).is_ok()).unwrap_or(Path::new("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("new");
+        assert!(write(&path).unwrap() > 1e4);
+        assert!(fs::read_dir(directory.path()).unwrap().next().is_none(), "something was left behind");
+        assert!(read(&path).unwrap_err().to_string().contains("new"));
+        assert_eq!(directory_of(&path.join("a/b")), directory.path());
+    }
+
+    #[test]
+    fn what_is_no_file_has_no_disk() {
+        use rustix::fs::{FileType, Mode};
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::from(0o600), 0).unwrap();
+        for path in [pipe.as_path(), directory.path(), Path::new("/dev/zero")] {
+            let error = read(path).unwrap_err().to_string();
+            assert!(error.contains("is no file whose disk could be read"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The path: memory to memory both ways, and its round trip while it is idle.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use ropewalk_client::{Pair, PathProbe, Remote};
+use ropewalk_profiler::baseline::iperf::{self, Test};
+use ropewalk_profiler::profile::{Baselines, Outcome, Role};
+
+use super::elsewhere::Elsewhere;
+use super::{Wanted, told};
+use crate::output::say;
+use crate::profiling::places::Kind;
+use crate::profiling::transfer::run;
+
+/// Bytes with which the path is tried first, and at most.
+const FIRST: u64 = 32 << 20;
+const MOST: u64 = 1 << 40;
+/// How long each way is measured.
+const TIME: Duration = Duration::from_secs(4);
+/// Exchanges on the idle path, and how long they may take.
+const PROBES: u32 = 100;
+const PROBING: Duration = Duration::from_secs(5);
+
+pub(super) fn measure(wanted: &Wanted<'_>, found: &mut Baselines) {
+    let ends = [wanted.elsewhere(Role::Source), wanted.elsewhere(Role::Destination)];
+    // Before there is anything on it.
+    if let [Some(end), None] | [None, Some(end)] = &ends {
+        if let Some(Some(probe)) = told("the idle path", probe(end)) {
+            found.rtt = Some(probe.rtt.as_secs_f64());
+            found.loss = Some((f64::from(probe.lost) / f64::from(probe.probes)).min(1.0));
+            found.probes = Some(probe.probes);
+        }
+        if iperf_here() && !wanted.cancel.is_cancelled() {
+            match by_iperf(wanted, end) {
+                Ok([there, back]) => {
+                    (found.path, found.path_back) =
+                        (Some(there.bytes_per_second), Some(back.bytes_per_second));
+                    found.path_by = there.version;
+                    return;
+                }
+                Err(error) => say(format_args!(
+                    "ropewalk: baseline of the path is measured without iperf3: {}",
+                    crate::message(&error)
+                )),
+            }
+        }
+    }
+    if wanted.cancel.is_cancelled() {
+        return;
+    }
+    found.path = told("the path", by_ourselves(wanted, wanted.pair));
+    if wanted.cancel.is_cancelled() {
+        return;
+    }
+    let back = Pair {
+        source: wanted.pair.destination.clone(),
+        destination: wanted.pair.source.clone(),
+        window: None,
+    };
+    found.path_back = told("the path back", by_ourselves(wanted, &back));
+    if found.path.is_some() || found.path_back.is_some() {
+        found.path_by = "ropewalk".to_owned();
+    }
+}
+
+fn probe(end: &Elsewhere<'_>) -> anyhow::Result<Option<PathProbe>> {
+    Ok(Remote::connect(end.url, end.options)?.probe_path(PROBES, PROBING)?)
+}
+
+fn iperf_here() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join("iperf3").is_file())
+}
+
+/// The way of the transfer, and back.
+fn by_iperf(wanted: &Wanted<'_>, end: &Elsewhere<'_>) -> anyhow::Result<[Test; 2]> {
+    let streams = match wanted.options.streams {
+        ropewalk_client::Auto::Set(streams) => streams.max(1),
+        ropewalk_client::Auto::Auto => 1,
+    };
+    let comes = end.role == Role::Source;
+    let server = end.iperf(None)?;
+    let there = iperf::test(&end.url.host, server.port, comes, TIME, streams)?;
+    let server = end.iperf(Some(server))?;
+    let back = iperf::test(&end.url.host, server.port, !comes, TIME, streams)?;
+    Ok([there, back])
+}
+
+/// Bytes per second through our own data path.
+fn by_ourselves(wanted: &Wanted<'_>, pair: &Pair) -> anyhow::Result<f64> {
+    let options = Kind::MemMem.options(wanted.options);
+    let mut size = FIRST;
+    loop {
+        let pair = Kind::MemMem.pair(pair, size, &options)?;
+        let moved = run(&pair, &options, wanted.events, wanted.cancel);
+        if let Outcome::Failed(why) = moved.workload.outcome {
+            bail!("{why}");
+        }
+        let rate = moved.workload.rate();
+        let seconds = moved.workload.seconds;
+        if seconds >= TIME.as_secs_f64() / 2.0 || size >= MOST {
+            return Ok(rate);
+        }
+        // Beginnings are slow: what is next takes longer than this says, and not much shorter.
+        size = ((rate * TIME.as_secs_f64()) as u64).clamp(size * 4, MOST);
+    }
+}

@@ -1,0 +1,195 @@
+#![allow(clippy::unwrap_used)]
+use ropewalk_tuning::tuner::{Kind, Options};
+
+use super::super::seat::{Seat, Wanted};
+use super::*;
+
+const RTT: Duration = Duration::from_millis(50);
+
+fn lane(streams: u32) -> Arc<Lane> {
+    let options = Options { first_streams: streams, rtt: Some(0.05), ..Options::default() };
+    let tuner = Kind::Fixed.build(&options).unwrap();
+    let ends = Ends { source: Some("gsiftp://a".into()), destination: None };
+    Arc::new(Lane::new(ends, RTT, tuner, true, 24))
+}
+
+fn streams(lane: &Lane) -> Vec<u32> {
+    lane.lock().seats.iter().map(|seat| seat.streams).collect()
+}
+
+#[test]
+fn elastic_channels_share_what_fixed_ones_leave() {
+    let lane = lane(16);
+    let seats: Vec<Seat> = (0..3).map(|_| Seat::new(lane.clone())).collect();
+    assert_eq!(seats[0].share(true, 100, 3), 6);
+    let wanted: Vec<Wanted> = (0..3).map(|_| Wanted::new(1)).collect();
+    seats[0].opened(1, 100, Knob::Fixed);
+    seats[1].opened(1, 100, Knob::There(wanted[1].clone()));
+    assert_eq!(streams(&lane), [1, 15, 0]);
+    seats[2].opened(1, 4, Knob::There(wanted[2].clone()));
+    assert_eq!(streams(&lane), [1, 11, 4]);
+    assert_eq!((wanted[1].news(), wanted[1].news(), wanted[2].news()), (Some(11), None, Some(4)));
+    drop(seats);
+    assert!(streams(&lane).is_empty());
+}
+
+#[test]
+fn fixed_channels_come_until_there_are_enough_and_then_leave() {
+    let lane = lane(12);
+    let seats: Vec<Seat> = (0..4).map(|_| Seat::new(lane.clone())).collect();
+    // Four workers for twelve streams, and four more that are on their way.
+    assert_eq!(seats[0].share(false, 100, 8), 2);
+    assert_eq!(seats[0].share(false, 100, 4), 3);
+    for seat in &seats[..3] {
+        seat.opened(3, 100, Knob::Fixed);
+    }
+    assert_eq!(seats[3].share(false, 100, 4), 3);
+    assert_eq!(seats[3].share(false, 2, 4), 2);
+    let now = Instant::now();
+    // One is just opening its channel.
+    assert_eq!(lane.lock().missing(4, now, RTT), 2);
+    assert!(!seats[0].is_surplus());
+    seats[3].opened(8, 100, Knob::Fixed);
+    assert_eq!(lane.lock().missing(4, now, RTT), 0);
+    // Seventeen are not enough too many.
+    assert!(!seats[0].is_surplus());
+    seats[2].opened(8, 100, Knob::Fixed);
+    // Twenty-two: one can go, and a second one cannot at the same time.
+    assert!(seats[0].is_surplus() && seats[0].is_surplus());
+    assert!(!seats[1].is_surplus());
+    drop(seats);
+}
+
+#[test]
+fn workers_that_log_in_are_counted() {
+    let lane = lane(12);
+    let seat = Seat::new(lane.clone());
+    seat.opened(4, 100, Knob::Fixed);
+    let now = Instant::now();
+    let later = |seconds| now + Duration::from_secs(seconds);
+    assert_eq!(lane.lock().missing(1, now, RTT), 8);
+    lane.lock().coming.extend([now; 8]);
+    assert_eq!(lane.lock().missing(9, later(2), RTT), 0);
+    // They sit down, and open their channels one by one.
+    let seats: Vec<Seat> = (0..8).map(|_| Seat::new(lane.clone())).collect();
+    assert!(lane.lock().coming.is_empty());
+    assert_eq!(lane.lock().missing(9, later(3), RTT), 0);
+    seats[0].opened(1, 100, Knob::Fixed);
+    assert_eq!(lane.lock().missing(9, later(3), RTT), 0);
+    drop(seats);
+    assert_eq!(lane.lock().missing(1, later(3), RTT), 8);
+    // Those that never come are not waited for for ever.
+    lane.lock().coming.extend([now; 8]);
+    assert_eq!(lane.lock().missing(9, later(3), RTT), 0);
+    assert_eq!(lane.lock().missing(9, later(13), RTT), 8);
+}
+
+#[test]
+fn a_session_is_expected_to_carry_the_share_of_its_streams() {
+    let lane = lane(24);
+    assert_eq!(lane.pace(1).rate, UNKNOWN_RATE);
+    lane.lock().reached.push((24, 24e6, true));
+    assert_eq!((lane.pace(8).rate, lane.pace(1).rate, lane.pace(0).rate), (8e6, 1e6, 3e6));
+}
+
+#[test]
+fn never_more_connections_than_the_cap() {
+    let lane = lane(20);
+    let seats: Vec<Seat> = (0..4).map(|_| Seat::new(lane.clone())).collect();
+    for seat in &seats[..3] {
+        seat.opened(8, 100, Knob::Fixed);
+    }
+    // Twenty-four is the cap; that twenty are wanted is no reason to leave.
+    assert!(!seats[0].is_surplus());
+    seats[3].opened(1, 100, Knob::Fixed);
+    assert!(seats[3].is_surplus() && !seats[0].is_surplus());
+}
+
+#[test]
+fn what_servers_tell_of_a_path_between_them_is_heard() {
+    let lane = lane(4);
+    let seat = Seat::new(lane.clone());
+    seat.moves_elsewhere();
+    seat.opened(4, 100, Knob::There(Wanted::new(4)));
+    assert_eq!(lane.lock().totals(0).streams, 4);
+    let marker = |sent, retransmitted| PathMarker {
+        rtt: Duration::from_millis(60),
+        min_rtt: RTT,
+        retransmitted,
+        sent,
+        congestion_window: 1 << 20,
+        streams: 3,
+        limited: ropewalk_protocol::marker::LimitedBy::Application,
+    };
+    seat.hears(marker(1000, 10));
+    let totals = lane.lock().totals(0);
+    assert_eq!((totals.streams, totals.sent, totals.resent), (3, 1000, 10));
+    assert_eq!((totals.markers, totals.idle, totals.min_rtt), (1, 1, Some(0.05)));
+    // The next transfer's count from nothing.
+    seat.heard_out();
+    let totals = lane.lock().totals(0);
+    assert_eq!((totals.streams, totals.sent), (4, 1000));
+    seat.hears(marker(500, 0));
+    let totals = lane.lock().totals(0);
+    assert_eq!((totals.sent, totals.resent), (1500, 10));
+}
+
+#[test]
+fn streams_come_at_once_and_leave_one_by_one() {
+    let lane = lane(4);
+    let seat = Seat::new(lane.clone());
+    seat.opened(4, 100, Knob::There(Wanted::new(4)));
+    let now = Instant::now();
+    let at = |halves: u32| now + Duration::from_millis(500) * halves;
+    let decide = |streams, reason| {
+        let mut state = lane.lock();
+        state.decision.knobs.streams = streams;
+        state.decision.reason = reason;
+        state.follow();
+    };
+    decide(40, Reason::Start);
+    assert_eq!(streams(&lane), [40]);
+    decide(10, Reason::Holding);
+    let mut seen = Vec::new();
+    for halves in 1..=4 {
+        lane.lock().descend(at(halves), Duration::from_millis(50));
+        lane.lock().descend(at(halves), Duration::from_millis(50));
+        seen.push(streams(&lane)[0]);
+    }
+    assert_eq!(seen, [38, 36, 34, 32]);
+    decide(10, Reason::Yielding { queueing: 0.1, loss: 0.0 });
+    assert_eq!(streams(&lane), [10]);
+    drop(seat);
+}
+
+#[test]
+fn the_last_worker_stays() {
+    let lane = lane(1);
+    let seats: Vec<Seat> = (0..2).map(|_| Seat::new(lane.clone())).collect();
+    seats[0].opened(8, 100, Knob::Fixed);
+    assert!(!seats[0].is_surplus());
+    seats[1].opened(8, 100, Knob::Fixed);
+    assert!(seats[1].is_surplus() && !seats[0].is_surplus());
+}
+
+#[test]
+fn measures_only_while_data_moves() {
+    let lane = lane(2);
+    let mut processors = Processors::default();
+    let now = Instant::now();
+    let at = |ms: u64| now + Duration::from_millis(ms);
+    let mut step = |ms| lane.step(at(ms), &mut processors, None, true, 1);
+    assert!(step(0).decision.is_none());
+    let seat = Seat::new(lane.clone());
+    seat.opened(2, 100, Knob::Fixed);
+    seat.moves_elsewhere();
+    assert!(step(200).decision.is_none());
+    lane.add(1 << 40);
+    let decision = step(5100).decision;
+    assert!(decision.is_some_and(|(decision, rate)| decision.knobs.connections() == 2
+        && (rate - (1_u64 << 40) as f64 / 5.0).abs() < 1.0));
+    assert!(lane.tuned().is_some_and(|tuned| tuned.decisions == 1));
+    drop(seat);
+    lane.add(1 << 40);
+    assert!(step(9100).decision.is_none() && lane.lock().span.is_none());
+}

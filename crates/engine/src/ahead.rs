@@ -1,0 +1,138 @@
+//! Whether `sendfile` has to wait for the disk, and waiting for it apart from the network.
+//!
+//! What is in memory is sent as it was: the last byte of each piece is asked for without waiting, which costs well below a
+//! thousandth of sending it. Where that is not there, the kernel is told what comes next, further than it reads ahead by
+//! itself, and the disk is waited for until the piece is in memory.
+
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, fadvise};
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, retry_on_intr};
+
+/// How much is read ahead of what is sent.
+const AHEAD: u64 = 4 << 20;
+/// The kernel takes no more of it at a time, whatever it is asked for.
+const PIECE: u64 = 128 << 10;
+/// Longer than memory takes for a byte, and shorter than disks and networks do.
+const DISK: Duration = Duration::from_micros(200);
+
+/// What is known of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    /// Not all of it was in memory.
+    cold: bool,
+    /// The file system cannot say whether a read would wait.
+    silent: bool,
+    /// The kernel has been told of what is before this.
+    told: u64,
+    /// Where what was seen in memory ends.
+    known: u64,
+}
+
+impl Ahead {
+    /// Where what may be sent from `range` without waiting for the disk ends. For data that is not in memory it waits first,
+    /// and adds that to `waited`.
+    pub(crate) fn ready(&mut self, file: BorrowedFd<'_>, range: Range<u64>, waited: &mut Duration) -> u64 {
+        if (range.start..range.end).contains(&self.known) && self.known > range.start {
+            return self.known;
+        }
+        self.known = range.end;
+        if range.is_empty() || !self.cold && !self.waits(file, range.end - 1, waited) {
+            return range.end;
+        }
+        self.cold = true;
+        self.tell(file, &range);
+        *waited += byte(file, range.end - 1);
+        range.end
+    }
+
+    /// Whether the byte is not in memory.
+    fn waits(&mut self, file: BorrowedFd<'_>, at: u64, waited: &mut Duration) -> bool {
+        if !self.silent {
+            let mut byte = [0];
+            let slices = &mut [std::io::IoSliceMut::new(&mut byte)];
+            match retry_on_intr(|| preadv2(file, slices, at, ReadWriteFlags::NOWAIT)) {
+                Err(Errno::AGAIN) => return true,
+                Err(_) => self.silent = true,
+                Ok(_) => return false,
+            }
+        }
+        let took = byte(file, at);
+        if took > DISK {
+            *waited += took;
+        }
+        took > DISK
+    }
+
+    fn tell(&mut self, file: BorrowedFd<'_>, range: &Range<u64>) {
+        let end = range.end.saturating_add(AHEAD);
+        // Ranges may be sent in any order.
+        let mut at = if (range.start..=end).contains(&self.told) { self.told } else { range.start };
+        while at < end {
+            // Whether it follows is its own matter.
+            let _ = fadvise(file, at, std::num::NonZeroU64::new(PIECE), Advice::WillNeed);
+            at += PIECE;
+        }
+        self.told = at;
+    }
+}
+
+/// How long it takes to have this byte in memory. Where it cannot be read, `sendfile` will say so.
+fn byte(file: BorrowedFd<'_>, at: u64) -> Duration {
+    let began = Instant::now();
+    let _ = retry_on_intr(|| pread(file, &mut [0_u8; 1], at));
+    began.elapsed()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn what_is_in_memory_is_not_waited_for() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 3 << 20]).unwrap();
+        let (mut ahead, mut waited) = (Ahead::default(), Duration::ZERO);
+        for at in 0..3 {
+            let range = at << 20..(at + 1) << 20;
+            assert_eq!(ahead.ready(file.as_fd(), range.clone(), &mut waited), range.end);
+            // A part of it was sent.
+            assert_eq!(
+                ahead.ready(file.as_fd(), range.start + 5..range.end + 5, &mut waited),
+                range.end,
+                "what is beyond is not known"
+            );
+        }
+        assert!(!ahead.cold && waited == Duration::ZERO, "{ahead:?} {waited:?}");
+    }
+
+    #[test]
+    fn what_is_on_the_disk_is_read_ahead() {
+        // Not in /tmp, which may be memory.
+        let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        file.write_all(&vec![7; 12 << 20]).unwrap();
+        file.sync_all().unwrap();
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        let (mut ahead, mut waited) = (Ahead::default(), Duration::ZERO);
+        ahead.ready(file.as_fd(), 0..1 << 20, &mut waited);
+        if !ahead.cold {
+            eprintln!("SKIPPED: this file system forgets nothing");
+            return;
+        }
+        assert!(waited > Duration::ZERO && ahead.told >= 5 << 20, "{ahead:?}");
+        // What has been read is known, whatever was told of.
+        let mut fresh = Ahead::default();
+        fresh.ready(file.as_fd(), 0..1 << 20, &mut Duration::default());
+        assert!(!fresh.cold, "it is not in memory");
+        // Backwards, and beyond the end.
+        assert_eq!(ahead.ready(file.as_fd(), 11 << 20..12 << 20, &mut waited), 12 << 20);
+        assert_eq!(ahead.ready(file.as_fd(), 2 << 20..3 << 20, &mut waited), 3 << 20);
+        assert_eq!(ahead.ready(file.as_fd(), 20 << 20..21 << 20, &mut waited), 21 << 20);
+    }
+}

@@ -1,0 +1,266 @@
+//! TCP connections, by sock_diag(7).
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use ropewalk_transport::TcpInfo;
+
+use crate::message::{Attributes, Request, u32_at, u64_at};
+use crate::socket::{List, Netlink};
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const INET_DIAG_INFO: u16 = 2;
+const INET_DIAG_CONG: u16 = 4;
+const INET_DIAG_SKMEMINFO: u16 = 7;
+const WANTED: u8 = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_CONG - 1) | 1 << (INET_DIAG_SKMEMINFO - 1);
+const IPPROTO_TCP: u8 = 6;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+/// Length of `struct inet_diag_msg`.
+const FIXED: usize = 72;
+/// `SKNLGRP_INET_TCP_DESTROY` and `SKNLGRP_INET6_TCP_DESTROY` of linux/sock_diag.h.
+const DESTROYED: u32 = 1 | 1 << 2;
+
+/// States of TCP (RFC 9293, 3.3.2), a bit for each as linux/tcp_states.h numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct States(u32);
+
+impl States {
+    pub const LISTEN: Self = Self(1 << 10);
+    /// ESTABLISHED, FIN-WAIT-1, CLOSE-WAIT, LAST-ACK and CLOSING: those that may still have data to move.
+    pub const MOVING: Self = Self(1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11);
+    /// All that have been established and are not yet in TIME-WAIT.
+    pub const CONNECTED: Self = Self(Self::MOVING.0 | 1 << 5);
+}
+
+/// A connection, as it was at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The socket's own number: a later socket with the same addresses has another.
+    pub cookie: u64,
+    /// By which /proc/PID/fd names it; 0 once no process has it open.
+    pub inode: u32,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    /// Congestion control.
+    pub congestion: String,
+    /// Bytes that arrived in order and were not read (`idiag_rqueue`).
+    pub unread: u32,
+    pub memory: Option<Memory>,
+    pub info: TcpInfo,
+}
+
+/// What the kernel charges for a socket, in its own bytes (payload and bookkeeping).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    pub receive_queue: u32,
+    pub receive_buffer: u32,
+    pub send_buffer: u32,
+    pub send_queue: u32,
+}
+
+/// Lists the connections of a network namespace.
+pub struct Connections(Netlink);
+
+impl Connections {
+    /// Of the calling thread's network namespace. Needs no privilege.
+    ///
+    /// # Errors
+    /// There is no sock_diag(7), or a sandbox forbids it.
+    pub fn open() -> io::Result<Self> {
+        Netlink::diagnostics().map(Self)
+    }
+
+    /// All sockets that are in one of `states`.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn list(&mut self, states: States, mut each: impl FnMut(Seen)) -> io::Result<List> {
+        let mut list = List::Whole;
+        for family in [AF_INET, AF_INET6] {
+            match self.0.list(request(family, states), |_, body| read(body).into_iter().for_each(&mut each)) {
+                Ok(List::Whole) => {}
+                Ok(List::Interrupted) => list = List::Interrupted,
+                // A kernel without IPv6.
+                Err(error) if family == AF_INET6 && error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(list)
+    }
+
+    /// Whether something listens at a port.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn listens(&mut self, port: u16) -> io::Result<bool> {
+        let mut found = false;
+        self.list(States::LISTEN, |seen| found |= seen.local.port() == port)?;
+        Ok(found)
+    }
+}
+
+/// Tells of sockets that have gone.
+pub struct Destroyed(Netlink);
+
+impl Destroyed {
+    /// Of the calling thread's network namespace, from now on.
+    ///
+    /// # Errors
+    /// The caller has no `CAP_NET_ADMIN`.
+    pub fn open() -> io::Result<Self> {
+        Netlink::diagnostics_of(DESTROYED).map(Self)
+    }
+
+    /// Those that have gone since the last call, as they were at their end. `Interrupted` if some were missed.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn drain(&mut self, mut each: impl FnMut(Seen)) -> io::Result<List> {
+        self.0.drain(|kind, body| {
+            if kind == SOCK_DIAG_BY_FAMILY {
+                read(body).into_iter().for_each(&mut each);
+            }
+        })
+    }
+}
+
+/// `struct inet_diag_req_v2`
+fn request(family: u8, States(states): States) -> Request {
+    let mut fixed = vec![family, IPPROTO_TCP, WANTED, 0];
+    fixed.extend(states.to_ne_bytes());
+    fixed.resize(56, 0);
+    Request::new(SOCK_DIAG_BY_FAMILY, 0, &fixed)
+}
+
+/// `struct inet_diag_msg` and its attributes.
+fn read(body: &[u8]) -> Option<Seen> {
+    let fixed: &[u8; FIXED] = body.get(..FIXED)?.try_into().ok()?;
+    let port = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
+    let address = |at: usize| -> Option<IpAddr> {
+        let bytes: [u8; 16] = fixed[at..at + 16].try_into().ok()?;
+        match fixed[0] {
+            AF_INET => Some(IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]])),
+            // A socket for both families may carry an IPv4 connection.
+            AF_INET6 => Some(IpAddr::from(bytes).to_canonical()),
+            _ => None,
+        }
+    };
+    let mut seen = Seen {
+        cookie: u64_at(fixed, 44)?,
+        inode: u32_at(fixed, 68)?,
+        local: SocketAddr::new(address(8)?, port(4)),
+        remote: SocketAddr::new(address(24)?, port(6)),
+        congestion: String::new(),
+        unread: u32_at(fixed, 56)?,
+        memory: None,
+        info: TcpInfo::read(&[]),
+    };
+    for (kind, value) in Attributes(&body[FIXED..]) {
+        match kind {
+            INET_DIAG_INFO => seen.info = TcpInfo::read(value),
+            INET_DIAG_CONG => {
+                let name = value.split(|&byte| byte == 0).next().unwrap_or_default();
+                seen.congestion = String::from_utf8_lossy(name).into_owned();
+            }
+            INET_DIAG_SKMEMINFO => {
+                let word = |at| u32_at(value, at).unwrap_or(0);
+                seen.memory = Some(Memory {
+                    receive_queue: word(0),
+                    receive_buffer: word(4),
+                    send_buffer: word(12),
+                    send_queue: word(20),
+                });
+            }
+            _ => {}
+        }
+    }
+    Some(seen)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::message::messages;
+
+    /// What a kernel may have sent.
+    fn entry(cookie: u64) -> Vec<u8> {
+        let mut bytes = vec![AF_INET, 1, 0, 0];
+        bytes.extend([0x1f, 0x90, 0, 80]);
+        bytes.resize(FIXED, 0);
+        bytes[8..12].copy_from_slice(&[127, 0, 0, 1]);
+        bytes[44..52].copy_from_slice(&cookie.to_ne_bytes());
+        bytes[68..72].copy_from_slice(&77_u32.to_ne_bytes());
+        bytes.extend([10, 0, 4, 0]);
+        bytes.extend(b"cubic\0\0\0");
+        bytes.extend([12, 0, 7, 0, 1, 0, 0, 0, 2, 0, 0, 0]);
+        bytes
+    }
+
+    #[test]
+    fn an_entry() {
+        let seen = read(&entry(5)).unwrap();
+        assert_eq!((seen.cookie, seen.inode, seen.congestion.as_str()), (5, 77, "cubic"));
+        assert_eq!((seen.local, seen.remote.port()), ("127.0.0.1:8080".parse().unwrap(), 80));
+        let memory = seen.memory.unwrap();
+        assert_eq!((memory.receive_queue, memory.receive_buffer, memory.send_buffer), (1, 2, 0));
+        assert_eq!(seen.info, TcpInfo::read(&[]));
+    }
+
+    #[test]
+    fn own_connections_are_seen_as_the_socket_itself_says() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        client.write_all(&[7; 1000]).unwrap();
+        // It has arrived once it can be looked at.
+        assert_eq!(server.peek(&mut [0; 1000]).unwrap(), 1000);
+        let mut kernel = Connections::open().unwrap();
+        assert!(kernel.listens(listener.local_addr().unwrap().port()).unwrap());
+        let mut found = Vec::new();
+        kernel.list(States::MOVING, |seen| found.push(seen)).unwrap();
+        let of = |local| found.iter().find(|seen| seen.local == local).unwrap();
+        // A listener on the same port is not connected.
+        let receiver = of(server.local_addr().unwrap());
+        assert_eq!((receiver.remote, receiver.unread), (client.local_addr().unwrap(), 1000));
+        assert_eq!(receiver.info.bytes_received, Some(1000));
+        let sender = of(client.local_addr().unwrap());
+        let own = TcpInfo::of(client.as_fd()).unwrap();
+        assert_eq!(
+            (sender.info.mss, sender.info.congestion_window, sender.info.segments_sent),
+            (own.mss, own.congestion_window, own.segments_sent)
+        );
+        assert_eq!(
+            (sender.info.min_rtt, sender.info.send_window, sender.info.receive_window_limited),
+            (own.min_rtt, own.send_window, own.receive_window_limited)
+        );
+        assert!(sender.memory.unwrap().send_buffer > 0 && !sender.congestion.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            for message in messages(&bytes) {
+                let _ = read(message.body);
+            }
+            let _ = read(&bytes);
+            prop_assert!(Attributes(&bytes).count() <= bytes.len());
+        }
+
+        #[test]
+        fn broken_entries(at in 0_usize..100, byte: u8, length in 0_usize..100) {
+            let mut bytes = entry(1);
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            bytes.truncate(length);
+            let _ = read(&bytes);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The programs that connections belong to, where nobody named them: a foreign server at the other end of ssh.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use super::doing::{Tally, does};
+use super::files::Root;
+use super::programs::Watched;
+use super::sampler::Sampler;
+use super::sock_diag::Diagnostics;
+use super::tcp::Sockets;
+use super::{Collector, Unavailable};
+use crate::profile::{CollectorName, HostProfile};
+
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Looking through the descriptors of all processes takes its time.
+const SEARCH: Duration = Duration::from_secs(1);
+/// Connections that moved less are about something else: control connections.
+const CARRIES: u64 = 128 << 10;
+/// Programs, and descriptors of each.
+const MOST: usize = 64;
+const DESCRIPTORS: usize = 4096;
+
+pub(super) struct Owners {
+    root: Root,
+    sockets: Sockets,
+    sampler: Option<Sampler<State>>,
+}
+
+struct State {
+    root: Root,
+    sockets: Sockets,
+    diagnostics: Diagnostics,
+    began: Instant,
+    searched: Option<Instant>,
+    /// Of which no process was found; they are not looked for again.
+    nobodys: HashSet<u32>,
+    owners: HashMap<u32, HashSet<u32>>,
+    programs: HashMap<u32, Owner>,
+    tally: Tally,
+    moments: u64,
+    error: Option<std::io::Error>,
+}
+
+struct Owner {
+    watched: Watched,
+    since: f64,
+}
+
+impl Owners {
+    pub(super) fn new(root: Root, sockets: Sockets) -> Self {
+        Self { root, sockets, sampler: None }
+    }
+}
+
+impl Collector for Owners {
+    fn name(&self) -> CollectorName {
+        CollectorName::Programs
+    }
+
+    fn start(&mut self) -> Result<(), Unavailable> {
+        let diagnostics = Diagnostics::open().map_err(|error| Unavailable::of("sock_diag", &error))?;
+        let state = State {
+            root: self.root.clone(),
+            sockets: self.sockets.clone(),
+            diagnostics,
+            began: Instant::now(),
+            searched: None,
+            nobodys: HashSet::new(),
+            owners: HashMap::new(),
+            programs: HashMap::new(),
+            tally: Tally::default(),
+            moments: 0,
+            error: None,
+        };
+        let sampler = Sampler::start("profile-owners", INTERVAL, state, State::look);
+        self.sampler = Some(sampler.map_err(|error| Unavailable::of("a thread", &error))?);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, profile: &mut HostProfile) -> Result<String, Unavailable> {
+        let state = self.sampler.and_then(Sampler::finish);
+        let state = state.ok_or_else(|| Unavailable::Failed("the thread that reads /proc died".into()))?;
+        let mut programs: Vec<_> = state.programs.into_values().collect();
+        programs.sort_by_key(|owner| owner.watched.pid());
+        profile.programs = programs.into_iter().map(|owner| owner.watched.into_program()).collect();
+        profile.doing = state.tally.shares();
+        match state.error {
+            Some(error) => Err(Unavailable::of("sock_diag", &error)),
+            None if profile.programs.is_empty() => Err(Unavailable::Denied(
+                "the programs at the connections were not found: only root sees those of others".into(),
+            )),
+            None => Ok(format!("{} programs", profile.programs.len())),
+        }
+    }
+}
+
+impl State {
+    fn look(&mut self) {
+        if self.error.is_some() {
+            return;
+        }
+        let mut carrying = HashSet::new();
+        let (sockets, moment) = (&self.sockets, self.sockets.now());
+        let looked = self.diagnostics.connections(|seen| {
+            let moved = seen.sample.acknowledged.max(seen.sample.received).unwrap_or(0);
+            if moved >= CARRIES && sockets.fit(&seen, &moment) {
+                carrying.insert(seen.inode);
+            }
+        });
+        self.error = looked.err();
+        self.find(&carrying);
+        self.moments += 1;
+        let Self { root, owners, programs, tally, began, moments, .. } = self;
+        let mut states = Vec::new();
+        let elapsed = began.elapsed().as_secs_f64();
+        for (pid, inodes) in &*owners {
+            if inodes.is_disjoint(&carrying) {
+                continue;
+            }
+            if let Some(owner) = programs.get_mut(pid) {
+                states.extend(does(root, *pid));
+                // Its times change slowly.
+                if moments.is_multiple_of(10) {
+                    owner.watched.look(root, elapsed - owner.since);
+                }
+            }
+        }
+        tally.add(&states);
+    }
+
+    /// Looks for the processes of connections that are new.
+    fn find(&mut self, carrying: &HashSet<u32>) {
+        let known = |inode: &u32| {
+            self.nobodys.contains(inode) || self.owners.values().any(|inodes| inodes.contains(inode))
+        };
+        let new: HashSet<u32> = carrying.iter().copied().filter(|inode| !known(inode)).collect();
+        if new.is_empty() || self.searched.is_some_and(|time| time.elapsed() < SEARCH) {
+            return;
+        }
+        self.searched = Some(Instant::now());
+        let mut found = HashSet::new();
+        for pid in self.root.names("proc").iter().filter_map(|name| name.parse::<u32>().ok()) {
+            let own: HashSet<u32> = sockets_of(&self.root, pid).filter(|inode| new.contains(inode)).collect();
+            if own.is_empty() || self.programs.len() >= MOST && !self.programs.contains_key(&pid) {
+                continue;
+            }
+            let Some(watched) = Watched::new(&self.root, pid) else { continue };
+            found.extend(&own);
+            self.owners.entry(pid).or_default().extend(own);
+            let since = self.began.elapsed().as_secs_f64();
+            self.programs.entry(pid).or_insert(Owner { watched, since });
+        }
+        self.nobodys.extend(new.difference(&found));
+    }
+}
+
+/// The inodes of a process's sockets (proc_pid_fd(5)); none where we may not know.
+fn sockets_of(root: &Root, pid: u32) -> impl Iterator<Item = u32> {
+    let open = std::fs::read_dir(root.path(&format!("proc/{pid}/fd"))).into_iter().flatten().flatten();
+    open.take(DESCRIPTORS).filter_map(|entry| {
+        let target = std::fs::read_link(entry.path()).ok()?;
+        target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn the_program_at_a_connection_is_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut server = listener.accept().unwrap().0;
+        let reader = thread::spawn(move || {
+            let mut bytes = vec![0; 2 * CARRIES as usize];
+            server.read_exact(&mut bytes).unwrap();
+            server
+        });
+        client.write_all(&vec![0; 2 * CARRIES as usize]).unwrap();
+        let _server = reader.join().unwrap();
+        let sockets = Sockets { ports: vec![port], ..Sockets::default() };
+        let mut owners = Box::new(Owners::new(Root::default(), sockets));
+        owners.start().unwrap();
+        let mut profile = HostProfile::default();
+        // Ending, it looks once more.
+        assert_eq!(owners.finish(&mut profile), Ok("1 programs".into()));
+        assert_eq!(profile.programs[0].pid, std::process::id());
+        assert_eq!(profile.doing.unwrap().samples, 1);
+    }
+}

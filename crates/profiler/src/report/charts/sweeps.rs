@@ -1,0 +1,113 @@
+//! Curves of sweeps, with error bars.
+
+use ropewalk_plot::{Axis, Chart, Panel, Point, Series, Shape, Unit};
+
+use super::{Figure, WIDTH, figure};
+use crate::profile::Role;
+use crate::report::sweeps::title;
+use crate::sweep::{Curve, CurvePoint, Knob, Sweeps, Way};
+
+/// Points of a curve that are drawn.
+const MOST: usize = 200;
+
+/// One figure for each setting that has numbers: rates in both directions, and loads of both ends.
+pub(in crate::report) fn figures(sweeps: &Sweeps) -> Vec<Figure> {
+    let mut knobs: Vec<Knob> = sweeps.curves.iter().map(|curve| curve.knob).collect();
+    // The ways of a setting follow each other; and what does not is drawn once all the same.
+    let mut seen = Vec::new();
+    knobs.retain(|knob| {
+        !seen.contains(knob) && {
+            seen.push(*knob);
+            true
+        }
+    });
+    let figures = knobs.into_iter().filter_map(|knob| {
+        let name = match knob {
+            Knob::Buffer => "sweep-buffer",
+            Knob::Streams => "sweep-streams",
+            Knob::Block => "sweep-block",
+            Knob::Files => "sweep-files",
+            // Kinds have no order.
+            Knob::Workload => return None,
+        };
+        let ways = [Way::Forth, Way::Back].map(|way| sweeps.curve(knob, way));
+        drawing(knob, name, &ways.into_iter().flatten().collect::<Vec<_>>())
+    });
+    figures.collect()
+}
+
+/// Points with runs and a number, in its order.
+fn numbers(curve: &Curve) -> Vec<(f64, &CurvePoint)> {
+    let points = curve.points.iter().filter(|point| point.rate.runs > 0).take(MOST);
+    let mut points: Vec<_> =
+        points.filter_map(|point| Some((point.value.filter(|value| *value > 0)? as f64, point))).collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points
+}
+
+fn drawing(knob: Knob, name: &'static str, curves: &[&Curve]) -> Option<Figure> {
+    let unit = if knob.is_size() { Unit::Bytes } else { Unit::Plain };
+    let mut rates = Panel::new(Axis::linear("rate", Unit::BitsPerSecond));
+    let mut loads = Panel::new(Axis::linear("kernel load", Unit::Share));
+    let (mut drawn, mut loaded) = (false, false);
+    for curve in curves {
+        let (way, colour) = match (curve.way, curves.len()) {
+            (_, 1) => ("", 0),
+            (Way::Forth, _) => ("there", 0),
+            (Way::Back, _) => ("back", 1),
+        };
+        let points = numbers(curve);
+        drawn |= !points.is_empty();
+        let mean = points.iter().map(|&(x, point)| Point {
+            x,
+            y: point.rate.mean * 8.0,
+            low: point.rate.least * 8.0,
+            high: point.rate.most * 8.0,
+        });
+        rates = rates.series(Series::new(way, Shape::PointsAndLine, mean).colour(colour));
+        let far = points.iter().flat_map(|&(x, point)| {
+            point.outliers().map(move |run| (x, run.bytes_per_second * 8.0)).take(MOST)
+        });
+        let far: Vec<(f64, f64)> = far.collect();
+        if !far.is_empty() {
+            let name = if way.is_empty() { "outliers".to_owned() } else { format!("outliers {way}") };
+            rates = rates.series(Series::points(name, far).colour(6));
+        }
+        // What the program or the kernel chose has no place on the axis: a line all along it.
+        let automatic = curve.points.iter().find(|point| point.value.is_none() && point.rate.runs > 0);
+        if let (Some(point), [first, .., last]) = (automatic, points.as_slice()) {
+            let y = point.rate.mean * 8.0;
+            let line = Series::line(format!("auto {way}").trim(), [(first.0, y), (last.0, y)]);
+            rates = rates.series(line.dashed().colour(colour));
+        }
+        if curve.way == Way::Forth {
+            for (role, name, colour) in [
+                (Role::Source, "source", 2),
+                (Role::Destination, "destination", 3),
+                (Role::Both, "source and destination", 2),
+            ] {
+                let of = |&(x, point): &(f64, &CurvePoint)| {
+                    Some((x, point.ends.iter().find(|end| end.role == role)?.kernel))
+                };
+                let load: Vec<(f64, f64)> = points.iter().filter_map(of).collect();
+                if !load.is_empty() {
+                    loaded = true;
+                    loads = loads.series(Series::points_and_line(name, load).colour(colour));
+                }
+            }
+        }
+    }
+    let mut chart =
+        Chart::new(title(knob), Axis::log2(knob.name(), unit)).width(WIDTH).panel_height(170).panel(rates);
+    if loaded {
+        chart = chart.panel(loads).panel_height(130);
+    }
+    let bdp =
+        curves.iter().flat_map(|curve| &curve.points).find(|point| point.name.eq_ignore_ascii_case("bdp"));
+    if let Some(value) = bdp.and_then(|point| point.value).filter(|value| *value > 0) {
+        chart = chart.event(value as f64, "BDP");
+    }
+    let caption = "Means; the bars reach from the lowest to the highest run, without outliers, which stand apart. Below: the \
+                   kernel's share of the processors.";
+    drawn.then(|| figure(name, &chart, caption)).flatten()
+}

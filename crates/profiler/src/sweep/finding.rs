@@ -1,0 +1,162 @@
+//! What a curve shows: the best setting, and how far the others are behind it, as far as that is more than noise.
+
+use super::model::{Curve, CurvePoint};
+use super::student;
+
+/// Differences below this share of the rate are not called better or worse, however well runs agree.
+const LEAST: f64 = 0.02;
+/// Of a wrong word on one of the comparisons of a curve.
+const LEVEL: f64 = 0.05;
+
+/// How a point stands to the best one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Standing {
+    /// It is the one with the highest mean.
+    Best,
+    /// The best one has so much more, as a share of this one's rate; right to plus and minus `error`.
+    Behind { gain: f64, error: f64 },
+    /// The runs do not tell them apart.
+    Alike,
+    /// There is nothing to compare: fewer than two good runs, of either.
+    Unknown,
+}
+
+/// What a curve shows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Finding {
+    /// Which point has the highest mean. `None` without a good run.
+    pub best: Option<usize>,
+    /// Of each point, in the curve's order.
+    pub standings: Vec<Standing>,
+}
+
+impl Finding {
+    /// Compares each point's mean with the best one by Welch's t test (which does not assume that all points are equally noisy), at
+    /// 5 % for all comparisons of the curve together (Bonferroni).
+    pub fn of(curve: &Curve) -> Self {
+        let rated = |point: &CurvePoint| point.rate.runs > 0 && point.rate.mean > 0.0;
+        let highest = curve.points.iter().enumerate().filter(|(_, point)| rated(point));
+        let best = highest.max_by(|a, b| a.1.rate.mean.total_cmp(&b.1.rate.mean)).map(|(at, _)| at);
+        let several = curve.points.iter().filter(|point| point.rate.runs > 1).count();
+        let level = LEVEL / several.saturating_sub(1).max(1) as f64;
+        let standing = |at: usize, point: &CurvePoint| match best {
+            Some(best) if best == at => Standing::Best,
+            Some(best) => compare(&curve.points[best], point, level),
+            None => Standing::Unknown,
+        };
+        let standings = curve.points.iter().enumerate().map(|(at, point)| standing(at, point)).collect();
+        Self { best, standings }
+    }
+
+    /// Those that may be as good as the best one, as far as the runs tell.
+    pub fn alike(&self) -> impl Iterator<Item = usize> {
+        self.standings.iter().enumerate().filter(|(_, one)| **one == Standing::Alike).map(|(at, _)| at)
+    }
+
+    /// Those that are behind, and by how much.
+    pub fn behind(&self) -> impl Iterator<Item = (usize, f64, f64)> {
+        self.standings.iter().enumerate().filter_map(|(at, one)| match *one {
+            Standing::Behind { gain, error } => Some((at, gain, error)),
+            _ => None,
+        })
+    }
+}
+
+fn compare(best: &CurvePoint, other: &CurvePoint, level: f64) -> Standing {
+    let parts = |point: &CurvePoint| {
+        let error = point.rate.error()?;
+        Some((error * error, f64::from(point.rate.runs) - 1.0))
+    };
+    let (Some((a, a_freedom)), Some((b, b_freedom))) = (parts(best), parts(other)) else {
+        return Standing::Unknown;
+    };
+    let mean = other.rate.mean;
+    if mean.is_nan() || mean <= 0.0 {
+        return Standing::Unknown;
+    }
+    let both = a + b;
+    // Welch and Satterthwaite.
+    let freedom = both * both / (a * a / a_freedom + b * b / b_freedom);
+    let error = if both > 0.0 {
+        student::quantile(level / 2.0, if freedom.is_finite() { freedom } else { 1.0 }) * both.sqrt()
+    } else {
+        0.0
+    };
+    let gain = best.rate.mean - mean;
+    if gain > error && gain >= LEAST * mean {
+        Standing::Behind { gain: gain / mean, error: error / mean }
+    } else {
+        Standing::Alike
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep::CurveRun;
+
+    fn curve(points: &[&[f64]]) -> Curve {
+        let point = |rates: &&[f64]| {
+            let run = |&bytes_per_second| CurveRun { bytes_per_second, ..CurveRun::default() };
+            let mut point = CurvePoint { runs: rates.iter().map(run).collect(), ..CurvePoint::default() };
+            point.sum_up(&[]);
+            point
+        };
+        Curve { points: points.iter().map(point).collect(), ..Curve::default() }
+    }
+
+    #[test]
+    fn what_is_more_than_noise_is_said() {
+        let finding = Finding::of(&curve(&[&[45.0, 46.0, 45.5], &[58.8, 59.0, 59.3], &[58.0, 59.9, 59.1]]));
+        assert_eq!(finding.best, Some(1));
+        assert_eq!((finding.standings[1], finding.standings[2]), (Standing::Best, Standing::Alike));
+        let Standing::Behind { gain, error } = finding.standings[0] else { panic!("{finding:?}") };
+        assert!((gain - 0.297).abs() < 0.01 && error > 0.01 && error < gain, "{finding:?}");
+        assert_eq!((finding.alike().count(), finding.behind().count()), (1, 1));
+    }
+
+    #[test]
+    fn nothing_is_said_inside_the_noise() {
+        let noisy = Finding::of(&curve(&[&[45.0, 66.0, 55.0], &[68.0, 49.0, 59.0]]));
+        assert_eq!(noisy.standings, [Standing::Alike, Standing::Best]);
+        // They agree to the last bit, but one per cent is nobody's gain.
+        let near = Finding::of(&curve(&[&[100.0, 100.0], &[101.0, 101.0]]));
+        assert_eq!(near.standings, [Standing::Alike, Standing::Best]);
+        assert!(matches!(
+            Finding::of(&curve(&[&[100.0; 3], &[110.0; 3]])).standings[0],
+            Standing::Behind { .. }
+        ));
+    }
+
+    #[test]
+    fn single_runs_prove_nothing() {
+        let finding = Finding::of(&curve(&[&[10.0], &[100.0], &[], &[f64::NAN]]));
+        assert_eq!(finding.best, Some(1));
+        assert_eq!(
+            finding.standings,
+            [Standing::Unknown, Standing::Best, Standing::Unknown, Standing::Unknown]
+        );
+        assert_eq!(Finding::of(&curve(&[&[], &[]])).best, None);
+        assert_eq!(Finding::of(&Curve::default()), Finding::default());
+    }
+
+    /// Of curves without any difference, few get one: 5 % of them is what the test allows.
+    #[test]
+    fn equal_settings_are_rarely_told_apart() {
+        let mut state = 7_u64;
+        let mut even = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 40) as f64 / f64::from(1 << 24)
+        };
+        let mut wrong = 0;
+        for _ in 0..100 {
+            let points: Vec<Vec<f64>> = (0..5)
+                .map(|_| (0..3).map(|_| 100.0 + 8.0 * ((0..12).map(|_| even()).sum::<f64>() - 6.0)).collect())
+                .collect();
+            let slices: Vec<&[f64]> = points.iter().map(Vec::as_slice).collect();
+            wrong += usize::from(Finding::of(&curve(&slices)).behind().count() > 0);
+        }
+        // The best of five is compared with each, so it is a little more than that.
+        assert!(wrong <= 15, "{wrong} of 100");
+    }
+}

@@ -1,0 +1,174 @@
+//! Threads for log-ins: few, of lower priority than those that move data, and shared fairly among addresses.
+
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ropewalk_engine::Pool;
+
+use crate::throttle::network;
+
+/// What the threads' share of a processor is worth beside a transfer that wants it, too: a third.
+const NICE: i32 = 5;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Steps of log-ins that take processor time: handshakes and passwords. Addresses take turns, so that one from which very
+/// many come keeps nobody else waiting longer than for one step of it.
+pub(crate) struct Logins {
+    pool: Pool,
+    waiting: Arc<Mutex<Waiting>>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    jobs: HashMap<IpAddr, VecDeque<Job>>,
+    /// Those of `jobs`, the next one first.
+    turns: VecDeque<IpAddr>,
+    count: usize,
+}
+
+impl Waiting {
+    fn push(&mut self, address: IpAddr, job: Job) {
+        let jobs = self.jobs.entry(address).or_default();
+        if jobs.is_empty() {
+            self.turns.push_back(address);
+        }
+        jobs.push_back(job);
+        self.count += 1;
+    }
+
+    fn pop(&mut self) -> Option<Job> {
+        let address = self.turns.pop_front()?;
+        let jobs = self.jobs.get_mut(&address)?;
+        let job = jobs.pop_front();
+        if jobs.is_empty() {
+            self.jobs.remove(&address);
+        } else {
+            self.turns.push_back(address);
+        }
+        self.count -= usize::from(job.is_some());
+        job
+    }
+
+    /// Too many are waiting, and `address` has its share of them.
+    fn is_crowded(&self, address: IpAddr, most: usize) -> bool {
+        let theirs = self.jobs.get(&address).map_or(0, VecDeque::len);
+        self.count >= most && theirs * self.jobs.len() >= self.count
+    }
+}
+
+impl Logins {
+    pub(crate) fn new(threads: usize) -> Self {
+        Self { pool: Pool::new("login", threads), waiting: Arc::default() }
+    }
+
+    /// Runs `job` when it is the turn of `address`. Fails only where there is no thread at all; the job is then dropped.
+    pub(crate) fn spawn(&self, address: IpAddr, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let address = network(address);
+        lock(&self.waiting).push(address, Box::new(job));
+        let waiting = Arc::clone(&self.waiting);
+        let next = move || {
+            make_way();
+            let job = lock(&waiting).pop();
+            if let Some(job) = job {
+                job();
+            }
+        };
+        self.pool.spawn(next).inspect_err(|_| {
+            // There was no thread before either, so that nobody else waits.
+            drop(lock(&self.waiting).pop());
+        })
+    }
+
+    /// Nobody else from `address` should begin: at least `most` steps wait, and no address has more of them. 0: any number.
+    pub(crate) fn is_crowded(&self, address: IpAddr, most: u32) -> bool {
+        most > 0 && lock(&self.waiting).is_crowded(network(address), most as usize)
+    }
+}
+
+fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lowers the priority of this thread, once.
+fn make_way() {
+    thread_local!(static DONE: Cell<bool> = const { Cell::new(false) });
+    if !DONE.replace(true) {
+        // Without it things work, too.
+        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    const FLOOD: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn addresses_take_turns() {
+        let logins = Logins::new(1);
+        let (gate, closed) = mpsc::channel::<()>();
+        let (sender, done) = mpsc::channel();
+        logins.spawn(FLOOD, move || closed.recv().unwrap()).unwrap();
+        for n in 0..50 {
+            let sender = sender.clone();
+            logins.spawn(FLOOD, move || sender.send((FLOOD, n)).unwrap()).unwrap();
+        }
+        for n in 0..2 {
+            let sender = sender.clone();
+            logins.spawn(OTHER, move || sender.send((OTHER, n)).unwrap()).unwrap();
+        }
+        gate.send(()).unwrap();
+        let order: Vec<_> = (0..52).map(|_| done.recv_timeout(PATIENCE).unwrap()).collect();
+        let place = |wanted| order.iter().position(|&one| one == wanted).unwrap();
+        // The thread may or may not have taken the first step before the others came.
+        assert!(place((OTHER, 0)) <= 2 && place((OTHER, 1)) <= 4, "{order:?}");
+        assert!(order.iter().filter(|one| one.0 == FLOOD).map(|one| one.1).is_sorted());
+        let waiting = lock(&logins.waiting);
+        assert!(waiting.jobs.is_empty() && waiting.turns.is_empty() && waiting.count == 0);
+    }
+
+    #[test]
+    fn the_crowded_are_those_who_make_the_crowd() {
+        let mut waiting = Waiting::default();
+        for _ in 0..10 {
+            waiting.push(FLOOD, Box::new(|| ()));
+        }
+        assert!(!waiting.is_crowded(FLOOD, 11));
+        assert!(waiting.is_crowded(FLOOD, 10));
+        assert!(!waiting.is_crowded(OTHER, 10));
+        waiting.push(OTHER, Box::new(|| ()));
+        assert!(waiting.is_crowded(FLOOD, 10) && !waiting.is_crowded(OTHER, 10));
+        while waiting.pop().is_some() {}
+        assert!(!waiting.is_crowded(FLOOD, 1));
+    }
+
+    #[test]
+    fn a_panic_does_not_lose_others() {
+        let logins = Logins::new(1);
+        let (sender, done) = mpsc::channel();
+        logins.spawn(FLOOD, || panic!("on purpose")).unwrap();
+        logins.spawn(FLOOD, move || sender.send(()).unwrap()).unwrap();
+        done.recv_timeout(PATIENCE).unwrap();
+    }
+
+    #[test]
+    fn threads_make_way() {
+        let logins = Logins::new(1);
+        let (sender, done) = mpsc::channel();
+        let nice = || rustix::process::getpriority_process(Some(rustix::thread::gettid())).unwrap();
+        logins.spawn(OTHER, move || sender.send(nice()).unwrap()).unwrap();
+        assert_eq!(done.recv_timeout(PATIENCE).unwrap(), NICE.max(nice()));
+    }
+}

@@ -1,0 +1,127 @@
+//! SITE PROFILE BASELINE: what parts of this host reach by themselves, for those who may take profiles.
+
+use std::os::fd::BorrowedFd;
+
+use ropewalk_profiler::baseline::iperf::Server;
+use ropewalk_profiler::baseline::{self, BaselineError, DiskRate, Limits};
+use ropewalk_profiler::collect::Unavailable;
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::profiling::ProfileAnswer;
+use ropewalk_protocol::server::Failure;
+use ropewalk_security::Access;
+use ropewalk_storage::{Kind, WriteOptions};
+use rustix::io::Errno;
+
+use super::failure;
+use super::files::system;
+use crate::connection::Job;
+use crate::memory;
+use crate::profiling::{Slot, StartError};
+
+/// What is left of a disk's free space, as a part of it: nobody is to run out of it meanwhile.
+const SPARED: u64 = 10;
+
+/// The right to keep this host busy, which is that to a profile.
+fn slot(job: &Job<'_>) -> Result<Slot, Failure> {
+    let most = job.context.settings.config.profiling.at_once;
+    job.host.profiling.slot(most).ok_or_else(|| Failure::Busy(StartError::TooMany(most).to_string()))
+}
+
+fn no_disk() -> Failure {
+    Failure::Refused { code: 550, text: "There is no disk behind this path.".into() }
+}
+
+fn answer(rate: Result<DiskRate, BaselineError>) -> Result<ProfileAnswer, Failure> {
+    match rate {
+        Ok(DiskRate { bytes_per_second, direct }) => Ok(ProfileAnswer::Disk { bytes_per_second, direct }),
+        Err(error) => Err(Failure::Refused { code: 550, text: format!("No rate of the disk: {error}.") }),
+    }
+}
+
+/// Reads the file as the session's user may, for a few seconds.
+pub(super) fn read(job: &mut Job<'_>, path: &VirtualPath) -> Result<ProfileAnswer, Failure> {
+    let _slot = slot(job)?;
+    let login = job.context.login()?;
+    let acting = login.acting()?;
+    let place = login.existing(path, Access::Read)?;
+    let file = login.store.open_read(&place).map_err(failure)?;
+    drop(acting);
+    if file.metadata().map_err(failure)?.kind != Kind::File {
+        return Err(system(Errno::INVAL, "open"));
+    }
+    let descriptor: BorrowedFd<'_> = file.descriptor().ok_or_else(no_disk)?;
+    if memory::is_name(path) {
+        return Err(no_disk());
+    }
+    answer(baseline::read_disk(descriptor, Limits::default()))
+}
+
+/// Writes a file beside the one that is named, which need not exist, as the session's user may. It has lost its name before
+/// anything is written: nothing is left of it, whatever happens.
+pub(super) fn write(job: &mut Job<'_>, path: &VirtualPath) -> Result<ProfileAnswer, Failure> {
+    let _slot = slot(job)?;
+    let login = job.context.login()?;
+    let acting = login.acting()?;
+    // An upload makes the directories that are missing where the nearest one is.
+    let mut directory = path.clone();
+    let is_directory = |path: &VirtualPath| {
+        let place = login.existing(path, Access::Create).ok()?;
+        Some(login.store.stat(&place, true).ok()?.kind == Kind::Directory)
+    };
+    while is_directory(&directory) != Some(true) {
+        directory = directory.parent().ok_or_else(no_disk)?;
+    }
+    let name = format!(".ropewalk-baseline-{:x}-{}", job.context.id, std::process::id());
+    let path = directory.child(name.as_bytes()).map_err(|_| system(Errno::NAMETOOLONG, "open"))?;
+    // Both: it is removed as well.
+    let place = login.entry(&path, Access::Create)?;
+    login.entry(&path, Access::Write)?;
+    let parent = place.parent().unwrap_or_else(VirtualPath::root);
+    let mut limits = Limits::default();
+    if let Some(free) = login.store.free_space(&parent).map_err(failure)? {
+        limits.file = limits.file.min(free / SPARED);
+    }
+    let options = WriteOptions { create: true, truncate: false, exclusive: true, mode: 0o600 };
+    let file = login.store.open_write(&place, options).map_err(failure)?;
+    login.store.remove_file(&place).map_err(failure)?;
+    drop(acting);
+    let descriptor = file.descriptor().ok_or_else(no_disk)?;
+    answer(baseline::write_disk(descriptor, limits))
+}
+
+pub(super) fn processor(job: &mut Job<'_>) -> Result<ProfileAnswer, Failure> {
+    let _slot = slot(job)?;
+    let rates = baseline::processor().map_err(|error| Failure::Busy(error.to_string()))?;
+    Ok(ProfileAnswer::Processor { checksum: rates.checksum, encryption: rates.encryption })
+}
+
+/// For one test, at the address of the control connection.
+pub(super) fn iperf(job: &mut Job<'_>) -> Result<ProfileAnswer, Failure> {
+    let config = &job.context.settings.config;
+    let refused = |text: String| Err(Failure::Refused { code: 550, text });
+    if !config.profiling.iperf3 {
+        return refused("This server runs no iperf3 (profiling.iperf3 in its settings).".into());
+    }
+    let (address, ports) = (config.data.interface.unwrap_or(job.context.local.ip()), config.data.ports);
+    // The last one's port may be the only one.
+    job.context.iperf = None;
+    let most = config.profiling.at_once;
+    let Some(slot) = job.host.profiling.iperf_slot(most) else {
+        return Err(Failure::Busy(format!("{most} iperf3 run already: try again later.")));
+    };
+    match Server::start(Some(address), ports, slot) {
+        Ok(server) => {
+            let port = server.port();
+            tracing::info!(
+                session = job.context.id,
+                user = job.context.user(),
+                port,
+                "an iperf3 was started"
+            );
+            job.context.iperf = Some(server);
+            Ok(ProfileAnswer::Iperf { port })
+        }
+        Err(error @ (Unavailable::Missing(_) | Unavailable::Denied(_))) => refused(format!("{error}.")),
+        Err(error) => Err(Failure::Busy(error.to_string())),
+    }
+}

@@ -1,0 +1,63 @@
+//! Renaming where nothing may be replaced.
+
+use std::sync::atomic::AtomicUsize;
+
+use super::*;
+
+#[test]
+fn what_is_there_stays() {
+    for place in both() {
+        let store = place.store.without_replacing().unwrap();
+        let there = |name: &str| fs::read_to_string(place.inside.join(name)).ok();
+        fs::create_dir(place.inside.join("d")).unwrap();
+        fs::write(place.inside.join("new"), "new").unwrap();
+        for name in ["old", "d/old"] {
+            fs::write(place.inside.join(name), "old").unwrap();
+            let error = store.rename(&path("/new"), &path(&format!("/{name}"))).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+            assert_eq!((there("new").as_deref(), there(name).as_deref()), (Some("new"), Some("old")));
+        }
+        // A link that leads nowhere is a name that is taken, too.
+        symlink("nowhere", place.inside.join("link")).unwrap();
+        let error = store.rename(&path("/new"), &path("/link")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+        store.rename(&path("/new"), &path("/d/free")).unwrap();
+        assert_eq!(there("d/free").as_deref(), Some("new"));
+        // A guard that comes on top does not change it, and the other way round.
+        let always: Guard = Arc::new(|_, _| true);
+        let guarded = store.guarded(Arc::clone(&always)).unwrap();
+        let other = place.store.guarded(always).unwrap().without_replacing().unwrap();
+        for store in [guarded, other] {
+            let error = store.rename(&path("/d/free"), &path("/old")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+        }
+        place.store.rename(&path("/d/free"), &path("/old")).unwrap();
+        assert_eq!(there("old").as_deref(), Some("new"));
+    }
+}
+
+/// Of many who give one name at a time, one gets it.
+#[test]
+fn one_of_many_gets_the_name() {
+    let place = place(PosixOptions::default());
+    let store = place.store.without_replacing().unwrap();
+    for round in 0..20 {
+        let got = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for n in 0..4 {
+                let (store, got, name) = (&store, &got, format!("{round}-{n}"));
+                fs::write(place.inside.join(&name), &name).unwrap();
+                scope.spawn(move || {
+                    let result = store.rename(&path(&format!("/{name}")), &path(&format!("/{round}")));
+                    match result {
+                        Ok(()) => {
+                            got.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}"),
+                    }
+                });
+            }
+        });
+        assert_eq!(got.into_inner(), 1);
+    }
+}

@@ -1,0 +1,272 @@
+//! Lists of certificates that were revoked before their end (RFC 5280 section 5).
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use openssl::asn1::Asn1Time;
+use openssl::error::ErrorStack;
+use openssl::ex_data::Index;
+use openssl::ssl::{Ssl, SslContextBuilder, SslRef, SslVerifyMode};
+use openssl::x509::{CrlStatus, X509, X509Crl, X509Ref, X509StoreContext, X509StoreContextRef};
+
+use crate::sys;
+
+/// Bytes of a file with lists; those of large authorities have some megabytes.
+const MAX_FILE: u64 = 64 << 20;
+/// Files of one authority's name (`.r0` to `.r9`) that are looked at.
+const MAX_INDEX: u32 = 10;
+/// What stands behind each list of a PEM file.
+const PEM_END: &[u8] = b"-----END X509 CRL-----";
+
+/// Why lists cannot be had, or a certificate is not believed because of one.
+#[derive(Debug, thiserror::Error)]
+pub enum RevocationError {
+    #[error("{path}: {source}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path} is no revocation list (in PEM or DER)")]
+    Unreadable { path: PathBuf },
+    #[error(
+        "{path} has no file with a revocation list: expected HASH.r0, as `openssl rehash {path}` names them"
+    )]
+    Empty { path: PathBuf },
+    #[error(
+        "anybody can change {path} (mode {mode:04o}), so it is not believed; `chmod o-w {path}` mends it"
+    )]
+    Writable { path: PathBuf, mode: u32 },
+    #[error("the revocation list {path} is not signed by {authority}")]
+    Forged { path: PathBuf, authority: String },
+    #[error(
+        "the revocation list {path} expired at {since}; without a fresh one, {authority} is not believed"
+    )]
+    Expired { path: PathBuf, authority: String, since: String },
+    #[error("the revocation list {path} is valid only from {from} on; one of the two clocks may be wrong")]
+    Future { path: PathBuf, from: String },
+    #[error("the certificate of {subject} (serial {serial}) was revoked by {authority} at {since}")]
+    Revoked { subject: String, serial: String, authority: String, since: String },
+    #[error("OpenSSL: {0}")]
+    OpenSsl(#[from] ErrorStack),
+}
+
+/// A file with lists, or a directory of them by the hash of their authorities' names (`<hash>.r0`, as `openssl rehash`
+/// makes it). It is read again when it changes, so that updates count at once.
+///
+/// An authority for which there is no list is not asked. One whose list is forged, ended or unreadable vouches for nobody.
+pub struct Revocations {
+    path: PathBuf,
+    read: Mutex<HashMap<PathBuf, (State, Lists)>>,
+}
+
+type Lists = Arc<[Arc<X509Crl>]>;
+
+/// Inode, size, and time of the last change in seconds and nanoseconds: what tells two versions of a file apart.
+type State = (u64, u64, i64, i64);
+
+impl std::fmt::Debug for Revocations {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Revocations").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Revocations {
+    /// # Errors
+    /// Nothing is there, it cannot be read, or holds no list at all.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, RevocationError> {
+        let lists = Self { path: path.into(), read: Mutex::default() };
+        let path = &lists.path;
+        let failed = |source| RevocationError::Read { path: path.clone(), source };
+        if path.metadata().map_err(failed)?.is_dir() {
+            let hashed = |name: &str| {
+                name.split_once(".r").is_some_and(|(hash, index)| {
+                    hash.len() == 8
+                        && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+                        && index.parse::<u32>().is_ok_and(|index| index < MAX_INDEX)
+                })
+            };
+            let mut names = path.read_dir().map_err(failed)?.flatten();
+            if !names.any(|entry| entry.file_name().to_str().is_some_and(hashed)) {
+                return Err(RevocationError::Empty { path: path.clone() });
+            }
+        } else {
+            lists.file(path)?;
+        }
+        Ok(lists)
+    }
+
+    /// As [`Revocations::open`]; `None` for a directory without any list.
+    pub(crate) fn beside(authorities: &Path) -> Result<Option<Self>, RevocationError> {
+        match Self::open(authorities) {
+            Ok(lists) => Ok(Some(lists)),
+            Err(RevocationError::Empty { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Looks at each certificate of a chain in the list of the one behind it, who has signed it.
+    pub(crate) fn check(&self, chain: &[X509]) -> Result<(), RevocationError> {
+        let now = Asn1Time::days_from_now(0)?;
+        for pair in chain.windows(2) {
+            let [certificate, authority] = pair else { continue };
+            for (list, path) in self.lists_of(authority)? {
+                self::check(certificate, authority, &list, path, &now)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lists_of(&self, authority: &X509Ref) -> Result<Vec<(Arc<X509Crl>, PathBuf)>, RevocationError> {
+        let mut found = Vec::new();
+        let mut take = |lists: &[Arc<X509Crl>], path: &Path| -> Result<(), ErrorStack> {
+            for list in lists {
+                if list.issuer_name().try_cmp(authority.subject_name())? == Ordering::Equal {
+                    found.push((Arc::clone(list), path.to_owned()));
+                }
+            }
+            Ok(())
+        };
+        if !self.path.is_dir() {
+            take(&self.file(&self.path)?, &self.path)?;
+            return Ok(found);
+        }
+        let hash = authority.subject_name_hash();
+        for index in 0..MAX_INDEX {
+            let path = self.path.join(format!("{hash:08x}.r{index}"));
+            match self.file(&path) {
+                Ok(lists) => take(&lists, &path)?,
+                Err(RevocationError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The lists of a file, of which there is at least one.
+    fn file(&self, path: &Path) -> Result<Lists, RevocationError> {
+        let failed = |source| RevocationError::Read { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        let mode = metadata.mode() & 0o7777;
+        if mode & 0o002 != 0 {
+            return Err(RevocationError::Writable { path: path.to_owned(), mode });
+        }
+        let state = (metadata.ino(), metadata.len(), metadata.ctime(), metadata.ctime_nsec());
+        let known = || self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((read, lists)) = known().get(path)
+            && *read == state
+        {
+            return Ok(Arc::clone(lists));
+        }
+        let mut text = Vec::new();
+        file.take(MAX_FILE).read_to_end(&mut text).map_err(failed)?;
+        // A list that is there and cannot be read may name somebody: nobody passes.
+        let lists = parse(&text).ok_or_else(|| RevocationError::Unreadable { path: path.to_owned() })?;
+        let lists: Lists = lists.into_iter().map(Arc::new).collect();
+        known().insert(path.to_owned(), (state, Arc::clone(&lists)));
+        Ok(lists)
+    }
+}
+
+fn parse(text: &[u8]) -> Option<Vec<X509Crl>> {
+    if let Ok(list) = X509Crl::from_der(text) {
+        return Some(vec![list]);
+    }
+    let mut lists = Vec::new();
+    let mut rest = text;
+    while let Some(end) = rest.windows(PEM_END.len()).position(|window| window == PEM_END) {
+        let (one, behind) = rest.split_at(end + PEM_END.len());
+        lists.push(X509Crl::from_pem(one).ok()?);
+        rest = behind;
+    }
+    (!lists.is_empty()).then_some(lists)
+}
+
+fn check(
+    certificate: &X509,
+    authority: &X509Ref,
+    list: &X509Crl,
+    path: PathBuf,
+    now: &Asn1Time,
+) -> Result<(), RevocationError> {
+    let words = || crate::client::words(authority.subject_name());
+    let key = authority.public_key()?;
+    if !list.verify(&key)? {
+        return Err(RevocationError::Forged { path, authority: words() });
+    }
+    if list.last_update() > now {
+        return Err(RevocationError::Future { path, from: list.last_update().to_string() });
+    }
+    if let Some(next) = list.next_update()
+        && next < now
+    {
+        return Err(RevocationError::Expired { path, authority: words(), since: next.to_string() });
+    }
+    if let CrlStatus::Revoked(entry) = list.get_by_cert(certificate) {
+        let serial = certificate.serial_number().to_bn()?.to_hex_str()?.to_string();
+        return Err(RevocationError::Revoked {
+            subject: crate::client::words(certificate.subject_name()),
+            serial,
+            authority: words(),
+            since: entry.revocation_date().to_string(),
+        });
+    }
+    Ok(())
+}
+
+/// Where a handshake keeps what its lists have to say.
+type Told = Mutex<Option<String>>;
+
+fn index() -> Result<Index<Ssl, Told>, ErrorStack> {
+    static INDEX: OnceLock<Result<Index<Ssl, Told>, ErrorStack>> = OnceLock::new();
+    INDEX.get_or_init(Ssl::new_ex_index).clone()
+}
+
+/// Handshakes of this context look into the lists, once the chain is verified otherwise.
+pub(crate) fn look_into(
+    builder: &mut SslContextBuilder,
+    mode: SslVerifyMode,
+    lists: Revocations,
+) -> Result<(), ErrorStack> {
+    let index = index()?;
+    builder.set_verify_callback(mode, move |good, context| {
+        // The peer's own certificate comes last.
+        if !good || context.error_depth() != 0 {
+            return good;
+        }
+        let chain: Vec<X509> =
+            context.chain().into_iter().flatten().map(|certificate| certificate.to_owned()).collect();
+        match lists.check(&chain) {
+            Ok(()) => true,
+            Err(error) => {
+                tell(context, index, error.to_string());
+                context.set_error(sys::revoked());
+                false
+            }
+        }
+    });
+    Ok(())
+}
+
+/// What [`told`] is asked for has a place in this handshake.
+pub(crate) fn listen(ssl: &mut SslRef) -> Result<(), ErrorStack> {
+    ssl.set_ex_data(index()?, Told::default());
+    Ok(())
+}
+
+fn tell(context: &X509StoreContextRef, index: Index<Ssl, Told>, text: String) {
+    let place = X509StoreContext::ssl_idx()
+        .ok()
+        .and_then(|ssl| context.ex_data(ssl))
+        .and_then(|ssl: &SslRef| ssl.ex_data(index));
+    if let Some(place) = place {
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+    }
+}
+
+/// Why a list spoke against the peer's certificate.
+pub(crate) fn told(ssl: &SslRef) -> Option<String> {
+    ssl.ex_data(index().ok()?)?.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}

@@ -1,0 +1,100 @@
+//! A program at a terminal of its own, where somebody reads and types.
+
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::process;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Dropping it takes the terminal away, which ends the program, too.
+#[derive(Debug)]
+pub struct Terminal {
+    script: Child,
+    keys: Option<ChildStdin>,
+    shown: Receiver<Vec<u8>>,
+    text: String,
+    /// What was read up to here was waited for.
+    seen: usize,
+}
+
+impl Terminal {
+    /// Starts `command`, of which program, arguments, environment and directory count; `script` makes the terminal.
+    pub fn start(command: &Command) -> Result<Self> {
+        let quoted = |word: &std::ffi::OsStr| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"));
+        let words: Vec<String> =
+            [command.get_program()].into_iter().chain(command.get_args()).map(quoted).collect();
+        let mut script = process::command("script");
+        script.args(["-qec", &format!("exec {}", words.join(" ")), "/dev/null"]);
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => script.env(name, value),
+                None => script.env_remove(name),
+            };
+        }
+        if let Some(directory) = command.get_current_dir() {
+            script.current_dir(directory);
+        }
+        script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut script = script.spawn().context("starting script (Debian: bsdutils)")?;
+        let (keys, screen) = (script.stdin.take(), script.stdout.take());
+        let mut screen = screen.context("the terminal's screen")?;
+        let (sender, shown) = mpsc::channel();
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(n) = screen.read(&mut buffer)
+                && n > 0
+                && sender.send(buffer[..n].to_vec()).is_ok()
+            {}
+        });
+        Ok(Self { script, keys, shown, text: String::new(), seen: 0 })
+    }
+
+    /// Waits until this stands on the screen, behind what was waited for before.
+    pub fn wait_for(&mut self, wanted: &str) -> Result<()> {
+        let end = Instant::now() + LIMIT;
+        loop {
+            if let Some(at) = self.text[self.seen..].find(wanted) {
+                self.seen += at + wanted.len();
+                return Ok(());
+            }
+            match self.shown.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(bytes) => self.text.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(error) => bail!("waiting for {wanted:?}: {error}: {}", self.text),
+            }
+        }
+    }
+
+    /// Types a line.
+    pub fn enter(&mut self, line: &str) -> Result<()> {
+        let keys = self.keys.as_mut().context("nobody is there any more")?;
+        keys.write_all(format!("{line}\n").as_bytes())?;
+        Ok(keys.flush()?)
+    }
+
+    /// Waits for the program's end: its exit status, and all that stood on the screen.
+    pub fn finish(mut self) -> Result<(ExitStatus, String)> {
+        let end = Instant::now() + LIMIT;
+        loop {
+            match self.shown.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(bytes) => self.text.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => bail!("it does not end: {}", self.text),
+            }
+        }
+        let status = self.script.wait()?;
+        Ok((status, std::mem::take(&mut self.text)))
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
+}

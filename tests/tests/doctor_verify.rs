@@ -1,0 +1,300 @@
+//! `ropewalk doctor --apply --verify`: settings on trial, kept or brought back, also by whoever comes after a crash. With the
+//! kernel's real settings, in network namespaces of their own.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use ropewalk_tests::peers;
+use ropewalk_tests::process;
+use ropewalk_tests::scratch::Scratch;
+use serde_json::Value;
+
+/// What the tests make of a namespace's settings, and what is brought back.
+const OLD: &str = "4096 100000 222222";
+/// What doctor makes of it.
+const NEW: &str = "4096 100000 134217728";
+
+fn can_test(tun: bool) -> bool {
+    let can = rustix::process::geteuid().is_root() && (!tun || fs::exists("/dev/net/tun").unwrap_or(false));
+    (can || !peers::skip("namespaces need root, the lab /dev/net/tun"))
+        && peers::available(&["unshare", "setpriv"])
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a script in a new network namespace. In it: `trial PLACES...` runs doctor in the background, `until_is VALUE` waits
+/// until `tcp_rmem` is that while doctor runs, and `look` shows what is left.
+fn in_namespace(state: &Path, script: &str) -> Output {
+    let binary = peers::ropewalk().unwrap();
+    let mut command = process::command("unshare");
+    let functions = format!(
+        r#"
+        cd /proc/sys/net/ipv4; echo '{OLD}' > tcp_rmem; echo 0 > tcp_mtu_probing
+        trial() {{ $doctor --rate 10Gbit/s --rtt 80ms --apply --yes --checksum none --verify "$@" > "$out" 2> "$err" & pid=$!; }}
+        until_is() {{
+            while [ "$(echo $(cat tcp_rmem))" != "$1" ]; do
+                kill -0 $pid 2> /dev/null || {{ echo "it ended before $1"; cat "$err"; exit 9; }}
+                sleep 0.002
+            done
+        }}
+        look() {{ echo $(cat tcp_rmem tcp_mtu_probing) $(ls $state); }}
+        "#
+    );
+    command.args(["--net", "sh", "-c", &(functions + script)]);
+    command.env("doctor", format!("{} doctor --state {}", binary.display(), state.display()));
+    command
+        .env("state", state)
+        .env("out", state.with_extension("out"))
+        .env("err", state.with_extension("err"));
+    command.env_remove("XDG_STATE_HOME").output().unwrap()
+}
+
+/// Takes some tenths of a second.
+const PLACES: &str = "zero:8G null:";
+
+#[test]
+fn a_killed_trial_is_brought_back_from_each_of_its_moments() {
+    if !can_test(false) {
+        return;
+    }
+    for (moment, wait) in [
+        (
+            "before the first setting",
+            "until [ -e $state/doctor.json ]; do kill -0 $pid || exit 9; sleep 0.002; done",
+        ),
+        ("with new settings", "until_is \"$new\""),
+        ("with old ones again", "until_is \"$new\"; until_is \"$old\""),
+        ("with new ones again", "until_is \"$new\"; until_is \"$old\"; until_is \"$new\""),
+    ] {
+        let scratch = Scratch::new().unwrap();
+        let script = format!(
+            "old='{OLD}'; new='{NEW}'; trial {PLACES}; {wait}
+             kill -9 $pid; wait $pid 2> /dev/null
+             [ -e $state/doctor.json ] || echo 'no old values'
+             $doctor --rate 10Gbit/s --rtt 80ms --apply --yes > /dev/null 2>&1; echo exit $?
+             trial {PLACES}; wait $pid; echo exit $?
+             $doctor --restore > /dev/null; echo exit $?; look"
+        );
+        let output = in_namespace(&scratch.join("state"), &script);
+        let said = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+        // Until it is brought back nothing else is changed.
+        assert_eq!(
+            said,
+            format!("exit 1 exit 1 exit 0 {OLD} 0"),
+            "killed {moment}: {}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn before_the_trial_there_is_nothing_to_bring_back() {
+    if !can_test(false) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let script = format!(
+        "trial {PLACES}; until grep -q 'first transfer' $err; do sleep 0.002; done; kill -9 $pid; wait $pid
+         $doctor --restore; look"
+    );
+    let output = in_namespace(&scratch.join("state"), &script);
+    let said = text(&output.stdout);
+    assert_eq!(said.trim(), format!("nothing to bring back\n{OLD} 0"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn ctrl_c_brings_back_and_says_so() {
+    if !can_test(false) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let script =
+        format!("trial {PLACES}; until_is '{NEW}'; kill -INT $pid; wait $pid; echo exit $?; look; cat $err");
+    let output = in_namespace(&scratch.join("state"), &script);
+    let said = text(&output.stdout);
+    assert!(said.starts_with(&format!("exit 130\n{OLD} 0\n")), "{said}");
+    assert!(said.contains("bringing back") && said.contains("--restore"), "{said}");
+}
+
+#[test]
+fn a_transfer_that_fails_with_the_new_settings_brings_back_the_old() {
+    if !can_test(false) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let source = scratch.join("source");
+    fs::File::create(&source).unwrap().set_len(2 << 30).unwrap();
+    let script = format!(
+        "trial '{}' null: --no-sparse; until_is '{NEW}'; rm '{}'; wait $pid; echo exit $?; look; cat $err",
+        source.display(),
+        source.display()
+    );
+    let output = in_namespace(&scratch.join("state"), &script);
+    let said = text(&output.stdout);
+    assert!(said.starts_with(&format!("exit 4\n{OLD} 0\n")), "{said}");
+    assert!(said.contains("the transfer failed with the new settings"), "{said}");
+    assert!(said.contains("the old settings are back"), "{said}");
+    // As it is it fails, too: nothing is tried at all.
+    let script = format!("trial '{}' null:; wait $pid; echo exit $?; look; cat $err", source.display());
+    let said = text(&in_namespace(&scratch.join("state"), &script).stdout);
+    assert!(
+        said.starts_with(&format!("exit 4\n{OLD} 0\n")) && said.contains("nothing was changed"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_somebody_else_sets_meanwhile_is_left_alone() {
+    if !can_test(false) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let script = format!(
+        "trial {PLACES}; until_is '{NEW}'; echo 1 > tcp_no_metrics_save; echo '4096 100000 7777777' > tcp_rmem
+         wait $pid; echo exit $?; cat tcp_rmem tcp_mtu_probing; cat $err
+         $doctor --restore > /dev/null; echo exit $?; $doctor --restore --force > /dev/null; look"
+    );
+    let output = in_namespace(&scratch.join("state"), &script);
+    let said = text(&output.stdout);
+    assert!(said.starts_with("exit 1\n4096\t100000\t7777777\n0\n"), "{said}");
+    assert!(said.contains("somebody else changed net.ipv4.tcp_rmem meanwhile"), "{said}");
+    assert!(said.ends_with(&format!("exit 1\n{OLD} 0\n")), "{said}");
+}
+
+/// What came of it and what is set agree, however the transfers went.
+#[test]
+fn what_is_said_is_what_is_set() {
+    if !can_test(false) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let script = "trial zero:100M null: --json; wait $pid; echo exit $?; cat tcp_rmem; cat $out";
+    let output = in_namespace(&scratch.join("state"), script);
+    let said = text(&output.stdout);
+    let lines: Vec<&str> = said.lines().collect();
+    let report: Value = serde_json::from_str(lines[2]).unwrap_or_else(|e| panic!("{e}: {said}"));
+    let verified = &report["verified"];
+    let (kept, judged) = (verified["kept"].as_bool().unwrap(), &verified["judgement"]);
+    assert_eq!(judged["helped"], kept, "{verified}");
+    for side in ["old", "new"] {
+        assert_eq!(judged[side].as_array().unwrap().len(), 3, "{verified}");
+    }
+    let (exit, set) = if kept { ("exit 0", NEW) } else { ("exit 1", OLD) };
+    assert_eq!((lines[0], lines[1].replace('\t', " ").as_str()), (exit, set), "{said}");
+    assert_eq!(report["applied"].as_array().unwrap().is_empty(), !kept, "{report}");
+    assert_eq!(scratch.join("state/doctor.json").exists(), kept);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let scratch = Scratch::new().unwrap();
+    let refused = |words: &str, why: &str| {
+        let mut command = Command::new(peers::ropewalk().unwrap());
+        command.arg("doctor").arg("--state").arg(scratch.join("state"));
+        let output = command.args(words.split_whitespace()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(why), "{words}: {}", text(&output.stderr));
+    };
+    refused("--rate 1Gbit/s --verify a b", "--apply");
+    refused("--apply --verify zero:1 null:", "--rate");
+    refused("--rate 1Gbit/s --apply --verify - null:", "standard input");
+    refused("--rate 1Gbit/s --apply --verify ftp://a/x ftp://b/x", "this host");
+    refused("--rate 1Gbit/s --apply --verify zero:1 null: --rounds 2", "--rounds");
+    refused("--rate 1Gbit/s --rtt 1ms -p 4", "--verify");
+    refused("--restore --verify a b", "--verify");
+    assert!(!scratch.join("state").exists());
+}
+
+/// What `doctor` says in the lab on `left`, whose receive buffers and those of the sender on `right` are limited so; and
+/// `left`'s tcp_rmem afterwards.
+fn in_lab(rmem: &str, wmem: &str) -> (Value, String) {
+    let scratch = Scratch::new().unwrap();
+    let scenario = format!(
+        r#"
+        title = "doctor"
+        [kernel]
+        congestion = "cubic"
+        [hosts.left.kernel]
+        tcp_rmem = ["4 KiB", "64 KiB", "{rmem}"]
+        [hosts.right.kernel]
+        tcp_wmem = ["4 KiB", "16 KiB", "{wmem}"]
+        [[links]]
+        between = ["left", "right"]
+        path = {{ round_trip = "40ms", both = {{ rate = "200Mbit/s", queue = 2000 }} }}
+        [[files]]
+        host = "right"
+        path = "{{dir}}/server.toml"
+        text = """
+        [identity]
+        mapped = false
+        [profiling]
+        enabled = true
+        users = ["anonymous"]
+        perf = false
+        """
+        [[servers]]
+        name = "server"
+        host = "right"
+        run = ["{{ropewalk}}", "serve", "--config", "{{dir}}/server.toml", "--listen", "0.0.0.0:{{port:server}}",
+            "--anonymous=rw", "--root", "{{disk}}", "--log", "error"]
+        ready = {{ port = "{{port:server}}" }}
+        environment = {{ PATH = "/nowhere" }}
+        [[commands]]
+        name = "doctor"
+        host = "left"
+        may_fail = true
+        run = "{{ropewalk}} doctor --state {{dir}}/state --json --rate 200Mbit/s --apply --yes -p 1 --tuner fixed --checksum none --verify ftp://{{addr:right}}:{{port:server}}/dev/ropewalk-zero-6000000 null: > {out}; cat /proc/sys/net/ipv4/tcp_rmem > {rmem_out}"
+        environment = {{ XDG_CONFIG_HOME = "{{dir}}", XDG_STATE_HOME = "{{dir}}", XDG_CACHE_HOME = "{{dir}}" }}
+        "#,
+        out = scratch.join("out").display(),
+        rmem_out = scratch.join("rmem").display(),
+    );
+    fs::write(scratch.join("doctor.toml"), scenario).unwrap();
+    let output = Command::new(peers::ropewalk().unwrap())
+        .args(["lab", "run"])
+        .arg(scratch.join("doctor.toml"))
+        .args(["--json", "--quiet", "--output"])
+        .arg(scratch.join("results"))
+        .output()
+        .unwrap();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    let report = fs::read(scratch.join("out")).unwrap_or_default();
+    let report = serde_json::from_slice(&report).unwrap_or_else(|e| panic!("{e}: {said}"));
+    (report, fs::read_to_string(scratch.join("rmem")).unwrap())
+}
+
+#[test]
+fn settings_that_help_are_kept() {
+    if !can_test(true) {
+        return;
+    }
+    let (report, rmem) = in_lab("128 KiB", "16 MiB");
+    let verified = &report["verified"];
+    assert_eq!(verified["kept"], true, "{report}");
+    assert!(verified["judgement"]["gain"].as_f64().unwrap() > 0.3, "{verified}");
+    assert!((report["rtt_seconds"].as_f64().unwrap() - 0.04).abs() < 0.02, "{report}");
+    assert!(rmem.trim_end().ends_with("\t16777216"), "{rmem}");
+}
+
+#[test]
+fn where_the_other_end_is_too_small_it_says_so() {
+    if !can_test(true) {
+        return;
+    }
+    let (report, rmem) = in_lab("6 MiB", "64 KiB");
+    let elsewhere = &report["verified"]["elsewhere"];
+    assert_eq!(elsewhere["host"], "right", "{report}");
+    assert!(elsewhere["evidence"].as_str().is_some_and(|said| said.contains("tcp_wmem")), "{report}");
+    assert!(
+        elsewhere["command"].as_str().unwrap().starts_with("ropewalk doctor --rate 200000000bit/s"),
+        "{report}"
+    );
+    let kept = report["verified"]["kept"].as_bool().unwrap();
+    // A matter of luck, which is small.
+    assert_eq!(rmem.trim_end().ends_with("\t16777216"), kept, "{rmem}");
+}

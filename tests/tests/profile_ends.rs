@@ -1,0 +1,281 @@
+//! `ropewalk profile` at other hosts: baselines, the tools' own files, and what is left of a program that was killed.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ropewalk_tests::process::{self, Outcome};
+use ropewalk_tests::proxy::Proxy;
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::{Kind, Server, Setup};
+use ropewalk_tests::{json_schema, peers};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// In place of ssh: `$1` is the host, `$2` what is to run there.
+const SSH: &str = "sh -c 'exec sh -c \"$2\"' ssh";
+
+fn server(scratch: &Scratch, more: &str) -> Server {
+    let root = scratch.directory("root").unwrap();
+    let config = scratch.join("server.toml");
+    let text = format!(
+        "[identity]\nmapped = false\n[profiling]\nenabled = true\nusers = ['anonymous']\nperf = false\n{more}"
+    );
+    std::fs::write(&config, text).unwrap();
+    Setup::new(Kind::Ropewalk, &root).argument("--config").argument(config).start().unwrap()
+}
+
+fn run(scratch: &Scratch, arguments: &[&str]) -> Outcome {
+    let mut command = peers::ropewalk_command().unwrap();
+    command.args(["profile", "--no-perf", "--output"]).arg(scratch.join("profile.json")).args(arguments);
+    process::run(&mut command, LIMIT).unwrap()
+}
+
+fn profile(path: &Path) -> Value {
+    let profile: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let schema = include_str!("../../crates/profiler/profile.schema.json");
+    json_schema::validate(&profile, &serde_json::from_str(schema).unwrap()).unwrap();
+    profile
+}
+
+fn rate(value: &Value) -> f64 {
+    value.as_f64().filter(|rate| *rate > 1e3).unwrap_or_else(|| panic!("no rate: {value}"))
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_servers_disks_and_processor_are_measured() {
+    let scratch = Scratch::new().unwrap();
+    let server = server(&scratch, "");
+    std::fs::write(server.root().join("file"), vec![7; 8 << 20]).unwrap();
+    let here = scratch.join("here");
+    let baseline =
+        ["--baseline", "disk,cpu,path", "--workload", "mem-mem,disk-mem,disk-disk", "--size", "20M"];
+    let outcome = run(&scratch, &[&baseline[..], &[&server.url("file"), here.to_str().unwrap()]].concat());
+    let outcome = outcome.succeeded().unwrap();
+    for name in ["mem-mem", "disk-mem", "disk-disk"] {
+        let profile = profile(&scratch.join(format!("profile.{name}.json")));
+        let baselines = &profile["baselines"];
+        for part in ["path", "path_back", "source_disk", "destination_disk", "checksum", "encryption"] {
+            rate(&baselines[part]);
+        }
+        let ends: Vec<&str> = baselines["processors"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|end| {
+                for of in ["checksum", "encryption"] {
+                    rate(&end["rates"][of]);
+                }
+                end["role"].as_str().unwrap()
+            })
+            .collect();
+        assert_eq!(ends, ["source", "destination"]);
+        let rtt = baselines["rtt"].as_f64().unwrap();
+        assert!(rtt > 0.0 && rtt < 5.0, "{rtt}");
+        assert!(baselines["loss"].as_f64().unwrap() < 0.5 && baselines["probes"].as_u64().unwrap() > 0);
+        assert!(!baselines["path_by"].as_str().unwrap().is_empty());
+        // The kinds that came later are in the first profile as well.
+        let kinds: Vec<&str> = baselines["kinds"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|kind| kind["kind"].as_str().unwrap())
+            .collect();
+        assert_eq!(kinds, ["memory_to_memory", "disk_to_memory", "disk_to_disk"]);
+    }
+    let said = outcome.text();
+    let table = said.split("of memory-memory").nth(1).unwrap_or_else(|| panic!("no table: {said}"));
+    assert!(table.contains("100 %") && table.contains("disk to disk"), "{table}");
+    assert_eq!(names(server.root()), ["file"], "something was left behind");
+
+    // The other way, and a place that is not there yet.
+    let outcome = run(&scratch, &["--baseline", "disk", "zero:5M", &server.url("none/new")]);
+    outcome.succeeded().unwrap();
+    rate(&profile(&scratch.join("profile.json"))["baselines"]["destination_disk"]);
+    assert_eq!(names(server.root()), ["file", "none"]);
+
+    let html = scratch.join("report.html");
+    let mut report = peers::ropewalk_command().unwrap();
+    report.arg("report").arg(scratch.join("profile.disk-mem.json")).arg("--html").arg(&html);
+    process::run(&mut report, LIMIT).unwrap().succeeded().unwrap();
+    let page = std::fs::read_to_string(html).unwrap();
+    for text in ["kind of transfer", "checksum, one processor of the destination", "path measured by"] {
+        assert!(page.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn iperf3_measures_the_path_where_both_have_it() {
+    if !peers::available(&["iperf3"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let server = server(&scratch, "iperf3 = true\n");
+    run(&scratch, &["--baseline", "path", "zero:5M", &server.url("new")]).succeeded().unwrap();
+    let baselines = &profile(&scratch.join("profile.json"))["baselines"];
+    assert!(baselines["path_by"].as_str().unwrap().starts_with("iperf"), "{baselines}");
+    assert!(rate(&baselines["path"]) > 1e6 && rate(&baselines["path_back"]) > 1e6);
+}
+
+#[test]
+fn others_are_measured_through_ssh() {
+    if !peers::available(&["globus-gridftp-server", "iperf3"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("gct").unwrap();
+    let server = Setup::new(Kind::Gct, &root).start().unwrap();
+    let collect = format!("{} profile --collect", peers::ropewalk().unwrap().display());
+    let url = server.url("file");
+    let ssh = ["--ssh", SSH, "--ssh-destination", "there", "--collect-command", &collect];
+    let raw = scratch.join("raw");
+    let wanted = ["--baseline", "disk,cpu,path", "--raw", raw.to_str().unwrap(), "zero:300M", &url];
+    run(&scratch, &[&ssh[..], &wanted].concat()).succeeded().unwrap();
+    let profile = profile(&scratch.join("profile.json"));
+    let baselines = &profile["baselines"];
+    rate(&baselines["destination_disk"]);
+    assert_eq!(baselines["processors"].as_array().unwrap().len(), 2);
+    assert!(baselines["path_by"].as_str().unwrap().starts_with("iperf"), "{baselines}");
+    assert_eq!(names(&root), ["file"], "something was left behind");
+    // Both ends have given what their tools wrote.
+    if peers::available(&["sar"]) {
+        let found = names(&raw);
+        let all = ["destination.sadf.json", "destination.sar", "source.sadf.json", "source.sar"];
+        assert_eq!(found, all);
+    }
+}
+
+#[test]
+fn raw_files_of_a_server_are_linked() {
+    if !peers::available(&["sar"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let server = server(&scratch, "");
+    let proxy = Proxy::start(server.address()).unwrap();
+    // Samples are taken every second.
+    proxy.set_rate(Some(50 << 20));
+    let raw = scratch.join("raw");
+    let url = server.url_at(proxy.address(), "file");
+    run(&scratch, &["--raw", raw.to_str().unwrap(), "zero:150M", &url]).succeeded().unwrap();
+    let all = ["destination.sadf.json", "destination.sar", "source.sadf.json", "source.sar"];
+    assert_eq!(names(&raw), all);
+    let json: Value = serde_json::from_slice(&std::fs::read(raw.join(all[0])).unwrap()).unwrap();
+    assert!(json["sysstat"]["hosts"][0]["statistics"].is_array());
+    // What sar wrote can be read by sadf.
+    let mut sadf = process::command("sadf");
+    process::run(sadf.arg("-j").arg(raw.join(all[1])).args(["--", "-u"]), LIMIT)
+        .unwrap()
+        .succeeded()
+        .unwrap();
+    let html = scratch.join("report.html");
+    let mut report = peers::ropewalk_command().unwrap();
+    report.arg("report").arg(scratch.join("profile.json")).arg("--html").arg(&html).arg("--raw").arg(&raw);
+    process::run(&mut report, LIMIT).unwrap().succeeded().unwrap();
+    let page = std::fs::read_to_string(html).unwrap();
+    for name in all {
+        assert!(page.contains(&format!("href=\"./raw/{name}\"")), "{name}");
+    }
+}
+
+#[test]
+fn transfers_that_take_longer_than_a_profile_may() {
+    let scratch = Scratch::new().unwrap();
+    let server = server(&scratch, "longest = 1\n");
+    let proxy = Proxy::start(server.address()).unwrap();
+    proxy.set_rate(Some(10 << 20));
+    let outcome = run(&scratch, &["zero:80M", &server.url_at(proxy.address(), "file")]).succeeded().unwrap();
+    let profile = profile(&scratch.join("profile.json"));
+    let hosts = profile["hosts"].as_array().unwrap();
+    let measured = |at: usize| hosts[at]["measured"].as_f64().unwrap();
+    let seconds = profile["workload"]["seconds"].as_f64().unwrap();
+    assert!(measured(0) >= seconds - 0.1 && measured(1) < seconds, "{} {}", measured(0), measured(1));
+    assert!(outcome.text().contains("over before the transfer"), "{}", outcome.text());
+}
+
+/// Of each process: its parent and its state.
+fn processes() -> HashMap<u32, (u32, char)> {
+    let mut found = HashMap::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        let mut fields = stat.rsplit_once(") ").unwrap().1.split(' ');
+        let state = fields.next().unwrap().chars().next().unwrap();
+        found.insert(pid, (fields.next().unwrap().parse().unwrap(), state));
+    }
+    found
+}
+
+fn descendants(of: u32) -> Vec<u32> {
+    let all = processes();
+    let mut found = vec![of];
+    let mut at = 0;
+    while at < found.len() {
+        let of = found[at];
+        found.extend(all.iter().filter(|(_, (parent, _))| *parent == of).map(|(pid, _)| *pid));
+        at += 1;
+    }
+    found.split_off(1)
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A process that is waited for with all that it started.
+struct Tree(std::process::Child);
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn nothing_outlives_a_program_that_is_killed() {
+    if !peers::available(&["sar", "perf"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let temporary: PathBuf = scratch.directory("tmp").unwrap();
+    let mut command = Command::new(peers::ropewalk().unwrap());
+    command.args(["profile", "--collect"]).env("TMPDIR", &temporary);
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut tree = Tree(child);
+    let mut line = String::new();
+    BufReader::new(tree.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("ropewalk-profile 1 "), "{line}");
+    tree.0.stdin.as_mut().unwrap().write_all(b"clock\n").unwrap();
+    // Perf may be denied; sar is not.
+    let writes = || names(&temporary).iter().any(|name| name.starts_with("ropewalk-sar-"));
+    until("sar does not begin", writes);
+    let sar =
+        temporary.join(names(&temporary).iter().find(|name| name.starts_with("ropewalk-sar-")).unwrap());
+    until("sar does not write", || !names(&sar).is_empty());
+    let started = descendants(tree.0.id());
+    assert!(started.len() >= 2, "{started:?}");
+    tree.0.kill().unwrap();
+    tree.0.wait().unwrap();
+    let gone = |pid: &u32| processes().get(pid).is_none_or(|(_, state)| matches!(state, 'Z' | 'X'));
+    until("something lives on", || started.iter().all(gone));
+    until("something is left behind", || names(&temporary).is_empty());
+}

@@ -1,0 +1,158 @@
+//! Certificates that were revoked, at the server and at the client.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::certificates::{Authority, Credential, Made};
+use crate::site::{Site, cp};
+
+fn write(path: &Path, content: &[u8]) {
+    fs::write(path, content).unwrap();
+}
+
+/// What makes a list no good, and the words for it.
+fn bad_lists(authority: &Authority) -> Vec<(Vec<u8>, &'static str)> {
+    let stranger = Authority::new("Test CA");
+    vec![
+        (authority.revoking(&[], Made { from: -20, to: -10 }), "expired at"),
+        (authority.revoking(&[], Made { from: 10, to: 20 }), "is valid only from"),
+        (stranger.revoking(&[], Made::default()), "is not signed by"),
+        (b"nonsense".to_vec(), "is no revocation list"),
+    ]
+}
+
+#[test]
+fn clients_with_revoked_certificates_do_not_log_in() {
+    let authority = Authority::new("Test CA");
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let (ada, bob) = (authority.host("Ada", Made::default()), authority.host("Bob", Made::default()));
+    ada.write(&at("ada.pem"));
+    bob.write(&at("bob.pem"));
+    write(&at("users.pem"), &ada.authority_pem());
+    // The list of another authority stands in front: a file may have several.
+    let others = Authority::new("Other CA").revoking(&[], Made { from: -20, to: -10 });
+    write(&at("lists.pem"), &[others, authority.revoking(&[&bob], Made::default())].concat());
+    let tls = "client_authorities = 'users.pem'\nclient_revocations = 'lists.pem'\n[tls.users]\n\
+               '/O=Test/CN=Ada' = 'ada'\n'/O=Test/CN=Bob' = 'bob'";
+    let site = Site::start(directory, tls, "[log]\naudit = 'audit'\n[identity]\nmapped = false");
+    site.content("source");
+    let put = |who: &str| {
+        let url = site.explicit_url().replace("//", &format!("//{who}:wrong@"));
+        let credential = format!("{who}.pem");
+        let got = site.cp(&["--accept-new", "--credential", &credential], "source", &format!("{url}/up"));
+        let there = fs::remove_file(site.path("root/up")).is_ok();
+        (there, got.errors())
+    };
+    let (there, text) = put("ada");
+    assert!(there, "{text}");
+    let (there, text) = put("bob");
+    assert!(!there && text.contains("certificate revoked"), "{text}");
+    let audit = fs::read_to_string(site.path("audit")).unwrap();
+    let line = audit.lines().find(|line| line.contains("was revoked by O=Test, CN=Test CA at")).unwrap();
+    assert!(line.contains("the certificate of O=Test, CN=Bob"), "{line}");
+    assert!(
+        line.contains(r#""decision":"refused""#) && line.contains(r#""mechanism":"certificate""#),
+        "{line}"
+    );
+    // What is wrong with a list counts at once, and for everybody below its authority.
+    for (list, words) in bad_lists(&authority) {
+        write(&site.path("lists.pem"), &list);
+        let (there, text) = put("ada");
+        assert!(!there, "{words}: {text}");
+        assert!(site.log().contains(words), "{words}: {}", site.log());
+    }
+    write(&site.path("lists.pem"), &authority.revoking(&[], Made::default()));
+    fs::set_permissions(site.path("lists.pem"), PermissionsExt::from_mode(0o646)).unwrap();
+    let (there, _) = put("ada");
+    assert!(!there && site.log().contains("anybody can change"), "{}", site.log());
+    fs::set_permissions(site.path("lists.pem"), PermissionsExt::from_mode(0o644)).unwrap();
+    for who in ["ada", "bob"] {
+        let (there, text) = put(who);
+        assert!(there, "{who}: {text}");
+    }
+}
+
+#[test]
+fn a_server_without_its_lists_does_not_start() {
+    let authority = Authority::new("Test CA");
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("users.pem"), &authority.host("Ada", Made::default()).authority_pem());
+    fs::create_dir(directory.path().join("none")).unwrap();
+    write(&directory.path().join("bad"), b"nonsense");
+    for (place, words) in [
+        ("missing", "missing: No such file"),
+        ("none", "has no file with a revocation list: expected HASH.r0"),
+        ("bad", "is no revocation list"),
+    ] {
+        let text = format!(
+            "root = '.'\n[anonymous]\n[tls]\nstate_directory = '.'\nclient_authorities = 'users.pem'\n\
+             client_revocations = '{place}'\n"
+        );
+        write(&directory.path().join("server.toml"), text.as_bytes());
+        let mut command = crate::site::client(directory.path());
+        command.args(["serve", "--listen", "127.0.0.1:0", "--config", "server.toml"]);
+        let outcome = ropewalk_tests::process::run(&mut command, crate::site::LIMIT).unwrap();
+        let text = outcome.failed().unwrap().errors();
+        assert!(text.contains(words), "{place}: {text}");
+    }
+}
+
+/// A server with a certificate of this authority, and a client's directory with the authority's as `ca.pem`.
+fn serving(made: &Credential) -> (TempDir, Site) {
+    let directory = tempfile::tempdir().unwrap();
+    made.write(&directory.path().join("made.pem"));
+    let home = tempfile::tempdir().unwrap();
+    write(&home.path().join("ca.pem"), &made.authority_pem());
+    let site = Site::start(directory, "certificate = 'made.pem'", "");
+    write(&site.path("root/a"), b"content");
+    (home, site)
+}
+
+#[test]
+fn servers_with_revoked_certificates_are_not_believed() {
+    let root = Authority::new("Test CA");
+    let below = root.below("Below");
+    let made = below.host("localhost", Made::default());
+    let (home, site) = serving(&made);
+    let at = |name: &str| home.path().join(name);
+    let get = |options: &[&str]| {
+        let outcome = cp(home.path(), options, &format!("{}/a", site.explicit_url()), "got");
+        (fs::remove_file(at("got")).is_ok(), outcome.errors())
+    };
+    let file = ["--authorities", "ca.pem", "--revocations", "lists.pem"];
+    write(&at("lists.pem"), &below.revoking(&[], Made::default()));
+    let (there, text) = get(&file);
+    assert!(there, "{text}");
+    write(&at("lists.pem"), &below.revoking(&[&made], Made::default()));
+    for options in [&file[..], &[&file[..], &["--accept-new"]].concat()] {
+        let (there, text) = get(options);
+        assert!(!there && text.contains("the certificate of O=Test, CN=localhost (serial"), "{text}");
+        assert!(text.contains("was revoked by O=Test, CN=Below at"), "{text}");
+    }
+    // A fingerprint that was accepted before does not make it better.
+    let name = format!("localhost:{}", site.address.port());
+    write(&at("state/ropewalk/known_hosts"), format!("{name} {}\n", site.fingerprint).as_bytes());
+    let (there, text) = get(&file);
+    assert!(!there && text.contains("was revoked by"), "{text}");
+    for (list, words) in bad_lists(&below) {
+        write(&at("lists.pem"), &list);
+        let (there, text) = get(&file);
+        assert!(!there && text.contains(words), "{words}: {text}");
+    }
+    // In a directory of authorities lists are read without a word; that of the authority above counts, too.
+    fs::create_dir(at("cas")).unwrap();
+    write(&at("cas").join(format!("{}.0", root.hash())), &made.authority_pem());
+    let directory = ["--authorities", "cas"];
+    let (there, text) = get(&directory);
+    assert!(there, "{text}");
+    let middle = below.as_credential();
+    write(&at("cas").join(format!("{}.r0", root.hash())), &root.revoking(&[&middle], Made::default()));
+    let (there, text) = get(&directory);
+    assert!(!there && text.contains("the certificate of O=Test, CN=Below (serial"), "{text}");
+    let (there, text) = get(&["--fingerprint", &site.fingerprint]);
+    assert!(there, "{text}");
+}
