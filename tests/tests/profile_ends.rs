@@ -9,11 +9,13 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ropewalk_tests::process::{self, Outcome};
+use ropewalk_tests::control::Control;
+use ropewalk_tests::process::{self, Outcome, Program};
 use ropewalk_tests::proxy::Proxy;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
 use ropewalk_tests::{json_schema, peers};
+use rustix::process::Signal;
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(240);
@@ -124,11 +126,84 @@ fn iperf3_measures_the_path_where_both_have_it() {
         return;
     }
     let scratch = Scratch::new().unwrap();
-    let server = server(&scratch, "iperf3 = true\n");
+    // One at a time: the second test takes the place of the first.
+    let server = server(&scratch, "iperf3 = true\nat_once = 1\n");
     run(&scratch, &["--baseline", "path", "zero:5M", &server.url("new")]).succeeded().unwrap();
     let baselines = &profile(&scratch.join("profile.json"))["baselines"];
     assert!(baselines["path_by"].as_str().unwrap().starts_with("iperf"), "{baselines}");
     assert!(rate(&baselines["path"]) > 1e6 && rate(&baselines["path_back"]) > 1e6);
+}
+
+#[test]
+fn so_many_iperf3_and_no_more() {
+    if !peers::available(&["iperf3"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let server = server(&scratch, "iperf3 = true\nat_once = 1\n");
+    let start = "SITE PROFILE BASELINE IPERF";
+    let mut first = Control::log_in(server.address()).unwrap();
+    first.expect(start, 250).unwrap();
+    first.expect(start, 250).unwrap();
+    let mut second = Control::log_in(server.address()).unwrap();
+    second.expect(start, 451).unwrap();
+    // Profiles are counted by themselves.
+    second.expect("SITE PROFILE BASELINE CPU", 250).unwrap();
+    drop(first);
+    until("the first one's iperf3 has gone with its session", || {
+        second.command(start).is_ok_and(|reply| reply.code == 250)
+    });
+}
+
+#[test]
+fn what_is_no_disk_of_a_server_has_no_rate() {
+    let scratch = Scratch::new().unwrap();
+    let server = server(&scratch, "");
+    let mut control = Control::log_in(server.address()).unwrap();
+    for path in ["/dev/ropewalk-zero-1000000000", "/dev/ropewalk-null"] {
+        let reply = control.expect(format!("SITE PROFILE BASELINE READ {path}"), 550).unwrap();
+        assert!(reply.text.contains("no disk"), "{path}: {}", reply.text);
+    }
+}
+
+#[test]
+fn what_cannot_be_written_or_measured_is_said_at_once() {
+    let scratch = Scratch::new().unwrap();
+    let server = server(&scratch, "longest = 3\n");
+    let (target, none) = (scratch.join("target"), scratch.join("none/p.json"));
+    let mut command = peers::ropewalk_command().unwrap();
+    command.args(["profile", "--no-perf", "zero:1M"]).arg(&target).arg("--output").arg(&none);
+    let outcome = process::run(&mut command, LIMIT).unwrap();
+    assert!(outcome.errors().contains("cannot be written to"), "{}", outcome.errors());
+    assert!(!target.exists(), "it was copied for nothing");
+
+    // Longer than the server measures: what it does measure is told.
+    let mut command = peers::ropewalk_command().unwrap();
+    command.args(["profile", "--no-perf", "--seconds", "1", "--server", &server.url("")]);
+    process::run(&mut command, LIMIT).unwrap().succeeded().unwrap();
+    let mut command = peers::ropewalk_command().unwrap();
+    let outcome = process::run(command.args(["profile", "--seconds", "0", "--local"]), LIMIT).unwrap();
+    assert!(outcome.errors().contains("expected more than 0"), "{}", outcome.errors());
+}
+
+#[test]
+fn a_transfer_that_is_broken_off_is_told_of_both_ends() {
+    let scratch = Scratch::new().unwrap();
+    let server = server(&scratch, "");
+    let output = scratch.join("profile.json");
+    let mut command = peers::ropewalk_command().unwrap();
+    command
+        .args(["profile", "--no-perf", "zero:100T", &server.url("dev/ropewalk-null"), "--output"])
+        .arg(&output);
+    let mut program = Program::start(&mut command).unwrap();
+    until("the server measures", || server.log().contains("a profile is taken"));
+    program.signal(Signal::INT);
+    let status = program.wait(LIMIT).unwrap();
+    let said = program.finish();
+    assert_eq!(status.code(), Some(130), "{said}");
+    let profile = profile(&output);
+    let roles: Vec<&Value> = profile["hosts"].as_array().unwrap().iter().map(|host| &host["role"]).collect();
+    assert_eq!(roles, ["source", "destination"], "{said}");
 }
 
 #[test]
@@ -232,7 +307,7 @@ fn descendants(of: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-fn until(what: &str, holds: impl Fn() -> bool) {
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !holds() {
         assert!(Instant::now() < deadline, "{what}");

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ropewalk_tests::process::{self, Outcome, Program};
+use ropewalk_tests::proxy::Proxy;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
 use ropewalk_tests::{json_schema, peers};
@@ -76,7 +77,11 @@ fn each_value_is_run_in_each_round_and_told_of_both_ends() {
     let site = Site::new();
     let server = site.server();
     let sweeps = ["--sweep", "streams=1,3", "--sweep", "buffer=auto,bdp,64K", "--sweep", "block=64K"];
-    let others = ["--capacity", "100M", "--repeat", "2", "zero:30M", &server.url("file")];
+    // Connections are looked at ten times a second: each run takes half of one.
+    let proxy = Proxy::start(server.address()).unwrap();
+    proxy.set_rate(Some(60 << 20));
+    let file = server.url_at(proxy.address(), "file");
+    let others = ["--capacity", "100M", "--repeat", "2", "zero:30M", &file];
     let outcome = site.run(&[&sweeps[..], &others].concat()).succeeded().unwrap();
     let profile = site.profile();
     // The transfer itself, as without sweeps.

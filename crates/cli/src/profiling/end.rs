@@ -74,7 +74,12 @@ impl<'e> Ends<'e> {
         events: &'e Human,
         cancel: &Cancel,
     ) {
-        let end = Remote::connect_with(url, options, events, cancel).map_err(anyhow::Error::from);
+        if cancel.is_cancelled() {
+            return self.problem(format!("{} is not measured: interrupted", url.host));
+        }
+        // What is measured until somebody breaks the transfer off is to be had: only that is broken off.
+        let own = Cancel::new();
+        let end = Remote::connect_with(url, options, events, &own).map_err(anyhow::Error::from);
         let end = end
             .and_then(|remote| Ok(End::Server(Box::new(RemoteEnd::start(remote, role, seconds, self.raw)?))));
         self.add(end, &url.host.clone());

@@ -114,26 +114,26 @@ fn headline(profile: &Profile, causes: &[Cause]) -> (Tone, String) {
         Some(cause) if cause.confidence >= SURE => {
             (Tone::Slow, format!("Your transfer was slow because {}.", because(cause)))
         }
+        None if profile.hosts.is_empty() => (
+            Tone::Unclear,
+            "Neither machine was measured, so nothing can be said about what held your transfer back.".into(),
+        ),
+        _ if profile.workload.bytes == 0 => {
+            (Tone::Unclear, "Nothing was moved, so there is nothing to say about what held it back.".into())
+        }
+        // Hosts are looked at once a second.
+        _ if profile.workload.seconds < SHORT => (
+            Tone::Unclear,
+            format!(
+                "Your transfer took {}, which is too short to see what held it back: profile one of ten seconds or more.",
+                say::time(profile.workload.seconds)
+            ),
+        ),
         Some(cause) => (
             Tone::Unclear,
             format!(
                 "Your transfer may have been slow because {}; the measurements do not prove it.",
                 because(cause)
-            ),
-        ),
-        None if profile.hosts.is_empty() => (
-            Tone::Unclear,
-            "Neither machine was measured, so nothing can be said about what held your transfer back.".into(),
-        ),
-        None if profile.workload.bytes == 0 => {
-            (Tone::Unclear, "Nothing was moved, so there is nothing to say about what held it back.".into())
-        }
-        // Hosts are looked at once a second.
-        None if profile.workload.seconds < SHORT => (
-            Tone::Unclear,
-            format!(
-                "Your transfer took {}, which is too short to see what held it back: profile one of ten seconds or more.",
-                say::time(profile.workload.seconds)
             ),
         ),
         None => (Tone::Unclear, "Nothing that was measured held your transfer back.".into()),

@@ -400,6 +400,19 @@ proptest! {
 }
 
 #[test]
+fn what_is_too_short_to_be_seen_is_no_praise() {
+    let host = HostProfile { role: Role::Both, ..HostProfile::default() };
+    let headline = |bytes, seconds| {
+        let workload = Workload { bytes, seconds, ..Workload::default() };
+        let profile = Profile { workload, hosts: vec![host.clone()], ..Profile::default() };
+        terminal(&profile, 200, false).lines().next().unwrap_or_default().to_owned()
+    };
+    assert!(headline(0, 30.0).starts_with("Nothing was moved"), "{}", headline(0, 30.0));
+    assert!(headline(1 << 20, 0.011).contains("11.0 ms, which is too short"), "{}", headline(1 << 20, 0.011));
+    assert_eq!(headline(1 << 30, 10.0), "Nothing that was measured held your transfer back.");
+}
+
+#[test]
 fn a_profile_of_nothing_is_reported() {
     let nothing = Profile::default();
     for page in everything(&nothing) {

@@ -19,7 +19,7 @@ pub struct Profiling {
     /// A profile ends by itself after so many seconds. Default 600.
     #[serde(with = "units::seconds")]
     pub longest: Duration,
-    /// Profiles that are taken, or not fetched yet, at the same time. Default 2.
+    /// Profiles that are taken, or not fetched yet, at the same time; and as many iperf3. Default 2.
     pub at_once: u32,
     /// Use `perf`, where it is installed and the server may, for the shares of programs and functions. Default `true`.
     pub perf: bool,

@@ -82,6 +82,9 @@ fn by_iperf(wanted: &Wanted<'_>, end: &Elsewhere<'_>) -> anyhow::Result<[Test; 2
     let comes = end.role == Role::Source;
     let server = end.iperf(None)?;
     let there = iperf::test(&end.url.host, server.port, comes, TIME, streams)?;
+    if wanted.cancel.is_cancelled() {
+        bail!("interrupted");
+    }
     let server = end.iperf(Some(server))?;
     let back = iperf::test(&end.url.host, server.port, !comes, TIME, streams)?;
     Ok([there, back])
