@@ -4,6 +4,8 @@ mod cases;
 mod scene;
 mod table;
 
+pub(super) use scene::SSH;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -6,6 +6,8 @@ use std::fmt::Write;
 
 use ropewalk_lab::scenario::{Document, Scenario, ScenarioError, Value};
 
+use crate::commands::lab::labelled::SSH;
+
 /// A scenario and the files that come of it.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
@@ -158,6 +160,7 @@ impl Scene {
 
     fn gct(mut self) -> Self {
         self.text += GCT;
+        self.text += SSH;
         self
     }
 
@@ -206,7 +209,6 @@ run = ['{ropewalk}', 'serve', '--config', '{dir}/server.toml', '--listen', '0.0.
 ready = { port = '{port:server}' }
 "#;
 
-/// GCT's server, and in place of ssh what enters its host, which shows itself by a process.
 const GCT: &str = r#"
 [[servers]]
 name = 'gct'
@@ -214,17 +216,6 @@ host = 'right'
 run = ['globus-gridftp-server', '-p', '{port:gct}', '-aa', '-anonymous-user', 'root', '-allow-root', '-home-dir', '/',
     '-control-interface', '0.0.0.0']
 ready = { port = '{port:gct}' }
-[[servers]]
-name = 'sshd'
-host = 'right'
-run = 'echo $$ > {dir}/sshd.pid; echo ready; exec sleep 600'
-ready = { line = 'ready' }
-[[files]]
-host = 'left'
-path = '{dir}/ssh'
-text = """
-exec nsenter -t "$(cat {dir:right}/sshd.pid)" --net --uts sh -c "$2"
-"""
 "#;
 
 #[cfg(test)]
