@@ -22,7 +22,8 @@ PEERS="globus-gridftp-server=globus-gridftp-server-progs globus-url-copy=globus-
     vsftpd=vsftpd valgrind=valgrind python3=python3 setpriv=util-linux unshare=util-linux ip=iproute2 node=nodejs
     grid-proxy-init=globus-proxy-utils script=bsdutils openssl=openssl ns=ns2 sar=sysstat perf=linux-perf systemd-analyze=systemd sshd=openssh-server ssh=openssh-client
     krb5kdc=krb5-kdc kadmin.local=krb5-admin-server kinit=krb5-user faketime=faketime
-    /usr/lib/python3/dist-packages/gssapi=python3-gssapi chromium=chromium iperf3=iperf3 filezilla=filezilla Xvfb=xvfb"
+    /usr/lib/python3/dist-packages/gssapi=python3-gssapi chromium=chromium iperf3=iperf3 filezilla=filezilla Xvfb=xvfb xdotool=xdotool
+    voms-proxy-fake=voms-clients"
 
 install_missing() {
     local pair packages=()

@@ -285,6 +285,64 @@ fn protected_lines() {
     });
 }
 
+/// Records of a data connection in pieces of any size, changed at times: what is opened is what was sealed, in order and from
+/// its beginning, and after an error nothing is.
+#[test]
+fn data_records() {
+    use ropewalk_tls::{DataRecords, Opened};
+    bolero::check!().with_iterations(HANDSHAKES).for_each(|input: &[u8]| {
+        let (one, other) = shake(initiator(After::Nothing), acceptor(After::Nothing)).unwrap();
+        let (mut one, mut other) =
+            (DataRecords::new(one.into_records()), DataRecords::new(other.into_records()));
+        assert!(one.is_own() && other.is_own());
+        let mut choose = Decisions(input);
+        let (mut sealed, mut got, mut failed) = (Vec::new(), Vec::new(), false);
+        while !choose.is_empty() {
+            let parts = [choose.bytes(300), choose.byte().to_be_bytes().repeat(choose.below(200) * 200)];
+            let most = if choose.below(4) == 0 { choose.below(300) } else { usize::MAX };
+            let count = one.seal(&parts.each_ref().map(|part| std::io::IoSlice::new(part)), most).unwrap();
+            sealed.extend_from_slice(&parts.concat()[..count]);
+            let closed = choose.below(16) == 0;
+            if closed {
+                one.close().unwrap();
+            }
+            let mut wire = one.output().to_vec();
+            one.sent(wire.len());
+            match choose.below(8) {
+                0 => wire = changed(&wire, &mut choose),
+                1 => wire = choose.bytes(100),
+                _ => {}
+            }
+            let mut buffer = vec![0; 1 + choose.below(256) * 100];
+            for piece in wire.chunks(1 + choose.below(256) * 100) {
+                other.room(piece.len())[..piece.len()].copy_from_slice(piece);
+                other.received(piece.len());
+                loop {
+                    match other.read(&mut buffer) {
+                        Ok(Opened::Bytes(count)) => {
+                            assert!(!failed, "something was opened after an error");
+                            got.extend_from_slice(&buffer[..count]);
+                        }
+                        Ok(Opened::Nothing) => break,
+                        Ok(Opened::End) => {
+                            assert!(got == sealed, "the end came before the rest");
+                            return;
+                        }
+                        Err(_) => {
+                            failed = true;
+                            break;
+                        }
+                    }
+                }
+            }
+            assert!(sealed.starts_with(&got));
+            if closed {
+                return;
+            }
+        }
+    });
+}
+
 fn opened(session: &mut Session, line: &[u8]) -> Result<Vec<u8>, ropewalk_gsi::SessionError> {
     session.open_command(line)
 }

@@ -28,6 +28,15 @@ pub struct Sshd {
     acceptor: Option<JoinHandle<()>>,
 }
 
+/// Somebody who logs in with a password. Only the server's own processes know of them: they have a user database of
+/// their own, in a mount namespace that goes with each.
+#[derive(Clone, Copy, Debug)]
+pub struct User<'a> {
+    pub name: &'a str,
+    pub uid: u32,
+    pub password: &'a str,
+}
+
 #[derive(Debug, Default)]
 struct Shared {
     ending: AtomicBool,
@@ -39,6 +48,15 @@ impl Sshd {
     /// Keeps everything in `directory`, which must exist: `home` is where commands find themselves, `key` logs in, and `config`
     /// is what clients need.
     pub fn start(directory: &Path) -> Result<Self> {
+        Self::begin(directory, None)
+    }
+
+    /// As [`Sshd::start`], for root: `user` logs in, with a password, and owns `home`.
+    pub fn with_user(directory: &Path, user: &User<'_>) -> Result<Self> {
+        Self::begin(directory, Some(user))
+    }
+
+    fn begin(directory: &Path, user: Option<&User<'_>>) -> Result<Self> {
         let sshd = peers::find("sshd").context("no sshd: install openssh-server")?;
         // Its place for unprivileged parts, which the service makes where it runs.
         if rustix::process::geteuid().is_root() && !Path::new("/run/sshd").exists() {
@@ -60,16 +78,31 @@ impl Sshd {
              exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n"
         );
         executable(&directory.join("login"), &login)?;
-        let server = format!(
+        let mut server = format!(
             "HostKey {at}/host-key\nAuthorizedKeysFile {at}/authorized_keys\nForceCommand {at}/login\nUsePAM no\n\
              PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n\
              PermitUserRC no\nStrictModes no\nPidFile none\nUseDNS no\nPrintMotd no\nPrintLastLog no\n"
         );
-        fs::write(directory.join("sshd_config"), server)?;
-        let client = format!(
+        let mut client = format!(
             "Host *\nIdentityFile {at}/key\nIdentitiesOnly yes\nIdentityAgent none\nUserKnownHostsFile {at}/known_hosts\n\
              GlobalKnownHostsFile /dev/null\nUpdateHostKeys no\nStrictHostKeyChecking ask\n"
         );
+        let sshd = match user {
+            None => sshd,
+            Some(user) => {
+                server = server.replace("PasswordAuthentication no", "PasswordAuthentication yes");
+                client.push_str("PreferredAuthentications password\n");
+                make_user(directory, user)?;
+                let script = format!(
+                    "#!/bin/sh\nexec unshare --mount -- sh -c 'for file in passwd shadow group; do mount --bind {at}/$file \
+                     /etc/$file || exit 1; done; exec {} \"$@\"' sh \"$@\"\n",
+                    sshd.display()
+                );
+                executable(&directory.join("sshd"), &script)?;
+                directory.join("sshd")
+            }
+        };
+        fs::write(directory.join("sshd_config"), server)?;
         fs::write(directory.join("config"), client)?;
         let shared = Arc::new(Shared::default());
         let acceptor = {
@@ -155,6 +188,31 @@ impl Sshd {
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.join("sshd.log")).unwrap_or_default()
     }
+}
+
+/// The files of a host that has this user, and those that sshd needs.
+fn make_user(directory: &Path, user: &User<'_>) -> Result<()> {
+    let User { name, uid, password } = user;
+    let home = directory.join("home");
+    // They have to get there.
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
+    std::os::unix::fs::chown(&home, Some(*uid), Some(*uid))?;
+    let hash = run(process::command("openssl").args(["passwd", "-6", password]), LIMIT)?.succeeded()?.text();
+    let passwd = format!(
+        "root:x:0:0::/root:/bin/sh\nsshd:x:{0}:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/:/usr/sbin/nologin\n\
+         {name}:x:{uid}:{uid}::{1}:/bin/sh\n",
+        uid + 1,
+        home.display()
+    );
+    fs::write(directory.join("passwd"), passwd)?;
+    fs::write(directory.join("group"), format!("root:x:0:\nnogroup:x:65534:\n{name}:x:{uid}:\n"))?;
+    let shadow = directory.join("shadow");
+    fs::write(
+        &shadow,
+        format!("root:*:20000::::::\nsshd:!:20000::::::\n{name}:{}:20000::::::\n", hash.trim()),
+    )?;
+    fs::set_permissions(&shadow, fs::Permissions::from_mode(0o600))?;
+    Ok(())
 }
 
 fn serve(sshd: &Path, directory: &Path, stream: TcpStream) -> Result<Child> {

@@ -77,6 +77,13 @@ impl Terminal {
         Ok(keys.flush()?)
     }
 
+    /// Types Ctrl-C, which the terminal makes a signal to all that runs in front of it.
+    pub fn interrupt(&mut self) -> Result<()> {
+        let keys = self.keys.as_mut().context("nobody is there any more")?;
+        keys.write_all(b"\x03")?;
+        Ok(keys.flush()?)
+    }
+
     /// Waits for the program's end: its exit status, and all that stood on the screen.
     pub fn finish(mut self) -> Result<(ExitStatus, String)> {
         let end = Instant::now() + LIMIT;

@@ -59,6 +59,20 @@ fn settings_are_applied_and_brought_back_exactly() {
 }
 
 #[test]
+fn where_nothing_was_saved_nothing_is_made() {
+    let scratch = Scratch::new().unwrap();
+    let state = scratch.join("none/state");
+    let mut command = peers::ropewalk_command().unwrap();
+    let outcome = process::run(
+        command.args(["doctor", "--restore", "--state"]).arg(&state),
+        std::time::Duration::from_secs(60),
+    );
+    let said = outcome.unwrap().succeeded().unwrap().text();
+    assert_eq!(said, format!("nothing was saved in {}: nothing to bring back\n", state.display()));
+    assert!(!scratch.join("none").exists(), "it was made");
+}
+
+#[test]
 fn a_crash_half_way_is_brought_back() {
     if !can_test() {
         return;

@@ -27,7 +27,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs a script in a new network namespace. In it: `trial PLACES...` runs doctor in the background, `until_is VALUE` waits
+/// Runs a script in a new network namespace, where a server listens at port 2811. In it: `trial PLACES...` runs doctor in the background, `until_is VALUE` waits
 /// until `tcp_rmem` is that while doctor runs, and `look` shows what is left.
 fn in_namespace(state: &Path, script: &str) -> Output {
     let binary = peers::ropewalk().unwrap();
@@ -43,8 +43,21 @@ fn in_namespace(state: &Path, script: &str) -> Output {
             done
         }}
         look() {{ echo $(cat tcp_rmem tcp_mtu_probing) $(ls $state); }}
+        ip link set lo up
+        PATH=/nowhere $serve > $log 2>&1 & server=$!
+        trap 'kill -9 $server; wait $server 2> /dev/null' EXIT
+        until [ -s $log ]; do kill -0 $server || {{ cat $log; exit 9; }}; sleep 0.01; done
         "#
     );
+    fs::write(
+        state.with_extension("toml"),
+        "root = '.'\n[anonymous]\nwrite = true\n[identity]\nmapped = false\n\
+         [profiling]\nenabled = true\nusers = ['anonymous']\nperf = false\n",
+    )
+    .unwrap();
+    let config = state.with_extension("toml");
+    let serve = format!("{} serve --listen 127.0.0.1:2811 --config {}", binary.display(), config.display());
+    command.env("serve", serve).env("log", state.with_extension("log"));
     command.args(["--net", "sh", "-c", &(functions + script)]);
     command.env("doctor", format!("{} doctor --state {}", binary.display(), state.display()));
     command
@@ -54,8 +67,9 @@ fn in_namespace(state: &Path, script: &str) -> Output {
     command.env_remove("XDG_STATE_HOME").output().unwrap()
 }
 
+const NOWHERE: &str = "ftp://127.0.0.1:2811/dev/ropewalk-null";
 /// Takes some tenths of a second.
-const PLACES: &str = "zero:8G null:";
+const PLACES: &str = "zero:500M ftp://127.0.0.1:2811/dev/ropewalk-null";
 
 #[test]
 fn a_killed_trial_is_brought_back_from_each_of_its_moments() {
@@ -130,7 +144,7 @@ fn a_transfer_that_fails_with_the_new_settings_brings_back_the_old() {
     let source = scratch.join("source");
     fs::File::create(&source).unwrap().set_len(2 << 30).unwrap();
     let script = format!(
-        "trial '{}' null: --no-sparse; until_is '{NEW}'; rm '{}'; wait $pid; echo exit $?; look; cat $err",
+        "trial '{}' {NOWHERE} --no-sparse; until_is '{NEW}'; rm '{}'; wait $pid; echo exit $?; look; cat $err",
         source.display(),
         source.display()
     );
@@ -140,7 +154,7 @@ fn a_transfer_that_fails_with_the_new_settings_brings_back_the_old() {
     assert!(said.contains("the transfer failed with the new settings"), "{said}");
     assert!(said.contains("the old settings are back"), "{said}");
     // As it is it fails, too: nothing is tried at all.
-    let script = format!("trial '{}' null:; wait $pid; echo exit $?; look; cat $err", source.display());
+    let script = format!("trial '{}' {NOWHERE}; wait $pid; echo exit $?; look; cat $err", source.display());
     let said = text(&in_namespace(&scratch.join("state"), &script).stdout);
     assert!(
         said.starts_with(&format!("exit 4\n{OLD} 0\n")) && said.contains("nothing was changed"),
@@ -173,8 +187,8 @@ fn what_is_said_is_what_is_set() {
         return;
     }
     let scratch = Scratch::new().unwrap();
-    let script = "trial zero:100M null: --json; wait $pid; echo exit $?; cat tcp_rmem; cat $out";
-    let output = in_namespace(&scratch.join("state"), script);
+    let script = format!("trial zero:50M {NOWHERE} --json; wait $pid; echo exit $?; cat tcp_rmem; cat $out");
+    let output = in_namespace(&scratch.join("state"), &script);
     let said = text(&output.stdout);
     let lines: Vec<&str> = said.lines().collect();
     let report: Value = serde_json::from_str(lines[2]).unwrap_or_else(|e| panic!("{e}: {said}"));
@@ -204,7 +218,9 @@ fn what_makes_no_sense_is_refused() {
     refused("--apply --verify zero:1 null:", "--rate");
     refused("--rate 1Gbit/s --apply --verify - null:", "standard input");
     refused("--rate 1Gbit/s --apply --verify ftp://a/x ftp://b/x", "this host");
-    refused("--rate 1Gbit/s --apply --verify zero:1 null: --rounds 2", "--rounds");
+    refused("--rate 1Gbit/s --apply --verify zero:1 null:", "--verify needs the network");
+    refused("--rate 1Gbit/s --apply --verify a file:///b --rtt 1ms", "has to be the URL of a server");
+    refused("--rate 1Gbit/s --apply --verify zero:1 ftp://a/x --rounds 2", "--rounds");
     refused("--rate 1Gbit/s --rtt 1ms -p 4", "--verify");
     refused("--restore --verify a b", "--verify");
     assert!(!scratch.join("state").exists());

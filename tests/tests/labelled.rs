@@ -1,5 +1,5 @@
 //! What the profiler says of transfers whose bottleneck is known: a few of the cases of `ropewalk lab findings profiler`,
-//! with ours and GCT's servers. Needs root.
+//! with ours and GCT's servers, one of them third-party. Needs root.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,13 @@ use ropewalk_tests::scratch::Scratch;
 use serde_json::Value;
 
 /// Of those whose signs are far beyond what a busy machine does to them.
-const CASES: [&str; 4] = ["source-disk-get", "receive-ceiling-put-gct", "small-files-get", "capacity-get"];
+const CASES: [&str; 5] = [
+    "source-disk-get",
+    "receive-ceiling-put-gct",
+    "small-files-get",
+    "capacity-get",
+    "source-disk-third-party-3",
+];
 
 #[test]
 fn bottlenecks_that_were_made_are_named() {
@@ -25,7 +31,7 @@ fn bottlenecks_that_were_made_are_named() {
     let scratch = Scratch::new().unwrap();
     let results = scratch.join("results.jsonl");
     let mut command = peers::ropewalk_command().unwrap();
-    command.args(["lab", "findings", "profiler", "--jobs", "4", "--output"]).arg(&results);
+    command.args(["lab", "findings", "profiler", "--jobs", "5", "--output"]).arg(&results);
     command.args(CASES.iter().flat_map(|case| ["--scenario", case]));
     let outcome = process::run(&mut command, std::time::Duration::from_secs(240)).unwrap();
     let outcome = outcome.succeeded().unwrap();
@@ -38,6 +44,7 @@ fn bottlenecks_that_were_made_are_named() {
         assert!(case["confidence"].as_f64().unwrap() > 0.5, "{case:#}");
     }
     assert!(outcome.text().contains("First set: 4 of 4 right"), "{}", outcome.text());
+    assert!(outcome.text().contains("Third set: 1 of 1 right"), "{}", outcome.text());
     // A profile of each, which can be looked at.
     for case in CASES {
         let profile = fs::read(scratch.join("results.profiles").join(format!("{case}.json"))).unwrap();

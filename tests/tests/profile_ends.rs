@@ -155,6 +155,44 @@ fn so_many_iperf3_and_no_more() {
     });
 }
 
+/// A profile belongs to the session that has taken it. It counts until it is fetched, or its session is gone.
+#[test]
+fn a_profile_is_its_sessions_alone_and_counts_until_it_is_fetched() {
+    let scratch = Scratch::new().unwrap();
+    let server = server(&scratch, "at_once = 1\n");
+    let fetch = |control: &mut Control| {
+        let data = control.open_data();
+        control.send("SITE PROFILE FETCH").unwrap();
+        (data, control.final_reply().unwrap().code)
+    };
+    let mut first = Control::log_in(server.address()).unwrap();
+    let mut second = Control::log_in(server.address()).unwrap();
+    first.expect("SITE PROFILE START 60", 250).unwrap();
+    second.expect("SITE PROFILE START 60", 451).unwrap();
+    // Neither the one that runs nor the one that has been taken is another session's, though it is the same user's.
+    second.expect("SITE PROFILE STOP", 503).unwrap();
+    assert_eq!(fetch(&mut second).1, 503);
+    first.expect("SITE PROFILE STOP", 250).unwrap();
+    assert_eq!(fetch(&mut second).1, 503);
+    second.expect("SITE PROFILE START 60", 451).unwrap();
+    second.expect("SITE PROFILE BASELINE CPU", 451).unwrap();
+    let address = first.passive().unwrap();
+    first.send("SITE PROFILE FETCH").unwrap();
+    let mut bytes = Vec::new();
+    let mut data = ropewalk_tests::control::connect_data(address).unwrap();
+    std::io::Read::read_to_end(&mut data, &mut bytes).unwrap();
+    assert_eq!(first.final_reply().unwrap().code, 226);
+    assert!(serde_json::from_slice::<Value>(&bytes).unwrap()["system"].is_array());
+    // Once; and there is room again.
+    assert_eq!(fetch(&mut first).1, 503);
+    second.expect("SITE PROFILE START 60", 250).unwrap();
+    first.expect("SITE PROFILE START 60", 451).unwrap();
+    drop(second);
+    until("the profile has gone with its session", || {
+        first.command("SITE PROFILE START 60").is_ok_and(|reply| reply.code == 250)
+    });
+}
+
 #[test]
 fn what_is_no_disk_of_a_server_has_no_rate() {
     let scratch = Scratch::new().unwrap();
@@ -176,6 +214,21 @@ fn what_cannot_be_written_or_measured_is_said_at_once() {
     let outcome = process::run(&mut command, LIMIT).unwrap();
     assert!(outcome.errors().contains("cannot be written to"), "{}", outcome.errors());
     assert!(!target.exists(), "it was copied for nothing");
+
+    // What is copied is not replaced by what is said of it.
+    let source = scratch.join("source");
+    std::fs::write(&source, b"precious").unwrap();
+    for (output, ends) in [
+        (&source, [source.display().to_string(), server.url("dev/ropewalk-null")]),
+        (&target, ["zero:1M".to_owned(), target.display().to_string()]),
+    ] {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.args(["profile", "--no-perf"]).args(ends).arg("--output").arg(output);
+        let outcome = process::run(&mut command, LIMIT).unwrap();
+        assert!(outcome.errors().contains("that is what is copied"), "{}", outcome.errors());
+    }
+    assert_eq!(std::fs::read(&source).unwrap(), b"precious");
+    assert!(!target.exists());
 
     // Longer than the server measures: what it does measure is told.
     let mut command = peers::ropewalk_command().unwrap();
@@ -330,6 +383,14 @@ fn nothing_outlives_a_program_that_is_killed() {
     if !peers::available(&["sar", "perf"]) {
         return;
     }
+    // As soon as there is a directory, of the first or the last collector, and when all is under way.
+    for (prefix, files) in [("ropewalk-sar-", false), ("ropewalk-perf-", false), ("ropewalk-sar-", true)] {
+        killed_once_there_is(prefix, files);
+    }
+}
+
+/// `prefix` begins a directory's name; with `files`, sar writes in it.
+fn killed_once_there_is(prefix: &str, files: bool) {
     let scratch = Scratch::new().unwrap();
     let temporary: PathBuf = scratch.directory("tmp").unwrap();
     let mut command = Command::new(peers::ropewalk().unwrap());
@@ -337,20 +398,66 @@ fn nothing_outlives_a_program_that_is_killed() {
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut tree = Tree(child);
     let mut line = String::new();
-    BufReader::new(tree.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    // Kept open: it would end by itself where nobody hears its answers.
+    let mut said = BufReader::new(tree.0.stdout.take().unwrap());
+    said.read_line(&mut line).unwrap();
     assert!(line.starts_with("ropewalk-profile 1 "), "{line}");
     tree.0.stdin.as_mut().unwrap().write_all(b"clock\n").unwrap();
-    // Perf may be denied; sar is not.
-    let writes = || names(&temporary).iter().any(|name| name.starts_with("ropewalk-sar-"));
-    until("sar does not begin", writes);
-    let sar =
-        temporary.join(names(&temporary).iter().find(|name| name.starts_with("ropewalk-sar-")).unwrap());
-    until("sar does not write", || !names(&sar).is_empty());
+    let of_it = || names(&temporary).into_iter().find(|name| name.starts_with(prefix));
+    until("no directory is made", || of_it().is_some());
+    if files {
+        let directory = temporary.join(of_it().unwrap());
+        until("sar does not write", || !names(&directory).is_empty());
+    }
     let started = descendants(tree.0.id());
-    assert!(started.len() >= 2, "{started:?}");
+    assert!(!started.is_empty());
     tree.0.kill().unwrap();
     tree.0.wait().unwrap();
     let gone = |pid: &u32| processes().get(pid).is_none_or(|(_, state)| matches!(state, 'Z' | 'X'));
     until("something lives on", || started.iter().all(gone));
+    until("something is left behind", || names(&temporary).is_empty());
+}
+
+/// As the end of a control group kills: all at once, whoever would have cleaned up included.
+#[test]
+fn the_next_profile_removes_what_was_left() {
+    if !peers::available(&["sar"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let temporary: PathBuf = scratch.directory("tmp").unwrap();
+    let begin = || {
+        let mut command = Command::new(peers::ropewalk().unwrap());
+        command.args(["profile", "--collect", "--no-perf"]).env("TMPDIR", &temporary);
+        let child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut tree = Tree(child);
+        let mut line = String::new();
+        BufReader::new(tree.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("ropewalk-profile 1 "), "{line}");
+        tree
+    };
+    let signal = |pid: u32, signal: Signal| {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        let _ = rustix::process::kill_process(pid, signal);
+    };
+    // Beside it, one that goes on.
+    let living = begin();
+    until("sar does not begin", || names(&temporary).len() == 1);
+    let kept = names(&temporary);
+    let mut killed = begin();
+    until("the second sar does not begin", || names(&temporary).len() == 2);
+    let all: Vec<u32> = descendants(killed.0.id()).into_iter().chain([killed.0.id()]).collect();
+    // Nobody may act on another's end.
+    all.iter().for_each(|pid| signal(*pid, Signal::STOP));
+    all.iter().for_each(|pid| signal(*pid, Signal::KILL));
+    killed.0.wait().unwrap();
+    let left: Vec<String> = names(&temporary).into_iter().filter(|name| !kept.contains(name)).collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    let next = begin();
+    let found = names(&temporary);
+    assert!(!found.contains(&left[0]), "{left:?} is still there: {found:?}");
+    assert!(found.contains(&kept[0]), "{kept:?} was in use: {found:?}");
+    drop((living, next));
     until("something is left behind", || names(&temporary).is_empty());
 }

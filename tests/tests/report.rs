@@ -266,6 +266,61 @@ fn two_profiles_are_compared() {
 }
 
 #[test]
+fn sweeps_of_two_profiles_stand_over_each_other() {
+    if !peers::available(&["chromium", "setpriv"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let (address, heard) = listen();
+    let hostile =
+        format!("\"'></title></svg></style><img src=\"http://{address}/\"><script>nonsense()</script>");
+    let before = write(&scratch, "before.json", &profile(&hostile, 131_072));
+    // The second one has other rates, and one setting less.
+    let mut after = profile(&hostile, 1 << 20);
+    let curves = after["sweeps"]["curves"].as_array_mut().unwrap();
+    curves.retain(|curve| curve["knob"] != "block");
+    for point in curves.iter_mut().flat_map(|curve| curve["points"].as_array_mut().unwrap()) {
+        for figure in ["mean", "median", "least", "most"] {
+            if let Some(rate) = point["rate"][figure].as_f64() {
+                point["rate"][figure] = json!(rate * 3.0);
+            }
+        }
+    }
+    let after = write(&scratch, "after.json", &after);
+    let page = scratch.join("page.html");
+    report(&[&before, &after, "--compare", "--html", page.to_str().unwrap()]).succeeded().unwrap();
+    let (document, console) = browse(&scratch, &page).unwrap();
+    assert_eq!(console, Vec::<String>::new());
+    let drawing = |figure: &str| {
+        let (_, rest) = document
+            .split_once(&format!("<figure id=\"{figure}\">"))
+            .unwrap_or_else(|| panic!("no {figure}"));
+        rest.split_once("</svg>").unwrap().0
+    };
+    for (figure, curves) in [
+        ("compare-buffer", 2),
+        ("compare-buffer-back", 2),
+        ("compare-streams", 2),
+        ("compare-streams-back", 2),
+        ("compare-files", 2),
+        ("compare-block", 1),
+    ] {
+        let drawing = drawing(figure);
+        // Four points each, and one in the legend.
+        let marks = drawing.matches("<circle").count() + drawing.matches("<polygon").count();
+        assert!(marks >= 4 * curves, "{figure}: {marks} marks in {drawing}");
+        assert!(!drawing.contains("no data"), "{figure}");
+    }
+    for expected in ["before: ", "last against first", "+200 % ± ", "How settings were compared"] {
+        assert!(document.contains(expected), "{expected}");
+    }
+    for element in ["<script", "<img"] {
+        assert!(!document.contains(element), "{element}");
+    }
+    assert_eq!(heard.load(Ordering::SeqCst), 0, "the page asked the network");
+}
+
+#[test]
 fn raw_files_are_linked_beside_the_page() {
     let scratch = Scratch::new().unwrap();
     let json = write(&scratch, "p.json", &profile("", 131_072));

@@ -3,14 +3,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use ropewalk_tests::process::run;
 use ropewalk_tests::sites::ssh::Site;
-use ropewalk_tests::sshd::executable;
+use ropewalk_tests::sshd::{User, executable};
 use ropewalk_tests::terminal::Terminal;
 use ropewalk_tests::{peers, process::Program};
 use rustix::process::{Pid, Signal, kill_process};
@@ -337,6 +337,69 @@ fn what_ssh_asks_at_the_terminal() {
     let text = site.cp(&["--retries", "0"], &site.url("f"), "again").failed().unwrap().errors();
     assert!(text.contains("Permission denied"), "{text}");
     assert_eq!(site.sshd.processes("ssh -F").unwrap(), [""; 0]);
+}
+
+/// Somebody with an account and a password, and nothing else: ssh asks for it, and nobody else sees it.
+#[test]
+fn a_password_at_the_terminal() {
+    let ada = User { name: "ada", uid: 31_001, password: "correct horse 7" };
+    let Some(site) = Site::with_password(&ada) else { return };
+    if !peers::available(&["script"]) {
+        return;
+    }
+    let content = site.content();
+    let url = |name: &str| site.url(name).replace("sshftp://", "sshftp://ada@");
+    let copy = |options: &[&str], from: &str, to: &str| {
+        let mut command = site.command();
+        command.args(["cp", "--quiet", "--retries", "0"]).args(options).args([from, to]);
+        Terminal::start(&command).unwrap()
+    };
+    const PROMPT: &str = "ada@127.0.0.1's password: ";
+    // One log-in, however many sessions.
+    for (options, from, to) in [
+        (&["-p", "2"][..], "source".to_owned(), url("there")),
+        (&[], url("there"), "back".to_owned()),
+        (&["-r", "--files", "3"], url(""), "tree/".to_owned()),
+    ] {
+        let before = site.sshd.connections();
+        let mut terminal = copy(options, &from, &to);
+        terminal.wait_for(PROMPT).unwrap_or_else(|e| site.fail(&e));
+        terminal.enter(ada.password).unwrap();
+        let (status, text) = terminal.finish().unwrap();
+        assert!(status.success(), "{from}: {text}\n{}", site.sshd.log());
+        assert!(!text.contains("horse") && text.matches("password").count() == 1, "{text}");
+        assert_eq!(site.sshd.connections() - before, 1, "{text}");
+    }
+    for name in ["root/there", "back", "tree/there"] {
+        assert!(fs::read(site.path(name)).unwrap() == content, "{name}");
+    }
+    // The server is theirs.
+    let there = fs::metadata(site.path("root/there")).unwrap();
+    assert_eq!((there.uid(), there.gid()), (ada.uid, ada.uid));
+    fs::write(site.path("root/secret"), "root's").unwrap();
+    fs::set_permissions(site.path("root/secret"), PermissionsExt::from_mode(0o600)).unwrap();
+    let mut terminal = copy(&[], &url("secret"), "secret");
+    terminal.wait_for(PROMPT).unwrap();
+    terminal.enter(ada.password).unwrap();
+    let (status, text) = terminal.finish().unwrap();
+    assert!(!status.success() && text.contains("Permission denied"), "{text}");
+    // Wrong ones: as often as ssh asks, and no log-in of our own behind that.
+    let before = site.sshd.connections();
+    let mut terminal = copy(&[], &url("there"), "wrong");
+    for _ in 0..3 {
+        terminal.wait_for(PROMPT).unwrap();
+        terminal.enter("correct horse 8").unwrap();
+    }
+    let (status, text) = terminal.finish().unwrap();
+    assert_eq!(status.code(), Some(AUTHENTICATION), "{text}");
+    assert!(text.contains("Permission denied (publickey,password)") && !text.contains("horse"), "{text}");
+    assert_eq!(site.sshd.connections() - before, 1, "{text}");
+    assert!(!site.path("wrong").exists());
+    // Without a terminal nobody is asked.
+    let text = site.cp(&["--retries", "0"], &url("there"), "wrong").failed().unwrap().errors();
+    assert!(text.contains("Permission denied"), "{text}");
+    assert_eq!(site.sshd.processes("ssh -F").unwrap(), [""; 0]);
+    site.sshd.until_none("serve").unwrap();
 }
 
 /// The server that ssh starts gives up what it does not need, in all of its threads.

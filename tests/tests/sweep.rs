@@ -249,3 +249,43 @@ fn what_cannot_be_swept_is_named() {
         assert!(outcome.errors().contains(expected), "{arguments:?}: {}", outcome.errors());
     }
 }
+
+/// In place of ssh: `$1` is the host, `$2` what is to run there.
+const SSH: &str = "sh -c 'exec sh -c \"$2\"' ssh";
+
+#[test]
+fn sweeps_against_gcts_server() {
+    if !peers::available(&["globus-gridftp-server"]) {
+        return;
+    }
+    let site = Site::new();
+    let root = site.scratch.directory("gct").unwrap();
+    let server = Setup::new(Kind::Gct, &root).start().unwrap();
+    let proxy = Proxy::start(server.address()).unwrap();
+    // Connections are looked at ten times a second: each run takes half of one.
+    proxy.set_rate(Some(60 << 20));
+    let file = server.url_at(proxy.address(), "file");
+    let collect = format!("{} profile --collect", peers::ropewalk().unwrap().display());
+    let ssh = ["--ssh", SSH, "--ssh-destination", "there", "--collect-command", &collect];
+    let sweeps = ["--sweep", "streams=1,2", "--sweep", "buffer=auto,64K", "--repeat", "2", "zero:30M", &file];
+    let outcome = site.run(&[&ssh[..], &sweeps].concat()).succeeded().unwrap();
+    let profile = site.profile();
+    let said = outcome.errors();
+    assert!(profile["sweeps"]["broken_off"].is_null(), "{said}");
+    for (knob, names) in [("streams", ["1", "2"]), ("buffer", ["auto", "64K"])] {
+        let points = points(&profile, knob, "forth");
+        let found: Vec<&str> = points.iter().map(|point| point["name"].as_str().unwrap()).collect();
+        assert_eq!(found, names);
+        for point in points {
+            assert!(point["refused"].is_null(), "{point}");
+            for run in list(&point["runs"]) {
+                assert_eq!((&run["bytes"], &run["failed"]), (&(30 << 20).into(), &Value::Null), "{point}");
+            }
+            let roles: Vec<&Value> = list(&point["ends"]).iter().map(|end| &end["role"]).collect();
+            assert_eq!(roles, ["source", "destination"], "{point}");
+        }
+    }
+    // It takes SBUF, and the kernel doubles what is asked for.
+    let buffers = points(&profile, "buffer", "forth");
+    assert_eq!(list(&buffers[1]["ends"])[0]["send_buffer"].as_u64(), Some(131_072), "{}", buffers[1]);
+}

@@ -18,6 +18,7 @@ mod settings;
 mod signals;
 mod units;
 mod utc;
+mod whole;
 
 use std::env;
 use std::ffi::OsString;

@@ -139,11 +139,8 @@ impl KnownHosts {
 
     fn read(&self) -> Result<String, KnownHostsError> {
         let failed = |source| KnownHostsError::File { path: self.path.clone(), source };
-        match fs::metadata(&self.path) {
-            Ok(metadata) if metadata.len() > LONGEST => {
-                Err(failed(io::Error::other("it is longer than 4 MiB")))
-            }
-            Ok(_) => fs::read_to_string(&self.path).map_err(failed),
+        match ropewalk_files::read_text(&self.path, LONGEST) {
+            Ok(text) => Ok(text),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
             Err(e) => Err(failed(e)),
         }

@@ -160,8 +160,10 @@ impl<'e> Session<'e> {
     }
 }
 
-/// Protection of data that was asked for is given, or nothing is done: it must not be left out in silence.
+/// What was asked for is given, or nothing is done: neither protection of data nor a look at the server's certificate must be
+/// left out in silence.
 pub(crate) fn can_protect(options: &Options, scheme: Scheme) -> Result<(), String> {
+    looks_at_certificate(options, scheme)?;
     let hindrance = match options.data_protection {
         DataProtection::Auto | DataProtection::Clear => return Ok(()),
         _ if tls::begin(scheme, options).is_some() => return Ok(()),
@@ -181,6 +183,30 @@ pub(crate) fn can_protect(options: &Options, scheme: Scheme) -> Result<(), Strin
         _ => return Ok(()),
     };
     Err(format!("protection of data was asked for, and {hindrance}"))
+}
+
+/// Which certificates are believed was said, and so there has to be one.
+fn looks_at_certificate(options: &Options, scheme: Scheme) -> Result<(), String> {
+    if tls::begin(scheme, options).is_some() {
+        return Ok(());
+    }
+    if options.revocations.is_some() {
+        let instead = match scheme {
+            Scheme::Gsiftp => "; gsiftp:// reads those beside its authorities, HASH.r0",
+            _ => "",
+        };
+        return Err(format!(
+            "revoked certificates were to be looked for (--revocations), and only TLS (ftps://, ftpes://, --tls) does \
+             that{instead}"
+        ));
+    }
+    // The others know the server by means of their own.
+    if options.fingerprint.is_some() && scheme == Scheme::Ftp {
+        return Err("the server's certificate was to have a --fingerprint, and only TLS (ftps://, ftpes://, --tls) asks \
+                    for one"
+            .to_owned());
+    }
+    Ok(())
 }
 
 /// Those of a control connection.
@@ -211,5 +237,21 @@ mod tests {
         ] {
             assert!(can_protect(&hindered, Scheme::Gsiftp).is_err(), "{hindered:?}");
         }
+    }
+
+    #[test]
+    fn certificates_that_were_to_be_looked_at_are_there() {
+        let lists = || Options { revocations: Some("lists.pem".into()), ..Options::default() };
+        for scheme in [Scheme::Ftp, Scheme::Gsiftp, Scheme::Sshftp] {
+            let error = can_protect(&lists(), scheme).err().unwrap_or_default();
+            assert!(error.contains("--revocations"), "{scheme:?}: {error}");
+            assert_eq!(error.contains("HASH.r0"), scheme == Scheme::Gsiftp, "{error}");
+        }
+        for (tls, scheme) in [(true, Scheme::Ftp), (false, Scheme::Ftps), (false, Scheme::Ftpes)] {
+            assert_eq!(can_protect(&Options { tls, ..lists() }, scheme), Ok(()), "{scheme:?}");
+        }
+        let shown = Options { fingerprint: "0".repeat(64).parse().ok(), ..Options::default() };
+        assert!(can_protect(&shown, Scheme::Ftp).is_err());
+        assert_eq!(can_protect(&shown, Scheme::Ftps), Ok(()));
     }
 }

@@ -25,7 +25,7 @@ use crate::delegation::extension;
 use crate::der;
 use crate::files;
 use crate::name;
-use crate::signing_policy::SigningPolicy;
+use crate::signing_policy::{MAX_FILE, SigningPolicy};
 use crate::time::Timestamp;
 
 const DAY: i64 = 86_400;
@@ -118,7 +118,7 @@ impl Ca {
     pub fn open(directory: &Path, ask: AskPassphrase<'_>) -> Result<Self, CaError> {
         let credential = Credential::load_pair(&directory.join(CERTIFICATE), &directory.join(KEY), ask)?;
         let path = directory.join(NAMESPACE);
-        let namespace = std::fs::read_to_string(&path)
+        let namespace = ropewalk_files::read_text(&path, MAX_FILE as u64)
             .map_err(|source| CaError::File { path, source })?
             .trim()
             .to_owned();
@@ -195,7 +195,7 @@ impl Ca {
 
     fn revoked_text(&self) -> Result<String, CaError> {
         let path = self.directory.join(REVOKED);
-        match std::fs::read_to_string(&path) {
+        match ropewalk_files::read_text(&path, MAX_FILE as u64) {
             Ok(text) => Ok(text),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
             Err(source) => Err(CaError::File { path, source }),
@@ -205,10 +205,15 @@ impl Ca {
     /// The list of revoked certificates, good for so many days, as PEM.
     pub fn revocation_list(&self, days: u32) -> Result<Vec<u8>, CaError> {
         let now = Timestamp::now().0;
+        self.revocation_list_of(now - 300, now + i64::from(days) * DAY)
+    }
+
+    /// One that was made at the first and is good until the second.
+    pub(crate) fn revocation_list_of(&self, made: i64, end: i64) -> Result<Vec<u8>, CaError> {
         let mut list = X509CrlBuilder::new()?;
         list.set_issuer_name(self.certificate().subject_name())?;
-        list.set_last_update(&*Asn1Time::from_unix(now - 300)?)?;
-        list.set_next_update(&*Asn1Time::from_unix(now + i64::from(days) * DAY)?)?;
+        list.set_last_update(&*Asn1Time::from_unix(made)?)?;
+        list.set_next_update(&*Asn1Time::from_unix(end)?)?;
         for (index, line) in self.revoked_text()?.lines().enumerate() {
             let wrong = || CaError::Revoked { path: self.directory.join(REVOKED), line: index + 1 };
             let (serial, time) = line.split_once(' ').ok_or_else(wrong)?;
@@ -219,7 +224,7 @@ impl Ca {
             list.add_revoked(entry.build())?;
         }
         list.append_extension(key_reference(self.certificate())?)?;
-        let number = der::integer(u64::try_from(now).unwrap_or(0));
+        let number = der::integer(u64::try_from(made).unwrap_or(0));
         list.append_extension(extension("2.5.29.20", false, &number)?)?;
         list.sort()?;
         list.sign(self.credential.key(), MessageDigest::sha256())?;

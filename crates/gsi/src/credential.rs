@@ -1,7 +1,6 @@
 //! Credentials: a certificate, its chain, and the private key.
 
 use std::fmt;
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -259,7 +258,7 @@ fn private_key(place: &str, pem: &[u8], ask: AskPassphrase<'_>) -> Result<PKey<P
 /// `secret`; asked of the opened file, so that it cannot be exchanged in between.
 fn read(path: &Path, secret: Option<Option<u32>>) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
     let failed = |source| CredentialError::Read { path: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(failed)?;
+    let file = ropewalk_files::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if metadata.len() > MAX_FILE {
         return Err(CredentialError::TooLarge { path: path.to_owned() });
@@ -276,7 +275,5 @@ fn read(path: &Path, secret: Option<Option<u32>>) -> Result<Zeroizing<Vec<u8>>, 
             return Err(CredentialError::Owner { path: path.to_owned(), owner, expected });
         }
     }
-    let mut text = Zeroizing::new(Vec::with_capacity(metadata.len() as usize + 1));
-    file.take(MAX_FILE).read_to_end(&mut text).map_err(failed)?;
-    Ok(text)
+    ropewalk_files::content(&file, MAX_FILE).map_err(failed)
 }

@@ -31,6 +31,10 @@ pub enum DelegationError {
     Request(ErrorStack),
     #[error("the request for a proxy certificate is not signed with its own key")]
     RequestSignature,
+    #[error(
+        "a proxy was asked for with a key of {bits} bits, which others could find; {least} are the least"
+    )]
+    WeakKey { bits: u32, least: u32 },
     #[error("the peer's proxy certificate cannot be read: {0}")]
     Certificate(ErrorStack),
     #[error("the peer's certificate {subject} is for another key than the one that was made for it")]
@@ -149,6 +153,10 @@ pub fn sign_request(
     let key = request.public_key().map_err(DelegationError::Request)?;
     if !request.verify(&key).unwrap_or(false) {
         return Err(DelegationError::RequestSignature);
+    }
+    // It would speak for the issuer: who finds the key does, too.
+    if let Some((bits, least)) = keys::weakness(&key) {
+        return Err(DelegationError::WeakKey { bits, least });
     }
     sign(issuer, &key, terms, now)
 }

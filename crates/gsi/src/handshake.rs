@@ -158,7 +158,10 @@ impl std::fmt::Debug for Machine {
 }
 
 impl Machine {
-    fn new(identity: &Identity, expected: Expected, after: After, ssl: Ssl) -> Result<Self, ErrorStack> {
+    fn new(identity: &Identity, expected: Expected, after: After, mut ssl: Ssl) -> Result<Self, ErrorStack> {
+        if after == After::Nothing {
+            ropewalk_tls::for_data(&mut ssl)?;
+        }
         Ok(Self {
             stream: Some(SslStream::new(ssl, Memory::default())?),
             identity: identity.clone(),
@@ -307,7 +310,11 @@ impl Machine {
         let out = self.output()?;
         let stream = self.stream.take().ok_or(HandshakeError::Over)?;
         let peer = self.peer.take().ok_or(HandshakeError::Chain(ChainError::Empty))?;
-        Ok(Step::Done(out, Box::new(Session::new(Records::new(stream), peer, delegated))))
+        let records = match self.after {
+            After::Flag => Records::used(stream),
+            After::Nothing => Records::new(stream),
+        };
+        Ok(Step::Done(out, Box::new(Session::new(records, peer, delegated))))
     }
 }
 

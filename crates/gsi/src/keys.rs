@@ -7,7 +7,7 @@ use std::time::Duration;
 use openssl::ec::{Asn1Flag, EcGroup, EcKey};
 use openssl::error::ErrorStack;
 use openssl::nid::Nid;
-use openssl::pkey::{Id, PKey, Private};
+use openssl::pkey::{HasPublic, Id, PKey, PKeyRef, Private};
 use openssl::rsa::Rsa;
 use openssl::x509::X509Ref;
 
@@ -20,6 +20,22 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Smallest and largest RSA keys that are made on a peer's wish.
 const RSA_BITS: std::ops::RangeInclusive<u32> = 2048..=4096;
+
+/// The least bits of keys that are believed and certified: old programs made proxies with 1024. Shorter ones can be found by
+/// others.
+const LEAST_BITS: u32 = 1024;
+const LEAST_CURVE_BITS: u32 = 160;
+
+/// How many bits a key has, and would have to have, where these are too few.
+pub(crate) fn weakness<T: HasPublic>(key: &PKeyRef<T>) -> Option<(u32, u32)> {
+    let least = match key.id() {
+        Id::EC => LEAST_CURVE_BITS,
+        Id::RSA | Id::RSA_PSS | Id::DSA => LEAST_BITS,
+        // Of one length each, such as Ed25519.
+        _ => return None,
+    };
+    (key.bits() < least).then(|| (key.bits(), least))
+}
 
 /// What kind of key a proxy gets that a peer delegates.
 #[derive(Clone, Debug, Default)]

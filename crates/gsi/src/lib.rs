@@ -31,6 +31,7 @@ pub mod testing;
 mod time;
 mod tls;
 mod trust;
+pub mod validity;
 mod verify;
 mod virtual_hosts;
 mod voms;

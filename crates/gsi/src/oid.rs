@@ -24,6 +24,11 @@ pub(crate) const VOMS: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 0x64, 0x64, 5];
 pub(crate) const VOMS_FQANS: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 0x64, 0x64, 4];
 /// The certificates of who signed a VOMS attribute certificate, ...100.100.10.
 pub(crate) const VOMS_SIGNERS: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 0x64, 0x64, 10];
+/// Whom an attribute certificate is shown to (targetInformation, RFC 5755 section 4.3.2), and that none of them is revoked
+/// (noRevAvail, section 4.3.6).
+pub(crate) const TARGETS: &[u8] = &[0x55, 29, 55];
+pub(crate) const NO_REVOCATION: &[u8] = &[0x55, 29, 56];
+pub(crate) const AUTHORITY_KEY: &[u8] = &[0x55, 29, 35];
 /// sha1-, sha256-, sha384- and sha512WithRSAEncryption, and ecdsa-with-SHA256.
 pub(crate) const SHA1_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 5];
 pub(crate) const SHA256_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11];

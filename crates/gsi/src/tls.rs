@@ -104,6 +104,7 @@ impl Identity {
             builder.set_options(SslOptions::CIPHER_SERVER_PREFERENCE);
         }
         builder.set_mode(SslMode::RELEASE_BUFFERS);
+        ropewalk_tls::allow_data(&mut builder);
         // OpenSSL must ask for a certificate; whether it is believed is decided by `Trust`, which knows all kinds of
         // proxies, before anything is given to the peer.
         builder.set_verify_callback(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT, |_, _| true);

@@ -1,7 +1,7 @@
 //! Whom to trust: a directory of authorities with their signing policies and revocation lists, and single certificates.
 
 use std::collections::HashMap;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -194,8 +194,8 @@ impl Trust {
 
 /// A file of the directory; `None` when it is not there. One that is there and cannot be read is taken as empty, which no
 /// check takes for consent. One that anybody can write is nobody's word.
-fn read(path: &Path) -> Result<Option<Vec<u8>>, ChainError> {
-    let file = match std::fs::File::open(path) {
+pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, ChainError> {
+    let file = match ropewalk_files::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(_) => return Ok(Some(Vec::new())),
@@ -204,10 +204,9 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, ChainError> {
     if mode & 0o002 != 0 {
         return Err(ChainError::Writable { path: path.to_owned(), mode });
     }
-    let mut text = Vec::new();
     // Revocation lists of large authorities have some megabytes.
-    match file.take(64 * signing_policy::MAX_FILE as u64).read_to_end(&mut text) {
-        Ok(_) => Ok(Some(text)),
+    match ropewalk_files::content(&file, 64 * signing_policy::MAX_FILE as u64) {
+        Ok(mut text) => Ok(Some(std::mem::take(&mut *text))),
         Err(_) => Ok(Some(Vec::new())),
     }
 }

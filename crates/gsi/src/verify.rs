@@ -4,7 +4,6 @@
 //! Purposes (extended key usage) are not asked: on data connections user certificates act as servers.
 
 use openssl::asn1::{Asn1Time, Asn1TimeRef};
-use openssl::pkey::Id;
 use openssl::stack::Stack;
 use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::verify::{X509VerifyFlags, X509VerifyParam};
@@ -13,6 +12,7 @@ use openssl::x509::{CrlStatus, X509, X509Ref, X509StoreContext};
 use crate::certificate::{DIGITAL_SIGNATURE, Details};
 use crate::chain_error::ChainError;
 use crate::der;
+use crate::keys;
 use crate::name;
 use crate::oid;
 use crate::proxy_info::{ProxyKind, Rights};
@@ -21,9 +21,6 @@ use crate::trust::Trust;
 
 /// Longest chain that is looked at.
 pub const MAX_CHAIN: usize = 32;
-
-/// Smallest RSA key that is believed; old programs made proxies with 1024 bits.
-const LEAST_BITS: u32 = 1024;
 
 /// Somebody whose chain was believed.
 #[derive(Clone, Debug)]
@@ -81,9 +78,8 @@ impl Trust {
         let above = self.authorities(end, &rest, now)?;
         for link in path.iter().chain(&above) {
             let key = link.certificate.public_key()?;
-            if key.id() == Id::RSA && key.bits() < LEAST_BITS {
-                let subject = link.details.subject.clone();
-                return Err(ChainError::WeakKey { subject, bits: key.bits(), least: LEAST_BITS });
+            if let Some((bits, least)) = keys::weakness(&key) {
+                return Err(ChainError::WeakKey { subject: link.details.subject.clone(), bits, least });
             }
         }
         let not_after = path.iter().map(|link| link.details.not_after);
@@ -382,7 +378,7 @@ fn store(trusted: &[X509], flags: X509VerifyFlags, now: Timestamp) -> Result<X50
     Ok(builder.build())
 }
 
-fn timestamp(time: &Asn1TimeRef) -> Result<Timestamp, ChainError> {
+pub(crate) fn timestamp(time: &Asn1TimeRef) -> Result<Timestamp, ChainError> {
     let since = Asn1Time::from_unix(0)?.diff(time)?;
     Ok(Timestamp(i64::from(since.days) * 86_400 + i64::from(since.secs)))
 }

@@ -33,6 +33,8 @@ pub(crate) struct Evidence {
     pub holder_serial: Vec<u8>,
     /// Certificates (DER) of the signer, its own first.
     pub signers: Vec<Vec<u8>>,
+    /// Identifier of a critical extension that is not understood.
+    pub critical: Option<Vec<u8>>,
 }
 
 /// The claims in a chain's certificates, unverified. What cannot be read is passed over.
@@ -92,9 +94,12 @@ fn claim(mut certificate: Reader<'_>) -> Result<VomsClaim, DerError> {
         let mut extensions = extensions.reader();
         while !extensions.is_empty() {
             let mut extension = extensions.sequence()?;
-            if extension.expect(der::OID)?.content == oid::VOMS_SIGNERS {
-                extension.optional(der::BOOLEAN)?;
+            let kind = extension.expect(der::OID)?.content;
+            let critical = extension.optional(der::BOOLEAN)?.is_some_and(|value| value.content != [0]);
+            if kind == oid::VOMS_SIGNERS {
                 signers(extension.expect(der::OCTET_STRING)?.content, &mut claim.evidence)?;
+            } else if critical && ![oid::NO_REVOCATION, oid::AUTHORITY_KEY].contains(&kind) {
+                claim.evidence.critical = Some(kind.to_vec());
             }
         }
     }
@@ -158,9 +163,11 @@ fn syntax(mut fields: Reader<'_>, claim: &mut VomsClaim) -> Result<(), DerError>
     Ok(())
 }
 
-/// Without control characters: it is shown to people.
+/// Without control characters and those that change the direction of text: it is shown to people.
 fn text(element: &Element<'_>) -> String {
-    String::from_utf8_lossy(element.content).chars().filter(|letter| !letter.is_control()).collect()
+    let turns = |letter| matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let text = String::from_utf8_lossy(element.content);
+    text.chars().filter(|letter| !letter.is_control() && !turns(*letter)).collect()
 }
 
 #[cfg(test)]
@@ -175,8 +182,8 @@ mod tests {
     fn groups_and_roles() {
         let times = [b"20260101000000Z", b"20260102000000Z"].map(|time| element(der::GENERALIZED_TIME, time));
         let authority = element(0xa0, &element(0x86, b"atlas://voms.example.org:15001"));
-        let groups =
-            [&b"/atlas"[..], b"/atlas/Role=production\n"].map(|fqan| element(der::OCTET_STRING, fqan));
+        let groups = [&b"/atlas"[..], "/atlas/Role=\u{202e}production\n".as_bytes()]
+            .map(|fqan| element(der::OCTET_STRING, fqan));
         let syntax = sequence(&[&authority, &sequence(&[&groups[0], &groups[1]])]);
         let attribute = sequence(&[&element(der::OID, oid::VOMS_FQANS), &element(der::SET, &syntax)]);
         let info = sequence(&[

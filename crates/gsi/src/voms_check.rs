@@ -13,6 +13,7 @@ use openssl::x509::X509;
 
 use crate::certificate::Details;
 use crate::chain_error::ChainError;
+use crate::der;
 use crate::name;
 use crate::oid;
 use crate::time::Timestamp;
@@ -43,6 +44,10 @@ pub enum VomsError {
     Algorithm,
     #[error("it was made for another certificate than that of {holder}")]
     Holder { holder: String },
+    #[error("it is only for hosts that it names, which are not looked at here")]
+    Targets,
+    #[error("it has a critical extension that is not understood: {oid}")]
+    CriticalExtension { oid: String },
     #[error("it is valid from {from} to {to}")]
     Time { from: Timestamp, to: Timestamp },
     #[error("OpenSSL: {0}")]
@@ -59,11 +64,8 @@ impl VomsClaim {
         now: Timestamp,
     ) -> Result<(), VomsError> {
         let path = self.signers_file(directory)?;
-        let text = match std::fs::File::open(&path) {
-            Ok(file) => {
-                let failed = |source| VomsError::Unreadable { path: path.clone(), source };
-                std::io::read_to_string(std::io::Read::take(file, MAX_FILE)).map_err(failed)?
-            }
+        let text = match ropewalk_files::read_text(&path, MAX_FILE) {
+            Ok(text) => text,
             Err(e) if e.kind() == ErrorKind::NotFound => return Err(VomsError::NoSigners { path }),
             Err(source) => return Err(VomsError::Unreadable { path, source }),
         };
@@ -90,6 +92,11 @@ impl VomsClaim {
         let named = names.contains(&details.issuer_der) || names.contains(&details.subject_der);
         if !named || self.evidence.holder_serial != details.serial {
             return Err(VomsError::Holder { holder: details.subject });
+        }
+        match self.evidence.critical.as_deref() {
+            None => {}
+            Some(oid::TARGETS) => return Err(VomsError::Targets),
+            Some(other) => return Err(VomsError::CriticalExtension { oid: der::dotted(other) }),
         }
         if now < self.not_before || now > self.not_after {
             return Err(VomsError::Time { from: self.not_before, to: self.not_after });

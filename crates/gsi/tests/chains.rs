@@ -4,11 +4,16 @@
 mod common;
 
 use common::Site;
+use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
-use openssl::pkey::PKey;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, Private};
 use openssl::rsa::Rsa;
+use openssl::x509::X509ReqBuilder;
 use ropewalk_gsi::testing::{Forged, INHERIT_ALL, PROXY_CERT_INFO as PCI, chain, key, name};
-use ropewalk_gsi::{ChainError, Credential, ProxyKind, ProxyTerms, Rights, Timestamp, Trust, create_proxy};
+use ropewalk_gsi::{
+    ChainError, Credential, ProxyKind, ProxyTerms, Rights, Timestamp, Trust, create_proxy, sign_request,
+};
 
 const UNKNOWN_LANGUAGE: &[u8] = &[0x30, 6, 0x30, 4, 6, 2, 0x2a, 3];
 const HOUR: i64 = 3600;
@@ -185,4 +190,38 @@ fn revocation() {
     std::fs::remove_file(&list).unwrap();
     site.trust().verify(&chain(&user), now).unwrap();
     assert!(matches!(refused(&site.trust().require_crl(true), &user), ChainError::NoCrl { .. }));
+}
+
+/// Whoever finds a key speaks for its owner: neither is it believed nor does it get a proxy.
+#[test]
+fn keys_that_can_be_found() {
+    let site = Site::new();
+    let (trust, user) = (site.trust(), site.user());
+    let curve =
+        |nid| PKey::from_ec_key(EcKey::generate(&EcGroup::from_curve_name(nid).unwrap()).unwrap()).unwrap();
+    let request = |key: &PKey<Private>| {
+        let mut request = X509ReqBuilder::new().unwrap();
+        request.set_pubkey(key).unwrap();
+        request.sign(key, MessageDigest::sha256()).unwrap();
+        request.build().to_der().unwrap()
+    };
+    for (key, weak) in [
+        (PKey::from_rsa(Rsa::generate(512).unwrap()).unwrap(), Some("512 bits; 1024 are the least")),
+        (curve(Nid::SECP112R1), Some("112 bits; 160 are the least")),
+        (PKey::from_rsa(Rsa::generate(1024).unwrap()).unwrap(), None),
+        (curve(Nid::X9_62_PRIME256V1), None),
+    ] {
+        let made = Forged::proxy(&user).make(&key);
+        let proxy = Credential::new(made, chain(&user), key.clone()).unwrap();
+        let verified =
+            trust.verify(&chain(&proxy), Timestamp::now()).map(drop).map_err(|error| error.to_string());
+        let signed = sign_request(&user, &request(&key), &ProxyTerms::default(), Timestamp::now());
+        match weak {
+            None => assert!(verified.is_ok() && signed.is_ok(), "{verified:?} {signed:?}"),
+            Some(words) => {
+                assert!(verified.unwrap_err().contains(words));
+                assert!(signed.unwrap_err().to_string().contains("which others could find"));
+            }
+        }
+    }
 }

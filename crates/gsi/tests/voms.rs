@@ -28,6 +28,11 @@ fn sequence(parts: &[&[u8]]) -> Vec<u8> {
 
 /// What a VOMS server `server` puts into the proxies of `holder`.
 fn attributes(server: &Credential, holder: &Credential) -> Vec<u8> {
+    attributes_and(server, holder, &[])
+}
+
+/// The same with an extension (DER) more.
+fn attributes_and(server: &Credential, holder: &Credential, extension: &[u8]) -> Vec<u8> {
     let certificate = holder.certificate();
     let issuer = element(0xa4, &[&certificate.issuer_name().to_der().unwrap()]);
     let serial = element(2, &[&[0], &certificate.serial_number().to_bn().unwrap().to_vec()]);
@@ -51,7 +56,7 @@ fn attributes(server: &Credential, holder: &Credential) -> Vec<u8> {
         &element(2, &[&[9]]),
         &sequence(&[&times[0], &times[1]]),
         &sequence(&[&attribute]),
-        &sequence(&[&signers]),
+        &sequence(&[&signers, extension]),
     ]);
     let mut sign = Signer::new(MessageDigest::sha256(), server.key()).unwrap();
     let signature = sign.sign_oneshot_to_vec(&info).unwrap();
@@ -102,6 +107,20 @@ fn claims_are_verified_by_who_may_speak() {
     value[at..at + 10].copy_from_slice(b"prodaction");
     let error = verify(&voms_claims(&chain(&proxy_with(&user, &value)))[0]).unwrap_err();
     assert!(matches!(error, VomsError::Signature), "{error}");
+    // What it says of who may believe it, and says must be understood (RFC 5755 section 4.3.2).
+    for (last, value, believed) in [(55, 0xff, false), (99, 0xff, false), (99, 0, true), (56, 0xff, true)] {
+        let extension = sequence(&[
+            &element(6, &[&[0x55, 29, last]]),
+            &element(1, &[&[value]]),
+            &element(4, &[&sequence(&[])]),
+        ]);
+        let proxy = proxy_with(&user, &attributes_and(&server, &user, &extension));
+        let verified = verify(&voms_claims(&chain(&proxy))[0]);
+        assert_eq!(verified.is_ok(), believed, "{last}: {verified:?}");
+        let said = verified.err().map(|error| error.to_string()).unwrap_or_default();
+        let wanted = if last == 55 { "only for hosts" } else { "not understood: 2.5.29.99" };
+        assert!(believed || said.contains(wanted), "{said}");
+    }
     // A server of an authority that is not trusted.
     let elsewhere = Site::new();
     let stranger = elsewhere.ca.issue_host(&["voms.example.org"], 10).unwrap();

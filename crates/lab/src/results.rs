@@ -55,8 +55,12 @@ pub struct Machine {
     pub kernel: String,
     /// CPUs that may be used.
     pub cpus: u32,
-    /// Share of all CPUs' time that was used (by anything), 0 to 1.
+    /// Share of all CPUs' time that was used, 0 to 1, by anything but programs of a lower priority than usual (`nice`): they
+    /// give way.
     pub busy: f64,
+    /// Load average of the last minute, at the end.
+    #[serde(default)]
+    pub load: f64,
     /// `net.core.rmem_max`: the most that programs may set their receive buffers to. It is the machine's, for all hosts.
     #[serde(default)]
     pub rmem_max: u64,

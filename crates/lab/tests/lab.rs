@@ -205,6 +205,36 @@ fn a_disk_is_as_slow_as_asked() {
 }
 
 #[test]
+fn files_can_be_there_without_taking_memory() {
+    lab_test(|| {
+        let result = run_text(&format!(
+            "{TWO_HOSTS}
+            [[files]]
+            host = 'left'
+            path = '{{disk}}/source'
+            kind = 'hole'
+            size = '100 GiB'
+            [[files]]
+            host = 'left'
+            path = '{{disk}}/dev/null'
+            kind = 'null'
+            [[commands]]
+            name = 'look'
+            host = 'left'
+            run = \"\"\"
+            cd {{disk}}
+            stat -c '%s %b' source
+            head -c 3 source | od -An -tx1
+            echo gone > dev/null && stat -c '%F %a %s' dev/null\"\"\"
+            "
+        ));
+        let look = result.command("look").unwrap();
+        assert_eq!(look.end, End::Exit(0), "{look:?}");
+        assert_eq!(look.stdout, "107374182400 0\n 00 00 00\ncharacter special file 666 0\n");
+    });
+}
+
+#[test]
 fn hosts_know_their_names_and_settings() {
     lab_test(|| {
         let text = TWO_HOSTS.replace(

@@ -149,6 +149,14 @@ fn more_mistakes_have_a_line() {
         ),
         ("[[files]]\nhost = \"left\"\npath = \"{disk}/x\"", "it.toml:29: files[0].path: expected either"),
         (
+            "[[files]]\nhost = \"left\"\npath = \"{disk}/x\"\nkind = \"hole\"",
+            "it.toml:30: files[0].kind: a hole goes with",
+        ),
+        (
+            "[[files]]\nhost = \"left\"\npath = \"{disk}/x\"\nkind = \"null\"\nsize = 1",
+            "it.toml:30: files[0].kind: `null` goes without",
+        ),
+        (
             "[[links]]\nbetween = [\"right\", \"left\"]\npath = {}",
             "it.toml:12: links: hosts and links are no tree",
         ),

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use ropewalk_tls::{Opened, RECORD, RecordError, Records};
+use ropewalk_tls::{DataRecords, Opened, RECORD, RecordError, Records};
 use ropewalk_transport::{Breaker, Connection, TcpInfo};
 
-use crate::outgoing::{Sealed, leave_to_inner};
+use crate::outgoing::leave_to_inner;
 
 /// Bytes that are read from the network at once.
 const READ: usize = 128 << 10;
@@ -32,12 +32,13 @@ pub(crate) enum Silence {
 
 pub(crate) struct Protected {
     inner: Box<dyn Connection>,
-    session: Records,
+    session: DataRecords,
     silence: Silence,
     finished: bool,
     /// Ours and the peer's, as they were: the system forgets the peer's when it has gone, though all that it has sent is there.
     addresses: Option<(SocketAddr, SocketAddr)>,
-    outgoing: Sealed,
+    /// Plain bytes in what is to be sent. A write is not done before all of it is: the caller comes again with the same bytes.
+    plain: usize,
     /// Opened where the caller's buffer was full: `start..`.
     stash: Vec<u8>,
     start: usize,
@@ -50,11 +51,11 @@ impl Protected {
     pub(crate) fn new(inner: Box<dyn Connection>, session: Records, silence: Silence) -> Self {
         Self {
             inner,
-            session,
+            session: DataRecords::new(session),
             silence,
             addresses: None,
             finished: false,
-            outgoing: Sealed::default(),
+            plain: 0,
             stash: Vec::new(),
             start: 0,
             ended: false,
@@ -71,7 +72,15 @@ impl Protected {
 
     /// Sends what is sealed; `WouldBlock` when not all of it could be.
     fn drain(&mut self) -> io::Result<()> {
-        self.outgoing.out.drain(self.inner.as_mut())
+        while !self.session.output().is_empty() {
+            match self.inner.write(self.session.output()) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => self.session.sent(n),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
     }
 
     /// Opens records that are there into `buffer`.
@@ -85,6 +94,14 @@ impl Protected {
             }
         }
         Ok(filled)
+    }
+
+    /// What was opened before, as far as it fits.
+    fn unstash(&mut self, buffer: &mut [u8]) -> usize {
+        let count = buffer.len().min(self.stash.len() - self.start);
+        buffer[..count].copy_from_slice(&self.stash[self.start..self.start + count]);
+        self.start += count;
+        count
     }
 
     /// Opens one more record, so that [`Connection::buffered`] knows whether there is any.
@@ -113,8 +130,7 @@ impl Protected {
     /// no difference.
     fn answer_end(&mut self) {
         self.ended = true;
-        let out = &mut self.outgoing.out.bytes;
-        if self.silence != Silence::Ends && out.is_empty() && self.session.close(out).is_ok() {
+        if self.silence != Silence::Ends && self.plain == 0 && self.session.close().is_ok() {
             let _ = self.drain();
         }
     }
@@ -129,16 +145,27 @@ impl Read for Protected {
         if buffer.is_empty() {
             return Ok(0);
         }
-        if self.start < self.stash.len() {
-            let count = buffer.len().min(self.stash.len() - self.start);
-            buffer[..count].copy_from_slice(&self.stash[self.start..self.start + count]);
-            self.start += count;
-            if self.start == self.stash.len() {
-                self.look_further()?;
-            }
-            return Ok(count);
-        }
+        let mut filled = self.unstash(buffer);
         loop {
+            if filled < buffer.len() {
+                let began = Instant::now();
+                let opened = self.open(&mut buffer[filled..]);
+                self.sealing += began.elapsed();
+                // An answer to a key update, or why the peer is not believed any more. It leaves with the next write if it
+                // cannot now.
+                let drained = if self.ended { Ok(()) } else { self.drain() };
+                filled += opened?;
+                match drained {
+                    Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
+                    _ => {}
+                }
+            }
+            if filled > 0 {
+                if filled == buffer.len() && self.start == self.stash.len() {
+                    self.look_further()?;
+                }
+                return Ok(filled);
+            }
             if self.ended {
                 return Ok(0);
             }
@@ -146,6 +173,10 @@ impl Read for Protected {
             let most = room.len().min(READ);
             let count = self.inner.read(&mut room[..most])?;
             if count == 0 {
+                if self.session.is_torn() {
+                    let text = "the TLS connection ended within a record: what came is cut off";
+                    return Err(io::Error::new(ErrorKind::UnexpectedEof, text));
+                }
                 if self.silence != Silence::Ends {
                     let text = "the TLS connection ended without close_notify: what came may be cut off";
                     return Err(io::Error::new(ErrorKind::UnexpectedEof, text));
@@ -154,25 +185,6 @@ impl Read for Protected {
                 return Ok(0);
             }
             self.session.received(count);
-            let began = Instant::now();
-            let filled = self.open(buffer);
-            self.sealing += began.elapsed();
-            let filled = filled?;
-            let answer = self.session.take_output();
-            if !answer.is_empty() {
-                // To a key update. It leaves with the next write if it cannot now.
-                self.outgoing.out.bytes.extend(answer);
-                match self.drain() {
-                    Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
-                    _ => {}
-                }
-            }
-            if filled == buffer.len() {
-                self.look_further()?;
-            }
-            if filled > 0 {
-                return Ok(filled);
-            }
         }
     }
 }
@@ -183,20 +195,14 @@ impl Write for Protected {
     }
 
     fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
-        let Self { inner, session, outgoing, sealing, .. } = self;
-        outgoing.write(inner.as_mut(), |out| {
+        if self.plain == 0 {
+            self.drain()?;
             let began = Instant::now();
-            let mut left = WRITE;
-            for part in data {
-                let part = &part[..part.len().min(left)];
-                if !part.is_empty() {
-                    session.seal(part, out).map_err(broken)?;
-                }
-                left -= part.len();
-            }
-            *sealing += began.elapsed();
-            Ok(WRITE - left)
-        })
+            self.plain = self.session.seal(data, WRITE).map_err(broken)?;
+            self.sealing += began.elapsed();
+        }
+        self.drain()?;
+        Ok(std::mem::take(&mut self.plain))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -217,7 +223,7 @@ impl Connection for Protected {
             self.drain()?;
             return self.inner.finish();
         }
-        self.session.close(&mut self.outgoing.out.bytes).map_err(broken)?;
+        self.session.close().map_err(broken)?;
         // There may be no room for the last word yet.
         self.inner.set_nonblocking(false)?;
         self.drain()?;

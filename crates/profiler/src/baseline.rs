@@ -2,6 +2,7 @@
 //!
 //! Everything ends after a time that is given, and writes no more than a file of a size that is given.
 
+pub mod fio;
 pub mod iperf;
 
 use std::io;

@@ -14,6 +14,7 @@ mod proc;
 mod programs;
 mod sampler;
 mod sock_diag;
+mod stale;
 mod subsystems;
 pub mod sysstat;
 mod tcp;

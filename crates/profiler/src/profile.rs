@@ -3,6 +3,7 @@
 mod clock;
 mod connection;
 mod facts;
+mod failure;
 mod host;
 #[cfg(feature = "schema")]
 mod schema;
@@ -13,6 +14,7 @@ mod workload;
 pub use clock::{Clock, Exchange};
 pub use connection::{Connection, ConnectionSample};
 pub use facts::{Disk, Facts, FileSystem, Interface, Rings};
+pub use failure::FailureKind;
 pub use host::{CollectorName, CollectorReport, CollectorState, Doing, HostProfile, Program, RawFile, Role};
 #[cfg(feature = "schema")]
 pub use schema::{profile_schema, schema_text};

@@ -17,6 +17,7 @@ mod sweeps;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod unmeasured;
 mod words;
 
 pub use compare::{MOST as MOST_COMPARED, Side, compare_html, compare_terminal};

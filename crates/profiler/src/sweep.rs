@@ -11,6 +11,6 @@ mod model;
 mod spread;
 mod student;
 
-pub use finding::{Finding, Standing};
+pub use finding::{Change, Finding, Standing};
 pub use model::{Curve, CurvePoint, CurveRun, EndLoad, Knob, Spread, Sweeps, Way};
 pub use spread::outliers;

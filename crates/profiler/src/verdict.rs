@@ -4,11 +4,14 @@
 //! one cause in them and says nothing where figures are missing; [`Verdict::of`] ranks what they say. What a rule
 //! takes for a sign, and why, stands in its file.
 
+mod doubts;
 mod evidence;
+mod failures;
 mod figures;
 mod losses;
 mod pace;
 pub mod rules;
+mod span;
 pub(crate) mod text;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +19,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "report")]
 pub(crate) use evidence::moving;
 pub use evidence::{End, Evidence, Path};
+pub use failures::{Failed, Failure, Silence};
 pub use losses::Losses;
 pub(crate) use rules::kind_of as function_kind;
 
@@ -90,10 +94,15 @@ pub trait Rule: Sync {
     fn judge(&self, evidence: &Evidence) -> Option<Cause>;
 }
 
-/// All causes, the likeliest first.
+/// What came of a transfer: why it failed, if it did, and all causes of its rate, the likeliest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verdict {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+    /// Why there is too little to tell what held it back; causes are faint then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
     pub causes: Vec<Cause>,
 }
 
@@ -108,15 +117,23 @@ impl Verdict {
 
     /// What the evidence shows. Empty where no rule finds enough.
     pub fn from_evidence(evidence: &Evidence) -> Self {
+        let failure = failures::judge(evidence);
+        if doubts::nothing_moved(evidence) {
+            return Self { failure, ..Self::default() };
+        }
+        let (sound, doubts) = doubts::sound(evidence);
+        let length = doubts::length(evidence);
+        let evidence = &sound;
         let mut causes: Vec<Cause> = rules::all().iter().filter_map(|rule| rule.judge(evidence)).collect();
         // What holds data back explains no more of the time than that in which it moved: half of it is enough.
         if let Some(moving) = evidence.moving.filter(|_| evidence.seconds > 0.0) {
             let of_moving = causes.iter_mut().filter(|cause| cause.kind.is_of_moving());
             of_moving.for_each(|cause| cause.confidence *= figures::ramp(moving, 0.1, 0.5));
         }
+        causes.iter_mut().for_each(|cause| cause.confidence *= length);
         causes.retain(|cause| cause.confidence >= LEAST);
         // Equal ones stay in the order of the rules.
         causes.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
-        Self { causes }
+        Self { failure, doubts, causes }
     }
 }

@@ -24,6 +24,13 @@ const RECORDED: &[(&str, CauseKind, Option<&str>)] = &[
     ("checksum-get", CauseKind::CpuChecksum, None),
     // On processors that others kept busy.
     ("small-files-get", CauseKind::SmallFiles, None),
+    // Its send buffer looks full of each file.
+    ("small-files-put", CauseKind::SmallFiles, None),
+    // Over microseconds, something is on its way whenever one looks, and any buffer is full.
+    ("copy-get", CauseKind::CpuCopy, Some("right")),
+    ("interrupt-get", CauseKind::CpuInterrupt, Some("left")),
+    // The receiver waited for a processor, but the path was full.
+    ("capacity-8-streams-put", CauseKind::PathCapacity, None),
 ];
 
 #[test]

@@ -199,7 +199,10 @@ fn known_bottlenecks_come_first() {
         ),
         (
             Made::new(1e6, 0.06)
-                .samples(0, |sample| sample.window_limited = Some(sample.time * 0.97))
+                .samples(0, |sample| {
+                    sample.window_limited = Some(sample.time * 0.97);
+                    sample.send_window = Some(65_536);
+                })
                 .samples(1, |sample| sample.receive_buffer = Some(131_072)),
             CauseKind::ReceiverWindow,
             right(),

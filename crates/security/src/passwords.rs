@@ -1,7 +1,7 @@
 //! The password file: lines `user:$argon2id$...`, comments with `#`.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,8 @@ use argon2::password_hash::phc::PasswordHash;
 
 use crate::Verifier;
 
+/// Of a file of passwords, in bytes.
+const LONGEST: u64 = 64 << 20;
 /// A hash that nobody knows the password of, with the usual cost: compared against where a user does not exist.
 const NOBODY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5aXNoZXJl$JKyJ2CXmRq5aJfQkQ5wFZc8rwGqhPzEhSj9V1mJt2gE";
@@ -182,7 +184,7 @@ impl PasswordFile {
     }
 
     fn read(&mut self) -> Result<(), PasswordError> {
-        let mut file = File::open(&self.path).map_err(|e| self.io(e))?;
+        let file = ropewalk_files::open(&self.path).map_err(|e| self.io(e))?;
         let metadata = file.metadata().map_err(|e| self.io(e))?;
         let mode = metadata.mode() & 0o7777;
         if mode & 0o026 != 0 {
@@ -192,8 +194,7 @@ impl PasswordFile {
             let group = metadata.gid();
             return Err(PasswordError::Group { path: self.path.clone(), mode, group });
         }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(|e| self.io(e))?;
+        let text = ropewalk_files::content_text(&file, LONGEST).map_err(|e| self.io(e))?;
         let mut lines = Vec::new();
         for (number, line) in text.lines().enumerate() {
             lines.push(parse(line).map_err(|problem| PasswordError::Line {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ropewalk_gsi::{
     Acceptor, AcceptorOptions, Account, Credential, DelegatedKeys, Expected, Gridmap, GsiConf, Identity,
     KeyPool, Peer, Places, Source, Step, Timestamp, TlsSettings, Trust, dcsc, decode_token, encode_token,
-    lease, virtual_hosts, voms_claims,
+    lease, validity, virtual_hosts, voms_claims,
 };
 use ropewalk_layers::{GsiLayer, Layer, Level};
 use ropewalk_protocol::command::{DataAuthentication, Protection};
@@ -18,8 +18,9 @@ use crate::config;
 pub(crate) const MAPPED: &[u8] = b":globus-mapping:";
 /// RSA keys for delegated proxies that are made ahead: for so many log-ins at once.
 const KEYS: usize = 32;
-/// A certificate of the server's that ends within this time, in seconds, is warned of.
-const SOON: u64 = 7 * 86_400;
+/// Bytes of maps, and of gsi.conf.
+pub(crate) const LONGEST_MAP: u64 = 64 << 20;
+const LONGEST_CONF: u64 = 1 << 20;
 
 /// The server's side of all log-ins.
 pub(crate) struct Authority {
@@ -37,7 +38,7 @@ pub(crate) struct Authority {
 impl Authority {
     pub(crate) fn load(config: &config::Gsi) -> Result<Self, String> {
         let places = Places::of_process();
-        let conf = std::fs::read_to_string(places.gsi_conf()).unwrap_or_default();
+        let conf = ropewalk_files::read_text(&places.gsi_conf(), LONGEST_CONF).unwrap_or_default();
         let conf = GsiConf::parse(&conf, |name| std::env::var(name).ok()).map_err(|e| e.to_string())?;
         let settings = TlsSettings::from(&conf);
         if let Some(path) = places.callouts() {
@@ -46,17 +47,7 @@ impl Authority {
                 "mapping callouts (GSI_AUTHZ_CONF, gsi-authz.conf) are not supported: subjects are mapped by the gridmap alone"
             );
         }
-        let directory = config.authorities.clone().unwrap_or_else(|| places.authorities());
-        if !directory.is_dir() {
-            return Err(format!("{} is no directory of authorities", directory.display()));
-        }
-        let mut trust = Trust::directory(directory);
-        if let Some(pem) = places.further_authorities() {
-            trust = trust
-                .with_pem_anchors(&pem)
-                .map_err(|error| format!("GLOBUS_GFS_EXTRA_CA_CERTS: {error}"))?;
-        }
-        let trust = Arc::new(trust);
+        let trust = Arc::new(trust(config, &places)?);
         let mut hosts = Vec::new();
         if let Some(directory) = places.virtual_hosts() {
             let owner = conf.vhost_cred_owner.as_deref().map(user_number).transpose()?;
@@ -66,14 +57,7 @@ impl Authority {
                 still_good(host.credential())?;
             }
         }
-        let source = match (&config.certificate, &config.key) {
-            (Some(certificate), Some(key)) => {
-                Some(Source::Pair { certificate: certificate.clone(), key: key.clone() })
-            }
-            (Some(both), None) => Some(Source::Proxy(both.clone())),
-            (None, Some(_)) => return Err("there is a key, but no certificate".into()),
-            (None, None) => places.server(),
-        };
+        let source = source(config, &places)?;
         let credential = match (&source, hosts.first()) {
             (Some(source), _) => source.load(&mut |_| None).map_err(|e| e.to_string())?,
             (None, Some(host)) => host.credential().clone(),
@@ -278,22 +262,60 @@ fn still_good(credential: &Credential) -> Result<(), String> {
             credential.details().not_before
         ));
     }
-    if end.left_at(now) < SOON && credential.details().proxy.is_none() {
-        tracing::warn!(subject, %end, "the server's certificate ends soon");
-    }
     Ok(())
+}
+
+/// Whom the server trusts.
+fn trust(config: &config::Gsi, places: &Places) -> Result<Trust, String> {
+    let directory = config.authorities.clone().unwrap_or_else(|| places.authorities());
+    if !directory.is_dir() {
+        return Err(format!("{} is no directory of authorities", directory.display()));
+    }
+    let trust = Trust::directory(directory);
+    match places.further_authorities() {
+        Some(pem) => {
+            trust.with_pem_anchors(&pem).map_err(|error| format!("GLOBUS_GFS_EXTRA_CA_CERTS: {error}"))
+        }
+        None => Ok(trust),
+    }
+}
+
+/// Where the server's own credential is.
+fn source(config: &config::Gsi, places: &Places) -> Result<Option<Source>, String> {
+    match (&config.certificate, &config.key) {
+        (Some(certificate), Some(key)) => {
+            Ok(Some(Source::Pair { certificate: certificate.clone(), key: key.clone() }))
+        }
+        (Some(both), None) => Ok(Some(Source::Proxy(both.clone()))),
+        (None, Some(_)) => Err("there is a key, but no certificate".into()),
+        (None, None) => Ok(places.server()),
+    }
+}
+
+/// What keeps certificates from being believed, on either side, or soon will, where the server starts all the same.
+pub(crate) fn doubts(config: &config::Gsi) -> Vec<String> {
+    let (places, now) = (Places::of_process(), Timestamp::now());
+    let mut told = trust(config, &places).map(|trust| trust.doubts(now)).unwrap_or_default();
+    let own = source(config, &places).ok().flatten().and_then(|source| source.load(&mut |_| None).ok());
+    if let Some(credential) = own {
+        // A proxy is short-lived by its nature.
+        let proxy = credential.details().proxy.is_some();
+        let certificates = (!proxy).then(|| credential.certificate()).into_iter().chain(credential.chain());
+        told.extend(certificates.filter_map(|certificate| validity::of_certificate(certificate, now)));
+    }
+    told
 }
 
 /// A gridmap that anybody can write says nothing.
 fn read_gridmap(path: &Path) -> std::io::Result<String> {
     use std::os::unix::fs::MetadataExt;
-    let file = std::fs::File::open(path)?;
+    let file = ropewalk_files::open(path)?;
     let mode = file.metadata()?.mode();
     if mode & 0o002 != 0 {
         let text = format!("anybody can change it (mode {:04o}); `chmod o-w` mends it", mode & 0o7777);
         return Err(std::io::Error::other(text));
     }
-    std::io::read_to_string(file)
+    ropewalk_files::content_text(&file, LONGEST_MAP)
 }
 
 /// The number of a user who is given by name or number.

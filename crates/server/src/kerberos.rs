@@ -13,7 +13,7 @@ use ropewalk_protocol::command;
 use ropewalk_protocol::server::{ChannelOptions, Failure, Outcome};
 
 use crate::config;
-use crate::gsi::MAPPED;
+use crate::gsi::{LONGEST_MAP, MAPPED};
 
 /// The server's side of all log-ins.
 pub(crate) struct Authority {
@@ -119,13 +119,13 @@ fn mapped(text: &str, principal: &str) -> Option<Vec<String>> {
 
 /// A map that anybody can write says nothing.
 fn read_map(path: &Path) -> std::io::Result<String> {
-    let file = std::fs::File::open(path)?;
+    let file = ropewalk_files::open(path)?;
     let mode = file.metadata()?.mode();
     if mode & 0o002 != 0 {
         let text = format!("anybody can change it (mode {:04o}); `chmod o-w` mends it", mode & 0o7777);
         return Err(std::io::Error::other(text));
     }
-    std::io::read_to_string(file)
+    ropewalk_files::content_text(&file, LONGEST_MAP)
 }
 
 /// The keytab's file, as far as it is known without krb5.conf.

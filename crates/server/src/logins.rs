@@ -97,8 +97,11 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
 fn make_way() {
     thread_local!(static DONE: Cell<bool> = const { Cell::new(false) });
     if !DONE.replace(true) {
-        // Without it things work, too.
-        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+        let thread = Some(rustix::thread::gettid());
+        // Where the whole server makes way already, it is not to do so less. Without it things work, too.
+        if rustix::process::getpriority_process(thread).is_ok_and(|nice| nice < NICE) {
+            let _ = rustix::process::setpriority_process(thread, NICE);
+        }
     }
 }
 

@@ -56,6 +56,16 @@ impl Scope {
         })
     }
 
+    /// Whether the checksum of the whole file may be asked for where it may not be read.
+    fn sums(&self, place: &VirtualPath) -> bool {
+        let seen = place.relative_to(&self.root);
+        seen.is_some_and(|seen| {
+            self.rules.iter().all(|rules| rules.allow(place, Access::Read))
+                && self.restriction.allow(&seen, Access::Read)
+                && self.token.as_ref().is_some_and(|token| token.sums(place))
+        })
+    }
+
     /// Whether what is at the place already may be replaced or removed by whoever may write there.
     fn replaces(&self, place: &VirtualPath) -> bool {
         self.token_allows(place, Access::Write)
@@ -212,6 +222,23 @@ impl Login {
         }
         let real = self.store.real_path(&place).map_err(failure)?;
         self.permit(real, access)
+    }
+
+    /// The place of a file whose checksum is asked for, and the store that opens it. That of a whole file is an attribute,
+    /// which tokens permit that do not permit to read; those of parts would tell the content.
+    pub(crate) fn summed(
+        &self,
+        path: &VirtualPath,
+        whole: bool,
+    ) -> Result<(VirtualPath, Arc<dyn Store>), Failure> {
+        if whole && !self.unrestricted() && self.scope.sums(&self.locate(path)) {
+            let real = self.store.real_path(&self.locate(path)).map_err(failure)?;
+            if self.scope.sums(&real) {
+                let exempt = Exempt { also: vec![real.clone()], ..Exempt::default() };
+                return Ok((real, guarded(&self.whole, &self.scope, exempt)));
+            }
+        }
+        Ok((self.existing(path, Access::Read)?, Arc::clone(&self.store)))
     }
 
     /// The place of an entry itself, which need not exist and is not followed where it is a link; its directory must

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ropewalk_gsi::{Timestamp, validity};
 use ropewalk_layers::{Layer, Peer, TlsLayer};
 use ropewalk_protocol::command::Protection;
 use ropewalk_protocol::server::{ChannelOptions, Failure};
@@ -57,6 +58,21 @@ impl Authority {
             Revocations::open(path).map_err(|e| e.to_string())?;
         }
         if files(config)?.is_some() { Self::load(config, &[]).map(drop) } else { own(config).map(drop) }
+    }
+
+    /// Certificates and lists that have ended or soon will, with which the server starts all the same.
+    pub(crate) fn doubts(config: &config::Tls) -> Vec<String> {
+        let now = Timestamp::now();
+        let shown = match files(config) {
+            Ok(Some((certificate, _))) => Some(certificate),
+            _ => own(config).ok().filter(|path| path.exists()),
+        };
+        let named = shown.iter().chain(&config.client_authorities);
+        let mut told: Vec<_> = named.flat_map(|path| validity::of_certificates(path, now)).collect();
+        if let Some(path) = &config.client_revocations {
+            told.extend(validity::of_revocation_lists(path, now));
+        }
+        told
     }
 
     pub(crate) fn fingerprint(&self) -> Fingerprint {

@@ -69,7 +69,9 @@ pub(crate) fn log_in(
     let grant = grant.map_err(|error| denied(format!("The bearer token is refused: {error}.")))?;
     let found = authority.issuers.iter().find(|(issuer, _)| issuer.url == grant.issuer);
     let (issuer, base) = found.ok_or_else(|| denied("The bearer token's issuer is not known.".into()))?;
-    if grant.capabilities.is_empty() && issuer.scopes_required {
+    let capabilities = &grant.capabilities;
+    // What is said of other services is said: groups, and so the user's own rights, are for tokens that name no capability.
+    if capabilities.is_empty() && (issuer.scopes_required || capabilities.are_stated()) {
         return Err(denied(
             "The bearer token is refused: it has no scope of storage (storage.read:/path, read:/path), and so permits nothing \
              here."

@@ -255,6 +255,37 @@ fn users_of_subjects_and_groups() {
     let mut client = host.secured();
     client.log_in(&token(json!({"scope": "openid"})), "230");
     assert_eq!(client.get("RETR /database"), "secret");
+    // One that says what may be done elsewhere says what may be done here: nothing (WLCG Common JWT Profiles 1.3, 2.2.3).
+    for scope in ["compute.create", "openid compute.read", "storage.poll:/"] {
+        let reply = host.secured().log_in(&token(json!({"scope": scope})), "530");
+        assert!(reply.contains("no scope of storage"), "{reply}");
+    }
+}
+
+#[test]
+fn whole_checksums_are_attributes() {
+    let host = Host::usual();
+    let mut client = host.with_scopes("storage.create:/up storage.stage:/data/deep");
+    client.put("/up/new", "new");
+    for path in ["/up/new", "/up/there", "/data/deep/file"] {
+        client.command(&format!("CKSM MD5 0 -1 {path}"), "213");
+        client.command(&format!("SIZE {path}"), "213");
+        client.refused(&format!("RETR {path}"));
+        // Of single bytes they would be the content.
+        for range in ["0 1", "1 -1", "0 3", "0 100"] {
+            client.command(&format!("CKSM MD5 {range} {path}"), "5");
+        }
+    }
+    client.command("CKSM MD5 0 -1 /data/file", "5");
+    client.command("CKSM MD5 0 -1 /up", "5");
+    std::os::unix::fs::symlink("../database", host.path("up/link")).unwrap();
+    std::os::unix::fs::symlink("there", host.path("up/other")).unwrap();
+    client.command("CKSM MD5 0 -1 /up/link", "5");
+    client.command("CKSM MD5 0 -1 /up/other", "213");
+    // To know where copies of a file are is not to see it.
+    let mut client = host.with_scopes("storage.poll:/data storage.read:/up");
+    client.command("SIZE /data/file", "5");
+    client.command("CKSM MD5 0 -1 /data/file", "5");
 }
 
 #[test]

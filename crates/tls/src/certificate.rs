@@ -1,7 +1,6 @@
 //! A certificate with its key and chain, from PEM files.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -96,7 +95,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<X509>, CertificateError> {
 
 fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, CertificateError> {
     let failed = |source| CertificateError::Read { path: path.to_owned(), source };
-    let file = File::open(path).map_err(failed)?;
+    let file = ropewalk_files::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     let mode = metadata.mode() & 0o7777;
     // Distributions give keys of root's to a group of servers.
@@ -104,7 +103,5 @@ fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, CertificateErro
     if secret && mode & !allowed & 0o777 != 0 {
         return Err(CertificateError::Exposed { path: path.to_owned(), mode });
     }
-    let mut content = Zeroizing::new(Vec::with_capacity(16 << 10));
-    file.take(MAX_FILE).read_to_end(&mut content).map_err(failed)?;
-    Ok(content)
+    ropewalk_files::content(&file, MAX_FILE).map_err(failed)
 }

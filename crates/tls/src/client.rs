@@ -14,6 +14,7 @@ use openssl::x509::verify::X509CheckFlags;
 
 use crate::certificate::{CertificateError, Pair};
 use crate::handshake::{Established, Handshake};
+use crate::keylog;
 use crate::records::Ticket;
 use crate::revocation::{self, RevocationError, Revocations};
 use crate::sys;
@@ -52,6 +53,8 @@ pub enum ClientError {
     Credential(#[from] CertificateError),
     #[error(transparent)]
     Revocations(#[from] RevocationError),
+    #[error("trusted authorities in {path}: {source}")]
+    Read { path: PathBuf, source: std::io::Error },
     #[error("trusted authorities in {path}: {source}")]
     Authorities { path: PathBuf, source: ErrorStack },
     #[error("OpenSSL: {0}")]
@@ -109,9 +112,15 @@ impl Client {
         builder.set_mode(SslMode::RELEASE_BUFFERS);
         // With a cache, OpenSSL takes a session for used up when one of several connections that resume it gets a new ticket.
         builder.set_session_cache_mode(SslSessionCacheMode::OFF);
+        keylog::allow_data(&mut builder);
         match &settings.authorities {
             None => builder.set_default_verify_paths()?,
             Some(path) => {
+                // OpenSSL would wait for a pipe.
+                if !path.is_dir() {
+                    let opened = ropewalk_files::open(path);
+                    opened.map_err(|source| ClientError::Read { path: path.clone(), source })?;
+                }
                 let (file, directory) = if path.is_dir() { (None, Some(path)) } else { (Some(path), None) };
                 let found = builder
                     .load_verify_locations(file.map(PathBuf::as_path), directory.map(PathBuf::as_path));
@@ -158,6 +167,7 @@ impl Client {
     pub fn resume(ticket: &Ticket) -> Result<Handshake, ErrorStack> {
         let mut ssl = Ssl::new(ticket.context())?;
         ssl.set_connect_state();
+        keylog::for_data(&mut ssl)?;
         let session = ticket.session()?;
         sys::resume(&mut ssl, &session)?;
         Handshake::new(ssl, ticket.context())

@@ -8,19 +8,27 @@
 
 mod certificate;
 mod client;
+mod data;
 mod fingerprint;
 mod handshake;
+mod keylog;
 mod memory;
+mod messages;
+mod queue;
+mod record13;
 mod records;
 mod revocation;
 mod self_signed;
 mod server;
 mod sys;
+mod traffic;
 
 pub use certificate::{CertificateError, Pair};
 pub use client::{Client, ClientError, ClientSettings, Distrust};
+pub use data::DataRecords;
 pub use fingerprint::{Fingerprint, NoFingerprint};
 pub use handshake::{Established, Handshake, HandshakeError, MAX_HANDSHAKE};
+pub use keylog::{allow_data, for_data};
 pub use memory::Memory;
 pub use openssl::ssl::SslVersion;
 pub use openssl::x509::X509;

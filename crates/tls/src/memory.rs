@@ -2,36 +2,27 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
+use crate::queue::Queue;
+
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// Came and not read yet: `start..end`.
-    incoming: Vec<u8>,
-    start: usize,
-    end: usize,
+    /// Came and not read yet.
+    incoming: Queue,
     pub outgoing: Vec<u8>,
 }
 
 impl Memory {
     pub fn feed(&mut self, bytes: &[u8]) {
-        self.space(bytes.len())[..bytes.len()].copy_from_slice(bytes);
-        self.filled(bytes.len());
+        self.incoming.put(bytes);
     }
 
     /// Room for at least so many bytes that come; [`Memory::filled`] says how many did.
     pub fn space(&mut self, least: usize) -> &mut [u8] {
-        if self.incoming.len() - self.end < least {
-            self.incoming.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
-            if self.incoming.len() - self.end < least {
-                self.incoming.resize(self.end + least, 0);
-            }
-        }
-        &mut self.incoming[self.end..]
+        self.incoming.space(least)
     }
 
     pub fn filled(&mut self, count: usize) {
-        self.end = (self.end + count).min(self.incoming.len());
+        self.incoming.filled(count);
     }
 
     /// What was written since the last call.
@@ -39,34 +30,32 @@ impl Memory {
         std::mem::take(&mut self.outgoing)
     }
 
+    pub fn has_incoming(&self) -> bool {
+        !self.incoming.waiting().is_empty()
+    }
+
     /// What came and was not read.
     pub fn rest(&mut self) -> Vec<u8> {
-        let rest = self.incoming[self.start..self.end].to_vec();
-        (self.start, self.end) = (0, 0);
+        let rest = self.incoming.waiting().to_vec();
+        self.incoming.taken(rest.len());
         rest
     }
 
     /// Gives the memory of an idle connection back.
     pub fn shrink(&mut self) {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-            self.incoming = Vec::new();
-        }
+        self.incoming.shrink();
     }
 }
 
 impl Read for Memory {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let waiting = &self.incoming[self.start..self.end];
+        let waiting = self.incoming.waiting();
         if waiting.is_empty() {
             return Err(ErrorKind::WouldBlock.into());
         }
         let count = waiting.len().min(buffer.len());
         buffer[..count].copy_from_slice(&waiting[..count]);
-        self.start += count;
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        }
+        self.incoming.taken(count);
         Ok(count)
     }
 }

@@ -28,6 +28,8 @@ pub enum Opened {
 /// The two directions of a secured connection.
 pub struct Records {
     stream: SslStream<Memory>,
+    /// Something was sealed or opened.
+    used: bool,
 }
 
 impl std::fmt::Debug for Records {
@@ -66,7 +68,12 @@ impl Ticket {
 impl Records {
     /// Of a stream whose handshake is done.
     pub fn new(stream: SslStream<Memory>) -> Self {
-        Self { stream }
+        Self { stream, used: false }
+    }
+
+    /// Of a stream through which more than its handshake has gone.
+    pub fn used(stream: SslStream<Memory>) -> Self {
+        Self { stream, used: true }
     }
 
     pub fn ssl(&self) -> &SslRef {
@@ -95,6 +102,7 @@ impl Records {
 
     /// Appends records with `plain` to `out`.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), RecordError> {
+        self.used = true;
         // TLS writes straight behind what is in `out`, which saves a copy.
         let memory = self.stream.get_mut();
         out.append(&mut memory.outgoing);
@@ -116,11 +124,13 @@ impl Records {
 
     /// A server's: the next bytes that are sealed bring another ticket. Some clients use each but once.
     pub fn renew_ticket(&mut self) {
+        self.used = true;
         crate::sys::new_ticket(self.stream.ssl());
     }
 
     /// Appends the end of our direction (close_notify) to `out`. Nothing can be sealed afterwards.
     pub fn close(&mut self, out: &mut Vec<u8>) -> Result<(), RecordError> {
+        self.used = true;
         if !self.stream.get_shutdown().contains(ShutdownState::SENT) {
             // Fails only where the connection is broken already.
             self.stream.shutdown().map_err(|error| RecordError(error.to_string()))?;
@@ -160,6 +170,7 @@ impl Records {
 
     /// Opens the next record, or what fits of it; [`RECORD`] bytes always do.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Opened, RecordError> {
+        self.used = true;
         match self.stream.ssl_read(buffer) {
             Ok(count) => Ok(Opened::Bytes(count)),
             Err(error) => match error.code() {
@@ -182,7 +193,21 @@ impl Records {
 
     /// Bytes that came and were not opened.
     pub fn into_rest(mut self) -> Vec<u8> {
+        self.rest()
+    }
+
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
         self.stream.get_mut().rest()
+    }
+
+    /// What came ends within a record.
+    pub(crate) fn is_torn(&self) -> bool {
+        self.stream.get_ref().has_incoming() || crate::sys::has_pending(self.stream.ssl())
+    }
+
+    /// Nothing was sealed or opened, and nothing waits to be sent.
+    pub(crate) fn is_fresh(&self) -> bool {
+        !self.used && self.stream.get_ref().outgoing.is_empty()
     }
 }
 

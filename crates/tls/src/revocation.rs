@@ -2,8 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -147,7 +146,7 @@ impl Revocations {
     /// The lists of a file, of which there is at least one.
     fn file(&self, path: &Path) -> Result<Lists, RevocationError> {
         let failed = |source| RevocationError::Read { path: path.to_owned(), source };
-        let file = File::open(path).map_err(failed)?;
+        let file = ropewalk_files::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         let mode = metadata.mode() & 0o7777;
         if mode & 0o002 != 0 {
@@ -160,8 +159,7 @@ impl Revocations {
         {
             return Ok(Arc::clone(lists));
         }
-        let mut text = Vec::new();
-        file.take(MAX_FILE).read_to_end(&mut text).map_err(failed)?;
+        let text = ropewalk_files::content(&file, MAX_FILE).map_err(failed)?;
         // A list that is there and cannot be read may name somebody: nobody passes.
         let lists = parse(&text).ok_or_else(|| RevocationError::Unreadable { path: path.to_owned() })?;
         let lists: Lists = lists.into_iter().map(Arc::new).collect();

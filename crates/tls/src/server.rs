@@ -15,6 +15,7 @@ use openssl::x509::{X509, X509Name};
 use crate::certificate::{CertificateError, Pair, certificates};
 use crate::fingerprint::Fingerprint;
 use crate::handshake::Handshake;
+use crate::keylog;
 use crate::revocation::{self, Revocations};
 use crate::sys;
 
@@ -107,6 +108,7 @@ impl Server {
     pub fn accept_data(&self, binding: &Binding) -> Result<Handshake, ErrorStack> {
         let mut ssl = Ssl::new(&self.context)?;
         ssl.set_num_tickets(0)?;
+        keylog::for_data(&mut ssl)?;
         Ok(self.begin(binding, ssl)?.fleeting())
     }
 
@@ -134,6 +136,7 @@ fn build(
             | SslOptions::SINGLE_ECDH_USE,
     );
     builder.set_mode(SslMode::RELEASE_BUFFERS);
+    keylog::allow_data(&mut builder);
     builder.set_verify_depth(crate::MAX_CHAIN);
     builder.set_session_cache_mode(SslSessionCacheMode::SERVER);
     // Every connection has its own; without one OpenSSL would refuse to resume sessions with certificates.

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_long, c_uchar, c_uint};
+use std::mem::MaybeUninit;
 
 use foreign_types::ForeignTypeRef;
 use openssl::error::ErrorStack;
@@ -18,6 +19,8 @@ unsafe extern "C" {
         length: c_uint,
     ) -> c_int;
     fn SSL_new_session_ticket(ssl: *mut SSL) -> c_int;
+    fn SSL_has_pending(ssl: *const SSL) -> c_int;
+    fn SSL_SESSION_get_max_fragment_length(session: *const SSL_SESSION) -> u8;
     fn SSL_CTX_set_timeout(context: *mut SSL_CTX, seconds: c_long) -> c_long;
 }
 
@@ -72,4 +75,45 @@ pub(crate) fn resume(ssl: &mut SslRef, session: &SslSessionRef) -> Result<(), Er
     // SAFETY: a session has to be set on connections of the context that it was made with. This one was made of its encoding,
     // so that no other connection or context has it; it comes from a `Ticket`, whose context the only caller makes `ssl` of.
     unsafe { ssl.set_session(session) }
+}
+
+/// It has read bytes of records that it has not given out.
+pub(crate) fn has_pending(ssl: &SslRef) -> bool {
+    // SAFETY: `ssl` is a live SSL, of which nothing is changed.
+    unsafe { SSL_has_pending(ssl.as_ptr()) != 0 }
+}
+
+/// The peers have agreed on records that are shorter than all can be (RFC 6066 section 4).
+pub(crate) fn has_short_records(ssl: &SslRef) -> bool {
+    // SAFETY: `ssl` is a live SSL, whose session, where there is one, lives as long as nothing is done with it.
+    unsafe {
+        let session = openssl_sys::SSL_get_session(ssl.as_ptr());
+        !session.is_null() && matches!(SSL_SESSION_get_max_fragment_length(session), 1..=4)
+    }
+}
+
+/// A value that is all in one place, whose memory is cleared at its end.
+pub(crate) struct Cleared<T>(Box<MaybeUninit<T>>);
+
+impl<T> Cleared<T> {
+    const PLAIN: () = assert!(!std::mem::needs_drop::<T>(), "what it points to would not be cleared");
+
+    pub(crate) fn new(value: T) -> Self {
+        let () = Self::PLAIN;
+        Self(Box::new(MaybeUninit::new(value)))
+    }
+
+    pub(crate) fn get(&self) -> &T {
+        // SAFETY: it is made with a value, which only `drop` clears.
+        unsafe { self.0.assume_init_ref() }
+    }
+}
+
+impl<T> Drop for Cleared<T> {
+    fn drop(&mut self) {
+        let value: *mut MaybeUninit<T> = &raw mut *self.0;
+        // SAFETY: the box's memory is ours alone and as large as the type; zeros are as good as anything for what need not be
+        // initialised.
+        unsafe { zeroize::zeroize_flat_type(value) };
+    }
 }

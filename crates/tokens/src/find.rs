@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use ropewalk_files::NotRegular;
 use zeroize::Zeroizing;
 
 use crate::secret::{InvalidToken, LONGEST_TOKEN, Token};
@@ -40,11 +40,11 @@ pub fn of_process() -> Result<Option<Token>, FindError> {
 }
 
 /// Looks into `BEARER_TOKEN`, the file in `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_uUID` and `/tmp/bt_uUID`, in this order. The
-/// first that is there counts.
+/// first that is there counts; one with nothing but white space in it is not there.
 ///
 /// # Errors
-/// What is there is no token, or is a file that others own or may read. Then nothing else is looked for: somebody
-/// meant this one, or meant us to take theirs.
+/// What is there is no token, or is a file that others own or may read, or one that is named is missing. Then nothing else
+/// is looked for: somebody meant this one, or meant us to take theirs.
 pub fn in_places(
     variable: &dyn Fn(&str) -> Option<OsString>,
     user: u32,
@@ -53,18 +53,25 @@ pub fn in_places(
     let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
     if let Some(text) = variable("BEARER_TOKEN") {
         let text = Zeroizing::new(text.as_bytes().to_vec());
-        return Token::new(&text).map(Some).map_err(FindError::Variable);
+        match Token::new(&text) {
+            Err(InvalidToken::Empty) => {}
+            found => return found.map(Some).map_err(FindError::Variable),
+        }
     }
     if let Some(path) = variable("BEARER_TOKEN_FILE") {
-        return read(Path::new(&path)).map(Some);
+        match read(Path::new(&path)) {
+            Err(FindError::Content { source: InvalidToken::Empty, .. }) => {}
+            found => return found.map(Some),
+        }
     }
     let name = format!("bt_u{user}");
     let directories =
         variable("XDG_RUNTIME_DIR").map(PathBuf::from).into_iter().chain([temporary.to_owned()]);
     for path in directories.map(|directory| directory.join(&name)) {
         // Anybody can put a link into /tmp.
-        match read_as(&path, user, OFlags::NOFOLLOW) {
+        match read_as(&path, user, ropewalk_files::open_no_link) {
             Err(FindError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            Err(FindError::Content { source: InvalidToken::Empty, .. }) => {}
             found => return found.map(Some),
         }
     }
@@ -76,20 +83,18 @@ pub fn in_places(
 /// # Errors
 /// It cannot be read, holds no token, belongs to somebody else (but root), or others may read it.
 pub fn read(path: &Path) -> Result<Token, FindError> {
-    read_as(path, rustix::process::geteuid().as_raw(), OFlags::empty())
+    read_as(path, rustix::process::geteuid().as_raw(), ropewalk_files::open)
 }
 
-fn read_as(path: &Path, user: u32, flags: OFlags) -> Result<Token, FindError> {
+fn read_as(path: &Path, user: u32, opened: fn(&Path) -> io::Result<File>) -> Result<Token, FindError> {
     let path_buf = || path.to_owned();
     let open = |source: io::Error| FindError::Open { path: path_buf(), source };
-    // A pipe without a writer would keep us waiting.
-    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| open(e.into()))?;
+    let mut file = opened(path).map_err(|error| match NotRegular::is_in(&error) {
+        true => FindError::Kind { path: path_buf() },
+        false => open(error),
+    })?;
     // Of what is open, not of what has the name by now.
     let stat = rustix::fs::fstat(&file).map_err(|e| open(e.into()))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(FindError::Kind { path: path_buf() });
-    }
     if stat.st_uid != user && stat.st_uid != 0 {
         return Err(FindError::Owner { path: path_buf(), owner: stat.st_uid });
     }
@@ -100,7 +105,6 @@ fn read_as(path: &Path, user: u32, flags: OFlags) -> Result<Token, FindError> {
     // Large enough at once: a vector that grows leaves copies behind.
     let most = LONGEST_TOKEN + MARGIN;
     let mut text = Zeroizing::new(vec![0; most + 1]);
-    let mut file = File::from(file);
     let mut length = 0;
     while length < text.len() {
         match file.read(&mut text[length..]) {
@@ -174,6 +178,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_empty_is_passed_over() {
+        let home = Home::new();
+        let well_known = format!("bt_u{}", home.user);
+        home.put(&format!("tmp/{well_known}"), "\x0bfour\x0c", 0o600);
+        let run = home.path("run");
+        home.put(&format!("run/{well_known}"), "\n", 0o600);
+        let file = home.put("file", "", 0o600);
+        let variables = [
+            ("XDG_RUNTIME_DIR", run.as_path()),
+            ("BEARER_TOKEN_FILE", &file),
+            ("BEARER_TOKEN", Path::new(" \t\n")),
+        ];
+        assert_eq!(home.find(&variables), Ok(Some("four".into())));
+        home.put(&format!("tmp/{well_known}"), " \n ", 0o600);
+        assert_eq!(home.find(&variables), Ok(None));
+        assert!(read(&file).unwrap_err().to_string().contains("nothing"), "who names a file wants its token");
+    }
+
+    #[test]
     fn what_was_meant_is_not_passed_over() {
         let home = Home::new();
         home.put(&format!("tmp/bt_u{}", home.user), "four", 0o600);
@@ -213,11 +236,12 @@ mod tests {
     #[test]
     fn files_with_something_else() {
         let home = Home::new();
-        for (text, reason) in
-            [("", "nothing"), (" \n ", "nothing"), ("a\nb", "characters"), ("{\"a\": 1}", "characters")]
-        {
+        for text in ["a\nb", "{\"a\": 1}"] {
             let file = home.put("file", text, 0o600);
-            assert!(home.find(&[("BEARER_TOKEN_FILE", &file)]).unwrap_err().contains(reason), "{text:?}");
+            assert!(
+                home.find(&[("BEARER_TOKEN_FILE", &file)]).unwrap_err().contains("characters"),
+                "{text:?}"
+            );
         }
         let file = home.put("file", &"a".repeat(1 << 20), 0o600);
         assert!(home.find(&[("BEARER_TOKEN_FILE", &file)]).unwrap_err().contains("longer"));

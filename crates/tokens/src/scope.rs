@@ -21,7 +21,7 @@ pub enum Right {
     Create,
     /// `storage.modify`, `write`: also overwriting, changing and removing.
     Modify,
-    /// `storage.stage`, `storage.poll`: no more than seeing.
+    /// `storage.stage`: no more than seeing, since nothing here has to be brought from tape.
     See,
 }
 
@@ -36,7 +36,10 @@ pub struct Capability {
 
 /// All that a token permits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities(Vec<Capability>);
+pub struct Capabilities {
+    list: Vec<Capability>,
+    stated: bool,
+}
 
 /// A scope that makes the token unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,39 +63,61 @@ impl Capabilities {
         if !scopes.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'"' && b != b'\\') {
             return Err(InvalidScope::Characters);
         }
-        let mut list = Vec::new();
+        let mut capabilities = Self::default();
+        let (mut count, list) = (0, &mut capabilities.list);
         for scope in scopes.split(' ') {
             let (name, path) = scope.split_once(':').map_or((scope, None), |(name, path)| (name, Some(path)));
             let right = match (profile, name) {
-                (Profile::Wlcg, "storage.read") | (Profile::SciTokens, "read") => Right::Read,
-                (Profile::Wlcg, "storage.create") => Right::Create,
-                (Profile::Wlcg, "storage.modify") | (Profile::SciTokens, "write") => Right::Modify,
-                (Profile::Wlcg, "storage.stage" | "storage.poll") => Right::See,
+                (Profile::Wlcg, "storage.read") | (Profile::SciTokens, "read") => Some(Right::Read),
+                (Profile::Wlcg, "storage.create") => Some(Right::Create),
+                (Profile::Wlcg, "storage.modify") | (Profile::SciTokens, "write") => Some(Right::Modify),
+                (Profile::Wlcg, "storage.stage") => Some(Right::See),
+                // Where copies of a file are (`storage.poll`) is nothing that could be asked here; and what later versions may
+                // bring.
+                (Profile::Wlcg, _) if name.starts_with("storage.") => None,
+                (Profile::Wlcg, _) if name.starts_with("compute.") => {
+                    capabilities.stated = true;
+                    continue;
+                }
+                (Profile::SciTokens, "queue" | "execute") => {
+                    capabilities.stated = true;
+                    continue;
+                }
                 _ => continue,
             };
-            if list.len() == MOST_SCOPES {
+            capabilities.stated = true;
+            count += 1;
+            if count > MOST_SCOPES {
                 return Err(InvalidScope::Many);
             }
             let path = path.ok_or_else(|| InvalidScope::NoPath(shown(scope)))?;
             let path_error = |reason| InvalidScope::Path { scope: shown(scope), reason };
             let (path, directory) = parse_path(path).map_err(path_error)?;
-            list.push(Capability { right, path, directory });
+            if let Some(right) = right {
+                list.push(Capability { right, path, directory });
+            }
         }
-        Ok(Self(list))
+        Ok(capabilities)
     }
 
-    /// Nothing is permitted.
+    /// Nothing of a store is permitted.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
+    }
+
+    /// Whether the token says what may be done, be it somewhere else (`compute.create`). Groups permit nothing then (WLCG
+    /// Common JWT Profiles 1.3 section 2.2.3).
+    pub fn are_stated(&self) -> bool {
+        self.stated
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Capability> {
-        self.0.iter()
+        self.list.iter()
     }
 
     /// The same beneath another directory, from which the token's paths count.
     pub fn beneath(mut self, base: &VirtualPath) -> Self {
-        for capability in &mut self.0 {
+        for capability in &mut self.list {
             capability.path = capability.path.beneath(base);
         }
         self
@@ -113,7 +138,7 @@ impl Capabilities {
     pub fn makes_directory(&self, path: &VirtualPath) -> bool {
         self.creates(path)
             || self
-                .0
+                .list
                 .iter()
                 .any(|c| matches!(c.right, Right::Create | Right::Modify) && c.path.starts_with(path))
     }
@@ -123,24 +148,30 @@ impl Capabilities {
         self.any(path, |right| right == Right::Modify)
     }
 
+    /// Whether the checksum of a whole file may be asked for: it is an attribute (section 2.2.1 of the profile), which shows
+    /// who may only create that a file has arrived.
+    pub fn sums(&self, path: &VirtualPath) -> bool {
+        self.any(path, |_| true)
+    }
+
     /// Whether attributes may be seen: of what a scope covers, and of the directories above it.
     pub fn sees(&self, path: &VirtualPath) -> bool {
-        self.0.iter().any(|c| path.starts_with(&c.path) || c.path.starts_with(path))
+        self.list.iter().any(|c| path.starts_with(&c.path) || c.path.starts_with(path))
     }
 
     /// Whether a listing of a directory shows this: what may be read or changed, and the way to what a scope covers.
     pub fn shows(&self, path: &VirtualPath) -> bool {
         self.any(path, |right| matches!(right, Right::Read | Right::Modify))
-            || self.0.iter().any(|c| c.path.starts_with(path))
+            || self.list.iter().any(|c| c.path.starts_with(path))
     }
 
     /// Whether neither the path nor anything beneath it may be read.
     pub fn hides_tree(&self, path: &VirtualPath) -> bool {
-        !self.reads(path) && !self.0.iter().any(|c| c.right == Right::Read && c.path.starts_with(path))
+        !self.reads(path) && !self.list.iter().any(|c| c.right == Right::Read && c.path.starts_with(path))
     }
 
     fn any(&self, path: &VirtualPath, right: impl Fn(Right) -> bool) -> bool {
-        self.0.iter().any(|c| right(c.right) && c.covers(path))
+        self.list.iter().any(|c| right(c.right) && c.covers(path))
     }
 }
 
@@ -154,7 +185,7 @@ impl Capability {
 impl fmt::Display for Capabilities {
     /// For logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, Capability { right, path, directory }) in self.0.iter().enumerate() {
+        for (i, Capability { right, path, directory }) in self.list.iter().enumerate() {
             let right = match right {
                 Right::Read => "read",
                 Right::Create => "create",
@@ -236,16 +267,17 @@ mod tests {
         Capabilities::parse(scopes, Profile::Wlcg).unwrap()
     }
 
-    /// Letters of what is permitted: read, create, make a directory, modify, attributes, shown in listings.
+    /// Letters of what is permitted: read, create, make a directory, modify, attributes, shown in listings, checksums.
     fn may(can: &Capabilities, at: &str) -> String {
         let at = path(at);
-        let all: [(bool, char); 6] = [
+        let all: [(bool, char); 7] = [
             (can.reads(&at), 'r'),
             (can.creates(&at), 'c'),
             (can.makes_directory(&at), 'd'),
             (can.modifies(&at), 'm'),
             (can.sees(&at), 'a'),
             (can.shows(&at), 's'),
+            (can.sums(&at), 'k'),
         ];
         all.iter().filter(|(yes, _)| *yes).map(|(_, letter)| letter).collect()
     }
@@ -254,8 +286,8 @@ mod tests {
     fn whole_components() {
         let can = wlcg("storage.read:/foo/bar");
         for (at, rights) in [
-            ("/foo/bar", "ras"),
-            ("/foo/bar/qux", "ras"),
+            ("/foo/bar", "rask"),
+            ("/foo/bar/qux", "rask"),
             ("/foo/bargain", ""),
             ("/foo", "as"),
             ("/", "as"),
@@ -269,25 +301,25 @@ mod tests {
     #[test]
     fn rights() {
         let can = wlcg("storage.create:/c storage.modify:/m storage.stage:/s storage.poll:/p storage.read:/");
-        assert_eq!(may(&can, "/c/x"), "rcdas");
-        assert_eq!(may(&can, "/m/x"), "rcdmas");
-        assert_eq!(may(&can, "/s/x"), "ras");
+        assert_eq!(may(&can, "/c/x"), "rcdask");
+        assert_eq!(may(&can, "/m/x"), "rcdmask");
+        assert_eq!(may(&can, "/s/x"), "rask");
         let can = wlcg("storage.create:/c/deep storage.stage:/s");
-        assert_eq!(may(&can, "/c/deep/x"), "cda");
+        assert_eq!(may(&can, "/c/deep/x"), "cdak");
         assert_eq!(may(&can, "/c"), "das");
         assert_eq!(may(&can, "/"), "das");
-        assert_eq!(may(&can, "/s/x"), "a");
+        assert_eq!(may(&can, "/s/x"), "ak");
         assert_eq!(may(&can, "/x"), "");
-        assert_eq!(may(&wlcg("storage.modify:/"), "/any"), "cdmas");
+        assert_eq!(may(&wlcg("storage.modify:/"), "/any"), "cdmask");
     }
 
     #[test]
     fn a_directory_is_no_file() {
         let can = wlcg("storage.read:/d/ storage.create:/n/");
         assert_eq!(may(&can, "/d"), "as");
-        assert_eq!(may(&can, "/d/x"), "ras");
+        assert_eq!(may(&can, "/d/x"), "rask");
         assert_eq!(may(&can, "/n"), "das");
-        assert_eq!(may(&can, "/n/x"), "cda");
+        assert_eq!(may(&can, "/n/x"), "cdak");
     }
 
     #[test]
@@ -295,6 +327,22 @@ mod tests {
         assert!(wlcg("read:/ write:/ openid compute.read").is_empty());
         let can = Capabilities::parse("storage.read:/ read:/r write:/w", Profile::SciTokens).unwrap();
         assert_eq!(can.to_string(), "read:/r modify:/w");
+    }
+
+    #[test]
+    fn what_is_said_of_other_places_counts_as_said() {
+        for scopes in
+            ["compute.create", "compute.read:/x openid", "storage.poll:/tape", "storage.list:/later"]
+        {
+            let can = wlcg(scopes);
+            assert!(can.is_empty() && can.are_stated() && !can.sees(&path("/tape/x")), "{scopes}");
+        }
+        for scopes in ["queue", "execute", "execute:/x"] {
+            assert!(Capabilities::parse(scopes, Profile::SciTokens).unwrap().are_stated(), "{scopes}");
+        }
+        for scopes in ["", "openid profile", "host.auth", "wlcg.groups:/vo", "storagex.read:/", "read:/"] {
+            assert!(!wlcg(scopes).are_stated(), "{scopes}");
+        }
     }
 
     #[test]
@@ -308,8 +356,8 @@ mod tests {
     #[test]
     fn beneath_a_base() {
         let can = wlcg("storage.read:/ storage.modify:/mine").beneath(&path("/vo/data"));
-        assert_eq!(may(&can, "/vo/data/x"), "ras");
-        assert_eq!(may(&can, "/vo/data/mine/x"), "rcdmas");
+        assert_eq!(may(&can, "/vo/data/x"), "rask");
+        assert_eq!(may(&can, "/vo/data/mine/x"), "rcdmask");
         assert_eq!(may(&can, "/vo"), "das");
         assert_eq!(may(&can, "/mine"), "");
     }

@@ -29,7 +29,7 @@ impl Token {
     /// It is empty, too long, or has characters that do not belong into a token: an end of line, say, with which it would be
     /// two commands.
     pub fn new(text: &[u8]) -> Result<Self, InvalidToken> {
-        let text = text.trim_ascii();
+        let text = trim(text);
         if text.is_empty() {
             return Err(InvalidToken::Empty);
         }
@@ -49,6 +49,14 @@ impl Token {
     }
 }
 
+/// Without white space around it: what C99's `isspace` calls so (WLCG Bearer Token Discovery), which has the vertical tab.
+fn trim(text: &[u8]) -> &[u8] {
+    let is_space = |b: &u8| b.is_ascii_whitespace() || *b == 0x0b;
+    let Some(first) = text.iter().position(|b| !is_space(b)) else { return &[] };
+    let last = text.iter().rposition(|b| !is_space(b)).unwrap_or(first);
+    &text[first..=last]
+}
+
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(***)")
@@ -66,6 +74,8 @@ mod tests {
         assert_eq!(token.expose(), b"eyJh.eyJz.c2ln");
         assert_eq!(format!("{token:?}"), "Token(***)");
         assert_eq!(Token::new(b" \n"), Err(InvalidToken::Empty));
+        assert_eq!(Token::new(b""), Err(InvalidToken::Empty));
+        assert_eq!(Token::new(b"\x0b\x0c\r\n\t abc\t\x0b").unwrap().expose(), b"abc");
         assert_eq!(Token::new(b"a\r\nDELE x"), Err(InvalidToken::Characters));
         assert_eq!(Token::new(&[b'a'; LONGEST_TOKEN + 1]), Err(InvalidToken::Long));
     }

@@ -229,12 +229,16 @@ fn path_tricks() {
         ("/data%4", "% without two"),
         ("/data%zz", "% without two"),
     ] {
-        for name in ["storage.read", "storage.create", "storage.modify", "storage.stage", "storage.poll"] {
+        for name in
+            ["storage.read", "storage.create", "storage.modify", "storage.stage", "storage.poll", "storage.x"]
+        {
             refused(json!({"scope": format!("storage.read:/good {name}:{path}")}), reason);
         }
     }
     refused(json!({"scope": "storage.read"}), "has no path");
     refused(json!({"scope": "storage.read:/x storage.modify"}), "has no path");
+    refused(json!({"scope": "storage.read:/x storage.poll"}), "has no path");
+    refused(json!({"scope": "storage.read:/x storage.later"}), "has no path");
     refused(json!({"scope": "storage.read:/x\\y"}), "a character that no scope may have");
     refused(json!({"scope": "storage.read:/\u{e4}"}), "a character that no scope may have");
     refused(json!({"scope": "storage.read:/x\u{0}"}), "a character that no scope may have");

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 use ropewalk_tuning::sim::{
-    Candidate, Curve, DEVELOPMENT_SEED, Family, Outcome, Path, Rng, Scenario, Setup, World, evaluate, oracle,
-    run, run_shared,
+    Candidate, Curve, DEVELOPMENT_SEED, Family, Outcome, Path, Rival, Rng, Scenario, Setup, World, evaluate,
+    oracle, run, run_shared,
 };
 use ropewalk_tuning::tuner::apt::{Below, Rule, Search, Settings};
 use ropewalk_tuning::tuner::{Bottleneck, Connections, Fairness, Kind, Options, Reason};
@@ -59,7 +59,7 @@ fn two(rtt: f64, first: Fairness, second: Fairness) -> [f64; 2] {
     let mut tuners = [first, second].map(|fairness| Kind::Pilot.build(&options(fairness)).unwrap());
     let [a, b] = &mut tuners;
     let world = World { noise: 0.03, seed: 1, connections, window_known: true };
-    let outcomes = run_shared(&scenario, world, &mut [a.as_mut(), b.as_mut()], &[0.0, 60.0]);
+    let outcomes = run_shared(&scenario, world, &mut [a.as_mut(), b.as_mut()], &[0.0, 60.0].map(Rival::from));
     let last = |outcome: &Outcome| {
         let steps = outcome.steps.iter().filter(|step| step.start > 500.0);
         steps.fold((0.0, 0.0), |(bytes, time), step| (bytes + step.bytes, time + step.seconds))

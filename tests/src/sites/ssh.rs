@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::os::unix::fs::chown;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::peers;
 use crate::process::{self, Outcome, run};
-use crate::sshd::{Sshd, executable};
+use crate::sshd::{Sshd, User, executable};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -31,6 +32,25 @@ impl Site {
         let sshd = Sshd::start(directory.path()).unwrap();
         fs::create_dir(directory.path().join("root")).unwrap();
         Some(Self { sshd, directory })
+    }
+
+    /// With our server, for somebody who has a password and no key. Only root can have such a site.
+    pub fn with_password(user: &User<'_>) -> Option<Self> {
+        if !peers::available(&["sshd", "ssh", "unshare", "mount", "openssl"]) {
+            return None;
+        }
+        if !rustix::process::geteuid().is_root() {
+            peers::skip("only root's sshd lets others in");
+            return None;
+        }
+        let directory = tempfile::Builder::new().prefix("ropewalk-ssh-test-").tempdir().unwrap();
+        let sshd = Sshd::with_user(directory.path(), user).unwrap();
+        let root = directory.path().join("root");
+        fs::create_dir(&root).unwrap();
+        chown(&root, Some(user.uid), Some(user.uid)).unwrap();
+        let site = Self { sshd, directory };
+        site.install(&[]);
+        Some(site)
     }
 
     pub fn with_ours() -> Option<Self> {

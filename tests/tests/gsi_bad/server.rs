@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use openssl::hash::MessageDigest;
 use ropewalk_gsi::testing::{Control, Forged, Site, chain, key, name};
 use ropewalk_gsi::{Credential, ca};
+use ropewalk_tests::{grid, process};
 
 use crate::yard::{Yard, initiator};
 
@@ -132,6 +133,74 @@ fn who_is_not_mapped() {
     control.ask("USER :globus-mapping:");
     let answer = control.ask("PASS dummy");
     assert!(answer.starts_with("530") && answer.contains("cannot read its gridmap"), "{answer}");
+}
+
+/// What would surprise people at their log-ins is told before.
+#[test]
+fn what_a_check_of_the_configuration_tells() {
+    let yard = Yard::new();
+    let configure = |text: &str| std::fs::write(yard.path("server.toml"), text).unwrap();
+    let gsi = "root = 'root'\n[gsi]\ncertificate = 'hostcert.pem'\nkey = 'hostkey.pem'\nauthorities = 'certificates'\n\
+               gridmap = 'gridmap'\n[identity]\nmapped = false\n[tls]\n";
+    let run = |code: i32| {
+        let mut check = ropewalk_tests::peers::ropewalk_command().unwrap();
+        check.current_dir(yard.directory.path()).args(["serve", "--check", "--config", "server.toml"]);
+        check.env("XDG_STATE_HOME", yard.path("state")).env_remove("STATE_DIRECTORY");
+        let outcome = process::run(&mut check, grid::LIMIT).unwrap();
+        let said = outcome.errors();
+        assert_eq!(outcome.status.code(), Some(code), "{said}");
+        said.lines()
+            .filter(|line| line.contains("gsi: ") || line.contains("tls: "))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    configure(&format!("{gsi}enabled = false"));
+    assert_eq!(run(0), "");
+    // An authority that has ended, and one whose list has.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other = Site::named(elsewhere.path(), "/O=Elsewhere");
+    let own = other.authority();
+    let name = own.certificate().subject_name();
+    let ended = Forged { valid: (-2 * HOUR, -HOUR), ..Forged::signed_by(&own, name) }.alone();
+    let at = |name: &str| yard.site.certificates().join(name);
+    let hash = format!("{:08x}", own.certificate().subject_name_hash());
+    std::fs::write(at(&format!("{hash}.0")), ended.certificate().to_pem().unwrap()).unwrap();
+    let ours = format!("{:08x}.r0", yard.site.ca.certificate().subject_name_hash());
+    std::fs::write(at(&ours), yard.site.ended_list()).unwrap();
+    let said = run(0);
+    let wanted = format!("{hash}.0: the certificate of /O=Elsewhere/CN=Test CA expired at 2");
+    assert!(said.starts_with("warning: gsi: /") && said.contains(&wanted), "{said}");
+    assert!(said.contains(&format!("{ours} expired at 2")), "{said}");
+    assert!(said.contains("without a fresh one, /O=Grid/OU=test/CN=Test CA is not believed"), "{said}");
+    assert_eq!(said.lines().count(), 2, "{said}");
+    // The server says so when it starts, too.
+    let served = yard.serve();
+    assert!(served.program.log().contains("without a fresh one"), "{}", served.program.log());
+    drop(served);
+    configure(&format!("{gsi}enabled = false"));
+    std::fs::remove_file(at(&format!("{hash}.0"))).unwrap();
+    yard.site.ca.install(&yard.site.certificates(), 10).unwrap();
+    assert_eq!(run(0), "");
+    // Its own certificate: soon, and now.
+    let authority = yard.site.authority();
+    let host = self::name("/O=Grid/OU=test/CN=localhost");
+    let made = |valid| Forged { valid, ..Forged::signed_by(&authority, &host) }.alone();
+    yard.site.write_host(&made((-2 * HOUR, 30 * HOUR)));
+    assert!(run(0).contains("warning: gsi: the certificate of /O=Grid/OU=test/CN=localhost ends soon, at 2"));
+    yard.site.write_host(&made((-2 * HOUR, -HOUR)));
+    assert!(run(2).contains("error: gsi: the certificate of /O=Grid/OU=test/CN=localhost expired at 2"));
+    // The same with TLS, and lists of its clients.
+    std::fs::write(yard.path("list.pem"), yard.site.ended_list()).unwrap();
+    configure(
+        "root = 'root'\n[anonymous]\n[identity]\nmapped = false\n[tls]\ncertificate = 'hostcert.pem'\nkey = 'hostkey.pem'\n\
+         client_authorities = 'ca/cacert.pem'\nclient_revocations = 'list.pem'\n",
+    );
+    let said = run(0);
+    assert!(
+        said.contains("hostcert.pem: the certificate of /O=Grid/OU=test/CN=localhost expired at 2"),
+        "{said}"
+    );
+    assert!(said.contains("list.pem expired at 2"), "{said}");
 }
 
 /// Not even the server's own.

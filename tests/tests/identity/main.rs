@@ -4,6 +4,7 @@
 mod between_users;
 mod grid;
 mod privileges;
+mod profiles;
 mod refusals;
 mod town;
 mod uploads;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use openssl::asn1::{Asn1Time, Asn1TimeRef};
 use openssl::x509::X509;
 use ropewalk_tests::peers;
-use ropewalk_tests::process::Program;
+use ropewalk_tests::process::{self, Program};
 
 use crate::site::{LIMIT, Site};
 
@@ -18,15 +18,74 @@ const SCRIPT: &str = r#"
 Xvfb -displayfd 1 -screen 0 800x600x24 -nolisten tcp > "$HOME/display" 2> "$HOME/screen.log" & screen=$!
 live() { [ ! -e "$HOME/end" ] && kill -0 $PPID; }
 while live && [ ! -s "$HOME/display" ] && kill -0 $screen; do sleep 0.1; done
-DISPLAY=:$(cat "$HOME/display") filezilla "$1" & client=$!
+DISPLAY=:$(cat "$HOME/display"); export DISPLAY
+filezilla $1 & client=$!
+begun() { grep -q 'Status: Connecting to' "$HOME/log" 2> "$HOME/grep.log"; }
+while [ "$2" = queue ] && live && ! begun; do
+    # Ctrl+P lets the queue go on, and a second time it would stop it.
+    xdotool search --onlyvisible --name '^FileZilla$' windowfocus key ctrl+p > "$HOME/xdotool.log" 2>&1 || { sleep 0.2; continue; }
+    for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do begun || ! live || sleep 0.5; done
+done
 while live; do sleep 0.1; done
 kill $client; wait $client
 kill $screen; wait $screen
 "#;
 
+/// Makes FileZilla's queue (as version 3.63 keeps it) of one download and one upload in the directory.
+const QUEUE: &str = r#"
+import sqlite3, sys
+place, local, host, port, protocol = sys.argv[1:]
+queue = sqlite3.connect(place)
+text = lambda *names: ", ".join(name + " TEXT" for name in names)
+number = lambda *names: ", ".join(name + " INTEGER" for name in names)
+key = "id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL"
+queue.execute(f"CREATE TABLE servers ({key}, {text('host')} NOT NULL, {number('port')}, {text('user', 'password', 'account', 'keyfile')},"
+    f"{number('protocol', 'type', 'logontype', 'timezone_offset')}, {text('transfer_mode')}, {number('max_connections')},"
+    f"{text('encoding')}, {number('bypass_proxy')}, {text('post_login_commands', 'name', 'parameters', 'site_path')} DEFAULT NULL)")
+queue.execute(f"CREATE TABLE files ({key}, {number('server')} NOT NULL, {text('source_file', 'target_file')},"
+    f"{number('local_path', 'remote_path', 'size', 'error_count', 'priority', 'flags', 'default_exists_action')}, {text('extra_flags')})")
+for table in ("local_paths", "remote_paths"):
+    queue.execute(f"CREATE TABLE {table} ({key}, {text('path')} NOT NULL)")
+queue.execute("PRAGMA user_version = 7")
+queue.execute("INSERT INTO servers (id, host, port, user, password, protocol, type, logontype, timezone_offset, transfer_mode,"
+    "max_connections, bypass_proxy) VALUES (1, ?, ?, 'anonymous', 'x', ?, 0, 1, 0, 'default', 0, 0)", (host, port, protocol))
+queue.execute("INSERT INTO local_paths VALUES (1, ?)", (local,))
+# The root directory of a Unix host.
+queue.execute("INSERT INTO remote_paths VALUES (1, '1 0')")
+DOWNLOAD, UPLOAD = 16, 0
+for name, flags in (("there", DOWNLOAD), ("here", UPLOAD)):
+    queue.execute("INSERT INTO files (server, source_file, local_path, remote_path, size, error_count, priority, flags,"
+        "default_exists_action) VALUES (1, ?, 1, 1, -1, 0, 2, ?, -1)", (name, flags))
+queue.commit()
+"#;
+
 struct Running {
     program: Program,
     end: PathBuf,
+}
+
+impl Running {
+    /// `what`: arguments, and `queue` where the queue is to go on.
+    fn start(home: &Path, what: [&str; 2]) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", SCRIPT, "sh"]).args(what);
+        shell.env("HOME", home).env("TMPDIR", home).env_remove("XDG_CONFIG_HOME");
+        shell.env_remove("WAYLAND_DISPLAY").env_remove("XAUTHORITY");
+        Self { program: Program::start(&mut shell).unwrap(), end: home.join("end") }
+    }
+
+    /// Waits until FileZilla's log says `wanted` so many times, and gives the log.
+    fn log_with(&self, wanted: &str, times: usize, site: &Site) -> String {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let log = fs::read_to_string(self.end.with_file_name("log")).unwrap_or_default();
+            if log.matches(wanted).count() >= times {
+                return log;
+            }
+            assert!(Instant::now() < end, "{log}\n{}\n{}", self.program.log(), site.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
 }
 
 impl Drop for Running {
@@ -86,24 +145,48 @@ fn filezilla_lists_over_tls() {
     for (scheme, port) in [("ftpes", site.address.port()), ("ftps", site.implicit.port())] {
         let home = tempfile::tempdir().unwrap();
         prepare(home.path(), &site);
-        let mut shell = Command::new("sh");
-        shell.args(["-c", SCRIPT, "sh", &format!("{scheme}://anonymous:x@127.0.0.1:{port}/")]);
-        shell.env("HOME", home.path()).env("TMPDIR", home.path()).env_remove("XDG_CONFIG_HOME");
-        shell.env_remove("WAYLAND_DISPLAY").env_remove("XAUTHORITY");
-        let program = Program::start(&mut shell).unwrap();
-        let running = Running { program, end: home.path().join("end") };
-        let end = Instant::now() + LIMIT;
-        loop {
-            let log = fs::read_to_string(home.path().join("log")).unwrap_or_default();
-            if log.contains("Directory listing of \"/\" successful") {
-                assert!(log.contains("Command: PROT P") && log.contains("Command: MLSD"), "{log}");
-                break;
-            }
-            assert!(Instant::now() < end, "{log}\n{}\n{}", running.program.log(), site.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let running = Running::start(home.path(), [&format!("{scheme}://anonymous:x@127.0.0.1:{port}/"), ""]);
+        let log = running.log_with("Directory listing of \"/\" successful", 1, &site);
+        assert!(log.contains("Command: PROT P") && log.contains("Command: MLSD"), "{log}");
     }
     let log = site.log();
     assert_eq!(log.matches("transfer done").count(), 2, "{log}");
     assert!(!log.contains("not that of the control connection"), "{log}");
+}
+
+/// A file each way, as somebody at the keyboard has them moved.
+#[test]
+fn filezilla_moves_files_over_tls() {
+    if !peers::available(&["filezilla", "Xvfb", "xdotool", "python3"]) {
+        return;
+    }
+    let site = Site::with("required = 'data'");
+    let content = site.content("root/there");
+    const FTPS: &str = "3";
+    const FTPES: &str = "4";
+    for (protocol, port) in [(FTPES, site.address.port()), (FTPS, site.implicit.port())] {
+        let home = tempfile::tempdir().unwrap();
+        prepare(home.path(), &site);
+        let local = home.path().join("local");
+        fs::create_dir(&local).unwrap();
+        let reversed: Vec<u8> = content.iter().rev().copied().collect();
+        fs::write(local.join("here"), &reversed).unwrap();
+        let mut make = Command::new("python3");
+        make.args(["-c", QUEUE]).arg(home.path().join(".config/filezilla/queue.sqlite3"));
+        make.args([&format!("{}/", local.display()), "127.0.0.1", &port.to_string(), protocol]);
+        process::run(&mut make, LIMIT).unwrap().succeeded().unwrap();
+        let running = Running::start(home.path(), ["", "queue"]);
+        let log = running.log_with("File transfer successful", 2, &site);
+        assert!(log.contains("Command: PROT P"), "{log}");
+        assert!(log.contains("Command: RETR there") && log.contains("Command: STOR here"), "{log}");
+        assert!(fs::read(local.join("there")).unwrap() == content, "{log}");
+        assert!(fs::read(site.path("root/here")).unwrap() == reversed, "{log}");
+        fs::remove_file(site.path("root/here")).unwrap();
+    }
+    let log = site.log();
+    assert!(!log.contains("not that of the control connection"), "{log}");
+    for kind in ["RETR", "STOR"] {
+        let done = |line: &&str| line.contains("transfer done") && line.contains(&format!("kind=\"{kind}\""));
+        assert_eq!(log.lines().filter(done).count(), 2, "{log}");
+    }
 }

@@ -76,6 +76,16 @@ fn clients_with_revoked_certificates_do_not_log_in() {
     }
 }
 
+/// What a server in this directory says that does not start with these settings of `[tls]`.
+fn refused(directory: &Path, tls: &str) -> String {
+    let text = format!("root = '.'\n[anonymous]\n[tls]\n{tls}\n");
+    write(&directory.join("server.toml"), text.as_bytes());
+    let mut command = crate::site::client(directory);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--config", "server.toml"]);
+    let outcome = ropewalk_tests::process::run(&mut command, crate::site::LIMIT).unwrap();
+    outcome.failed().unwrap().errors()
+}
+
 #[test]
 fn a_server_without_its_lists_does_not_start() {
     let authority = Authority::new("Test CA");
@@ -88,15 +98,10 @@ fn a_server_without_its_lists_does_not_start() {
         ("none", "has no file with a revocation list: expected HASH.r0"),
         ("bad", "is no revocation list"),
     ] {
-        let text = format!(
-            "root = '.'\n[anonymous]\n[tls]\nstate_directory = '.'\nclient_authorities = 'users.pem'\n\
-             client_revocations = '{place}'\n"
+        let tls = format!(
+            "state_directory = '.'\nclient_authorities = 'users.pem'\nclient_revocations = '{place}'"
         );
-        write(&directory.path().join("server.toml"), text.as_bytes());
-        let mut command = crate::site::client(directory.path());
-        command.args(["serve", "--listen", "127.0.0.1:0", "--config", "server.toml"]);
-        let outcome = ropewalk_tests::process::run(&mut command, crate::site::LIMIT).unwrap();
-        let text = outcome.failed().unwrap().errors();
+        let text = refused(directory.path(), &tls);
         assert!(text.contains(words), "{place}: {text}");
     }
 }
@@ -155,4 +160,52 @@ fn servers_with_revoked_certificates_are_not_believed() {
     assert!(!there && text.contains("the certificate of O=Test, CN=Below (serial"), "{text}");
     let (there, text) = get(&["--fingerprint", &site.fingerprint]);
     assert!(there, "{text}");
+}
+
+#[test]
+fn what_is_no_file_is_not_waited_for() {
+    let root = Authority::new("Test CA");
+    let made = root.host("localhost", Made::default());
+    let (home, site) = serving(&made);
+    let pipe = home.path().join("pipe");
+    let mode = rustix::fs::Mode::from(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    for (options, found) in [
+        (&["--authorities", "ca.pem", "--revocations", "pipe"][..], "pipe: it is a pipe"),
+        (&["--authorities", "ca.pem", "--revocations", "/dev/zero"], "/dev/zero: it is a device"),
+        (&["--authorities", "pipe"], "pipe: it is a pipe"),
+        (&["--authorities", "ca.pem", "--credential", "pipe"], "pipe: it is a pipe"),
+        (&["--authorities", "ca.pem", "--credential", "/dev/zero"], "/dev/zero: it is a device"),
+    ] {
+        let outcome = cp(home.path(), options, &format!("{}/a", site.explicit_url()), "got");
+        assert!(!outcome.status.success(), "{options:?}");
+        assert!(outcome.errors().contains(found), "{options:?}: {}", outcome.errors());
+    }
+    // Neither is a server.
+    let directory = tempfile::tempdir().unwrap();
+    made.write(&directory.path().join("made.pem"));
+    write(&directory.path().join("users.pem"), &made.authority_pem());
+    let pipe = directory.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    for tls in [
+        "certificate = 'made.pem'\nclient_authorities = 'users.pem'\nclient_revocations = 'pipe'",
+        "certificate = 'made.pem'\nclient_authorities = 'pipe'",
+        "certificate = 'pipe'",
+    ] {
+        let text = refused(directory.path(), tls);
+        assert!(text.contains("pipe: it is a pipe"), "{tls}: {text}");
+    }
+}
+
+/// Lists that would not be looked at: nothing is done, as with protection of data that cannot be had.
+#[test]
+fn lists_for_servers_without_tls_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    for (url, words) in [
+        ("ftp://127.0.0.1:1/a", "--revocations), and only TLS"),
+        ("gsiftp://127.0.0.1:1/a", "gsiftp:// reads those beside its authorities, HASH.r0"),
+    ] {
+        let outcome = cp(home.path(), &["--revocations", "/none"], url, "got");
+        assert!(outcome.errors().contains(words), "{url}: {}", outcome.errors());
+    }
 }

@@ -177,6 +177,42 @@ fn clear_commands_where_a_handshake_is_due() {
     site.log_in();
 }
 
+/// A page can make its reader's browser send what the page likes to any port, behind a firewall and with the reader's
+/// certificate too; but not without HTTP before it, which has an empty line.
+#[test]
+fn commands_in_a_request_of_http() {
+    let site = Site::new();
+    let request = b"POST /a HTTP/1.1\r\nHost: data.example\r\nContent-Type: text/plain\r\n\r\n\
+        USER anonymous\r\nPASS x\r\nMKD /made\r\nQUIT\r\n";
+    let mut clear = connect(site.address);
+    clear.write_all(request).unwrap();
+    let said = String::from_utf8(ended(clear)).unwrap();
+    assert!(said.contains("\r\n500 ") && !said.contains("\r\n331 "), "{said}");
+    let mut wire = site.shake(connect(site.implicit)).unwrap();
+    wire.send(request).unwrap();
+    let mut said = String::new();
+    while let Ok(line) = wire.reply() {
+        said.push_str(&line);
+        said.push('\n');
+    }
+    assert!(said.contains("\n500 ") && !said.contains("\n331 ") && !said.contains("221 "), "{said}");
+    assert!(!site.path("root/made").exists() && !site.log().contains("logged in"));
+}
+
+/// What comes in clear behind the end of TLS is nobody's.
+#[test]
+fn commands_behind_the_end_of_tls() {
+    let site = Site::new();
+    let mut wire = site.log_in();
+    let mut out = Vec::new();
+    wire.established.records.close(&mut out).unwrap();
+    out.extend_from_slice(b"MKD /made\r\n");
+    wire.tcp.write_all(&out).unwrap();
+    ended(wire.tcp);
+    assert!(!site.path("root/made").exists());
+    site.log_in();
+}
+
 #[test]
 fn a_handshake_that_takes_too_long() {
     let directory = tempfile::tempdir().unwrap();

@@ -9,6 +9,9 @@ use ropewalk_gsi::{CredentialError, X509};
 use crate::credentials::{ask_new_passphrase, ask_passphrase, no_terminal};
 use crate::exit::{Exit, usage};
 
+/// Of a certificate, in bytes.
+const LONGEST: u64 = 1 << 20;
+
 #[derive(Debug, Args)]
 pub(crate) struct CaCommand {
     #[command(subcommand)]
@@ -161,7 +164,8 @@ impl CaCommand {
             Action::Revoke(revoke) => {
                 let ca = open(&revoke.place.ca)?;
                 for path in &revoke.certificates {
-                    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+                    let text =
+                        ropewalk_files::read(path, LONGEST).with_context(|| path.display().to_string())?;
                     let certificate = X509::from_pem(&text)
                         .with_context(|| format!("{} is no certificate", path.display()))?;
                     ca.revoke(&certificate)?;

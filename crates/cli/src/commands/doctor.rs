@@ -113,8 +113,10 @@ impl Doctor {
             return Err(usage("--rate and --rtt say which link is meant"));
         };
         // What was broken off comes first, even where its settings look as they should.
-        if self.apply && self.state_directory()?.exists() {
-            self.journal()?.is_idle()?;
+        if self.apply
+            && let Some(journal) = Journal::open_existing(&self.state_directory()?)?
+        {
+            journal.is_idle()?;
         }
         let goal = Goal { rate: rate as f64, rtt: rtt.as_secs_f64() };
         let mut host = facts::gather(&Root::default(), &[]);
@@ -166,12 +168,20 @@ impl Doctor {
     }
 
     fn restore(&self) -> anyhow::Result<Exit> {
-        let restored = self.journal()?.restore(self.force)?;
+        let directory = self.state_directory()?;
+        // Looking makes nothing.
+        let journal = Journal::open_existing(&directory)?;
+        let restored = journal.as_ref().map(|journal| journal.restore(self.force)).transpose()?;
+        let saved = restored.is_some();
+        let restored = restored.unwrap_or_default();
         let mut out = io::stdout().lock();
         if self.json {
             let report = RestoreReport { schema: SCHEMA, event: "restored", restored: &restored };
             serde_json::to_writer(&mut out, &report).map_err(io::Error::from)?;
             writeln!(out)?;
+        } else if !saved {
+            let place = harmless(&directory.display().to_string());
+            writeln!(out, "nothing was saved in {place}: nothing to bring back")?;
         } else {
             out.write_all(restored_text(&restored).as_bytes())?;
         }

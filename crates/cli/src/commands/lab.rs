@@ -94,6 +94,9 @@ struct WorkloadFlags {
     /// Stop the program after this, and count what has arrived
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     limit: Option<Duration>,
+    /// Move zeros that are stored nowhere, for more data than memory takes
+    #[arg(long, conflicts_with = "count")]
+    unstored: bool,
 }
 
 impl ScenarioFlags {
@@ -125,7 +128,7 @@ impl ScenarioFlags {
 impl WorkloadFlags {
     fn workload(&self) -> Workload {
         let direction = if self.put { Direction::Put } else { Direction::Get };
-        Workload { direction, size: self.size, files: self.count, limit: self.limit }
+        Workload { direction, size: self.size, files: self.count, limit: self.limit, unstored: self.unstored }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
 use std::net::{IpAddr, ToSocketAddrs as _, UdpSocket};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ use crate::profiling::baseline::{self, Part};
 use crate::profiling::sweep::{self, Design, Plan, Vary};
 use crate::profiling::{Ends, Kind, Measured, Moved, SshEnd, collector, raw, run};
 use crate::settings::{CopyFlags, Layers, Settings};
-use crate::{signals, units};
+use crate::{signals, units, whole};
 
 /// How long a measurement of whatever moves, or one for somebody else, may take.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -165,6 +166,9 @@ impl Profiled {
             Some(_) => return Err(usage("--server expects the URL of a server")),
             None => None,
         };
+        if let (Some(pair), Some(output)) = (&pair, &self.output) {
+            spares(pair, output)?;
+        }
         raw::can_write(self.raw.as_deref(), self.output.as_deref())?;
         let cancel = Cancel::new();
         signals::watch(&cancel, "ropewalk: stopping; what was measured so far is told")?;
@@ -210,14 +214,9 @@ impl Profiled {
             raw::write(directory, kind.map(Kind::name), profile)?;
         }
         if let Some(path) = &self.output {
-            let path = match kind {
-                Some(kind) => {
-                    path.with_extension("").with_added_extension(kind.name()).with_added_extension("json")
-                }
-                None => path.clone(),
-            };
+            let path = output_of(path, kind);
             let text = serde_json::to_vec(profile)?;
-            std::fs::write(&path, text)
+            whole::write(&path, &text)
                 .map_err(|error| anyhow::Error::new(error).context(format!("{}", path.display())))?;
         }
         Ok(())
@@ -264,6 +263,38 @@ impl Profiled {
         }
         command
     }
+}
+
+/// The file of a profile, or of one of several kinds.
+fn output_of(path: &Path, kind: Option<Kind>) -> PathBuf {
+    match kind {
+        Some(kind) => path.with_extension("").with_added_extension(kind.name()).with_added_extension("json"),
+        None => path.to_owned(),
+    }
+}
+
+/// The profile does not take the place of what is copied.
+fn spares(pair: &Pair, output: &Path) -> anyhow::Result<()> {
+    let name = match &pair.source {
+        Location::Local(path) => path.file_name(),
+        Location::Remote(url) => {
+            url.path.rsplit(|&byte| byte == b'/').next().map(std::ffi::OsStr::from_bytes)
+        }
+        Location::Standard | Location::Measure { .. } => None,
+    };
+    for end in [&pair.source, &pair.destination] {
+        let Location::Local(path) = end else { continue };
+        // A directory gets the source's name.
+        let within = name.map(|name| path.join(name));
+        for kind in Kind::value_variants().iter().copied().map(Some).chain([None]) {
+            let file = output_of(output, kind);
+            if [Some(path), within.as_ref()].into_iter().flatten().any(|copied| whole::is_same(copied, &file))
+            {
+                return Err(usage(format!("--output {}: that is what is copied", output.display())));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What a run works with.
@@ -439,7 +470,7 @@ impl<'a> Run<'a> {
             let wanted = !command.local && only.is_none_or(|only| credentials::same_server(only, url));
             if let Some(host) = ssh {
                 let collecting = command.collecting(role, &addresses_of(other, url), &url.path, ends.raw);
-                let end = SshEnd::start(host, &collecting, role, &self.options.ssh);
+                let end = SshEnd::start(host, &collecting, role, &self.options.ssh, self.cancel);
                 ends.ssh(end, host);
             } else if wanted && asked.is_some_and(|asked| credentials::same_server(asked, url)) {
                 ends.is_both();

@@ -11,6 +11,7 @@ use ropewalk_profiler::report::{self, Extras, MOST_COMPARED, Side};
 
 use crate::exit::{Exit, usage};
 use crate::output::{colour_wanted, harmless, say};
+use crate::whole;
 
 /// Say why a transfer was slow, from the profile that was written of it (JSON): a summary for the terminal, and with --html a page
 /// with all figures, which is one file, needs nothing else and runs no scripts.
@@ -46,6 +47,11 @@ impl Report {
         if self.html.is_some() && !self.compare && self.files.len() > 1 {
             return Err(usage("--html writes one page: give one profile, or --compare"));
         }
+        if let Some(out) =
+            self.html.as_ref().filter(|out| self.files.iter().any(|file| whole::is_same(file, out)))
+        {
+            return Err(usage(format!("--html {}: that is a profile", shown(out))));
+        }
         if self.files.iter().filter(|file| is_dash(file)).count() > 1 {
             return Err(usage("standard input can be read once only"));
         }
@@ -61,7 +67,7 @@ impl Report {
             if is_dash(out) {
                 return Ok(io::stdout().lock().write_all(page.as_bytes()).map(|()| Exit::Done)?);
             }
-            fs::write(out, page).with_context(|| format!("cannot write {}", shown(out)))?;
+            whole::write(out, page.as_bytes()).with_context(|| format!("cannot write {}", shown(out)))?;
         }
         let mut terminal = io::stdout().lock();
         let colour = colour_wanted(terminal.is_terminal());

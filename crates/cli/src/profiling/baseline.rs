@@ -2,6 +2,7 @@
 
 mod disks;
 mod elsewhere;
+mod ours;
 mod path;
 
 use clap::ValueEnum;
@@ -54,7 +55,7 @@ impl Wanted<'_> {
     fn elsewhere(&self, role: Role) -> Option<Elsewhere<'_>> {
         let Location::Remote(url) = self.location(role) else { return None };
         let ssh = self.ssh[usize::from(role != Role::Source)];
-        Some(Elsewhere { url, role, ssh, options: self.options })
+        Some(Elsewhere { url, role, ssh, options: self.options, cancel: self.cancel })
     }
 }
 

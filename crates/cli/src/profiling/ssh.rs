@@ -4,13 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use ropewalk_client::SshOptions;
+use ropewalk_client::{Cancel, SshOptions};
 use ropewalk_profiler::profile::{Exchange, HostProfile, RawFile, Role};
 use ropewalk_protocol::profiling::is_raw_name;
 
@@ -21,6 +21,8 @@ const BEGINNING: Duration = Duration::from_secs(90);
 const ANSWER: Duration = Duration::from_secs(30);
 /// Collectors go through what they have written.
 const ENDING: Duration = Duration::from_secs(330);
+/// Between two looks at whether somebody wants to stop.
+const LOOK: Duration = Duration::from_millis(50);
 /// Of a line that it says.
 const LINE: u64 = 4096;
 /// What is kept of what it says on standard error.
@@ -51,26 +53,33 @@ pub(crate) struct SshEnd {
 
 impl SshEnd {
     /// `command` is what runs there, with its arguments, as a shell is to read it.
-    pub(crate) fn start(host: &str, command: &str, role: Role, ssh: &SshOptions) -> anyhow::Result<Self> {
-        let (line, end) = Self::ask(host, command, role, ssh)?;
+    pub(crate) fn start(
+        host: &str,
+        command: &str,
+        role: Role,
+        ssh: &SshOptions,
+        cancel: &Cancel,
+    ) -> anyhow::Result<Self> {
+        let (line, end) = Self::ask(host, command, role, ssh, cancel)?;
         match line.split_once(' ') {
             Some(("ropewalk-profile", rest)) if rest.starts_with("1 ") => Ok(end),
             _ => bail!("{host} says {line:?}, expected what `ropewalk profile --collect` says"),
         }
     }
 
-    /// The first line that it says, and itself.
+    /// The first line that it says, and itself. Until it says that, `cancel` ends it.
     pub(crate) fn ask(
         host: &str,
         command: &str,
         role: Role,
         ssh: &SshOptions,
+        cancel: &Cancel,
     ) -> anyhow::Result<(String, Self)> {
         if host.is_empty() || host.starts_with('-') {
             bail!("{host:?} is no name of a host");
         }
         let program = ssh.program.first().map_or(OsStr::new("ssh"), OsString::as_os_str);
-        let mut process = Command::new(program);
+        let mut process = unheeding(program)?;
         process.args(ssh.program.iter().skip(1));
         if Path::new(program).file_name() == Some(OsStr::new("ssh")) {
             // Its output is ours: a terminal is for questions only.
@@ -89,7 +98,7 @@ impl SshEnd {
         thread::Builder::new().name("ssh".into()).spawn(move || listen(output, &say))?;
         let complaints = Complaints::of(errors)?;
         let mut end = Self { host: host.to_owned(), role, child, input: Some(input), said, complaints };
-        let line = end.line(BEGINNING)?;
+        let line = end.first_line(cancel)?;
         Ok((line, end))
     }
 
@@ -124,8 +133,26 @@ impl SshEnd {
         }
     }
 
+    fn first_line(&mut self, cancel: &Cancel) -> anyhow::Result<String> {
+        let deadline = Instant::now() + BEGINNING;
+        loop {
+            if cancel.is_cancelled() {
+                bail!("interrupted");
+            }
+            match self.said.recv_timeout(LOOK) {
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                said => return self.line_of(said, BEGINNING),
+            }
+        }
+    }
+
     fn line(&mut self, limit: Duration) -> anyhow::Result<String> {
-        match self.said.recv_timeout(limit) {
+        let said = self.said.recv_timeout(limit);
+        self.line_of(said, limit)
+    }
+
+    fn line_of(&mut self, said: Result<Said, RecvTimeoutError>, limit: Duration) -> anyhow::Result<String> {
+        match said {
             Ok(Said::Line(line)) => Ok(line),
             Ok(Said::Profile(_) | Said::Raw(_)) => bail!("it has ended by itself"),
             Ok(Said::Broken(why)) => Err(self.ended(&why)),
@@ -166,6 +193,24 @@ impl Drop for SshEnd {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A command for `program` that Ctrl-C at the terminal leaves alone: it goes to all that runs there, and what the other host
+/// has measured until then is still to come. A process group of its own would do as well, but then ssh could not ask there.
+fn unheeding(program: &OsStr) -> anyhow::Result<Command> {
+    let found = |path: &Path| path.is_file();
+    let search = || std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
+    let there = if Path::new(program).components().count() > 1 {
+        found(Path::new(program))
+    } else {
+        search().iter().any(|directory| found(&directory.join(program)))
+    };
+    if !there {
+        bail!("{} cannot be started: there is no such program", program.to_string_lossy());
+    }
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", r#"trap '' INT; exec "$@""#, "ropewalk-ssh"]).arg(program);
+    Ok(command)
 }
 
 fn listen(output: ChildStdout, say: &SyncSender<Said>) {
@@ -288,7 +333,7 @@ mod tests {
     }
 
     fn start(command: &str) -> anyhow::Result<SshEnd> {
-        SshEnd::start("host", command, Role::Source, &shell())
+        SshEnd::start("host", command, Role::Source, &shell(), &Cancel::new())
     }
 
     #[test]
@@ -302,7 +347,26 @@ mod tests {
         assert!(error.contains("\"hello\""), "{error}");
         let error = start("echo 'Permission denied' >&2; exit 255").err().unwrap().to_string();
         assert_eq!(error, "Permission denied");
-        assert!(SshEnd::start("-oProxyCommand=x", "true", Role::Source, &shell()).is_err());
+        let never = Cancel::new();
+        assert!(SshEnd::start("-oProxyCommand=x", "true", Role::Source, &shell(), &never).is_err());
+        let none = SshOptions { program: vec!["no-such-ssh".into()], ..SshOptions::default() };
+        let error = SshEnd::start("host", "true", Role::Source, &none, &never).err().unwrap().to_string();
+        assert!(error.contains("no-such-ssh cannot be started"), "{error}");
+    }
+
+    #[test]
+    fn who_does_not_get_in_is_not_waited_for_after_ctrl_c() {
+        let cancel = Cancel::new();
+        cancel.cancel();
+        let error = SshEnd::start("host", "exec sleep 100", Role::Source, &shell(), &cancel);
+        assert_eq!(error.err().unwrap().to_string(), "interrupted");
+    }
+
+    /// As a terminal's Ctrl-C, which goes to all processes there.
+    #[test]
+    fn the_signal_of_ctrl_c_leaves_it_alone() {
+        let script = "kill -INT $$; echo ropewalk-profile 1 5.0; cat > /dev/null";
+        start(script).unwrap();
     }
 
     #[test]

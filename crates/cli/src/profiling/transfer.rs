@@ -1,10 +1,13 @@
 //! The transfer that is profiled.
 
+use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use ropewalk_client::{Auto, Cancel, Event, EventSink, Location, Options, Pair, StageTimes, Summary, copy};
-use ropewalk_profiler::profile::{Outcome, RateSample, StageTime, Stages, Workload, WorkloadKind};
+use ropewalk_client::{
+    Auto, Cancel, Event, EventSink, FailureKind, FileId, Location, Options, Pair, StageTimes, Summary, copy,
+};
+use ropewalk_profiler::profile::{self, Outcome, RateSample, StageTime, Stages, Workload, WorkloadKind};
 
 use super::end::now;
 
@@ -25,12 +28,25 @@ struct Seen {
     step: f64,
     last: (f64, u64),
     resumed: u64,
+    /// Files that failed and are tried again: what is there of them then, we have moved.
+    again: HashSet<FileId>,
+    /// Files and bytes that are to be there at the end, once all have been found.
+    planned: Option<(u64, u64)>,
+    /// Those that were begun: of some, the size shows only then.
+    begun: (u64, u64),
 }
 
 impl<'a> Watched<'a> {
     pub(crate) fn new(next: &'a dyn EventSink) -> Self {
-        let seen = Seen { points: vec![(0.0, 0)], step: STEP, last: (0.0, 0), resumed: 0 };
-        Self { next, began: Instant::now(), seen: Mutex::new(seen) }
+        Self { next, began: Instant::now(), seen: Mutex::new(Seen::default()) }
+    }
+
+    /// What was to be moved, once that is known.
+    fn planned(&self) -> Option<u64> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (files, bytes) = seen.planned?;
+        let begun = if seen.begun.0 >= files { seen.begun.1 } else { 0 };
+        Some(bytes.max(begun).saturating_sub(seen.resumed)).filter(|&bytes| bytes > 0)
     }
 
     fn rates(&self) -> Vec<RateSample> {
@@ -47,6 +63,20 @@ impl<'a> Watched<'a> {
             _ => None,
         };
         seen.points.windows(2).filter_map(rate).collect()
+    }
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self {
+            points: vec![(0.0, 0)],
+            step: STEP,
+            last: (0.0, 0),
+            resumed: 0,
+            again: HashSet::new(),
+            planned: None,
+            begun: (0, 0),
+        }
     }
 }
 
@@ -78,9 +108,19 @@ impl EventSink for Watched<'_> {
                 seen.add(time, bytes);
             }
             // What was there before was not moved.
-            Event::FileStarted { resumed_from, .. } => {
+            Event::FileStarted { id, resumed_from, size, .. } => {
                 let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-                seen.resumed = seen.resumed.saturating_add(*resumed_from);
+                if !seen.again.remove(id) {
+                    seen.resumed = seen.resumed.saturating_add(*resumed_from);
+                    let (files, bytes) = seen.begun;
+                    seen.begun = (files.saturating_add(1), bytes.saturating_add(size.unwrap_or(0)));
+                }
+            }
+            Event::FileFailed { id, retry_in: Some(_), .. } => {
+                self.seen.lock().unwrap_or_else(PoisonError::into_inner).again.insert(*id);
+            }
+            Event::Planned { files, bytes, complete: true } => {
+                self.seen.lock().unwrap_or_else(PoisonError::into_inner).planned = Some((*files, *bytes));
             }
             _ => {}
         }
@@ -115,12 +155,14 @@ pub(crate) fn run(pair: &Pair, options: &Options, events: &dyn EventSink, cancel
         block_size: Some(options.block_size as u64),
         socket_buffer: options.tcp_buffer,
         rates: watched.rates(),
+        planned: watched.planned(),
         ..Workload::default()
     };
     let summary = match result {
         Ok(summary) => summary,
         Err(error) => {
             workload.outcome = Outcome::Failed(error.to_string());
+            workload.failure = error.kind().map(|kind| failure(kind, false));
             return Moved { began, workload, stages: None, summary: None };
         }
     };
@@ -139,6 +181,11 @@ pub(crate) fn run(pair: &Pair, options: &Options, events: &dyn EventSink, cancel
         Auto::Auto => summary.streams.div_ceil(sessions).max(1),
     };
     workload.outcome = outcome(&summary);
+    if workload.outcome != Outcome::Done {
+        let first = summary.failures.first().map(|failure| failure.kind);
+        let kind = first.filter(|_| !summary.interrupted).unwrap_or(FailureKind::Interrupted);
+        workload.failure = Some(failure(kind, workload.bytes > 0));
+    }
     Moved { began, workload, stages: stages(&summary.stages), summary: Some(summary) }
 }
 
@@ -149,6 +196,22 @@ fn outcome(summary: &Summary) -> Outcome {
         (0, false) => Outcome::Done,
         (1, false) => Outcome::Failed(first.unwrap_or_default()),
         (n, false) => Outcome::Failed(format!("{n} files failed, the first: {}", first.unwrap_or_default())),
+    }
+}
+
+/// As the profile has it; `moved`: some of the data had come.
+fn failure(kind: FailureKind, moved: bool) -> profile::FailureKind {
+    match kind {
+        FailureKind::Authentication => profile::FailureKind::Authentication,
+        FailureKind::ChecksumMismatch => profile::FailureKind::ChecksumMismatch,
+        FailureKind::Interrupted => profile::FailureKind::Interrupted,
+        FailureKind::NoSpace => profile::FailureKind::NoSpace,
+        FailureKind::NotFound => profile::FailureKind::NotFound,
+        FailureKind::Permission => profile::FailureKind::Permission,
+        FailureKind::Stalled => profile::FailureKind::Stalled,
+        FailureKind::Unreachable if moved => profile::FailureKind::ConnectionLost,
+        FailureKind::Unreachable => profile::FailureKind::Unreachable,
+        FailureKind::Other => profile::FailureKind::Other,
     }
 }
 
@@ -198,7 +261,7 @@ mod tests {
 
     #[test]
     fn rates_are_told_and_bounded() {
-        let mut seen = Seen { points: vec![(0.0, 0)], step: STEP, last: (0.0, 0), resumed: 0 };
+        let mut seen = Seen::default();
         for n in 1..=400_000_u32 {
             seen.add(f64::from(n) * 0.1, u64::from(n) * 100);
         }
@@ -208,6 +271,38 @@ mod tests {
         let rates = watched.rates();
         assert!(rates.iter().all(|rate| (rate.bytes_per_second - 1000.0).abs() < 1.0));
         assert!((rates.last().unwrap().time - 40_000.0).abs() < 10.0);
+    }
+
+    #[test]
+    fn what_an_earlier_try_moved_counts() {
+        let sink = |_: Event| ();
+        let watched = Watched::new(&sink);
+        let begun = |id, size, resumed_from| Event::FileStarted {
+            id,
+            source: String::new(),
+            destination: String::new(),
+            size,
+            resumed_from,
+        };
+        let started = |id, resumed_from| begun(id, None, resumed_from);
+        let sized = |id, size| begun(id, Some(size), 0);
+        let failed =
+            |id| Event::FileFailed { id, source: String::new(), error: String::new(), retry_in: Some(1.0) };
+        watched.event(Event::Planned { files: 2, bytes: 1000, complete: false });
+        assert_eq!(watched.planned(), None);
+        watched.event(Event::Planned { files: 2, bytes: 1000, complete: true });
+        for event in [started(1, 100), started(2, 0), failed(2), started(2, 300), failed(2), started(2, 400)]
+        {
+            watched.event(event);
+        }
+        assert_eq!((watched.planned(), watched.seen.lock().unwrap().resumed), (Some(900), 100));
+        // Sizes that showed late.
+        let watched = Watched::new(&sink);
+        watched.event(Event::Planned { files: 2, bytes: 0, complete: true });
+        watched.event(sized(1, 500));
+        assert_eq!(watched.planned(), None);
+        watched.event(sized(2, 200));
+        assert_eq!(watched.planned(), Some(700));
     }
 
     #[test]

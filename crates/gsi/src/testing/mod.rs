@@ -92,6 +92,12 @@ impl Site {
         Credential::load_pair(&at("cacert.pem"), &at("cakey.pem"), &mut |_| None).unwrap()
     }
 
+    /// A revocation list of the authority that was good until an hour ago.
+    pub fn ended_list(&self) -> Vec<u8> {
+        let now = Timestamp::now().0;
+        self.ca.revocation_list_of(now - 2 * HOUR, now - HOUR).unwrap()
+    }
+
     /// Writes `hostcert.pem`, `hostkey.pem`, a proxy of the user (`proxy`) and a `gridmap` for these accounts.
     pub fn write(&self, accounts: &[&str]) {
         self.write_host(self.host());

@@ -66,6 +66,8 @@ pub struct Action {
     /// What `{args}` is where nothing is given.
     #[serde(default)]
     pub default: Vec<String>,
+    /// The same where nothing is stored: `{disk}/source` is a hole, and `{disk}/dev/null` at the destination keeps nothing.
+    pub unstored: Option<Vec<String>>,
     /// Instead of the program's options of the same name.
     #[serde(default)]
     pub options: BTreeMap<String, Vec<String>>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::LibraryError;
 use super::programs::{Action, Call};
-use crate::scenario::{Command, Document, File, Run, Scenario, Size, Time, Value};
+use crate::scenario::{Command, Document, File, FileKind, Run, Scenario, Size, Time, Value};
 
 /// The name of the timed command that [`attach`] adds.
 pub const COMMAND: &str = "client";
@@ -34,6 +34,8 @@ pub struct Workload {
     pub files: Option<u32>,
     /// The client is stopped after this, and what has arrived counts.
     pub limit: Option<Duration>,
+    /// Nothing is stored, neither at the source nor at the destination, for what would not fit into memory. One file.
+    pub unstored: bool,
 }
 
 impl Workload {
@@ -82,7 +84,8 @@ pub fn attach(scenario: &Scenario, call: &Call, workload: &Workload) -> Result<S
         }
     }
     let arguments = arguments(&scenario, call, action);
-    let run = filled(&action.run, &arguments);
+    let words = if workload.unstored { action.unstored.as_ref() } else { Some(&action.run) };
+    let run = filled(words.ok_or_else(|| unable(call, "move data without storing any"))?, &arguments);
     scenario.variables.insert("bytes".into(), Value::Integer(i64::try_from(bytes).unwrap_or(i64::MAX)));
 
     scenario.servers.extend(call.program.servers.clone());
@@ -92,10 +95,22 @@ pub fn attach(scenario: &Scenario, call: &Call, workload: &Workload) -> Result<S
         host: source.into(),
         path: "{disk}/source".into(),
         size: Some(Size(bytes / count.unwrap_or(1).max(1))),
+        kind: workload.unstored.then_some(FileKind::Hole),
         count: workload.files,
         text: None,
         mode: None,
     });
+    if workload.unstored {
+        scenario.files.push(File {
+            host: if source == "left" { "right" } else { "left" }.into(),
+            path: "{disk}/dev/null".into(),
+            size: None,
+            kind: Some(FileKind::Null),
+            count: None,
+            text: None,
+            mode: None,
+        });
+    }
     if let Some(limit) = workload.limit {
         scenario.timeout = Time(limit + Duration::from_secs(120));
     }
@@ -124,8 +139,11 @@ fn chosen<'a>(call: &'a Call, workload: &Workload) -> Result<(&'a Action, &'stat
         (Direction::Get, Some(_)) => (&program.get_tree, "get a directory", "right"),
         (Direction::Put, Some(_)) => (&program.put_tree, "put a directory", "left"),
     };
-    let unable = || LibraryError::Unable { program: program.name.clone(), action: what };
-    Ok((action.as_ref().ok_or_else(unable)?, source))
+    Ok((action.as_ref().ok_or_else(|| unable(call, what))?, source))
+}
+
+fn unable(call: &Call, action: &'static str) -> LibraryError {
+    LibraryError::Unable { program: call.program.name.clone(), action }
 }
 
 /// What was written after the program's name, then the options of the variables that are set.
@@ -216,6 +234,34 @@ mod tests {
         let put = Workload { direction: Direction::Put, ..workload };
         let attached = attach(&scenario, &Call::parse("lftp").unwrap(), &put).unwrap();
         assert!(run_of(&attached)[2].contains("; put {disk}/source "), "{:?}", run_of(&attached));
+    }
+
+    #[test]
+    fn what_is_not_stored_comes_from_a_hole_and_goes_nowhere() {
+        let scenario = open("metro").unwrap().scenario().unwrap();
+        let get = Workload { size: Some(1 << 40), unstored: true, ..Workload::default() };
+        for name in ["ropewalk", "ropewalk-gct", "ropewalk-third", "globus-url-copy"] {
+            for (direction, ends) in
+                [(Direction::Get, ["right", "left"]), (Direction::Put, ["left", "right"])]
+            {
+                let call = Call::parse(name).unwrap();
+                let attached = attach(&scenario, &call, &Workload { direction, ..get.clone() }).unwrap();
+                let kinds: Vec<_> =
+                    attached.files.iter().map(|file| (file.host.as_str(), file.kind)).collect();
+                assert_eq!(
+                    kinds,
+                    [(ends[0], Some(FileKind::Hole)), (ends[1], Some(FileKind::Null))],
+                    "{name}"
+                );
+                let run = run_of(&attached).join(" ");
+                assert!(run.ends_with("null:") || run.ends_with("/dev/null"), "{run}");
+            }
+        }
+        // GCT's servers take a device as a whole: between two of them it would not be tuned.
+        for unable in ["curl", "ropewalk-third-gct"] {
+            let none = attach(&scenario, &Call::parse(unable).unwrap(), &get);
+            assert!(matches!(none, Err(LibraryError::Unable { .. })), "{unable}");
+        }
     }
 
     #[test]

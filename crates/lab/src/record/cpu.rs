@@ -50,7 +50,12 @@ fn parse_stat(stat: &str) -> Option<Cpu> {
     Some(Cpu { user: seconds(11)? + seconds(13)?, system: seconds(12)? + seconds(14)? })
 }
 
-/// Ticks that the machine's CPUs have been busy, and all.
+/// The machine's load average of the last minute.
+pub(crate) fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
+/// Ticks that the machine's CPUs have been busy with programs that do not give way, and all.
 pub(crate) fn of_machine() -> Option<(u64, u64)> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let fields: Vec<u64> = stat
@@ -63,7 +68,7 @@ pub(crate) fn of_machine() -> Option<(u64, u64)> {
         .collect();
     // user nice system idle iowait irq softirq steal
     let all: u64 = fields.iter().sum();
-    let idle: u64 = fields.iter().skip(3).take(2).sum();
+    let idle: u64 = [1, 3, 4].iter().filter_map(|&field| fields.get(field)).sum();
     Some((all - idle, all))
 }
 

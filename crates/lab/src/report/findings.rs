@@ -8,7 +8,7 @@ mod ns2;
 mod paper;
 
 pub use library::{library_section, library_trials};
-pub use live::{live_section, live_trials};
+pub use live::{LiveStudy, live_cases, live_section};
 pub use paper::{paper_section, paper_trials};
 
 use ropewalk_plot::Chart;

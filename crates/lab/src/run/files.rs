@@ -1,7 +1,11 @@
 //! Files that exist before anything runs.
 
 use super::{Context, RunError};
-use crate::{netns::Base, scenario::File};
+use crate::{
+    netns::Base,
+    scenario::{File, FileKind},
+};
+use rustix::fs::{CWD, FileType, Mode};
 use std::{
     fs::{self, OpenOptions, Permissions},
     io::{self, BufWriter, Write},
@@ -36,17 +40,37 @@ fn write_one(file: &File, path: &Path, text: Option<&str>, random: &mut fastrand
     let size = file.size.map_or(0, |size| size.0);
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
+    }
+    let mut write = |path: &Path| match (file.kind, text) {
+        (Some(FileKind::Null), _) => null(path),
+        (Some(FileKind::Hole), _) => {
+            let to = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+            to.set_len(size)?;
+            to.set_permissions(Permissions::from_mode(mode))
+        }
+        (None, Some(text)) => put(path, mode, |to| to.write_all(text.as_bytes())),
+        (None, None) => put(path, mode, |to| fill(to, size, random)),
+    };
+    if let Some(parent) = path.parent().filter(|_| file.kind.is_none()) {
         check_room(parent, size.saturating_mul(file.count.unwrap_or(1).into()))?;
     }
-    let Some(count) = file.count else {
-        return put(path, mode, |to| match text {
-            Some(text) => to.write_all(text.as_bytes()),
-            None => fill(to, size, random),
-        });
-    };
+    let Some(count) = file.count else { return write(path) };
     fs::create_dir_all(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o777))?;
-    (0..count).try_for_each(|number| put(&path.join(number.to_string()), mode, |to| fill(to, size, random)))
+    (0..count).try_for_each(|number| write(&path.join(number.to_string())))
+}
+
+/// A node as `/dev/null` is, which whoever runs in the lab may write to.
+fn null(path: &Path) -> io::Result<()> {
+    rustix::fs::mknodat(
+        CWD,
+        path,
+        FileType::CharacterDevice,
+        Mode::from_raw_mode(0o666),
+        rustix::fs::makedev(1, 3),
+    )?;
+    // The mask of the process applied above.
+    fs::set_permissions(path, Permissions::from_mode(0o666))
 }
 
 /// Files are in memory: this machine's should not be filled before it turns out to be too little.

@@ -60,6 +60,7 @@ impl Lab {
                 kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
                 cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
                 busy,
+                load: crate::record::cpu::load().unwrap_or_default(),
                 rmem_max: crate::netns::number("net.core.rmem_max"),
                 wmem_max: crate::netns::number("net.core.wmem_max"),
             },

@@ -1,6 +1,6 @@
 //! Checks that types cannot make. An error is the field and what is wrong with it.
 
-use super::{Command, File, Host, Ready, Run, Scenario, Time, Topology, Value, template, topology};
+use super::{Command, File, FileKind, Host, Ready, Run, Scenario, Time, Topology, Value, template, topology};
 use crate::emulator;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -205,8 +205,18 @@ fn check_order(commands: &[Command], index: usize, timeout: Time) -> Result<(), 
 fn check_file(scenario: &Scenario, field: &str, file: &File) -> Result<(), Wrong> {
     let at = |name: &str| format!("{field}.{name}");
     known(scenario, &file.host).map_err(|wrong| (at("host"), wrong))?;
-    if file.size.is_some() == file.text.is_some() {
-        return Err((at("path"), "expected either `size` or `text`".into()));
+    let content = file.size.is_some() || file.text.is_some() || file.count.is_some();
+    match file.kind {
+        None if file.size.is_some() == file.text.is_some() => {
+            return Err((at("path"), "expected either `size` or `text`".into()));
+        }
+        Some(FileKind::Hole) if file.size.is_none() || file.text.is_some() => {
+            return Err((at("kind"), "a hole goes with `size`".into()));
+        }
+        Some(FileKind::Null) if content => {
+            return Err((at("kind"), "`null` goes without `size`, `count` and `text`".into()));
+        }
+        _ => {}
     }
     if file.count.is_some() && file.size.is_none() {
         return Err((at("count"), "goes with `size`".into()));

@@ -182,6 +182,9 @@ pub struct File {
     /// Random bytes, so many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
+    /// Instead of random bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<FileKind>,
     /// So many files of `size`; `path` is then a directory, the names are `0`, `1`, ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
@@ -191,6 +194,16 @@ pub struct File {
     /// Permissions, for example `"0600"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
+}
+
+/// Files that take no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileKind {
+    /// `size` bytes of zeros, none of which are stored.
+    Hole,
+    /// Takes everything and keeps nothing, as `/dev/null` does.
+    Null,
 }
 
 /// What runs: a text for `/bin/sh -c`, or a program with its arguments.

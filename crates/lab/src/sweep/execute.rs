@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use super::{Measurement, Outcome, Record, Store, SweepError, Trial, TrialId};
+use crate::library::Direction;
+use crate::report::capacity;
 use crate::results::RunResult;
 use crate::run::{Event, RunError, RunOptions, Stop};
 use crate::scenario::Scenario;
@@ -16,6 +18,8 @@ pub struct Options {
     /// So many at the same time. More than one only where the machine has room: trials on paths of 100 Mbit/s take
     /// little, others disturb each other.
     pub jobs: usize,
+    /// Of these, only such beside each other whose paths together carry no more, in bits a second. One runs always.
+    pub budget: Option<f64>,
     /// Measure again what the store has only with warnings, on a machine that was busy, say.
     pub redo_doubtful: bool,
     /// Ends the sweep early; what has run is in the store.
@@ -81,7 +85,7 @@ fn execute_with(
     let wanted: VecDeque<Trial> = trials.into_iter().filter(lacking).collect();
     tell(&Progress::Planned { wanted: wanted.len(), all });
     let jobs = options.jobs.clamp(1, wanted.len().max(1));
-    let queue = Mutex::new(wanted);
+    let queue = Queue::new(wanted, options.budget);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..jobs {
@@ -116,12 +120,78 @@ enum Message {
     Impossible(RunError),
 }
 
-fn work(runner: Runner<'_>, queue: &Mutex<VecDeque<Trial>>, options: &Options, sender: &Sender<Message>) {
-    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+/// Trials that wait, and what those that run may take of the machine.
+struct Queue {
+    state: Mutex<Waiting>,
+    changed: Condvar,
+    budget: f64,
+}
+
+struct Waiting {
+    trials: VecDeque<Trial>,
+    running: usize,
+    /// What the paths of those that run carry, in bits a second.
+    used: f64,
+}
+
+impl Queue {
+    fn new(trials: VecDeque<Trial>, budget: Option<f64>) -> Self {
+        let state = Mutex::new(Waiting { trials, running: 0, used: 0.0 });
+        Self { state, changed: Condvar::new(), budget: budget.unwrap_or(f64::INFINITY) }
+    }
+
+    /// The first that fits beside those that run, or is the only one, once there is such; `None` where none is left. Its
+    /// rate is to be given back.
+    fn next(&self, stop: &Stop) -> Option<(Trial, f64)> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if stop.is_stopped() || state.trials.is_empty() {
+                return None;
+            }
+            let fits = |trial: &Trial| state.used + rate_of(trial) <= self.budget;
+            let at = if state.running == 0 { Some(0) } else { state.trials.iter().position(fits) };
+            if let Some(trial) = at.and_then(|at| state.trials.remove(at)) {
+                let rate = rate_of(&trial);
+                state.running += 1;
+                state.used += rate;
+                return Some((trial, rate));
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn ended(&self, rate: f64) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.running = state.running.saturating_sub(1);
+        state.used = if state.running == 0 { 0.0 } else { state.used - rate };
+        self.changed.notify_all();
+    }
+}
+
+struct Ended<'a>(&'a Queue, f64);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.ended(self.1);
+    }
+}
+
+/// What a trial's path carries where it carries more. A path without a limit takes all that there is.
+fn rate_of(trial: &Trial) -> f64 {
+    let way = |direction| capacity(&trial.scenario, direction, 1.0, SEGMENT);
+    way(Direction::Get).max(way(Direction::Put))
+}
+
+/// Payload of a packet of 1500 bytes.
+const SEGMENT: u32 = 1448;
+
+fn work(runner: Runner<'_>, queue: &Queue, options: &Options, sender: &Sender<Message>) {
     // Where nobody listens any more the sweep has ended.
     let tell = |message| sender.send(message).is_ok();
     while !options.stop.is_stopped() {
-        let Some(trial) = next() else { return };
+        let Some((trial, rate)) = queue.next(&options.stop) else { return };
+        // Others may go on whatever becomes of this one.
+        let _given_back = Ended(queue, rate);
         if !tell(Message::Progress(Progress::Started(trial.id.clone()))) {
             return;
         }
@@ -174,7 +244,7 @@ mod tests {
     }
 
     fn options(jobs: usize) -> Options {
-        Options { jobs, redo_doubtful: false, stop: Stop::default(), program: None }
+        Options { jobs, budget: None, redo_doubtful: false, stop: Stop::default(), program: None }
     }
 
     /// Moves a megabyte for each stream, in one second.
@@ -204,6 +274,32 @@ mod tests {
             let mut told = Vec::new();
             execute_with(&runner, plan(), &mut store, &options(jobs), &mut |p| told.push(p.clone())).unwrap();
             assert_eq!(told, [Progress::Planned { wanted: 0, all: 12 }]);
+        }
+    }
+
+    /// Longer than any machine takes to begin some threads.
+    const WAIT: std::time::Duration = std::time::Duration::from_secs(20);
+
+    #[test]
+    fn what_runs_at_the_same_time_stays_below_the_budget() {
+        for (budget, most) in [(50e6, 1), (210e6, 2), (1e9, 4)] {
+            let (now, seen, changed) = (Mutex::new(0), AtomicUsize::new(0), Condvar::new());
+            // Each waits until as many run as may.
+            let counting = |scenario: &Scenario, options: &RunOptions| {
+                let mut running = now.lock().unwrap();
+                *running += 1;
+                seen.fetch_max(*running, Ordering::SeqCst);
+                changed.notify_all();
+                let enough = |_: &mut usize| seen.load(Ordering::SeqCst) < most;
+                let (mut running, _) = changed.wait_timeout_while(running, WAIT, enough).unwrap();
+                *running -= 1;
+                drop(running);
+                runner(scenario, options)
+            };
+            let mut store = Store::in_memory();
+            let options = Options { budget: Some(budget), ..options(4) };
+            execute_with(&counting, plan(), &mut store, &options, &mut |_| {}).unwrap();
+            assert_eq!((store.records().len(), seen.into_inner()), (12, most), "{budget}");
         }
     }
 

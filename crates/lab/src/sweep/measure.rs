@@ -33,6 +33,12 @@ pub struct Measurement {
     /// Bits of payload a second over spans of [`SPAN`] seconds, from the program's start.
     #[serde(default)]
     pub rates: Vec<f64>,
+    /// Share of the machine's CPU time that was used meanwhile, 0 to 1, but for programs that give way.
+    #[serde(default)]
+    pub busy: f64,
+    /// The machine's load average at the end.
+    #[serde(default)]
+    pub load: f64,
     /// What makes the figures doubtful.
     pub warnings: Vec<String>,
 }
@@ -68,6 +74,8 @@ impl Measurement {
             rtt: round_trip(result),
             segment: own(result).filter(|c| c.last.sent > 0).map(|c| c.last.mss).max().unwrap_or(0),
             rates: rates(result, if begin.is_finite() { begin } else { 0.0 }),
+            busy: result.machine.busy,
+            load: result.machine.load,
             warnings: result.warnings.clone(),
         }
     }

@@ -40,7 +40,7 @@ impl Server {
         if let Some(address) = address {
             command.args(["-B", &address.to_string()]);
         }
-        let guarded = Guarded::start(command, Stdio::null(), None)?;
+        let guarded = Guarded::start(command, Stdio::null())?;
         let (stop, stopped) = mpsc::channel::<()>();
         let keep = move || {
             let _ = stopped.recv_timeout(KEPT);

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::Unavailable;
+use super::stale::{self, Held};
 
 /// A program that runs in a process group of its own, which a shell leads that outlives us, but not for long.
 pub(crate) struct Guarded {
     name: String,
-    /// Its standard input ends with us, whatever ends us.
-    leader: Child,
+    leader: Leader,
     child: Child,
     errors: File,
     status: Option<ExitStatus>,
@@ -33,36 +33,91 @@ pub(crate) struct Output {
 const ERRORS: u64 = 2000;
 
 /// Ends the group, itself included, when there is nobody any more at the other end of its standard input, and removes
-/// the directory `$1`. The signal that can be caught comes first: nothing is to be made in that directory once it goes.
+/// the directory `$1`, again where one that was just about to end has made something in it meanwhile.
 const LEAD: &str = r#"trap '' HUP INT QUIT TERM
 read -r _
 kill -TERM 0
-[ -z "$1" ] || rm -rf -- "$1"
+tries=0
+until [ -z "$1" ] || rm -rf -- "$1" || [ $tries -ge 100 ]; do tries=$((tries + 1)); sleep 0.1; done
 kill -KILL 0"#;
 
-/// Leads a group until our end.
-fn leader(directory: Option<&Path>) -> io::Result<Child> {
-    use std::os::unix::process::CommandExt;
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", LEAD, "ropewalk-watch"]).args(directory);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn()
+/// The shell that leads a process group until its standard input ends, which it does with us, whatever ends us.
+struct Leader(Child);
+
+impl Leader {
+    fn start(directory: Option<&Path>) -> io::Result<Self> {
+        use std::os::unix::process::CommandExt;
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", LEAD, "ropewalk-watch"]).args(directory);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        command.spawn().map(Self)
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Until it is waited for, its number belongs to nobody else.
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(pid, signal);
+        }
+    }
+
+    /// Kills it with its group.
+    fn end(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            self.signal(Signal::KILL);
+            let _ = self.0.wait();
+        }
+    }
 }
 
-fn end_group(leader: &Child, signal: Signal) {
-    // Until it is waited for, its number belongs to nobody else.
-    if let Some(pid) = i32::try_from(leader.id()).ok().and_then(Pid::from_raw) {
-        let _ = kill_process_group(pid, signal);
+impl Drop for Leader {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A directory for what programs write, which does not outlive us either.
+pub(super) struct Place {
+    path: PathBuf,
+    leader: Leader,
+    _held: Held,
+}
+
+impl Place {
+    /// Its name begins with `prefix`. Who is to remove it knows its name before there is one, so that nothing stays at
+    /// whatever moment we are killed.
+    pub(super) fn new(prefix: &str) -> Result<Self, Unavailable> {
+        use std::os::unix::fs::DirBuilderExt;
+        // Of those who were killed together with their leaders.
+        stale::remove(&std::env::temp_dir(), prefix);
+        let made = tempfile::Builder::new().prefix(prefix).rand_bytes(12).make(|path| {
+            let leader = Leader::start(Some(path))?;
+            std::fs::DirBuilder::new().mode(0o700).create(path)?;
+            let held = Held::of(path).inspect_err(|_| drop(std::fs::remove_dir(path)))?;
+            Ok((leader, held))
+        });
+        let made = made.map_err(|error| Unavailable::of("a temporary directory", &error))?;
+        let ((leader, held), path) = made.into_parts();
+        // Of files it would take care, not of directories.
+        let path = path.keep().map_err(|error| Unavailable::of("a temporary directory", &error.error))?;
+        Ok(Self { path, leader, _held: held })
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // There is nobody to tell. The leader ends after it.
+        let _ = std::fs::remove_dir_all(&self.path);
+        self.leader.end();
     }
 }
 
 impl Guarded {
-    /// Starts it without input, in the C locale. `directory`, absolute, is what it writes into: should we be killed, that
-    /// is removed; otherwise it is its owner's matter.
-    pub(crate) fn start(
-        mut command: Command,
-        output: Stdio,
-        directory: Option<&Path>,
-    ) -> Result<Self, Unavailable> {
+    /// Starts it without input, in the C locale.
+    pub(crate) fn start(mut command: Command, output: Stdio) -> Result<Self, Unavailable> {
         use std::os::unix::process::CommandExt;
         let name = command.get_program().to_string_lossy().into_owned();
         let fail = |error: io::Error| match error.kind() {
@@ -71,23 +126,17 @@ impl Guarded {
         };
         let errors = tempfile::tempfile().map_err(fail)?;
         let copy = errors.try_clone().map_err(fail)?;
-        let mut leader = leader(directory).map_err(|error| Unavailable::of("/bin/sh", &error))?;
-        let started = command
+        let leader = Leader::start(None).map_err(|error| Unavailable::of("/bin/sh", &error))?;
+        let child = command
             .env("LC_ALL", "C")
             .env_remove("S_TIME_FORMAT")
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(copy)
-            .process_group(i32::try_from(leader.id()).unwrap_or(0))
-            .spawn();
-        match started {
-            Ok(child) => Ok(Self { name, leader, child, errors, status: None }),
-            Err(error) => {
-                end_group(&leader, Signal::KILL);
-                let _ = leader.wait();
-                Err(fail(error))
-            }
-        }
+            .process_group(i32::try_from(leader.0.id()).unwrap_or(0))
+            .spawn()
+            .map_err(fail)?;
+        Ok(Self { name, leader, child, errors, status: None })
     }
 
     /// Waits until it has ended by itself; whether it has.
@@ -154,7 +203,7 @@ impl Guarded {
 
     fn signal(&self, signal: Signal) {
         if self.status.is_none() {
-            end_group(&self.leader, signal);
+            self.leader.signal(signal);
         }
     }
 
@@ -165,7 +214,7 @@ impl Guarded {
         // It, or what it left behind.
         self.signal(Signal::KILL);
         let status = self.child.wait()?;
-        let _ = self.leader.wait();
+        self.leader.end();
         self.status = Some(status);
         Ok(status)
     }
@@ -182,7 +231,7 @@ impl Drop for Guarded {
 pub(crate) fn run(command: Command, time: Duration, most: u64) -> Result<Output, Unavailable> {
     let output = tempfile::tempfile().map_err(|error| Unavailable::of("a temporary file", &error))?;
     let copy = output.try_clone().map_err(|error| Unavailable::of("a temporary file", &error))?;
-    let mut child = Guarded::start(command, Stdio::from(copy), None)?;
+    let mut child = Guarded::start(command, Stdio::from(copy))?;
     let name = child.name.clone();
     let io = |error: io::Error| Unavailable::of(&name, &error);
     if !child.wait(time).map_err(io)? {
@@ -238,7 +287,7 @@ mod tests {
     fn who_does_not_listen_is_killed_with_what_it_started() {
         // The shell waits for a child of its own, and both ignore SIGINT.
         let mut child =
-            Guarded::start(shell("trap '' INT; sleep 100 & echo $!; wait"), Stdio::piped(), None).unwrap();
+            Guarded::start(shell("trap '' INT; sleep 100 & echo $!; wait"), Stdio::piped()).unwrap();
         let mut first = String::new();
         let mut out = io::BufReader::new(child.child.stdout.take().unwrap());
         io::BufRead::read_line(&mut out, &mut first).unwrap();
@@ -250,21 +299,36 @@ mod tests {
 
     #[test]
     fn dropping_ends_it() {
-        let mut child = Guarded::start(shell("exec sleep 100"), Stdio::piped(), None).unwrap();
+        let mut child = Guarded::start(shell("exec sleep 100"), Stdio::piped()).unwrap();
         let mut out = child.child.stdout.take().unwrap();
         drop(child);
         assert_eq!(out.read_to_end(&mut Vec::new()).unwrap(), 0);
     }
 
     #[test]
+    fn a_directory_goes_with_us() {
+        let place = Place::new("ropewalk-place-").unwrap();
+        let path = place.path.clone();
+        std::fs::write(place.file("file"), b"x").unwrap();
+        drop(place);
+        assert!(!path.exists());
+        // As it is when we are killed: nobody holds the other end any more.
+        let mut place = Place::new("ropewalk-place-").unwrap();
+        std::fs::write(place.file("file"), b"x").unwrap();
+        drop(place.leader.0.stdin.take());
+        place.leader.0.wait().unwrap();
+        assert!(!place.path.exists());
+    }
+
+    #[test]
     fn denial_is_told_from_failure() {
         let mut denied =
-            Guarded::start(shell("echo Operation not permitted >&2; exit 1"), Stdio::null(), None).unwrap();
+            Guarded::start(shell("echo Operation not permitted >&2; exit 1"), Stdio::null()).unwrap();
         assert!(denied.wait(LONG).unwrap());
         assert!(
             matches!(denied.failure("ended"), Unavailable::Denied(text) if text.contains("not permitted"))
         );
-        let mut failed = Guarded::start(shell("exit 1"), Stdio::null(), None).unwrap();
+        let mut failed = Guarded::start(shell("exit 1"), Stdio::null()).unwrap();
         assert!(failed.wait(LONG).unwrap());
         assert!(matches!(failed.failure("ended"), Unavailable::Failed(_)));
     }

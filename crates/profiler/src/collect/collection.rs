@@ -64,10 +64,10 @@ impl Collection {
     pub fn start(options: &Options) -> Self {
         let root = Root::default();
         let facts = facts::gather(&root, &options.paths);
-        let mut wanted: Vec<Box<dyn Collector>> = vec![
-            Box::new(Proc::new(root.clone(), options.interval)),
-            Box::new(Tcp::new(options.sockets.clone())),
-        ];
+        let tcp = Tcp::new(options.sockets.clone());
+        let carrying = tcp.carrying();
+        let mut wanted: Vec<Box<dyn Collector>> =
+            vec![Box::new(Proc::new(root.clone(), options.interval)), Box::new(tcp)];
         if options.sysstat {
             wanted.push(Box::new(Sysstat::new(options.interval, options.longest, options.raw)));
         }
@@ -75,7 +75,7 @@ impl Collection {
             wanted.push(Box::new(Perf::new(root.clone(), options.longest, options.raw)));
         }
         wanted.push(if options.programs.is_empty() {
-            Box::new(Owners::new(root, options.sockets.clone()))
+            Box::new(Owners::new(root, carrying))
         } else {
             Box::new(Programs::new(root, &options.programs))
         });

@@ -7,30 +7,26 @@ use super::doing::{Tally, does};
 use super::files::Root;
 use super::programs::Watched;
 use super::sampler::Sampler;
-use super::sock_diag::Diagnostics;
-use super::tcp::Sockets;
+use super::tcp::Carrying;
 use super::{Collector, Unavailable};
 use crate::profile::{CollectorName, HostProfile};
 
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Looking through the descriptors of all processes takes its time.
 const SEARCH: Duration = Duration::from_secs(1);
-/// Connections that moved less are about something else: control connections.
-const CARRIES: u64 = 128 << 10;
 /// Programs, and descriptors of each.
 const MOST: usize = 64;
 const DESCRIPTORS: usize = 4096;
 
 pub(super) struct Owners {
     root: Root,
-    sockets: Sockets,
+    carrying: Carrying,
     sampler: Option<Sampler<State>>,
 }
 
 struct State {
     root: Root,
-    sockets: Sockets,
-    diagnostics: Diagnostics,
+    carrying: Carrying,
     began: Instant,
     searched: Option<Instant>,
     /// Of which no process was found; they are not looked for again.
@@ -39,7 +35,6 @@ struct State {
     programs: HashMap<u32, Owner>,
     tally: Tally,
     moments: u64,
-    error: Option<std::io::Error>,
 }
 
 struct Owner {
@@ -48,8 +43,9 @@ struct Owner {
 }
 
 impl Owners {
-    pub(super) fn new(root: Root, sockets: Sockets) -> Self {
-        Self { root, sockets, sampler: None }
+    /// `carrying` is filled by who reads the kernel's list of connections, is started before this one and ended before it.
+    pub(super) fn new(root: Root, carrying: Carrying) -> Self {
+        Self { root, carrying, sampler: None }
     }
 }
 
@@ -59,11 +55,14 @@ impl Collector for Owners {
     }
 
     fn start(&mut self) -> Result<(), Unavailable> {
-        let diagnostics = Diagnostics::open().map_err(|error| Unavailable::of("sock_diag", &error))?;
+        if self.carrying.now().is_none() {
+            return Err(Unavailable::Failed(
+                "which programs move data shows at their connections, and nobody looks at those".into(),
+            ));
+        }
         let state = State {
             root: self.root.clone(),
-            sockets: self.sockets.clone(),
-            diagnostics,
+            carrying: self.carrying.clone(),
             began: Instant::now(),
             searched: None,
             nobodys: HashSet::new(),
@@ -71,7 +70,6 @@ impl Collector for Owners {
             programs: HashMap::new(),
             tally: Tally::default(),
             moments: 0,
-            error: None,
         };
         let sampler = Sampler::start("profile-owners", INTERVAL, state, State::look);
         self.sampler = Some(sampler.map_err(|error| Unavailable::of("a thread", &error))?);
@@ -85,30 +83,18 @@ impl Collector for Owners {
         programs.sort_by_key(|owner| owner.watched.pid());
         profile.programs = programs.into_iter().map(|owner| owner.watched.into_program()).collect();
         profile.doing = state.tally.shares();
-        match state.error {
-            Some(error) => Err(Unavailable::of("sock_diag", &error)),
-            None if profile.programs.is_empty() => Err(Unavailable::Denied(
+        if profile.programs.is_empty() {
+            return Err(Unavailable::Denied(
                 "the programs at the connections were not found: only root sees those of others".into(),
-            )),
-            None => Ok(format!("{} programs", profile.programs.len())),
+            ));
         }
+        Ok(format!("{} programs", profile.programs.len()))
     }
 }
 
 impl State {
     fn look(&mut self) {
-        if self.error.is_some() {
-            return;
-        }
-        let mut carrying = HashSet::new();
-        let (sockets, moment) = (&self.sockets, self.sockets.now());
-        let looked = self.diagnostics.connections(|seen| {
-            let moved = seen.sample.acknowledged.max(seen.sample.received).unwrap_or(0);
-            if moved >= CARRIES && sockets.fit(&seen, &moment) {
-                carrying.insert(seen.inode);
-            }
-        });
-        self.error = looked.err();
+        let carrying = self.carrying.now().unwrap_or_default();
         self.find(&carrying);
         self.moments += 1;
         let Self { root, owners, programs, tally, began, moments, .. } = self;
@@ -171,6 +157,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::thread;
 
+    use super::super::tcp::{CARRIES, Sockets, Tcp};
     use super::*;
 
     #[test]
@@ -187,10 +174,15 @@ mod tests {
         client.write_all(&vec![0; 2 * CARRIES as usize]).unwrap();
         let _server = reader.join().unwrap();
         let sockets = Sockets { ports: vec![port], ..Sockets::default() };
-        let mut owners = Box::new(Owners::new(Root::default(), sockets));
+        let mut tcp = Box::new(Tcp::new(sockets));
+        let mut owners = Box::new(Owners::new(Root::default(), tcp.carrying()));
+        // Nobody looks at connections yet.
+        assert!(matches!(owners.start(), Err(Unavailable::Failed(_))));
+        tcp.start().unwrap();
         owners.start().unwrap();
         let mut profile = HostProfile::default();
-        // Ending, it looks once more.
+        // Ending, each looks once more.
+        tcp.finish(&mut profile).unwrap();
         assert_eq!(owners.finish(&mut profile), Ok("1 programs".into()));
         assert_eq!(profile.programs[0].pid, std::process::id());
         assert_eq!(profile.doing.unwrap().samples, 1);

@@ -5,9 +5,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tempfile::TempDir;
 
-use super::child::{self, Guarded};
+use super::child::{self, Guarded, Place};
 use super::files::Root;
 use super::subsystems::subsystem;
 use super::{Collector, Unavailable, keep};
@@ -33,7 +32,7 @@ pub(super) struct Perf {
     root: Root,
     longest: Duration,
     raw: bool,
-    running: Option<(Guarded, TempDir, &'static str)>,
+    running: Option<(Guarded, Place, &'static str)>,
 }
 
 impl Perf {
@@ -49,15 +48,14 @@ impl Collector for Perf {
     }
 
     fn start(&mut self) -> Result<(), Unavailable> {
-        let directory = tempfile::Builder::new().prefix("ropewalk-perf-").tempdir();
-        let directory = directory.map_err(|error| Unavailable::of("a temporary directory", &error))?;
+        let place = Place::new("ropewalk-perf-")?;
         let event = if counts_cycles()? { "cycles" } else { "cpu-clock" };
         let mut command = Command::new("perf");
         command.args(["record", "-q", "-a", "-F", FREQUENCY, "-e", event, "-o"]);
-        let begun = directory.path().join("begun");
-        command.arg(directory.path().join("perf")).args(["--", "sh", "-c", BEGIN, "sh"]);
+        let begun = place.file("begun");
+        command.arg(place.file("perf")).args(["--", "sh", "-c", BEGIN, "sh"]);
         command.arg(&begun).arg(self.longest.as_secs().to_string());
-        let mut perf = Guarded::start(command, Stdio::null(), Some(directory.path()))?;
+        let mut perf = Guarded::start(command, Stdio::null())?;
         let deadline = Instant::now() + GRACE;
         // It looks at all processes first, which is not to be a part of what is measured.
         while !begun.exists() && Instant::now() < deadline {
@@ -66,12 +64,12 @@ impl Collector for Perf {
                 break;
             }
         }
-        self.running = Some((perf, directory, event));
+        self.running = Some((perf, place, event));
         Ok(())
     }
 
     fn finish(self: Box<Self>, profile: &mut HostProfile) -> Result<String, Unavailable> {
-        let Some((mut perf, directory, event)) = self.running else {
+        let Some((mut perf, place, event)) = self.running else {
             return Err(Unavailable::Failed("perf was not started".into()));
         };
         let failed = |error| Unavailable::of("perf", &error);
@@ -80,7 +78,7 @@ impl Collector for Perf {
         let mut command = Command::new("perf");
         command.args(["report", "--stdio", "--no-children", "-g", "none"]);
         command.args(["-F", "overhead,sample,comm,dso,sym", "-t", &BETWEEN.to_string(), "-i"]);
-        command.arg(directory.path().join("perf"));
+        command.arg(place.file("perf"));
         let output = match child::run(command, REPORT, LARGEST) {
             Ok(output) if output.status.success() => output,
             _ if died => return Err(perf.failure("ended early")),

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tempfile::TempDir;
 
-use super::child::{self, Guarded};
+use super::child::{self, Guarded, Place};
 use super::files::Root;
 use super::proc::{MOST, MOST_SAMPLES, memory};
 use super::{Collector, Unavailable, keep, keep_file};
@@ -27,7 +26,7 @@ pub(super) struct Sysstat {
     seconds: u64,
     longest: u64,
     raw: bool,
-    running: Option<(Guarded, TempDir)>,
+    running: Option<(Guarded, Place)>,
 }
 
 impl Sysstat {
@@ -43,31 +42,30 @@ impl Collector for Sysstat {
     }
 
     fn start(&mut self) -> Result<(), Unavailable> {
-        let directory = tempfile::Builder::new().prefix("ropewalk-sar-").tempdir();
-        let directory = directory.map_err(|error| Unavailable::of("a temporary directory", &error))?;
+        let place = Place::new("ropewalk-sar-")?;
         let mut command = Command::new("sar");
-        command.args(WHAT).arg("-o").arg(directory.path().join("sar"));
+        command.args(WHAT).arg("-o").arg(place.file("sar"));
         command.arg(self.seconds.to_string()).arg((self.longest / self.seconds).max(1).to_string());
-        self.running = Some((Guarded::start(command, Stdio::null(), Some(directory.path()))?, directory));
+        self.running = Some((Guarded::start(command, Stdio::null())?, place));
         Ok(())
     }
 
     fn finish(self: Box<Self>, profile: &mut HostProfile) -> Result<String, Unavailable> {
         let seconds = self.seconds as f64;
-        let Some((mut sar, directory)) = self.running else {
+        let Some((mut sar, place)) = self.running else {
             return Err(Unavailable::Failed("sar was not started".into()));
         };
         let died = sar.wait(Duration::ZERO).map_err(|error| Unavailable::of("sar", &error))?;
         sar.stop(Signal::INT, GRACE).map_err(|error| Unavailable::of("sar", &error))?;
         let mut command = Command::new("sadf");
-        command.arg("-j").arg(directory.path().join("sar")).arg("--").args(WHAT);
+        command.arg("-j").arg(place.file("sar")).arg("--").args(WHAT);
         let output = child::run(command, CONVERT, LARGEST);
         if died && !matches!(&output, Ok(output) if output.status.success()) {
             return Err(sar.failure("ended early"));
         }
         let output = output?;
         if self.raw {
-            keep_file(profile, "sar", &directory.path().join("sar"));
+            keep_file(profile, "sar", &place.file("sar"));
             keep(profile, "sadf.json", &output.text);
         }
         if !output.status.success() {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::sampler::Sampler;
@@ -16,6 +16,8 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// every other moment is kept from then on.
 const CONNECTIONS: usize = 256;
 const SAMPLES: usize = 100_000;
+/// Connections that moved less are about something else: control connections.
+pub(super) const CARRIES: u64 = 128 << 10;
 
 /// Which connections are looked at: those that fit all that is said here. Connections of this host with itself are there
 /// twice, once for each end.
@@ -80,14 +82,35 @@ fn own_sockets() -> HashSet<u32> {
     open.filter_map(target).filter_map(inode).collect()
 }
 
+/// The sockets of connections that carry data, by their inodes, as the kernel's list was read last: it is read once for all
+/// who look at connections. `None` until somebody reads it.
+#[derive(Clone, Default)]
+pub(super) struct Carrying(Arc<Mutex<Option<HashSet<u32>>>>);
+
+impl Carrying {
+    fn lock(&self) -> MutexGuard<'_, Option<HashSet<u32>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn now(&self) -> Option<HashSet<u32>> {
+        self.lock().clone()
+    }
+
+    fn set(&self, inodes: HashSet<u32>) {
+        *self.lock() = Some(inodes);
+    }
+}
+
 /// Polls the kernel.
 pub(super) struct Tcp {
     sockets: Sockets,
+    carrying: Carrying,
     sampler: Option<Sampler<State>>,
 }
 
 struct State {
     sockets: Sockets,
+    carrying: Carrying,
     diagnostics: Diagnostics,
     zero: Instant,
     series: Series,
@@ -107,7 +130,12 @@ struct Series {
 
 impl Tcp {
     pub(super) fn new(sockets: Sockets) -> Self {
-        Self { sockets, sampler: None }
+        Self { sockets, carrying: Carrying::default(), sampler: None }
+    }
+
+    /// What it finds, for others.
+    pub(super) fn carrying(&self) -> Carrying {
+        self.carrying.clone()
     }
 }
 
@@ -120,6 +148,7 @@ impl Collector for Tcp {
         let diagnostics = Diagnostics::open().map_err(|error| Unavailable::of("sock_diag", &error))?;
         let state = State {
             sockets: self.sockets.clone(),
+            carrying: self.carrying.clone(),
             diagnostics,
             zero: Instant::now(),
             series: Series::default(),
@@ -127,6 +156,7 @@ impl Collector for Tcp {
         };
         let sampler = Sampler::start("profile-tcp", INTERVAL, state, State::look);
         self.sampler = Some(sampler.map_err(|error| Unavailable::of("a thread", &error))?);
+        self.carrying.lock().get_or_insert_default();
         Ok(())
     }
 
@@ -151,15 +181,24 @@ impl State {
         let time = self.zero.elapsed().as_secs_f64();
         let (sockets, series) = (&self.sockets, &mut self.series);
         let moment = sockets.now();
-        if moment.chosen.as_ref().is_some_and(HashSet::is_empty) {
-            return;
+        let mut carrying = HashSet::new();
+        if moment.chosen.as_ref().is_none_or(|chosen| !chosen.is_empty()) {
+            let looked = self.diagnostics.connections(|seen| {
+                if sockets.fit(&seen, &moment) {
+                    let moved = seen.sample.acknowledged.max(seen.sample.received).unwrap_or(0);
+                    if moved >= CARRIES {
+                        carrying.insert(seen.inode);
+                    }
+                    series.add(time, seen);
+                }
+            });
+            self.error = looked.err();
         }
-        let looked = self.diagnostics.connections(|seen| {
-            if sockets.fit(&seen, &moment) {
-                series.add(time, seen);
-            }
-        });
-        self.error = looked.err();
+        if self.error.is_some() {
+            // From now on nobody looks.
+            carrying.clear();
+        }
+        self.carrying.set(carrying);
     }
 }
 

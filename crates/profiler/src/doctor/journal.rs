@@ -96,6 +96,18 @@ impl Journal {
         Self::open_at(directory, Root::default())
     }
 
+    /// The same, where there is such a directory: nothing is made.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_existing(directory: &Path) -> Result<Option<Self>, JournalError> {
+        match fs::metadata(directory) {
+            Ok(_) => Self::lock(directory, Root::default()).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(JournalError::File { path: directory.to_owned(), source }),
+        }
+    }
+
     /// The same for settings beneath `root`, which is laid out as `/`.
     ///
     /// # Errors
@@ -106,6 +118,11 @@ impl Journal {
             fs::create_dir_all(parent).map_err(fail)?;
         }
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
+        Self::lock(directory, root)
+    }
+
+    fn lock(directory: &Path, root: Root) -> Result<Self, JournalError> {
+        let fail = |source| JournalError::File { path: directory.to_owned(), source };
         // The directory itself is locked: the file in it is replaced.
         let lock = File::open(directory).map_err(fail)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Role;
 use super::untrusted::{Check, ProfileError, ascending};
+use super::{FailureKind, Role};
 use crate::baseline::ProcessorRates;
 
 /// The transfer.
@@ -29,6 +29,12 @@ pub struct Workload {
     pub socket_buffer: Option<u64>,
     #[serde(default)]
     pub outcome: Outcome,
+    /// In a word, where the program that moved the data knows one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailureKind>,
+    /// Payload that was to be moved in all; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned: Option<u64>,
     /// Payload over time.
     #[serde(default)]
     pub rates: Vec<RateSample>,

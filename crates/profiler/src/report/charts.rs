@@ -11,7 +11,7 @@ use super::summary::{host_name, role};
 use crate::profile::{ConnectionSample, HostProfile, Profile, Role};
 use crate::verdict::{Evidence, moving};
 
-pub(super) use sweeps::figures as sweeps;
+pub(super) use sweeps::{compared, figures as sweeps};
 
 /// A plot and what is to be said with it. Both are part of the page, so both are plain.
 pub(super) struct Figure {

@@ -1,11 +1,13 @@
 //! Profiles side by side: before and after a change.
 
+mod sweeps;
+
 use super::charts::Figures;
 use super::clean::{self, columns, fitted, plain, wrapped};
 use super::ends::Load;
 use super::html::markup::{Cell, Markup, number, table, text};
 use super::html::{self, page};
-use super::summary::{Summary, host_name, role};
+use super::summary::{Summary, Tone, host_name, role};
 use super::terminal::{BOLD, GREEN, Paint, YELLOW};
 use super::{say, words};
 use crate::profile::{Profile, Role};
@@ -116,6 +118,9 @@ impl Comparison {
         let causes = row(
             "first cause",
             each(&|one| {
+                if let Some(failure) = &one.failure {
+                    return Some(words::failure(failure.kind).to_owned());
+                }
                 one.causes.first().map(|cause| {
                     let host = cause.host.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
                     format!("{}{host} ({:.2})", words::name(cause.kind), cause.confidence)
@@ -128,6 +133,10 @@ impl Comparison {
     /// The gain of the last over the first.
     fn gain(&self) -> Option<f64> {
         let (first, last) = (self.summaries.first()?, self.summaries.last()?);
+        // What failed has no rate that could be compared.
+        if first.tone == Tone::Failed || last.tone == Tone::Failed {
+            return None;
+        }
         let gain = last.evidence.rate / first.evidence.rate;
         (self.summaries.len() > 1 && gain.is_finite() && gain > 0.0).then_some(gain)
     }
@@ -292,6 +301,7 @@ pub fn compare_html(sides: &[Side<'_>]) -> String {
             .collect()
     };
     table(&mut body, &heads, comparison.changes.iter().map(wide).collect());
+    sweeps::sweeps(&mut body, sides, &comparison.names);
     body.raw("<h2 id=\"causes\">Causes</h2><div class=\"figures\">");
     for (name, summary) in comparison.names.iter().zip(&comparison.summaries) {
         body.raw("<div>").element("h3", name).element("p", &summary.headline);

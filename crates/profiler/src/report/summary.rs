@@ -1,9 +1,12 @@
 //! What all forms of the report say.
 
 use super::clean::{self, plain};
+use super::unmeasured;
 use super::{say, words};
-use crate::profile::{CollectorName, CollectorState, HostProfile, Outcome, Profile, Role, WorkloadKind};
-use crate::verdict::{Cause, CauseKind, Evidence, Verdict};
+use crate::profile::{
+    CollectorName, CollectorState, FailureKind, HostProfile, Outcome, Profile, Role, WorkloadKind,
+};
+use crate::verdict::{Cause, CauseKind, Evidence, Failure, Verdict};
 
 /// How good the news is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +20,10 @@ pub(super) enum Tone {
 /// A profile's essence. Texts are plain already.
 pub(super) struct Summary {
     pub(super) evidence: Evidence,
+    /// Why it failed, where it did and the reason has a name.
+    pub(super) failure: Option<Failure>,
+    /// Why there is too little to tell.
+    pub(super) doubts: Vec<String>,
     pub(super) causes: Vec<Cause>,
     pub(super) tone: Tone,
     /// One sentence for everybody.
@@ -37,7 +44,13 @@ const SHORT: f64 = 2.0;
 impl Summary {
     pub(super) fn of(profile: &Profile) -> Self {
         let evidence = Evidence::of(profile);
-        let mut causes = Verdict::from_evidence(&evidence).causes;
+        let Verdict { mut failure, mut doubts, mut causes } = Verdict::from_evidence(&evidence);
+        if let Some(failure) = &mut failure {
+            failure.host = failure.host.as_deref().map(|host| plain(host, clean::NAME));
+            failure.evidence = plain(&failure.evidence, 1000);
+            failure.advice = plain(&failure.advice, 1000);
+        }
+        doubts.iter_mut().for_each(|doubt| *doubt = plain(doubt, 300));
         for cause in &mut causes {
             cause.host = cause.host.as_deref().map(|host| plain(host, clean::NAME));
             cause.evidence = plain(&cause.evidence, 1000);
@@ -46,13 +59,15 @@ impl Summary {
                 cause.confidence = 0.0;
             }
         }
-        let (tone, headline) = headline(profile, &causes);
+        let (tone, headline) = headline(profile, &evidence, failure.as_ref(), &causes);
         Self {
+            failure,
+            doubts,
             tone,
             headline,
             what: what(profile),
             amounts: amounts(profile),
-            missing: missing(profile),
+            missing: unmeasured::all(profile),
             evidence,
             causes,
         }
@@ -96,16 +111,15 @@ pub(super) fn because(cause: &Cause) -> String {
     words::because(cause.kind, at)
 }
 
-fn headline(profile: &Profile, causes: &[Cause]) -> (Tone, String) {
+fn headline(
+    profile: &Profile,
+    evidence: &Evidence,
+    failure: Option<&Failure>,
+    causes: &[Cause],
+) -> (Tone, String) {
     let first = causes.first();
     if let Outcome::Failed(error) = &profile.workload.outcome {
-        let error = plain(error, 300);
-        let mut said = format!("Your transfer failed: {}", error.trim_end_matches('.'));
-        said.push('.');
-        if let Some(cause) = first.filter(|cause| cause.kind != CauseKind::PathCapacity) {
-            said += &format!(" Until then it was slow because {}.", because(cause));
-        }
-        return (Tone::Failed, said);
+        return (Tone::Failed, failed(evidence, failure, first, error));
     }
     match first {
         Some(cause) if cause.kind == CauseKind::PathCapacity && cause.confidence >= SURE => {
@@ -125,7 +139,7 @@ fn headline(profile: &Profile, causes: &[Cause]) -> (Tone, String) {
         _ if profile.workload.seconds < SHORT => (
             Tone::Unclear,
             format!(
-                "Your transfer took {}, which is too short to see what held it back: profile one of ten seconds or more.",
+                "Your transfer took {}, which is too short to tell what held it back: profile one of ten seconds or more.",
                 say::time(profile.workload.seconds)
             ),
         ),
@@ -138,6 +152,36 @@ fn headline(profile: &Profile, causes: &[Cause]) -> (Tone, String) {
         ),
         None => (Tone::Unclear, "Nothing that was measured held your transfer back.".into()),
     }
+}
+
+/// That it failed, how far it had come, and why; then what was seen before.
+fn failed(evidence: &Evidence, failure: Option<&Failure>, first: Option<&Cause>, error: &str) -> String {
+    let error = plain(error.trim(), 300);
+    let error = error.trim_end_matches('.');
+    let kind = failure.map(|failure| failure.kind);
+    let what = if kind == Some(FailureKind::Interrupted) { "was broken off" } else { "failed" };
+    let far = evidence.failed.as_ref().map(|failed| failed.far(evidence)).unwrap_or_default();
+    let mut said = format!("Your transfer {what} {far}");
+    match kind {
+        Some(FailureKind::Interrupted) => {}
+        Some(kind) if error.is_empty() => said += &format!(": {}", words::failed(kind)),
+        Some(kind) => said += &format!(": {} ({error})", words::failed(kind)),
+        None if error.is_empty() => {}
+        None => said += &format!(": {error}"),
+    }
+    said.push('.');
+    let moved = evidence.failed.as_ref().is_some_and(|failed| failed.moved_until.is_some());
+    match first {
+        Some(cause) if cause.confidence >= SURE && cause.kind != CauseKind::PathCapacity => {
+            said += &format!(" Until then it was slow because {}.", because(cause));
+        }
+        _ if moved && evidence.seconds < SHORT => {
+            let seconds = say::time(evidence.seconds);
+            said += &format!(" Data moved for {seconds}, which is too short to tell what held it back.");
+        }
+        _ => {}
+    }
+    said
 }
 
 fn what(profile: &Profile) -> String {
@@ -158,7 +202,10 @@ fn what(profile: &Profile) -> String {
 
 fn amounts(profile: &Profile) -> String {
     let workload = &profile.workload;
-    let mut said = format!("{} in {}", say::size(workload.bytes as f64), say::time(workload.seconds));
+    let planned = workload.planned.filter(|&planned| planned > workload.bytes);
+    let planned = planned.map(|planned| format!(" of {}", say::size(planned as f64))).unwrap_or_default();
+    let bytes = say::size(workload.bytes as f64);
+    let mut said = format!("{bytes}{planned} in {}", say::time(workload.seconds));
     said += &format!(", {}", say::things(workload.files, "file"));
     said += &format!(", {}", say::things(workload.streams.into(), "stream"));
     if workload.files_in_flight > 1 {
@@ -191,42 +238,4 @@ pub(super) fn state(state: CollectorState) -> &'static str {
         CollectorState::Denied => "denied",
         CollectorState::Failed => "failed",
     }
-}
-
-fn missing(profile: &Profile) -> Vec<String> {
-    let mut all = Vec::new();
-    for (there, which) in
-        [(profile.source().is_some(), "sending"), (profile.destination().is_some(), "receiving")]
-    {
-        if !there {
-            all.push(format!("the {which} machine"));
-        }
-    }
-    for host in &profile.hosts {
-        let at = host_name(host);
-        for report in host.collectors.iter().filter(|report| report.state != CollectorState::Used) {
-            let detail = plain(report.detail.trim(), 200);
-            let why = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
-            all.push(format!("{} on {at}: {}{why}", collector(report.name), state(report.state)));
-        }
-        for (there, name) in [
-            (!host.system.is_empty(), "processors, disks and network"),
-            (!host.connections.is_empty(), "connections"),
-            (host.stages.is_some(), "where the engine's time went"),
-            (host.profiler.is_some(), "shares of processor time by program and module"),
-        ] {
-            if !there {
-                all.push(format!("{name} on {at}"));
-            }
-        }
-    }
-    for (host, seconds) in super::kinds::cut_short(profile) {
-        let (at, seconds) = (host_name(host), say::time(seconds));
-        all.push(format!("the last {seconds} on {at}, whose profile was over before the transfer"));
-    }
-    let baselines = &profile.baselines;
-    if baselines.path.is_none() && baselines.source_disk.is_none() && baselines.destination_disk.is_none() {
-        all.push("baselines (what path and disks reach by themselves)".into());
-    }
-    all
 }

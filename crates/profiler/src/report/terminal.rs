@@ -12,8 +12,8 @@ const SCREEN: usize = 23;
 const NARROWEST: usize = 40;
 const WIDEST: usize = 120;
 
-/// A summary: what moved, how fast, why not faster, what to change, what was not measured. At most 24 lines of 80
-/// columns, unless the first cause takes more; then what sweeps found, as long as that takes. Nothing of the profile's text can act on the terminal; with
+/// A summary: what moved, how fast, why it failed or was not faster, what to change, what was not measured. At most 24 lines
+/// of 80 columns, unless a failure and the first cause take more; then what sweeps found, as long as that takes. Nothing of the profile's text can act on the terminal; with
 /// `colour`, escape sequences are the report's own.
 pub fn terminal(profile: &Profile, width: usize, colour: bool) -> String {
     let width = width.clamp(NARROWEST, WIDEST);
@@ -37,6 +37,8 @@ pub fn terminal(profile: &Profile, width: usize, colour: bool) -> String {
         [] => Vec::new(),
         all => [vec![String::new()], labelled("not measured", &all.join("; "), width, 3)].concat(),
     };
+    lines.extend(failure(&summary, width, paint));
+    lines.extend(doubts(&summary, width));
     let room = SCREEN.saturating_sub(lines.len() + missing.len());
     lines.extend(causes(&summary.causes, width, room, paint));
     lines.extend(missing);
@@ -85,6 +87,9 @@ fn cut(lines: &mut Vec<String>, most: usize, width: usize) {
 fn rate(summary: &Summary) -> String {
     let evidence = &summary.evidence;
     let mut said = say::rate(evidence.rate);
+    if evidence.failed.as_ref().is_some_and(|failed| failed.seconds - evidence.seconds > 0.1) {
+        said += &format!(" while data moved, for {}", say::time(evidence.seconds));
+    }
     if let Some(peak) = evidence.peak.filter(|&peak| peak > evidence.rate) {
         said += &format!(", at most {}", say::rate(peak));
     }
@@ -124,6 +129,28 @@ fn path(summary: &Summary) -> String {
     said.join(", ")
 }
 
+/// What made it fail; nothing where that has no name.
+fn failure(summary: &Summary, width: usize, paint: Paint) -> Vec<String> {
+    let Some(failure) = &summary.failure else { return Vec::new() };
+    let host = failure.host.as_ref().map(|host| format!(": {host}")).unwrap_or_default();
+    let title = fitted(&format!("{}{host}", words::failure(failure.kind)), width);
+    let mut lines = vec![String::new(), paint.with(BOLD, &title)];
+    lines.extend(said(&[("seen", &failure.evidence), ("to do", &failure.advice)], width, 3));
+    lines
+}
+
+/// That there is too little to tell.
+fn doubts(summary: &Summary, width: usize) -> Vec<String> {
+    if summary.doubts.is_empty() {
+        return Vec::new();
+    }
+    let rest = if summary.causes.is_empty() { "; no sign of a bottleneck" } else { "; what there is:" };
+    let mut lines = wrapped(&format!("{}{rest}", summary.doubts.join("; ")), width);
+    cut(&mut lines, 3, width);
+    lines.insert(0, String::new());
+    lines
+}
+
 /// The first in full; of the others what there is room for, their names at least as far as it goes.
 fn causes(causes: &[Cause], width: usize, room: usize, paint: Paint) -> Vec<String> {
     let Some((first, others)) = causes.split_first() else { return Vec::new() };
@@ -161,11 +188,17 @@ fn title(number: usize, cause: &Cause, width: usize, paint: Paint) -> String {
 
 fn cause(number: usize, cause: &Cause, width: usize, paint: Paint, most: usize) -> Vec<String> {
     let mut lines = vec![title(number, cause, width, paint)];
-    for (name, text) in [("seen", &cause.evidence), ("to do", &cause.advice)] {
+    lines.extend(said(&[("seen", &cause.evidence), ("to do", &cause.advice)], width, most));
+    lines
+}
+
+fn said(texts: &[(&str, &str)], width: usize, most: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (name, text) in texts {
         let mut wrapped = wrapped(text, width - 10);
         cut(&mut wrapped, most, width - 10);
         for (number, line) in wrapped.iter().enumerate() {
-            lines.push(format!("   {:<7}{line}", if number == 0 { name } else { "" }));
+            lines.push(format!("   {:<7}{line}", if number == 0 { *name } else { "" }));
         }
     }
     lines

@@ -7,9 +7,9 @@ use super::clean::columns;
 use super::{Extras, Side, compare_html, compare_terminal, html, terminal};
 use crate::profile::{
     Clock, CollectorName, CollectorReport, CollectorState, Connection, ConnectionSample, Disk, DiskUse,
-    Facts, FileSystem, FunctionShare, HostProfile, Interface, InterfaceUse, MemoryUse, Outcome, Processor,
-    Profile, ProfilerShares, Program, RateSample, Rings, Role, SCHEMA, Share, ShareKind, StageTime, Stages,
-    SweepPoint, SystemSample, TcpUse, Workload,
+    Facts, FailureKind, FileSystem, FunctionShare, HostProfile, Interface, InterfaceUse, MemoryUse, Outcome,
+    Processor, Profile, ProfilerShares, Program, RateSample, Rings, Role, SCHEMA, Share, ShareKind,
+    StageTime, Stages, SweepPoint, SystemSample, TcpUse, Workload,
 };
 use crate::sweep::{Curve, CurvePoint, CurveRun, EndLoad, Knob, Sweeps, Way};
 
@@ -107,6 +107,8 @@ fn full(text: &str, seconds: u32, connections: usize) -> Profile {
             files: 1,
             streams: connections as u32,
             outcome: Outcome::Failed(text.into()),
+            failure: Some(FailureKind::NoSpace),
+            planned: Some(u64::MAX),
             rates: (1..=seconds)
                 .map(|second| RateSample {
                     time: f64::from(second),
@@ -368,6 +370,7 @@ proptest! {
         let mut profile = full("h", 4, 8);
         profile.workload.seconds = numbers[0];
         profile.workload.bytes = whole;
+        profile.workload.planned = Some(whole.wrapping_add(1));
         profile.started = numbers[1];
         profile.workload.rates[1].bytes_per_second = numbers[2];
         profile.baselines.path = Some(numbers[3]);
@@ -408,8 +411,70 @@ fn what_is_too_short_to_be_seen_is_no_praise() {
         terminal(&profile, 200, false).lines().next().unwrap_or_default().to_owned()
     };
     assert!(headline(0, 30.0).starts_with("Nothing was moved"), "{}", headline(0, 30.0));
-    assert!(headline(1 << 20, 0.011).contains("11.0 ms, which is too short"), "{}", headline(1 << 20, 0.011));
+    assert!(
+        headline(1 << 20, 0.011).contains("11.0 ms, which is too short to tell"),
+        "{}",
+        headline(1 << 20, 0.011)
+    );
     assert_eq!(headline(1 << 30, 10.0), "Nothing that was measured held your transfer back.");
+}
+
+#[test]
+fn a_failure_comes_first() {
+    let said = |kind, bytes: u64, seconds: u32, change: &dyn Fn(&mut Profile)| {
+        let mut profile = full("host.example", seconds, 2);
+        profile.sweeps = None;
+        profile.workload.outcome = Outcome::Failed("the reason.".into());
+        profile.workload.failure = kind;
+        (profile.workload.bytes, profile.workload.planned) = (bytes, Some(1 << 30));
+        change(&mut profile);
+        let page = html(&profile, &Extras::default());
+        check(&page).unwrap();
+        (terminal(&profile, 120, false), page)
+    };
+    let (screen, page) = said(Some(FailureKind::NoSpace), 1 << 28, 30, &|_| ());
+    let flat = screen.split_whitespace().collect::<Vec<_>>().join(" ");
+    let expected = "Your transfer failed after 30.0 s, when 256 MiB of 1.00 GiB (25 %) had been sent: no space left at the destination (the reason). Until then it was slow because \
+                    the disk of host.example could not read the data any faster.";
+    assert!(flat.starts_with(expected), "{screen}");
+    assert!(screen.contains("\nNo space left at the destination: host.example\n"), "{screen}");
+    assert!(page.contains("Why it failed") && page.contains("The disk to which the data goes is full"));
+    // The reason without a name.
+    let (screen, page) = said(None, 1 << 28, 30, &|_| ());
+    assert!(!page.contains("Why it failed") && screen.contains(": the reason. Until then"), "{screen}");
+    // Nothing held back what never moved.
+    let (screen, _) = said(Some(FailureKind::Unreachable), 0, 30, &|profile| {
+        profile.workload.rates.clear();
+        profile.hosts.iter_mut().for_each(|host| host.connections.clear());
+    });
+    assert!(
+        screen.starts_with(
+            "Your transfer failed before any data had moved: server out of reach (the reason).\n"
+        ),
+        "{screen}"
+    );
+    assert!(!screen.contains("1. "), "{screen}");
+    // For a second, and then silence: what the streams did in all is no sign.
+    let (screen, page) = said(Some(FailureKind::Interrupted), 1 << 20, 30, &|profile| {
+        profile.workload.rates.truncate(1);
+        for sample in
+            profile.hosts.iter_mut().flat_map(|host| &mut host.connections).flat_map(|one| &mut one.samples)
+        {
+            sample.acknowledged = sample.acknowledged.map(|bytes| bytes.min(10_000_000));
+            sample.received = sample.acknowledged;
+        }
+    });
+    let flat = screen.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        flat.starts_with("Your transfer was broken off after 30.0 s, when 1.00 MiB of 1.00 GiB"),
+        "{screen}"
+    );
+    assert!(flat.contains("Data moved for 1.0 s, which is too short to tell"), "{screen}");
+    assert!(
+        flat.contains("nothing had moved in the last 29.0 s") && !flat.contains("Source disk"),
+        "{screen}"
+    );
+    assert!(page.contains("too short to tell: data moved for 1.0 s"));
 }
 
 #[test]
@@ -472,7 +537,7 @@ fn the_story_is_told() {
         "3.0 s ahead, known to ± 1.0 ms",
         "href=\"./left/perf.txt\"",
         "<li>../x</li>",
-        "perf on left.example: denied",
+        "perf on left.example and right.example: denied",
         "2027-01-15 08:00:00 UTC",
     ] {
         assert!(page.contains(expected), "{expected}");

@@ -1,5 +1,6 @@
 //! Causes in plain words, for people who know no TCP.
 
+use crate::profile::FailureKind;
 use crate::verdict::CauseKind;
 
 /// A cause's name, as a heading.
@@ -133,6 +134,61 @@ pub(super) fn meaning(kind: CauseKind) -> &'static str {
             "The same machines move data faster the other way. Something on the way, or a setting of the sending side, \
              differs between the two directions."
         }
+    }
+}
+
+/// What made a transfer fail, as a heading.
+pub(super) fn failure(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Authentication => "Log-in refused",
+        FailureKind::ChecksumMismatch => "What arrived is not what was sent",
+        FailureKind::ConnectionLost => "Connection lost",
+        FailureKind::Interrupted => "Broken off",
+        FailureKind::NoSpace => "No space left at the destination",
+        FailureKind::NotFound => "Not found",
+        FailureKind::Permission => "Permission denied",
+        FailureKind::Stalled => "Stalled",
+        FailureKind::Unreachable => "Server out of reach",
+        FailureKind::Other => "Failed",
+    }
+}
+
+/// The same in a sentence.
+pub(super) fn failed(kind: FailureKind) -> String {
+    let name = failure(kind);
+    name.chars().take(1).flat_map(char::to_lowercase).chain(name.chars().skip(1)).collect()
+}
+
+/// Some sentences for whoever meets this for the first time.
+pub(super) fn failure_meaning(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Authentication => {
+            "The server has to know who asks before it gives or takes data, and did not believe it."
+        }
+        FailureKind::ChecksumMismatch => {
+            "Both sides computed a number from all of the data, and the two differ: the copy is not to be used."
+        }
+        FailureKind::ConnectionLost => {
+            "Data moved until one side, or something between them, ended the connection: a program that died or was \
+             stopped, a machine that went down, a firewall."
+        }
+        FailureKind::Interrupted => {
+            "Somebody ended the transfer before it was over. What was measured until then is told."
+        }
+        FailureKind::NoSpace => {
+            "The disk to which the data goes is full, or what the user may use of it is. The network has nothing to do with it."
+        }
+        FailureKind::NotFound => "There is nothing by the name that was asked for, or there no longer is.",
+        FailureKind::Permission => "The path is there, but the user may not read it, or not write there.",
+        FailureKind::Stalled => {
+            "The connections were still there, but nothing came through them any more, and after a while the transfer was \
+             given up."
+        }
+        FailureKind::Unreachable => {
+            "No connection with the server came about, or it ended before any data had moved: it does not run, listens \
+             elsewhere, or something between lets nothing pass."
+        }
+        FailureKind::Other => "The error's text says what is known.",
     }
 }
 

@@ -90,6 +90,38 @@ fn compare(best: &CurvePoint, other: &CurvePoint, level: f64) -> Standing {
     }
 }
 
+/// What became of a value from one profile to another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Change {
+    /// So much more, as a share of what it was; right to plus and minus `error`.
+    More { gain: f64, error: f64 },
+    /// So much less, likewise.
+    Less { loss: f64, error: f64 },
+    /// The runs do not tell them apart.
+    Alike,
+    /// Fewer than two good runs, of either.
+    Unknown,
+}
+
+impl Change {
+    /// By the same test as [`Finding::of`]; `share` is one comparison's share of the level of all.
+    pub fn of(before: &CurvePoint, after: &CurvePoint, share: f64) -> Self {
+        let level = LEVEL * share.clamp(0.0, 1.0);
+        let rises = after.rate.mean >= before.rate.mean;
+        let (best, other) = if rises { (after, before) } else { (before, after) };
+        match compare(best, other, level) {
+            Standing::Behind { gain, error } if rises => Self::More { gain, error },
+            // Told of what it was, which is the larger one.
+            Standing::Behind { gain, error } => {
+                let of = 1.0 + gain;
+                Self::Less { loss: gain / of, error: error / of }
+            }
+            Standing::Unknown => Self::Unknown,
+            _ => Self::Alike,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use super::failures::Failed;
 use super::figures::{largest, mean, median, ramp, smallest, variation};
 use super::losses::Losses;
 use super::pace::Pace;
+use super::span::Span;
 use crate::profile::{
-    Baselines, Connection, ConnectionSample, Doing, HostProfile, Processor, Profile, ProfilerShares, Program,
-    Stages, Workload, WorkloadKind,
+    Baselines, Connection, ConnectionSample, Doing, HostProfile, Outcome, Processor, Profile, ProfilerShares,
+    Program, Stages, Workload, WorkloadKind,
 };
 
 /// A profile in figures. What was not measured is absent, and rules that need it stay silent.
@@ -15,9 +17,12 @@ use crate::profile::{
 pub struct Evidence {
     pub kind: WorkloadKind,
     pub bytes: f64,
+    /// Of a transfer that failed, those in which data moved; all figures but the counts of bytes and files are of these.
     pub seconds: f64,
     /// Payload, bytes per second.
     pub rate: f64,
+    /// How it failed; absent where it did not.
+    pub failed: Option<Failed>,
     /// The highest rate over an interval.
     pub peak: Option<f64>,
     /// Standard deviation over mean of the rate, the beginning left out.
@@ -72,6 +77,8 @@ pub struct Path {
     pub send_buffer: Option<f64>,
     /// Names of the congestion controls.
     pub congestion: Vec<String>,
+    /// How many samples these figures are of, where that is known.
+    pub samples: Option<f64>,
 }
 
 /// One end.
@@ -99,11 +106,31 @@ pub struct End {
     pub unread: Option<f64>,
     /// Segments that arrived out of order, of all that carried data.
     pub out_of_order: Option<f64>,
+    /// How many samples processors and disks are of, where that is known.
+    pub samples: Option<f64>,
 }
 
 impl Evidence {
     /// Distils a profile.
     pub fn of(profile: &Profile) -> Self {
+        if profile.workload.outcome == Outcome::Done {
+            return Self::of_span(profile, None);
+        }
+        let span = Span::of(profile);
+        let failed = Failed::of(profile, span);
+        match span {
+            Some(span) => Self { failed, ..Self::of_span(&span.cut(profile), Some(span)) },
+            None => Self { failed, ..Self::of_span(profile, None) },
+        }
+    }
+
+    fn of_span(profile: &Profile, span: Option<Span>) -> Self {
+        let seconds = span.map_or(profile.workload.seconds, |span| span.seconds());
+        let rate = if span.is_some() && seconds > 0.0 {
+            profile.workload.bytes as f64 / seconds
+        } else {
+            profile.workload.rate()
+        };
         let Workload { kind, bytes, files, streams, files_in_flight, socket_buffer, .. } = profile.workload;
         let sending = profile.source().map(|host| moving(&host.connections, true)).unwrap_or_default();
         let receiving =
@@ -124,13 +151,14 @@ impl Evidence {
         Self {
             kind,
             bytes: bytes as f64,
-            seconds: profile.workload.seconds,
-            rate: profile.workload.rate(),
+            seconds,
+            rate,
+            failed: None,
             peak: largest(rates.iter().copied().map(Some)),
             variation: variation(settled),
             unrest: pace.unrest(),
             losses: Losses::of(&sending),
-            moving: pace.share(profile.workload.seconds),
+            moving: pace.share(seconds),
             files: files as f64,
             streams: (f64::from(streams) * f64::from(files_in_flight.max(1))).max(1.0),
             files_in_flight: f64::from(files_in_flight.max(1)),
@@ -151,6 +179,34 @@ impl Evidence {
         let interface = |end: &Option<End>| end.as_ref().and_then(|end| end.interface);
         let interfaces = smallest([interface(&self.source), interface(&self.destination)]);
         self.baselines.path.or(interfaces.map(|rate| rate * 0.94)).filter(|&rate| rate > 0.0)
+    }
+
+    /// How far a window or buffer for so much data is larger than what a connection had on its way, at the highest rate
+    /// there was: 0 up to four times, 1 from ten times on. Such a one is not what holds data back, even if it is full:
+    /// data waits in it for somebody who takes it more slowly.
+    pub fn roomy(&self, bytes: f64) -> f64 {
+        let rate = largest([self.peak, Some(self.rate)]).unwrap_or(0.0);
+        let rtt = self.path.as_ref().map(|path| path.rtt).or(self.rtt);
+        let flight = rtt.map(|rtt| rate * rtt / self.streams.max(1.0)).filter(|&flight| flight > 0.0);
+        flight.map_or(0.0, |flight| ramp(bytes / flight, 4.0, 10.0))
+    }
+
+    /// How far too little is on its way although the peer's window and the buffer have room, 0 to 1: the sender hands over a
+    /// little at a time, so that there is always something but never much (70 to 40 % of the congestion window in the mean).
+    /// Roomy windows and buffers are not in the way.
+    pub fn handed_little(&self) -> f64 {
+        let Some(path) = &self.path else { return 0.0 };
+        let small = |bytes: Option<f64>| 1.0 - bytes.map_or(0.0, |bytes| self.roomy(bytes));
+        // Half of a buffer is for data.
+        let others = path.window_limited * small(path.send_window)
+            + path.buffer_limited * small(path.send_buffer.map(|bytes| bytes / 2.0));
+        path.filled.map_or(0.0, |filled| (1.0 - ramp(filled, 0.4, 0.7)) * (1.0 - ramp(others, 0.1, 0.4)))
+    }
+
+    /// Round trip of the idle path, where it is one: below 0.1 ms, hosts and clocks take longer than the way, and what a window
+    /// allows at such a one is no rate of anything.
+    pub fn way(&self) -> Option<f64> {
+        self.rtt.filter(|&rtt| rtt >= 1e-4)
     }
 
     /// Median round trip over that of the idle path: 1 without queues.
@@ -235,6 +291,7 @@ impl Path {
             mss: median(samples().map(|sample| f64::from(sample.mss)))?,
             send_buffer: median(samples().filter_map(|sample| sample.send_buffer).map(|bytes| bytes as f64)),
             congestion,
+            samples: Some(count),
         })
     }
 }
@@ -297,6 +354,7 @@ impl End {
             ),
             unread: median(samples().filter_map(|sample| sample.unread).map(|bytes| bytes as f64)),
             out_of_order: (arrived > 0.0).then(|| disorder.sum::<f64>() / arrived),
+            samples: Some(system.len() as f64),
         }
     }
 

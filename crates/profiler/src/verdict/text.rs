@@ -14,7 +14,11 @@ pub(crate) fn time(seconds: f64) -> String {
     if !seconds.is_finite() {
         return NOTHING.into();
     }
-    if seconds >= 1.0 { format!("{seconds:.1} s") } else { format!("{:.1} ms", seconds * 1000.0) }
+    match seconds {
+        s if s >= 1.0 => format!("{s:.1} s"),
+        s if s > 0.0 && s < 1e-4 => format!("{:.1} µs", s * 1e6),
+        s => format!("{:.1} ms", s * 1000.0),
+    }
 }
 
 pub(crate) fn percent(share: f64) -> String {
@@ -63,6 +67,7 @@ mod tests {
         assert_eq!((link(125_000_000.0).as_str(), link(10.0).as_str()), ("1.00 Gbit/s", "80 bit/s"));
         assert_eq!((size(131_072.0).as_str(), size(500.0).as_str()), ("128 KiB", "500 B"));
         assert_eq!((time(0.0801).as_str(), time(12.0).as_str()), ("80.1 ms", "12.0 s"));
+        assert_eq!((time(0.000_02).as_str(), time(0.0).as_str()), ("20.0 µs", "0.0 ms"));
         assert_eq!(
             (percent(0.5).as_str(), percent(0.012).as_str(), percent(0.000_02).as_str()),
             ("50 %", "1.2 %", "0.0020 %")

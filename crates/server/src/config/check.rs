@@ -116,10 +116,11 @@ fn check_log_in(config: &Config, report: &mut Report) {
             report.warning("anonymous.write", "anybody who can connect may change and remove files");
         }
     }
-    if let Some(gsi) = &config.gsi
-        && let Err(error) = Authority::load(gsi)
-    {
-        report.error("gsi", error);
+    if let Some(gsi) = &config.gsi {
+        match Authority::load(gsi) {
+            Ok(_) => crate::gsi::doubts(gsi).into_iter().for_each(|text| report.warning("gsi", text)),
+            Err(error) => report.error("gsi", error),
+        }
     }
     if let Some(kerberos) = &config.kerberos
         && let Err(error) = crate::kerberos::Authority::load(kerberos)
@@ -135,11 +136,10 @@ fn check_log_in(config: &Config, report: &mut Report) {
 
 fn check_tls(config: &Config, report: &mut Report) {
     let Some(tls) = config.tls() else { return };
-    if let Err(error) = tls::Authority::check(tls) {
-        match tls.optional {
-            true => report.warning("tls", error),
-            false => report.error("tls", error),
-        }
+    match tls::Authority::check(tls) {
+        Ok(()) => tls::Authority::doubts(tls).into_iter().for_each(|text| report.warning("tls", text)),
+        Err(error) if tls.optional => report.warning("tls", error),
+        Err(error) => report.error("tls", error),
     }
     if !tls.users.is_empty() && tls.client_authorities.is_none() {
         report.error("tls.users", "certificates are not asked for: name client_authorities");

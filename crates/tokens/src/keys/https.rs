@@ -10,6 +10,9 @@ use super::discovery::{Fetch, FetchError};
 use crate::error::KeysError;
 use crate::jwk::LONGEST_SET;
 
+/// Of authorities, in bytes.
+const LONGEST_LIST: u64 = 16 << 20;
+
 /// Nothing but HTTPS, no redirections (no issuer has any there, and each is a way to lead us elsewhere), one document of
 /// bounded size in bounded time. The proxy that the environment names (`HTTPS_PROXY`) is used.
 pub(crate) struct Https(ureq::Agent);
@@ -20,7 +23,7 @@ impl Https {
             None => RootCerts::PlatformVerifier,
             Some(path) => {
                 let wrong = |reason: String| KeysError::File { path: path.to_owned(), reason };
-                let text = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
+                let text = ropewalk_files::read(path, LONGEST_LIST).map_err(|e| wrong(e.to_string()))?;
                 let mut certificates: Vec<Certificate<'static>> = Vec::new();
                 for item in parse_pem(&text) {
                     if let PemItem::Certificate(certificate) = item.map_err(|e| wrong(e.to_string()))? {

@@ -1,7 +1,6 @@
 //! Keys in a file.
 
-use std::fs::{File, Metadata};
-use std::io::Read;
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,11 +56,8 @@ impl Pinned {
 }
 
 fn load(path: &Path) -> Result<(Stamp, Arc<KeySet>), String> {
-    let file = File::open(path).map_err(|e| e.to_string())?;
+    let file = ropewalk_files::open(path).map_err(|e| e.to_string())?;
     let metadata = file.metadata().map_err(|e| e.to_string())?;
-    if !metadata.is_file() {
-        return Err("it is no file".into());
-    }
     // Who can write it can make tokens for everybody.
     let us = rustix::process::geteuid().as_raw();
     if metadata.mode() & 0o022 != 0 || (metadata.uid() != us && metadata.uid() != 0) {
@@ -69,7 +65,6 @@ fn load(path: &Path) -> Result<(Stamp, Arc<KeySet>), String> {
             "others may change it: it must belong to root or this user, with mode 0644 or less".into()
         );
     }
-    let mut text = Vec::new();
-    file.take(LONGEST_SET as u64 + 1).read_to_end(&mut text).map_err(|e| e.to_string())?;
+    let text = ropewalk_files::content(&file, LONGEST_SET as u64).map_err(|e| e.to_string())?;
     Ok((Stamp::of(&metadata), Arc::new(KeySet::parse(&text)?)))
 }

@@ -9,7 +9,7 @@ use crate::tuner::{Connections, Kind, Options, OptionsError, Prior};
 /// The first seed of scenarios that tuners may be improved on.
 pub const DEVELOPMENT_SEED: u64 = 2000;
 /// The first seed of scenarios that only measure. Never change a tuner for what is seen on these.
-pub const EVALUATION_SEED: u64 = 30_000;
+pub const EVALUATION_SEED: u64 = 50_000;
 
 /// A tuner under a name, with what it is told.
 #[derive(Clone, Debug)]

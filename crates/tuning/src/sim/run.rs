@@ -38,11 +38,31 @@ pub struct Outcome {
     pub steps: Vec<Step>,
 }
 
+/// A transfer among those that share a path.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rival {
+    /// When it begins, in seconds.
+    pub start: f64,
+    /// Its round trip, in those of the path. Windows are the same on all streams, so that a longer one carries less.
+    pub rtt: f64,
+}
+
+impl Rival {
+    /// On the path itself.
+    pub fn from(start: f64) -> Self {
+        Self { start, rtt: 1.0 }
+    }
+}
+
 /// One transfer among those that share the path.
 struct Actor<'a> {
     tuner: &'a mut dyn Tuner,
     decision: Decision,
     start: f64,
+    /// In round trips of the path.
+    rtt: f64,
+    /// How its share is off what its streams would have.
+    luck: f64,
     left: f64,
     sent: f64,
     /// Streams and packets in flight of each when the chunk began, where they are kept.
@@ -55,22 +75,23 @@ struct Actor<'a> {
 
 /// Runs one tuner.
 pub fn run(scenario: &Scenario, world: World, tuner: &mut dyn Tuner) -> Outcome {
-    let mut outcomes = run_shared(scenario, world, &mut [tuner], &[0.0]);
+    let mut outcomes = run_shared(scenario, world, &mut [tuner], &[Rival::from(0.0)]);
     outcomes.pop().unwrap_or(Outcome { delivered: 0.0, steps: Vec::new() })
 }
 
-/// Runs several over one path, each from its own start; streams share it evenly.
+/// Runs several over one path; streams share it evenly but for the noise, which is of the path and of each.
 pub fn run_shared(
     scenario: &Scenario,
     world: World,
     tuners: &mut [&mut dyn Tuner],
-    starts: &[f64],
+    rivals: &[Rival],
 ) -> Vec<Outcome> {
     let end = scenario.seconds as f64;
     let mut rng = Rng::new(world.seed ^ 0x5eed_0000_0000);
     let sigma = world.noise * 10f64.sqrt();
     let mut actors: Vec<Actor<'_>> =
-        tuners.iter_mut().zip(starts).map(|(tuner, &start)| Actor::new(&mut **tuner, start)).collect();
+        tuners.iter_mut().zip(rivals).map(|(tuner, &rival)| Actor::new(&mut **tuner, rival)).collect();
+    let mut shares = Rng::new(world.seed ^ 0x5eed_0000_0001);
     let mut time = 0.0;
     let (mut second, mut noise) = (usize::MAX, 1.0);
     while time < end {
@@ -78,10 +99,14 @@ pub fn run_shared(
         if now != second {
             second = now;
             noise = if sigma > 0.0 { rng.lognormal(sigma) } else { 1.0 };
+            for actor in actors.iter_mut().filter(|_| sigma > 0.0) {
+                actor.luck = shares.lognormal(sigma);
+            }
         }
         let path = &scenario.phases[scenario.phase(second)].1;
         let total: u32 = actors.iter().filter(|actor| actor.start <= time).map(|actor| actor.streams()).sum();
         let goodput = if total > 0 { path.goodput(total) } else { 0.0 };
+        let claims: f64 = actors.iter().filter(|actor| actor.start <= time).map(Actor::claim).sum();
         let mut step = (second as f64 + 1.0 - time).min(end - time);
         let mut rates = [0.0; 8];
         for (actor, rate) in actors.iter().zip(&mut rates) {
@@ -89,7 +114,7 @@ pub fn run_shared(
                 step = step.min(actor.start - time);
                 continue;
             }
-            let full = noise * goodput * f64::from(actor.streams()) / f64::from(total);
+            let full = noise * goodput * actor.claim() / claims;
             let (now, until) = actor.rate(path, time, full, world.connections);
             *rate = now;
             step = step.min(until - time).min(actor.mark_at - time);
@@ -109,13 +134,15 @@ pub fn run_shared(
 }
 
 impl<'a> Actor<'a> {
-    fn new(tuner: &'a mut dyn Tuner, start: f64) -> Self {
+    fn new(tuner: &'a mut dyn Tuner, Rival { start, rtt }: Rival) -> Self {
         let decision = tuner.first();
         let outcome = Outcome { delivered: 0.0, steps: Vec::new() };
         Self {
             tuner,
             decision,
             start,
+            rtt,
+            luck: 1.0,
             left: decision.bytes as f64,
             sent: 0.0,
             before: None,
@@ -130,9 +157,14 @@ impl<'a> Actor<'a> {
         self.decision.knobs.connections()
     }
 
+    /// What it has of the path, beside the others.
+    fn claim(&self) -> f64 {
+        f64::from(self.streams()) * self.luck / self.rtt
+    }
+
     /// Its rate now, when the path would give it `full`, and until when that holds.
     fn rate(&self, path: &Path, time: f64, full: f64, connections: Connections) -> (f64, f64) {
-        let rtt = path.rtt;
+        let rtt = self.rtt * path.rtt;
         let streams = f64::from(self.streams());
         let age = time - self.start + 1e-9;
         let kept = self.before.filter(|_| connections == Connections::Kept);
@@ -186,12 +218,13 @@ impl<'a> Actor<'a> {
         let seconds = time - self.start;
         self.record(seconds);
         let streams = self.streams();
-        let window = path.window.min(self.sent / seconds / PACKET * path.rtt / f64::from(streams));
+        let rtt = self.rtt * path.rtt;
+        let window = path.window.min(self.sent / seconds / PACKET * rtt / f64::from(streams));
         self.before = Some((streams, window));
         let disk = path.ends.map(|ends| (path.goodput(streams) / ends.rate).min(1.0));
         let chunk = Chunk {
-            rtt: Some(path.rtt),
-            min_rtt: Some(path.rtt),
+            rtt: Some(rtt),
+            min_rtt: Some(rtt),
             loss: Some(self.loss),
             window: world.window_known.then_some(path.window * PACKET),
             pressure: Pressure { disk, ..Pressure::default() },

@@ -121,8 +121,10 @@ pub enum Reason {
     Settled,
     /// More streams would not help.
     Limited { by: Bottleneck },
-    /// Each stream's window would fall below four packets, where a loss costs a timeout.
+    /// The path is crowded: there are too many streams for windows as small as these (in packets).
     WindowTooSmall { packets: f64 },
+    /// The path is crowded: as many streams as their window (in packets) leaves room for, as others like this one have.
+    Crowded { packets: f64 },
     /// Further streams would gain little, and from other flows: about this share is taken already.
     FairShare { share: f64 },
     /// Politeness: the path shows a queue (round trip over its least) or loss.
@@ -164,6 +166,7 @@ impl Reason {
             Self::Settled => "settled",
             Self::Limited { .. } => "limited",
             Self::WindowTooSmall { .. } => "window-too-small",
+            Self::Crowded { .. } => "crowded",
             Self::FairShare { .. } => "fair-share",
             Self::Yielding { .. } => "yielding",
             Self::Capped { .. } => "capped",
@@ -216,6 +219,9 @@ impl fmt::Display for Reason {
             Self::Limited { by } => write!(f, "more streams gain nothing: the limit is {by}"),
             Self::WindowTooSmall { packets } => {
                 write!(f, "only {packets:.1} packets of window a stream")
+            }
+            Self::Crowded { packets } => {
+                write!(f, "on a crowded path, {packets:.1} packets of window a stream leave room for so many")
             }
             Self::FairShare { share } => {
                 write!(f, "others share the path, and {:.0} % of it are taken already", 100.0 * share)

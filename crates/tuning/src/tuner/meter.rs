@@ -142,6 +142,8 @@ pub(super) struct Meter {
     /// The last few chunks: streams and rate.
     recent: Vec<(u32, f64)>,
     from_marks: Option<f64>,
+    /// The same before the last chunk.
+    from_marks_before: Option<f64>,
     from_residuals: Option<f64>,
 }
 
@@ -158,6 +160,7 @@ impl Meter {
             streams: options.first_streams,
             recent: Vec::new(),
             from_marks: None,
+            from_marks_before: None,
             from_residuals: None,
         }
     }
@@ -177,7 +180,13 @@ impl Meter {
         self.learn_noise();
     }
 
+    /// The path changed in the last chunk: how its rates differ is no noise.
+    pub(super) fn forget_noise(&mut self) {
+        self.from_marks = self.from_marks_before;
+    }
+
     fn learn_noise(&mut self) {
+        self.from_marks_before = self.from_marks;
         let spans = self.spans();
         for pair in spans.windows(2) {
             if let [(_, a), (_, b)] = *pair
@@ -281,9 +290,20 @@ impl Meter {
 
     /// Rate of a chunk without its start-up, and the seconds that this leaves.
     pub(super) fn corrected(&self, chunk: &Chunk) -> (f64, f64) {
-        if !self.fresh && !self.recent.is_empty() {
-            return self.corrected_kept(chunk);
+        if !self.fresh {
+            let (rate, seconds) = match self.recent.last() {
+                Some(&last) => self.corrected_kept(chunk, last),
+                None => self.corrected_fresh(chunk),
+            };
+            return (
+                self.highest(chunk).map_or(rate, |highest| rate.min(highest.max(chunk.rate()))),
+                seconds,
+            );
         }
+        self.corrected_fresh(chunk)
+    }
+
+    fn corrected_fresh(&self, chunk: &Chunk) -> (f64, f64) {
         let mut rate = chunk.rate();
         let mut seconds = chunk.seconds;
         for _ in 0..2 {
@@ -294,13 +314,30 @@ impl Meter {
     }
 
     /// Where connections stay, only those that joined had to start; until then the others went on as before.
-    fn corrected_kept(&self, chunk: &Chunk) -> (f64, f64) {
-        let Some(&(_, before)) = self.recent.last().filter(|last| last.0 < chunk.streams) else {
+    fn corrected_kept(&self, chunk: &Chunk, (streams, before): (u32, f64)) -> (f64, f64) {
+        if streams >= chunk.streams {
             return (chunk.rate(), chunk.seconds);
-        };
+        }
         let join = (self.start_up(chunk.streams, chunk.rate()) - self.rtt()).min(0.7 * chunk.seconds);
         let seconds = chunk.seconds - join;
         (((chunk.bytes as f64 - before * join) / seconds).max(0.5 * chunk.rate()), seconds)
+    }
+
+    /// The highest rate that was reported of a chunk once its streams had begun, what came after the last report counted
+    /// too. What is computed of a start-up that moved some data all the same may be more than the path can carry.
+    fn highest(&self, chunk: &Chunk) -> Option<f64> {
+        let begun = self.start_up(chunk.streams, chunk.rate()).min(0.7 * chunk.seconds);
+        let (mut highest, mut from, mut bytes) = (None::<f64>, 0.0, 0.0);
+        let rest = (chunk.seconds, f64::NAN);
+        for &(at, rate) in self.marks.iter().filter(|mark| mark.0 < chunk.seconds).chain([&rest]) {
+            let seconds = at - from;
+            let rate = if rate.is_nan() { (chunk.bytes as f64 - bytes).max(0.0) / seconds } else { rate };
+            if from >= begun && seconds >= 0.3 {
+                highest = Some(highest.map_or(rate, |highest| highest.max(rate)));
+            }
+            (from, bytes) = (at, bytes + rate * seconds);
+        }
+        highest
     }
 
     /// Mean rate of the markers after the start of the chunk, and over how many seconds.
@@ -324,6 +361,18 @@ impl Meter {
             sum = Sum::of(&steady);
         }
         (sum.seconds >= 1.0 && sum.bytes > 0.0).then(|| (sum.rate(), sum.seconds))
+    }
+
+    /// The factor by which the last reports are under `reference` (logarithm): three in a row, each by more than `least`
+    /// and more than `times` the noise.
+    pub(super) fn fallen(&self, reference: f64, least: f64, times: f64) -> Option<f64> {
+        let (&(from, _), last) = self.marks.get(self.marks.len().checked_sub(4)?..)?.split_first()?;
+        let seconds = (last.last()?.0 - from) / 3.0;
+        let bound = least.max(times * (self.variance() * TEN_SECONDS / seconds.max(0.5)).sqrt());
+        let highest =
+            last.iter().map(|(_, rate)| rate.max(1.0).ln() - reference).fold(f64::NEG_INFINITY, f64::max);
+        let mean = last.iter().map(|(_, rate)| rate).sum::<f64>() / 3.0;
+        (highest < -bound).then(|| (mean.max(1.0).ln() - reference).exp())
     }
 
     pub(super) fn record(&mut self, streams: u32, rate: f64) {
@@ -367,5 +416,54 @@ impl Meter {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: f64 = 0.09;
+    const LINK: f64 = 12.5e6;
+
+    fn meter(marks: &[(f64, f64)]) -> Meter {
+        let options = Options { connections: Connections::Kept, ..Options::default() };
+        let mut meter = Meter::new(&options);
+        meter.learn(&Chunk { rtt: Some(RTT), ..Chunk::new(8, 1, 1.0) });
+        meter.begin(8);
+        for &(elapsed, rate) in marks {
+            meter.mark(&Progress { elapsed, rate });
+        }
+        meter
+    }
+
+    /// Slow start moves data too: taken as lost time altogether, it makes of 82 Mbit/s on a link of 100 a rate of 122.
+    #[test]
+    fn what_is_computed_of_a_start_is_not_more_than_was_seen() {
+        let marks = [(1.0, 0.66 * LINK), (2.0, LINK)];
+        let chunk = Chunk::new(8, (0.82 * 2.2 * LINK) as u64, 2.2);
+        let (rate, _) = meter(&marks).corrected(&chunk);
+        assert!(rate <= 1.01 * LINK && rate > 0.95 * LINK, "{rate}");
+        // Joined by streams, where those that were there had begun to carry more meanwhile.
+        let mut joined = meter(&marks);
+        joined.record(4, 0.2 * LINK);
+        let (rate, _) = joined.corrected(&chunk);
+        assert!(rate <= 1.01 * LINK && rate > 0.95 * LINK, "{rate}");
+        // Without reports after the start nothing is known better.
+        let (rate, _) = meter(&[]).corrected(&chunk);
+        assert!(rate > LINK, "{rate}");
+    }
+
+    #[test]
+    fn a_fall_takes_three_reports_that_agree() {
+        let level = LINK.ln();
+        let fallen = |rates: [f64; 5]| {
+            let marks: Vec<_> = (1..).map(f64::from).zip(rates.map(|rate| rate * LINK)).collect();
+            meter(&marks).fallen(level, 0.35, 3.2)
+        };
+        assert_eq!(fallen([1.0, 1.0, 0.5, 1.0, 0.5]), None);
+        assert_eq!(fallen([1.0, 1.0, 0.9, 0.8, 0.8]), None);
+        assert!(fallen([1.0, 1.0, 0.5, 0.5, 0.5]).is_some_and(|factor| (factor - 0.5).abs() < 0.01));
+        assert_eq!(meter(&[(1.0, 1.0)]).fallen(level, 0.35, 3.2), None);
     }
 }

@@ -95,6 +95,12 @@ fn pair(command: &Doctor) -> anyhow::Result<Pair> {
             "--verify copies several times: name files, or zero: and null:, not standard input or output",
         ));
     }
+    if !matches!(source, Location::Remote(_)) && !matches!(destination, Location::Remote(_)) {
+        return Err(usage(
+            "--verify needs the network, whose settings are tried: the source or the destination has to be the URL of a server, \
+             as in --verify zero:10G ftp://dtn.example.org/tmp/x",
+        ));
+    }
     if matches!((&source, &destination), (Location::Remote(_), Location::Remote(_))) {
         return Err(usage(
             "--verify tries settings of this host: the source or the destination has to be here; run it at one of the servers",
@@ -112,10 +118,7 @@ impl Site<'_> {
             say(format_args!("ropewalk: nothing was changed: the transfer fails as it is: {why}"));
             return Ok(self.seen(&before, here, exit));
         }
-        let among_hosts = [&self.pair.source, &self.pair.destination]
-            .iter()
-            .any(|place| matches!(place, Location::Remote(_)));
-        if self.command.rtt.is_none() && among_hosts && Evidence::of(&before).rtt.is_none() {
+        if self.command.rtt.is_none() && Evidence::of(&before).rtt.is_none() {
             return Err(usage(
                 "the round trip was not seen, since the sending end could not be measured: give --rtt; nothing was changed",
             ));
@@ -277,7 +280,7 @@ impl Site<'_> {
         let rtt = self.command.rtt.map(|rtt| rtt.as_secs_f64());
         let goal = Goal {
             rate: self.command.rate.unwrap_or_default() as f64,
-            // There is no path.
+            // Of a transfer that failed nothing is known, and nothing is changed.
             rtt: rtt.or(Evidence::of(before).rtt).unwrap_or(1e-4),
         };
         let found = checks(&host, &goal);

@@ -3,6 +3,7 @@
 //! Each part is a scenario that takes less than three minutes. What it found is kept, so that the same command goes on after an
 //! interruption; a part whose files are removed is measured again.
 
+mod build;
 mod figures;
 mod paper;
 mod parts;
@@ -41,6 +42,7 @@ pub(super) fn study(
     fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
     let mut exit = Exit::Done;
     if !run_none {
+        let program = build::program()?;
         let stop = stop_at_signal("ropewalk: stopping, taking the lab down (again: stop at once)")?;
         for part in &all {
             let there = part.files.iter().all(|file| directory.join(file).exists());
@@ -49,7 +51,7 @@ pub(super) fn study(
             }
             say(format_args!("ropewalk: {}", part.name));
             match measure(part, &directory, stop.clone()) {
-                Ok(()) => {}
+                Ok(()) => build::note(&directory, part.name, &program)?,
                 Err(error) if matches!(error.downcast_ref(), Some(RunError::Stopped)) => {
                     return Ok((Exit::Interrupted, vec![]));
                 }

@@ -3,15 +3,17 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use ropewalk_lab::report::findings::{
-    Section, library_section, library_trials, live_section, live_trials, paper_section, paper_trials,
+    LiveStudy, Section, library_section, library_trials, live_cases, live_section, paper_section,
+    paper_trials,
 };
 use ropewalk_lab::scenario::Value;
 use ropewalk_lab::sweep::{Store, Vary};
 
-use super::sweep::Campaign;
-use super::{case_study, labelled, of_sweep};
+use super::sweep::{Campaign, STOPPING};
+use super::{case_study, labelled, of_sweep, stop_at_signal};
 use crate::exit::{Exit, usage};
 
 #[derive(Debug, Args)]
@@ -20,12 +22,18 @@ pub(crate) struct Findings {
     #[arg(value_enum)]
     study: Study,
     /// Numbers of streams, as in `lab sweep` [default: 1..50 for `paper`, 2,4,8,16,32 for `library`,
-    /// 2,4,8,16,32,64 for `live`]
+    /// 1,2,4,8,16,32,64 for `live`]
     #[arg(long, value_name = "VALUES")]
     streams: Option<String>,
     /// Seconds after which a run is stopped
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
+    /// `live`: seconds after which a run of the sweep of static settings is stopped; the best two then run in full length
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    coarse: u32,
+    /// `live`: only these transfers
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(live_cases()))]
+    case: Vec<String>,
     /// Only these scenarios of the library
     #[arg(long, value_name = "NAME")]
     scenario: Vec<String>,
@@ -73,27 +81,45 @@ impl Findings {
         let mut store = Store::open(&self.output).map_err(of_sweep)?;
         let mut exit = Exit::Done;
         if !self.report_only {
-            let trials = match self.study {
-                Study::Paper => paper_trials(&self.streams("1..50")?, self.seconds, self.campaign.repeat),
+            exit = match self.study {
+                Study::Live => {
+                    let (live, stop) = (self.live()?, stop_at_signal(STOPPING)?);
+                    let trials = live.trials().map_err(of_sweep)?;
+                    let swept = self.campaign.run_until(&stop, trials, &mut store)?;
+                    let finals = live.finals(store.records()).map_err(of_sweep)?;
+                    // Nothing of these runs where the user has stopped the study.
+                    let again = self.campaign.run_until(&stop, finals, &mut store)?;
+                    if again == Exit::Done { swept } else { again }
+                }
                 Study::Library => {
                     let streams = self.streams("2,4,8,16,32")?;
-                    library_trials(&self.scenario, &streams, self.seconds, self.campaign.repeat)
+                    let trials = library_trials(&self.scenario, &streams, self.seconds, self.campaign.repeat);
+                    self.campaign.run(trials.map_err(of_sweep)?, &mut store)?
                 }
-                Study::Live => {
-                    let streams = self.streams("2,4,8,16,32,64")?;
-                    live_trials(&self.scenario, &streams, self.seconds, self.campaign.repeat)
+                Study::Paper | Study::Profiler | Study::Published => {
+                    let trials = paper_trials(&self.streams("1..50")?, self.seconds, self.campaign.repeat);
+                    self.campaign.run(trials.map_err(of_sweep)?, &mut store)?
                 }
-                Study::Profiler | Study::Published => Ok(vec![]),
             };
-            exit = self.campaign.run(trials.map_err(of_sweep)?, &mut store)?;
         }
         let section = match self.study {
             Study::Paper => paper_section(store.records()),
             Study::Library => library_section(store.records()),
-            Study::Live | Study::Profiler | Study::Published => live_section(store.records()),
+            Study::Live | Study::Profiler | Study::Published => live_section(store.records(), self.seconds),
         };
         self.write(&section)?;
         Ok(exit)
+    }
+
+    fn live(&self) -> anyhow::Result<LiveStudy> {
+        Ok(LiveStudy {
+            scenarios: self.scenario.clone(),
+            cases: self.case.clone(),
+            streams: self.streams("1,2,4,8,16,32,64")?,
+            seconds: self.seconds,
+            coarse: self.coarse,
+            repetitions: self.campaign.repeat,
+        })
     }
 
     fn write(&self, section: &Section) -> anyhow::Result<()> {

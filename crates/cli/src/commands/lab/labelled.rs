@@ -1,6 +1,7 @@
 //! `ropewalk lab findings profiler`: transfers whose bottleneck we made, and what the profiler says of them.
 
 mod cases;
+mod drawn;
 mod scene;
 mod table;
 
@@ -19,6 +20,7 @@ use ropewalk_profiler::verdict::{Cause, CauseKind, Verdict};
 use serde::Serialize;
 
 use self::cases::{Case, Set};
+use self::scene::Scene;
 use super::{of_run, of_scenario, stop_at_signal};
 use crate::exit::{Exit, usage};
 use crate::output::{json_line, say};
@@ -30,7 +32,7 @@ const LARGEST: u64 = 64 << 20;
 #[derive(Serialize)]
 struct Judged {
     case: String,
-    second_set: bool,
+    set: Set,
     label: CauseKind,
     /// Whether the first cause is the right one, and at the right host.
     right: bool,
@@ -38,23 +40,31 @@ struct Judged {
     rank: Option<usize>,
     first: Option<CauseKind>,
     confidence: f64,
+    /// Bytes per second: reached, expected at most, and without what we made.
+    rate: f64,
+    ceiling: Option<f64>,
+    control: Option<f64>,
     causes: Vec<Cause>,
 }
 
 impl Judged {
-    fn new(case: &Case, causes: Vec<Cause>) -> Self {
+    fn new(case: &Case, profile: &Profile, control: Option<&Profile>) -> Self {
+        let causes = Verdict::of(profile).causes;
         let is_it = |cause: &Cause| {
             case.label.contains(&cause.kind) && (case.host.is_none() || case.host == cause.host.as_deref())
         };
         let rank = causes.iter().position(is_it).map(|at| at + 1);
         Self {
             case: case.name.clone(),
-            second_set: case.set == Set::Second,
+            set: case.set,
             label: case.label[0],
             right: rank == Some(1),
             rank,
             first: causes.first().map(|cause| cause.kind),
             confidence: causes.first().map_or(0.0, |cause| cause.confidence),
+            rate: profile.workload.rate(),
+            ceiling: case.ceiling,
+            control: control.map(|profile| profile.workload.rate()),
             causes,
         }
     }
@@ -107,7 +117,12 @@ fn run_all(cases: &[&Case], jobs: u16, file_of: &(impl Fn(&Case) -> PathBuf + Sy
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !stop.is_stopped())
         {
             let file = file_of(case);
-            match measure(case, &file, stop.clone()).and_then(|()| judge(case, &file)) {
+            let measured = measure(&case.scene, &case.name, &file, stop).and_then(|()| {
+                case.control
+                    .as_ref()
+                    .map_or(Ok(()), |scene| measure(scene, &case.name, &control_of(&file), stop))
+            });
+            match measured.and_then(|()| judge(case, &file)) {
                 Ok(judged) => tell(&judged),
                 Err(error) => {
                     say(format_args!("ropewalk: {}: {error:#}", case.name));
@@ -124,11 +139,16 @@ fn run_all(cases: &[&Case], jobs: u16, file_of: &(impl Fn(&Case) -> PathBuf + Sy
     failed.into_inner()
 }
 
-fn measure(case: &Case, file: &Path, stop: Stop) -> anyhow::Result<()> {
+/// The profile without the bottleneck.
+fn control_of(file: &Path) -> PathBuf {
+    file.with_extension("control.json")
+}
+
+fn measure(scene: &Scene, name: &str, file: &Path, stop: &Stop) -> anyhow::Result<()> {
     // What is there is whole.
     let part = file.with_added_extension("part");
-    let scenario = case.scene.scenario(&case.name, &part).map_err(of_scenario)?;
-    let kept = match run(&scenario, &RunOptions { stop, ..RunOptions::default() }) {
+    let scenario = scene.scenario(name, &part).map_err(of_scenario)?;
+    let kept = match run(&scenario, &RunOptions { stop: stop.clone(), ..RunOptions::default() }) {
         Ok(_) => fs::rename(&part, file).with_context(|| format!("no profile at {}", part.display())),
         Err(error) => Err(of_run(error)),
     };
@@ -140,12 +160,17 @@ fn measure(case: &Case, file: &Path, stop: Stop) -> anyhow::Result<()> {
 }
 
 fn judge(case: &Case, file: &Path) -> anyhow::Result<Judged> {
+    let control = control_of(file);
+    let control = control.exists().then(|| read(&control)).transpose()?;
+    Ok(Judged::new(case, &read(file)?, control.as_ref()))
+}
+
+fn read(file: &Path) -> anyhow::Result<Profile> {
     let wrong = || anyhow!("{} is no profile", file.display());
     if fs::metadata(file)?.len() > LARGEST {
         return Err(wrong());
     }
-    let profile = Profile::from_json(&fs::read(file)?).with_context(wrong)?;
-    Ok(Judged::new(case, Verdict::of(&profile).causes))
+    Profile::from_json(&fs::read(file)?).with_context(wrong)
 }
 
 fn tell(judged: &Judged) {

@@ -3,8 +3,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use ropewalk_lab::emulator::Rate;
 use ropewalk_lab::library::{self, Direction};
 use ropewalk_lab::report::{Table, capacity, rate_text, sweep_chart};
+use ropewalk_lab::run::Stop;
 use ropewalk_lab::scenario::Scenario;
 use ropewalk_lab::sweep::{Design, Group, Options, Store, Trial, Vary, execute, groups, trials};
 
@@ -49,6 +51,9 @@ pub(super) struct Campaign {
     /// Points that run at the same time. They share this machine's processors: for light paths only
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) jobs: u16,
+    /// With --jobs: only such points beside each other whose paths together carry no more, for example 400Mbit/s
+    #[arg(long, value_name = "RATE")]
+    pub(super) budget: Option<Rate>,
     /// Measure again those points of the file whose results have warnings, such as a busy machine
     #[arg(long)]
     pub(super) redo_doubtful: bool,
@@ -60,10 +65,20 @@ pub(super) struct Campaign {
 impl Campaign {
     /// Runs what is missing, and says how that went: an interruption is told from failures.
     pub(super) fn run(&self, trials: Vec<Trial>, store: &mut Store) -> anyhow::Result<Exit> {
-        let stop = stop_at_signal(STOPPING)?;
+        self.run_until(&stop_at_signal(STOPPING)?, trials, store)
+    }
+
+    /// The same, for a study of several parts with one stop.
+    pub(super) fn run_until(
+        &self,
+        stop: &Stop,
+        trials: Vec<Trial>,
+        store: &mut Store,
+    ) -> anyhow::Result<Exit> {
         let mut progress = SweepProgress::new(self.quiet);
         let options = Options {
             jobs: self.jobs.into(),
+            budget: self.budget.and_then(Rate::get).map(|rate| rate as f64),
             redo_doubtful: self.redo_doubtful,
             stop: stop.clone(),
             program: None,

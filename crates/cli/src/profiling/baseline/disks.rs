@@ -1,13 +1,12 @@
 //! Disks of this host.
 
 use std::fs::{self, OpenOptions};
-use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
+use ropewalk_profiler::baseline::fio::{self, Work};
 use ropewalk_profiler::baseline::{Limits, read_disk, write_disk};
 use rustix::fs::OFlags;
 
@@ -21,7 +20,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<f64> {
     if !metadata.is_file() {
         bail!("{} is no file whose disk could be read: name one of at least 1 MiB", path.display());
     }
-    match fio("read", path, metadata.len())? {
+    match fio::disk(Work::Read, path, Limits { file: metadata.len(), ..Limits::default() })? {
         Some(rate) => Ok(rate),
         None => Ok(read_disk(file.as_fd(), Limits::default())?.bytes_per_second),
     }
@@ -37,35 +36,10 @@ pub(super) fn write(path: &Path) -> anyhow::Result<f64> {
     // Nobody is to run out of it meanwhile.
     limits.file = limits.file.min(space.unwrap_or(u64::MAX) / 10);
     let name = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
-    match fio("write", Path::new(&name), limits.file)? {
+    match fio::disk(Work::Write, Path::new(&name), limits)? {
         Some(rate) => Ok(rate),
         None => Ok(write_disk(file.as_fd(), limits)?.bytes_per_second),
     }
-}
-
-/// As fio says; `None` where it is not installed.
-fn fio(what: &str, path: &Path, size: u64) -> anyhow::Result<Option<f64>> {
-    let limits = Limits::default();
-    let mut command = Command::new("fio");
-    command.args(["--name=ropewalk", "--bs=1M", "--direct=1", "--time_based", "--output-format=json"]);
-    command.arg(format!("--rw={what}")).arg(format!("--size={size}"));
-    command.arg(format!("--runtime={}", limits.time.as_secs()));
-    if what == "read" {
-        command.arg("--readonly");
-    }
-    // Colons part several names.
-    let name = path.to_str().context("its name is no UTF-8")?.replace('\\', "\\\\").replace(':', "\\:");
-    command.arg(format!("--filename={name}")).stdin(Stdio::null()).stderr(Stdio::null());
-    let output = match command.output() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        output => output.context("fio")?,
-    };
-    // Not with this file system, say.
-    if !output.status.success() {
-        return Ok(None);
-    }
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).context("what fio says")?;
-    Ok(told["jobs"][0][what]["bw_bytes"].as_f64().filter(|rate| *rate > 0.0))
 }
 
 /// The nearest part of a path that is there.

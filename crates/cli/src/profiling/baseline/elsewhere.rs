@@ -4,7 +4,7 @@ use std::io::{self, BufRead as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
-use ropewalk_client::{Options, Remote};
+use ropewalk_client::{Cancel, Options, Remote};
 use ropewalk_profiler::baseline::iperf::Server;
 use ropewalk_profiler::baseline::{self, ProcessorRates};
 use ropewalk_profiler::profile::Role;
@@ -34,6 +34,7 @@ pub(super) struct Elsewhere<'a> {
     pub(super) role: Role,
     pub(super) ssh: Option<(&'a str, &'a str)>,
     pub(super) options: &'a Options,
+    pub(super) cancel: &'a Cancel,
 }
 
 /// An iperf3 that waits for a test; it ends with this.
@@ -112,7 +113,7 @@ impl Elsewhere<'_> {
         {
             command += &format!(" --path={path}");
         }
-        let (line, end) = SshEnd::ask(host, &command, self.role, &self.options.ssh)?;
+        let (line, end) = SshEnd::ask(host, &command, self.role, &self.options.ssh, self.cancel)?;
         let told = line.strip_prefix(MARK).and_then(|json| serde_json::from_str::<Told>(json).ok());
         let told = told.ok_or_else(|| anyhow!("{host} says {line:?}, expected a baseline"))?;
         match told.problem {

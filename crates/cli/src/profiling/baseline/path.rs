@@ -5,18 +5,13 @@ use std::time::Duration;
 use anyhow::bail;
 use ropewalk_client::{Pair, PathProbe, Remote};
 use ropewalk_profiler::baseline::iperf::{self, Test};
-use ropewalk_profiler::profile::{Baselines, Outcome, Role};
+use ropewalk_profiler::profile::{Baselines, Role};
 
 use super::elsewhere::Elsewhere;
-use super::{Wanted, told};
+use super::{Wanted, ours, told};
 use crate::output::say;
-use crate::profiling::places::Kind;
-use crate::profiling::transfer::run;
 
-/// Bytes with which the path is tried first, and at most.
-const FIRST: u64 = 32 << 20;
-const MOST: u64 = 1 << 40;
-/// How long each way is measured.
+/// How long each way is measured by iperf3.
 const TIME: Duration = Duration::from_secs(4);
 /// Exchanges on the idle path, and how long they may take.
 const PROBES: u32 = 100;
@@ -49,7 +44,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, found: &mut Baselines) {
     if wanted.cancel.is_cancelled() {
         return;
     }
-    found.path = told("the path", by_ourselves(wanted, wanted.pair));
+    found.path = told("the path", ours::measure(wanted, wanted.pair));
     if wanted.cancel.is_cancelled() {
         return;
     }
@@ -58,7 +53,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, found: &mut Baselines) {
         destination: wanted.pair.source.clone(),
         window: None,
     };
-    found.path_back = told("the path back", by_ourselves(wanted, &back));
+    found.path_back = told("the path back", ours::measure(wanted, &back));
     if found.path.is_some() || found.path_back.is_some() {
         found.path_by = "ropewalk".to_owned();
     }
@@ -88,24 +83,4 @@ fn by_iperf(wanted: &Wanted<'_>, end: &Elsewhere<'_>) -> anyhow::Result<[Test; 2
     let server = end.iperf(Some(server))?;
     let back = iperf::test(&end.url.host, server.port, !comes, TIME, streams)?;
     Ok([there, back])
-}
-
-/// Bytes per second through our own data path.
-fn by_ourselves(wanted: &Wanted<'_>, pair: &Pair) -> anyhow::Result<f64> {
-    let options = Kind::MemMem.options(wanted.options);
-    let mut size = FIRST;
-    loop {
-        let pair = Kind::MemMem.pair(pair, size, &options)?;
-        let moved = run(&pair, &options, wanted.events, wanted.cancel);
-        if let Outcome::Failed(why) = moved.workload.outcome {
-            bail!("{why}");
-        }
-        let rate = moved.workload.rate();
-        let seconds = moved.workload.seconds;
-        if seconds >= TIME.as_secs_f64() / 2.0 || size >= MOST {
-            return Ok(rate);
-        }
-        // Beginnings are slow: what is next takes longer than this says, and not much shorter.
-        size = ((rate * TIME.as_secs_f64()) as u64).clamp(size * 4, MOST);
-    }
 }

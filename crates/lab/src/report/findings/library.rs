@@ -27,12 +27,7 @@ pub fn library_trials(
         calls.push(Call::parse(&format!("{DEFAULTS} -p {count}"))?);
     }
     calls.push(Call::parse(OURS)?);
-    let workload = Workload {
-        direction: Direction::Get,
-        size: None,
-        files: None,
-        limit: Some(Duration::from_secs(seconds.into())),
-    };
+    let workload = Workload { limit: Some(Duration::from_secs(seconds.into())), ..Workload::default() };
     let design = Design { programs: calls, workload, vary: vec![], repetitions };
     let mut all = Vec::new();
     for entry in

@@ -9,7 +9,7 @@ use ropewalk_tuning::model::{self, Path, Steady};
 
 use super::Section;
 use super::ns2::simulations;
-use crate::library::{Call, Direction, Workload, open};
+use crate::library::{Call, Workload, open};
 use crate::report::{Table, digits};
 use crate::scenario::Value;
 use crate::sweep::{Design, Group, Record, SweepError, Trial, Vary, groups, trials};
@@ -42,10 +42,9 @@ pub fn paper_trials(streams: &[u32], seconds: u32, repetitions: u32) -> Result<V
             let windows = f64::from(*count) * WINDOW * 8.0 / (f64::from(round_trip) / 1e3);
             let bytes = windows.min(RATE) * 1.1 / 8.0 * f64::from(seconds);
             let workload = Workload {
-                direction: Direction::Get,
                 size: Some(bytes as u64),
-                files: None,
                 limit: Some(Duration::from_secs(seconds.into())),
+                ..Workload::default()
             };
             let vary = vec![Vary { name: "streams".into(), values: vec![Value::Integer((*count).into())] }];
             let design = Design { programs: programs.clone(), workload, vary, repetitions };

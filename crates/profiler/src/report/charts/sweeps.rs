@@ -4,11 +4,14 @@ use ropewalk_plot::{Axis, Chart, Panel, Point, Series, Shape, Unit};
 
 use super::{Figure, WIDTH, figure};
 use crate::profile::Role;
-use crate::report::sweeps::title;
+use crate::report::clean;
+use crate::report::sweeps::{heading, title};
 use crate::sweep::{Curve, CurvePoint, Knob, Sweeps, Way};
 
 /// Points of a curve that are drawn.
 const MOST: usize = 200;
+/// Columns of a name in a legend.
+const LEGEND: usize = 24;
 
 /// One figure for each setting that has numbers: rates in both directions, and loads of both ends.
 pub(in crate::report) fn figures(sweeps: &Sweeps) -> Vec<Figure> {
@@ -58,13 +61,7 @@ fn drawing(knob: Knob, name: &'static str, curves: &[&Curve]) -> Option<Figure> 
         };
         let points = numbers(curve);
         drawn |= !points.is_empty();
-        let mean = points.iter().map(|&(x, point)| Point {
-            x,
-            y: point.rate.mean * 8.0,
-            low: point.rate.least * 8.0,
-            high: point.rate.most * 8.0,
-        });
-        rates = rates.series(Series::new(way, Shape::PointsAndLine, mean).colour(colour));
+        rates = rates.series(Series::new(way, Shape::PointsAndLine, points.iter().map(mean)).colour(colour));
         let far = points.iter().flat_map(|&(x, point)| {
             point.outliers().map(move |run| (x, run.bytes_per_second * 8.0)).take(MOST)
         });
@@ -73,13 +70,7 @@ fn drawing(knob: Knob, name: &'static str, curves: &[&Curve]) -> Option<Figure> 
             let name = if way.is_empty() { "outliers".to_owned() } else { format!("outliers {way}") };
             rates = rates.series(Series::points(name, far).colour(6));
         }
-        // What the program or the kernel chose has no place on the axis: a line all along it.
-        let automatic = curve.points.iter().find(|point| point.value.is_none() && point.rate.runs > 0);
-        if let (Some(point), [first, .., last]) = (automatic, points.as_slice()) {
-            let y = point.rate.mean * 8.0;
-            let line = Series::line(format!("auto {way}").trim(), [(first.0, y), (last.0, y)]);
-            rates = rates.series(line.dashed().colour(colour));
-        }
+        rates = automatic(rates, curve, &points, format!("auto {way}").trim(), colour);
         if curve.way == Way::Forth {
             for (role, name, colour) in [
                 (Role::Source, "source", 2),
@@ -110,4 +101,49 @@ fn drawing(knob: Knob, name: &'static str, curves: &[&Curve]) -> Option<Figure> 
     let caption = "Means; the bars reach from the lowest to the highest run, without outliers, which stand apart. Below: the \
                    kernel's share of the processors.";
     drawn.then(|| figure(name, &chart, caption)).flatten()
+}
+
+/// The same setting and direction of several profiles: a curve for each.
+pub(in crate::report) fn compared(curves: &[Option<&Curve>], names: &[String]) -> Option<Figure> {
+    let first = curves.iter().flatten().next()?;
+    let name = match (first.knob, first.way) {
+        (Knob::Buffer, Way::Forth) => "compare-buffer",
+        (Knob::Buffer, Way::Back) => "compare-buffer-back",
+        (Knob::Streams, Way::Forth) => "compare-streams",
+        (Knob::Streams, Way::Back) => "compare-streams-back",
+        (Knob::Block, Way::Forth) => "compare-block",
+        (Knob::Block, Way::Back) => "compare-block-back",
+        (Knob::Files, Way::Forth) => "compare-files",
+        (Knob::Files, Way::Back) => "compare-files-back",
+        // Kinds have no order.
+        (Knob::Workload, _) => return None,
+    };
+    let mut panel = Panel::new(Axis::linear("rate", Unit::BitsPerSecond));
+    let mut drawn = false;
+    for (colour, (curve, name)) in curves.iter().zip(names).enumerate() {
+        let Some(curve) = curve else { continue };
+        let name = clean::fitted(name, LEGEND);
+        let points = numbers(curve);
+        drawn |= !points.is_empty();
+        panel =
+            panel.series(Series::new(&name, Shape::PointsAndLine, points.iter().map(mean)).colour(colour));
+        panel = automatic(panel, curve, &points, &format!("auto, {name}"), colour);
+    }
+    let unit = if first.knob.is_size() { Unit::Bytes } else { Unit::Plain };
+    let chart = Chart::new(heading(first), Axis::log2(first.knob.name(), unit)).width(WIDTH);
+    let caption = "Means; the bars reach from the lowest to the highest run, without outliers.";
+    drawn.then(|| figure(name, &chart.panel_height(200).panel(panel), caption)).flatten()
+}
+
+fn mean(&(x, point): &(f64, &CurvePoint)) -> Point {
+    let rate = &point.rate;
+    Point { x, y: rate.mean * 8.0, low: rate.least * 8.0, high: rate.most * 8.0 }
+}
+
+/// What the program or the kernel chose has no place on the axis: a line all along it.
+fn automatic(panel: Panel, curve: &Curve, points: &[(f64, &CurvePoint)], name: &str, colour: usize) -> Panel {
+    let chosen = curve.points.iter().find(|point| point.value.is_none() && point.rate.runs > 0);
+    let (Some(point), [first, .., last]) = (chosen, points) else { return panel };
+    let y = point.rate.mean * 8.0;
+    panel.series(Series::line(name, [(first.0, y), (last.0, y)]).dashed().colour(colour))
 }

@@ -13,7 +13,10 @@ pub(super) fn head(out: &mut Markup, profile: &Profile, summary: &Summary) {
     let (class, word) = tone(summary.tone);
     out.raw("<p><span").attribute("class", &format!("tone {class}")).raw(">").text(word).raw("</span></p>");
     out.element("h1", &summary.headline);
-    if let Some(cause) = summary.causes.first() {
+    if let Some(failure) = &summary.failure {
+        out.element("p", words::failure_meaning(failure.kind));
+        out.raw("<p><strong>What to do:</strong> ").prose(&failure.advice).raw(".</p>");
+    } else if let Some(cause) = summary.causes.first().filter(|_| summary.doubts.is_empty()) {
         out.element("p", words::meaning(cause.kind));
         out.raw("<p><strong>What to do:</strong> ").prose(&cause.advice).raw(".</p>");
     }
@@ -25,10 +28,15 @@ pub(super) fn head(out: &mut Markup, profile: &Profile, summary: &Summary) {
     out.raw("<dl class=\"tiles\">");
     let evidence = &summary.evidence;
     let peak = evidence.peak.map(|peak| format!("at most {}", say::rate(peak))).unwrap_or_default();
-    tile(out, "Rate", &say::rate(evidence.rate), &peak);
+    let failed = evidence.failed.as_ref();
+    let during = failed.map(|_| format!("for the {} in which data moved", say::time(evidence.seconds)));
+    tile(out, "Rate", &say::rate(evidence.rate), &during.unwrap_or(peak));
     let files = say::things(profile.workload.files, "file");
-    tile(out, "Amount", &say::size(evidence.bytes), &format!("{files} in {}", say::time(evidence.seconds)));
     let workload = &profile.workload;
+    let planned = workload.planned.filter(|&planned| failed.is_some() && planned > workload.bytes);
+    let planned = planned.map(|planned| format!("of {}, ", say::size(planned as f64))).unwrap_or_default();
+    let small = format!("{planned}{files} in {}", say::time(workload.seconds));
+    tile(out, "Amount", &say::size(evidence.bytes), &small);
     let flight = if workload.files_in_flight > 1 {
         format!("each of {} files", workload.files_in_flight)
     } else {
@@ -55,7 +63,7 @@ pub(super) fn head(out: &mut Markup, profile: &Profile, summary: &Summary) {
     if let Outcome::Failed(_) = workload.outcome {
         out.element(
             "p class=\"note\"",
-            "The transfer did not end well; what follows was measured until then.",
+            "The transfer did not end well; what follows was measured until then, and causes are judged over the time in which data moved.",
         );
     }
 }
@@ -69,7 +77,20 @@ fn tile(out: &mut Markup, name: &str, value: &str, small: &str) {
 }
 
 pub(super) fn causes(out: &mut Markup, summary: &Summary) {
+    if let Some(failure) = &summary.failure {
+        out.raw("<h2 id=\"failure\">Why it failed</h2><ol class=\"causes\"><li><h3>");
+        out.text(words::failure(failure.kind));
+        if let Some(host) = &failure.host {
+            out.raw(": <bdi>").text(host).raw("</bdi>");
+        }
+        out.raw("</h3><dl>").element("dt", "Seen").element("dd", &failure.evidence);
+        out.element("dt", "To do").raw("<dd>").prose(&failure.advice).raw(".</dd></dl></li></ol>");
+    }
     out.raw("<h2 id=\"causes\">Why it was not faster</h2>");
+    if !summary.doubts.is_empty() {
+        let rest = if summary.causes.is_empty() { "." } else { ". What there is:" };
+        out.element("p class=\"note\"", &format!("{}{rest}", summary.doubts.join("; ")));
+    }
     if summary.causes.is_empty() {
         out.element("p", "No sign of a bottleneck was found in what was measured. What was not measured stands at the end of this page.");
         return;

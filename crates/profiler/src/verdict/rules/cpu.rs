@@ -5,7 +5,7 @@
 //!
 //! A host may be busy with other things while the network is the limit. So unless interrupts take the time, or the
 //! program's own share is what says so, TCP has to show it: a sender whose program has too little to send (20 to 60 %
-//! of samples), or a receiver that leaves data unread (destination_disk's scale). Where neither is known it counts 70
+//! of samples, or 70 to 40 % of the congestion window and nothing else in the way), or a receiver that leaves data unread (destination_disk's scale). Where neither is known it counts 70
 //! %.
 //!
 //! Nor is the busiest processor's work the transfer's: where the programs that move the data were looked at, one of them
@@ -16,12 +16,12 @@
 //!
 //! What for, by the profiler's functions where there are any (a kind with at least 30 % of the work, copying last,
 //! for the kernel's copying is under everything), else by the engine's own times (checksums and encryption: 30 % of
-//! the streams' time), else by the processor's kind of time: interrupts with half of its work, the kernel with half
-//! (copying to and from sockets and files is what it does for a transfer), otherwise the program. Only sampled
-//! functions are sure of the kind.
+//! the streams' time), else by the kind of time: interrupts with half of the processor's work, the kernel with half of the
+//! program's, where that is known (copying to and from sockets and files is what it does for a transfer), otherwise the program.
+//! Only sampled functions are sure of the kind. Where the program waited for the processor for long, cpu_competing says more.
 
 use super::destination_disk::backlog;
-use crate::profile::{FunctionShare, Processor, ShareKind};
+use crate::profile::{FunctionShare, Processor, Program, ShareKind};
 use crate::verdict::figures::ramp;
 use crate::verdict::text::percent;
 use crate::verdict::{Cause, CauseKind, End, Evidence, Rule};
@@ -84,10 +84,11 @@ pub(super) fn hot(end: &End) -> (f64, f64, bool) {
 }
 
 /// How far TCP shows that an end's program is too slow.
-fn shown(evidence: &Evidence, end: &End) -> f64 {
+pub(super) fn shown(evidence: &Evidence, end: &End) -> f64 {
     let sends = evidence.source.as_ref() == Some(end);
-    let starved =
-        evidence.path.as_ref().filter(|_| sends).map(|path| ramp(path.application_limited, 0.2, 0.6));
+    let path = evidence.path.as_ref().filter(|_| sends);
+    // Over a path of microseconds, something is on its way whenever one looks.
+    let starved = path.map(|path| ramp(path.application_limited, 0.2, 0.6).max(evidence.handed_little()));
     let behind = backlog(end).filter(|_| !sends).map(|share| ramp(share, 0.2, 0.67));
     starved.or(behind).unwrap_or(0.7)
 }
@@ -101,11 +102,32 @@ fn takes_part(end: &End) -> f64 {
     shares.reduce(f64::max).map_or(1.0, |share| ramp(share, 0.4, 0.8))
 }
 
+/// The program of an end that worked most.
+fn worker(end: &End) -> Option<&Program> {
+    let known = end.programs.iter().filter(|program| program.seconds > 0.0 && worked(program) > 0.0);
+    known.max_by(|a, b| worked(a).total_cmp(&worked(b)))
+}
+
+fn worked(program: &Program) -> f64 {
+    program.user + program.system
+}
+
+/// How far it is the program's own work that keeps the processor busy: not where it waited for others, half to twice as long as it
+/// ran, unless it ran for 50 to 80 % of the time of its processors, and so waited for itself.
+fn own_work(end: &End) -> f64 {
+    let Some(program) = worker(end) else { return 1.0 };
+    let processors = program.processors.map_or(end.processors, f64::from).max(1.0);
+    let share = ramp(worked(program) / program.seconds / processors, 0.5, 0.8);
+    let waited = program.waited_for_processor.unwrap_or(0.0) / worked(program);
+    share.max(1.0 - ramp(waited, 0.5, 2.0))
+}
+
 fn judge(evidence: &Evidence, end: &End) -> Option<Cause> {
     let (limit, share, of_program) = hot(end);
     let (kind, sure, why) = kind(end)?;
     let needs_proof = kind != CauseKind::CpuInterrupt && !of_program;
-    let limit = if needs_proof { limit * shown(evidence, end) * takes_part(end) } else { limit };
+    let proof = || shown(evidence, end) * takes_part(end) * own_work(end);
+    let limit = if needs_proof { limit * proof() } else { limit };
     (limit > 0.0).then(|| Cause {
         kind,
         host: Some(end.name.clone()),
@@ -142,7 +164,7 @@ fn afterwards(evidence: &Evidence) -> Option<Cause> {
 fn kind(end: &End) -> Option<(CauseKind, f64, String)> {
     by_functions(end)
         .or_else(|| by_stages(end))
-        .or_else(|| by_time(end.busiest.as_ref().or(end.all.as_ref())?))
+        .or_else(|| by_time(end.busiest.as_ref().or(end.all.as_ref())?, worker(end)))
 }
 
 fn by_functions(end: &End) -> Option<(CauseKind, f64, String)> {
@@ -168,19 +190,25 @@ fn by_stages(end: &End) -> Option<(CauseKind, f64, String)> {
     Some((kind, 0.9, format!("{} took {} of the streams' time", name(kind), percent(share))))
 }
 
-fn by_time(processor: &Processor) -> Option<(CauseKind, f64, String)> {
+fn by_time(processor: &Processor, worker: Option<&Program>) -> Option<(CauseKind, f64, String)> {
     let busy = processor.busy();
     if busy <= 0.0 {
         return None;
     }
     let interrupts = (processor.irq + processor.softirq) / busy;
-    let system = processor.system / busy;
-    Some(if interrupts >= 0.5 {
-        (CauseKind::CpuInterrupt, 0.85, format!("interrupts took {} of its work", percent(interrupts)))
-    } else if system >= 0.5 {
-        (CauseKind::CpuCopy, 0.75, format!("the kernel took {} of its work", percent(system)))
+    if interrupts >= 0.5 {
+        let why = format!("interrupts took {} of its work", percent(interrupts));
+        return Some((CauseKind::CpuInterrupt, 0.85, why));
+    }
+    // Others may have worked on the same processor.
+    let (system, user, whose) = worker.map_or_else(
+        || (processor.system / busy, processor.user / busy, "its work"),
+        |program| (program.system / worked(program), program.user / worked(program), "the program's work"),
+    );
+    Some(if system >= 0.5 {
+        (CauseKind::CpuCopy, 0.75, format!("the kernel took {} of {whose}", percent(system)))
     } else {
-        (CauseKind::CpuProgram, 0.7, format!("programs took {} of its work", percent(processor.user / busy)))
+        (CauseKind::CpuProgram, 0.7, format!("programs took {} of {whose}", percent(user)))
     })
 }
 
@@ -220,7 +248,7 @@ fn advice(kind: CauseKind) -> &'static str {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::profile::{ProfilerShares, Program, StageTime};
+    use crate::profile::{ProfilerShares, StageTime};
     use crate::verdict::rules::samples::{quiet, starved};
 
     fn busy(user: f64, system: f64, softirq: f64) -> Evidence {
@@ -312,6 +340,19 @@ mod tests {
     }
 
     #[test]
+    fn a_sender_on_a_path_of_microseconds() {
+        let mut evidence = busy(0.2, 0.7, 0.09);
+        let path = evidence.path.as_mut().unwrap();
+        (path.application_limited, path.filled) = (0.1, Some(0.9));
+        assert_eq!(Cpu.judge(&evidence), None);
+        evidence.path.as_mut().unwrap().filled = Some(0.17);
+        assert_eq!(Cpu.judge(&evidence).unwrap().kind, CauseKind::CpuCopy);
+        // A buffer is in the way.
+        evidence.path.as_mut().unwrap().buffer_limited = 0.9;
+        assert_eq!(Cpu.judge(&evidence), None);
+    }
+
+    #[test]
     fn checksums_behind_the_data() {
         let mut evidence = quiet();
         evidence.moving = Some(0.2);
@@ -333,6 +374,20 @@ mod tests {
         assert_eq!(Cpu.judge(&evidence), None);
         evidence.source.as_mut().unwrap().programs = vec![program(9.0)];
         assert!(Cpu.judge(&evidence).is_some());
+    }
+
+    #[test]
+    fn of_the_programs_own_time_and_not_of_others() {
+        let mut evidence = busy(0.6, 0.4, 0.0);
+        let mut program =
+            Program { seconds: 10.0, user: 1.0, system: 5.0, processors: Some(1), ..Program::default() };
+        evidence.source.as_mut().unwrap().programs = vec![program.clone()];
+        let cause = Cpu.judge(&evidence).unwrap();
+        assert!(cause.kind == CauseKind::CpuCopy && cause.evidence.contains("83 %"), "{cause:?}");
+        // It had the processor for a third of the time in which it wanted it.
+        (program.user, program.system, program.waited_for_processor) = (1.0, 2.0, Some(6.0));
+        evidence.source.as_mut().unwrap().programs = vec![program];
+        assert_eq!(Cpu.judge(&evidence), None);
     }
 
     #[test]

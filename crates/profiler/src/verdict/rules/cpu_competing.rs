@@ -4,7 +4,11 @@
 //! transfer, a quarter of a processor is a sign, three quarters are proof, if the program waited at least half as
 //! long as it ran: a program with many threads waits for itself too, and shows as busy (cpu) then. Time that other
 //! guests of the machine take (steal) counts from 10 % of all processors, and wholly from 40 %.
+//!
+//! Who waits may have time to: of two ends that do, it is the one that TCP points at (as in cpu), and where it points at neither, a
+//! full path or a full buffer say more, so it counts less than half.
 
+use super::cpu::shown;
 use crate::verdict::figures::ramp;
 use crate::verdict::text::percent;
 use crate::verdict::{Cause, CauseKind, End, Evidence, Rule};
@@ -13,7 +17,11 @@ pub(super) struct CpuCompeting;
 
 impl Rule for CpuCompeting {
     fn judge(&self, evidence: &Evidence) -> Option<Cause> {
-        evidence.ends().filter_map(judge).max_by(|a, b| a.confidence.total_cmp(&b.confidence))
+        let found = evidence.ends().filter_map(|end| {
+            let cause = judge(end)?;
+            Some(Cause { confidence: cause.confidence * (0.45 + 0.55 * shown(evidence, end)), ..cause })
+        });
+        found.max_by(|a, b| a.confidence.total_cmp(&b.confidence))
     }
 }
 
@@ -61,10 +69,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::profile::{Processor, Program};
-    use crate::verdict::rules::samples::quiet;
+    use crate::verdict::rules::samples::{quiet, starved};
 
     fn waiting(waited: f64, ran: f64) -> Evidence {
-        let mut evidence = quiet();
+        let mut evidence = starved();
         evidence.source.as_mut().unwrap().programs = vec![Program {
             name: "ropewalk".into(),
             seconds: 10.0,
@@ -90,6 +98,21 @@ mod tests {
         let mut never_ran = waiting(1.0, 0.0);
         never_ran.source.as_mut().unwrap().programs[0].seconds = 0.0;
         assert_eq!(CpuCompeting.judge(&never_ran), None);
+    }
+
+    #[test]
+    fn who_waits_and_has_the_time_to() {
+        let mut evidence = waiting(0.9, 0.1);
+        let programs = evidence.source.as_ref().unwrap().programs.clone();
+        evidence.destination.as_mut().unwrap().programs = programs;
+        // The receiver waits as long, but nothing lies unread.
+        assert_eq!(CpuCompeting.judge(&evidence).unwrap().host.as_deref(), Some("left"));
+        evidence.path.as_mut().unwrap().application_limited = 0.0;
+        evidence.destination.as_mut().unwrap().unread = Some(14e6);
+        assert_eq!(CpuCompeting.judge(&evidence).unwrap().host.as_deref(), Some("right"));
+        // Neither keeps the path waiting.
+        evidence.destination.as_mut().unwrap().unread = Some(0.0);
+        assert!(CpuCompeting.judge(&evidence).unwrap().confidence < 0.5);
     }
 
     #[test]

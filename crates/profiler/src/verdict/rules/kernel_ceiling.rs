@@ -6,7 +6,7 @@
 //! between 40 and 110 % of half the ceiling (the kernel's bookkeeping takes about half), while the path could carry
 //! more than 1.3 times as much. A slow reader fills any buffer, so unread data and a receiver that writes most of the
 //! time speak against it (destination_disk's scale). So does a queue in which data stand (a round trip of 2 to 2.5 times the idle
-//! path's): something behind it takes less than the buffers offer, be it a full path or a busy processor.
+//! path's), and a ceiling that allows four to ten times what was reached, as on loopback: something behind it takes less than the buffers offer, be it a full path or a busy processor.
 
 use super::destination_disk::slow_reader;
 use super::sender_buffer::AT_CEILING;
@@ -35,7 +35,7 @@ impl Rule for KernelCeiling {
             .filter(|side| side.confidence > 0.0)
             .max_by(|a, b| a.confidence.total_cmp(&b.confidence))?;
         let mut said = vec![format!("net.ipv4.{} lets a buffer grow to {}", side.sysctl, size(side.ceiling))];
-        if let Some(rtt) = evidence.rtt {
+        if let Some(rtt) = evidence.way() {
             let most = side.ceiling / 2.0 / rtt;
             said.push(format!("which leaves about {} per connection at {}", link(most), time(rtt)));
         }
@@ -43,7 +43,7 @@ impl Rule for KernelCeiling {
             said.push(format!("it held connections up {} of the time", percent(side.limited)));
         }
         said.extend(evidence.capacity().map(|rate| format!("the path carries {}", link(rate))));
-        let wanted = match (evidence.capacity(), evidence.rtt) {
+        let wanted = match (evidence.capacity(), evidence.way()) {
             (Some(rate), Some(rtt)) => {
                 format!(" to {} at least", size((2.0 * rate * rtt / evidence.streams).ceil()))
             }
@@ -91,7 +91,8 @@ fn side<'a>(
         Some(_) => 0.97 * ramp(limited, 0.1, 0.5),
         None => 0.6 * fits(evidence, ceiling)?,
     };
-    let confidence = confidence * (1.0 - slow) * (1.0 - evidence.standing());
+    let small = 1.0 - evidence.roomy(ceiling / 2.0);
+    let confidence = confidence * (1.0 - slow) * (1.0 - evidence.standing()) * small;
     Some(Side { end, sysctl, ceiling, confidence, limited })
 }
 
@@ -146,6 +147,16 @@ mod tests {
         evidence.source.as_mut().unwrap().send_ceiling = Some(4e6);
         assert!(KernelCeiling.judge(&evidence).unwrap().confidence > 0.9);
         evidence.path.as_mut().unwrap().rtt = 4.0 * rtt;
+        assert_eq!(KernelCeiling.judge(&evidence), None);
+    }
+
+    #[test]
+    fn on_loopback_no_ceiling_is_low() {
+        let mut evidence = quiet();
+        (evidence.rate, evidence.peak, evidence.rtt) = (1e9, None, Some(1e-6));
+        let path = evidence.path.as_mut().unwrap();
+        (path.buffer_limited, path.send_buffer, path.rtt) = (0.9, Some(4e6), 1e-6);
+        evidence.source.as_mut().unwrap().send_ceiling = Some(4e6);
         assert_eq!(KernelCeiling.judge(&evidence), None);
     }
 

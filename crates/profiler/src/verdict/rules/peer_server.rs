@@ -46,10 +46,7 @@ type Found = (Option<String>, f64, String);
 fn resting_source(evidence: &Evidence) -> Option<Found> {
     let path = evidence.path.as_ref()?;
     let starved = path.application_limited;
-    // A little at a time: something is on its way always, but never much.
-    let others = ramp(path.window_limited + path.buffer_limited, 0.1, 0.4);
-    let little = path.filled.map_or(0.0, |filled| (1.0 - ramp(filled, 0.4, 0.7)) * (1.0 - others));
-    resting(evidence.source.as_ref()?, ramp(starved, 0.2, 0.6).max(little), || {
+    resting(evidence.source.as_ref()?, ramp(starved, 0.2, 0.6).max(evidence.handed_little()), || {
         let filled = path.filled.map(|filled| format!(", and {} of its window on the way", percent(filled)));
         format!("TCP had too little to send in {} of samples{}", percent(starved), filled.unwrap_or_default())
     })

@@ -3,7 +3,8 @@
 //! The kernel counts the time in which a sender had data and room but the peer's window was full (tcp(7):
 //! rwnd_limited). A tenth of the time is a sign, half is proof. Unread data in the receive buffer (destination_disk's
 //! scale) or a receiver that writes most of the time makes it the reader's fault; a buffer at the kernel's ceiling
-//! makes it the ceiling's.
+//! makes it the ceiling's. So does a window that allows four to ten times what was reached: on a path as short as loopback a
+//! window is full because the receiver is slower than the sender, whatever its size.
 
 use super::destination_disk::slow_reader;
 use super::sender_buffer::AT_CEILING;
@@ -27,7 +28,8 @@ impl Rule for ReceiverWindow {
         }
         // Who was not looked at may have a slow reader.
         let sure = if end.is_some_and(|end| end.unread.is_some()) { 0.95 } else { 0.65 };
-        let confidence = sure * limited * (1.0 - slow_reader);
+        let small = 1.0 - path.send_window.map_or(0.0, |bytes| evidence.roomy(bytes));
+        let confidence = sure * limited * (1.0 - slow_reader) * small;
         if confidence == 0.0 {
             return None;
         }
@@ -36,7 +38,7 @@ impl Rule for ReceiverWindow {
             percent(path.window_limited)
         )];
         said.extend(path.send_window.map(|bytes| format!("it is {}", size(bytes))));
-        if let (Some(window), Some(rtt)) = (path.send_window, evidence.rtt) {
+        if let (Some(window), Some(rtt)) = (path.send_window, evidence.way()) {
             said.push(format!("which allows {} per connection at {}", link(window / rtt), time(rtt)));
         }
         Some(Cause {
@@ -84,6 +86,19 @@ mod tests {
     fn at_the_ceiling_it_is_the_ceiling() {
         let mut evidence = limited();
         evidence.destination.as_mut().unwrap().receive_ceiling = Some(131_072.0);
+        assert_eq!(ReceiverWindow.judge(&evidence), None);
+    }
+
+    #[test]
+    fn on_loopback_no_window_is_small() {
+        let mut evidence = limited();
+        (evidence.rate, evidence.peak, evidence.rtt) = (9e9, None, Some(1e-6));
+        let path = evidence.path.as_mut().unwrap();
+        (path.rtt, path.send_window) = (46e-6, Some(3e6));
+        // Ten times what is on its way at that rate would be 4 MB.
+        let cause = ReceiverWindow.judge(&evidence).unwrap();
+        assert!(cause.confidence < 0.6 && !cause.evidence.contains("bit/s"), "{cause:?}");
+        evidence.path.as_mut().unwrap().send_window = Some(6e6);
         assert_eq!(ReceiverWindow.judge(&evidence), None);
     }
 

@@ -5,7 +5,7 @@
 //! full count too. A tenth of the time is a sign, half is proof: the kernel counts only what nothing else explains.
 //! Where the buffer stands at its ceiling, the ceiling is the cause (kernel_ceiling); "stands at" means 70 % of it,
 //! since autotuning grows in steps. A buffer that holds a whole file of many keeps nobody waiting: it looks full between
-//! one file and the next.
+//! one file and the next. One that holds four to ten times what a connection had on its way is not small, whoever fills it.
 
 use crate::verdict::figures::ramp;
 use crate::verdict::text::{percent, size, time};
@@ -36,14 +36,19 @@ impl Rule for SenderBuffer {
             // The ceiling may be the cause.
             _ => 0.6,
         };
+        // Half of a buffer is for data.
+        let small = 1.0 - path.send_buffer.map_or(0.0, |bytes| evidence.roomy(bytes / 2.0));
+        if small == 0.0 {
+            return None;
+        }
         let mut said =
             vec![format!("the send buffer held connections up {} of the time", percent(path.buffer_limited))];
         said.extend(path.send_buffer.map(|bytes| format!("it has {} (half of it for data)", size(bytes))));
-        said.extend(evidence.rtt.map(|rtt| format!("the round trip takes {}", time(rtt))));
+        said.extend(evidence.way().map(|rtt| format!("the round trip takes {}", time(rtt))));
         Some(Cause {
             kind: CauseKind::SenderBuffer,
             host: Some(end.name.clone()),
-            confidence: sure * limited,
+            confidence: sure * limited * small,
             evidence: said.join("; "),
             advice: "do not set the sender's socket buffer (SO_SNDBUF, a buffer option): the kernel then sizes it; or set \
                      at least twice rate times round trip"

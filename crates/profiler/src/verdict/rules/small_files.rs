@@ -4,7 +4,8 @@
 //! is below what the path holds (rate times round trip of the highest rate seen, at least 1 MiB: what a connection
 //! sends in its first few round trips). Each file then took `seconds * files in flight / files`; what its bytes
 //! needed at the path's capacity is taken off (where that is unknown, at the highest rate seen, or 1 MiB in a round trip). The rest is the overhead: 30 % of the time
-//! is a sign, 80 % is proof, if it is at least 0.8 round trips for each file.
+//! is a sign, 80 % is proof, if it is at least 0.8 round trips for each file. TCP has to be short of data meanwhile (20 to 50 % of
+//! samples); where a send buffer holds a whole file, it may be full of it, and the sender has nothing more to give all the same.
 
 use crate::verdict::figures::{largest, ramp};
 use crate::verdict::text::{percent, size, time};
@@ -24,7 +25,11 @@ impl Rule for SmallFiles {
             return None;
         }
         // Many that go side by side may fill the path; then TCP is never short of data.
-        let starved = evidence.path.as_ref().map_or(1.0, |path| ramp(path.application_limited, 0.2, 0.5));
+        let starved = evidence.path.as_ref().map_or(1.0, |path| {
+            let holds_it = path.send_buffer.is_some_and(|buffer| buffer >= mean);
+            let waiting = if holds_it { path.buffer_limited } else { 0.0 };
+            ramp(path.application_limited + waiting, 0.2, 0.5)
+        });
         let reach = if evidence.capacity().is_some() { reach } else { reach.max(1_048_576.0 / rtt) };
         let each = evidence.seconds * evidence.files_in_flight / evidence.files;
         let moving = evidence.bytes / reach / evidence.seconds;
@@ -69,6 +74,17 @@ mod tests {
         evidence.baselines.path = Some(12.5e6);
         let cause = SmallFiles.judge(&evidence).unwrap();
         assert!(cause.confidence > 0.9 && cause.evidence.contains("2.0 round trips"), "{cause:?}");
+    }
+
+    #[test]
+    fn buffers_full_of_one_file() {
+        let mut evidence = many(41.0, 1_511_424.0, 4.9);
+        let path = evidence.path.as_mut().unwrap();
+        (path.application_limited, path.buffer_limited) = (0.03, 0.94);
+        path.send_buffer = Some(46_080.0);
+        assert!(SmallFiles.judge(&evidence).unwrap().confidence > 0.6);
+        evidence.path.as_mut().unwrap().send_buffer = Some(16_384.0);
+        assert_eq!(SmallFiles.judge(&evidence), None);
     }
 
     #[test]

@@ -82,14 +82,38 @@ impl Pilot {
     }
 
     pub(super) fn watch(&self) -> Option<Reason> {
-        let (reference, _) = self.hold.reference?;
+        // Not measured here yet, but the climb has seen more.
+        let Some((reference, _)) = self.hold.reference else { return self.fall() };
         let factor = self.meter.shifted(reference, CHANGE, CHANGE_DEVIATIONS, 12)?;
         Some(Reason::Changed { factor })
+    }
+
+    /// The least (logarithm) that the streams of this chunk should carry, after what those at the place carried.
+    pub(super) fn expected(&self) -> Option<f64> {
+        let level = self.hold.reference.map(|reference| reference.0).or(self.level)?;
+        Some(level + (f64::from(self.n) / f64::from(self.base)).ln().min(0.0))
+    }
+
+    /// The last reports of a chunk are so far under what was expected that others must have come.
+    pub(super) fn fall(&self) -> Option<Reason> {
+        let kept = self.options.connections == Connections::Kept && !self.limits.crowded();
+        let factor = self.meter.fallen(self.expected().filter(|_| kept)?, ANOTHER_PATH, CHANGE_DEVIATIONS)?;
+        Some(Reason::Changed { factor })
+    }
+
+    /// Whether a trial carried so little that the path must have changed meanwhile.
+    pub(super) fn broken(&self, rate: f64, seconds: f64) -> bool {
+        let kept = self.options.connections == Connections::Kept && !self.limits.crowded();
+        let least = ANOTHER_PATH.max(CHANGE_DEVIATIONS * self.sd(seconds));
+        self.expected().is_some_and(|level| kept && rate.ln() < level - least)
     }
 
     pub(super) fn held(&mut self, rate: f64, seconds: f64) -> Decision {
         let now = rate.ln();
         self.hold.since_probe += 1;
+        if self.limits.crowded() {
+            self.level = Some(now);
+        }
         if let Some((base, reason)) = self.limits.adjust(self.base, self.wanted, rate, self.meter.rtt()) {
             self.wanted = self.wanted.max(self.base);
             self.base = base;
@@ -223,16 +247,17 @@ impl Pilot {
         self.stay_longer()
     }
 
-    fn changed(&mut self, rate: f64, factor: f64) -> Decision {
+    pub(super) fn changed(&mut self, rate: f64, factor: f64) -> Decision {
         let reason = Reason::Changed { factor };
         self.limits.forget();
+        self.meter.forget_noise();
         self.ascent = Ascent::default();
         let full = self.load(self.n, rate).or_else(|| self.meter.utilisation(self.n, rate));
         if full.is_some_and(|load| load > 0.9) && self.base < self.most() {
             return self.climb_from(self.n, rate, 2.0, reason);
         }
         if factor.ln().abs() > ANOTHER_PATH && self.shape == Shape::Soft && self.base < self.most() {
-            return self.climb_from(self.n, rate, 2.0, reason);
+            return self.climb_from(self.n, rate, factor.recip().clamp(2.0, 4.0), reason);
         }
         if self.shape == Shape::Soft {
             return self.shifted(rate, factor);

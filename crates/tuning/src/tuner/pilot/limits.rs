@@ -4,17 +4,13 @@
 use super::super::decision::{Bottleneck, Reason};
 use super::super::options::{Fairness, Options};
 use super::super::sample::{Chunk, Pressure};
+use super::crowd::Crowd;
 
 /// Share of time from which on a resource is the limit, and under which it no longer is.
 const BUSY: f64 = 0.95;
 const FREE: f64 = 0.75;
 /// With fewer of the streams that were asked for, the peer grants no more; single ones may just be on their way.
 const GRANTED: f64 = 0.75;
-/// Packets of window a stream needs: with fewer a loss costs a timeout, and Eq. (3) of the model ends.
-const LEAST_WINDOW: f64 = 4.0;
-/// Streams left when windows were too small, and streams added when they were not.
-const DECREASE: f64 = 0.85;
-const INCREASE: f64 = 2.0;
 /// A queue of this part of the round trip, and at least of this many seconds, is a sign of congestion.
 const QUEUE: f64 = 0.15;
 const LEAST_QUEUE: f64 = 0.005;
@@ -39,8 +35,7 @@ pub(super) struct Limits {
     /// The last trial showed neither loss nor a queue.
     suspect: bool,
     yielding: Option<Reason>,
-    /// Streams at which windows have four packets, once they have had fewer.
-    windows: Option<f64>,
+    crowd: Crowd,
 }
 
 impl Limits {
@@ -56,13 +51,13 @@ impl Limits {
             busy: None,
             suspect: false,
             yielding: None,
-            windows: None,
+            crowd: Crowd::default(),
         }
     }
 
     /// The most streams that may be used now.
     pub(super) fn most(&self) -> u32 {
-        let windows = self.windows.unwrap_or(f64::INFINITY);
+        let windows = self.crowd.most().unwrap_or(f64::INFINITY);
         let most = f64::from(self.most.min(self.granted));
         most.min(self.allowed).min(windows).max(1.0) as u32
     }
@@ -78,14 +73,14 @@ impl Limits {
         if let Some(reason) = self.yielding {
             return reason;
         }
-        if self.windows.is_some_and(|windows| windows.max(1.0) as u32 == most) {
+        if self.crowd.most().is_some_and(|windows| windows.max(1.0) as u32 == most) {
             return Reason::WindowTooSmall { packets: rate * rtt / self.packet / f64::from(most) };
         }
         Reason::Capped { cap: most }
     }
 
-    /// Takes what a chunk of `asked` streams showed.
-    pub(super) fn learn(&mut self, chunk: &Chunk, asked: u32, rate: f64) {
+    /// Takes what a chunk of `asked` streams showed. `noise`: the standard deviation of the logarithm of `rate`.
+    pub(super) fn learn(&mut self, chunk: &Chunk, asked: u32, rate: f64, noise: f64) {
         if f64::from(chunk.streams) < GRANTED * f64::from(asked) {
             // The peer grants no more; it may again later.
             self.granted = chunk.streams;
@@ -94,23 +89,17 @@ impl Limits {
         }
         self.busy = busy(&chunk.pressure, self.busy);
         if let Some(rtt) = chunk.rtt {
-            self.learn_window(rate * rtt / (f64::from(chunk.streams) * self.packet), chunk.streams);
+            let window = rate * rtt / (f64::from(chunk.streams) * self.packet);
+            self.crowd.learn(rate, noise, window, chunk.streams);
         }
         if self.polite {
             self.yield_to_others(chunk);
         }
     }
 
-    /// Streams of all transfers on a path have the same window. That each takes its streams back by a part when
-    /// it is too small, and adds them singly when it is not, makes their numbers equal (Chiu and Jain, 1989).
-    fn learn_window(&mut self, window: f64, streams: u32) {
-        let streams = f64::from(streams);
-        self.windows = match self.windows {
-            _ if window < LEAST_WINDOW => Some(streams * DECREASE.max(window / LEAST_WINDOW)),
-            Some(_) if window > 1.4 * LEAST_WINDOW => None,
-            Some(most) if streams + 1.0 >= most => Some(most + INCREASE),
-            most => most,
-        };
+    /// Others have come to the path.
+    pub(super) fn share(&mut self) {
+        self.crowd.share();
     }
 
     fn yield_to_others(&mut self, chunk: &Chunk) {
@@ -149,7 +138,7 @@ impl Limits {
 
     /// Whether windows were too small and might be again.
     pub(super) fn crowded(&self) -> bool {
-        self.windows.is_some()
+        self.crowd.most().is_some()
     }
 
     /// The path changed.
@@ -164,9 +153,12 @@ impl Limits {
         if base > most {
             return Some((most, self.reason(rate, rtt)));
         }
-        let raised = if self.windows.is_some() { most } else { most.min(wanted) };
-        ((self.polite || self.windows.is_some()) && raised > base)
-            .then_some((raised, Reason::Growing { elasticity: 1.0 }))
+        if self.crowded() {
+            let packets = rate * rtt / self.packet / f64::from(base);
+            return (most > base).then_some((most, Reason::Crowded { packets }));
+        }
+        let raised = most.min(wanted);
+        (self.polite && raised > base).then_some((raised, Reason::Growing { elasticity: 1.0 }))
     }
 }
 
@@ -202,13 +194,14 @@ mod tests {
     #[test]
     fn small_windows_bound_streams() {
         let mut limits = Limits::new(&Options::default());
-        limits.learn(&chunk(100, 0.05, 0.0), 100, 1e7);
-        // 10 MB/s over 50 ms are 333 packets: 3.3 a stream. Streams are given back by a part at a time.
+        limits.learn(&chunk(100, 0.05, 0.0), 100, 1e7, 0.0);
+        // 10 MB/s over 50 ms are 333 packets: 3.3 a stream, and 40 streams to have. A quarter of the way at a time.
         assert_eq!(limits.most(), 85);
         assert!(matches!(limits.reason(1e7, 0.05), Reason::WindowTooSmall { .. }));
-        limits.learn(&chunk(85, 0.05, 0.0), 85, 1.1e7);
-        assert_eq!(limits.most(), 87);
-        limits.learn(&chunk(20, 0.05, 0.0), 20, 1e7);
+        assert!(matches!(limits.adjust(60, 60, 1e7, 0.05), Some((85, Reason::Crowded { .. }))));
+        limits.learn(&chunk(85, 0.05, 0.0), 85, 1.1e7, 0.0);
+        assert!((70..85).contains(&limits.most()));
+        limits.learn(&chunk(20, 0.05, 0.0), 20, 1e7, 0.0);
         assert_eq!(limits.most(), 128);
     }
 
@@ -216,14 +209,14 @@ mod tests {
     fn politeness_yields_and_returns() {
         let options = Options { fairness: Fairness::Polite, ..Options::default() };
         let mut limits = Limits::new(&options);
-        limits.learn(&chunk(20, 0.05, 0.0), 20, 1e7);
+        limits.learn(&chunk(20, 0.05, 0.0), 20, 1e7, 0.0);
         assert_eq!(limits.most(), 128);
-        limits.learn(&chunk(20, 0.08, 0.0), 20, 1e7);
+        limits.learn(&chunk(20, 0.08, 0.0), 20, 1e7, 0.0);
         assert_eq!(limits.most(), 14);
-        limits.learn(&chunk(14, 0.05, 0.01), 14, 1e7);
+        limits.learn(&chunk(14, 0.05, 0.01), 14, 1e7, 0.0);
         assert_eq!(limits.most(), 9);
         assert!(matches!(limits.reason(1e7, 0.05), Reason::Yielding { .. }));
-        limits.learn(&chunk(9, 0.05, 0.0), 9, 1e7);
+        limits.learn(&chunk(9, 0.05, 0.0), 9, 1e7, 0.0);
         assert_eq!(limits.most(), 10);
     }
 
@@ -239,9 +232,9 @@ mod tests {
     #[test]
     fn the_peer_grants_fewer() {
         let mut limits = Limits::new(&Options::default());
-        limits.learn(&chunk(5, 0.05, 0.0), 16, 1e7);
+        limits.learn(&chunk(5, 0.05, 0.0), 16, 1e7, 0.0);
         assert_eq!(limits.most(), 5);
-        limits.learn(&chunk(5, 0.05, 0.0), 5, 1e7);
+        limits.learn(&chunk(5, 0.05, 0.0), 5, 1e7, 0.0);
         assert_eq!(limits.most(), 10);
     }
 }

@@ -7,6 +7,7 @@
 
 mod ascent;
 mod congestion;
+mod crowd;
 mod hold;
 mod limits;
 mod plan;
@@ -170,7 +171,7 @@ impl Tuner for Pilot {
             _ => self.meter.steady(chunk).unwrap_or((corrected, seconds)),
         };
         self.meter.record(chunk.streams, rate);
-        self.limits.learn(chunk, self.n, rate);
+        self.limits.learn(chunk, self.n, rate, self.sd(seconds));
         self.n = chunk.streams;
         self.work = chunk.work.or(self.work);
         let (allowed, rtt) = (&self.options.congestion, self.meter.rtt());
@@ -182,6 +183,10 @@ impl Tuner for Pilot {
         match self.phase {
             Phase::Ramp(ramp) => self.climbed(ramp, rate),
             Phase::Hold => self.held(rate, seconds),
+            Phase::Probe | Phase::Dither if self.broken(rate, seconds) => {
+                let level = self.expected().unwrap_or_default();
+                self.changed(rate, (rate.ln() - level).exp())
+            }
             Phase::Probe => self.probed(rate, seconds),
             Phase::Dither => self.dithered(rate, seconds),
         }
@@ -191,12 +196,14 @@ impl Tuner for Pilot {
         self.meter.mark(progress);
         match self.phase {
             // The size was a guess; time is what matters.
-            Phase::Ramp(_) | Phase::Probe | Phase::Dither => {
-                (progress.elapsed > 1.5 * self.target).then_some(Reason::KnowsEnough)
+            Phase::Ramp(_) => (progress.elapsed > 1.5 * self.target).then_some(Reason::KnowsEnough),
+            Phase::Probe | Phase::Dither => {
+                let enough = (progress.elapsed > 1.5 * self.target).then_some(Reason::KnowsEnough);
+                enough.or_else(|| self.fall())
             }
             // Others have come, or the path got narrower: what is left of the chunk may take for ever.
             Phase::Hold if self.hold.reference.is_none() || progress.elapsed > 3.0 * self.target => {
-                (progress.elapsed > 1.5 * self.target).then_some(Reason::KnowsEnough)
+                (progress.elapsed > 1.5 * self.target).then_some(Reason::KnowsEnough).or_else(|| self.watch())
             }
             Phase::Hold => self.watch(),
         }

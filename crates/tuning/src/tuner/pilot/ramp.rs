@@ -19,6 +19,12 @@ const ERROR: f64 = 0.13;
 pub(super) const MARGIN: f64 = 1.1;
 /// Share of the best rate that counts as all of it.
 const PROVEN: f64 = 0.97;
+/// A rate that fell to under this share is not explained by streams that were added.
+const FALL: f64 = 0.75;
+const FALL_DEVIATIONS: f64 = 6.0;
+const DISTURBED_MOST: u32 = 3;
+/// After a fall, an elasticity from which on it was others that took the rate: on a path that got narrower, streams gain nothing.
+const SHARED: f64 = 0.3;
 /// Shortest chunk of a climb, in seconds and in round trips.
 const LEAST_SECONDS: f64 = 2.0;
 const LEAST_ROUND_TRIPS: f64 = 25.0;
@@ -31,6 +37,12 @@ pub(super) struct Ramp {
     /// The chunk that runs repeats the one before it, for longer.
     pub(super) again: bool,
     rtt: Option<f64>,
+    /// It began because the rate fell.
+    fallen: bool,
+    /// Steps that the path changed under.
+    disturbed: u32,
+    /// Steps that gained something, but less than streams alone would.
+    soft: u32,
 }
 
 impl Pilot {
@@ -45,7 +57,9 @@ impl Pilot {
     pub(super) fn climb_from(&mut self, n: u32, rate: f64, factor: f64, reason: Reason) -> Decision {
         self.points.clear();
         self.points.push((n, rate));
-        self.phase = Phase::Ramp(Ramp { rtt: Some(self.meter.base_rtt()), ..Ramp::default() });
+        let fall = FALL.ln().min(-FALL_DEVIATIONS * self.sd(self.ramp_seconds()));
+        let fallen = matches!(reason, Reason::Changed { factor } if factor.ln() < fall);
+        self.phase = Phase::Ramp(Ramp { rtt: Some(self.meter.base_rtt()), fallen, ..Ramp::default() });
         if n >= self.most() {
             return self.bend();
         }
@@ -67,7 +81,21 @@ impl Pilot {
         }
         ramp.rtt = Some(rtt);
         self.phase = Phase::Ramp(ramp);
-        let before = self.points.last().copied();
+        let mut before = self.points.last().copied();
+        if let Some((from, was)) = before
+            && from < n
+            && !ramp.down
+            && ramp.disturbed < DISTURBED_MOST
+            && self.options.connections == Connections::Kept
+            && (rate / was).ln() < FALL.ln().min(-FALL_DEVIATIONS * self.sd(self.target))
+        {
+            // No streams of ours cost so much: others come meanwhile, and earlier points are of another path.
+            self.points.clear();
+            before = None;
+            ramp.fallen = true;
+            ramp.disturbed += 1;
+            self.meter.forget_noise();
+        }
         let e = before.map(|before| elasticity(before, (n, rate)));
         if let Some(decision) = self.again(ramp, before.zip(e)) {
             return decision;
@@ -75,6 +103,12 @@ impl Pilot {
         ramp.again = false;
         self.phase = Phase::Ramp(ramp);
         self.points.push((n, rate));
+        let doubt = 2.0 * self.sd(self.target);
+        ramp.soft += u32::from(e.is_some_and(|e| e > FLAT.max(doubt) && e < LINEAR));
+        self.phase = Phase::Ramp(ramp);
+        if ramp.fallen && e.is_some_and(|e| e > SHARED.max(doubt)) || ramp.soft > 1 {
+            self.limits.share();
+        }
         if ramp.down {
             let e = e.unwrap_or(1.0);
             if e < FLAT && n / 2 >= self.least() {
@@ -107,7 +141,9 @@ impl Pilot {
         if e < BENT && self.windows_bind() {
             return self.bend();
         }
-        let further = !ramp.looked_further && self.points.len() > 2 && !self.windows_bind();
+        // Where others have come, they may have taken what this step would have gained.
+        let enough = self.points.len() > if ramp.fallen { 1 } else { 2 };
+        let further = !ramp.looked_further && enough && !self.windows_bind();
         if e > FLAT || further {
             ramp.looked_further |= e <= FLAT;
             self.phase = Phase::Ramp(ramp);

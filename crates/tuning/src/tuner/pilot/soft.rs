@@ -10,6 +10,8 @@ const ASIDE: f64 = 1.6;
 const DOUBT: f64 = 0.01;
 /// The least gain of rate that is worth a move.
 const GAIN: f64 = 0.004;
+/// A slope from which on others must be there: alone, streams that gain so much are not where to stay.
+const SHARED: f64 = 0.15;
 /// Farthest move at once (logarithm).
 const FARTHEST: f64 = 0.6;
 
@@ -34,13 +36,16 @@ impl Pilot {
 
     /// A chunk beside it ended.
     pub(super) fn dithered(&mut self, rate: f64, seconds: f64) -> Decision {
-        self.surface.add(self.n, rate.ln(), self.sd(seconds).powi(2), seconds);
+        self.surface.add_trial(self.n, rate.ln(), self.sd(seconds).powi(2), seconds);
         self.adjust()
     }
 
     fn adjust(&mut self) -> Decision {
         let place = f64::from(self.base).ln();
         let optimum = self.surface.optimum(self.base, self.worth());
+        if optimum.slope - 2.0 * optimum.error * -optimum.curvature > SHARED {
+            self.limits.share();
+        }
         let most = match self.limits.bottleneck() {
             Some(_) => place,
             None => f64::from(self.most()).ln(),

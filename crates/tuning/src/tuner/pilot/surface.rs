@@ -49,16 +49,36 @@ impl Default for Surface {
 }
 
 impl Surface {
-    /// A chunk of `seconds` reached `level` (logarithm) with this variance. What was measured before is
+    /// A chunk of `seconds` at the place reached `level` (logarithm) with this variance. What was measured before is
     /// forgotten if it does not fit: the path has changed.
     pub(super) fn add(&mut self, streams: u32, level: f64, variance: f64, seconds: f64) {
-        if self.seen.len() > 2 {
-            let (expected, doubt) = self.level(streams);
-            let off = level - expected;
-            if off.abs() > 0.1f64.max(3.2 * (doubt + variance).sqrt()) {
-                self.shift(streams, off);
-            }
+        if let Some(off) = self.misfit(streams, level, variance) {
+            self.shift(streams, off);
         }
+        self.take(streams, level, variance, seconds);
+    }
+
+    /// The same of a trial beside the place. If it does not fit, it is the slope that has changed: the chunk before it, at
+    /// the place, is all that it can be compared with.
+    pub(super) fn add_trial(&mut self, streams: u32, level: f64, variance: f64, seconds: f64) {
+        if self.misfit(streams, level, variance).is_some() {
+            self.seen.drain(..self.seen.len() - 1);
+            self.slope = SLOPE;
+        }
+        self.take(streams, level, variance, seconds);
+    }
+
+    /// How far this is off what was measured before, if that is too far.
+    fn misfit(&self, streams: u32, level: f64, variance: f64) -> Option<f64> {
+        if self.seen.len() <= 2 {
+            return None;
+        }
+        let (expected, doubt) = self.level(streams);
+        let off = level - expected;
+        (off.abs() > 0.1f64.max(3.2 * (doubt + variance).sqrt())).then_some(off)
+    }
+
+    fn take(&mut self, streams: u32, level: f64, variance: f64, seconds: f64) {
         for seen in &mut self.seen {
             seen.age += seconds;
         }

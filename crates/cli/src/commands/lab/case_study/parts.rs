@@ -30,6 +30,9 @@ const TUNED: &str =
 /// Breadboard's disks as Bonnie measured them.
 const DISKS: &str = "disk = { read = '91 MB/s', write = '100 MB/s' }";
 
+/// At 40 ms.
+pub(super) const FAR_ROUNDS: u32 = 7;
+
 const PROFILE: &str = "{ropewalk} profile --quiet --no-sysstat";
 /// As the paper's: one stream unless said otherwise, nothing chosen by the client.
 const PLAIN: &str = "-p 1 --files 1 --tuner fixed --checksum none";
@@ -42,7 +45,13 @@ pub(super) fn all() -> Vec<Part> {
     let near_disks = || Scene::new("0.3ms", "rate = '1Gbit/s', queue = 1000").left(DISKS).right(DISKS);
     // What is longer crosses more that loses.
     let long = |round_trip, both| Scene::new(round_trip, both).left(TUNED).right(TUNED);
-    let streams = "--sweep streams=1,2,4,8,16 --files 1 --tuner fixed --checksum none --no-perf";
+    // One stream over losses is a matter of luck: it takes more rounds to tell it from two.
+    let streams = |rounds: u32| {
+        format!(
+            "--sweep streams=1,2,4,8,16 --repeat {rounds} --files 1 --tuner fixed --checksum none --no-perf"
+        )
+    };
+    let (few, many) = (streams(3), streams(FAR_ROUNDS));
     let blocks = "--sweep block=64K,256K,1M,4M --files 1 --tuner fixed --checksum none --no-perf";
     let get = |server: &str, path: &str| format!("ftp://{{addr:right}}:{{port:{server}}}{path}/source null:");
     let gct = "--ssh-source right --ssh 'sh {dir}/ssh' --collect-command '{ropewalk} profile --collect'";
@@ -74,11 +83,11 @@ pub(super) fn all() -> Vec<Part> {
             .part("buffers-new", &["buffers-new.json"]),
         long("6.5ms", "rate = '1Gbit/s', queue = 600, loss = '0.001%'")
             .file("left", 160)
-            .command(format!("{PROFILE} {streams} -o {{out}}/streams-near.json {{disk}}/source {SERVER}/target"))
+            .command(format!("{PROFILE} {few} -o {{out}}/streams-near.json {{disk}}/source {SERVER}/target"))
             .part("streams-near", &["streams-near.json"]),
         long("40ms", "rate = '1Gbit/s', queue = 3500, loss = '0.01%'")
-            .file("left", 64)
-            .command(format!("{PROFILE} {streams} -o {{out}}/streams-far.json {{disk}}/source {SERVER}/target"))
+            .file("left", 80)
+            .command(format!("{PROFILE} {many} -o {{out}}/streams-far.json {{disk}}/source {SERVER}/target"))
             .part("streams-far", &["streams-far.json"]),
         Scene::new(FAR, NIC)
             .left(TUNED)

@@ -12,14 +12,15 @@ use ropewalk_profiler::verdict::Verdict;
 use serde_json::Value;
 
 use super::figures::{count, end, finding, first_cause, for_load, megabytes, percent, rate, ratio};
-use super::{Results, paper};
+use super::parts::FAR_ROUNDS;
+use super::{Results, build, paper};
 
 /// Of Table 6: what has less is left out.
 const SMALL_SHARE: f64 = 0.005;
 const MOST_SHARES: usize = 16;
 
 pub(super) fn all(results: &Results<'_>) -> anyhow::Result<Vec<Section>> {
-    let parts = [buffers, doctor, streams, blocks, disks, servers];
+    let parts = [build::section, buffers, doctor, streams, blocks, disks, servers];
     parts.iter().filter_map(|part| part(results).transpose()).collect()
 }
 
@@ -201,7 +202,9 @@ fn streams(results: &Results<'_>) -> anyhow::Result<Option<Section>> {
         loads = loads.series(Series::points_and_line(name, load));
     }
     let chart = Chart::new("Rate and kernel load over streams, 1 Gbit/s", Axis::log2("streams", Unit::Plain))
-        .note("means with 95 % intervals of 3 runs; loss 0.001 % at 6.5 ms, 0.01 % at 40 ms")
+        .note(format!(
+            "means with 95 % intervals of 3 and {FAR_ROUNDS} runs; loss 0.001 % at 6.5 ms, 0.01 % at 40 ms"
+        ))
         .panel(rates)
         .panel(loads);
     Ok(Some(Section { name: "case-streams", text, charts: vec![("case-streams.svg".into(), chart)] }))

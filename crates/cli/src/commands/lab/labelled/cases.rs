@@ -1,15 +1,20 @@
 //! The cases: bottlenecks that we made, and what is the right answer.
 
 use ropewalk_profiler::verdict::CauseKind;
+use serde::Serialize;
 
-use super::scene::{Data, Peer, Scene, WIDE, Way};
+use super::drawn;
+use super::scene::{Data, Peer, Scene, WIDE, Way, Wire};
 
-/// Rules were looked at with the first set; the second has other paths, rates and sizes, and tells whether they are right
-/// beyond it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Rules were made with the first set, and mended by what the second and the third showed, of which the third was drawn; the
+/// fourth was drawn and run after that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Set {
     First,
     Second,
+    Third,
+    Fourth,
 }
 
 /// A bottleneck that we made.
@@ -21,12 +26,17 @@ pub(super) struct Case {
     pub(super) label: &'static [CauseKind],
     /// The host that is to be named, where it is one.
     pub(super) host: Option<&'static str>,
+    /// What the bottleneck leaves at most, bytes per second, where it can be said beforehand.
+    pub(super) ceiling: Option<f64>,
+    /// The same without the bottleneck.
+    pub(super) control: Option<Scene>,
     pub(super) scene: Scene,
 }
 
-/// Every case of both sets.
+/// Every case of every set.
 pub(super) fn all() -> Vec<Case> {
-    [Set::First, Set::Second].into_iter().flat_map(of).collect()
+    let drawn = [Set::Third, Set::Fourth].into_iter().flat_map(drawn::of);
+    [Set::First, Set::Second].into_iter().flat_map(of).chain(drawn).collect()
 }
 
 const MIB: u64 = 1 << 20;
@@ -44,7 +54,7 @@ fn of(set: Set) -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |name: &str, label, host, scene| {
         let name = if second { format!("{name}-2") } else { name.to_owned() };
-        cases.push(Case { name, set, label, host, scene });
+        cases.push(Case { name, set, label, host, ceiling: None, control: None, scene });
     };
     // A path with a queue of about its bandwidth-delay product.
     let path = |first: (&'static str, &'static str), other: (&'static str, &'static str)| {
@@ -168,7 +178,9 @@ fn of(set: Set) -> Vec<Case> {
     let wide = path(("2ms", WIDE), ("4ms", WIDE));
     let size = Data::Zeros(number(12, 8) << 30);
     let crowded = &[CpuCompeting];
-    // The hosts share this machine: the other end keeps off the processor that is busy.
+    // The hosts share this machine: the other end keeps off the processor that is busy, and must not share its own with the
+    // emulator, which comes first wherever it runs.
+    let wire = Wire { mtu: number(1500, 9000), offload: true, filters: None };
     let pinned: &[&str] = &["taskset", "-c", "0"];
     let elsewhere: &[&str] = &["taskset", "-c", "1"];
     let spin = |host: &str| {
@@ -184,13 +196,13 @@ fn of(set: Set) -> Vec<Case> {
         "busy-core-put",
         crowded,
         left,
-        Scene::new(Put, Ours, wide, size).client(pinned).server(elsewhere).more(spin("left")),
+        Scene::new(Put, Ours, wide, size).client(pinned).server(elsewhere).more(spin("left")).wire(wire),
     );
     add(
         "busy-core-get",
         crowded,
         right,
-        Scene::new(Get, Ours, wide, size).server(pinned).client(elsewhere).more(spin("right")),
+        Scene::new(Get, Ours, wide, size).server(pinned).client(elsewhere).more(spin("right")).wire(wire),
     );
     // Processors without instructions for AES.
     let slow_cipher = r#"environment = { OPENSSL_ia32cap = "~0x200000200000000" }"#;

@@ -5,6 +5,10 @@ use std::path::Path;
 
 use ropewalk_lab::scenario::{Document, Scenario, ScenarioError, Value};
 
+/// The addresses at a wire.
+const LEFT: &str = "192.168.77.1";
+const RIGHT: &str = "192.168.77.2";
+
 /// A path of which nothing limits.
 pub(super) const WIDE: &str = "queue = 20000";
 
@@ -13,6 +17,8 @@ pub(super) const WIDE: &str = "queue = 20000";
 pub(super) enum Way {
     Get,
     Put,
+    /// From our server at `left` to our server at `right`, as a client at a third host, `here`, tells them to.
+    Third,
 }
 
 /// The server.
@@ -37,18 +43,32 @@ pub(super) enum Data {
     Zeros(u64),
 }
 
+/// A wire between the hosts' interfaces (veth), as fast as processors carry packets over it: the emulator would need a
+/// processor itself. Packets that come in are the work of one processor of two (RPS).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wire {
+    /// Bytes.
+    pub(super) mtu: u64,
+    /// Whether packets may be merged and cut by the card.
+    pub(super) offload: bool,
+    /// Rules that each packet is compared with at the receiver, one after the other, as a firewall has them. It serves its
+    /// interrupts on processor 0 then, and nothing else runs there.
+    pub(super) filters: Option<u64>,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Scene {
     way: Way,
     peer: Peer,
-    round_trip: &'static str,
-    both: &'static str,
+    round_trip: String,
+    both: String,
+    wire: Option<Wire>,
     /// In place of the two, where the ways differ: the table `path` of the link.
-    ways: Option<&'static str>,
+    ways: Option<String>,
     data: Data,
-    left: Vec<&'static str>,
-    right: Vec<&'static str>,
-    arguments: Vec<&'static str>,
+    left: Vec<String>,
+    right: Vec<String>,
+    arguments: Vec<String>,
     /// Words before the programs' names.
     client: &'static [&'static str],
     server: &'static [&'static str],
@@ -62,14 +82,15 @@ impl Scene {
     pub(super) fn new(
         way: Way,
         peer: Peer,
-        (round_trip, both): (&'static str, &'static str),
+        (round_trip, both): (impl Into<String>, impl Into<String>),
         data: Data,
     ) -> Self {
         Self {
             way,
             peer,
-            round_trip,
-            both,
+            round_trip: round_trip.into(),
+            both: both.into(),
+            wire: None,
             ways: None,
             data,
             left: vec![],
@@ -83,24 +104,28 @@ impl Scene {
     }
 
     /// A line of the host's table.
-    pub(super) fn left(mut self, line: &'static str) -> Self {
-        self.left.push(line);
+    pub(super) fn left(mut self, line: impl Into<String>) -> Self {
+        self.left.push(line.into());
         self
     }
 
     /// A line of the host's table.
-    pub(super) fn right(mut self, line: &'static str) -> Self {
-        self.right.push(line);
+    pub(super) fn right(mut self, line: impl Into<String>) -> Self {
+        self.right.push(line.into());
         self
     }
 
-    pub(super) fn ways(self, path: &'static str) -> Self {
-        Self { ways: Some(path), ..self }
+    pub(super) fn ways(self, path: impl Into<String>) -> Self {
+        Self { ways: Some(path.into()), ..self }
+    }
+
+    pub(super) fn wire(self, wire: Wire) -> Self {
+        Self { wire: Some(wire), ..self }
     }
 
     /// Further arguments of the client.
-    pub(super) fn arguments(mut self, words: &[&'static str]) -> Self {
-        self.arguments.extend(words);
+    pub(super) fn arguments<T: AsRef<str>>(mut self, words: &[T]) -> Self {
+        self.arguments.extend(words.iter().map(|word| word.as_ref().to_owned()));
         self
     }
 
@@ -124,7 +149,7 @@ impl Scene {
 
     /// Whether nothing of the path limits.
     pub(super) fn is_wide(&self) -> bool {
-        self.both == WIDE
+        self.both == WIDE || self.wire.is_some()
     }
 
     /// Writes the profile to `profile`.
@@ -140,24 +165,40 @@ impl Scene {
     fn text(&self, name: &str) -> String {
         let mut text = format!("title = '{name}'\ntimeout = '170s'\n[variables]\nprofile = ''\n");
         text += "[kernel]\ncongestion = 'cubic'\n";
+        if self.way == Way::Third {
+            // Commands come through `left`; they are few.
+            text += "[hosts.here]\n[[links]]\nbetween = ['here', 'left']\n";
+            text += "path = { round_trip = '2ms', both = { queue = 1000 } }\n";
+            text += &OURS
+                .replace("'right'", "'left'")
+                .replace("'server'", "'origin'")
+                .replace(":server}", ":origin}");
+        }
         for (host, lines) in [("left", &self.left), ("right", &self.right)] {
             let _ = writeln!(text, "[hosts.{host}]\n{}", lines.join("\n"));
         }
-        let ways = self.ways.map(str::to_owned);
-        let path = ways.unwrap_or_else(|| {
+        let path = self.ways.clone().unwrap_or_else(|| {
             format!("{{ round_trip = '{}', both = {{ {} }} }}", self.round_trip, self.both)
         });
         let _ = writeln!(text, "[[links]]\nbetween = ['left', 'right']\npath = {path}");
         text += self.server_table();
-        if self.peer != Peer::Ours {
+        if self.peer != Peer::Ours || self.wire.is_some() {
             text += SSH;
+        }
+        if let Some(wire) = &self.wire {
+            text += &self.wire_tables(wire);
         }
         text += &self.files();
         text += &self.more;
         let words: Vec<String> =
             self.command().iter().map(|word| Value::Text(word.clone())).map(quoted).collect();
-        let _ = writeln!(text, "[[commands]]\nname = 'profile'\nhost = 'left'\nrun = [{}]", words.join(", "));
+        let client = if self.way == Way::Third { "here" } else { "left" };
+        let _ =
+            writeln!(text, "[[commands]]\nname = 'profile'\nhost = '{client}'\nrun = [{}]", words.join(", "));
         text += "environment = { XDG_CONFIG_HOME = '{dir}', XDG_STATE_HOME = '{dir}', XDG_CACHE_HOME = '{dir}' }\n";
+        if self.way == Way::Third {
+            text = text.replace("'--anonymous=rw'", "'--anonymous=rw', '--anonymous-third-party'");
+        }
         text.replace("@SERVER@", &self.server.iter().map(|word| format!("'{word}', ")).collect::<String>())
             .replace("@LIMIT@", &self.limit.unwrap_or(0).to_string())
     }
@@ -168,6 +209,46 @@ impl Scene {
             Peer::Gct => GCT,
             Peer::Vsftpd => VSFTPD,
         }
+    }
+
+    /// The interface `wire` of both hosts, and what they do with packets that come in by it.
+    fn wire_tables(&self, wire: &Wire) -> String {
+        let features = |enter: &str| match wire.offload {
+            true => String::new(),
+            false => format!(" && {enter}ethtool -K wire tso off gso off gro off"),
+        };
+        let there = "nsenter -t $id --net ";
+        let mut text = format!(
+            "[[servers]]\nname = 'wire'\nhost = 'left'\nready = {{ line = 'ready' }}\nrun = \"\"\"\nid=$(cat \
+             {{dir:right}}/sshd.pid) && ip link add wire mtu {mtu} type veth peer name wire mtu {mtu} netns $id && ip addr \
+             add {LEFT}/24 dev wire && ip link set wire up && {there}ip addr add {RIGHT}/24 dev wire && {there}ip link set \
+             wire up{}{} && echo ready && exec sleep 600\"\"\"\n",
+            features(""),
+            features(there),
+            mtu = wire.mtu
+        );
+        let receiver = if self.way == Way::Get { "left" } else { "right" };
+        for host in ["left", "right"] {
+            let filters = wire.filters.filter(|_| host == receiver);
+            let steer = match (filters, wire.filters) {
+                (Some(_), _) => "1",
+                (None, Some(_)) => "2",
+                (None, None) => "0",
+            };
+            let filters = filters.map_or_else(String::new, |count| {
+                format!(
+                    "tc qdisc add dev wire clsact && for n in $(seq {count}); do echo filter add dev wire ingress protocol \
+                     ip prio 1 u32 match ip dport $n 0xffff flowid 1:1; done > {{dir}}/rules && tc -batch {{dir}}/rules && "
+                )
+            });
+            let _ = writeln!(
+                text,
+                "[[servers]]\nname = 'steer-{host}'\nhost = '{host}'\nready = {{ line = 'ready' }}\nrun = \"\"\"\n\
+                 until [ -e /sys/class/net/wire ]; do sleep 0.05; done; {filters}echo {steer} > \
+                 /sys/class/net/wire/queues/rx-0/rps_cpus && echo ready && exec sleep 600\"\"\""
+            );
+        }
+        text
     }
 
     fn files(&self) -> String {
@@ -182,10 +263,9 @@ impl Scene {
 
     fn command(&self) -> Vec<String> {
         let end = if matches!(self.data, Data::Files(..)) { "/" } else { "" };
-        let server = match self.peer {
-            Peer::Ours => "ftp://{addr:right}:{port:server}",
-            Peer::Gct | Peer::Vsftpd => "ftp://{addr:right}:{port:server}{disk:right}",
-        };
+        let address = if self.wire.is_some() { RIGHT } else { "{addr:right}" };
+        let root = if self.peer == Peer::Ours { "" } else { "{disk:right}" };
+        let server = format!("ftp://{address}:{{port:server}}{root}");
         let (source, destination) = match (self.way, self.data) {
             (Way::Get, Data::Zeros(size)) => {
                 (format!("{server}/dev/ropewalk-zero-{size}"), "null:".to_owned())
@@ -193,19 +273,23 @@ impl Scene {
             (Way::Put, Data::Zeros(size)) => (format!("zero:{size}"), format!("{server}/dev/ropewalk-null")),
             (Way::Get, _) => (format!("{server}/source{end}"), format!("{{disk}}/target{end}")),
             (Way::Put, _) => (format!("{{disk}}/source{end}"), format!("{server}/target{end}")),
+            (Way::Third, _) => {
+                (format!("ftp://{{addr:left}}:{{port:origin}}/source{end}"), format!("{server}/target{end}"))
+            }
         };
         let fixed = ["{ropewalk}", "profile", "--quiet", "--output", "{profile}"];
         let ssh: &[&str] = match (self.peer, self.way) {
             (Peer::Ours, _) => &[],
             (_, Way::Get) => &["--ssh-source", "right"],
-            (_, Way::Put) => &["--ssh-destination", "right"],
+            (_, Way::Put | Way::Third) => &["--ssh-destination", "right"],
         };
         let through: &[&str] = match self.peer {
             Peer::Ours => &[],
             _ => &["--ssh", "sh {dir}/ssh", "--collect-command", "{ropewalk} profile --collect"],
         };
-        let words = self.client.iter().chain(&fixed).chain(ssh).chain(through).chain(&self.arguments);
-        words.map(|&word| word.to_owned()).chain([source, destination]).collect()
+        let words = self.client.iter().chain(&fixed).chain(ssh).chain(through);
+        let words = words.map(|&word| word.to_owned()).chain(self.arguments.iter().cloned());
+        words.chain([source, destination]).collect()
     }
 }
 
@@ -298,9 +382,10 @@ mod tests {
     fn every_case_is_a_scenario() {
         let all = cases::all();
         for case in &all {
-            let scenario = case.scene.scenario(&case.name, Path::new("/tmp/it's.json"));
-            scenario
-                .unwrap_or_else(|error| panic!("{}: {error}\n{}", case.name, case.scene.text(&case.name)));
+            for scene in [Some(&case.scene), case.control.as_ref()].into_iter().flatten() {
+                let scenario = scene.scenario(&case.name, Path::new("/tmp/it's.json"));
+                scenario.unwrap_or_else(|error| panic!("{}: {error}\n{}", case.name, scene.text(&case.name)));
+            }
         }
         let names: BTreeSet<&str> = all.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names.len(), all.len());

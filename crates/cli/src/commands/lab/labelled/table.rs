@@ -8,6 +8,7 @@ use ropewalk_lab::report::findings::Section;
 use ropewalk_profiler::verdict::CauseKind;
 
 use super::Judged;
+use super::cases::Set;
 
 /// As JSON has it, with blanks.
 pub(super) fn name(kind: CauseKind) -> String {
@@ -17,8 +18,13 @@ pub(super) fn name(kind: CauseKind) -> String {
 
 pub(super) fn section(judged: &[Judged]) -> Section {
     let mut text = String::new();
-    for (second, heading) in [(false, "First set"), (true, "Second set")] {
-        let set: Vec<&Judged> = judged.iter().filter(|case| case.second_set == second).collect();
+    for (set, heading) in [
+        (Set::First, "First set"),
+        (Set::Second, "Second set"),
+        (Set::Third, "Third set"),
+        (Set::Fourth, "Fourth set"),
+    ] {
+        let set: Vec<&Judged> = judged.iter().filter(|case| case.set == set).collect();
         if set.is_empty() {
             continue;
         }
@@ -27,6 +33,7 @@ pub(super) fn section(judged: &[Judged]) -> Section {
         text += &matrix(&set).markdown();
         text += "\n";
         text += &misses(&set);
+        text += &binding(&set);
     }
     Section { name: "labelled", text, charts: vec![] }
 }
@@ -54,6 +61,39 @@ fn matrix(set: &[&Judged]) -> Table {
         table.row([name(label)].into_iter().chain(columns.iter().map(cell)));
     }
     table
+}
+
+/// Whether what we made is what held transfers back: how far they came of what it allows, and what they reach without it.
+fn binding(set: &[&Judged]) -> String {
+    let sorted = |of: fn(&Judged) -> Option<f64>| {
+        let mut ratios: Vec<(f64, &str)> =
+            set.iter().filter_map(|case| Some((of(case)?, case.case.as_str()))).collect();
+        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
+        ratios
+    };
+    let reached = sorted(|case| Some(case.rate / case.ceiling?));
+    let without = sorted(|case| Some(case.control? / case.rate.max(1.0)));
+    let mut text = String::new();
+    if let [least, .., most] = reached.as_slice() {
+        let _ = writeln!(
+            text,
+            "Of what their parameters allow, {} transfers reached {:.2} in the median, {:.2} (`{}`) to {:.2} (`{}`).",
+            reached.len(),
+            reached[reached.len() / 2].0,
+            least.0,
+            least.1,
+            most.0,
+            most.1
+        );
+    }
+    if !without.is_empty() {
+        let all: Vec<String> = without.iter().map(|(ratio, case)| format!("`{case}` {ratio:.1}")).collect();
+        let _ = writeln!(text, "Times as fast without what was made: {}.", all.join(", "));
+    }
+    if !text.is_empty() {
+        text += "\n";
+    }
+    text
 }
 
 fn misses(set: &[&Judged]) -> String {

@@ -1,0 +1,98 @@
+//! Files that commands write: whole or not at all, and never over what the command works with.
+
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Puts `bytes` into a file. One that was there stays as it is until all of them are written; what is no regular file (a
+/// pipe, a device) gets them as they come.
+///
+/// # Errors
+/// As of the system; the old file is still there.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let old = match fs::metadata(path) {
+        Ok(old) if !old.is_file() => return fs::write(path, bytes),
+        Ok(old) => Some(old),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    // A link stays one.
+    let target = if old.is_some() { fs::canonicalize(path)? } else { path.to_owned() };
+    let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+    // New files get what the umask leaves.
+    let mode = old.as_ref().map_or(0o666, |old| old.mode() & 0o777);
+    let made = tempfile::Builder::new()
+        .prefix(".ropewalk-")
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(directory.unwrap_or(Path::new(".")));
+    let mut file = match made {
+        Ok(file) => file,
+        // The file is ours to write, but its directory is not.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && old.is_some() => {
+            return fs::write(path, bytes);
+        }
+        Err(error) => return Err(error),
+    };
+    file.write_all(bytes)?;
+    if old.is_some() {
+        file.as_file().set_permissions(Permissions::from_mode(mode))?;
+    }
+    file.persist(&target).map(drop).map_err(|error| error.error)
+}
+
+/// Whether two paths lead to one file, or would once it is made.
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+    match (fs::metadata(one), fs::metadata(other)) {
+        (Ok(one), Ok(other)) => one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        (Err(_), Err(_)) => matches!((place(one), place(other)), (Some(one), Some(other)) if one == other),
+        _ => false,
+    }
+}
+
+/// Where a file would be made.
+fn place(path: &Path) -> Option<PathBuf> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Some(fs::canonicalize(directory.unwrap_or(Path::new("."))).ok()?.join(path.file_name()?))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn links_and_modes_stay() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (file, link) = (scratch.path().join("file"), scratch.path().join("link"));
+        fs::write(&file, b"a longer old text").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write(&link, b"new").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o640);
+        write(Path::new("/dev/null"), b"new").unwrap();
+        assert!(write(&scratch.path().join("none/file"), b"new").is_err());
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_the_old_one() {
+        let error = write(Path::new("/dev/full"), b"new").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn one_file_has_many_names() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = |name: &str| scratch.path().join(name);
+        fs::write(file("a"), b"").unwrap();
+        fs::write(file("b"), b"").unwrap();
+        fs::hard_link(file("a"), file("c")).unwrap();
+        assert!(is_same(&file("a"), &file("./a")) && is_same(&file("a"), &file("c")));
+        assert!(!is_same(&file("a"), &file("b")) && !is_same(&file("a"), &file("none")));
+        assert!(is_same(&file("none"), &file("./none")) && !is_same(&file("none"), &file("other")));
+        assert!(!is_same(Path::new("/dev/null"), Path::new("/dev/null")), "nothing is lost there");
+    }
+}

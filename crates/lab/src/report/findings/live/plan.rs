@@ -1,0 +1,202 @@
+//! Which transfers the study consists of.
+
+use std::time::Duration;
+
+use crate::library::{Call, Direction, Entry, SCENARIOS, Workload};
+use crate::report::capacity;
+use crate::scenario::Scenario;
+use crate::sweep::{Design, Group, Record, SweepError, Trial, groups, trials};
+
+pub(super) const GCT: &str = "globus-url-copy";
+pub(super) const OURS: &str = "ropewalk";
+pub(super) const UNTUNED: &str = "ropewalk --tuner fixed";
+/// A file that is kept in memory, twice, is no larger.
+const LARGEST: f64 = 3.0 * (1_u64 << 30) as f64;
+/// The length of what does not tell one.
+pub(super) const OLD: u32 = 0;
+
+/// A tuned transfer.
+pub(super) struct Case {
+    /// By which it is asked for.
+    pub(super) name: &'static str,
+    pub(super) program: &'static str,
+    pub(super) direction: Direction,
+    /// In the table.
+    pub(super) heading: &'static str,
+}
+
+const fn case(
+    name: &'static str,
+    program: &'static str,
+    direction: Direction,
+    heading: &'static str,
+) -> Case {
+    Case { name, program, direction, heading }
+}
+
+pub(super) const CASES: [Case; 6] = [
+    case("get", OURS, Direction::Get, "get"),
+    case("put", OURS, Direction::Put, "put"),
+    case("third-party", "ropewalk-third", Direction::Get, "third-party"),
+    case("get-gct", "ropewalk-gct", Direction::Get, "get, GCT"),
+    case("put-gct", "ropewalk-gct", Direction::Put, "put, GCT"),
+    case("third-party-gct", "ropewalk-third-gct", Direction::Get, "third-party, GCT"),
+];
+
+/// What the tuned ones are compared with: GCT as it comes, ropewalk untuned, the sweep of static settings.
+const COMPARED: [&str; 3] = ["gct", "untuned", "static"];
+
+/// The names of what a study can be limited to.
+pub fn live_cases() -> impl Iterator<Item = &'static str> {
+    CASES.iter().map(|case| case.name).chain(COMPARED)
+}
+
+/// The study of live tuning.
+#[derive(Clone, Debug)]
+pub struct LiveStudy {
+    /// These of the library; all if empty.
+    pub scenarios: Vec<String>,
+    /// Of [`live_cases`]; all if empty.
+    pub cases: Vec<String>,
+    /// The static settings.
+    pub streams: Vec<u32>,
+    /// After which a transfer is stopped.
+    pub seconds: u32,
+    /// The same for the sweep of static settings, the best two of which are then run for `seconds`.
+    pub coarse: u32,
+    /// Rounds.
+    pub repetitions: u32,
+}
+
+impl LiveStudy {
+    /// Each tuned case, GCT as it comes, ropewalk untuned, and the sweep, on each scenario.
+    ///
+    /// # Errors
+    /// None that a test would not have shown.
+    pub fn trials(&self) -> Result<Vec<Trial>, SweepError> {
+        let mut all = Vec::new();
+        for case in CASES.iter().filter(|case| self.wants(case.name)) {
+            all.extend(self.everywhere(case.program, case.direction, self.seconds)?);
+        }
+        if self.wants("static") {
+            for count in &self.streams {
+                all.extend(self.everywhere(&of_streams(*count), Direction::Get, self.coarse)?);
+            }
+        }
+        for (name, program) in [("gct", GCT), ("untuned", UNTUNED)] {
+            if self.wants(name) {
+                all.extend(self.everywhere(program, Direction::Get, self.seconds)?);
+            }
+        }
+        // Case by case: what a study that is broken off has, it has of every scenario.
+        all.sort_by_key(|trial| trial.id.repetition);
+        Ok(all)
+    }
+
+    /// The two best static settings of each scenario, as far as `records` tell, at full length.
+    ///
+    /// # Errors
+    /// As [`Self::trials`].
+    pub fn finals(&self, records: &[Record]) -> Result<Vec<Trial>, SweepError> {
+        if !self.wants("static") || self.coarse == self.seconds {
+            return Ok(Vec::new());
+        }
+        let all = groups(records);
+        let mut again = Vec::new();
+        for entry in self.entries() {
+            let swept = |count: &u32| {
+                let program = of_streams(*count);
+                let of = |group: &&Group| {
+                    group.scenario == entry.name
+                        && group.program == program
+                        && seconds_of(group) == self.coarse
+                };
+                Some((all.iter().find(of)?.goodput.median, *count))
+            };
+            let mut best: Vec<(f64, u32)> = self.streams.iter().filter_map(swept).collect();
+            best.sort_by(|a, b| b.0.total_cmp(&a.0));
+            for (_, count) in best.into_iter().take(2) {
+                again.extend(self.one(entry, &of_streams(count), Direction::Get, self.seconds)?);
+            }
+        }
+        again.sort_by_key(|trial| trial.id.repetition);
+        Ok(again)
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.cases.is_empty() || self.cases.iter().any(|wanted| wanted == name)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &'static Entry> {
+        let wanted = |entry: &&Entry| {
+            self.scenarios.is_empty() || self.scenarios.iter().any(|name| name == entry.name)
+        };
+        SCENARIOS.iter().filter(wanted)
+    }
+
+    fn everywhere(
+        &self,
+        program: &str,
+        direction: Direction,
+        seconds: u32,
+    ) -> Result<Vec<Trial>, SweepError> {
+        let mut all = Vec::new();
+        for entry in self.entries() {
+            all.extend(self.one(entry, program, direction, seconds)?);
+        }
+        Ok(all)
+    }
+
+    fn one(
+        &self,
+        entry: &Entry,
+        program: &str,
+        direction: Direction,
+        seconds: u32,
+    ) -> Result<Vec<Trial>, SweepError> {
+        let document = entry.document()?;
+        let scenario = document.scenario()?;
+        let most = capacity(&scenario, direction, seconds.into(), 1448) / 8.0;
+        let call = Call::parse(program)?;
+        let action = if direction == Direction::Put { &call.program.put } else { &call.program.get };
+        // A disk that is the limit is to have its part.
+        let unstored =
+            !has_disk(&scenario) && action.as_ref().is_some_and(|action| action.unstored.is_some());
+        let largest = if unstored { f64::INFINITY } else { LARGEST };
+        let workload = Workload {
+            direction,
+            // The time ends it. The cast saturates.
+            size: Some((1.05 * most * f64::from(seconds)).min(largest) as u64),
+            limit: Some(Duration::from_secs(seconds.into())),
+            unstored,
+            ..Workload::default()
+        };
+        let design = Design { programs: vec![call], workload, vary: vec![], repetitions: self.repetitions };
+        let mut all = trials(entry.name, &document, &design)?;
+        for trial in &mut all {
+            trial.id.values.extend([way(direction), (SECONDS.to_owned(), seconds.to_string())]);
+        }
+        Ok(all)
+    }
+}
+
+fn of_streams(count: u32) -> String {
+    format!("{OURS} --streams {count}")
+}
+
+fn has_disk(scenario: &Scenario) -> bool {
+    scenario.hosts.values().any(|host| host.disk.is_some())
+}
+
+const SECONDS: &str = "seconds";
+
+pub(super) fn way(direction: Direction) -> (String, String) {
+    let name = if direction == Direction::Put { "put" } else { "get" };
+    ("way".to_owned(), name.to_owned())
+}
+
+/// After how long it was stopped; [`OLD`] where that is not told.
+pub(super) fn seconds_of(group: &Group) -> u32 {
+    let told = group.values.iter().find(|(name, _)| name == SECONDS);
+    told.and_then(|(_, value)| value.parse().ok()).unwrap_or(OLD)
+}

@@ -1,0 +1,112 @@
+//! Against the bounds that tuning is to keep.
+
+use std::fmt::Write;
+
+/// What kept the bounds, and what did not.
+#[derive(Default)]
+pub(super) struct Tally {
+    /// At least 95 % of the best static setting; otherwise listed.
+    new: Near,
+    /// The same of transfers that an earlier study measured.
+    old: Near,
+    /// At least 97 % of what the program does untuned.
+    not_worse: u32,
+    compared: u32,
+    worse: Vec<String>,
+    /// Times GCT as it comes, where that reaches less than half of the best static setting.
+    faster: Vec<String>,
+    /// Seconds until 90 % of the best static setting.
+    starts: Vec<String>,
+}
+
+#[derive(Default)]
+struct Near {
+    cases: u32,
+    near: u32,
+    far: Vec<String>,
+}
+
+impl Tally {
+    /// Shares of the capacity.
+    pub(super) fn add(&mut self, scenario: &str, heading: &str, found: f64, best: f64, old: bool) {
+        let ratio = found / best;
+        let all = if old { &mut self.old } else { &mut self.new };
+        all.cases += 1;
+        if ratio >= 0.95 {
+            all.near += 1;
+        } else {
+            all.far.push(format!("`{scenario}` {heading} {ratio:.2}"));
+        }
+    }
+
+    /// The same of a download from ropewalk's server.
+    pub(super) fn download(
+        &mut self,
+        scenario: &str,
+        found: f64,
+        untuned: Option<f64>,
+        gct: Option<f64>,
+        best: f64,
+    ) {
+        if let Some(gct) = gct.filter(|gct| *gct > 0.0 && *gct < 0.5 * best) {
+            self.faster.push(format!("`{scenario}` {:.1}", found / gct));
+        }
+        let Some(untuned) = untuned else { return };
+        let ratio = found / untuned;
+        self.compared += 1;
+        if ratio >= 0.97 {
+            self.not_worse += 1;
+        } else {
+            self.worse.push(format!("`{scenario}` {ratio:.2}"));
+        }
+    }
+
+    /// When a download reached 90 % of the best static setting's mean rate.
+    pub(super) fn start(&mut self, scenario: &str, seconds: Option<f64>) {
+        let when = seconds.map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.0} s"));
+        self.starts.push(format!("`{scenario}` {when}"));
+    }
+
+    pub(super) fn sentences(&self) -> String {
+        let mut text = String::new();
+        let list = |items: &[String]| {
+            if items.is_empty() { String::new() } else { format!("; the others: {}", items.join(", ")) }
+        };
+        for (which, all) in [("", &self.new), (" of earlier studies", &self.old)] {
+            if all.cases > 0 {
+                let _ = writeln!(
+                    text,
+                    "\n{} of {} tuned transfers{which} reach at least 95 % of the best static setting{}.",
+                    all.near,
+                    all.cases,
+                    list(&all.far)
+                );
+            }
+        }
+        if self.compared > 0 {
+            let _ = writeln!(
+                text,
+                "\n{} of {} downloads are at least as fast as 97 % of the same without tuning{}.",
+                self.not_worse,
+                self.compared,
+                list(&self.worse)
+            );
+        }
+        if !self.faster.is_empty() {
+            let _ = writeln!(
+                text,
+                "\nWhere GCT as it comes reaches less than half of the best static setting, tuned downloads are so many \
+                 times as fast: {}.",
+                self.faster.join(", ")
+            );
+        }
+        if !self.starts.is_empty() {
+            let _ = writeln!(
+                text,
+                "\nOver 100 ms, tuned downloads have 90 % of the best static setting's mean rate at the end of: {}.",
+                self.starts.join(", ")
+            );
+        }
+        text
+    }
+}

@@ -1,0 +1,24 @@
+//! What arrived is not what was sent, by checksums or sizes.
+
+use super::{Failed, Failure};
+use crate::profile::FailureKind;
+use crate::verdict::Evidence;
+
+pub(super) fn judge(evidence: &Evidence, failed: &Failed) -> Option<Failure> {
+    let advice = "see whether the source was written meanwhile; if not, something on the way or a disk damages data: copy again, \
+                  and compare by `ropewalk sum` at both ends";
+    (failed.kind == FailureKind::ChecksumMismatch).then(|| failed.failure(evidence, None, advice))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::{judge, sample};
+    use crate::profile::FailureKind;
+
+    #[test]
+    fn damage_is_named() {
+        let failure = judge(&sample(FailureKind::ChecksumMismatch)).unwrap();
+        assert_eq!(failure.kind, FailureKind::ChecksumMismatch);
+    }
+}

@@ -1,0 +1,56 @@
+//! How evenly two tuned transfers share a path, in virtual time. `bench/fair` measures the same in the lab.
+
+#![allow(clippy::unwrap_used)]
+use ropewalk_tuning::sim::{Duel, mean};
+use ropewalk_tuning::tuner::{Connections, Kind};
+
+const DUEL: Duel = Duel {
+    capacity: 12.5e6,
+    rtt: 0.05,
+    second_rtt: 1.0,
+    delay: 0.0,
+    together: 90.0,
+    noise: 0.0,
+    seed: 0,
+    connections: Connections::Kept,
+};
+const DELAYS: [f64; 4] = [0.0, 10.0, 30.0, 200.0];
+const ROUND_TRIPS: [f64; 4] = [0.02, 0.05, 0.09, 0.15];
+
+/// The slower's rate as a share of the faster's, 50 to 80 s after the second came.
+fn evenness(duel: Duel) -> f64 {
+    duel.run(|options| Kind::Pilot.build(options)).unwrap().evenness(50.0, 80.0)
+}
+
+#[test]
+fn two_come_within_a_tenth_in_a_minute() {
+    for rtt in ROUND_TRIPS {
+        for delay in DELAYS {
+            let even = evenness(Duel { rtt, delay, ..DUEL });
+            assert!(even > 0.9, "{rtt} s, {delay} s: {even}");
+        }
+    }
+}
+
+/// Noise of the path and, as much again, of each: streams that never change would have 96 and 93 %.
+#[test]
+fn noise_does_not_part_them() {
+    for (noise, least, tenth) in [(0.05, 0.88, 0.7), (0.1, 0.84, 0.6)] {
+        let mut all = Vec::new();
+        for (rtt, delay) in ROUND_TRIPS.into_iter().flat_map(|rtt| DELAYS.map(|delay| (rtt, delay))) {
+            all.extend((0..5).map(|seed| evenness(Duel { rtt, delay, noise, seed, ..DUEL })));
+        }
+        all.sort_by(f64::total_cmp);
+        let (mean, low) = (mean(all.iter().copied()), all[all.len() / 10]);
+        assert!(mean > least && low > tenth, "{noise}: {mean}, one in ten under {low}");
+    }
+}
+
+/// With twice the round trip the same streams carry half as much.
+#[test]
+fn a_longer_round_trip_is_not_starved() {
+    for rtt in ROUND_TRIPS {
+        let even = evenness(Duel { rtt, second_rtt: 2.0, delay: 10.0, ..DUEL });
+        assert!(even > 0.35, "{rtt} s: {even}");
+    }
+}
