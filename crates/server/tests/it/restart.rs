@@ -52,9 +52,9 @@ fn the_missing_part_completes_the_file() {
 #[test]
 fn an_old_file_of_the_same_name_is_not_mixed_up_with_the_new_one() {
     let server = Fixture::new();
-    server.write("f", "XXXXXXXXXXXX");
+    server.write("f", "old contents");
     broken_upload(&mut server.login());
-    assert_eq!(server.read("f"), b"XXXXXXXXXXXX");
+    assert_eq!(server.read("f"), b"old contents");
     let mut client = server.login();
     mode_e(&mut client);
     assert_eq!(first_half(&mut client, "STOR /f").code, 226);
