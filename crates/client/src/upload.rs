@@ -14,6 +14,9 @@ use crate::source::{Source, Stream, read_whole, unchanged};
 use crate::task::Task;
 use crate::verify::{Check, add_holes, proof, same};
 
+/// Files up to this size are read once, and kept until they are sent.
+const TINY: u64 = 64 << 10;
+
 pub(crate) struct Upload {
     landing: Landing,
     pub check: Check,
@@ -67,17 +70,25 @@ impl Upload {
             Source::Ranged(handle) => {
                 let size = task.size.unwrap_or_default();
                 let in_passing = check.in_passing();
-                if size <= SMALL && task.window.is_none() && manner.expect && in_passing.is_some() {
-                    let data = read_whole(&*handle, &task, size)?;
-                    unchanged(&*handle, &task)?;
-                    expected = in_passing.map(|algorithm| {
+                match in_passing.filter(|_| size <= SMALL && task.window.is_none() && manner.expect) {
+                    Some(algorithm) if size <= TINY => {
+                        let data = read_whole(&*handle, &task, size)?;
+                        unchanged(&*handle, &task)?;
                         let mut hasher = Hasher::new(algorithm);
                         hasher.update(&data);
-                        (algorithm, hasher.finish())
-                    });
-                    UploadSource::Ranged(Arc::new(crate::source::Bytes(data)))
-                } else {
-                    UploadSource::Ranged(handle)
+                        expected = Some((algorithm, hasher.finish()));
+                        UploadSource::Ranged(Arc::new(crate::source::Bytes(data)))
+                    }
+                    Some(algorithm) => {
+                        // To read it a second time, when it is sent, takes less than to keep it. What changes in between
+                        // does not have the sum that the server expects.
+                        let sum = checksum_file(&*handle, algorithm, 0, Some(size), &mut |_| Ok(()))
+                            .map_err(|e| RemoteError::local(task.source.path(), e))?;
+                        unchanged(&*handle, &task)?;
+                        expected = Some((algorithm, sum));
+                        UploadSource::Ranged(handle)
+                    }
+                    None => UploadSource::Ranged(handle),
                 }
             }
         };
@@ -220,9 +231,14 @@ impl Upload {
     /// The source did not change while it was read.
     pub(crate) fn check_source(&self) -> Result<(), RemoteError> {
         match &self.source {
-            UploadSource::Ranged(handle) if self.expected.is_none() => unchanged(&**handle, &self.task),
+            UploadSource::Ranged(handle) if !self.in_memory() => unchanged(&**handle, &self.task),
             _ => Ok(()),
         }
+    }
+
+    /// It was read as a whole when it was opened.
+    fn in_memory(&self) -> bool {
+        self.expected.is_some() && self.task.size.is_some_and(|size| size <= TINY)
     }
 
     /// How it was proved, for the event.
@@ -243,5 +259,49 @@ impl Upload {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::ffi::OsStrExt;
+
+    use ropewalk_protocol::path::VirtualPath;
+    use ropewalk_storage::{PosixOptions, PosixStore};
+
+    use super::*;
+    use crate::place::Place;
+
+    fn begin(path: &std::path::Path) -> Arc<Upload> {
+        let place = Place::Local(VirtualPath::parse(path.as_os_str().as_bytes()).unwrap());
+        let mut task = Task::new(0, place.clone(), place);
+        let store = PosixStore::new(std::path::Path::new("/"), PosixOptions::default()).unwrap();
+        let source = Source::open(&mut task, &store).unwrap();
+        let check = Check::Inline(Algorithm::Crc32c);
+        let manner = Manner { check, atomic: true, expect: true, present: RangeSet::new() };
+        Upload::begin(task, source, manner).unwrap()
+    }
+
+    #[test]
+    fn small_files_are_summed_before_they_are_sent() {
+        let directory = tempfile::tempdir().unwrap();
+        for size in [0, 3, TINY as usize, TINY as usize + 1, 1 << 20] {
+            let path = directory.path().join(size.to_string());
+            let data: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
+            std::fs::write(&path, &data).unwrap();
+            let upload = begin(&path);
+            let mut hasher = Hasher::new(Algorithm::Crc32c);
+            hasher.update(&data);
+            assert_eq!(upload.expected, Some((Algorithm::Crc32c, hasher.finish())), "{size} bytes");
+            assert!(!upload.needs_sum() && upload.check_source().is_ok());
+            // What changes after that is either not sent, or noticed.
+            std::fs::write(&path, b"other").unwrap();
+            let UploadSource::Ranged(handle) = &upload.source else { panic!("a stream") };
+            let mut buffer = vec![0; size];
+            let kept = handle.read_at(&mut buffer, 0).unwrap() == size && buffer == data;
+            assert_eq!(kept, size as u64 <= TINY);
+            assert_eq!(upload.check_source().is_ok(), kept, "{size} bytes");
+        }
     }
 }
