@@ -76,6 +76,7 @@ class Bench(contextlib.ExitStack):
         self.servers = {}
         if self.binary:
             self.serve("ropewalk", servers.ropewalk, self.binary)
+            self.serve("ropewalk-direct", servers.ropewalk_direct, self.binary, self.disk)
         self.serve("gct", servers.gct, needs=["globus-gridftp-server", "globus-url-copy"])
         self.serve("vsftpd", servers.vsftpd, self.disk, needs=["vsftpd", "curl"])
         self.serve("rsync", servers.rsync, self.disk, needs=["rsync"])
@@ -128,7 +129,7 @@ class Bench(contextlib.ExitStack):
                 workload.keep(cells)
                 for number in range(rounds):
                     say(f"{workload.title}: round {number + 1} of {rounds}")
-                    workload.round()
+                    workload.round(number)
                 workload.prepare()
                 for cell in workload.cells:
                     if cell.failure:

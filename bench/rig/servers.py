@@ -73,9 +73,16 @@ def listening_port(pid):
     return None
 
 
-def ropewalk(binary, host="127.0.0.1", within=()):
+def ropewalk(binary, host="127.0.0.1", within=(), config=None):
     argv = [binary, "serve", "--listen", f"{host}:0", "--anonymous=rw", "--anonymous-third-party", "--root", "/", "--log", "error"]
-    return Server(argv, host, within)
+    return Server([*argv, *(["--config", config] if config else [])], host, within)
+
+
+def ropewalk_direct(binary, directory):
+    """One that writes past the page cache without the kernel's copy."""
+    config = pathlib.Path(directory) / "direct.toml"
+    config.write_text('[files]\ndirect_io = "always"\n')
+    return ropewalk(binary, config=config)
 
 
 def gct(host="127.0.0.1", within=()):

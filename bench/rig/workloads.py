@@ -75,8 +75,8 @@ class Programs:
         argv = [*self.client, *argv]
         self.cells.append(Cell(group, label, lambda: run(argv, env), server, **attributes))
 
-    def ours(self, label, words, source, destination, **attributes):
-        server = self.servers.get("ropewalk")
+    def ours(self, label, words, source, destination, at="ropewalk", **attributes):
+        server = self.servers.get(at)
         if server:
             argv = [self.bench.binary, "cp", "--quiet", *words, source(server), destination(server)]
             # Neither the settings nor the journals of whoever runs the bench.
@@ -101,6 +101,12 @@ class Programs:
                 options = [*words, "-p", str(streams), *checksum]
                 self.ours(" ".join(options), options, source, destination, checksums=not checksum)
 
+    def ours_directly(self, source, destination):
+        """Direct writes at the destination, here or at the server."""
+        for checksum in ([], ["--checksum", "none"]):
+            options = ["--direct-io", "always", *checksum]
+            self.ours(" ".join(options), options, source, destination, at="ropewalk-direct", checksums=not checksum)
+
 
 def fixed(text):
     return lambda _: str(text)
@@ -124,6 +130,7 @@ def large_get(bench, wanted):
             argv = ["curl", "-q", "-sS", "-o", target if to_disk else "/dev/null", remote(vsftpd)]
             programs.add("curl", "curl with vsftpd", argv, vsftpd, plain=True)
         if to_disk:
+            programs.ours_directly(remote, fixed(target))
             others_to_disk(bench, programs, bench.large, target)
         else:
             iperf(bench, programs, size, ["-R"])
@@ -150,6 +157,7 @@ def large_put(bench, wanted):
             argv = ["curl", "-q", "-sS", *append, "-T", bench.large, remote(vsftpd)]
             programs.add("curl", "curl with vsftpd", argv, vsftpd, plain=True)
         if to_disk:
+            programs.ours_directly(fixed(bench.large), remote)
             others_to_disk(bench, programs, bench.large, target)
         else:
             iperf(bench, programs, size, [])
