@@ -86,6 +86,14 @@ impl<'e> Context<'e> {
         if set || size.is_none_or(|size| size < 2 * RANGE) { streams } else { streams.div_ceil(sessions) }
     }
 
+    /// Streams of a transfer of a big file that one session moves as a whole: it shares them with those that move other files
+    /// meanwhile, and with nobody else.
+    pub(crate) fn share_whole(&self, streams: u32) -> u32 {
+        let files = self.report.left().map_or(1, |(files, _)| u32::try_from(files).unwrap_or(u32::MAX));
+        let set = matches!(self.options().streams, crate::Auto::Set(_));
+        if set { streams } else { whole_share(streams, self.sessions.load(Ordering::Relaxed), files) }
+    }
+
     /// Whether big files are cut up between sessions: servers that serve a session with one thread need that. Ours use a
     /// thread for each stream, and several sessions would only be in each other's way.
     pub(crate) fn cuts(&self, session: &Session<'_>) -> bool {
@@ -142,4 +150,22 @@ impl<'e> Context<'e> {
 pub(crate) fn local_store() -> Result<Arc<dyn Store>, RemoteError> {
     let store = PosixStore::new(std::path::Path::new("/"), PosixOptions::default());
     Ok(Arc::new(store.map_err(|e| RemoteError::local("/", e))?))
+}
+
+/// The part that one of so many sessions has of these streams, where each moves whole files, of which so many are left.
+fn whole_share(streams: u32, sessions: u32, files: u32) -> u32 {
+    streams.div_ceil(sessions.min(files).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_cut_up_has_the_streams_of_sessions_without_work() {
+        assert_eq!(whole_share(16, 8, 1), 16);
+        assert_eq!(whole_share(16, 8, 3), 6);
+        assert_eq!(whole_share(16, 8, 100), 2);
+        assert_eq!((whole_share(4, 8, 100), whole_share(8, 0, 0)), (1, 8));
+    }
 }

@@ -104,7 +104,9 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
     let depth = Path::new(rtt).pipeline(worker.ctx.options());
     let route = Route::Get(endpoint.clone());
     let ends = Ends { source: Some(endpoint.name.clone()), destination: None };
-    let seat = worker.seat(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
+    let seat = worker
+        .seat(ends, rtt, session.can.streams)
+        .filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
     let mut flow = Flow {
         worker,
         session,

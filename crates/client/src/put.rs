@@ -114,7 +114,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
     let depth = Path::new(rtt).pipeline(worker.ctx.options());
     let route = Route::Put(endpoint.clone());
     let ends = Ends { source: None, destination: Some(endpoint.name.clone()) };
-    let seat = worker.seat(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
+    let seat = worker.seat(ends, rtt, true).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
     let mut flow =
         Flow { worker, session, seat, asks: VecDeque::new(), slots: VecDeque::new(), first: 0, depth };
     let mut next = Some(job);

@@ -124,7 +124,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
     worker.ctx.report.goes_elsewhere();
     let rtt = source.control.rtt().max(destination.control.rtt());
     let ends = Ends { source: Some(from.name.clone()), destination: Some(to.name.clone()) };
-    let seat = worker.seat(ends, rtt);
+    let seat = worker.seat(ends, rtt, source.can.streams);
     let mut flow = Flow {
         worker,
         seat,
@@ -282,7 +282,12 @@ impl<'w, 'e> Flow<'w, 'e> {
             let size = relay.task.length().map(|_| range.end - range.start);
             let streams = Path::new(rtt).streams(self.worker.ctx.options(), size, !relay.device());
             let seat = self.seat.as_ref().filter(|_| streams > 1);
-            if let Some(seat) = seat {
+            let big = relay.task.length().is_some_and(|length| length >= 2 * RANGE);
+            let whole = big && self.cuts() && !self.shares(&relay);
+            if whole && !self.source.can.streams {
+                // No other session takes a part of it, and this one cannot have more streams later.
+                self.worker.ctx.share_whole(streams)
+            } else if let Some(seat) = seat {
                 let most = size.map_or(u32::MAX, |size| u32::try_from(size >> 20).unwrap_or(u32::MAX));
                 let workers = self.worker.ctx.workers_for(relay.task.length());
                 seat.share(self.source.can.streams, most, workers)

@@ -143,9 +143,10 @@ impl<'c, 'e> Worker<'c, 'e> {
         self.next()
     }
 
-    /// A place among those that move data between these ends, over a path of this round trip.
-    pub(crate) fn seat(&self, ends: Ends, rtt: Duration) -> Option<Seat> {
-        self.ctx.tune.seat(ends, rtt)
+    /// A place among those that move data between these ends, over a path of this round trip. `elastic`: streams come and
+    /// go within a session; elsewhere it takes a further session to have more.
+    pub(crate) fn seat(&self, ends: Ends, rtt: Duration, elastic: bool) -> Option<Seat> {
+        self.ctx.tune.seat(ends, rtt, elastic)
     }
 
     /// The next job; idle sessions are kept alive while there is none.

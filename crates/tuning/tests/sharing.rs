@@ -1,13 +1,14 @@
 //! How evenly two tuned transfers share a path, in virtual time. `bench/fair` measures the same in the lab.
 
 #![allow(clippy::unwrap_used)]
-use ropewalk_tuning::sim::{Duel, mean};
+use ropewalk_tuning::sim::{Duel, Rng, mean};
 use ropewalk_tuning::tuner::{Connections, Kind};
 
 const DUEL: Duel = Duel {
     capacity: 12.5e6,
     rtt: 0.05,
     second_rtt: 1.0,
+    queue: 0.5,
     delay: 0.0,
     together: 90.0,
     noise: 0.0,
@@ -30,6 +31,43 @@ fn two_come_within_a_tenth_in_a_minute() {
             assert!(even > 0.9, "{rtt} s, {delay} s: {even}");
         }
     }
+}
+
+/// Of 200 pairs whose beginnings, round trips, queues and noise are drawn, sorted.
+fn drawn(first_seed: u64, delay: impl Fn(&mut Rng) -> f64) -> Vec<f64> {
+    let mut all: Vec<f64> = (first_seed..first_seed + 200)
+        .map(|seed| {
+            let mut rng = Rng::new(seed);
+            let (base, queue) = (rng.log_uniform(0.02, 0.12), rng.uniform(0.3, 1.5));
+            let delay = delay(&mut rng);
+            let noise = rng.uniform(0.01, 0.05);
+            let rtt = base * (1.0 + queue);
+            evenness(Duel { rtt, queue: queue / (1.0 + queue), delay, noise, seed, ..DUEL })
+        })
+        .collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
+/// Each one's trials may fall into the other's.
+#[test]
+fn two_that_begin_at_once_become_alike() {
+    let all = drawn(1, |rng| rng.uniform(0.0, 0.5));
+    let (median, tenth, worst) = (all[100], all[20], all[0]);
+    assert!(
+        median > 0.94 && tenth > 0.8 && worst > 0.5,
+        "median {median}, one in ten under {tenth}, worst {worst}"
+    );
+}
+
+#[test]
+fn two_become_alike_whenever_the_second_comes() {
+    let all = drawn(1000, |rng| rng.uniform(2.0, 60.0));
+    let (median, tenth, worst) = (all[100], all[20], all[0]);
+    assert!(
+        median > 0.94 && tenth > 0.8 && worst > 0.5,
+        "median {median}, one in ten under {tenth}, worst {worst}"
+    );
 }
 
 /// Noise of the path and, as much again, of each: streams that never change would have 96 and 93 %.

@@ -28,6 +28,8 @@ const SETTLED: usize = 3;
 /// Streams that are on their way are waited for so long, and for so many round trips, before a span begins.
 const SETTLING: Duration = Duration::from_secs(2);
 const SETTLING_ROUND_TRIPS: u32 = 20;
+/// Sessions that are to leave are waited for so long, where fewer are tried.
+const LEAVING: Duration = Duration::from_secs(6);
 
 pub(crate) struct Lane {
     pub(super) ends: Ends,
@@ -254,9 +256,15 @@ impl Lane {
             (a, b) => a.or(b),
         };
         let (target, bytes) = (state.target(), state.decision.bytes);
+        let tries_fewer = state.tries_fewer_sessions();
         let Some(span) = &mut state.span else {
             let patience = SETTLING + SETTLING_ROUND_TRIPS * self.rtt;
-            if totals.streams >= target || now.duration_since(state.decided) >= patience {
+            // Sessions leave after their ranges: until then a trial of fewer is none.
+            let (there, patience) = match tries_fewer {
+                true => (totals.streams <= target, LEAVING + 2 * patience),
+                false => (totals.streams >= target, patience),
+            };
+            if there || now.duration_since(state.decided) >= patience {
                 // Of the first one a tuner takes it that the connections are made in it.
                 let making = if state.decisions == 0 { 2 * self.rtt } else { Duration::ZERO };
                 let began = now.checked_sub(making).unwrap_or(now);
@@ -349,15 +357,21 @@ impl State {
         self.seats.iter_mut().find(|seat| seat.id == id)
     }
 
-    /// More are dealt out at once. Fewer only where the path forces it: streams that leave take their windows along, and the
-    /// others need many round trips to grow into what that frees.
+    /// More are dealt out at once. Fewer only where the path forces it, or where fewer sessions are tried: streams that leave
+    /// take their windows along, and the others need many round trips to grow into what that frees.
     fn follow(&mut self) {
         let target = self.target();
         let forced = matches!(self.decision.reason, Reason::Yielding { .. } | Reason::WindowTooSmall { .. });
-        if target >= self.dealt || forced {
+        if target >= self.dealt || forced || self.tries_fewer_sessions() {
             self.dealt = target;
         }
         self.deal();
+    }
+
+    /// Whether fewer sessions are tried, each of which leaves after its range.
+    fn tries_fewer_sessions(&self) -> bool {
+        matches!(self.decision.reason, Reason::LookingDown { .. })
+            && !self.seats.iter().any(|seat| seat.knob.is_elastic())
     }
 
     /// Takes some away, where there are more than was decided.

@@ -14,6 +14,8 @@ pub struct Duel {
     pub rtt: f64,
     /// Round trip of the second, in those of the first.
     pub second_rtt: f64,
+    /// Part of these that is the queue.
+    pub queue: f64,
     /// When the second comes, in seconds.
     pub delay: f64,
     /// How long both run, in seconds.
@@ -23,6 +25,9 @@ pub struct Duel {
     pub seed: u64,
     pub connections: Connections,
 }
+
+/// Of the queue, what a late second sees come and go.
+const LATE: f64 = 0.3;
 
 /// What each of the two carried.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +61,12 @@ impl Duel {
         let mut second = build(&options(self.rtt * self.second_rtt))?;
         let world =
             World { noise: self.noise, seed: self.seed, connections: self.connections, window_known: false };
-        let rivals = [Rival::from(0.0), Rival { start: self.delay, rtt: self.second_rtt }];
+        // Who comes late never sees the path without a queue; it takes a second to grow.
+        let seen = if self.delay > 1.0 { LATE } else { 1.0 };
+        let rivals = [
+            Rival { queue: self.queue, ..Rival::from(0.0) },
+            Rival { start: self.delay, rtt: self.second_rtt, queue: seen * self.queue },
+        ];
         let mut outcomes = run_shared(&scenario, world, &mut [first.as_mut(), second.as_mut()], &rivals);
         let nothing = || Outcome { delivered: 0.0, steps: Vec::new() };
         let second = outcomes.pop().unwrap_or_else(nothing);
@@ -98,6 +108,7 @@ mod tests {
         capacity: 12.5e6,
         rtt: 0.05,
         second_rtt: 1.0,
+        queue: 0.5,
         delay: 10.0,
         together: 50.0,
         noise: 0.0,

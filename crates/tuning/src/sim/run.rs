@@ -8,6 +8,8 @@ use crate::tuner::{Chunk, Connections, Decision, Pressure, Progress, Reason, Tun
 /// Seconds between progress reports.
 const MARK: f64 = 1.5;
 /// Nothing lasts shorter than this, so that no chunk size can hold up time.
+/// Less than this share of what the path carries leaves no queue.
+const FILLING: f64 = 0.8;
 const LEAST_STEP: f64 = 1e-6;
 
 /// How the simulated world behaves.
@@ -45,12 +47,14 @@ pub struct Rival {
     pub start: f64,
     /// Its round trip, in those of the path. Windows are the same on all streams, so that a longer one carries less.
     pub rtt: f64,
+    /// Part of the round trip that is a queue: the least one is without.
+    pub queue: f64,
 }
 
 impl Rival {
     /// On the path itself.
     pub fn from(start: f64) -> Self {
-        Self { start, rtt: 1.0 }
+        Self { start, rtt: 1.0, queue: 0.0 }
     }
 }
 
@@ -61,10 +65,13 @@ struct Actor<'a> {
     start: f64,
     /// In round trips of the path.
     rtt: f64,
+    queue: f64,
     /// How its share is off what its streams would have.
     luck: f64,
     left: f64,
     sent: f64,
+    /// What the path would have carried meanwhile.
+    could: f64,
     /// Streams and packets in flight of each when the chunk began, where they are kept.
     before: Option<(u32, f64)>,
     mark_at: f64,
@@ -108,15 +115,15 @@ pub fn run_shared(
         let goodput = if total > 0 { path.goodput(total) } else { 0.0 };
         let claims: f64 = actors.iter().filter(|actor| actor.start <= time).map(Actor::claim).sum();
         let mut step = (second as f64 + 1.0 - time).min(end - time);
-        let mut rates = [0.0; 8];
-        for (actor, rate) in actors.iter().zip(&mut rates) {
+        let mut rates = [(0.0, 0.0); 8];
+        for (actor, (rate, could)) in actors.iter().zip(&mut rates) {
             if actor.start > time {
                 step = step.min(actor.start - time);
                 continue;
             }
             let full = noise * goodput * actor.claim() / claims;
             let (now, until) = actor.rate(path, time, full, world.connections);
-            *rate = now;
+            (*rate, *could) = (now, full);
             step = step.min(until - time).min(actor.mark_at - time);
             if now > 0.0 {
                 step = step.min(actor.left / now);
@@ -124,8 +131,9 @@ pub fn run_shared(
         }
         let step = step.max(LEAST_STEP);
         time += step;
-        for (actor, rate) in actors.iter_mut().zip(rates) {
+        for (actor, (rate, could)) in actors.iter_mut().zip(rates) {
             if actor.start < time {
+                actor.could += step * could;
                 actor.advance(path, world, time, step * rate);
             }
         }
@@ -134,7 +142,7 @@ pub fn run_shared(
 }
 
 impl<'a> Actor<'a> {
-    fn new(tuner: &'a mut dyn Tuner, Rival { start, rtt }: Rival) -> Self {
+    fn new(tuner: &'a mut dyn Tuner, Rival { start, rtt, queue }: Rival) -> Self {
         let decision = tuner.first();
         let outcome = Outcome { delivered: 0.0, steps: Vec::new() };
         Self {
@@ -142,9 +150,11 @@ impl<'a> Actor<'a> {
             decision,
             start,
             rtt,
+            queue,
             luck: 1.0,
             left: decision.bytes as f64,
             sent: 0.0,
+            could: 0.0,
             before: None,
             mark_at: start + MARK,
             mark_bytes: 0.0,
@@ -222,9 +232,12 @@ impl<'a> Actor<'a> {
         let window = path.window.min(self.sent / seconds / PACKET * rtt / f64::from(streams));
         self.before = Some((streams, window));
         let disk = path.ends.map(|ends| (path.goodput(streams) / ends.rate).min(1.0));
+        // What does not fill the path makes no queue.
+        let full = ((self.sent / self.could.max(1.0) - FILLING) / (1.0 - FILLING)).clamp(0.0, 1.0);
+        let queue = self.queue * (1.0 - full);
         let chunk = Chunk {
-            rtt: Some(rtt),
-            min_rtt: Some(rtt),
+            rtt: Some((1.0 - queue) * rtt),
+            min_rtt: Some((1.0 - self.queue) * rtt),
             loss: Some(self.loss),
             window: world.window_known.then_some(path.window * PACKET),
             pressure: Pressure { disk, ..Pressure::default() },
@@ -233,7 +246,7 @@ impl<'a> Actor<'a> {
         self.decision = self.tuner.chunk(&chunk);
         self.start = time;
         self.left = self.decision.bytes as f64;
-        self.sent = 0.0;
+        (self.sent, self.could) = (0.0, 0.0);
         self.mark_at = time + MARK;
         self.mark_bytes = 0.0;
     }

@@ -13,6 +13,11 @@ const NOISE: f64 = 1.6e-3;
 const TEN_SECONDS: f64 = 10.0;
 /// A report at the end of a chunk, under this share of those before it, is of streams that are done.
 const DONE: f64 = 0.75;
+/// How many pairs of reports the first guess of their noise is worth, and how many count.
+const FLICKER_PRIOR: u32 = 4;
+const FLICKER_PAIRS: u32 = 60;
+/// The last reports of a chunk may be of another path: they do not count as noise while it runs.
+const LAST: usize = 3;
 /// Loss from which on it may be that slow start overran a queue.
 const OVERRUN: f64 = 2e-3;
 
@@ -139,12 +144,42 @@ pub(super) struct Meter {
     /// Markers of the chunk that runs: when, and the rate since the one before.
     marks: Vec<(f64, f64)>,
     streams: u32,
+    /// As many streams as before go on with the same connections: there is no start to leave out.
+    goes_on: bool,
+    /// Second of the chunk that runs from which on the path is another.
+    changed: Option<f64>,
     /// The last few chunks: streams and rate.
     recent: Vec<(u32, f64)>,
     from_marks: Option<f64>,
     /// The same before the last chunk.
     from_marks_before: Option<f64>,
     from_residuals: Option<f64>,
+    /// From reports of the chunks that are over.
+    flicker: Flicker,
+}
+
+/// How much successive reports differ.
+#[derive(Clone, Copy, Debug)]
+struct Flicker {
+    /// Variance of the logarithm of the rate over a second.
+    variance: f64,
+    /// Pairs that it stands on.
+    pairs: u32,
+}
+
+impl Flicker {
+    /// Two reports in a row: begin, end, rate.
+    fn add(&mut self, a: (f64, f64, f64), b: (f64, f64, f64)) {
+        if a.2 <= 0.0 || b.2 <= 0.0 {
+            return;
+        }
+        let seconds = 0.5 * (b.1 - a.0);
+        let difference = (b.2 / a.2).ln();
+        // A jump of the level is not noise.
+        let variance = (0.5 * difference * difference * seconds).min(8.0 * self.variance);
+        self.pairs = (self.pairs + 1).min(FLICKER_PAIRS);
+        self.variance += (variance - self.variance) / f64::from(FLICKER_PRIOR + self.pairs);
+    }
 }
 
 impl Meter {
@@ -158,17 +193,41 @@ impl Meter {
             loss: options.loss,
             marks: Vec::new(),
             streams: options.first_streams,
+            goes_on: false,
+            changed: None,
             recent: Vec::new(),
             from_marks: None,
             from_marks_before: None,
             from_residuals: None,
+            flicker: Flicker { variance: NOISE * TEN_SECONDS, pairs: 0 },
         }
     }
 
     /// A chunk begins.
     pub(super) fn begin(&mut self, streams: u32) {
         self.marks.clear();
+        self.goes_on = !self.fresh && self.recent.last().is_some_and(|recent| recent.0 == streams);
         self.streams = streams;
+        self.changed = None;
+    }
+
+    /// In the chunk that runs the path changed at this second: what was before does not count.
+    pub(super) fn change(&mut self, at: f64) {
+        self.changed = Some(at);
+    }
+
+    /// When the path changed in the chunk that runs.
+    pub(super) fn changed(&self) -> Option<f64> {
+        self.changed
+    }
+
+    /// Reports of the chunk that runs, without its start: begin, end, rate.
+    pub(super) fn reports(&self) -> impl Iterator<Item = (f64, f64, f64)> {
+        let skip = if self.goes_on { 0.0 } else { self.warm_up() };
+        let mut before = 0.0;
+        let reports =
+            self.marks.iter().map(move |&(at, rate)| (std::mem::replace(&mut before, at), at, rate));
+        reports.filter(move |report| report.0 >= skip && report.1 > report.0)
     }
 
     /// Takes what a chunk says of round trip and window.
@@ -185,7 +244,27 @@ impl Meter {
         self.from_marks = self.from_marks_before;
     }
 
+    /// Noise of the reports before `end`, on top of what was known.
+    fn flickering(&self, end: f64) -> Flicker {
+        let mut flicker = self.flicker;
+        let mut reports = self.reports().filter(|report| report.1 <= end);
+        if let Some(mut before) = reports.next() {
+            for report in reports {
+                flicker.add(before, report);
+                before = report;
+            }
+        }
+        flicker
+    }
+
+    /// Variance of the logarithm of a rate over a second, as reports show it.
+    pub(super) fn flicker(&self) -> f64 {
+        let end = self.marks.len().checked_sub(LAST + 1).map_or(0.0, |last| self.marks[last].0);
+        self.flickering(end).variance.max(TEN_SECONDS * self.variance())
+    }
+
     fn learn_noise(&mut self) {
+        self.flicker = self.flickering(self.changed.unwrap_or(f64::INFINITY));
         self.from_marks_before = self.from_marks;
         let spans = self.spans();
         for pair in spans.windows(2) {
@@ -342,7 +421,7 @@ impl Meter {
 
     /// Mean rate of the markers after the start of the chunk, and over how many seconds.
     pub(super) fn steady(&self, chunk: &Chunk) -> Option<(f64, f64)> {
-        let skip = self.warm_up().min(0.45 * chunk.seconds);
+        let skip = self.changed.unwrap_or_else(|| self.warm_up().min(0.45 * chunk.seconds));
         let mut steady: Vec<(f64, f64)> = Vec::new();
         let mut before = 0.0;
         for &(at, rate) in &self.marks {
@@ -363,16 +442,21 @@ impl Meter {
         (sum.seconds >= 1.0 && sum.bytes > 0.0).then(|| (sum.rate(), sum.seconds))
     }
 
-    /// The factor by which the last reports are under `reference` (logarithm): three in a row, each by more than `least`
-    /// and more than `times` the noise.
-    pub(super) fn fallen(&self, reference: f64, least: f64, times: f64) -> Option<f64> {
+    /// Since when, and by which factor, the last reports are under `reference` (logarithm): three in a row, each by more than
+    /// `least` and more than `times` the noise.
+    pub(super) fn fallen(&self, reference: f64, least: f64, times: f64) -> Option<(f64, f64)> {
         let (&(from, _), last) = self.marks.get(self.marks.len().checked_sub(4)?..)?.split_first()?;
         let seconds = (last.last()?.0 - from) / 3.0;
         let bound = least.max(times * (self.variance() * TEN_SECONDS / seconds.max(0.5)).sqrt());
         let highest =
             last.iter().map(|(_, rate)| rate.max(1.0).ln() - reference).fold(f64::NEG_INFINITY, f64::max);
         let mean = last.iter().map(|(_, rate)| rate).sum::<f64>() / 3.0;
-        (highest < -bound).then(|| (mean.max(1.0).ln() - reference).exp())
+        (highest < -bound).then(|| (from, (mean.max(1.0).ln() - reference).exp()))
+    }
+
+    /// The rate of the last chunk.
+    pub(super) fn last(&self) -> Option<f64> {
+        self.recent.last().map(|recent| recent.1)
     }
 
     pub(super) fn record(&mut self, streams: u32, rate: f64) {
@@ -463,7 +547,10 @@ mod tests {
         };
         assert_eq!(fallen([1.0, 1.0, 0.5, 1.0, 0.5]), None);
         assert_eq!(fallen([1.0, 1.0, 0.9, 0.8, 0.8]), None);
-        assert!(fallen([1.0, 1.0, 0.5, 0.5, 0.5]).is_some_and(|factor| (factor - 0.5).abs() < 0.01));
+        assert!(
+            fallen([1.0, 1.0, 0.5, 0.5, 0.5])
+                .is_some_and(|(since, factor)| since == 2.0 && (factor - 0.5).abs() < 0.01)
+        );
         assert_eq!(meter(&[(1.0, 1.0)]).fallen(level, 0.35, 3.2), None);
     }
 }

@@ -163,6 +163,36 @@ fn streams_come_at_once_and_leave_one_by_one() {
 }
 
 #[test]
+fn fewer_sessions_are_tried_once_the_others_have_left() {
+    let lane = lane(3);
+    let seats: Vec<Seat> = (0..3).map(|_| Seat::new(lane.clone())).collect();
+    for seat in &seats {
+        seat.opened(1, 100, Knob::Fixed);
+        seat.moves_elsewhere();
+    }
+    let now = Instant::now();
+    {
+        let mut state = lane.lock();
+        state.decision.knobs.streams = 1;
+        state.decision.reason = Reason::LookingDown { elasticity: -0.2 };
+        state.decided = now;
+        state.follow();
+        // All may leave at once: it is a trial.
+        assert_eq!(state.dealt, 1);
+    }
+    let mut processors = Processors::default();
+    let mut measures = |ms: u64| {
+        lane.step(now + Duration::from_millis(ms), &mut processors, None, false, 1);
+        lane.lock().span.is_some()
+    };
+    assert!(!measures(100) && !measures(3000));
+    assert!(seats[1].is_surplus() && seats[2].is_surplus() && !seats[0].is_surplus());
+    let mut seats = seats;
+    seats.truncate(1);
+    assert!(measures(3100));
+}
+
+#[test]
 fn the_last_worker_stays() {
     let lane = lane(1);
     let seats: Vec<Seat> = (0..2).map(|_| Seat::new(lane.clone())).collect();

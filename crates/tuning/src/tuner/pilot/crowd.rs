@@ -10,10 +10,17 @@ const ENOUGH_SHARED: f64 = 8.0;
 /// flight together have the root of 6 n streams each.
 const EACH: f64 = 12.0;
 /// Part of the way to go at once. From 1 on the sum of several would overshoot.
-const PART: f64 = 0.25;
+const PART: f64 = 0.5;
+/// The same where it is short: what streams carry by chance is not to be followed.
+const NEAR: f64 = 0.03;
+/// Most to go at once, as a factor.
+const FARTHEST: f64 = 2.0;
+/// A rate that grew by this factor, while streams stayed, was left by others.
+const LEFT: f64 = 1.5;
 /// Weight of the last window among those before it.
 const RECENT: f64 = 0.5;
-/// Streams to add at most where it is not known that others are there.
+/// Part of the way, and streams to add at most, where it is not known that others are there.
+const PART_ALONE: f64 = 0.25;
 const INCREASE: f64 = 2.0;
 /// Of the most that the path has carried, less than this where it is crowded means that others are there.
 const TAKEN: f64 = 0.7;
@@ -29,6 +36,13 @@ pub(super) struct Crowd {
     window: Option<f64>,
     /// Others are there.
     shared: bool,
+    /// That is certain: the path was full, and more streams gained all the same.
+    firm: bool,
+    /// Streams and window of the last chunk.
+    last: Option<(u32, f64)>,
+    /// Streams and rate lately, and for how many chunks it has been far above that.
+    lately: Option<(u32, f64)>,
+    above: u32,
     /// The most that was carried lately, in bytes a second.
     peak: f64,
 }
@@ -40,32 +54,78 @@ impl Crowd {
     }
 
     /// Others have come.
-    pub(super) fn share(&mut self) {
+    pub(super) fn share(&mut self, firm: bool) {
         self.shared = true;
+        if firm && !self.firm {
+            self.firm = true;
+            if let Some((streams, window)) = self.last {
+                self.go(streams, window);
+            }
+        }
     }
 
-    /// So many streams carried this rate, with this window in packets. `noise`: the standard deviation of its logarithm.
-    pub(super) fn learn(&mut self, rate: f64, noise: f64, window: f64, streams: u32) {
+    /// They have left.
+    pub(super) fn alone(&mut self) {
+        *self = Self { peak: self.peak, last: self.last, ..Self::default() };
+    }
+
+    /// That others are there is certain.
+    pub(super) fn certain(&self) -> bool {
+        self.firm
+    }
+
+    /// So many streams carried this rate, with this window in packets. `noise`: the standard deviation of its logarithm;
+    /// `full`: there was a queue.
+    pub(super) fn learn(&mut self, rate: f64, noise: f64, window: f64, streams: u32, full: bool) {
         self.peak = (KEPT * self.peak).max(rate);
         self.shared |= (self.at.is_some() || window < ENOUGH)
             && (rate / self.peak).ln() < TAKEN.ln().min(-DEVIATIONS * noise);
+        self.last = Some((streams, window));
+        if self.firm && self.left(rate, streams) {
+            self.alone();
+        }
         let before = self.window.filter(|_| self.at.is_some());
         let window = before.map_or(window, |before| before + RECENT * (window - before));
         self.window = Some(window);
         let too_many = f64::from(streams) > EACH * window;
         let known = self.shared || self.at.is_some();
-        let enough = if self.shared { ENOUGH_SHARED } else { ENOUGH };
+        let enough = if self.shared || full { ENOUGH_SHARED } else { ENOUGH };
         let small = known && window < enough;
-        if !too_many && !small {
-            *self = Self { peak: self.peak, ..Self::default() };
+        if !too_many && !small && !self.firm {
+            self.alone();
             return;
         }
+        self.go(streams, window);
+    }
+
+    /// Whether so much more is carried by the same streams that others must have left.
+    fn left(&mut self, rate: f64, streams: u32) -> bool {
+        let near = |n: u32| (f64::from(n) / f64::from(streams)).ln().abs() < 0.15;
+        match &mut self.lately {
+            Some((n, lately)) if near(*n) => {
+                self.above = if rate > LEFT * *lately { self.above + 1 } else { 0 };
+                if self.above == 0 {
+                    *lately += 0.3 * (rate - *lately);
+                }
+            }
+            lately => {
+                *lately = Some((streams, rate));
+                self.above = 0;
+            }
+        }
+        self.above > 1
+    }
+
+    fn go(&mut self, streams: u32, window: f64) {
         // What was rounded off is not lost.
         let as_asked = self.at.filter(|at| at.round() as u32 == streams);
         let streams = as_asked.unwrap_or(f64::from(streams));
-        let step = PART * (EACH * window - streams);
-        let step = if self.shared { step } else { step.min(INCREASE) };
-        self.at = Some((streams + step).max(1.0));
+        let away = (EACH * window / streams).ln();
+        let most = FARTHEST.ln();
+        let step = (PART * away * away.abs() / (away.abs() + NEAR)).clamp(-most, most);
+        let slowly = (PART_ALONE * (EACH * window - streams)).min(INCREASE);
+        let to = if self.shared { streams * step.exp() } else { streams + slowly };
+        self.at = Some(to.max(1.0));
     }
 }
 
@@ -78,21 +138,22 @@ mod tests {
     /// What two have after so many chunks together.
     fn two(mut streams: [u32; 2], chunks: u32) -> [u32; 2] {
         let mut crowds = [Crowd::default(); 2];
-        crowds[0].share();
+        crowds[0].share(false);
         for _ in 0..chunks {
             let window = IN_FLIGHT / f64::from(streams[0] + streams[1]);
             for (crowd, streams) in crowds.iter_mut().zip(&mut streams) {
-                crowd.learn(1e5 * window * f64::from(*streams), 0.0, window, *streams);
+                crowd.learn(1e5 * window * f64::from(*streams), 0.0, window, *streams, false);
                 *streams = crowd.most().map_or(*streams, |most| most as u32);
             }
         }
         streams
     }
 
+    /// In a minute.
     #[test]
     fn numbers_become_alike_from_wherever_they_were() {
         for from in [[9, 128], [128, 128], [60, 120]] {
-            let [a, b] = two(from, 16);
+            let [a, b] = two(from, 21);
             assert!(a.abs_diff(b) <= 7, "{from:?}: {a} {b}");
             // The root of 12 * 450.
             assert!((66..=80).contains(&a), "{from:?}: {a}");
@@ -102,26 +163,52 @@ mod tests {
     #[test]
     fn alone_small_windows_only_take_away() {
         let mut crowd = Crowd::default();
-        crowd.learn(1e7, 0.05, 20.0, 10);
+        crowd.learn(1e7, 0.05, 20.0, 10, false);
         assert_eq!(crowd.most(), None);
-        crowd.learn(1e7, 0.05, 6.0, 33);
+        crowd.learn(1e7, 0.05, 6.0, 33, false);
         assert_eq!(crowd.most(), None);
-        crowd.learn(1e7, 0.05, 3.0, 66);
+        crowd.learn(1e7, 0.05, 3.0, 66, false);
         assert_eq!(crowd.most(), Some(59.0));
         // A few more at a time, where windows leave room, until there is enough of it.
-        crowd.learn(1e7, 0.05, 6.0, 30);
+        crowd.learn(1e7, 0.05, 6.0, 30, false);
         assert_eq!(crowd.most(), Some(32.0));
-        crowd.learn(1e7, 0.05, 12.0, 17);
+        crowd.learn(1e7, 0.05, 12.0, 17, false);
         assert_eq!(crowd.most(), None);
     }
 
     #[test]
     fn who_once_had_more_of_a_crowded_path_is_not_alone() {
         let mut crowd = Crowd::default();
-        crowd.learn(1e7, 0.05, 100.0, 8);
-        crowd.learn(5e6, 0.05, 7.0, 8);
+        crowd.learn(1e7, 0.05, 100.0, 8, false);
+        crowd.learn(5e6, 0.05, 7.0, 8, false);
         assert_eq!(crowd.most(), None);
-        crowd.learn(4e6, 0.05, 4.0, 8);
+        crowd.learn(4e6, 0.05, 4.0, 8, false);
+        assert_eq!(crowd.most(), Some(16.0));
+    }
+
+    #[test]
+    fn who_is_certain_of_others_takes_part_wherever_windows_are() {
+        let mut crowd = Crowd::default();
+        crowd.learn(5e6, 0.05, 50.0, 9, true);
+        crowd.share(false);
+        assert_eq!(crowd.most(), None);
+        crowd.share(true);
         assert_eq!(crowd.most(), Some(18.0));
+        crowd.learn(7e6, 0.05, 35.0, 18, true);
+        assert_eq!(crowd.most(), Some(36.0));
+    }
+
+    #[test]
+    fn a_rate_that_grows_by_itself_was_left_by_others() {
+        let mut crowd = Crowd::default();
+        crowd.learn(5e6, 0.05, 6.0, 72, true);
+        crowd.share(true);
+        for _ in 0..3 {
+            crowd.learn(5e6, 0.05, 6.0, 72, true);
+        }
+        crowd.learn(1e7, 0.05, 12.0, 72, true);
+        assert!(crowd.certain());
+        crowd.learn(1e7, 0.05, 12.0, 72, true);
+        assert!(!crowd.certain() && crowd.most().is_none());
     }
 }

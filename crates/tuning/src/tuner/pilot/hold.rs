@@ -5,6 +5,8 @@ use super::super::meter::Estimate;
 use super::super::options::Connections;
 use super::ascent::Ascent;
 use super::ramp::MARGIN;
+use super::soft::SHARED;
+use super::watch::{self, Report};
 use super::{Phase, Pilot, Shape};
 
 /// Longest chunk, in target times, and how they grow to it.
@@ -19,6 +21,14 @@ const ANOTHER_PATH: f64 = 0.35;
 /// Load of the windows from which on the knee must have moved up, and under which it must have moved down.
 const FULL: f64 = 0.95;
 const SLACK: f64 = 0.78;
+/// A rate that fell under this share, with the queue as it was, has gone to others.
+const TAKEN: f64 = 0.8;
+/// What is left of the streams after each step down from a climb, and how many round trips it should last.
+const DESCENT: f64 = 0.6;
+/// A fall of the rate (logarithm) that shows that those which left were needed, and in standard deviations.
+const WORSE: f64 = 0.05;
+const WORSE_DEVIATIONS: f64 = 1.5;
+const DESCENT_ROUND_TRIPS: f64 = 50.0;
 /// Error of an elasticity that a trial should reach.
 const ERROR: f64 = 0.08;
 
@@ -44,6 +54,8 @@ pub(super) struct Hold {
     /// Chunks at the place since the last trials, and how many to let pass.
     pub(super) since_trial: u32,
     pub(super) patience: u32,
+    /// Streams of a climb that are not needed, and not yet given back: as many are still in use.
+    pub(super) surplus: Option<u32>,
     /// What to return to should the rate fall: streams and reference.
     fallback: Option<(u32, f64, f64)>,
 }
@@ -55,7 +67,7 @@ impl Pilot {
         let quick = self.limits.crowded() && self.options.connections == Connections::Kept;
         self.hold = Hold {
             len: if quick {
-                0.4
+                0.3
             } else if self.limits.crowded() {
                 2.0
             } else {
@@ -73,19 +85,75 @@ impl Pilot {
 
     pub(super) fn stay(&mut self, reason: Reason) -> Decision {
         self.phase = Phase::Hold;
-        let seconds = self.hold.len * self.options.chunk_seconds;
+        let len = if self.may_ask() { self.before_asking() } else { self.hold.len };
+        let seconds = len * self.options.chunk_seconds;
         self.send(self.base, seconds, reason)
+    }
+
+    /// Gives back what a climb tried in vain, a part at a time: streams that leave take their windows along, and a path that
+    /// changes meanwhile finds the others with windows for a share that they no longer have.
+    pub(super) fn descend(&mut self, from: u32, reason: Reason) -> Decision {
+        self.phase = Phase::Hold;
+        let n = self.within((f64::from(from) * DESCENT) as u32);
+        if n <= self.base {
+            self.hold.surplus = None;
+            return self.stay(reason);
+        }
+        self.hold.surplus = Some(n);
+        let round_trips = DESCENT_ROUND_TRIPS * self.meter.rtt();
+        self.send(n, round_trips.clamp(0.5 * self.options.chunk_seconds, self.options.chunk_seconds), reason)
+    }
+
+    /// A chunk with some of them ended.
+    fn descended(&mut self, n: u32, rate: f64, seconds: f64) -> Decision {
+        let now = rate.ln();
+        let before = self.level.unwrap_or(now);
+        if (self.meter.changed().is_some() || now < before - ANOTHER_PATH) && !self.limits.crowded() {
+            self.level = Some(now);
+            self.base = n;
+            return self.changed(rate, (now - before).exp());
+        }
+        self.level = Some(now.max(before));
+        if self.shape == Shape::Soft {
+            self.surface.add(n, now, self.sd(seconds).powi(2), seconds);
+        }
+        if now < before - WORSE.max(WORSE_DEVIATIONS * self.sd(seconds)) {
+            // They were needed after all.
+            self.base = self.within((f64::from(n) / DESCENT).ceil() as u32);
+            self.hold.no_fewer = true;
+            return self.stay(Reason::Holding);
+        }
+        self.descend(n, Reason::Holding)
     }
 
     pub(super) fn sd(&self, seconds: f64) -> f64 {
         (self.meter.variance() * 10.0 / seconds.max(1.0)).sqrt()
     }
 
-    pub(super) fn watch(&self) -> Option<Reason> {
+    pub(super) fn watch(&mut self) -> Option<Reason> {
         // Not measured here yet, but the climb has seen more.
-        let Some((reference, _)) = self.hold.reference else { return self.fall() };
+        let Some((reference, stood)) = self.hold.reference else { return self.fall() };
+        if let Some(shift) = self.shift(reference, CHANGE, self.sd(stood), false) {
+            return Some(shift);
+        }
         let factor = self.meter.shifted(reference, CHANGE, CHANGE_DEVIATIONS, 12)?;
         Some(Reason::Changed { factor })
+    }
+
+    /// Whether reports of this chunk say that the path is another than that of the reference.
+    fn shift(&mut self, reference: f64, least: f64, doubt: f64, falls_only: bool) -> Option<Reason> {
+        let reports = self.meter.reports();
+        let off = |(from, until, rate): (f64, f64, f64)| Report {
+            from,
+            until,
+            off: rate.max(1.0).ln() - reference,
+        };
+        let shift = watch::shifted(reports.map(off), least, doubt, self.meter.flicker())?;
+        if falls_only && shift.off > 0.0 {
+            return None;
+        }
+        self.meter.change(shift.since);
+        Some(Reason::Changed { factor: shift.off.exp() })
     }
 
     /// The least (logarithm) that the streams of this chunk should carry, after what those at the place carried.
@@ -95,10 +163,15 @@ impl Pilot {
     }
 
     /// The last reports of a chunk are so far under what was expected that others must have come.
-    pub(super) fn fall(&self) -> Option<Reason> {
+    pub(super) fn fall(&mut self) -> Option<Reason> {
         let kept = self.options.connections == Connections::Kept && !self.limits.crowded();
-        let factor = self.meter.fallen(self.expected().filter(|_| kept)?, ANOTHER_PATH, CHANGE_DEVIATIONS)?;
-        Some(Reason::Changed { factor })
+        let expected = self.expected().filter(|_| kept)?;
+        if let Some((since, factor)) = self.meter.fallen(expected, ANOTHER_PATH, CHANGE_DEVIATIONS) {
+            self.meter.change(since);
+            return Some(Reason::Changed { factor });
+        }
+        let stood = self.hold.reference.map_or(self.ramp_seconds(), |reference| reference.1);
+        self.shift(expected, ANOTHER_PATH, self.sd(stood), true)
     }
 
     /// Whether a trial carried so little that the path must have changed meanwhile.
@@ -111,6 +184,9 @@ impl Pilot {
     pub(super) fn held(&mut self, rate: f64, seconds: f64) -> Decision {
         let now = rate.ln();
         self.hold.since_probe += 1;
+        if let Some(decision) = self.check(rate) {
+            return decision;
+        }
         if self.limits.crowded() {
             self.level = Some(now);
         }
@@ -118,6 +194,9 @@ impl Pilot {
             self.wanted = self.wanted.max(self.base);
             self.base = base;
             return self.settle(reason);
+        }
+        if let Some(n) = self.hold.surplus.take().filter(|_| !self.limits.crowded()) {
+            return self.descended(n, rate, seconds);
         }
         let fallback = self.hold.fallback.take();
         if let Some((n, before, stood)) = fallback {
@@ -130,6 +209,12 @@ impl Pilot {
                 self.hold.wait = 1;
                 return self.stay(Reason::Holding);
             }
+        }
+        if let (Some((reference, _)), Some(_)) = (self.hold.reference, self.meter.changed())
+            && !self.limits.crowded()
+        {
+            self.level = Some(now);
+            return self.changed(rate, (now - reference).exp());
         }
         if self.limits.crowded() {
             let packets = rate * self.meter.rtt() / self.options.packet_bytes / f64::from(self.n);
@@ -153,6 +238,9 @@ impl Pilot {
             }
         };
         self.hold.reference = Some(reference);
+        if self.may_ask() {
+            return self.ask();
+        }
         if self.shape == Shape::Soft {
             return self.level(rate, seconds);
         }
@@ -226,6 +314,11 @@ impl Pilot {
         self.up.add(e, variance, 0.8);
         let (mean, se) = (self.up.mean(), self.up.error());
         if mean - se > self.worth() {
+            if mean - 2.0 * se > SHARED
+                && let Some(decision) = self.share_path()
+            {
+                return decision;
+            }
             let n = self.n;
             if e > 0.7 {
                 return self.climb_from(n, rate, 2.0, Reason::Growing { elasticity: e });
@@ -249,9 +342,19 @@ impl Pilot {
 
     pub(super) fn changed(&mut self, rate: f64, factor: f64) -> Decision {
         let reason = Reason::Changed { factor };
+        self.others.asked = 0;
+        // A narrower path would have a longer queue.
+        if factor < TAKEN
+            && self.limits.same_queue()
+            && self.options.connections == Connections::Kept
+            && let Some(decision) = self.share_path()
+        {
+            return decision;
+        }
         self.limits.forget();
         self.meter.forget_noise();
         self.ascent = Ascent::default();
+        self.alone = false;
         let full = self.load(self.n, rate).or_else(|| self.meter.utilisation(self.n, rate));
         if full.is_some_and(|load| load > 0.9) && self.base < self.most() {
             return self.climb_from(self.n, rate, 2.0, reason);

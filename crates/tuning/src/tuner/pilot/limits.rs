@@ -14,6 +14,8 @@ const GRANTED: f64 = 0.75;
 /// A queue of this part of the round trip, and at least of this many seconds, is a sign of congestion.
 const QUEUE: f64 = 0.15;
 const LEAST_QUEUE: f64 = 0.005;
+/// Round trips no farther apart than this (logarithm) are of the same queue.
+const SAME: f64 = 0.12;
 /// So is this much loss, over what the path always has.
 const LOSS: f64 = 3e-4;
 /// What is left after yielding.
@@ -35,6 +37,8 @@ pub(super) struct Limits {
     /// The last trial showed neither loss nor a queue.
     suspect: bool,
     yielding: Option<Reason>,
+    /// Round trips of the last chunk and of the one before, where there was a queue.
+    queued: [Option<f64>; 2],
     crowd: Crowd,
 }
 
@@ -51,6 +55,7 @@ impl Limits {
             busy: None,
             suspect: false,
             yielding: None,
+            queued: [None; 2],
             crowd: Crowd::default(),
         }
     }
@@ -79,8 +84,9 @@ impl Limits {
         Reason::Capped { cap: most }
     }
 
-    /// Takes what a chunk of `asked` streams showed. `noise`: the standard deviation of the logarithm of `rate`.
-    pub(super) fn learn(&mut self, chunk: &Chunk, asked: u32, rate: f64, noise: f64) {
+    /// Takes what a chunk of `asked` streams showed. `noise`: the standard deviation of the logarithm of `rate`; `place`:
+    /// they are those to stay with.
+    pub(super) fn learn(&mut self, chunk: &Chunk, asked: u32, rate: f64, noise: f64, place: bool) {
         if f64::from(chunk.streams) < GRANTED * f64::from(asked) {
             // The peer grants no more; it may again later.
             self.granted = chunk.streams;
@@ -88,18 +94,48 @@ impl Limits {
             self.granted = self.most.min(self.granted.saturating_mul(2));
         }
         self.busy = busy(&chunk.pressure, self.busy);
-        if let Some(rtt) = chunk.rtt {
+        let queued =
+            chunk.rtt.zip(chunk.min_rtt).filter(|(rtt, least)| rtt - least > LEAST_QUEUE.max(QUEUE * least));
+        self.queued = [queued.map(|queued| queued.0), self.queued[0]];
+        if let Some(rtt) = chunk.rtt.filter(|_| place) {
             let window = rate * rtt / (f64::from(chunk.streams) * self.packet);
-            self.crowd.learn(rate, noise, window, chunk.streams);
+            let full = self.full();
+            self.crowd.learn(rate, noise, window, chunk.streams, full);
         }
         if self.polite {
             self.yield_to_others(chunk);
         }
     }
 
-    /// Others have come to the path.
+    /// Others have come to the path, as it seems.
     pub(super) fn share(&mut self) {
-        self.crowd.share();
+        self.crowd.share(false);
+    }
+
+    /// More streams gain, or the same carry less. With the same queue before and after, others had that, or have it now.
+    pub(super) fn share_path(&mut self) {
+        self.crowd.share(self.full());
+    }
+
+    /// Nobody else is there.
+    pub(super) fn alone(&mut self) {
+        self.crowd.alone();
+    }
+
+    /// That others are there is certain.
+    pub(super) fn shared(&self) -> bool {
+        self.crowd.certain()
+    }
+
+    /// The path was full in the last two chunks.
+    pub(super) fn full(&self) -> bool {
+        self.queued.iter().all(Option::is_some)
+    }
+
+    /// And its queue stayed as it was.
+    pub(super) fn same_queue(&self) -> bool {
+        let [now, before] = self.queued;
+        now.zip(before).is_some_and(|(now, before)| (now / before).ln().abs() < SAME)
     }
 
     fn yield_to_others(&mut self, chunk: &Chunk) {
@@ -134,6 +170,11 @@ impl Limits {
         if self.suspect && self.busy.is_none() {
             self.busy = Some(Bottleneck::Ends);
         }
+    }
+
+    /// An end is the limit, whatever the path shows.
+    pub(super) fn end(&mut self) {
+        self.busy = self.busy.or(Some(Bottleneck::Ends));
     }
 
     /// Whether windows were too small and might be again.
@@ -194,14 +235,14 @@ mod tests {
     #[test]
     fn small_windows_bound_streams() {
         let mut limits = Limits::new(&Options::default());
-        limits.learn(&chunk(100, 0.05, 0.0), 100, 1e7, 0.0);
+        limits.learn(&chunk(100, 0.05, 0.0), 100, 1e7, 0.0, true);
         // 10 MB/s over 50 ms are 333 packets: 3.3 a stream, and 40 streams to have. A quarter of the way at a time.
         assert_eq!(limits.most(), 85);
         assert!(matches!(limits.reason(1e7, 0.05), Reason::WindowTooSmall { .. }));
         assert!(matches!(limits.adjust(60, 60, 1e7, 0.05), Some((85, Reason::Crowded { .. }))));
-        limits.learn(&chunk(85, 0.05, 0.0), 85, 1.1e7, 0.0);
+        limits.learn(&chunk(85, 0.05, 0.0), 85, 1.1e7, 0.0, true);
         assert!((70..85).contains(&limits.most()));
-        limits.learn(&chunk(20, 0.05, 0.0), 20, 1e7, 0.0);
+        limits.learn(&chunk(20, 0.05, 0.0), 20, 1e7, 0.0, true);
         assert_eq!(limits.most(), 128);
     }
 
@@ -209,14 +250,14 @@ mod tests {
     fn politeness_yields_and_returns() {
         let options = Options { fairness: Fairness::Polite, ..Options::default() };
         let mut limits = Limits::new(&options);
-        limits.learn(&chunk(20, 0.05, 0.0), 20, 1e7, 0.0);
+        limits.learn(&chunk(20, 0.05, 0.0), 20, 1e7, 0.0, true);
         assert_eq!(limits.most(), 128);
-        limits.learn(&chunk(20, 0.08, 0.0), 20, 1e7, 0.0);
+        limits.learn(&chunk(20, 0.08, 0.0), 20, 1e7, 0.0, true);
         assert_eq!(limits.most(), 14);
-        limits.learn(&chunk(14, 0.05, 0.01), 14, 1e7, 0.0);
+        limits.learn(&chunk(14, 0.05, 0.01), 14, 1e7, 0.0, true);
         assert_eq!(limits.most(), 9);
         assert!(matches!(limits.reason(1e7, 0.05), Reason::Yielding { .. }));
-        limits.learn(&chunk(9, 0.05, 0.0), 9, 1e7, 0.0);
+        limits.learn(&chunk(9, 0.05, 0.0), 9, 1e7, 0.0, true);
         assert_eq!(limits.most(), 10);
     }
 
@@ -232,9 +273,9 @@ mod tests {
     #[test]
     fn the_peer_grants_fewer() {
         let mut limits = Limits::new(&Options::default());
-        limits.learn(&chunk(5, 0.05, 0.0), 16, 1e7, 0.0);
+        limits.learn(&chunk(5, 0.05, 0.0), 16, 1e7, 0.0, true);
         assert_eq!(limits.most(), 5);
-        limits.learn(&chunk(5, 0.05, 0.0), 5, 1e7, 0.0);
+        limits.learn(&chunk(5, 0.05, 0.0), 5, 1e7, 0.0, true);
         assert_eq!(limits.most(), 10);
     }
 }

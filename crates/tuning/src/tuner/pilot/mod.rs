@@ -6,6 +6,7 @@
 //! small trials do. `docs/tuning.md` has the whole story and the measurements.
 
 mod ascent;
+mod ask;
 mod congestion;
 mod crowd;
 mod hold;
@@ -15,6 +16,7 @@ mod ramp;
 mod soft;
 mod start;
 mod surface;
+mod watch;
 
 use super::decision::{CongestionControl, Decision, Reason};
 use super::meter::{Estimate, Meter};
@@ -32,6 +34,10 @@ enum Phase {
     Probe,
     /// Measuring the slope beside the place to stay.
     Dither,
+    /// Whether others share a path that is full.
+    Ask,
+    /// Whether they are still there.
+    Check,
 }
 
 /// How the path answers to streams, as the climb saw it.
@@ -55,6 +61,8 @@ pub(super) struct Pilot {
     target: f64,
     /// Streams to stay at.
     base: u32,
+    /// A single session carries as much as several, or that is being tried.
+    alone: bool,
     /// Streams that would be used if politeness allowed.
     wanted: u32,
     hold: hold::Hold,
@@ -69,6 +77,9 @@ pub(super) struct Pilot {
     start: start::Start,
     congestion: Option<CongestionControl>,
     work: Option<Work>,
+    /// Of what was measured so far.
+    dice: u64,
+    others: ask::Others,
 }
 
 impl Pilot {
@@ -82,6 +93,7 @@ impl Pilot {
             n: start.streams,
             target: options.chunk_seconds,
             base: start.streams,
+            alone: false,
             wanted: 0,
             hold: hold::Hold::default(),
             ascent: ascent::Ascent::default(),
@@ -93,6 +105,8 @@ impl Pilot {
             congestion: congestion::choose(&options.congestion, None, options.fairness, options.loss, rtt),
             start,
             work: None,
+            dice: 0,
+            others: ask::Others::default(),
             options: options.clone(),
         }
     }
@@ -104,7 +118,7 @@ impl Pilot {
 
     /// The fewest that are tried where nothing forces it.
     fn least(&self) -> u32 {
-        self.options.least_streams.min(self.most())
+        if self.alone { 1 } else { self.options.least_streams.min(self.most()) }
     }
 
     fn within(&self, n: u32) -> u32 {
@@ -157,6 +171,14 @@ impl Pilot {
     }
 }
 
+/// The next of a sequence without a pattern (SplitMix64's).
+fn roll(dice: u64) -> u64 {
+    let mut z = dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
 impl Tuner for Pilot {
     fn first(&mut self) -> Decision {
         let seconds = self.ramp_seconds();
@@ -165,13 +187,15 @@ impl Tuner for Pilot {
 
     fn chunk(&mut self, chunk: &Chunk) -> Decision {
         self.meter.learn(chunk);
+        self.dice = roll(self.dice ^ chunk.bytes ^ chunk.seconds.to_bits());
         let (corrected, seconds) = self.meter.corrected(chunk);
         let (rate, seconds) = match self.phase {
             Phase::Ramp(ramp) if !ramp.again => (corrected, seconds),
             _ => self.meter.steady(chunk).unwrap_or((corrected, seconds)),
         };
         self.meter.record(chunk.streams, rate);
-        self.limits.learn(chunk, self.n, rate, self.sd(seconds));
+        let place = self.phase != Phase::Check;
+        self.limits.learn(chunk, self.n, rate, self.sd(seconds), place);
         self.n = chunk.streams;
         self.work = chunk.work.or(self.work);
         let (allowed, rtt) = (&self.options.congestion, self.meter.rtt());
@@ -189,6 +213,8 @@ impl Tuner for Pilot {
             }
             Phase::Probe => self.probed(rate, seconds),
             Phase::Dither => self.dithered(rate, seconds),
+            Phase::Ask => self.asked(rate, seconds),
+            Phase::Check => self.checked(rate),
         }
     }
 
@@ -196,7 +222,9 @@ impl Tuner for Pilot {
         self.meter.mark(progress);
         match self.phase {
             // The size was a guess; time is what matters.
-            Phase::Ramp(_) => (progress.elapsed > 1.5 * self.target).then_some(Reason::KnowsEnough),
+            Phase::Ramp(_) | Phase::Ask | Phase::Check => {
+                (progress.elapsed > 1.5 * self.target).then_some(Reason::KnowsEnough)
+            }
             Phase::Probe | Phase::Dither => {
                 let enough = (progress.elapsed > 1.5 * self.target).then_some(Reason::KnowsEnough);
                 enough.or_else(|| self.fall())

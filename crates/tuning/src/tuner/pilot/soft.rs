@@ -11,7 +11,9 @@ const DOUBT: f64 = 0.01;
 /// The least gain of rate that is worth a move.
 const GAIN: f64 = 0.004;
 /// A slope from which on others must be there: alone, streams that gain so much are not where to stay.
-const SHARED: f64 = 0.15;
+pub(super) const SHARED: f64 = 0.15;
+/// Standard deviations from which on a slope is no chance.
+const CERTAIN: f64 = 2.0;
 /// Farthest move at once (logarithm).
 const FARTHEST: f64 = 0.6;
 
@@ -45,6 +47,9 @@ impl Pilot {
         let optimum = self.surface.optimum(self.base, self.worth());
         if optimum.slope - 2.0 * optimum.error * -optimum.curvature > SHARED {
             self.limits.share();
+            if let Some(decision) = self.share_path() {
+                return decision;
+            }
         }
         let most = match self.limits.bottleneck() {
             Some(_) => place,
@@ -74,11 +79,12 @@ impl Pilot {
             && self.hold.reference.is_some()
             && self.hold.trials < 2
             && !out_of_reach
+            && !self.alone
             && self.hold.since_trial > self.hold.patience
         {
             // First the side that is more likely to be the better, then the other.
             let likely = if self.hold.trials == 0 { step >= 0.0 } else { !self.hold.tried_up };
-            let up = self.base <= self.least() || likely && most > place;
+            let up = f64::from(self.base) < 1.2 * f64::from(self.least()) || likely && most > place;
             self.hold.trials += 1;
             self.hold.tried_up = up;
             return self.dither(up);
@@ -91,11 +97,13 @@ impl Pilot {
         self.stay_longer()
     }
 
-    /// Whether more streams would gain, but not enough to take them from others.
+    /// Whether more streams would certainly gain, but not enough to take them from others. A slope that may as well be noise
+    /// says nothing of others.
     pub(super) fn why_here(&self) -> Reason {
-        let slope = self.surface.optimum(self.base, 0.0).slope;
-        match slope > 0.4 * self.worth() && slope < 1.0 {
-            true => Reason::FairShare { share: 1.0 - slope },
+        let optimum = self.surface.optimum(self.base, 0.0);
+        let doubt = if self.limits.shared() { 0.0 } else { CERTAIN * optimum.error * -optimum.curvature };
+        match optimum.slope - doubt > 0.4 * self.worth() && optimum.slope < 1.0 {
+            true => Reason::FairShare { share: 1.0 - optimum.slope },
             false => Reason::Holding,
         }
     }
@@ -120,5 +128,29 @@ impl Pilot {
         self.hold.reference = Some((rate.ln(), 5.0));
         self.hold.len = 1.0;
         self.adjust()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tuner::Options;
+
+    /// Why 30 streams are enough where the rate grows with this elasticity, as measured with this variance.
+    fn why(slope: f64, variance: f64) -> Reason {
+        let mut pilot = Pilot::new(&Options::default());
+        pilot.base = 30;
+        for n in [20, 30, 45, 30, 20, 45] {
+            pilot.surface.add(n, slope * f64::from(n).ln(), variance, 10.0);
+        }
+        pilot.why_here()
+    }
+
+    #[test]
+    fn others_are_named_when_it_is_certain_that_more_streams_would_gain() {
+        assert!(matches!(why(0.08, 1e-6), Reason::FairShare { share } if (share - 0.92).abs() < 0.02));
+        // A slope of this size, out of noise of 5 %.
+        assert_eq!(why(0.08, 2.5e-3), Reason::Holding);
+        assert_eq!(why(0.0, 1e-6), Reason::Holding);
     }
 }

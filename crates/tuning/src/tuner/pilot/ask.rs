@@ -1,0 +1,155 @@
+//! Whether others share a path that is full: then more streams gain what others had.
+//!
+//! Two like this one that begin at once find the same, and when both try more streams at the same time neither gains. So
+//! that is asked a few times, at times left to chance.
+
+use super::super::decision::{Decision, Reason};
+use super::super::options::{Connections, Fairness};
+use super::{Phase, Pilot};
+
+/// Times to ask in vain.
+const TIMES: u32 = 4;
+/// Streams to ask with (factor).
+const MORE: f64 = 3.0;
+/// How long, in target times.
+const LENGTH: f64 = 0.4;
+/// The least gain (logarithm) that only others can have lost, and in standard deviations.
+const GAIN: f64 = 0.15;
+const GAIN_DEVIATIONS: f64 = 2.5;
+/// Shortest time between two, and what chance adds to it at most, in target times.
+const SHORTEST: f64 = 0.15;
+const CHANCE: f64 = 0.5;
+/// Chunks between two checks whether others are still there: at first, and in the end.
+const PATIENCE: u32 = 20;
+const LONGEST_PATIENCE: u32 = 80;
+/// Streams to check with (factor), and how long, in target times.
+const FEWER: f64 = 0.7;
+const CHECK: f64 = 0.5;
+/// What a stream loses less than with that (elasticity) means that nobody else is there: with one other it is about a half.
+const ALONE: f64 = 0.2;
+
+/// What is known of others on the path.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Others {
+    /// Times that was asked in vain.
+    pub(super) asked: u32,
+    /// Streams before they were known to be there.
+    from: u32,
+    /// Chunks until the next check, and how many are let pass.
+    wait: u32,
+    patience: u32,
+    /// Checks in a row that saw nobody.
+    doubts: u32,
+    /// Logarithm of the rate lately.
+    level: Option<f64>,
+}
+
+impl Pilot {
+    /// Whether to ask, and that it makes sense here.
+    pub(super) fn may_ask(&self) -> bool {
+        self.others.asked < TIMES
+            && self.limits.full()
+            && !self.limits.crowded()
+            && self.limits.bottleneck().is_none()
+            && self.options.connections == Connections::Kept
+            && self.options.fairness != Fairness::Polite
+            && 4 * self.base <= self.most()
+    }
+
+    /// How long to stay before, in target times.
+    pub(super) fn before_asking(&self) -> f64 {
+        SHORTEST + CHANCE * self.chance()
+    }
+
+    pub(super) fn ask(&mut self) -> Decision {
+        let from = self.base;
+        self.phase = Phase::Ask;
+        let seconds = LENGTH.max(20.0 * self.meter.rtt() / self.options.chunk_seconds);
+        let n = (MORE * f64::from(from)).ceil() as u32;
+        self.send(n, seconds * self.options.chunk_seconds, Reason::ProbeUp { from })
+    }
+
+    pub(super) fn asked(&mut self, rate: f64, seconds: f64) -> Decision {
+        let (before, stood) = self.hold.reference.unwrap_or((rate.ln(), seconds));
+        let error = (self.sd(seconds).powi(2) + self.sd(stood).powi(2)).sqrt();
+        if rate.ln() - before > GAIN.max(GAIN_DEVIATIONS * error)
+            && let Some(decision) = self.share_path()
+        {
+            return decision;
+        }
+        self.others.asked += 1;
+        self.stay(Reason::Holding)
+    }
+
+    /// More streams gain, or the same carry less: to the number of streams that a crowded path asks for, if nothing but
+    /// others on a path that is full explains it.
+    pub(super) fn share_path(&mut self) -> Option<Decision> {
+        let known = self.limits.shared();
+        self.limits.share_path();
+        let rate = self.meter.last().filter(|_| self.limits.shared())?;
+        if !known {
+            self.others = Others { from: self.base, patience: PATIENCE, ..self.others };
+            self.wait();
+        }
+        let (base, reason) = self.limits.adjust(self.base, self.wanted, rate, self.meter.rtt())?;
+        self.base = base;
+        Some(self.settle(reason))
+    }
+
+    /// When to see whether others are still there.
+    fn wait(&mut self) {
+        let chance = f64::from(self.others.patience) * self.chance();
+        self.others.wait = self.others.patience + chance as u32;
+        self.others.level = None;
+    }
+
+    fn chance(&self) -> f64 {
+        (self.dice >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A chunk on a path that others share ended. Now and then fewer streams try whether they are still there.
+    pub(super) fn check(&mut self, rate: f64) -> Option<Decision> {
+        if !self.limits.shared() || self.options.connections == Connections::Fresh {
+            return None;
+        }
+        let now = rate.ln();
+        let level = self.others.level.map_or(now, |level| level + 0.5 * (now - level));
+        self.others.level = Some(level);
+        self.others.wait = self.others.wait.saturating_sub(1);
+        if self.others.wait > 0 || self.base < 2 * self.least() {
+            return None;
+        }
+        let from = self.base;
+        self.phase = Phase::Check;
+        let n = (FEWER * f64::from(from)) as u32;
+        Some(self.send(n, CHECK * self.options.chunk_seconds, Reason::ProbeDown { from }))
+    }
+
+    pub(super) fn checked(&mut self, rate: f64) -> Decision {
+        let fewer = (f64::from(self.base) / f64::from(self.n)).ln().max(0.1);
+        let lost = (self.others.level.unwrap_or_default() - rate.ln()) / fewer;
+        if lost < ALONE {
+            self.others.doubts += 1;
+            if self.others.doubts > 1 {
+                return self.nobody(lost);
+            }
+            self.others.wait = 2;
+            self.others.level = None;
+        } else {
+            self.others.doubts = 0;
+            self.others.patience = (2 * self.others.patience).min(LONGEST_PATIENCE);
+            self.wait();
+        }
+        let packets = rate * self.meter.rtt() / self.options.packet_bytes / f64::from(self.n);
+        self.settle(Reason::Crowded { packets })
+    }
+
+    /// Nobody else is there: back to where it was known that more gain nothing.
+    fn nobody(&mut self, elasticity: f64) -> Decision {
+        self.limits.alone();
+        self.others.asked = TIMES;
+        self.others.doubts = 0;
+        self.base = self.others.from.min(self.n);
+        self.settle(Reason::MovedDown { elasticity })
+    }
+}

@@ -1,0 +1,119 @@
+//! How soon changes of a path are answered, and that streams which a climb did not need leave a part at a time.
+
+#![allow(clippy::unwrap_used)]
+use ropewalk_tuning::sim::{Curve, Family, Outcome, Path, Scenario, World, run};
+use ropewalk_tuning::tuner::{Bottleneck, Chunk, Connections, Kind, Options, Reason};
+
+const KEPT: Connections = Connections::Kept;
+
+fn path(bits: f64, rtt: f64) -> Path {
+    Path { curve: Curve::Ito { capacity: bits / 8.0 / 1500.0, loss: 0.0 }, rtt, window: 200.0, ends: None }
+}
+
+fn tuned(scenario: &Scenario, noise: f64, seed: u64) -> Outcome {
+    let options = Options { first_streams: 8, least_streams: 8, connections: KEPT, ..Options::default() };
+    let mut tuner = Kind::Pilot.build(&options).unwrap();
+    run(scenario, World { noise, seed, connections: KEPT, window_known: false }, tuner.as_mut())
+}
+
+fn is_change(reason: Reason) -> bool {
+    matches!(reason, Reason::Changed { .. })
+}
+
+/// Seconds until it is told that the path changed, where its rate halves at `at`.
+fn noticed(at: usize, noise: f64, seed: u64) -> f64 {
+    let phases = vec![(0, path(2e8, 0.05)), (at, path(1e8, 0.05))];
+    let outcome = tuned(&Scenario { family: Family::Steps, phases, seconds: at + 100 }, noise, seed);
+    let after = outcome.steps.iter().find(|step| step.start >= at as f64 && is_change(step.reason));
+    after.map_or(f64::INFINITY, |step| step.start - at as f64)
+}
+
+/// The reports of the simulator are of 1.5 s: two of them after the one that the change falls into.
+#[test]
+fn half_the_rate_is_noticed_after_two_reports() {
+    for at in [60, 120, 200] {
+        assert!(noticed(at, 0.0, 1) <= 5.0, "{at}: {}", noticed(at, 0.0, 1));
+    }
+    let mut all: Vec<f64> = (0..20).map(|seed| noticed(150, 0.05, seed)).collect();
+    all.sort_by(f64::total_cmp);
+    assert!(all[10] <= 6.0 && all[16] <= 9.0, "{all:?}");
+}
+
+#[test]
+fn noise_alone_is_seldom_taken_for_a_change() {
+    let mut told = 0;
+    for family in [Family::Paper100, Family::Random, Family::Lossy, Family::FairShare] {
+        for seed in 0..10 {
+            let steps = tuned(&family.draw(seed), 0.1, seed).steps;
+            told += steps.iter().filter(|step| is_change(step.reason)).count();
+        }
+    }
+    // Forty runs of ten minutes.
+    assert!(told <= 20, "{told}");
+}
+
+#[test]
+fn streams_that_a_climb_did_not_need_leave_by_and_by() {
+    let scenario = Scenario { family: Family::Steps, phases: vec![(0, path(2e8, 0.04))], seconds: 60 };
+    let steps = tuned(&scenario, 0.0, 1).steps;
+    let top = steps.iter().position(|step| step.streams == 24).unwrap();
+    let after = &steps[top..];
+    let settled = after.iter().position(|step| step.streams < 12).unwrap();
+    assert!(settled >= 2, "{after:?}");
+    for pair in after[..=settled].windows(2) {
+        assert!(f64::from(pair[1].streams) > 0.5 * f64::from(pair[0].streams), "{pair:?}");
+        assert!(pair[1].seconds > 3.0, "{pair:?}");
+    }
+    // And none of it costs anything.
+    let least = after[..=settled].iter().map(|step| step.bytes / step.seconds).fold(f64::INFINITY, f64::min);
+    assert!(least > 0.93 * 2.5e7, "{least}");
+}
+
+/// After 8 sessions with 163 Mbit/s and 24 with 130: what is decided, and after it one has `alone`.
+fn after_sessions_that_hurt(alone: f64) -> [(u32, Reason); 2] {
+    let options = Options {
+        first_streams: 8,
+        least_streams: 8,
+        connections: KEPT,
+        sessions: true,
+        rtt: Some(0.03),
+        ..Options::default()
+    };
+    let mut tuner = Kind::Pilot.build(&options).unwrap();
+    tuner.first();
+    let mut carried = |streams: u32, mbit: f64| {
+        let rtt = Some(0.03);
+        let bytes = (mbit / 8.0 * 1e6 * 4.0) as u64;
+        let decision = tuner.chunk(&Chunk { rtt, min_rtt: rtt, ..Chunk::new(streams, bytes, 4.0) });
+        (decision.knobs.connections(), decision.reason)
+    };
+    assert_eq!(carried(8, 163.0).0, 24);
+    [carried(24, 130.0), carried(1, alone)]
+}
+
+#[test]
+fn where_more_sessions_carry_less_one_is_tried() {
+    let [trial, then] = after_sessions_that_hurt(168.0);
+    assert!(matches!(trial, (1, Reason::LookingDown { .. })), "{trial:?}");
+    assert_eq!(then, (1, Reason::Limited { by: Bottleneck::Ends }));
+    let [_, (streams, _)] = after_sessions_that_hurt(40.0);
+    assert!((8..=16).contains(&streams), "{streams}");
+}
+
+/// Decisions that rest on others who share the path, of all that were made in a few runs.
+fn blamed(family: Family, noise: f64) -> (usize, usize) {
+    let steps = (0..6).flat_map(|seed| tuned(&family.draw(seed), noise, seed).steps);
+    steps.fold((0, 0), |(blamed, all), step| {
+        (blamed + usize::from(matches!(step.reason, Reason::FairShare { .. })), all + 1)
+    })
+}
+
+#[test]
+fn nobody_is_blamed_on_an_empty_path() {
+    for family in [Family::Paper100, Family::Paper20, Family::Random, Family::Ns2LongDeep, Family::SlowDisk] {
+        for noise in [0.0, 0.05] {
+            let (blamed, all) = blamed(family, noise);
+            assert!(20 * blamed <= all, "{}, {noise}: {blamed} of {all}", family.name());
+        }
+    }
+}
