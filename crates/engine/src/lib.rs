@@ -4,6 +4,9 @@
 //! the thread that calls [`DataChannel::send`] or [`DataChannel::receive`] coordinates the transfer, serves the
 //! first stream itself and takes further threads from a [`Pool`] only for further streams.
 
+// What a peer sends must never end the program.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic))]
+
 mod ahead;
 mod attendant;
 mod behind;

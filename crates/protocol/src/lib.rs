@@ -3,6 +3,8 @@
 //! Everything that a peer can send is decided here: bytes come in, values and actions go out.
 
 #![forbid(unsafe_code)]
+// What a peer sends must never end the program.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic))]
 
 pub mod ascii;
 pub mod client;

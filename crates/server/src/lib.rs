@@ -5,6 +5,8 @@
 //! something.
 
 #![forbid(unsafe_code)]
+// What a peer sends must never end the program.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic))]
 
 mod accounts;
 mod admission;

@@ -234,9 +234,9 @@ impl<'a> Actor<'a> {
         let disk = path.ends.map(|ends| (path.goodput(streams) / ends.rate).min(1.0));
         // What does not fill the path makes no queue.
         let full = ((self.sent / self.could.max(1.0) - FILLING) / (1.0 - FILLING)).clamp(0.0, 1.0);
-        let queue = self.queue * (1.0 - full);
+        let missing = self.queue * (1.0 - full);
         let chunk = Chunk {
-            rtt: Some((1.0 - queue) * rtt),
+            rtt: Some((1.0 - missing) * rtt),
             min_rtt: Some((1.0 - self.queue) * rtt),
             loss: Some(self.loss),
             window: world.window_known.then_some(path.window * PACKET),
