@@ -128,7 +128,14 @@ impl ScenarioFlags {
 impl WorkloadFlags {
     fn workload(&self) -> Workload {
         let direction = if self.put { Direction::Put } else { Direction::Get };
-        Workload { direction, size: self.size, files: self.count, limit: self.limit, unstored: self.unstored }
+        Workload {
+            direction,
+            size: self.size,
+            files: self.count,
+            limit: self.limit,
+            unstored: self.unstored,
+            hollow: false,
+        }
     }
 }
 

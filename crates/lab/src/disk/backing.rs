@@ -110,6 +110,11 @@ impl Backing {
         Ok(self.keep(Opened::File(Arc::new(file))))
     }
 
+    /// What the kernel has of a file's contents stays with it, as with a disk, but for what it had before the store was slow.
+    pub(super) fn stays_cached(&self, number: INodeNo) -> bool {
+        self.device.is_limited() && self.nodes().opened(number.0)
+    }
+
     /// Makes a file and opens it.
     pub(super) fn open_new(
         &self,

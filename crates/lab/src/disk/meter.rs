@@ -45,6 +45,10 @@ impl Device {
         self.changed.notify_all();
     }
 
+    pub(super) fn is_limited(&self) -> bool {
+        *self.limited()
+    }
+
     fn limited(&self) -> MutexGuard<'_, bool> {
         self.limited.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -22,6 +22,8 @@ struct Node {
     place: (u64, OsString),
     /// How often the kernel was told of it.
     lookups: u64,
+    /// It was opened since the store became slow.
+    opened: bool,
 }
 
 impl Nodes {
@@ -58,8 +60,13 @@ impl Nodes {
         if number == self.next {
             self.next += 1;
         }
-        self.nodes.entry(number).or_insert(Node { place, lookups: 0 }).lookups += 1;
+        self.nodes.entry(number).or_insert(Node { place, lookups: 0, opened: false }).lookups += 1;
         number
+    }
+
+    /// It is opened. Gives whether it was before.
+    pub(super) fn opened(&mut self, number: u64) -> bool {
+        self.nodes.get_mut(&number).is_some_and(|node| std::mem::replace(&mut node.opened, true))
     }
 
     /// A name is gone; what is open stays usable.

@@ -185,7 +185,9 @@ impl Filesystem for Backing {
     }
 
     fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        answer!(reply, self.open_again(number, flags.0), handle => reply.opened(handle, FopenFlags::FOPEN_NOFLUSH));
+        let kept = if self.stays_cached(number) { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
+        let manner = FopenFlags::FOPEN_NOFLUSH | kept;
+        answer!(reply, self.open_again(number, flags.0), handle => reply.opened(handle, manner));
     }
 
     fn create(

@@ -36,6 +36,8 @@ pub struct Workload {
     pub limit: Option<Duration>,
     /// Nothing is stored, neither at the source nor at the destination, for what would not fit into memory. One file.
     pub unstored: bool,
+    /// The source is a hole, which takes no memory.
+    pub hollow: bool,
 }
 
 impl Workload {
@@ -95,7 +97,7 @@ pub fn attach(scenario: &Scenario, call: &Call, workload: &Workload) -> Result<S
         host: source.into(),
         path: "{disk}/source".into(),
         size: Some(Size(bytes / count.unwrap_or(1).max(1))),
-        kind: workload.unstored.then_some(FileKind::Hole),
+        kind: (workload.unstored || workload.hollow).then_some(FileKind::Hole),
         count: workload.files,
         text: None,
         mode: None,

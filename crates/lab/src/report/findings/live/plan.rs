@@ -10,8 +10,6 @@ use crate::sweep::{Design, Group, Record, SweepError, Trial, groups, trials};
 pub(super) const GCT: &str = "globus-url-copy";
 pub(super) const OURS: &str = "ropewalk";
 pub(super) const UNTUNED: &str = "ropewalk --tuner fixed";
-/// A file that is kept in memory, twice, is no larger.
-const LARGEST: f64 = 3.0 * (1_u64 << 30) as f64;
 /// The length of what does not tell one.
 pub(super) const OLD: u32 = 0;
 
@@ -162,13 +160,21 @@ impl LiveStudy {
         // A disk that is the limit is to have its part.
         let unstored =
             !has_disk(&scenario) && action.as_ref().is_some_and(|action| action.unstored.is_some());
-        let largest = if unstored { f64::INFINITY } else { LARGEST };
+        // What a disk gives is to be read from it.
+        let hollow = !has_disk(&scenario);
+        let largest = match (unstored, hollow) {
+            (true, _) => f64::INFINITY,
+            (false, true) => half_of_memory(),
+            // There it is twice, at the source and at the destination.
+            (false, false) => 0.5 * half_of_memory(),
+        };
         let workload = Workload {
             direction,
             // The time ends it. The cast saturates.
             size: Some((1.05 * most * f64::from(seconds)).min(largest) as u64),
             limit: Some(Duration::from_secs(seconds.into())),
             unstored,
+            hollow,
             ..Workload::default()
         };
         let design = Design { programs: vec![call], workload, vary: vec![], repetitions: self.repetitions };
@@ -182,6 +188,12 @@ impl LiveStudy {
 
 fn of_streams(count: u32) -> String {
     format!("{OURS} --streams {count}")
+}
+
+/// Files that are stored are kept in memory, of which they may take so many bytes.
+fn half_of_memory() -> f64 {
+    let memory = rustix::system::sysinfo();
+    0.5 * memory.totalram as f64 * f64::from(memory.mem_unit)
 }
 
 fn has_disk(scenario: &Scenario) -> bool {
