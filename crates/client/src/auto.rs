@@ -34,6 +34,11 @@ const LARGE: u64 = 1 << 30;
 /// Usual size of a range when a file is cut up between sessions; files of two of them are.
 pub(crate) const RANGE: u64 = 64 << 20;
 const LEAST_RANGE: u64 = 8 << 20;
+/// What servers send in a block, as a rule.
+const BLOCK: u64 = 256 << 10;
+/// Towards the end of a file a range takes so long at least, where the path is known.
+const LAST_SECONDS: f64 = 1.0;
+const LAST_ROUND_TRIPS: f64 = 10.0;
 const MOST_RANGE: u64 = 512 << 20;
 /// Between two ranges a session waits for its slowest stream and for round trips, which is not to count; its number of
 /// streams can change only then, which should not take long as long as the best one is looked for.
@@ -42,11 +47,16 @@ const SEARCH_SECONDS: f64 = 4.0;
 const RANGE_ROUND_TRIPS: f64 = 40.0;
 const SEARCH_ROUND_TRIPS: f64 = 30.0;
 
+/// Bytes of transfers that may wait in a session's pipeline: small files are many, a big one is alone.
+const AHEAD: u64 = 32 << 20;
+
 /// What is known of a tuned path when a range of a file is cut off for a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// Bytes a second that the session carries.
     pub rate: f64,
+    /// Its streams: each has something to carry.
+    pub streams: u32,
     /// Of a round trip, in seconds.
     pub rtt: f64,
     /// The best number of streams is about known.
@@ -127,21 +137,30 @@ impl Path {
 /// How much of a file, of which `left` bytes are left, one of several sessions takes at a time. `pace`: where the path is
 /// tuned.
 pub(crate) fn range_size(left: u64, sessions: u32, pace: Option<Pace>) -> u64 {
-    let usual = match pace {
-        // Short enough that sessions may come and go. The cast saturates.
-        Some(Pace { rate, rtt, settled }) => {
+    let (least, usual, rounds) = match pace {
+        // Short enough that sessions may come and go. The casts saturate.
+        Some(Pace { rate, streams, rtt, settled }) => {
             let (seconds, most) = match settled {
                 true => (RANGE_SECONDS.max(RANGE_ROUND_TRIPS * rtt), MOST_RANGE),
                 false => (SEARCH_SECONDS.max(SEARCH_ROUND_TRIPS * rtt), RANGE),
             };
-            ((rate * seconds) as u64).clamp(LEAST_RANGE, most)
+            let blocks = (u64::from(streams) * BLOCK).clamp(1 << 20, LEAST_RANGE);
+            let last = (rate * LAST_SECONDS.max(LAST_ROUND_TRIPS * rtt)) as u64;
+            (last.clamp(blocks, LEAST_RANGE), ((rate * seconds) as u64).clamp(LEAST_RANGE, most), 4)
         }
-        None => RANGE.max(left / (4 * u64::from(sessions.max(1)))),
+        None => (LEAST_RANGE, RANGE.max(left / (4 * u64::from(sessions.max(1)))), 2),
     };
-    // Towards the end ever less, so that all of them end at about the same time.
-    let fair = left / (2 * u64::from(sessions.max(1)));
+    // Towards the end ever less, so that all of them end at about the same time. Where the path is tuned, a session has asked
+    // for two.
+    let fair = left / (rounds * u64::from(sessions.max(1)));
     // Whole blocks, so that pages and checksums of neighbours do not overlap.
-    usual.min(fair).max(LEAST_RANGE).next_multiple_of(1 << 20)
+    usual.min(fair).max(least).next_multiple_of(1 << 20)
+}
+
+/// Whether a session takes another transfer, where so many bytes and so many ranges of files wait in it. The next range is asked
+/// for while one moves; more would be kept from other sessions.
+pub(crate) fn may_take(bytes: u64, ranges: usize) -> bool {
+    if ranges == 0 { bytes < AHEAD } else { ranges < 2 }
 }
 
 /// Cuts the next `size` bytes that are missing off a range: what comes now, and what is left of it.
@@ -198,8 +217,10 @@ mod tests {
     fn ranges_are_whole_blocks_of_some_seconds() {
         const MIB: f64 = 1048576.0;
         assert_eq!(range_size(1 << 40, 8, None), 32 << 30);
-        let paced =
-            |rate, rtt, settled| range_size(1 << 40, 8, Some(Pace { rate, rtt, settled })) as f64 / MIB;
+        let left = |left, rate, streams, rtt, settled| {
+            range_size(left, 8, Some(Pace { rate, streams, rtt, settled })) as f64 / MIB
+        };
+        let paced = |rate, rtt, settled| left(1 << 40, rate, 1, rtt, settled);
         assert_eq!(paced(1e9, 0.01, true), 512.0);
         assert_eq!(paced(1e9, 0.01, false), 64.0);
         assert_eq!(paced(4e6, 0.1, false), 16.0);
@@ -209,8 +230,18 @@ mod tests {
         assert_eq!(paced(f64::INFINITY, 0.0, true), 512.0);
         assert_eq!(paced(f64::NAN, 0.1, true), 8.0);
         assert_eq!(paced(4.4e6, 0.1, true).fract(), 0.0);
+        // The last ones take a second, or some round trips; each stream has a block.
+        assert_eq!((left(0, 1e5, 1, 0.1, false), left(0, 1e5, 12, 0.1, false)), (1.0, 3.0));
+        assert_eq!((left(0, 1.5e6, 1, 0.1, true), left(0, 1.5e6, 1, 0.3, true)), (2.0, 5.0));
+        assert_eq!((left(0, 1e9, 1, 0.1, true), left(0, 1.5e6, 64, 0.1, true)), (8.0, 8.0));
         assert_eq!(range_size(256 << 20, 8, None), 16 << 20);
         assert_eq!(range_size(1, 0, None), 8 << 20);
+    }
+
+    #[test]
+    fn many_small_files_wait_and_two_ranges() {
+        assert!(may_take(0, 0) && may_take(AHEAD - 1, 0) && !may_take(AHEAD, 0));
+        assert!(may_take(1 << 30, 1) && !may_take(1 << 20, 2));
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl<'e> Context<'e> {
         let sessions = self.sessions.load(Ordering::Relaxed);
         // Others may join later where the path is tuned.
         let several = sessions > 1 || seat.is_some() && self.options().files == crate::Auto::Auto;
-        several.then(|| range_size(left, sessions, seat.map(|seat| seat.lane().pace(streams))))
+        several.then(|| range_size(left, sessions, seat.map(|seat| seat.pace(streams))))
     }
 
     /// How a file from or to this server is proved to be right.

@@ -2,17 +2,18 @@
 //!
 //! The socket does not block. Waiting is done in one place, for the socket and for [`Cancel`] together.
 
+mod asked;
 mod ssh;
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::client::{Event, Limits, Session, SessionError, SubmitError};
 use ropewalk_protocol::command::{Command, UnprintableCommand};
-use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::streams::StreamsAnswer;
 use ropewalk_tls::{Established, Handshake, HandshakeError, Ticket};
@@ -21,8 +22,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
 use zeroize::Zeroize as _;
 
+pub(crate) use asked::Answer;
+use asked::{Asked, Due};
+
 use crate::dial::dial;
 use crate::error::RemoteError;
+use crate::features::Features;
 use crate::link::Link;
 use crate::sealing::{OverTls, Seal, Sealing, Security};
 use crate::{Cancel, EventSink, Options};
@@ -37,23 +42,6 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// What is waited for first.
 const GREETING: &str = "the connection";
-
-/// What came for the oldest command that waits for something.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Preliminary(Reply),
-    Marker(Marker),
-    /// The last one, of any class but 1yz.
-    Final(Reply),
-}
-
-/// A command that was sent and not answered for good.
-struct Asked {
-    name: &'static str,
-    at: Instant,
-    /// Its answer is waited for; otherwise it makes no difference.
-    heeded: bool,
-}
 
 pub(crate) struct Control<'e> {
     stream: Link,
@@ -131,7 +119,7 @@ impl<'e> Control<'e> {
             machine,
             security: None,
             out: VecDeque::new(),
-            asked: VecDeque::from([Asked { name: GREETING, at: now, heeded: true }]),
+            asked: VecDeque::from([Asked { name: GREETING, at: now, answer: Due::Awaited }]),
             sole: false,
             rtt: None,
             samples: 0,
@@ -163,7 +151,7 @@ impl<'e> Control<'e> {
 
     /// Commands without a final reply that somebody waits for.
     pub(crate) fn outstanding(&self) -> usize {
-        self.asked.iter().filter(|asked| asked.heeded).count()
+        self.asked.iter().filter(|asked| asked.is_awaited()).count()
     }
 
     /// Time since the peer was last heard of.
@@ -194,7 +182,7 @@ impl<'e> Control<'e> {
             self.last_heard = now;
         }
         self.sole = self.asked.is_empty();
-        self.asked.push_back(Asked { name, at: now, heeded: true });
+        self.asked.push_back(Asked { name, at: now, answer: Due::Awaited });
         self.transmit();
         self.tell();
         Ok(())
@@ -207,9 +195,23 @@ impl<'e> Control<'e> {
 
     /// Queues a command whose answer makes no difference: it is dropped when it comes, and nothing waits for it.
     pub(crate) fn suggest(&mut self, command: &Command) -> Result<(), RemoteError> {
+        self.queue_for(command, Due::Dropped)
+    }
+
+    /// Queues a command that is known to succeed: nothing waits for its answer, but anything else ends the session.
+    pub(crate) fn expect_success(&mut self, command: &Command) -> Result<(), RemoteError> {
+        self.queue_for(command, Due::Expected)
+    }
+
+    /// Queues FEAT, whose answer is known: nothing waits for it, but another one ends the session.
+    pub(crate) fn expect_features(&mut self, features: Arc<Features>) -> Result<(), RemoteError> {
+        self.queue_for(&Command::Feat, Due::Features(features))
+    }
+
+    fn queue_for(&mut self, command: &Command, answer: Due) -> Result<(), RemoteError> {
         self.queue(command)?;
         if let Some(asked) = self.asked.back_mut() {
-            asked.heeded = false;
+            asked.answer = answer;
         }
         Ok(())
     }
@@ -260,12 +262,14 @@ impl<'e> Control<'e> {
             while let Some(event) = self.machine.poll_event() {
                 match event {
                     Event::Greeting(reply) | Event::Finished { reply, .. } => {
-                        let heeded = self.asked.front().is_none_or(|asked| asked.heeded);
-                        self.answered();
-                        if !heeded {
-                            continue;
+                        let asked = self.answered();
+                        let Some(Asked { name, answer, .. }) = asked else {
+                            return Ok(Some(Answer::Final(reply)));
+                        };
+                        if let Due::Awaited = answer {
+                            return Ok(Some(Answer::Final(reply)));
                         }
-                        return Ok(Some(Answer::Final(reply)));
+                        answer.judge(&self.peer, name, reply)?;
                     }
                     Event::Preliminary { reply, .. } => return Ok(Some(Answer::Preliminary(reply))),
                     Event::Marker { marker, .. } => return Ok(Some(Answer::Marker(marker))),
@@ -279,7 +283,7 @@ impl<'e> Control<'e> {
                             self.granted = Some(streams);
                         }
                     }
-                    Event::Unanswered { .. } => self.answered(),
+                    Event::Unanswered { .. } => drop(self.answered()),
                 }
             }
             let mut buffer = [0; 16 << 10];
@@ -526,21 +530,19 @@ impl<'e> Control<'e> {
     }
 
     /// The oldest command has its final reply.
-    fn answered(&mut self) {
-        if let Some(Asked { at, .. }) = self.asked.pop_front()
-            && self.sole
-            && self.asked.is_empty()
-            && self.samples < RTT_SAMPLES
-        {
+    fn answered(&mut self) -> Option<Asked> {
+        let asked = self.asked.pop_front()?;
+        if self.sole && self.asked.is_empty() && self.samples < RTT_SAMPLES {
             self.samples += 1;
-            let took = at.elapsed();
+            let took = asked.at.elapsed();
             self.rtt = Some(self.rtt.map_or(took, |rtt| rtt.min(took)));
         }
+        Some(asked)
     }
 
     /// The oldest command that somebody waits for.
     fn awaited(&self) -> Option<&Asked> {
-        self.asked.iter().find(|asked| asked.heeded)
+        self.asked.iter().find(|asked| asked.is_awaited())
     }
 
     /// The command whose answer is due, for messages.

@@ -192,9 +192,10 @@ impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
         let mut sessions = Some(first);
         while self.workers.len() < worth as usize {
             let ctx = self.ctx;
-            let sessions = sessions.take().unwrap_or_default();
+            let worker = Worker::new(ctx, sessions.take().unwrap_or_default());
+            worker.begin_at_once();
             self.ctx.report.sessions(self.workers.len() as u32 + 1);
-            self.workers.push(self.scope.spawn(move || Worker::new(ctx, sessions).run()));
+            self.workers.push(self.scope.spawn(move || worker.run()));
         }
         for session in sessions.into_iter().flatten() {
             session.quit();

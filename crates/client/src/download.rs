@@ -13,6 +13,7 @@ use ropewalk_storage::{
 };
 
 use crate::auto::SMALL;
+use crate::cutting::Piece;
 use crate::place::Place;
 use crate::task::Task;
 use crate::verify::{Check, proof, same};
@@ -33,6 +34,7 @@ pub(crate) struct Download {
     handle: Arc<dyn WriteHandle>,
     /// `None` where data goes straight into what is there: a window, a device.
     part: RwLock<Option<PartFile>>,
+    pub piece: Piece,
     state: Mutex<State>,
     /// Tries that failed in this run.
     pub tries: AtomicU32,
@@ -132,6 +134,7 @@ impl Download {
             target: path,
             handle,
             part: RwLock::new(part),
+            piece: Piece::default(),
             state: Mutex::new(state),
         }))
     }

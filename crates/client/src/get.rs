@@ -18,7 +18,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
 use ropewalk_storage::checksum::Pieces;
 
-use crate::auto::{Path, RANGE, bite};
+use crate::auto::{Path, RANGE, may_take};
 use crate::control::Answer;
 use crate::download::Download;
 use crate::error::reply_kind;
@@ -33,9 +33,6 @@ use crate::verify::{Check, wire};
 use crate::watch::Watch;
 use crate::worker::{Job, Route, Worker};
 use crate::{ChecksumPolicy, FailureKind, FsyncPolicy, RemoteError};
-
-/// Bytes of transfers that may wait in the pipeline: small files are many, a big one is alone.
-const AHEAD: u64 = 32 << 20;
 
 /// What a command that was sent is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +93,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
     if let (Place::Standard, Job::File(task)) = (&job.task().destination, &job) {
         return to_standard_output(worker, task.clone());
     }
+    let job = worker.cut_before_log_in(job);
     let session = match worker.session(endpoint) {
         Ok(session) => session,
         Err(e) => return worker.fail(job, e),
@@ -104,9 +102,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
     let depth = Path::new(rtt).pipeline(worker.ctx.options());
     let route = Route::Get(endpoint.clone());
     let ends = Ends { source: Some(endpoint.name.clone()), destination: None };
-    let seat = worker
-        .seat(ends, rtt, session.can.streams)
-        .filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
+    let seat = worker.seat(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
     let mut flow = Flow {
         worker,
         session,
@@ -152,9 +148,8 @@ impl<'e> Flow<'_, 'e> {
         let extended = self.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
         // Should the first file be refused, the second one's data would come over the connections made for it.
         let pipelined = extended && !self.must_connect();
-        // The next range of a file that is cut up is asked for while this one comes.
-        let parts = self.slots.len() == 1 && self.slots[0].is_part();
-        self.slots.len() < if pipelined { self.depth } else { 1 } && (waiting < AHEAD || parts)
+        let parts = self.slots.iter().filter(|s| s.moved.is_none() && s.is_part()).count();
+        self.slots.len() < if pipelined { self.depth } else { 1 } && may_take(waiting, parts)
     }
 
     /// We are the ones to connect, or to do our part of an authentication, and have not done so yet.

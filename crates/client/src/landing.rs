@@ -13,6 +13,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::part_name;
 
 use crate::auto::SMALL;
+use crate::cutting::Piece;
 use crate::place::{base_name, join, parent};
 use crate::task::Task;
 
@@ -24,6 +25,7 @@ pub(crate) struct Landing {
     pub direct: bool,
     /// Bytes that were there when it began.
     pub resumed: u64,
+    pub piece: Piece,
     tries: AtomicU32,
     state: Mutex<State>,
 }
@@ -77,7 +79,15 @@ impl Landing {
         };
         let resumed = present.len();
         let state = State { left: 1, failed: false, present, proved: RangeSet::new() };
-        Self { tries: AtomicU32::new(task.tries), task, path, direct, resumed, state: Mutex::new(state) }
+        Self {
+            tries: AtomicU32::new(task.tries),
+            task,
+            path,
+            direct,
+            resumed,
+            piece: Piece::default(),
+            state: Mutex::new(state),
+        }
     }
 
     /// An interrupted transfer of it can be gone on with.

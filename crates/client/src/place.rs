@@ -10,6 +10,7 @@ use bstr::{BString, ByteSlice};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::url::Url;
 
+use crate::features::Features;
 use crate::{FailureKind, Location, Options, RemoteError};
 
 /// A server with a log-in: what a session is for.
@@ -26,6 +27,8 @@ pub(crate) struct Endpoint {
     lost: Mutex<Option<(FailureKind, String)>>,
     /// sshftp:// only: what its sessions have in common.
     pub ssh: crate::ssh::Shared,
+    /// What the server told the first session that it can do.
+    features: Mutex<Option<Arc<Features>>>,
     /// Least round-trip time that a session saw, in microseconds; `u64::MAX` where none did.
     rtt: AtomicU64,
 }
@@ -50,6 +53,7 @@ impl Endpoint {
             unreachable_back: AtomicBool::new(false),
             lost: Mutex::new(None),
             ssh: crate::ssh::Shared::default(),
+            features: Mutex::default(),
             rtt: AtomicU64::new(u64::MAX),
         }
     }
@@ -62,6 +66,16 @@ impl Endpoint {
     pub(crate) fn lost(&self) -> Option<RemoteError> {
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.clone().map(|(kind, reason)| RemoteError::Lost { kind, reason })
+    }
+
+    /// What the server can do, where that is known.
+    pub(crate) fn features(&self) -> Option<Arc<Features>> {
+        let known = self.features.lock().unwrap_or_else(PoisonError::into_inner);
+        known.clone().filter(|features| features.hold())
+    }
+
+    pub(crate) fn learned(&self, features: Arc<Features>) {
+        *self.features.lock().unwrap_or_else(PoisonError::into_inner) = Some(features);
     }
 
     pub(crate) fn saw_rtt(&self, rtt: Duration) {

@@ -22,7 +22,7 @@ use ropewalk_protocol::server::Mode;
 use ropewalk_storage::checksum::{Algorithm, Hasher, Pieces};
 
 use crate::RemoteError;
-use crate::auto::{Path, RANGE, SMALL, bite};
+use crate::auto::{Path, RANGE, SMALL, may_take};
 use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
 use crate::error::is_unknown_command;
@@ -39,8 +39,6 @@ use crate::verify::{Check, proof, same, wire};
 use crate::watch::Watch;
 use crate::worker::{Job, Route, Worker};
 
-/// Bytes of transfers that may wait in the pipeline.
-const AHEAD: u64 = 32 << 20;
 /// So many files go one by one after one was refused.
 const CAREFUL: u32 = 16;
 
@@ -106,6 +104,7 @@ struct Flow<'w, 'e> {
 
 /// Handles `job` and those of the same kind that come after it, until there are none or the session breaks.
 pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Job) {
+    let job = worker.cut_before_log_in(job);
     let session = match worker.session(endpoint) {
         Ok(session) => session,
         Err(e) => return worker.fail(job, e),
@@ -114,7 +113,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
     let depth = Path::new(rtt).pipeline(worker.ctx.options());
     let route = Route::Put(endpoint.clone());
     let ends = Ends { source: None, destination: Some(endpoint.name.clone()) };
-    let seat = worker.seat(ends, rtt, true).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
+    let seat = worker.seat(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
     let mut flow =
         Flow { worker, session, seat, asks: VecDeque::new(), slots: VecDeque::new(), first: 0, depth };
     let mut next = Some(job);
@@ -151,9 +150,8 @@ impl<'e> Flow<'_, 'e> {
         let pipelined = self.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
         let depth = if pipelined && self.worker.careful.get() == 0 { self.depth } else { 1 };
         let shared = !self.slots.iter().any(|s| s.upload.must_be_alone());
-        // The next range of a file that is cut up is asked for while this one goes.
-        let parts = self.slots.len() == 1 && self.slots[0].is_part();
-        self.slots.len() < depth && (waiting < AHEAD || parts) && shared
+        let parts = self.slots.iter().filter(|s| s.sent.is_none() && s.is_part()).count();
+        self.slots.len() < depth && may_take(waiting, parts) && shared
     }
 
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {

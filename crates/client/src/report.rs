@@ -352,8 +352,8 @@ impl<'e> Report<'e> {
 pub(crate) struct Meter<'r, 'e> {
     report: &'r Report<'e>,
     account: Arc<Account>,
-    /// The path that is tuned.
-    lane: Option<Arc<Lane>>,
+    /// The path that is tuned, and whose place there it is.
+    lane: Option<(Arc<Lane>, u64)>,
     bytes: u64,
     streams: u32,
 }
@@ -365,7 +365,7 @@ impl<'r, 'e> Meter<'r, 'e> {
 
     /// What moves goes over this path.
     pub(crate) fn on(mut self, seat: Option<&Seat>) -> Self {
-        self.lane = seat.map(|seat| seat.lane().clone());
+        self.lane = seat.map(|seat| (seat.lane().clone(), seat.id()));
         self
     }
 
@@ -375,8 +375,8 @@ impl<'r, 'e> Meter<'r, 'e> {
         self.bytes = self.bytes.max(bytes);
         self.report.there(&self.account, more as i64);
         self.report.bytes_moved.fetch_add(more, Ordering::Relaxed);
-        if let Some(lane) = &self.lane {
-            lane.add(more);
+        if let Some((lane, seat)) = &self.lane {
+            lane.add(*seat, more);
         }
         self.report.streams.fetch_add(i64::from(streams) - i64::from(self.streams), Ordering::Relaxed);
         self.streams = streams;

@@ -21,6 +21,7 @@ use crate::abilities::Abilities;
 use crate::binding::Binding;
 use crate::control::Control;
 use crate::error::is_unknown_command;
+use crate::features::Features;
 use crate::place::Endpoint;
 use crate::security::Secured;
 use crate::security::can_protect;
@@ -189,15 +190,25 @@ impl<'e> Session<'e> {
     fn introduce(&mut self) -> Result<(), RemoteError> {
         let representation =
             if self.setup.options.ascii { RepresentationType::Ascii } else { RepresentationType::Image };
-        self.control.send(&Command::Feat)?;
-        self.control.send(&Command::Type(representation))?;
-        let features = self.control.finish()?;
-        if features.is_success() {
-            self.features = features.body().map(|line| line.trim().as_bstr().to_string()).collect();
-            self.can = Abilities::new(features.body());
-        }
-        let reply = self.control.finish()?;
-        self.accept("TYPE", reply)?;
+        let representation = Command::Type(representation);
+        let features = match self.endpoint.features() {
+            Some(known) => {
+                self.control.expect_features(known.clone())?;
+                self.control.expect_success(&representation)?;
+                known
+            }
+            None => {
+                self.control.send(&Command::Feat)?;
+                self.control.send(&representation)?;
+                let features = Arc::new(Features::new(&self.control.finish()?));
+                let reply = self.control.finish()?;
+                self.accept("TYPE", reply)?;
+                self.endpoint.learned(features.clone());
+                features
+            }
+        };
+        self.features = features.lines.iter().map(|line| line.trim().as_bstr().to_string()).collect();
+        self.can = Abilities::new(features.lines.iter().map(|line| line.as_bstr()));
         if self.can.extended {
             let scheme = if self.control.is_ssh() { "sshftp" } else { "gsiftp" };
             let version = env!("CARGO_PKG_VERSION");

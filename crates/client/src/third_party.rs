@@ -21,7 +21,7 @@ use ropewalk_protocol::opts::Options as Opts;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
 
-use crate::auto::{Path, RANGE, SMALL, bite};
+use crate::auto::{Path, RANGE, SMALL, may_take};
 use crate::binding::Binding;
 use crate::control::{Answer, Control, LAST_WORDS};
 use crate::data_trust::agree;
@@ -40,7 +40,6 @@ use crate::watch::Stall;
 use crate::worker::{Job, Route, Worker};
 use crate::{ChecksumPolicy, DataMode, RemoteError};
 
-const AHEAD: u64 = 32 << 20;
 const CAREFUL: u32 = 16;
 /// How often a running transfer is looked after when no reply comes.
 const TICK: Duration = Duration::from_secs(1);
@@ -117,6 +116,7 @@ struct Flow<'w, 'e> {
 
 /// Handles `job` and those of the same kind that come after it, until there are none or a session breaks.
 pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
+    let job = worker.cut_before_log_in(job);
     let (source, destination) = match worker.session_pair(from, to) {
         Ok(pair) => pair,
         Err(e) => return worker.fail(job, e),
@@ -124,7 +124,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
     worker.ctx.report.goes_elsewhere();
     let rtt = source.control.rtt().max(destination.control.rtt());
     let ends = Ends { source: Some(from.name.clone()), destination: Some(to.name.clone()) };
-    let seat = worker.seat(ends, rtt, source.can.streams);
+    let seat = worker.seat(ends, rtt);
     let mut flow = Flow {
         worker,
         seat,
@@ -197,7 +197,8 @@ impl<'w, 'e> Flow<'w, 'e> {
         if self.takes_parts() {
             return true;
         }
-        self.slots.len() < if pipelined { self.depth } else { 1 } && waiting < AHEAD
+        let parts = self.slots.iter().filter(|s| !s.counted && s.is_part()).count();
+        self.slots.len() < if pipelined { self.depth } else { 1 } && may_take(waiting, parts)
     }
 
     /// One range of a file that is cut up moves, as markers say: the next one may be asked for. Nothing else, where there are several

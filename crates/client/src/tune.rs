@@ -8,6 +8,7 @@
 mod driver;
 mod lane;
 mod memory;
+mod own;
 mod pressure;
 mod seat;
 mod span;
@@ -70,9 +71,8 @@ impl Tune {
         self.options.tuner != Kind::Fixed && self.options.streams == Auto::Auto
     }
 
-    /// A seat for a worker on the path between these ends; `None` where it is not tuned. `elastic`: streams come and go
-    /// within a session.
-    pub(crate) fn seat(&self, ends: Ends, rtt: Duration, elastic: bool) -> Option<Seat> {
+    /// A seat for a worker on the path between these ends; `None` where it is not tuned.
+    pub(crate) fn seat(&self, ends: Ends, rtt: Duration) -> Option<Seat> {
         if !self.is_on() || rtt < NEAR {
             return None;
         }
@@ -80,7 +80,7 @@ impl Tune {
         if let Some(lane) = lanes.iter().find(|lane| lane.ends == ends) {
             return Some(Seat::new(lane.clone()));
         }
-        let options = self.tuner_options(&ends, rtt, elastic);
+        let options = self.tuner_options(&ends, rtt);
         let tuner = match self.options.tuner.build(&options) {
             Ok(tuner) => tuner,
             Err(error) => {
@@ -95,7 +95,7 @@ impl Tune {
         Some(Seat::new(lane))
     }
 
-    fn tuner_options(&self, ends: &Ends, rtt: Duration, elastic: bool) -> TunerOptions {
+    fn tuner_options(&self, ends: &Ends, rtt: Duration) -> TunerOptions {
         let most = self.options.max_streams.clamp(1, ropewalk_tuning::tuner::MAX_STREAMS);
         let first = Path::new(rtt).streams(&self.options, None, false).min(most);
         let congestion = &self.options.congestion;
@@ -108,7 +108,6 @@ impl Tune {
             capacity: self.options.capacity.map(|bits| bits as f64 / 8.0),
             rtt: Some(rtt.as_secs_f64().clamp(1e-6, 60.0)),
             connections: Connections::Kept,
-            sessions: !elastic,
             fairness: self.options.fairness,
             prior: self.memory.recall(&ends.name()),
             congestion: congestion.iter().filter_map(|name| CongestionControl::from_name(name)).collect(),

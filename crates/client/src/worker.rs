@@ -114,6 +114,15 @@ impl<'c, 'e> Worker<'c, 'e> {
         }
     }
 
+    /// Whoever has sessions takes a job before all others: they would log in anew for it.
+    pub(crate) fn begin_at_once(&self) {
+        if !self.sessions.borrow().is_empty()
+            && let Next::Job(job) = self.ctx.queue.try_next(self.taker)
+        {
+            self.carry.replace(Some(job));
+        }
+    }
+
     /// Until the queue ends.
     pub(crate) fn run(&self) {
         let began = Instant::now();
@@ -143,10 +152,9 @@ impl<'c, 'e> Worker<'c, 'e> {
         self.next()
     }
 
-    /// A place among those that move data between these ends, over a path of this round trip. `elastic`: streams come and
-    /// go within a session; elsewhere it takes a further session to have more.
-    pub(crate) fn seat(&self, ends: Ends, rtt: Duration, elastic: bool) -> Option<Seat> {
-        self.ctx.tune.seat(ends, rtt, elastic)
+    /// A place among those that move data between these ends, over a path of this round trip.
+    pub(crate) fn seat(&self, ends: Ends, rtt: Duration) -> Option<Seat> {
+        self.ctx.tune.seat(ends, rtt)
     }
 
     /// The next job; idle sessions are kept alive while there is none.

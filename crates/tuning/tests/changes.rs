@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 use ropewalk_tuning::sim::{Curve, Family, Outcome, Path, Scenario, World, run};
-use ropewalk_tuning::tuner::{Bottleneck, Chunk, Connections, Kind, Options, Reason};
+use ropewalk_tuning::tuner::{Connections, Kind, Options, Reason};
 
 const KEPT: Connections = Connections::Kept;
 
@@ -67,37 +67,6 @@ fn streams_that_a_climb_did_not_need_leave_by_and_by() {
     // And none of it costs anything.
     let least = after[..=settled].iter().map(|step| step.bytes / step.seconds).fold(f64::INFINITY, f64::min);
     assert!(least > 0.93 * 2.5e7, "{least}");
-}
-
-/// After 8 sessions with 163 Mbit/s and 24 with 130: what is decided, and after it one has `alone`.
-fn after_sessions_that_hurt(alone: f64) -> [(u32, Reason); 2] {
-    let options = Options {
-        first_streams: 8,
-        least_streams: 8,
-        connections: KEPT,
-        sessions: true,
-        rtt: Some(0.03),
-        ..Options::default()
-    };
-    let mut tuner = Kind::Pilot.build(&options).unwrap();
-    tuner.first();
-    let mut carried = |streams: u32, mbit: f64| {
-        let rtt = Some(0.03);
-        let bytes = (mbit / 8.0 * 1e6 * 4.0) as u64;
-        let decision = tuner.chunk(&Chunk { rtt, min_rtt: rtt, ..Chunk::new(streams, bytes, 4.0) });
-        (decision.knobs.connections(), decision.reason)
-    };
-    assert_eq!(carried(8, 163.0).0, 24);
-    [carried(24, 130.0), carried(1, alone)]
-}
-
-#[test]
-fn where_more_sessions_carry_less_one_is_tried() {
-    let [trial, then] = after_sessions_that_hurt(168.0);
-    assert!(matches!(trial, (1, Reason::LookingDown { .. })), "{trial:?}");
-    assert_eq!(then, (1, Reason::Limited { by: Bottleneck::Ends }));
-    let [_, (streams, _)] = after_sessions_that_hurt(40.0);
-    assert!((8..=16).contains(&streams), "{streams}");
 }
 
 /// Decisions that rest on others who share the path, of all that were made in a few runs.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod changed;
 mod connections;
 mod disk;
 mod fixture;
@@ -10,4 +11,5 @@ mod lying_client;
 mod lying_server;
 mod neighbours;
 mod paths;
+mod side_by_side;
 mod stalls;

@@ -94,3 +94,49 @@ fn what_nobody_waits_for_lends_nobody_its_patience() {
     let error = control.call(&Command::Noop).unwrap_err();
     assert!(matches!(&error, RemoteError::Silent { command, .. } if command == "NOOP"), "{error}");
 }
+
+/// A session whose server has greeted, and the server's end of it.
+fn greeted() -> (Control<'static>, std::net::TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut control = connect(listener.local_addr().unwrap().port());
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(b"220 ready\r\n").unwrap();
+    control.answer_until(Instant::now() + LIMIT).unwrap().unwrap();
+    (control, stream)
+}
+
+#[test]
+fn features_that_are_known_are_not_waited_for_but_compared() {
+    let (mut control, mut stream) = greeted();
+    control.send(&Command::Feat).unwrap();
+    stream.write_all(b"211-Can\r\n SIZE\r\n211 End\r\n").unwrap();
+    let features = Arc::new(Features::new(&control.finish().unwrap()));
+    assert_eq!(features.lines, ["SIZE"]);
+
+    let (mut control, mut stream) = greeted();
+    control.expect_features(features.clone()).unwrap();
+    control.expect_success(&Command::Noop).unwrap();
+    control.send(&Command::Pwd).unwrap();
+    stream.write_all(b"211-May\r\n SIZE\r\n211 End.\r\n200 OK\r\n257 \"/\"\r\n").unwrap();
+    assert_eq!(control.finish().unwrap().code(), 257);
+    assert!(features.hold());
+
+    let (mut control, mut stream) = greeted();
+    control.expect_features(features.clone()).unwrap();
+    control.send(&Command::Pwd).unwrap();
+    stream.write_all(b"211-Can\r\n MDTM\r\n211 End\r\n257 \"/\"\r\n").unwrap();
+    let error = control.finish().unwrap_err();
+    assert!(matches!(error, RemoteError::Nonsense { .. }) && error.is_transient() && error.breaks_session());
+    // The next session asks anew.
+    assert!(!features.hold());
+}
+
+#[test]
+fn what_has_to_succeed_and_does_not_is_an_error() {
+    let (mut control, mut stream) = greeted();
+    control.expect_success(&Command::Noop).unwrap();
+    control.send(&Command::Pwd).unwrap();
+    stream.write_all(b"500 no\r\n257 \"/\"\r\n").unwrap();
+    let error = control.finish().unwrap_err();
+    assert!(matches!(&error, RemoteError::Refused { command, .. } if command == "NOOP"), "{error}");
+}

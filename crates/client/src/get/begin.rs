@@ -68,12 +68,7 @@ impl<'e> Flow<'_, 'e> {
         let left = range.end - range.start;
         let size = ctx.range_size(left, self.seat.as_ref(), streams).filter(|_| self.cuts(download, &range));
         let Some(size) = size else { return range };
-        let (now, rest) = bite(range, &download.present(), size);
-        if let Some(rest) = rest {
-            download.expect(1);
-            ctx.queue.push_urgent([Job::Get(download.clone(), rest)]);
-        }
-        now
+        self.worker.cut(download, range, size)
     }
 
     /// Has the server compute the checksum of a source, while other sessions move its data.

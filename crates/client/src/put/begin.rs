@@ -104,12 +104,7 @@ impl<'e> Flow<'_, 'e> {
         let left = range.end - range.start;
         let size = ctx.range_size(left, self.seat.as_ref(), self.session.streams_of_channel());
         let Some(size) = size.filter(|_| self.shares(upload)) else { return range };
-        let (now, rest) = bite(range, &upload.present(), size);
-        if let Some(rest) = rest {
-            upload.expect(1);
-            ctx.queue.push_urgent([Job::Put(upload.clone(), rest)]);
-        }
-        now
+        self.worker.cut(upload, range, size)
     }
 
     /// How it was proved that the destination has the same bytes; `None` where it has not.

@@ -169,12 +169,7 @@ impl<'e> Flow<'_, 'e> {
         let streams = self.channel.map_or(0, |(_, streams)| streams);
         let size = ctx.range_size(range.end - range.start, self.seat.as_ref(), streams);
         let Some(size) = size.filter(|_| self.shares(relay)) else { return range };
-        let (now, rest) = bite(range, &relay.present(), size);
-        if let Some(rest) = rest {
-            relay.expect(1);
-            ctx.queue.push_urgent([Job::Third(relay.clone(), rest)]);
-        }
-        now
+        self.worker.cut(relay, range, size)
     }
 
     /// The data channel was made with so many streams, for so many bytes or more.

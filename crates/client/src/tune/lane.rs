@@ -8,6 +8,7 @@ use ropewalk_engine::Progress;
 use ropewalk_protocol::marker::PathMarker;
 use ropewalk_tuning::tuner::{Decision, Prior, Reason, Tuner, Work};
 
+use super::own::Own;
 use super::pressure::Processors;
 use super::seat::Knob;
 use super::span::{Heard, Span, Totals};
@@ -28,8 +29,9 @@ const SETTLED: usize = 3;
 /// Streams that are on their way are waited for so long, and for so many round trips, before a span begins.
 const SETTLING: Duration = Duration::from_secs(2);
 const SETTLING_ROUND_TRIPS: u32 = 20;
-/// Sessions that are to leave are waited for so long, where fewer are tried.
-const LEAVING: Duration = Duration::from_secs(6);
+/// Streams of servers that tell nothing of losses are given so many round trips more: what slow start lost would be taken for what
+/// the path carries.
+const SLOW_START_ROUND_TRIPS: u32 = 10;
 
 pub(crate) struct Lane {
     pub(super) ends: Ends,
@@ -47,6 +49,8 @@ struct State {
     tuner: Box<dyn Tuner>,
     decision: Decision,
     decided: Instant,
+    /// Since when the streams that were decided are there.
+    complete: Option<Instant>,
     /// Connections that are dealt out: on its way down to what was decided, and when it was changed last.
     dealt: u32,
     descended: Instant,
@@ -69,6 +73,7 @@ struct Place {
     moving: bool,
     /// Its worker does no more than it has begun.
     leaving: bool,
+    own: Own,
     progress: Option<Arc<Progress>>,
     /// What the server that sends has told.
     heard: Heard,
@@ -103,6 +108,7 @@ impl Lane {
             tuner,
             decision,
             decided: Instant::now(),
+            complete: None,
             dealt: decision.knobs.connections().max(1),
             descended: Instant::now(),
             decisions: 0,
@@ -116,9 +122,13 @@ impl Lane {
         Self { ends, rtt, hires, cap, moved: AtomicU64::new(0), state: Mutex::new(state) }
     }
 
-    /// So many bytes more have been taken.
-    pub(crate) fn add(&self, bytes: u64) {
+    /// So many bytes more have been taken, of what this worker moves.
+    pub(crate) fn add(&self, id: u64, bytes: u64) {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
+        let shortest = self.shortest();
+        if let Some(seat) = self.lock().seat(id).filter(|_| bytes > 0) {
+            seat.own.add(Instant::now(), bytes, shortest);
+        }
     }
 
     /// The congestion control that new connections should have; `None`: the host's own.
@@ -126,15 +136,17 @@ impl Lane {
         self.lock().decision.congestion.map(|control| control.name())
     }
 
-    /// What a session with so many streams is likely to carry; 0: it has none yet.
-    pub(crate) fn pace(&self, streams: u32) -> Pace {
-        let state = self.lock();
+    /// What a session with so many streams is likely to carry; 0: it has none yet. Over lossy paths some carry several times
+    /// what others do: where it is known, what it carried itself counts.
+    pub(super) fn pace(&self, id: u64, streams: u32) -> Pace {
+        let mut state = self.lock();
         let rtt = self.rtt.as_secs_f64();
         let streams = if streams == 0 { state.each() } else { streams };
-        let known =
-            state.reached.last().map(|&(all, rate, _)| rate * f64::from(streams) / f64::from(all.max(1)));
+        let own = state.seat(id).filter(|seat| seat.streams == streams).and_then(|seat| seat.own.rate);
+        let share = |&(all, rate, _): &(u32, f64, bool)| rate * f64::from(streams) / f64::from(all.max(1));
+        let known = own.or_else(|| state.reached.last().map(share));
         let unknown = UNKNOWN_RATE * (rtt / NEARER).clamp(1.0, MOST_UNKNOWN / UNKNOWN_RATE);
-        Pace { rate: known.unwrap_or(unknown), rtt, settled: state.reached.len() >= SETTLED }
+        Pace { rate: known.unwrap_or(unknown), streams, rtt, settled: state.reached.len() >= SETTLED }
     }
 
     pub(super) fn sit(&self) -> u64 {
@@ -150,6 +162,7 @@ impl Lane {
             knob: Knob::Fixed,
             moving: false,
             leaving: false,
+            own: Own::default(),
             progress: None,
             heard: Heard::default(),
         });
@@ -181,6 +194,7 @@ impl Lane {
         let mut state = self.lock();
         if let Some(seat) = state.seat(id) {
             (seat.streams, seat.most, seat.knob) = (streams, most, knob);
+            seat.own = Own::default();
         }
         state.deal();
     }
@@ -256,15 +270,15 @@ impl Lane {
             (a, b) => a.or(b),
         };
         let (target, bytes) = (state.target(), state.decision.bytes);
-        let tries_fewer = state.tries_fewer_sessions();
+        let pause = if state.is_elastic() || state.decisions == 0 { 0 } else { SLOW_START_ROUND_TRIPS };
         let Some(span) = &mut state.span else {
-            let patience = SETTLING + SETTLING_ROUND_TRIPS * self.rtt;
-            // Sessions leave after their ranges: until then a trial of fewer is none.
-            let (there, patience) = match tries_fewer {
-                true => (totals.streams <= target, LEAVING + 2 * patience),
-                false => (totals.streams >= target, patience),
-            };
-            if there || now.duration_since(state.decided) >= patience {
+            let pause = pause * self.rtt;
+            let patience = SETTLING + SETTLING_ROUND_TRIPS * self.rtt + pause;
+            if totals.streams >= target {
+                state.complete.get_or_insert(now);
+            }
+            let settled = state.complete.is_some_and(|complete| now.duration_since(complete) >= pause);
+            if settled || now.duration_since(state.decided) >= patience {
                 // Of the first one a tuner takes it that the connections are made in it.
                 let making = if state.decisions == 0 { 2 * self.rtt } else { Duration::ZERO };
                 let began = now.checked_sub(making).unwrap_or(now);
@@ -302,6 +316,7 @@ impl Lane {
         state.decision = decision;
         state.decisions += 1;
         state.decided = now;
+        state.complete = None;
         state.follow();
         if !changed {
             // Nothing has to settle: not a moment goes unmeasured.
@@ -357,21 +372,20 @@ impl State {
         self.seats.iter_mut().find(|seat| seat.id == id)
     }
 
-    /// More are dealt out at once. Fewer only where the path forces it, or where fewer sessions are tried: streams that leave
-    /// take their windows along, and the others need many round trips to grow into what that frees.
+    /// More are dealt out at once. Fewer only where the path forces it: streams that leave take their windows along, and the
+    /// others need many round trips to grow into what that frees.
     fn follow(&mut self) {
         let target = self.target();
         let forced = matches!(self.decision.reason, Reason::Yielding { .. } | Reason::WindowTooSmall { .. });
-        if target >= self.dealt || forced || self.tries_fewer_sessions() {
+        if target >= self.dealt || forced {
             self.dealt = target;
         }
         self.deal();
     }
 
-    /// Whether fewer sessions are tried, each of which leaves after its range.
-    fn tries_fewer_sessions(&self) -> bool {
-        matches!(self.decision.reason, Reason::LookingDown { .. })
-            && !self.seats.iter().any(|seat| seat.knob.is_elastic())
+    /// Streams come and go within some session, so that a program of ours sends.
+    fn is_elastic(&self) -> bool {
+        self.seats.iter().any(|seat| seat.knob.is_elastic())
     }
 
     /// Takes some away, where there are more than was decided.

@@ -7,6 +7,7 @@ use ropewalk_engine::{Congestion, Parallelism, Progress};
 use ropewalk_protocol::marker::PathMarker;
 
 use super::lane::Lane;
+use crate::auto::Pace;
 
 /// Streams that a server should use, and those that it was told.
 #[derive(Clone, Debug)]
@@ -71,6 +72,15 @@ impl Seat {
 
     pub(crate) fn lane(&self) -> &Arc<Lane> {
         &self.lane
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What this worker is likely to carry over a data channel of so many streams; 0: it has none yet.
+    pub(crate) fn pace(&self, streams: u32) -> Pace {
+        self.lane.pace(self.id, streams)
     }
 
     /// Streams for a data channel that is to be made. `most`: more are of no use to it. `workers` share the path.

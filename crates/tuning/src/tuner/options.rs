@@ -62,8 +62,6 @@ pub struct Options {
     /// Share of packets that the path loses by itself.
     pub loss: Option<f64>,
     pub connections: Connections,
-    /// Each connection is a session of its own that reads elsewhere in a file: fewer may be faster, where an end is the limit.
-    pub sessions: bool,
     pub fairness: Fairness,
     pub prior: Option<Prior>,
     /// Congestion controls that the site allows and the host has; empty: leave the host's own.
@@ -87,7 +85,6 @@ impl Default for Options {
             window: None,
             loss: None,
             connections: Connections::Fresh,
-            sessions: false,
             fairness: Fairness::Share(0.95),
             prior: None,
             congestion: Vec::new(),

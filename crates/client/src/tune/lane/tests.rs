@@ -87,9 +87,19 @@ fn workers_that_log_in_are_counted() {
 #[test]
 fn a_session_is_expected_to_carry_the_share_of_its_streams() {
     let lane = lane(24);
-    assert_eq!(lane.pace(1).rate, UNKNOWN_RATE);
+    let seat = Seat::new(lane.clone());
+    assert_eq!(seat.pace(1).rate, UNKNOWN_RATE);
     lane.lock().reached.push((24, 24e6, true));
-    assert_eq!((lane.pace(8).rate, lane.pace(1).rate, lane.pace(0).rate), (8e6, 1e6, 3e6));
+    assert_eq!((seat.pace(8).rate, seat.pace(1).rate, seat.pace(0).rate), (8e6, 1e6, 3e6));
+    // Or what it carried itself, with as many streams as it has.
+    seat.opened(8, 100, Knob::Fixed);
+    let now = Instant::now();
+    for seconds in [0, 3] {
+        lane.lock().seats[0].own.add(now + Duration::from_secs(seconds), 6_000_000, Duration::ZERO);
+    }
+    assert_eq!((seat.pace(8).rate, seat.pace(1).rate), (2e6, 1e6));
+    seat.opened(8, 100, Knob::Fixed);
+    assert_eq!(seat.pace(8).rate, 8e6);
 }
 
 #[test]
@@ -163,33 +173,26 @@ fn streams_come_at_once_and_leave_one_by_one() {
 }
 
 #[test]
-fn fewer_sessions_are_tried_once_the_others_have_left() {
-    let lane = lane(3);
-    let seats: Vec<Seat> = (0..3).map(|_| Seat::new(lane.clone())).collect();
-    for seat in &seats {
-        seat.opened(1, 100, Knob::Fixed);
+fn streams_of_a_sender_that_tells_no_losses_get_over_slow_start_before_they_are_measured() {
+    let begins = |knob: Knob, wait: u32| {
+        let lane = lane(4);
+        let seat = Seat::new(lane.clone());
+        seat.opened(4, 100, knob);
         seat.moves_elsewhere();
-    }
-    let now = Instant::now();
-    {
-        let mut state = lane.lock();
-        state.decision.knobs.streams = 1;
-        state.decision.reason = Reason::LookingDown { elasticity: -0.2 };
-        state.decided = now;
-        state.follow();
-        // All may leave at once: it is a trial.
-        assert_eq!(state.dealt, 1);
-    }
-    let mut processors = Processors::default();
-    let mut measures = |ms: u64| {
-        lane.step(now + Duration::from_millis(ms), &mut processors, None, false, 1);
+        let decided = Instant::now();
+        {
+            let mut state = lane.lock();
+            (state.decisions, state.decided) = (1, decided);
+        }
+        let mut processors = Processors::default();
+        for at in [Duration::ZERO, wait * RTT] {
+            lane.step(decided + at, &mut processors, None, false, 1);
+        }
         lane.lock().span.is_some()
     };
-    assert!(!measures(100) && !measures(3000));
-    assert!(seats[1].is_surplus() && seats[2].is_surplus() && !seats[0].is_surplus());
-    let mut seats = seats;
-    seats.truncate(1);
-    assert!(measures(3100));
+    assert!(begins(Knob::There(Wanted::new(4)), 0));
+    assert!(!begins(Knob::Fixed, SLOW_START_ROUND_TRIPS - 1));
+    assert!(begins(Knob::Fixed, SLOW_START_ROUND_TRIPS));
 }
 
 #[test]
@@ -214,12 +217,12 @@ fn measures_only_while_data_moves() {
     seat.opened(2, 100, Knob::Fixed);
     seat.moves_elsewhere();
     assert!(step(200).decision.is_none());
-    lane.add(1 << 40);
+    lane.add(1, 1 << 40);
     let decision = step(5100).decision;
     assert!(decision.is_some_and(|(decision, rate)| decision.knobs.connections() == 2
         && (rate - (1_u64 << 40) as f64 / 5.0).abs() < 1.0));
     assert!(lane.tuned().is_some_and(|tuned| tuned.decisions == 1));
     drop(seat);
-    lane.add(1 << 40);
+    lane.add(1, 1 << 40);
     assert!(step(9100).decision.is_none() && lane.lock().span.is_none());
 }

@@ -354,7 +354,6 @@ impl Pilot {
         self.limits.forget();
         self.meter.forget_noise();
         self.ascent = Ascent::default();
-        self.alone = false;
         let full = self.load(self.n, rate).or_else(|| self.meter.utilisation(self.n, rate));
         if full.is_some_and(|load| load > 0.9) && self.base < self.most() {
             return self.climb_from(self.n, rate, 2.0, reason);

@@ -172,11 +172,6 @@ impl Limits {
         }
     }
 
-    /// An end is the limit, whatever the path shows.
-    pub(super) fn end(&mut self) {
-        self.busy = self.busy.or(Some(Bottleneck::Ends));
-    }
-
     /// Whether windows were too small and might be again.
     pub(super) fn crowded(&self) -> bool {
         self.crowd.most().is_some()

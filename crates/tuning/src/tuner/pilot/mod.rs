@@ -61,8 +61,6 @@ pub(super) struct Pilot {
     target: f64,
     /// Streams to stay at.
     base: u32,
-    /// A single session carries as much as several, or that is being tried.
-    alone: bool,
     /// Streams that would be used if politeness allowed.
     wanted: u32,
     hold: hold::Hold,
@@ -93,7 +91,6 @@ impl Pilot {
             n: start.streams,
             target: options.chunk_seconds,
             base: start.streams,
-            alone: false,
             wanted: 0,
             hold: hold::Hold::default(),
             ascent: ascent::Ascent::default(),
@@ -118,7 +115,7 @@ impl Pilot {
 
     /// The fewest that are tried where nothing forces it.
     fn least(&self) -> u32 {
-        if self.alone { 1 } else { self.options.least_streams.min(self.most()) }
+        self.options.least_streams.min(self.most())
     }
 
     fn within(&self, n: u32) -> u32 {

@@ -25,11 +25,6 @@ const FALL_DEVIATIONS: f64 = 6.0;
 const DISTURBED_MOST: u32 = 3;
 /// After a fall, an elasticity from which on it was others that took the rate: on a path that got narrower, streams gain nothing.
 const SHARED: f64 = 0.3;
-/// A fall of the rate (logarithm) by more sessions, and in standard deviations, after which one alone is tried; and the round
-/// trip up to which that is cheap.
-const LESS: f64 = 0.1;
-const LESS_DEVIATIONS: f64 = 1.4;
-const NEAR: f64 = 0.1;
 /// Shortest chunk of a climb, in seconds and in round trips.
 const LEAST_SECONDS: f64 = 2.0;
 const LEAST_ROUND_TRIPS: f64 = 25.0;
@@ -127,13 +122,6 @@ impl Pilot {
             }
             return self.bend();
         }
-        if self.sessions_hurt(rate) {
-            self.alone = true;
-            ramp.down = true;
-            self.phase = Phase::Ramp(ramp);
-            let seconds = self.ramp_seconds();
-            return self.send(1, seconds, Reason::LookingDown { elasticity: e.unwrap_or_default() });
-        }
         if n >= self.most() {
             return self.bend();
         }
@@ -218,16 +206,6 @@ impl Pilot {
         })
     }
 
-    /// Whether more sessions carried less from the first step on. They read in turns what a disk gives in a row: what a few of
-    /// them carry then says nothing of what one does.
-    fn sessions_hurt(&self, rate: f64) -> bool {
-        let fall = LESS.max(LESS_DEVIATIONS * self.sd(self.ramp_seconds()));
-        // The others have to log in again after it, which takes dozens of round trips.
-        let cheap = self.meter.rtt() < NEAR;
-        let first = self.points.first().filter(|_| self.points.len() == 2 && self.options.sessions && cheap);
-        first.is_some_and(|&(n, before)| n > 1 && n < self.n && (rate / before).ln() < -fall)
-    }
-
     /// Whether windows were the limit below the knee: known from their size, or, where that is not known, from
     /// streams that added up over a whole step.
     fn windows_bind(&self) -> bool {
@@ -278,10 +256,6 @@ impl Pilot {
             _ => Shape::Soft,
         };
         self.base = self.within(n).max(self.proven(windows_bind));
-        if self.alone {
-            self.alone = self.points.first().is_some_and(|one| one.0 == 1 && one.1 >= PROVEN * best);
-            self.base = if self.alone { 1 } else { self.within(self.base) };
-        }
         self.ascent.ended(self.base);
         // A last step that gained nothing has shown that the ceiling is flat.
         let flat = match *self.points.as_slice() {
@@ -290,9 +264,6 @@ impl Pilot {
         };
         if flat {
             self.limits.conclude();
-        }
-        if self.alone {
-            self.limits.end();
         }
         let reason = self.limits.bottleneck().map_or(reason, |by| Reason::Limited { by });
         self.level = self.points.iter().map(|point| point.1.max(1.0).ln()).reduce(f64::max);

@@ -79,7 +79,6 @@ impl Pilot {
             && self.hold.reference.is_some()
             && self.hold.trials < 2
             && !out_of_reach
-            && !self.alone
             && self.hold.since_trial > self.hold.patience
         {
             // First the side that is more likely to be the better, then the other.

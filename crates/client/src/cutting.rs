@@ -1,0 +1,98 @@
+//! Big files cut up between sessions: one takes what it should move now and leaves the rest to whoever comes next.
+
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ropewalk_protocol::range::RangeSet;
+
+use crate::auto::bite;
+use crate::download::Download;
+use crate::relay::Relay;
+use crate::upload::Upload;
+use crate::worker::{Job, Worker};
+
+/// A file that can be cut up.
+pub(crate) trait Divisible {
+    /// What need not be moved.
+    fn present(&self) -> RangeSet;
+    /// There will be `more` ranges besides the ones that are known of.
+    fn expect(&self, more: u32);
+    /// Whoever has a range of it need not begin.
+    fn has_failed(&self) -> bool;
+    fn piece(&self) -> &Piece;
+    fn job(self: Arc<Self>, range: Range<u64>) -> Job;
+}
+
+/// The size of what was cut off last; none before it is known that the file is cut up at all.
+#[derive(Debug, Default)]
+pub(crate) struct Piece(AtomicU64);
+
+impl Worker<'_, '_> {
+    /// The first `size` bytes of a range, or so; the rest waits for the next worker.
+    pub(crate) fn cut<F: Divisible>(&self, file: &Arc<F>, range: Range<u64>, size: u64) -> Range<u64> {
+        let (now, rest) = bite(range, &file.present(), size);
+        if let Some(rest) = rest {
+            file.expect(1);
+            file.piece().0.store(size, Ordering::Relaxed);
+            self.ctx.queue.push_urgent([file.clone().job(rest)]);
+        }
+        now
+    }
+
+    /// Before a log-in, which takes many round trips: others need not wait for it to have the rest of a file that is cut up
+    /// already.
+    pub(crate) fn cut_before_log_in(&self, job: Job) -> Job {
+        match job {
+            Job::Get(file, range) => self.cut_as_before(file, range),
+            Job::Put(file, range) => self.cut_as_before(file, range),
+            Job::Third(file, range) => self.cut_as_before(file, range),
+            whole @ (Job::File(_) | Job::Sum(_)) => whole,
+        }
+    }
+
+    fn cut_as_before<F: Divisible>(&self, file: Arc<F>, range: Range<u64>) -> Job {
+        let range = match file.piece().0.load(Ordering::Relaxed) {
+            0 => range,
+            // All of it is dropped at once.
+            _ if file.has_failed() => range,
+            size => self.cut(&file, range, size),
+        };
+        file.job(range)
+    }
+}
+
+/// `$keeper` knows of the ranges of `$file`, of which `$job` is one.
+macro_rules! divisible {
+    ($file:ty, $job:path, $this:ident => $keeper:expr) => {
+        impl Divisible for $file {
+            fn present(&self) -> RangeSet {
+                let $this = self;
+                $keeper.present()
+            }
+
+            fn expect(&self, more: u32) {
+                let $this = self;
+                $keeper.expect(more);
+            }
+
+            fn has_failed(&self) -> bool {
+                let $this = self;
+                $keeper.has_failed()
+            }
+
+            fn piece(&self) -> &Piece {
+                &self.piece
+            }
+
+            fn job(self: Arc<Self>, range: Range<u64>) -> Job {
+                $job(self, range)
+            }
+        }
+    };
+}
+
+divisible!(Download, Job::Get, file => file);
+// Those of the other two are kept by what they have in common.
+divisible!(Upload, Job::Put, file => file.deref());
+divisible!(Relay, Job::Third, file => file.deref());

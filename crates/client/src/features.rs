@@ -1,0 +1,39 @@
+//! What a server said of itself, for the sessions after the first.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bstr::BString;
+use ropewalk_protocol::reply::Reply;
+
+/// The answer to FEAT that one session had. Further ones go by it without waiting for their own, which saves a round trip, and
+/// compare that when it comes.
+#[derive(Debug)]
+pub(crate) struct Features {
+    /// Of the reply, without the first and the last; none where the server does not know FEAT.
+    pub lines: Vec<BString>,
+    /// A session was told something else: behind one address there may be several servers, or the server is a new one.
+    outdated: AtomicBool,
+}
+
+impl Features {
+    pub(crate) fn new(reply: &Reply) -> Self {
+        Self { lines: lines(reply), outdated: AtomicBool::new(false) }
+    }
+
+    /// Whether another session is told the same.
+    pub(crate) fn are_those_of(&self, reply: &Reply) -> bool {
+        let same = self.lines == lines(reply);
+        if !same {
+            self.outdated.store(true, Ordering::Relaxed);
+        }
+        same
+    }
+
+    pub(crate) fn hold(&self) -> bool {
+        !self.outdated.load(Ordering::Relaxed)
+    }
+}
+
+fn lines(reply: &Reply) -> Vec<BString> {
+    if reply.is_success() { reply.body().map(Into::into).collect() } else { Vec::new() }
+}

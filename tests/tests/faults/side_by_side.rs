@@ -1,0 +1,77 @@
+//! Sessions that share a file must not wait for each other's log-in.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+use anyhow::Result;
+use ropewalk_tests::client::{Client, Copy};
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::{Kind, Setup};
+
+use crate::fixture::SOON;
+
+const SESSIONS: usize = 4;
+
+/// Passes connections on to `target`: the first at once, all others once there are [`SESSIONS`] of them. Until then the first
+/// is not told of the end of a transfer, so that it cannot move all of a file meanwhile.
+fn held_until_all_came(target: SocketAddr) -> Result<SocketAddr> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let address = listener.local_addr()?;
+    let came = Arc::new((Mutex::new(0), Condvar::new()));
+    thread::spawn(move || -> Result<()> {
+        for (number, client) in listener.incoming().enumerate() {
+            let (client, came) = (client?, came.clone());
+            *came.0.lock().unwrap() += 1;
+            came.1.notify_all();
+            thread::spawn(move || -> Result<()> {
+                let wait = move || {
+                    drop(came.1.wait_while(came.0.lock().unwrap(), |count| *count < SESSIONS).unwrap())
+                };
+                if number > 0 {
+                    wait();
+                }
+                let server = TcpStream::connect(target)?;
+                let (replies, mut back) = (BufReader::new(server.try_clone()?), client.try_clone()?);
+                thread::spawn(move || -> Result<()> {
+                    for reply in replies.split(b'\n') {
+                        let reply = reply?;
+                        if reply.starts_with(b"226") {
+                            wait();
+                        }
+                        back.write_all(&[&reply[..], b"\n"].concat())?;
+                    }
+                    Ok(back.shutdown(Shutdown::Both)?)
+                });
+                let (mut commands, mut to) = (client, server);
+                std::io::copy(&mut commands, &mut to)?;
+                Ok(to.shutdown(Shutdown::Both)?)
+            });
+        }
+        Ok(())
+    });
+    Ok(address)
+}
+
+#[test]
+fn the_sessions_of_a_file_log_in_at_the_same_time() {
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("served").unwrap();
+    // Several ranges for each session.
+    let size = 512 << 20;
+    fs::File::create(root.join("big")).unwrap().set_len(size).unwrap();
+    let server = Setup::new(Kind::Gct, &root).start().unwrap();
+    let address = held_until_all_came(server.address()).unwrap();
+    let target = scratch.join("target");
+    let url = server.url_at(address, "big");
+    let copy = Copy::new(url, Client::Ropewalk.local(&target, false))
+        .argument(format!("--files={SESSIONS}"))
+        .argument("--checksum=none");
+    let mut running = Client::Ropewalk.start(&copy).unwrap();
+    // If one waited for another, they would wait for ever.
+    let status = running.wait(SOON).unwrap();
+    assert!(status.success(), "{}", running.log());
+    assert_eq!(fs::metadata(&target).unwrap().len(), size);
+}
