@@ -146,7 +146,7 @@ pub(crate) fn range_size(left: u64, sessions: u32, pace: Option<Pace>) -> u64 {
             };
             let blocks = (u64::from(streams) * BLOCK).clamp(1 << 20, LEAST_RANGE);
             let last = (rate * LAST_SECONDS.max(LAST_ROUND_TRIPS * rtt)) as u64;
-            (last.clamp(blocks, LEAST_RANGE), ((rate * seconds) as u64).clamp(LEAST_RANGE, most), 4)
+            (last.clamp(blocks, LEAST_RANGE), ((rate * seconds) as u64).clamp(blocks, most), 4)
         }
         None => (LEAST_RANGE, RANGE.max(left / (4 * u64::from(sessions.max(1)))), 2),
     };
@@ -228,7 +228,9 @@ mod tests {
         assert_eq!(paced(4e6, 0.01, true), 58.0);
         assert_eq!(paced(4e6, 0.5, true), 77.0);
         assert_eq!(paced(f64::INFINITY, 0.0, true), 512.0);
-        assert_eq!(paced(f64::NAN, 0.1, true), 8.0);
+        assert_eq!(paced(f64::NAN, 0.1, true), 1.0);
+        // A slow session keeps no large part of the file for minutes.
+        assert_eq!((paced(1e5, 0.1, true), paced(1e5, 0.1, false)), (2.0, 1.0));
         assert_eq!(paced(4.4e6, 0.1, true).fract(), 0.0);
         // The last ones take a second, or some round trips; each stream has a block.
         assert_eq!((left(0, 1e5, 1, 0.1, false), left(0, 1e5, 12, 0.1, false)), (1.0, 3.0));

@@ -9,6 +9,7 @@ use ropewalk_protocol::range::RangeSet;
 use crate::auto::bite;
 use crate::download::Download;
 use crate::relay::Relay;
+use crate::tune::Seat;
 use crate::upload::Upload;
 use crate::worker::{Job, Worker};
 
@@ -22,6 +23,8 @@ pub(crate) trait Divisible {
     fn has_failed(&self) -> bool;
     fn piece(&self) -> &Piece;
     fn job(self: Arc<Self>, range: Range<u64>) -> Job;
+    /// Its bytes that this job is about.
+    fn bytes_of(self: &Arc<Self>, job: &Job) -> u64;
 }
 
 /// The size of what was cut off last; none before it is known that the file is cut up at all.
@@ -29,8 +32,29 @@ pub(crate) trait Divisible {
 pub(crate) struct Piece(AtomicU64);
 
 impl Worker<'_, '_> {
+    /// As much of a range as a session with so many streams should move now; the rest waits for the next worker.
+    pub(crate) fn bite<F: Divisible>(
+        &self,
+        file: &Arc<F>,
+        range: Range<u64>,
+        seat: Option<&Seat>,
+        streams: u32,
+    ) -> Range<u64> {
+        // The range alone may be short long before the file's end.
+        let left = self.ahead(file, range.end - range.start);
+        match self.ctx.range_size(left, seat, streams) {
+            Some(size) => self.cut(file, range, size),
+            None => range,
+        }
+    }
+
+    /// So many bytes of a file, and what waits of it besides: a data channel that is made now may be used for all of them.
+    pub(crate) fn ahead<F: Divisible>(&self, file: &Arc<F>, bytes: u64) -> u64 {
+        self.ctx.queue.sum(|job| file.bytes_of(job)).saturating_add(bytes)
+    }
+
     /// The first `size` bytes of a range, or so; the rest waits for the next worker.
-    pub(crate) fn cut<F: Divisible>(&self, file: &Arc<F>, range: Range<u64>, size: u64) -> Range<u64> {
+    fn cut<F: Divisible>(&self, file: &Arc<F>, range: Range<u64>, size: u64) -> Range<u64> {
         let (now, rest) = bite(range, &file.present(), size);
         if let Some(rest) = rest {
             file.expect(1);
@@ -87,6 +111,13 @@ macro_rules! divisible {
 
             fn job(self: Arc<Self>, range: Range<u64>) -> Job {
                 $job(self, range)
+            }
+
+            fn bytes_of(self: &Arc<Self>, job: &Job) -> u64 {
+                match job {
+                    $job(file, range) if Arc::ptr_eq(file, self) => range.end - range.start,
+                    _ => 0,
+                }
             }
         }
     };

@@ -186,7 +186,8 @@ impl<'e> Flow<'_, 'e> {
         }
         let range = self.bite(&download, range);
         let missing = download.present().complement(range.clone());
-        let (mode, streams) = self.shape(&download, &missing);
+        let ahead = self.worker.ahead(&download, missing.len());
+        let (mode, streams) = self.shape(&download, &missing, ahead);
         if !self.fits(mode, streams) {
             if !self.slots.is_empty() {
                 return Ok(Some(Job::Get(download, range)));
@@ -200,7 +201,7 @@ impl<'e> Flow<'_, 'e> {
             if let Err(e) = self.session.receiving(mode, streams, inline) {
                 return self.worker.failed(Job::Get(download, range), e).map(|()| None);
             }
-            self.opened(streams, missing.len());
+            self.opened(streams, ahead);
         }
         self.send(download, range, missing, mode)?;
         Ok(None)

@@ -204,7 +204,8 @@ impl<'e> Flow<'_, 'e> {
                 return Ok(None);
             }
         };
-        let streams = self.streams(mode, &data, &upload);
+        let ahead = self.worker.ahead(&upload, data.len());
+        let streams = self.streams(mode, ahead, &upload);
         let fits = self.session.channel().is_some_and(|c| {
             // Where the path is tuned, streams come and go.
             let enough = c.streams >= streams || self.seat.is_some() && c.streams > 1;
@@ -221,21 +222,21 @@ impl<'e> Flow<'_, 'e> {
             if let Err(e) = self.session.sending(mode, streams, inline) {
                 return self.worker.failed(Job::Put(upload, range), e).map(|()| None);
             }
-            self.opened(streams, data.len());
+            self.opened(streams, ahead);
         }
         self.send(upload, range, data, mode)?;
         Ok(None)
     }
 
-    fn streams(&self, mode: Mode, data: &RangeSet, upload: &Upload) -> u32 {
+    /// Streams for a data channel that moves so many bytes.
+    fn streams(&self, mode: Mode, bytes: u64, upload: &Upload) -> u32 {
         if mode == Mode::Stream {
             return 1;
         }
         let path = Path::new(self.session.control.rtt());
-        let size = Some(data.len());
-        let streams = path.streams(self.worker.ctx.options(), size, !upload.device());
+        let streams = path.streams(self.worker.ctx.options(), Some(bytes), !upload.device());
         if let Some(seat) = self.seat.as_ref().filter(|_| streams > 1) {
-            let most = u32::try_from(data.len() >> 20).unwrap_or(u32::MAX);
+            let most = u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
             return seat.share(true, most, self.worker.ctx.workers_for(upload.task.length()));
         }
         if self.worker.ctx.cuts(&self.session) {

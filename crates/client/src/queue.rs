@@ -114,6 +114,13 @@ impl<J> Queue<J> {
         !state.stopped && (!state.urgent.is_empty() || state.ready.len() > 0)
     }
 
+    /// The sum of `of` over all jobs that wait besides those of the plan.
+    pub(crate) fn sum(&self, of: impl Fn(&J) -> u64) -> u64 {
+        let state = self.lock();
+        let delayed = state.delayed.iter().map(|(_, job)| job);
+        state.urgent.iter().chain(delayed).fold(0, |sum, job| sum.saturating_add(of(job)))
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.lock().stopped
     }
@@ -246,6 +253,17 @@ mod tests {
         assert_eq!(queue.next(1, None), Next::Job(1));
         assert_eq!(queue.next(1, None), Next::Job(2));
         assert_eq!(queue.next(1, None), Next::Job(3));
+    }
+
+    #[test]
+    fn sums_what_was_begun_and_waits() {
+        let queue = Queue::new(4);
+        add(&queue, 1);
+        queue.push_urgent([2, 4]);
+        queue.push_delayed(8, Instant::now());
+        assert_eq!(queue.sum(|job| u64::from(job.unsigned_abs())), 14);
+        assert_eq!(queue.next(1, None), Next::Job(2));
+        assert_eq!(queue.sum(|_| u64::MAX), u64::MAX);
     }
 
     #[test]

@@ -275,12 +275,13 @@ impl<'w, 'e> Flow<'w, 'e> {
             return Ok(Some(Job::Third(relay, range)));
         }
         let range = self.bite(&relay, range);
+        let ahead = self.worker.ahead(&relay, range.end - range.start);
         let mode = self.mode();
         let streams = if mode == Mode::Stream {
             1
         } else {
             let rtt = self.source.control.rtt().max(self.destination.control.rtt());
-            let size = relay.task.length().map(|_| range.end - range.start);
+            let size = relay.task.length().map(|_| ahead);
             let streams = Path::new(rtt).streams(self.worker.ctx.options(), size, !relay.device());
             let seat = self.seat.as_ref().filter(|_| streams > 1);
             let big = relay.task.length().is_some_and(|length| length >= 2 * RANGE);
@@ -308,7 +309,7 @@ impl<'w, 'e> Flow<'w, 'e> {
             if let Err(e) = self.connect(mode, streams, relay.check) {
                 return self.worker.failed(Job::Third(relay, range), e).map(|()| None);
             }
-            self.opened(streams, range.end - range.start);
+            self.opened(streams, ahead);
         }
         self.send(relay, range, mode)?;
         Ok(None)

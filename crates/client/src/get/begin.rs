@@ -63,12 +63,10 @@ impl<'e> Flow<'_, 'e> {
 
     /// Takes as much of a range as this session should move now, and leaves the rest to whoever comes next.
     pub(super) fn bite(&self, download: &Arc<Download>, range: Range<u64>) -> Range<u64> {
-        let ctx = self.worker.ctx;
-        let streams = self.session.streams_of_channel();
-        let left = range.end - range.start;
-        let size = ctx.range_size(left, self.seat.as_ref(), streams).filter(|_| self.cuts(download, &range));
-        let Some(size) = size else { return range };
-        self.worker.cut(download, range, size)
+        if !self.cuts(download, &range) {
+            return range;
+        }
+        self.worker.bite(download, range, self.seat.as_ref(), self.session.streams_of_channel())
     }
 
     /// Has the server compute the checksum of a source, while other sessions move its data.
@@ -121,7 +119,7 @@ impl<'e> Flow<'_, 'e> {
     }
 
     /// MODE and number of streams for a transfer.
-    pub(super) fn shape(&self, download: &Download, missing: &RangeSet) -> (Mode, u32) {
+    pub(super) fn shape(&self, download: &Download, missing: &RangeSet, ahead: u64) -> (Mode, u32) {
         let options = self.worker.ctx.options();
         let mut mode = self.session.preferred_mode();
         if self.session.cannot_call_back() && !self.session.can.passive_sender {
@@ -131,10 +129,10 @@ impl<'e> Flow<'_, 'e> {
         if mode == Mode::Stream || missing.is_empty() {
             return (mode, 1);
         }
-        let size = download.task.length().map(|_| missing.len());
+        let size = download.task.length().map(|_| ahead);
         let streams = Path::new(self.session.control.rtt()).streams(options, size, download.is_kept());
         if let Some(seat) = self.seat.as_ref().filter(|_| streams > 1) {
-            let most = u32::try_from(missing.len() >> 20).unwrap_or(u32::MAX);
+            let most = u32::try_from(ahead >> 20).unwrap_or(u32::MAX);
             let workers = self.worker.ctx.workers_for(download.task.length());
             return (mode, seat.share(self.session.can.streams, most, workers));
         }

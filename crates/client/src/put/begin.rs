@@ -100,11 +100,10 @@ impl<'e> Flow<'_, 'e> {
 
     /// Takes as much of a range as this session should move now, and leaves the rest to whoever comes next.
     pub(super) fn bite(&self, upload: &Arc<Upload>, range: Range<u64>) -> Range<u64> {
-        let ctx = self.worker.ctx;
-        let left = range.end - range.start;
-        let size = ctx.range_size(left, self.seat.as_ref(), self.session.streams_of_channel());
-        let Some(size) = size.filter(|_| self.shares(upload)) else { return range };
-        self.worker.cut(upload, range, size)
+        if !self.shares(upload) {
+            return range;
+        }
+        self.worker.bite(upload, range, self.seat.as_ref(), self.session.streams_of_channel())
     }
 
     /// How it was proved that the destination has the same bytes; `None` where it has not.

@@ -165,11 +165,10 @@ impl<'e> Flow<'_, 'e> {
 
     /// Takes as much of a range as this pair should move now, and leaves the rest to whoever comes next.
     pub(super) fn bite(&self, relay: &Arc<Relay>, range: Range<u64>) -> Range<u64> {
-        let ctx = self.worker.ctx;
-        let streams = self.channel.map_or(0, |(_, streams)| streams);
-        let size = ctx.range_size(range.end - range.start, self.seat.as_ref(), streams);
-        let Some(size) = size.filter(|_| self.shares(relay)) else { return range };
-        self.worker.cut(relay, range, size)
+        if !self.shares(relay) {
+            return range;
+        }
+        self.worker.bite(relay, range, self.seat.as_ref(), self.channel.map_or(0, |(_, streams)| streams))
     }
 
     /// The data channel was made with so many streams, for so many bytes or more.

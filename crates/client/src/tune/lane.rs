@@ -19,11 +19,9 @@ use crate::auto::Pace;
 const FIXED_MOST: u32 = 8;
 /// Workers of a run at most, however many connections are wanted.
 const MOST_WORKERS: u32 = 64;
-/// What a session is taken to carry until it is known, in bytes a second: more over long paths, where a range should not end
-/// before its streams have begun.
-const UNKNOWN_RATE: f64 = 4e6;
-const MOST_UNKNOWN: f64 = 16e6;
-const NEARER: f64 = 0.05;
+/// What a session is taken to carry until it is known, in bytes a second. Too little costs nothing, since the next range is asked
+/// for while one moves; what is too much for a slow session keeps its part of the file to the end.
+const UNKNOWN_RATE: f64 = 1e6;
 /// After so many spans the climb is over, as a rule.
 const SETTLED: usize = 3;
 /// Streams that are on their way are waited for so long, and for so many round trips, before a span begins.
@@ -145,8 +143,7 @@ impl Lane {
         let own = state.seat(id).filter(|seat| seat.streams == streams).and_then(|seat| seat.own.rate);
         let share = |&(all, rate, _): &(u32, f64, bool)| rate * f64::from(streams) / f64::from(all.max(1));
         let known = own.or_else(|| state.reached.last().map(share));
-        let unknown = UNKNOWN_RATE * (rtt / NEARER).clamp(1.0, MOST_UNKNOWN / UNKNOWN_RATE);
-        Pace { rate: known.unwrap_or(unknown), streams, rtt, settled: state.reached.len() >= SETTLED }
+        Pace { rate: known.unwrap_or(UNKNOWN_RATE), streams, rtt, settled: state.reached.len() >= SETTLED }
     }
 
     pub(super) fn sit(&self) -> u64 {
