@@ -157,10 +157,10 @@ pub(crate) fn range_size(left: u64, sessions: u32, pace: Option<Pace>) -> u64 {
     usual.min(fair).max(least).next_multiple_of(1 << 20)
 }
 
-/// Whether a session takes another transfer, where so many bytes and so many ranges of files wait in it. The next range is asked
-/// for while one moves; more would be kept from other sessions.
-pub(crate) fn may_take(bytes: u64, ranges: usize) -> bool {
-    if ranges == 0 { bytes < AHEAD } else { ranges < 2 }
+/// Whether a session takes another transfer, where so many wait in it, with so many bytes, and so many of them are ranges of
+/// files. Beside a range, however long, the next one is asked for; more would be kept from other sessions.
+pub(crate) fn may_take(waiting: usize, bytes: u64, ranges: usize) -> bool {
+    (waiting, ranges) == (1, 1) || ranges < 2 && bytes < AHEAD
 }
 
 /// Cuts the next `size` bytes that are missing off a range: what comes now, and what is left of it.
@@ -242,8 +242,10 @@ mod tests {
 
     #[test]
     fn many_small_files_wait_and_two_ranges() {
-        assert!(may_take(0, 0) && may_take(AHEAD - 1, 0) && !may_take(AHEAD, 0));
-        assert!(may_take(1 << 30, 1) && !may_take(1 << 20, 2));
+        assert!(may_take(0, 0, 0) && may_take(100, AHEAD - 1, 0) && !may_take(1, AHEAD, 0));
+        assert!(may_take(1, 1 << 30, 1) && !may_take(2, 1 << 20, 2));
+        // Whole files behind a range are for other sessions.
+        assert!(may_take(2, AHEAD - 1, 1) && !may_take(2, AHEAD, 1));
     }
 
     #[test]

@@ -198,9 +198,14 @@ impl<'e> Control<'e> {
         self.queue_for(command, Due::Dropped)
     }
 
-    /// Queues a command that is known to succeed: nothing waits for its answer, but anything else ends the session.
-    pub(crate) fn expect_success(&mut self, command: &Command) -> Result<(), RemoteError> {
-        self.queue_for(command, Due::Expected)
+    /// Queues a command that is known to succeed where these features were learned: nothing waits for its answer, but anything
+    /// else ends the session.
+    pub(crate) fn expect_success(
+        &mut self,
+        command: &Command,
+        features: Arc<Features>,
+    ) -> Result<(), RemoteError> {
+        self.queue_for(command, Due::Expected(features))
     }
 
     /// Queues FEAT, whose answer is known: nothing waits for it, but another one ends the session.

@@ -42,6 +42,9 @@ pub enum RemoteError {
     Lost { kind: FailureKind, reason: String },
     #[error("{peer} wrote what is no reply: {reason}")]
     Nonsense { peer: String, reason: String },
+    /// What was taken for granted after an earlier session does not hold: behind one address there may be several servers.
+    #[error("{peer} is not as it was in an earlier session: {reason}")]
+    OtherServer { peer: String, reason: String },
     #[error("no data connection came from {peer} within {} s", limit.as_secs())]
     NoDataConnection { peer: String, limit: Duration },
     /// All of a file arrived, and then its part was not there to be given its name: somebody else removed or renamed it.
@@ -121,6 +124,7 @@ impl RemoteError {
             }
             Self::CannotTravel { .. }
             | Self::Nonsense { .. }
+            | Self::OtherServer { .. }
             | Self::Output(_)
             | Self::SourceChanged { .. }
             | Self::Unlisted { .. }
@@ -140,6 +144,7 @@ impl RemoteError {
             | Self::Data { .. }
             | Self::NoDataConnection { .. }
             | Self::Nonsense { .. }
+            | Self::OtherServer { .. }
             | Self::PartVanished { .. }
             | Self::Silent { .. }
             | Self::SizeMismatch { .. }
@@ -189,6 +194,7 @@ impl RemoteError {
                     | Self::Data { .. }
                     | Self::NoDataConnection { .. }
                     | Self::Nonsense { .. }
+                    | Self::OtherServer { .. }
                     | Self::Silent { .. }
                     | Self::Ssh { .. }
                     | Self::Stalled { .. }

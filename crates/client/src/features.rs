@@ -24,9 +24,13 @@ impl Features {
     pub(crate) fn are_those_of(&self, reply: &Reply) -> bool {
         let same = self.lines == lines(reply);
         if !same {
-            self.outdated.store(true, Ordering::Relaxed);
+            self.hold_no_more();
         }
         same
+    }
+
+    pub(crate) fn hold_no_more(&self) {
+        self.outdated.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn hold(&self) -> bool {

@@ -148,8 +148,9 @@ impl<'e> Flow<'_, 'e> {
         let extended = self.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
         // Should the first file be refused, the second one's data would come over the connections made for it.
         let pipelined = extended && !self.must_connect();
+        let under_way = self.slots.iter().filter(|s| s.moved.is_none()).count();
         let parts = self.slots.iter().filter(|s| s.moved.is_none() && s.is_part()).count();
-        self.slots.len() < if pipelined { self.depth } else { 1 } && may_take(waiting, parts)
+        self.slots.len() < if pipelined { self.depth } else { 1 } && may_take(under_way, waiting, parts)
     }
 
     /// We are the ones to connect, or to do our part of an authentication, and have not done so yet.

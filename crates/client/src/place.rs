@@ -74,8 +74,12 @@ impl Endpoint {
         known.clone().filter(|features| features.hold())
     }
 
+    /// What a session was told that asked. Once sessions were told different things, each has to ask.
     pub(crate) fn learned(&self, features: Arc<Features>) {
-        *self.features.lock().unwrap_or_else(PoisonError::into_inner) = Some(features);
+        let mut known = self.features.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref().is_none_or(|known| known.hold()) {
+            *known = Some(features);
+        }
     }
 
     pub(crate) fn saw_rtt(&self, rtt: Duration) {

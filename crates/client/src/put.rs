@@ -150,8 +150,9 @@ impl<'e> Flow<'_, 'e> {
         let pipelined = self.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
         let depth = if pipelined && self.worker.careful.get() == 0 { self.depth } else { 1 };
         let shared = !self.slots.iter().any(|s| s.upload.must_be_alone());
+        let under_way = self.slots.iter().filter(|s| s.sent.is_none()).count();
         let parts = self.slots.iter().filter(|s| s.sent.is_none() && s.is_part()).count();
-        self.slots.len() < depth && may_take(waiting, parts) && shared
+        self.slots.len() < depth && may_take(under_way, waiting, parts) && shared
     }
 
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {

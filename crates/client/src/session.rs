@@ -194,16 +194,20 @@ impl<'e> Session<'e> {
         let features = match self.endpoint.features() {
             Some(known) => {
                 self.control.expect_features(known.clone())?;
-                self.control.expect_success(&representation)?;
+                self.control.expect_success(&representation, known.clone())?;
                 known
             }
             None => {
                 self.control.send(&Command::Feat)?;
                 self.control.send(&representation)?;
-                let features = Arc::new(Features::new(&self.control.finish()?));
+                let told = self.control.finish()?;
+                let features = Arc::new(Features::new(&told));
                 let reply = self.control.finish()?;
                 self.accept("TYPE", reply)?;
-                self.endpoint.learned(features.clone());
+                // A server that cannot tell just now says nothing of the next session.
+                if told.is_success() || told.code() >= 500 {
+                    self.endpoint.learned(features.clone());
+                }
                 features
             }
         };

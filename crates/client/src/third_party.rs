@@ -197,8 +197,9 @@ impl<'w, 'e> Flow<'w, 'e> {
         if self.takes_parts() {
             return true;
         }
+        let under_way = self.slots.iter().filter(|s| !s.counted).count();
         let parts = self.slots.iter().filter(|s| !s.counted && s.is_part()).count();
-        self.slots.len() < if pipelined { self.depth } else { 1 } && may_take(waiting, parts)
+        self.slots.len() < if pipelined { self.depth } else { 1 } && may_take(under_way, waiting, parts)
     }
 
     /// One range of a file that is cut up moves, as markers say: the next one may be asked for. Nothing else, where there are several

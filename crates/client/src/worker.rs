@@ -259,7 +259,8 @@ impl<'c, 'e> Worker<'c, 'e> {
 
     /// A try of a job failed: it comes again, or its file has failed.
     pub(crate) fn fail(&self, job: Job, error: RemoteError) {
-        if matches!(error, RemoteError::Cancelled) {
+        // The latter is no fault of the job, and does not come again: further sessions take nothing for granted.
+        if matches!(error, RemoteError::Cancelled | RemoteError::OtherServer { .. }) {
             return self.put_back(job);
         }
         tracing::debug!(%error, file = %job.task().source.display(), "a try failed");

@@ -31,8 +31,8 @@ pub(super) enum Due {
     Awaited,
     /// It makes no difference.
     Dropped,
-    /// Nobody waits for it, but it has to be a success.
-    Expected,
+    /// Nobody waits for it, but it has to be a success, as it was where these were learned.
+    Expected(Arc<Features>),
     /// Nobody waits for it, but it has to tell of these.
     Features(Arc<Features>),
 }
@@ -46,15 +46,20 @@ impl Asked {
 impl Due {
     /// What an answer that nobody waited for means.
     pub(super) fn judge(&self, peer: &str, command: &str, reply: Reply) -> Result<(), RemoteError> {
+        let other = |reason: String| Err(RemoteError::OtherServer { peer: peer.to_owned(), reason });
         match self {
-            Self::Expected if reply.is_failure() => {
+            // It says why it ends the session.
+            Self::Expected(_) | Self::Features(_) if reply.code() == 421 => {
                 Err(RemoteError::Refused { peer: peer.to_owned(), command: command.to_owned(), reply })
             }
-            Self::Features(features) if !features.are_those_of(&reply) => {
-                let reason = "its features (FEAT) are others than before".to_owned();
-                Err(RemoteError::Nonsense { peer: peer.to_owned(), reason })
+            Self::Expected(features) if reply.is_failure() => {
+                features.hold_no_more();
+                other(format!("it refused {command} ({})", reply.code()))
             }
-            Self::Awaited | Self::Dropped | Self::Expected | Self::Features(_) => Ok(()),
+            Self::Features(features) if !features.are_those_of(&reply) => {
+                other("its features (FEAT) are others".to_owned())
+            }
+            Self::Awaited | Self::Dropped | Self::Expected(_) | Self::Features(_) => Ok(()),
         }
     }
 }

@@ -115,7 +115,7 @@ fn features_that_are_known_are_not_waited_for_but_compared() {
 
     let (mut control, mut stream) = greeted();
     control.expect_features(features.clone()).unwrap();
-    control.expect_success(&Command::Noop).unwrap();
+    control.expect_success(&Command::Noop, features.clone()).unwrap();
     control.send(&Command::Pwd).unwrap();
     stream.write_all(b"211-May\r\n SIZE\r\n211 End.\r\n200 OK\r\n257 \"/\"\r\n").unwrap();
     assert_eq!(control.finish().unwrap().code(), 257);
@@ -126,17 +126,34 @@ fn features_that_are_known_are_not_waited_for_but_compared() {
     control.send(&Command::Pwd).unwrap();
     stream.write_all(b"211-Can\r\n MDTM\r\n211 End\r\n257 \"/\"\r\n").unwrap();
     let error = control.finish().unwrap_err();
-    assert!(matches!(error, RemoteError::Nonsense { .. }) && error.is_transient() && error.breaks_session());
+    assert!(
+        matches!(error, RemoteError::OtherServer { .. }) && error.is_transient() && error.breaks_session()
+    );
     // The next session asks anew.
     assert!(!features.hold());
 }
 
 #[test]
-fn what_has_to_succeed_and_does_not_is_an_error() {
+fn what_has_to_succeed_and_does_not_ends_the_session() {
+    let features = Arc::new(Features::new(&Reply::new(211, "none")));
     let (mut control, mut stream) = greeted();
-    control.expect_success(&Command::Noop).unwrap();
+    control.expect_success(&Command::Noop, features.clone()).unwrap();
     control.send(&Command::Pwd).unwrap();
     stream.write_all(b"500 no\r\n257 \"/\"\r\n").unwrap();
     let error = control.finish().unwrap_err();
-    assert!(matches!(&error, RemoteError::Refused { command, .. } if command == "NOOP"), "{error}");
+    assert!(matches!(&error, RemoteError::OtherServer { reason, .. } if reason.contains("NOOP")), "{error}");
+    // Answers would be taken for those of other commands.
+    assert!(error.breaks_session() && !features.hold());
+}
+
+#[test]
+fn a_server_that_closes_says_why() {
+    let features = Arc::new(Features::new(&Reply::new(211, "none")));
+    let (mut control, mut stream) = greeted();
+    control.expect_features(features.clone()).unwrap();
+    control.send(&Command::Pwd).unwrap();
+    stream.write_all(b"421 too many\r\n").unwrap();
+    let error = control.finish().unwrap_err();
+    assert!(matches!(&error, RemoteError::Refused { .. }) && error.breaks_session(), "{error}");
+    assert!(features.hold());
 }

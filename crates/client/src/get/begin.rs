@@ -113,7 +113,11 @@ impl<'e> Flow<'_, 'e> {
         let Place::Local(path) = &task.destination else { return Ok(false) };
         let Some(algorithm) = self.worker.ctx.comparison(&[&self.session.can]) else { return Ok(false) };
         let command = checksum_command(algorithm, task, &task.source.path());
-        let Ok(reply) = self.session.call(&command) else { return Ok(false) };
+        let reply = match self.session.call(&command) {
+            Ok(reply) => reply,
+            Err(e) if e.breaks_session() => return Err(e),
+            Err(_) => return Ok(false),
+        };
         let ours = self.worker.ctx.local_sum(path, algorithm);
         Ok(ours.is_ok_and(|ours| crate::verify::same(&ours, &reply.text().to_str_lossy())))
     }

@@ -255,7 +255,7 @@ impl Lane {
         let nothing = Step { decision: None, hire: 0 };
         if !state.seats.iter().any(|seat| seat.moving) {
             // Between two files: what was measured of a pause says nothing of the path.
-            state.span = None;
+            (state.span, state.complete) = (None, None);
             state.decided = now;
             return nothing;
         }
