@@ -31,6 +31,13 @@ pub(crate) trait Divisible {
 #[derive(Debug, Default)]
 pub(crate) struct Piece(AtomicU64);
 
+impl Piece {
+    /// Otherwise nothing of the file waits.
+    fn is_cut(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
 impl Worker<'_, '_> {
     /// As much of a range as a session with so many streams should move now; the rest waits for the next worker.
     pub(crate) fn bite<F: Divisible>(
@@ -50,6 +57,10 @@ impl Worker<'_, '_> {
 
     /// So many bytes of a file, and what waits of it besides: a data channel that is made now may be used for all of them.
     pub(crate) fn ahead<F: Divisible>(&self, file: &Arc<F>, bytes: u64) -> u64 {
+        // Small files are many, and so may be the jobs that wait.
+        if !file.piece().is_cut() {
+            return bytes;
+        }
         self.ctx.queue.sum(|job| file.bytes_of(job)).saturating_add(bytes)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bstr::{BString, ByteSlice};
@@ -28,7 +28,7 @@ pub(crate) struct Endpoint {
     /// sshftp:// only: what its sessions have in common.
     pub ssh: crate::ssh::Shared,
     /// What the server told the first session that it can do.
-    features: Mutex<Option<Arc<Features>>>,
+    features: OnceLock<Arc<Features>>,
     /// Least round-trip time that a session saw, in microseconds; `u64::MAX` where none did.
     rtt: AtomicU64,
 }
@@ -53,7 +53,7 @@ impl Endpoint {
             unreachable_back: AtomicBool::new(false),
             lost: Mutex::new(None),
             ssh: crate::ssh::Shared::default(),
-            features: Mutex::default(),
+            features: OnceLock::new(),
             rtt: AtomicU64::new(u64::MAX),
         }
     }
@@ -70,16 +70,14 @@ impl Endpoint {
 
     /// What the server can do, where that is known.
     pub(crate) fn features(&self) -> Option<Arc<Features>> {
-        let known = self.features.lock().unwrap_or_else(PoisonError::into_inner);
-        known.clone().filter(|features| features.hold())
+        self.features.get().filter(|features| features.hold()).cloned()
     }
 
-    /// What a session was told that asked. Once sessions were told different things, each has to ask.
+    /// What a session was told that asked. The first one's is kept, also when it holds no more: once sessions were told
+    /// different things, each has to ask.
     pub(crate) fn learned(&self, features: Arc<Features>) {
-        let mut known = self.features.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.as_ref().is_none_or(|known| known.hold()) {
-            *known = Some(features);
-        }
+        // Another may have been first.
+        let _ = self.features.set(features);
     }
 
     pub(crate) fn saw_rtt(&self, rtt: Duration) {
