@@ -200,7 +200,9 @@ fn a_disk_is_as_slow_as_asked() {
         let disk = result.hosts[0].disk.as_ref().unwrap();
         assert!(disk.busy > 0.9 && disk.written == 80 << 20, "{disk:?}");
         // What was read once stays in memory, also where the file is opened again: the first file and the copy, once each.
-        assert_eq!(disk.read, 160 << 20, "{disk:?}");
+        // A kernel that looks for idle memory (DAMON) may take some pages back meanwhile; those are read again.
+        let twice = disk.read - (160 << 20);
+        assert!(twice < 4 << 20, "{disk:?}");
         let written = common::integral(&result.series.times, &result.series.hosts[0].disk_written) / 8.0;
         assert!((written / f64::from(80 << 20) - 1.0).abs() < 0.02, "{written}");
     });
