@@ -230,7 +230,11 @@ impl<'a> Outlet<'a> {
         }
         let mut patience = Timed { inner: patience, waited: Duration::ZERO };
         let began = Instant::now();
-        let result = write_all(wire, [head, data, tail], self.control, &mut patience);
+        // A slow stream takes seconds for a chunk, and what is measured meanwhile needs to know how far it is.
+        let mut payload = Payload { before: head.len(), left: wanted };
+        let result = write_counted(wire, [head, data, tail], self.control, &mut patience, |n| {
+            self.progress.add_bytes(payload.count(n) as u64);
+        });
         let sealing = wire.take_sealing();
         // Who waits counts that by itself.
         let others = sealing + patience.waited;
@@ -239,7 +243,7 @@ impl<'a> Outlet<'a> {
         let patience = patience.inner;
         self.buffer = Some(buffer);
         result?;
-        self.sent(wanted);
+        self.bytes += wanted as u64;
         patience.between()?;
         Ok(end)
     }
@@ -268,12 +272,40 @@ impl<'a> Outlet<'a> {
     }
 }
 
+/// What of the bytes that go out is payload: what comes before it and after it is not.
+struct Payload {
+    before: usize,
+    left: usize,
+}
+
+impl Payload {
+    /// Of the next `n` bytes.
+    fn count(&mut self, n: usize) -> usize {
+        let before = n.min(self.before);
+        self.before -= before;
+        let payload = (n - before).min(self.left);
+        self.left -= payload;
+        payload
+    }
+}
+
 /// Writes all parts in as few calls as possible.
 pub(crate) fn write_all(
     wire: &mut Wire,
     parts: [&[u8]; 3],
     control: &Control,
     patience: &mut dyn Patience,
+) -> Result<()> {
+    write_counted(wire, parts, control, patience, |_| {})
+}
+
+/// The same; `wrote` gets the bytes of each call.
+fn write_counted(
+    wire: &mut Wire,
+    parts: [&[u8]; 3],
+    control: &Control,
+    patience: &mut dyn Patience,
+    mut wrote: impl FnMut(usize),
 ) -> Result<()> {
     let mut slices = parts.map(IoSlice::new);
     let mut slices = &mut slices[..];
@@ -288,6 +320,7 @@ pub(crate) fn write_all(
             Ok(n) => {
                 control.add_moved(n as u64);
                 wire.listed.moved(n);
+                wrote(n);
                 IoSlice::advance_slices(&mut slices, n);
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => patience.blocked(wire)?,

@@ -82,6 +82,26 @@ fn stalls_are_found() {
     }
 }
 
+/// Over a slow connection a chunk takes seconds, in which its rate is measured.
+#[test]
+fn what_has_left_of_a_chunk_is_told() {
+    for mode in [Mode::Stream, Mode::ExtendedBlock] {
+        for plain in [true, false] {
+            let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 20_000).unwrap();
+            let address = listener.local_addr().unwrap();
+            let mut settings = settings(mode, 1);
+            settings.stall_timeout = Some(SHORT);
+            settings.socket.send_buffer = Some(20_000);
+            let mut channel = DataChannel::active(Arc::new(Tcp), vec![address], settings, pool(), budget());
+            let (source, progress) = (TestFile::new(&data(1_000_000), plain), Progress::new());
+            let error = channel.send(&send_job(&source), &mut Nobody, &progress).unwrap_err();
+            assert!(matches!(error, Error::Stalled { .. }), "{error}");
+            assert!((1..256 << 10).contains(&progress.bytes()), "{}", progress.bytes());
+        }
+    }
+}
+
 #[test]
 fn slow_peers_are_no_stall_and_attendants_get_their_ticks() {
     for mode in [Mode::Stream, Mode::ExtendedBlock] {

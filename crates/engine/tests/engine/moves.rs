@@ -239,18 +239,26 @@ impl ropewalk_engine::Attendant for Ready {
 
 #[test]
 fn connections_come_and_go_with_the_parallelism() {
-    let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, 1);
+    let mut settings = settings(Mode::ExtendedBlock, 1);
+    settings.socket.send_buffer = Some(100_000);
+    settings.socket.receive_buffer = Some(100_000);
+    let (mut sender, mut receiver) = channels_with(settings.clone(), settings, false);
     roundtrip(&mut sender, &mut receiver, &data(1000), true);
     for (parallelism, expected) in [(3, 3), (2, 2), (5, 5), (1, 1)] {
         sender.set_parallelism(parallelism);
         let contents = data(6_000_000);
         let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
+        let progress = Progress::new();
         thread::scope(|scope| {
-            scope.spawn(|| sender.send(&send_job(&source), &mut Ready, &Progress::new()).unwrap());
+            let sent = scope.spawn(|| sender.send(&send_job(&source), &mut Ready, &progress).unwrap());
+            // What the sockets hold is a part of the file: as long as nobody reads, there is time to connect.
+            while progress.streams() < expected && !sent.is_finished() {
+                thread::yield_now();
+            }
             receiver.receive(&receive_job(&sink), &mut Nobody, &Progress::new()).unwrap();
         });
         assert!(sink.contents() == contents);
-        assert_eq!((sender.cached(), receiver.cached()), (expected, expected));
+        assert_eq!((sender.cached(), receiver.cached()), (expected as usize, expected as usize));
     }
 }
 
