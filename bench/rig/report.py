@@ -47,7 +47,8 @@ def workload_table(workload):
     ran = sorted((cell for cell in workload.cells if cell.samples), key=lambda cell: cell.wall)
     for cell in ran:
         row = [
-            f"**{cell.label}**" if cell.group == "ours" else cell.label,
+            (f"**{cell.label}**" if cell.group == "ours" else cell.label)
+            + (" (but in a round that failed)" if cell.failure else ""),
             f"{cell.wall:.2f}",
             f"{workload.size / 2**20 / cell.wall:.0f}",
             *([f"{workload.files / cell.wall:.0f}"] if many else []),
@@ -57,7 +58,7 @@ def workload_table(workload):
         ]
         lines.append("| " + " | ".join(row) + " |")
     for cell in workload.cells:
-        if cell.failure:
+        if cell.failure and not cell.samples:
             lines.append(f"| {cell.label} | failed |" + " |" * (len(head) - 2))
     return [*lines, ""]
 
