@@ -267,9 +267,9 @@ def gct_trees(programs, source, destination):
 
 def tree_peers(bench, programs, source, target):
     programs.add("cp", "cp -r", ["cp", "-r", source, target], plain=True)
-    programs.add("rsync-local", "rsync -r, both local", ["rsync", "-rt", "--whole-file", f"{source}/", f"{target}/"], plain=True)
     daemon = bench.servers.get("rsync")
     if daemon:
+        programs.add("rsync-local", "rsync -r, both local", ["rsync", "-rt", "--whole-file", f"{source}/", f"{target}/"], plain=True)
         argv = ["rsync", "-rt", "--whole-file", f"rsync://{daemon.host}:{daemon.port}/all{source}/", f"{target}/"]
         programs.add("rsync", "rsync from a daemon", argv, daemon, plain=True)
 
