@@ -323,9 +323,13 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
 
     /// Sees to everything but the data: messages of threads, connections that peers make, the attendant.
     fn look(&mut self, wire: Option<&Wire>, wait: bool) -> Result<()> {
+        let mut news = false;
         for message in self.shared.take_messages() {
             self.hear(message)?;
+            news = true;
         }
+        // It may be what the caller waits for; the next would come with the clock only.
+        let wait = wait && !(news && wire.is_none());
         if !self.leaving.is_empty() && self.looked_after.elapsed() >= LINGER {
             self.looked_after = Instant::now();
             self.leaving.retain(|wire| !wire.is_hung_up());

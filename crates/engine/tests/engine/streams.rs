@@ -1,5 +1,7 @@
 //! Streams that come and go while a file moves.
 
+use std::io::Read as _;
+use std::net::{Ipv4Addr, TcpStream};
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -11,6 +13,7 @@ use ropewalk_engine::{
     Attendant, ChannelSettings, DataChannel, Error, Nobody, Parallelism, Pool, Progress, ReceiveJob,
     Received, Sent,
 };
+use ropewalk_protocol::mode_e::{Descriptor, Header};
 use ropewalk_protocol::server::Mode;
 use ropewalk_transport::{SocketOptions, Tcp};
 
@@ -366,4 +369,43 @@ proptest! {
             prop_assert_eq!(sender.cached(), receiver.cached());
         }
     }
+}
+
+/// Reads a connection of MODE E up to its end of data.
+fn read_stream(stream: &mut TcpStream) {
+    loop {
+        let mut header = [0; 17];
+        stream.read_exact(&mut header).unwrap();
+        let header = Header::from_bytes(header);
+        std::io::copy(&mut stream.take(header.count), &mut std::io::sink()).unwrap();
+        if header.descriptor.contains(Descriptor::END_OF_DATA) {
+            return;
+        }
+    }
+}
+
+/// The thread that coordinates, and serves the first stream, is not the last to end; nothing else wakes it then.
+#[test]
+fn a_transfer_ends_with_its_last_stream() {
+    let mut late = Duration::ZERO;
+    for _ in 0..10 {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 20_000).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut settings = small_blocks(2);
+        settings.socket.send_buffer = Some(20_000);
+        let mut sender = DataChannel::active(Arc::new(Tcp), vec![address], settings, pool(), budget());
+        let source = TestFile::new(&data(2_000_000), true);
+        thread::scope(|scope| {
+            let sent = scope.spawn(|| sender.send(&send_job(&source), &mut Nobody, &Progress::new()));
+            let [mut first, mut second] = std::array::from_fn(|_| listener.accept().unwrap().0);
+            read_stream(&mut first);
+            read_stream(&mut second);
+            let read = Instant::now();
+            assert_eq!(sent.join().unwrap().unwrap().streams, 2);
+            late += read.elapsed();
+        });
+    }
+    // A tick is 200 ms: on average half of it was lost each time.
+    assert!(late < Duration::from_millis(500), "{late:?}");
 }
