@@ -93,13 +93,14 @@ impl Path {
             DirectIo::Always => true,
             DirectIo::Never => false,
         };
-        match self.rtt.as_millis() {
+        let streams = match self.rtt.as_millis() {
             0 if kept && directly && size.is_some_and(|size| size >= LARGE) => 4,
             0 => 2,
             1..=10 => 4,
             11..=100 => 8,
             _ => 16,
-        }
+        };
+        streams.min(options.max_streams.max(1))
     }
 
     /// Control sessions (or pairs) that work at the same time.
@@ -198,6 +199,14 @@ mod tests {
         assert_eq!(path(50, 2).files(&options), 8);
         assert_eq!(path(0, 2).pipeline(&options), 32);
         assert_eq!(path(500, 2).pipeline(&options), 200);
+    }
+
+    #[test]
+    fn no_more_streams_than_allowed() {
+        let options = Options { max_streams: 1, ..Options::default() };
+        for rtt in [0, 5, 50, 150] {
+            assert_eq!(path(rtt, 2).streams(&options, Some(1 << 30), true), 1);
+        }
     }
 
     #[test]

@@ -100,15 +100,18 @@ fn is_port_taken(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
 }
 
+/// The kernel takes a C int, and no more than its ceiling of it: 4 GiB must not become 0 on the way.
+const LARGEST_BUFFER: usize = i32::MAX as usize;
+
 /// A socket with all options that have to be there before the handshake, in which the window scale is agreed.
 fn new_socket(address: SocketAddr, options: &SocketOptions) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if let Some(bytes) = options.send_buffer {
-        socket.set_send_buffer_size(bytes)?;
+        socket.set_send_buffer_size(bytes.min(LARGEST_BUFFER))?;
     }
     if let Some(bytes) = options.receive_buffer {
-        socket.set_recv_buffer_size(bytes)?;
+        socket.set_recv_buffer_size(bytes.min(LARGEST_BUFFER))?;
     }
     if let Some(name) = &options.congestion {
         congestion::apply(socket.as_fd(), name);
@@ -257,10 +260,10 @@ impl Connection for TcpConnection {
 
     fn set_buffers(&mut self, send: Option<usize>, receive: Option<usize>) -> io::Result<()> {
         if let Some(bytes) = send {
-            sockopt::set_socket_send_buffer_size(&*self.stream, bytes)?;
+            sockopt::set_socket_send_buffer_size(&*self.stream, bytes.min(LARGEST_BUFFER))?;
         }
         if let Some(bytes) = receive {
-            sockopt::set_socket_recv_buffer_size(&*self.stream, bytes)?;
+            sockopt::set_socket_recv_buffer_size(&*self.stream, bytes.min(LARGEST_BUFFER))?;
         }
         Ok(())
     }

@@ -102,6 +102,26 @@ fn sets_what_is_asked_on_both_sides() {
 }
 
 #[test]
+fn buffers_beyond_what_the_kernel_counts_are_its_largest() {
+    let of = |bytes| {
+        let options = SocketOptions {
+            send_buffer: Some(bytes),
+            receive_buffer: Some(bytes),
+            ..SocketOptions::default()
+        };
+        let listener = Tcp.listen(V4, &options).unwrap();
+        let mut near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
+        let sizes = |fd: std::os::fd::BorrowedFd<'_>| {
+            (sockopt::socket_send_buffer_size(fd).unwrap(), sockopt::socket_recv_buffer_size(fd).unwrap())
+        };
+        let made = sizes(near.poll_fd());
+        near.set_buffers(Some(bytes), Some(bytes)).unwrap();
+        (made, sizes(near.poll_fd()))
+    };
+    assert_eq!(of(1 << 32), of(1 << 30));
+}
+
+#[test]
 fn an_unknown_congestion_control_changes_nothing() {
     let options = SocketOptions { congestion: Some("no-such".into()), ..SocketOptions::default() };
     let listener = Tcp.listen(V4, &options).unwrap();

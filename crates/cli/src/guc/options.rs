@@ -299,6 +299,7 @@ mod tests {
         usage("a b --help", "argument #3 (--help) : double-dashed option syntax is not allowed");
         usage("-p", "argument #1 (-p) : not enough arguments");
         usage("-p x a b", "expected a whole number");
+        usage("-p 1025 a b", "expected a whole number up to 1024");
         assert!(matches!(parsed("-stripe a b"), Err(Wrong::NotPossible(_))));
         assert!(matches!(parsed("-P cmd a b"), Err(Wrong::NotPossible(_))), "not -p");
         assert_eq!(parsed("-p 2 - file:///x").unwrap().urls, ["-", "file:///x"]);

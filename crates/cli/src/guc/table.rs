@@ -110,7 +110,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     }),
     value(&["tcp-bs", "tcp-buffer-size"], "size", "Socket buffers of data connections, in bytes", take!(tcp_buffer, some_size)),
     value(&["bs", "block-size"], "size", "Block size, in bytes", take!(block_size, some_size)),
-    value(&["p", "parallel"], "parallelism", "Data connections of a file, in MODE E; 0 is one in MODE S", take!(parallel, number)),
+    value(&["p", "parallel"], "parallelism", "Data connections of a file, in MODE E; 0 is one in MODE S", take!(parallel, streams)),
     flag(&["notpt", "no-third-party-transfers"], "Copy between two servers by way of this program", on!(no_third_party)),
     flag(&["nodcau", "no-data-channel-authentication"], "No authentication of data connections", on!(no_authentication)),
     flag(&["dcsafe", "data-channel-safe"], "Protect data connections against change", |guc, _| {
@@ -214,6 +214,13 @@ fn path(value: OsString) -> Result<Option<std::path::PathBuf>, String> {
 
 fn number(value: OsString) -> Result<u32, String> {
     text(value)?.parse().map_err(|_| "expected a whole number".into())
+}
+
+fn streams(value: OsString) -> Result<u32, String> {
+    match number(value)? {
+        1025.. => Err("expected a whole number up to 1024".into()),
+        number => Ok(number),
+    }
 }
 
 fn positive(value: OsString) -> Result<u32, String> {

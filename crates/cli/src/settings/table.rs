@@ -54,7 +54,7 @@ const fn setting(
 
 #[rustfmt::skip]
 pub(crate) const SETTINGS: &[Setting] = &[
-    setting("streams", Some('p'), Value("N|auto"), Copy, automatic!(options.streams),
+    setting("streams", Some('p'), Value("N|auto"), Copy, (streams, |s| show_auto(s.options.streams)),
         "Data connections of a file; found by itself unless set"),
     setting("files", None, Value("N|auto"), Copy, automatic!(options.files),
         "Files in flight: control connections (pairs of them between two servers) that work at the same time"),
@@ -298,6 +298,15 @@ fn tuner(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
+fn streams(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let streams = auto(text)?;
+    if matches!(streams, Auto::Set(1025..)) {
+        return Err(format!("{text:?}: expected a whole number from 1 to 1024, or auto"));
+    }
+    settings.options.streams = streams;
+    Ok(())
+}
+
 fn max_streams(settings: &mut Settings, text: &str) -> Result<(), String> {
     let number: u32 = number(text, "a whole number from 1 to 1024")?;
     if !(1..=1024).contains(&number) {
@@ -385,7 +394,15 @@ fn block_size(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn tcp_buffer(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.tcp_buffer = if text == "auto" { None } else { Some(parse_size(text)?) };
+    settings.options.tcp_buffer = if text == "auto" {
+        None
+    } else {
+        let size = parse_size(text)?;
+        if !(4096..=1 << 30).contains(&size) {
+            return Err(format!("{text:?}: expected a size from 4KiB to 1GiB, or auto"));
+        }
+        Some(size)
+    };
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -103,10 +103,16 @@ impl Memory {
 
     fn read(&self) -> Option<Paths> {
         let path = self.directory.as_ref()?.join(NAME);
-        if fs::metadata(&path).ok()?.len() > LARGEST {
+        // A pipe or a device has no end, or does not even begin.
+        if !fs::metadata(&path).ok()?.is_file() {
             return None;
         }
-        let known: Paths = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        let mut text = Vec::new();
+        fs::File::open(path).ok()?.take(LARGEST + 1).read_to_end(&mut text).ok()?;
+        if text.len() as u64 > LARGEST {
+            return None;
+        }
+        let known: Paths = serde_json::from_slice(&text).ok()?;
         (known.version == 1).then_some(known)
     }
 }
@@ -155,6 +161,16 @@ mod tests {
             fs::write(&file, nonsense).unwrap();
             assert_eq!(memory.recall("x"), None, "{nonsense}");
         }
+        fs::write(&file, vec![b' '; LARGEST as usize + 1]).unwrap();
+        assert_eq!(memory.recall("x"), None);
+        // What has no end, or nobody who writes.
+        fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+        assert_eq!(memory.recall("x"), None);
+        fs::remove_file(&file).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert_eq!(memory.recall("x"), None);
+        fs::remove_file(&file).unwrap();
         // And does no harm to what comes after it.
         fs::write(&file, "{").unwrap();
         memory.keep(&[("x".into(), prior(7))]);

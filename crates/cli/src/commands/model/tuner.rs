@@ -10,18 +10,22 @@ use serde_json::{Value, json};
 use super::{quantity, refused};
 use crate::exit::Exit;
 
-/// Writes {"streams":N,"bytes":X} for the chunk to send. Reads, a line each: {"streams":N,"bytes":X,"seconds":T} when it
-/// ended (also "rtt_ms", "min_rtt_ms", "loss", "window_bytes", "disk", "cpu", "peer" where known), which it answers with
-/// the next chunk; and {"elapsed":s,"rate_bps":r} while it runs, r in bits a second, which it answers with {"stop":true} or
-/// {"stop":false}.
+const PROTOCOL: &str = "\
+A JSON object a line. It writes {\"streams\":N,\"bytes\":X} for the chunk to send. It reads \
+{\"streams\":N,\"bytes\":X,\"seconds\":T} when that has ended, and answers with the next chunk; where they are known, also \
+\"rtt_ms\", \"min_rtt_ms\", \"loss\" and \"window_bytes\", and \"disk\", \"cpu\" and \"peer\", the shares of time in which these \
+were the limit. It reads {\"elapsed\":s,\"rate_bps\":r} while a chunk moves, r in bits a second, and answers {\"stop\":true} or \
+{\"stop\":false}. What it cannot read it answers with {\"error\":...}, and goes on.";
+
 #[derive(Debug, Args)]
+#[command(after_help = PROTOCOL)]
 pub(super) struct Tuner {
     /// fixed, apt, apt-golden, apt-long, climb, track or pilot
     #[arg(value_parser = kind)]
     name: Kind,
-    /// Streams of the first chunk where nothing else tells
-    #[arg(long, default_value_t = 4, value_name = "N")]
-    first: u32,
+    /// Streams of the first chunk where nothing else tells [default: 4, or the most]
+    #[arg(long, value_name = "N")]
+    first: Option<u32>,
     /// Most streams
     #[arg(long, default_value_t = 128, value_name = "N")]
     most: u32,
@@ -86,7 +90,7 @@ impl Tuner {
             false => ropewalk_tuning::tuner::Fairness::Share(self.share),
         };
         let options = Options {
-            first_streams: self.first,
+            first_streams: self.first.unwrap_or(4.min(self.most)),
             max_streams: self.most,
             chunk_seconds: self.chunk,
             packet_bytes: self.packet,
@@ -100,12 +104,12 @@ impl Tuner {
         let mut tuner = self.name.build(&options).map_err(refused)?;
         self.say(&self.decision(&tuner.first()))?;
         let mut exit = Exit::Done;
-        for line in io::stdin().lock().lines() {
+        for line in io::stdin().lock().split(b'\n') {
             let line = line?;
-            if line.trim().is_empty() {
+            if line.trim_ascii().is_empty() {
                 continue;
             }
-            let answer = match serde_json::from_str::<Line>(&line) {
+            let answer = match read(&line) {
                 Ok(Line { elapsed: Some(elapsed), rate_bps: Some(rate), .. }) => {
                     let reason = tuner.progress(&Progress { elapsed, rate: rate / 8.0 });
                     json!({ "stop": reason.is_some() })
@@ -142,6 +146,12 @@ impl Tuner {
     }
 }
 
+/// Only objects: an array would be taken for the values in order.
+fn read(line: &[u8]) -> serde_json::Result<Line> {
+    let object: serde_json::Map<String, Value> = serde_json::from_slice(line)?;
+    serde_json::from_value(object.into())
+}
+
 /// Casts saturate and make 0 of what is no number, which the tuner refuses.
 fn chunk(line: &Line) -> Chunk {
     Chunk {
@@ -165,12 +175,13 @@ mod tests {
 
     #[test]
     fn lines_become_chunks() {
-        let line: Line =
-            serde_json::from_str(r#"{"streams":4,"bytes":1000000,"seconds":2.5,"rtt_ms":80,"loss":0.001}"#)
-                .unwrap();
+        let line = read(br#"{"streams":4,"bytes":1000000,"seconds":2.5,"rtt_ms":80,"loss":0.001}"#).unwrap();
         let chunk = chunk(&line);
         assert_eq!((chunk.streams, chunk.bytes, chunk.seconds), (4, 1_000_000, 2.5));
         assert_eq!((chunk.rtt, chunk.min_rtt, chunk.loss), (Some(0.08), None, Some(0.001)));
+        for bad in [&b"[4,1,1]"[..], b"{\"streams\":\"4\"}", b"\xff", b"{"] {
+            assert!(read(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

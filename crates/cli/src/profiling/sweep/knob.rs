@@ -133,13 +133,17 @@ fn value(knob: Knob, text: &str) -> Result<Value, String> {
         let mut settings = Settings::default();
         let setting = Setting::find(key).ok_or_else(|| wrong("a setting of this program"))?;
         (setting.apply)(&mut settings, text).map_err(|error| format!("{}: {error}", knob.name()))?;
-        of(&settings).filter(|size| *size > 0).map(What::Number).ok_or_else(|| wrong("more than nothing"))
+        of(&settings).map(What::Number).ok_or_else(|| wrong("a size"))
     };
     let what = match (knob, text) {
         (Knob::Buffer | Knob::Streams | Knob::Files, "auto") => What::Auto,
         (Knob::Buffer, "bdp" | "BDP") => What::Bdp,
         (Knob::Buffer, _) => size("tcp-buffer", |settings| settings.options.tcp_buffer).map_err(|error| {
-            if error.contains("expected more") { error } else { format!("{error}, or auto or bdp") }
+            if error.ends_with("or auto") {
+                format!("{error} or bdp")
+            } else {
+                format!("{error}, or auto or bdp")
+            }
         })?,
         (Knob::Block, _) => size("block-size", |settings| Some(settings.options.block_size as u64))?,
         (Knob::Streams, _) => count(STREAMS)?,
@@ -191,7 +195,7 @@ mod tests {
             ("files=-1", "number from 1 to 256"),
             ("buffer=big", "not a size"),
             ("buffer=big", "or auto or bdp"),
-            ("buffer=0", "more than nothing"),
+            ("buffer=0", "4KiB to 1GiB, or auto or bdp"),
             ("block=1", "1KiB to 1GiB"),
             ("block=auto", "not a size"),
             ("workload=mem", "mem-mem, mem-disk"),

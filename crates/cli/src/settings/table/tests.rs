@@ -39,6 +39,9 @@ fn wrong_values_are_named() {
     for (key, text) in [
         ("streams", "0"),
         ("streams", "many"),
+        ("streams", "1025"),
+        ("tcp-buffer", "0"),
+        ("tcp-buffer", "4GiB"),
         ("block-size", "1"),
         ("buffer-memory", "1K"),
         ("mode", "blocks"),
