@@ -97,7 +97,7 @@ impl Tune {
 
     fn tuner_options(&self, ends: &Ends, rtt: Duration) -> TunerOptions {
         let most = self.options.max_streams.clamp(1, ropewalk_tuning::tuner::MAX_STREAMS);
-        let first = Path::new(rtt).streams(&self.options, None, false).min(most);
+        let first = Path::new(rtt).streams(&self.options, None, false);
         let congestion = &self.options.congestion;
         TunerOptions {
             first_streams: first,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ropewalk_client::{DataProtection, SyncLevel};
 use ropewalk_storage::checksum::Algorithm;
+use ropewalk_tuning::tuner::MAX_STREAMS;
 
 use super::options::Guc;
 use crate::settings::data_credential;
@@ -218,7 +219,7 @@ fn number(value: OsString) -> Result<u32, String> {
 
 fn streams(value: OsString) -> Result<u32, String> {
     match number(value)? {
-        1025.. => Err("expected a whole number up to 1024".into()),
+        number if number > MAX_STREAMS => Err("expected a whole number up to 1024".into()),
         number => Ok(number),
     }
 }

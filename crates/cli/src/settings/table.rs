@@ -11,6 +11,7 @@ use ropewalk_client::{
     StallLimit, SyncLevel, TunerKind,
 };
 use ropewalk_storage::checksum::UnknownAlgorithm;
+use ropewalk_tuning::tuner::MAX_STREAMS;
 
 use super::Group::{Connection, Copy, Ends, Security};
 use super::Shape::{Negated, Optional, Switch, Value};
@@ -300,7 +301,7 @@ fn tuner(settings: &mut Settings, text: &str) -> Result<(), String> {
 
 fn streams(settings: &mut Settings, text: &str) -> Result<(), String> {
     let streams = auto(text)?;
-    if matches!(streams, Auto::Set(1025..)) {
+    if matches!(streams, Auto::Set(n) if n > MAX_STREAMS) {
         return Err(format!("{text:?}: expected a whole number from 1 to 1024, or auto"));
     }
     settings.options.streams = streams;
@@ -309,7 +310,7 @@ fn streams(settings: &mut Settings, text: &str) -> Result<(), String> {
 
 fn max_streams(settings: &mut Settings, text: &str) -> Result<(), String> {
     let number: u32 = number(text, "a whole number from 1 to 1024")?;
-    if !(1..=1024).contains(&number) {
+    if !(1..=MAX_STREAMS).contains(&number) {
         return Err(format!("{text:?}: expected a whole number from 1 to 1024"));
     }
     settings.options.max_streams = number;
@@ -394,15 +395,15 @@ fn block_size(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn tcp_buffer(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.tcp_buffer = if text == "auto" {
-        None
-    } else {
-        let size = parse_size(text)?;
-        if !(4096..=1 << 30).contains(&size) {
-            return Err(format!("{text:?}: expected a size from 4KiB to 1GiB, or auto"));
-        }
-        Some(size)
-    };
+    if text == "auto" {
+        settings.options.tcp_buffer = None;
+        return Ok(());
+    }
+    let size = parse_size(text).map_err(|error| format!("{error}, or auto"))?;
+    if !(4096..=1 << 30).contains(&size) {
+        return Err(format!("{text:?}: expected a size from 4KiB to 1GiB, or auto"));
+    }
+    settings.options.tcp_buffer = Some(size);
     Ok(())
 }
 
