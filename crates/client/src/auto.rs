@@ -9,8 +9,8 @@
 //! | up to 10 ms (campus, metro) | 4 | 4 |
 //! | above | 8, above 100 ms 16 | 8 |
 //!
-//! A file of 1 GiB or more that comes to a disk by direct writes (as asked for, or before Linux 6.16) uses 4 streams at
-//! least: it takes several writes under way at a time to keep a disk busy.
+//! A file of 1 GiB or more that comes to a disk uses 4 streams at least, unless no direct writes are wanted: it takes several
+//! of those under way at a time to keep a disk busy.
 //!
 //! Streams of a big file are shared out between the sessions that work on it. Files too small for a second stream
 //! to start use one. The pipeline covers a round trip at a few thousand small files a second: 32 commands and two
@@ -21,7 +21,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use ropewalk_protocol::range::RangeSet;
-use ropewalk_storage::{DirectIo, uncached_writes};
+use ropewalk_storage::DirectIo;
 
 use crate::{Auto, Options};
 
@@ -68,8 +68,6 @@ pub(crate) struct Pace {
 pub(crate) struct Path {
     pub rtt: Duration,
     pub cpus: usize,
-    /// Large files are written past the cache without direct writes.
-    pub uncached: bool,
 }
 
 impl Path {
@@ -77,7 +75,7 @@ impl Path {
         // Asked once: the answer costs a dozen system calls (it reads the control groups).
         static CPUS: LazyLock<usize> =
             LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
-        Self { rtt, cpus: *CPUS, uncached: uncached_writes() }
+        Self { rtt, cpus: *CPUS }
     }
 
     /// Data connections for a file of this size (or a range of one); `kept`: it comes to a disk.
@@ -88,11 +86,7 @@ impl Path {
         if size.is_some_and(|size| size <= SMALL) {
             return 1;
         }
-        let directly = match options.direct_io {
-            DirectIo::Auto => !self.uncached,
-            DirectIo::Always => true,
-            DirectIo::Never => false,
-        };
+        let directly = options.direct_io != DirectIo::Never;
         let streams = match self.rtt.as_millis() {
             0 if kept && directly && size.is_some_and(|size| size >= LARGE) => 4,
             0 => 2,
@@ -179,7 +173,7 @@ mod tests {
     use super::*;
 
     fn path(ms: u64, cpus: usize) -> Path {
-        Path { rtt: Duration::from_millis(ms), cpus, uncached: false }
+        Path { rtt: Duration::from_millis(ms), cpus }
     }
 
     #[test]
@@ -188,10 +182,8 @@ mod tests {
         assert_eq!(path(0, 2).streams(&options, Some(1 << 30), false), 2);
         assert_eq!(path(0, 2).streams(&options, Some(1 << 29), true), 2);
         assert_eq!(path(0, 2).streams(&options, Some(1 << 30), true), 4);
-        let uncached = Path { uncached: true, ..path(0, 2) };
-        assert_eq!(uncached.streams(&options, Some(1 << 30), true), 2);
-        let always = Options { direct_io: DirectIo::Always, ..Options::default() };
-        assert_eq!(uncached.streams(&always, Some(1 << 30), true), 4);
+        let never = Options { direct_io: DirectIo::Never, ..Options::default() };
+        assert_eq!(path(0, 2).streams(&never, Some(1 << 30), true), 2);
         assert_eq!(path(5, 2).streams(&options, Some(1 << 30), true), 4);
         assert_eq!(path(150, 2).streams(&options, None, true), 16);
         assert_eq!(path(150, 2).streams(&options, Some(1000), true), 1);

@@ -60,8 +60,10 @@ pub(crate) struct Intake<'a> {
     spliced: Range<u64>,
     stored: Instant,
     storing: Storing,
-    /// Where a thread for writing comes from: for bytes whose protection takes a processor.
+    /// Where a thread for writing comes from, until it is known that there is none.
     pool: Option<&'a Pool>,
+    /// The protection of the bytes takes a processor.
+    sealed: bool,
     behind: Option<Behind>,
     /// What is in the store and was reported.
     pub(crate) ranges: RangeSet,
@@ -77,7 +79,8 @@ impl<'a> Intake<'a> {
         if intake.pieces.is_none() && !job.sparse && plain {
             intake.file = job.sink.descriptor();
         }
-        intake.pool = (!plain).then_some(&core.pool);
+        intake.sealed = !plain;
+        intake.pool = Some(&core.pool);
         intake
     }
 
@@ -97,6 +100,7 @@ impl<'a> Intake<'a> {
             stored: Instant::now(),
             storing: Storing { sink: Arc::clone(&job.sink), sparse: job.sparse, checksum },
             pool: None,
+            sealed: false,
             behind: None,
             ranges: RangeSet::new(),
             bytes: 0,
@@ -301,11 +305,14 @@ impl<'a> Intake<'a> {
         let (held, at) = ((self.held.end - self.held.start) as usize, self.held.start);
         self.held = 0..0;
         let Some(buffer) = self.buffer.take_if(|_| held > 0) else { return Ok(()) };
-        if held >= SMALL && self.stored.elapsed() < HURRY {
+        // A thread that writes directly waits for the disk, which takes no processor.
+        let directly = self.job.sink.chunk().is_some();
+        if held >= SMALL && self.stored.elapsed() < HURRY && (self.sealed || directly) {
             if self.behind.is_none()
                 && let Some(pool) = self.pool.take()
             {
-                self.behind = Behind::begin(pool, &self.storing, self.progress.streams());
+                let streams = if directly { 0 } else { self.progress.streams() };
+                self.behind = Behind::begin(pool, &self.storing, streams);
             }
             if let Some(mut behind) = self.behind.take() {
                 self.stored = Instant::now();
@@ -338,7 +345,11 @@ impl<'a> Intake<'a> {
     }
 
     fn take_buffer(&mut self) -> Buffer {
-        self.buffer.take().unwrap_or_else(|| self.budget.take(self.job.sink.chunk().unwrap_or(COPY_CHUNK)))
+        let wanted = self.job.sink.chunk().unwrap_or(COPY_CHUNK);
+        let before = self.buffer.take();
+        // What is best written at a time may have changed.
+        let fits = |buffer: &Buffer| buffer.len() == wanted || !self.held.is_empty();
+        before.filter(fits).unwrap_or_else(|| self.budget.take(wanted))
     }
 }
 

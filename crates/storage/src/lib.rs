@@ -30,7 +30,7 @@ pub use part::{
     DirectIo, Interrupted, Journaling, PartFile, PartOptions, is_temporary_name, journal_name,
     journal_of_part, part_name,
 };
-pub use posix::{Acting, Identity, PosixOptions, PosixStore, uncached_writes};
+pub use posix::{Acting, Identity, PosixOptions, PosixStore};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 pub use walk::{Step, Visit, WalkOptions, WalkSink, walk};

@@ -20,7 +20,6 @@ use std::sync::Arc;
 pub use acting::Acting;
 pub(crate) use acting::thread_starts;
 use bstr::BStr;
-pub use direct::uncached_writes;
 pub use options::{Identity, PosixOptions};
 use ropewalk_protocol::path::VirtualPath;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT};

@@ -38,7 +38,8 @@ pub struct PartOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectIo {
     /// Where a file is larger than what the kernel keeps in memory unwritten (`vm.dirty_background_ratio`) and the file
-    /// system is one that gains by it (ext4, XFS): by uncached writes, or, before Linux 6.16, by direct writes.
+    /// system is one that gains by it (ext4, XFS): by uncached or direct writes, whichever is found to be better there; before
+    /// Linux 6.16 by direct writes.
     #[default]
     Auto,
     /// By direct writes wherever they can be done.

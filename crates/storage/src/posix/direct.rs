@@ -6,17 +6,22 @@
 //! There are two ways. *Uncached* writes (`RWF_DONTCACHE`) go through a few pages of the cache that are sent to the disk at
 //! once and then used again: the writer does not wait for the disk, any block will do, and the disk always has enough to
 //! do. *Direct* writes, into space that was reserved before, copy nothing and take the least of the processor's time; but a
-//! thread waits for each, and it takes several of them to keep the disk busy. They are for kernels without the others, and
-//! for those who ask for them.
+//! thread waits for each, and it takes several of them to keep the disk busy. Where the kernel has both, they are tried
+//! ([`Trial`]), unless direct ones were asked for.
+
+mod trial;
 
 use std::fs;
 use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+use rustix::time::{ClockId, clock_gettime};
 
+use self::trial::Trial;
 use super::root::name_of;
 use crate::DirectIo;
 
@@ -47,6 +52,8 @@ enum Way {
     Uncached,
     /// A second descriptor of the file.
     Direct(OwnedFd),
+    /// The same, and which way is to be gone now.
+    Either(OwnedFd, Arc<Trial>),
 }
 
 impl Direct {
@@ -54,22 +61,21 @@ impl Direct {
         self.0.get().is_some()
     }
 
-    fn direct(&self) -> Option<&OwnedFd> {
-        match self.0.get() {
-            Some(Way::Direct(fd)) => Some(fd),
-            Some(Way::Uncached) | None => None,
-        }
-    }
-
-    /// Bytes to write at a time, where it matters.
+    /// Bytes to write at a time, where it matters: now, that is.
     pub(super) fn chunk(&self) -> Option<usize> {
-        self.direct().is_some().then_some(CHUNK)
+        match self.0.get()? {
+            Way::Direct(_) => Some(CHUNK),
+            Way::Either(_, trial) => (trial.way() == trial::Way::Direct).then_some(CHUNK),
+            Way::Uncached => None,
+        }
     }
 
     /// `size` bytes will be written to this file, which is new or has been prepared before. Where it is not worth it, or the
     /// space for direct writes cannot be reserved, nothing changes.
     pub(super) fn prepare(&self, file: BorrowedFd<'_>, size: u64, when: DirectIo) {
-        self.prepare_with(file, size, when, uncached_writes(), |fd| {
+        let trial =
+            uncached_writes().then(|| Trial::of(rustix::fs::fstat(file).map_or(0, |stat| stat.st_dev)));
+        self.prepare_with(file, size, when, trial, |fd| {
             retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, size))
         });
     }
@@ -79,7 +85,7 @@ impl Direct {
         file: BorrowedFd<'_>,
         size: u64,
         when: DirectIo,
-        uncached: bool,
+        trial: Option<Arc<Trial>>,
         reserve: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
     ) {
         let wanted = match when {
@@ -90,23 +96,17 @@ impl Direct {
         if !wanted || self.is_on() {
             return;
         }
-        if uncached && when == DirectIo::Auto {
-            let _ = self.0.set(Way::Uncached);
-            return;
-        }
-        let Ok(before) = rustix::fs::fstat(file) else { return };
-        if !fits(file, &before, size) {
-            return;
-        }
-        let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-        let Ok(fd) = rustix::fs::open(name_of(file), flags, Mode::empty()) else { return };
-        if reserve(&fd).is_ok() {
-            let _ = self.0.set(Way::Direct(fd));
-        } else {
-            // Where there was too little (a quota, say), ext4 keeps what it got, and the size that goes with it.
-            let length = u64::try_from(before.st_size).unwrap_or_default();
-            let _ = retry_on_intr(|| rustix::fs::ftruncate(&fd, length));
-        }
+        let way = match trial.filter(|_| when == DirectIo::Auto) {
+            Some(trial) if trial.begin(Instant::now()) => {
+                reserved(file, size, reserve).map_or(Way::Uncached, |fd| Way::Either(fd, trial))
+            }
+            Some(_) => Way::Uncached,
+            None => match reserved(file, size, reserve) {
+                Some(fd) => Way::Direct(fd),
+                None => return,
+            },
+        };
+        let _ = self.0.set(way);
     }
 
     /// Writes what can be written past the cache, from the start of `data` on; the caller writes the rest.
@@ -114,17 +114,68 @@ impl Direct {
         match self.0.get() {
             Some(Way::Uncached) if data.len() >= LEAST_UNCACHED => write_uncached(file, data, offset),
             Some(Way::Direct(fd)) => write_directly(fd, data, offset),
-            Some(Way::Uncached) | None => Ok(0),
+            Some(Way::Either(fd, trial)) if data.len() >= LEAST_UNCACHED => {
+                write_either(file, fd, trial, data, offset)
+            }
+            Some(Way::Uncached | Way::Either(..)) | None => Ok(0),
         }
     }
 
     /// Gives back the space that was reserved for zeros. Best effort: they read as zeros anyway.
     pub(super) fn free(&self, start: u64, length: u64) {
-        if let Some(fd) = self.direct().filter(|_| length >= WORTH) {
+        if let Some(Way::Direct(fd) | Way::Either(fd, _)) = self.0.get()
+            && length >= WORTH
+        {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let _ = retry_on_intr(|| rustix::fs::fallocate(fd, flags, start, length));
         }
     }
+}
+
+/// A descriptor for direct writes to this file, in which there is space for so many bytes now.
+fn reserved(
+    file: BorrowedFd<'_>,
+    size: u64,
+    reserve: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
+) -> Option<OwnedFd> {
+    let before = rustix::fs::fstat(file).ok().filter(|before| fits(file, before, size))?;
+    let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(name_of(file), flags, Mode::empty()).ok()?;
+    if reserve(&fd).is_ok() {
+        return Some(fd);
+    }
+    // Where there was too little (a quota, say), ext4 keeps what it got, and the size that goes with it.
+    let length = u64::try_from(before.st_size).unwrap_or_default();
+    let _ = retry_on_intr(|| rustix::fs::ftruncate(&fd, length));
+    None
+}
+
+/// The way whose turn it is, or that was found to be better. What cannot be written directly is written uncached.
+fn write_either(
+    file: BorrowedFd<'_>,
+    fd: &OwnedFd,
+    trial: &Trial,
+    data: &[u8],
+    offset: u64,
+) -> Result<usize, Errno> {
+    let before = trial.is_on().then(processor_time);
+    let (mut way, mut done) = (trial.way(), 0);
+    if way == trial::Way::Direct {
+        done = write_directly(fd, data, offset)?;
+    }
+    if done == 0 {
+        way = trial::Way::Uncached;
+        done = write_uncached(file, data, offset)?;
+    }
+    if let Some(before) = before {
+        trial.wrote(way, done as u64, processor_time().saturating_sub(before), Instant::now());
+    }
+    Ok(done)
+}
+
+/// Of a processor, that this thread has used.
+fn processor_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 fn write_uncached(file: BorrowedFd<'_>, data: &[u8], offset: u64) -> Result<usize, Errno> {
@@ -156,9 +207,8 @@ fn write_directly(fd: &OwnedFd, data: &[u8], offset: u64) -> Result<usize, Errno
     Ok(done)
 }
 
-/// Whether this machine writes large files past the cache without a thread waiting for each block. Otherwise it takes
-/// several writes under way at a time to keep a disk busy.
-pub fn uncached_writes() -> bool {
+/// Whether the kernel has them.
+fn uncached_writes() -> bool {
     static HAS: LazyLock<bool> =
         LazyLock::new(|| is_recent(&rustix::system::uname().release().to_string_lossy()));
     *HAS
@@ -253,7 +303,10 @@ mod tests {
         let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let data: Vec<u8> = (0..300_000).map(|i| (i * 7 / 3) as u8).collect();
         let direct = Direct::default();
-        direct.prepare_with(file.as_fd(), u64::MAX, DirectIo::Auto, true, |_| panic!("nothing is reserved"));
+        let trial = Arc::default();
+        direct.prepare_with(file.as_fd(), u64::MAX, DirectIo::Auto, Some(trial), |_| {
+            panic!("nothing is reserved")
+        });
         // Only where it is worth it.
         assert_eq!((direct.is_on(), direct.chunk()), (gains(file.as_fd()), None));
         assert_eq!(file.metadata().unwrap().len(), 0);
@@ -266,6 +319,43 @@ mod tests {
         let mut back = vec![1; 300_001];
         assert_eq!(file.read_at(&mut back, 0).unwrap(), 300_000);
         assert!(back[..300_000] == data);
+    }
+
+    /// As far as the disk here has space for a file that is worth it.
+    #[test]
+    fn both_ways_in_turns_make_one_file() {
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let (direct, trial) = (Direct::default(), Arc::<Trial>::default());
+        let size = background() + CHUNK as u64;
+        direct.prepare_with(file.as_fd(), size, DirectIo::Auto, Some(Arc::clone(&trial)), |fd| {
+            rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, 4 * CHUNK as u64)
+        });
+        let memory: Vec<u8> = (0..CHUNK + ALIGNMENT + 5000).map(|i| (i * 7 / 3) as u8).collect();
+        let data = &memory[memory.as_ptr().align_offset(ALIGNMENT)..][..CHUNK + 5000];
+        let either = matches!(direct.0.get(), Some(Way::Either(..)));
+        let mut seen = Vec::new();
+        // Small turns: what was written counts as far more than it is.
+        for round in 0..8 {
+            let way = trial.way();
+            assert_eq!(direct.chunk(), (either && way == trial::Way::Direct).then_some(CHUNK));
+            let at = (round % 3) * CHUNK as u64;
+            let n = direct.write(file.as_fd(), data, at).unwrap();
+            file.write_all_at(&data[n..], at + n as u64).unwrap();
+            if either {
+                assert!(n == data.len() || way == trial::Way::Direct && n == CHUNK + 4096, "{way:?} {n}");
+                seen.push(way);
+            }
+            for _ in 0..2 {
+                trial.wrote(way, 128 << 20, Duration::from_millis(10), Instant::now());
+            }
+            let mut back = vec![1; data.len()];
+            file.read_exact_at(&mut back, at).unwrap();
+            assert!(back == data);
+        }
+        assert!(!either || seen.contains(&trial::Way::Direct) && seen.contains(&trial::Way::Uncached));
+        // What is not aligned goes uncached, whoever's turn it is.
+        let n = direct.write(file.as_fd(), &data[1..], 7).unwrap();
+        assert!(!either || n == data.len() - 1);
     }
 
     #[test]
@@ -290,7 +380,7 @@ mod tests {
             let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
             file.write_all_at(&vec![7; kept], 0).unwrap();
             let direct = Direct::default();
-            direct.prepare_with(file.as_fd(), 8 * CHUNK as u64, DirectIo::Always, false, |fd| {
+            direct.prepare_with(file.as_fd(), 8 * CHUNK as u64, DirectIo::Always, None, |fd| {
                 rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, 4 * CHUNK as u64).unwrap();
                 Err(Errno::NOSPC)
             });

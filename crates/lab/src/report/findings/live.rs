@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 use ropewalk_plot::{Axis, Chart, Panel, Series, Unit};
 
-use self::plan::{CASES, GCT, OLD, OURS, UNTUNED, seconds_of, way};
+use self::plan::{CASES, GCT, OLD, OURS, seconds_of, way};
 use self::tally::Tally;
 use super::Section;
 use crate::library::{Direction, SCENARIOS};
@@ -39,7 +39,9 @@ pub fn live_section(records: &[Record], seconds: u32) -> Section {
         let longest = fixed.iter().map(|group| seconds_of(group)).max();
         let best = fixed.into_iter().filter(|group| Some(seconds_of(group)) == longest);
         let best = best.max_by(|a, b| a.goodput.median.total_cmp(&b.goodput.median));
-        let (plain, untuned) = (own.find(GCT, Direction::Get), own.find(UNTUNED, Direction::Get));
+        let plain = own.find(GCT, Direction::Get);
+        // The download's.
+        let untuned = own.find(&CASES[0].untuned(), Direction::Get);
         let cell = |group: Option<&Group>, direction| {
             group.map_or_else(String::new, |group| own.cell(group, direction, seconds))
         };
@@ -59,13 +61,18 @@ pub fn live_section(records: &[Record], seconds: u32) -> Section {
         for case in &CASES {
             let found = own.find(case.program, case.direction);
             row.push(cell(found, case.direction));
-            let (Some(found), Some(best)) = (found, best) else { continue };
+            let Some(found) = found else { continue };
+            if let Some(untuned) = own.find(&case.untuned(), case.direction) {
+                let [found, untuned] = [found, untuned].map(|group| own.share(group, case.direction));
+                tally.untuned(entry.name, case.heading, found, untuned);
+            }
+            let Some(best) = best else { continue };
             shown.push(found);
             let share = |group| own.share(group, Direction::Get);
             let old = seconds_of(found) == OLD;
             tally.add(entry.name, case.heading, own.share(found, case.direction), share(best), old);
             if case.program == OURS && case.direction == Direction::Get {
-                tally.download(entry.name, share(found), untuned.map(share), plain.map(share), share(best));
+                tally.gct(entry.name, share(found), plain.map(share), share(best));
                 curves.extend(curve(entry.name, records, found, best));
                 if round_trip(&scenario) == HUNDRED {
                     let seconds =
@@ -209,7 +216,8 @@ mod tests {
             ("ropewalk --streams 8", _) => 40e6,
             ("ropewalk", "get") => 39e6,
             ("ropewalk", "put") => 36e6,
-            (UNTUNED, _) => 41e6,
+            ("ropewalk --tuner fixed", "get") => 41e6,
+            ("ropewalk --tuner fixed", _) => 36e6,
             _ => 30e6,
         };
         let measurement = Measurement {
@@ -240,7 +248,7 @@ mod tests {
     fn compares_with_the_best_static_setting_and_names_the_losers() {
         let study = study();
         let trials = study.trials().unwrap();
-        assert_eq!(trials.len(), 2 + CASES.len() + 3);
+        assert_eq!(trials.len(), 1 + 2 * CASES.len() + 3);
         let mut records: Vec<Record> = trials.iter().map(record).collect();
         let text = live_section(&records, 120).text;
         assert!(text.contains("| 82.9 % (30 s) -p 8 | 84.9 % | 80.8 % | 74.6 % |"), "{text}");
@@ -249,7 +257,14 @@ mod tests {
         let text = &section.text;
         assert!(text.contains("| 82.9 % -p 8 | 84.9 % | 80.8 % | 74.6 % |"), "{text}");
         assert!(text.contains("1 of 6 tuned") && text.contains("`bufferbloat` put 0.90"), "{text}");
-        assert!(text.contains("0 of 1 downloads") && text.contains("`bufferbloat` 0.95"), "{text}");
+        assert!(
+            text.contains("5 of 6 tuned transfers are") && text.contains("`bufferbloat` get 0.95"),
+            "{text}"
+        );
+        assert!(
+            text.contains("`bufferbloat` put 74.6 % (74.6 %), `bufferbloat` third-party 62.2 %"),
+            "{text}"
+        );
         assert!(text.contains("`bufferbloat` 3.9"), "{text}");
         assert_eq!(section.charts.len(), 1);
     }

@@ -9,14 +9,14 @@ use crate::sweep::{Design, Group, Record, SweepError, Trial, groups, trials};
 
 pub(super) const GCT: &str = "globus-url-copy";
 pub(super) const OURS: &str = "ropewalk";
-pub(super) const UNTUNED: &str = "ropewalk --tuner fixed";
 /// The length of what does not tell one.
 pub(super) const OLD: u32 = 0;
 
 /// A tuned transfer.
 pub(super) struct Case {
-    /// By which it is asked for.
+    /// By which it is asked for, and the same untuned.
     pub(super) name: &'static str,
+    untuned_name: &'static str,
     pub(super) program: &'static str,
     pub(super) direction: Direction,
     /// In the table.
@@ -24,29 +24,41 @@ pub(super) struct Case {
 }
 
 const fn case(
-    name: &'static str,
+    [name, untuned_name]: [&'static str; 2],
     program: &'static str,
     direction: Direction,
     heading: &'static str,
 ) -> Case {
-    Case { name, program, direction, heading }
+    Case { name, untuned_name, program, direction, heading }
+}
+
+impl Case {
+    /// The same transfer without tuning.
+    pub(super) fn untuned(&self) -> String {
+        format!("{} --tuner fixed", self.program)
+    }
 }
 
 pub(super) const CASES: [Case; 6] = [
-    case("get", OURS, Direction::Get, "get"),
-    case("put", OURS, Direction::Put, "put"),
-    case("third-party", "ropewalk-third", Direction::Get, "third-party"),
-    case("get-gct", "ropewalk-gct", Direction::Get, "get, GCT"),
-    case("put-gct", "ropewalk-gct", Direction::Put, "put, GCT"),
-    case("third-party-gct", "ropewalk-third-gct", Direction::Get, "third-party, GCT"),
+    case(["get", "untuned"], OURS, Direction::Get, "get"),
+    case(["put", "untuned-put"], OURS, Direction::Put, "put"),
+    case(["third-party", "untuned-third-party"], "ropewalk-third", Direction::Get, "third-party"),
+    case(["get-gct", "untuned-get-gct"], "ropewalk-gct", Direction::Get, "get, GCT"),
+    case(["put-gct", "untuned-put-gct"], "ropewalk-gct", Direction::Put, "put, GCT"),
+    case(
+        ["third-party-gct", "untuned-third-party-gct"],
+        "ropewalk-third-gct",
+        Direction::Get,
+        "third-party, GCT",
+    ),
 ];
 
-/// What the tuned ones are compared with: GCT as it comes, ropewalk untuned, the sweep of static settings.
-const COMPARED: [&str; 3] = ["gct", "untuned", "static"];
+/// What else the tuned ones are compared with: GCT as it comes, the sweep of static settings.
+const COMPARED: [&str; 2] = ["gct", "static"];
 
 /// The names of what a study can be limited to.
 pub fn live_cases() -> impl Iterator<Item = &'static str> {
-    CASES.iter().map(|case| case.name).chain(COMPARED)
+    CASES.iter().flat_map(|case| [case.name, case.untuned_name]).chain(COMPARED)
 }
 
 /// The study of live tuning.
@@ -67,7 +79,7 @@ pub struct LiveStudy {
 }
 
 impl LiveStudy {
-    /// Each tuned case, GCT as it comes, ropewalk untuned, and the sweep, on each scenario.
+    /// Each case tuned and untuned, GCT as it comes, and the sweep, on each scenario.
     ///
     /// # Errors
     /// None that a test would not have shown.
@@ -76,15 +88,16 @@ impl LiveStudy {
         for case in CASES.iter().filter(|case| self.wants(case.name)) {
             all.extend(self.everywhere(case.program, case.direction, self.seconds)?);
         }
+        for case in CASES.iter().filter(|case| self.wants(case.untuned_name)) {
+            all.extend(self.everywhere(&case.untuned(), case.direction, self.seconds)?);
+        }
         if self.wants("static") {
             for count in &self.streams {
                 all.extend(self.everywhere(&of_streams(*count), Direction::Get, self.coarse)?);
             }
         }
-        for (name, program) in [("gct", GCT), ("untuned", UNTUNED)] {
-            if self.wants(name) {
-                all.extend(self.everywhere(program, Direction::Get, self.seconds)?);
-            }
+        if self.wants("gct") {
+            all.extend(self.everywhere(GCT, Direction::Get, self.seconds)?);
         }
         // Case by case: what a study that is broken off has, it has of every scenario.
         all.sort_by_key(|trial| trial.id.repetition);

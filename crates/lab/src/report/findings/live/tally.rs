@@ -13,6 +13,8 @@ pub(super) struct Tally {
     not_worse: u32,
     compared: u32,
     worse: Vec<String>,
+    /// Uploads and third-party copies, and untuned ones: downloads have a column of their own.
+    beside: Vec<String>,
     /// Times GCT as it comes, where that reaches less than half of the best static setting.
     faster: Vec<String>,
     /// Seconds until 90 % of the best static setting.
@@ -39,25 +41,28 @@ impl Tally {
         }
     }
 
-    /// The same of a download from ropewalk's server.
-    pub(super) fn download(
-        &mut self,
-        scenario: &str,
-        found: f64,
-        untuned: Option<f64>,
-        gct: Option<f64>,
-        best: f64,
-    ) {
-        if let Some(gct) = gct.filter(|gct| *gct > 0.0 && *gct < 0.5 * best) {
-            self.faster.push(format!("`{scenario}` {:.1}", found / gct));
-        }
-        let Some(untuned) = untuned else { return };
+    /// A transfer, and the same without tuning.
+    pub(super) fn untuned(&mut self, scenario: &str, heading: &str, found: f64, untuned: f64) {
         let ratio = found / untuned;
         self.compared += 1;
         if ratio >= 0.97 {
             self.not_worse += 1;
         } else {
-            self.worse.push(format!("`{scenario}` {ratio:.2}"));
+            self.worse.push(format!("`{scenario}` {heading} {ratio:.2}"));
+        }
+        if heading != "get" {
+            self.beside.push(format!(
+                "`{scenario}` {heading} {:.1} % ({:.1} %)",
+                100.0 * found,
+                100.0 * untuned
+            ));
+        }
+    }
+
+    /// A download from ropewalk's server, and GCT as it comes.
+    pub(super) fn gct(&mut self, scenario: &str, found: f64, gct: Option<f64>, best: f64) {
+        if let Some(gct) = gct.filter(|gct| *gct > 0.0 && *gct < 0.5 * best) {
+            self.faster.push(format!("`{scenario}` {:.1}", found / gct));
         }
     }
 
@@ -86,10 +91,17 @@ impl Tally {
         if self.compared > 0 {
             let _ = writeln!(
                 text,
-                "\n{} of {} downloads are at least as fast as 97 % of the same without tuning{}.",
+                "\n{} of {} tuned transfers are at least as fast as 97 % of the same without tuning{}.",
                 self.not_worse,
                 self.compared,
                 list(&self.worse)
+            );
+        }
+        if !self.beside.is_empty() {
+            let _ = writeln!(
+                text,
+                "\nOther than downloads from ropewalk's server, and in brackets the same without tuning: {}.",
+                self.beside.join(", ")
             );
         }
         if !self.faster.is_empty() {
