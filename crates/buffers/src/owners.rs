@@ -64,6 +64,15 @@ impl Owners {
     }
 }
 
+/// Whether there is a process with this number, or of this program file.
+pub fn runs(process: &str) -> bool {
+    let of = |entry: &fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse::<u32>().ok()?;
+        Some(process.parse() == Ok(pid) || !process.is_empty() && program_of(&entry.path()) == process)
+    };
+    fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| of(&entry) == Some(true))
+}
+
 /// Name of the program file; that of the process where the file is not told.
 fn program_of(directory: &Path) -> String {
     let file = fs::read_link(directory.join("exe")).ok();
@@ -90,6 +99,13 @@ mod tests {
         assert_eq!(socket_inode(b"pipe:[123]"), None);
         assert_eq!(socket_inode(b"socket:[99999999999]"), None);
         assert_eq!(socket_inode(b"socket:[-1]"), None);
+    }
+
+    #[test]
+    fn processes_are_known_by_number_and_program() {
+        let own = program_of(Path::new("/proc/self"));
+        assert!(runs(&std::process::id().to_string()) && runs(&own), "{own}");
+        assert!(!runs("4294967295") && !runs("no-such-program") && !runs(""));
     }
 
     #[test]

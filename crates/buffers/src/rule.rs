@@ -56,7 +56,7 @@ impl fmt::Display for Rule {
 
 /// No policy has this name.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{0:?} is no policy: expected none, max-min, weighted, threshold or current-share")]
+#[error("{0:?} is no policy: expected none, max-min, weighted, threshold, threshold-table or current-share")]
 pub struct RuleName(pub String);
 
 impl FromStr for Rule {

@@ -135,7 +135,31 @@ impl Cp {
         if options.delete && (options.sync.is_none() || !options.recursive) {
             return Err(usage("--delete needs --sync and --recursive"));
         }
+        self.check_fairness()?;
         Ok(settings)
+    }
+
+    /// Flags that ask for what other flags leave no room for. What files and the environment say is overruled by flags.
+    fn check_fairness(&self) -> anyhow::Result<()> {
+        let given = |key| self.flags.0.0.iter().find(|(name, _)| *name == key).map(|(_, value)| &**value);
+        let polite = given("polite") == Some("true");
+        if polite && given("share").is_some() {
+            return Err(usage(
+                "--polite and --share cannot be used together: a polite transfer takes no share from others",
+            ));
+        }
+        let asked = if polite { "--polite" } else { "--share" };
+        let fixed = match (given("streams"), given("tuner")) {
+            (Some(streams), _) if streams != "auto" => format!("--streams {streams}"),
+            (_, Some("fixed")) => "--tuner fixed".to_owned(),
+            _ => return Ok(()),
+        };
+        if polite || given("share").is_some() {
+            return Err(usage(format!(
+                "{asked} and {fixed} cannot be used together: the number of streams stays as it is"
+            )));
+        }
+        Ok(())
     }
 
     fn pairs(&self) -> anyhow::Result<Vec<Pair>> {
@@ -218,6 +242,22 @@ mod tests {
     fn filters_keep_their_order() {
         let filters = cp(&["--exclude", "*", "--include", "*.h5", "--exclude", "-tmp*", "a", "b"]).filters;
         assert_eq!(filters.0, [(false, "*".into()), (true, "*.h5".into()), (false, "-tmp*".into())]);
+    }
+
+    #[test]
+    fn fairness_needs_a_number_of_streams_that_can_change() {
+        for words in
+            ["--polite --share 50%", "--polite --streams 4", "--share 50 --tuner fixed", "-p 4 --polite"]
+        {
+            let words: Vec<&str> = words.split(' ').chain(["a", "b"]).collect();
+            assert!(cp(&words).check_fairness().is_err(), "{words:?}");
+        }
+        for words in
+            ["--polite", "--share 50%", "--no-polite --streams 4", "--polite -p auto", "--polite --tuner apt"]
+        {
+            let words: Vec<&str> = words.split(' ').chain(["a", "b"]).collect();
+            assert!(cp(&words).check_fairness().is_ok(), "{words:?}");
+        }
     }
 
     #[test]

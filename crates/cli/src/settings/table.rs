@@ -355,8 +355,11 @@ fn show_capacity(settings: &Settings) -> String {
 }
 
 fn congestion(settings: &mut Settings, text: &str) -> Result<(), String> {
-    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "none");
-    settings.options.congestion = names.map(str::to_owned).collect();
+    let names = || text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    if names().next().is_none() && !text.is_empty() {
+        return Err(format!("{text:?}: expected names out of reno, cubic, bbr; or none"));
+    }
+    settings.options.congestion = names().filter(|name| *name != "none").map(str::to_owned).collect();
     match settings.options.congestion.iter().find(|name| !matches!(&***name, "reno" | "cubic" | "bbr")) {
         Some(name) => Err(format!("{name:?}: expected names out of reno, cubic, bbr")),
         None => Ok(()),

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
-use ropewalk_buffers::{Analyzer, Direction, Filter, Measure, SCHEMA, Snapshot, exposition};
+use ropewalk_buffers::{Analyzer, Direction, Filter, Measure, SCHEMA, Snapshot, exposition, runs};
 use serde::Serialize;
 
 use crate::exit::{Exit, usage};
+use crate::output::say;
 use crate::{signals, units};
 
 /// Show the TCP connections of this host with their buffers and what these limit; with --policy, divide memory among
@@ -101,6 +102,9 @@ impl Buffers {
 impl Show {
     fn run(&self) -> anyhow::Result<Exit> {
         let filter = self.filter();
+        for process in self.processes.iter().filter(|process| !runs(process)) {
+            say(format_args!("ropewalk: no process {process} runs now"));
+        }
         let mut analyzer = Analyzer::new().map_err(denied)?;
         let stop = stopper("ropewalk: stopping")?;
         analyzer.look(self.measure, |_| None).map_err(denied)?;

@@ -50,12 +50,21 @@ pub(super) struct Tuner {
     /// Yield to others
     #[arg(long, conflicts_with = "share")]
     polite: bool,
-    /// The most to take from others, as a share of the path
-    #[arg(long, default_value_t = 0.95, value_name = "SHARE")]
+    /// The most to take from others, as a share of the path: 0.95 or 95%
+    #[arg(long, default_value = "95%", value_name = "SHARE", value_parser = share)]
     share: f64,
     /// Say the reason of each decision in a further key
     #[arg(long)]
     explain: bool,
+}
+
+/// As a fraction, or with `%` as `cp` takes it.
+fn share(text: &str) -> Result<f64, String> {
+    let share = match text.trim().strip_suffix('%') {
+        Some(percent) => percent.trim_end().parse().map(|percent: f64| percent / 100.0),
+        None => text.trim().parse(),
+    };
+    share.map_err(|_| "expected a share such as 0.95 or 95%".to_owned())
 }
 
 fn kind(name: &str) -> Result<Kind, String> {
