@@ -32,8 +32,21 @@ impl Access {
 /// longest part of a path decides, and a path that none matches is closed. `~` at the beginning is the home
 /// directory; `*`, `?` and `[...]` match within one component. The directories above an open path can be listed,
 /// and show only what leads to one. An empty list permits everything.
+///
+/// With `path:alias` what is at `path` has the name `alias`, and no other: rules, which are about names, and sessions know it
+/// by that alone. What is in the place of an alias itself has no name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules(Vec<Rule>);
+pub struct Rules {
+    rules: Vec<Rule>,
+    aliases: Vec<Alias>,
+}
+
+/// `place` is called `name`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Alias {
+    place: VirtualPath,
+    name: VirtualPath,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
@@ -51,6 +64,10 @@ pub enum InvalidRule {
     Letters(BString),
     #[error("path rule {0:?}: a component is longer than {LONGEST_PATTERN} bytes")]
     Long(BString),
+    #[error("path rule {0:?}: patterns have no alias")]
+    Pattern(BString),
+    #[error("path rule {0:?}: the path has an alias already, or the alias is that of another path")]
+    Twice(BString),
     #[error("path rule {rule:?}: {source}")]
     Path { rule: BString, source: InvalidPath },
 }
@@ -59,23 +76,67 @@ impl Rules {
     /// `home` is what `~` stands for.
     ///
     /// # Errors
-    /// A rule without a path that begins with `/` or `~`, or with other letters than R, W, N.
+    /// A rule without a path that begins with `/` or `~`, or with other letters than R, W, N; an alias of a pattern, of two
+    /// paths, or two of one.
     pub fn parse(list: &[u8], home: &VirtualPath) -> Result<Self, InvalidRule> {
-        let rules = list.split_str(",").map(|r| r.trim()).filter(|r| !r.is_empty());
-        rules.map(|rule| Rule::parse(rule, home)).collect::<Result<_, _>>().map(Self)
+        let mut all = Self::default();
+        for text in list.split_str(",").map(|r| r.trim()).filter(|r| !r.is_empty()) {
+            let (rule, alias) = Rule::parse(text, home)?;
+            all.rules.push(rule);
+            if let Some(alias) = alias {
+                let same = |other: &Alias| other.place == alias.place || other.name == alias.name;
+                if all.aliases.iter().any(same) {
+                    return Err(InvalidRule::Twice(text.into()));
+                }
+                all.aliases.push(alias);
+            }
+        }
+        Ok(all)
     }
 
     /// True where nothing is restricted.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.rules.is_empty()
     }
 
-    /// Whether the path may be used so.
-    pub fn allow(&self, path: &VirtualPath, access: Access) -> bool {
-        if self.0.is_empty() {
+    /// Whether some paths have other names.
+    pub fn has_aliases(&self) -> bool {
+        !self.aliases.is_empty()
+    }
+
+    /// The place that has this name; `None` where it is called otherwise.
+    pub fn place(&self, name: &VirtualPath) -> Option<VirtualPath> {
+        let place = self.place_of(name);
+        (self.name(&place).as_ref() == Some(name)).then_some(place)
+    }
+
+    fn place_of(&self, name: &VirtualPath) -> VirtualPath {
+        let above = self.aliases.iter().filter_map(|alias| Some((alias, name.relative_to(&alias.name)?)));
+        let alias = above.max_by_key(|(alias, _)| alias.name.components().count());
+        alias.map_or_else(|| name.clone(), |(alias, rest)| rest.beneath(&alias.place))
+    }
+
+    /// What a place is called; `None` where it has no name.
+    pub fn name(&self, place: &VirtualPath) -> Option<VirtualPath> {
+        let above = self.aliases.iter().filter_map(|alias| Some((alias, place.relative_to(&alias.place)?)));
+        let alias = above.max_by_key(|(alias, _)| alias.place.components().count());
+        let name = alias.map_or_else(|| place.clone(), |(alias, rest)| rest.beneath(&alias.name));
+        // Another alias may lie over it.
+        (self.place_of(&name) == *place).then_some(name)
+    }
+
+    /// Whether something beneath the place is called as if it were elsewhere.
+    fn hides_aliases(&self, place: &VirtualPath) -> bool {
+        self.aliases.iter().any(|alias| alias.place != *place && alias.place.starts_with(place))
+    }
+
+    /// Whether the place may be used so.
+    pub fn allow(&self, place: &VirtualPath, access: Access) -> bool {
+        if self.rules.is_empty() {
             return true;
         }
-        let components: Vec<&[u8]> = path.components().map(|c| &**c).collect();
+        let Some(name) = self.name(place) else { return false };
+        let components: Vec<&[u8]> = name.components().map(|c| &**c).collect();
         let (read, write) = self.rights(&components);
         match access {
             Access::Read => read,
@@ -84,32 +145,32 @@ impl Rules {
         }
     }
 
-    /// Whether the path and everything beneath it may be written: moved or removed as a whole.
-    pub fn allow_tree(&self, path: &VirtualPath) -> bool {
-        if !self.allow(path, Access::Write) {
-            return false;
-        }
-        let components: Vec<&[u8]> = path.components().map(|c| &**c).collect();
-        !self.0.iter().any(|rule| !rule.write && rule.is_beneath(&components))
+    /// Whether the place and everything beneath it may be written: moved or removed as a whole.
+    pub fn allow_tree(&self, place: &VirtualPath) -> bool {
+        self.allow(place, Access::Write) && self.no_rule_beneath(place, |rule| !rule.write)
     }
 
-    /// Whether the path and everything beneath it may be read.
-    pub fn allow_reading_tree(&self, path: &VirtualPath) -> bool {
-        let components: Vec<&[u8]> = path.components().map(|c| &**c).collect();
-        self.allow(path, Access::Read)
-            && !self.0.iter().any(|rule| !rule.read && rule.is_beneath(&components))
+    /// Whether the place and everything beneath it may be read.
+    pub fn allow_reading_tree(&self, place: &VirtualPath) -> bool {
+        self.allow(place, Access::Read) && self.no_rule_beneath(place, |rule| !rule.read)
     }
 
-    /// Whether neither the path nor anything beneath it may be read.
-    pub fn hide_tree(&self, path: &VirtualPath) -> bool {
-        let components: Vec<&[u8]> = path.components().map(|c| &**c).collect();
-        !self.allow(path, Access::Read)
-            && !self.0.iter().any(|rule| rule.read && rule.is_beneath(&components))
+    /// Whether neither the place nor anything beneath it may be read.
+    pub fn hide_tree(&self, place: &VirtualPath) -> bool {
+        !self.allow(place, Access::Read) && self.no_rule_beneath(place, |rule| rule.read)
+    }
+
+    /// Whether no rule about something beneath the place is such a one. Of what is called otherwise there, any might be.
+    fn no_rule_beneath(&self, place: &VirtualPath, such: impl Fn(&Rule) -> bool) -> bool {
+        let Some(name) = self.name(place) else { return false };
+        let components: Vec<&[u8]> = name.components().map(|c| &**c).collect();
+        !self.hides_aliases(place)
+            && !self.rules.iter().any(|rule| such(rule) && rule.is_beneath(&components))
     }
 
     /// Rights that the rule with the longest match gives.
     fn rights(&self, path: &[&[u8]]) -> (bool, bool) {
-        let matching = self.0.iter().filter(|rule| rule.covers(path));
+        let matching = self.rules.iter().filter(|rule| rule.covers(path));
         // Of two patterns that match as much, the one with more letters says more; then the later one.
         let best = matching.max_by_key(|rule| (rule.components.len(), rule.letters()));
         best.map_or((false, false), |rule| (rule.read, rule.write))
@@ -117,12 +178,13 @@ impl Rules {
 
     /// Whether something beneath the path may be open.
     fn leads_on(&self, path: &[&[u8]]) -> bool {
-        self.0.iter().any(|rule| (rule.read || rule.write) && rule.is_beneath(path))
+        self.rules.iter().any(|rule| (rule.read || rule.write) && rule.is_beneath(path))
     }
 }
 
 impl Rule {
-    fn parse(rule: &[u8], home: &VirtualPath) -> Result<Self, InvalidRule> {
+    /// With the alias, where there is one.
+    fn parse(rule: &[u8], home: &VirtualPath) -> Result<(Self, Option<Alias>), InvalidRule> {
         let at = rule.find_byteset(b"/~").ok_or_else(|| InvalidRule::Form(rule.into()))?;
         let (letters, path) = rule.split_at(at);
         let (mut read, mut write, mut none) = (false, false, false);
@@ -141,17 +203,28 @@ impl Rule {
             (read, write) = (true, true);
         }
         let invalid = |source| InvalidRule::Path { rule: rule.into(), source };
-        let path = match path.strip_prefix(b"~") {
-            None => VirtualPath::parse(path).map_err(invalid)?,
-            Some(b"") => home.clone(),
-            Some(rest @ [b'/', ..]) => home.join(&[b".", rest].concat()).map_err(invalid)?,
-            Some(_) => return Err(InvalidRule::Form(rule.into())),
+        let resolve = |path: &[u8]| match path.strip_prefix(b"~") {
+            None => VirtualPath::parse(path).map_err(invalid),
+            Some(b"") => Ok(home.clone()),
+            Some(rest @ [b'/', ..]) => home.join(&[b".", rest].concat()).map_err(invalid),
+            Some(_) => Err(InvalidRule::Form(rule.into())),
+        };
+        let colon = path.rfind(":/").max(path.rfind(":~"));
+        let (name, alias) = match colon {
+            None => (resolve(path)?, None),
+            Some(at) => {
+                if path.find_byteset(b"*?[").is_some() {
+                    return Err(InvalidRule::Pattern(rule.into()));
+                }
+                let (place, name) = (resolve(&path[..at])?, resolve(&path[at + 1..])?);
+                (name.clone(), Some(Alias { place, name }))
+            }
         };
         // No name is so long, and to match such a pattern against every entry of a directory takes its time.
-        if path.components().any(|component| component.len() > LONGEST_PATTERN) {
+        if name.components().any(|component| component.len() > LONGEST_PATTERN) {
             return Err(InvalidRule::Long(rule.into()));
         }
-        Ok(Self { components: path.components().map(Into::into).collect(), read, write })
+        Ok((Self { components: name.components().map(Into::into).collect(), read, write }, alias))
     }
 
     /// The rule's path is this path or one above it.
@@ -261,8 +334,53 @@ mod tests {
     }
 
     #[test]
+    fn an_alias_is_the_only_name() {
+        let rules = rules("R/srv/big:/data,RW/tmp,W~/in:/data/in");
+        let place = |name| rules.place(&path(name)).map(|place| place.to_string());
+        assert_eq!(place("/data"), Some("/srv/big".into()));
+        assert_eq!(place("/data/x/y"), Some("/srv/big/x/y".into()));
+        assert_eq!(place("/data/in/x"), Some("/home/ann/in/x".into()));
+        assert_eq!(place("/database"), Some("/database".into()));
+        for unknown in ["/srv/big", "/srv/big/x", "/home/ann/in/x"] {
+            assert_eq!(place(unknown), None, "{unknown}");
+        }
+        let name = |place| rules.name(&path(place)).map(|name| name.to_string());
+        assert_eq!(name("/srv/big/x"), Some("/data/x".into()));
+        // What lies beneath an alias.
+        assert_eq!((name("/data"), name("/data/x"), name("/srv/big/in")), (None, None, None));
+        assert_eq!(rights(&rules, "/srv/big/x"), "rl");
+        assert_eq!(rights(&rules, "/home/ann/in/x"), "wl");
+        for closed in ["/data", "/data/x", "/srv/big/in/x", "/srv", "/home", "/etc"] {
+            assert_eq!(rights(&rules, closed), "", "{closed}");
+        }
+        assert_eq!((rights(&rules, "/"), rights(&rules, "/tmp/x")), ("l".into(), "rwl".into()));
+    }
+
+    #[test]
+    fn trees_with_something_that_is_called_otherwise_stay_where_they_are() {
+        let rules = rules("RW/,R/a/b:/c");
+        assert!(!rules.allow_tree(&path("/a")) && rules.allow_tree(&path("/a/c")));
+        assert!(!rules.allow_tree(&path("/a/b")) && !rules.allow_tree(&path("/c")));
+        assert!(!rules.allow_reading_tree(&path("/a")) && rules.allow_reading_tree(&path("/a/b/x")));
+        assert!(!rules.hide_tree(&path("/a")) && !rules.hide_tree(&path("/c")));
+    }
+
+    #[test]
+    fn a_root_of_ones_own() {
+        let rules = rules("/srv/data:/");
+        assert_eq!(rules.place(&path("/x")).unwrap().to_string(), "/srv/data/x");
+        assert_eq!(
+            (rights(&rules, "/srv/data/x"), rights(&rules, "/srv"), rights(&rules, "/")),
+            ("rwl".into(), String::new(), String::new())
+        );
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         let home = VirtualPath::root();
+        for text in ["/a*:/b", "/a:/b?", "/a:/b,/a:/c", "/a:/c,/b:/c", "/a:~bob", ":/a"] {
+            assert!(Rules::parse(text.as_bytes(), &home).is_err(), "{text:?}");
+        }
         for text in ["data", "X/data", "RN/data", "R", "~bob", "R/da\0ta"] {
             assert!(Rules::parse(text.as_bytes(), &home).is_err(), "{text:?}");
         }
@@ -275,6 +393,26 @@ mod tests {
             let home = VirtualPath::root();
             if let (Ok(rules), Ok(at)) = (Rules::parse(&list, &home), VirtualPath::parse(&at)) {
                 rules.allow(&at, Access::List);
+            }
+        }
+
+        /// Names and places belong to one another, and where two names differ, so do their places.
+        #[test]
+        fn names_and_places_are_one_to_one(
+            list in "(/[abc]{1}(/[abc]{1}){0,2}:/[abc]{1}(/[abc]{1}){0,2},){0,3}/",
+            at in "(/[abc]{1}){1,4}", other in "(/[abc]{1}){1,4}"
+        ) {
+            if let Ok(rules) = Rules::parse(list.as_bytes(), &VirtualPath::root()) {
+                let (at, other) = (path(&at), path(&other));
+                if let Some(place) = rules.place(&at) {
+                    prop_assert_eq!(rules.name(&place), Some(at.clone()));
+                    prop_assert!(at == other || rules.place(&other) != Some(place));
+                }
+                if let Some(name) = rules.name(&at) {
+                    prop_assert_eq!(rules.place(&name), Some(at.clone()));
+                } else {
+                    prop_assert!(!rules.allow(&at, Access::List) && !rules.allow_tree(&at));
+                }
             }
         }
 

@@ -225,6 +225,9 @@ fn account(
     for list in [settings.config.rules.as_deref(), user.rules.as_deref()].into_iter().flatten() {
         rules.push(Rules::parse(list.as_bytes(), &home).map_err(|_| wrong("rules"))?);
     }
+    if rules.iter().filter(|rules| rules.has_aliases()).count() > 1 {
+        return Err(wrong("rules: aliases in both lists"));
+    }
     let account = Account {
         name: name.to_owned(),
         counted_as: counted_as.to_owned(),

@@ -33,9 +33,44 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
+    /// What a place is called, seen from the root of the store; `None` where it has no name.
+    fn name(&self, place: &VirtualPath) -> Option<VirtualPath> {
+        // No more than one of them has aliases.
+        match self.rules.iter().find(|rules| rules.has_aliases()) {
+            Some(rules) => rules.name(place),
+            None => Some(place.clone()),
+        }
+    }
+
+    /// What the session calls a place, but for what SITE RESTRICT calls otherwise; `None` where it cannot name it.
+    pub(crate) fn seen(&self, place: &VirtualPath) -> Option<VirtualPath> {
+        self.name(place)?.relative_to(&self.name(&self.root)?)
+    }
+
+    /// The place that the session calls so.
+    fn place(&self, path: &VirtualPath) -> Option<VirtualPath> {
+        let seen = self.restriction.place(path)?;
+        let name = seen.beneath(&self.name(&self.root)?);
+        match self.rules.iter().find(|rules| rules.has_aliases()) {
+            Some(rules) => rules.place(&name),
+            None => Some(name),
+        }
+    }
+
+    /// Whether an entry is called as its directory says: otherwise it is shown elsewhere, or nowhere.
+    fn is_named(&self, place: &VirtualPath) -> bool {
+        if !self.restriction.has_aliases() && !self.rules.iter().any(Rules::has_aliases) {
+            return true;
+        }
+        let (Some(parent), Some(entry)) = (place.parent(), place.file_name()) else { return true };
+        let called = |place: &VirtualPath| self.restriction.name(&self.seen(place)?);
+        let there = called(&parent).and_then(|parent| parent.child(entry).ok());
+        there.is_some() && called(place) == there
+    }
+
     /// Whether rules permit this place in the store, symbolic links aside.
     pub(crate) fn allows(&self, place: &VirtualPath, access: Access) -> bool {
-        let Some(seen) = place.relative_to(&self.root) else {
+        let Some(seen) = self.seen(place) else {
             return false;
         };
         if access.writes() && self.read_only {
@@ -58,8 +93,7 @@ impl Scope {
 
     /// Whether the checksum of the whole file may be asked for where it may not be read.
     fn sums(&self, place: &VirtualPath) -> bool {
-        let seen = place.relative_to(&self.root);
-        seen.is_some_and(|seen| {
+        self.seen(place).is_some_and(|seen| {
             self.rules.iter().all(|rules| rules.allow(place, Access::Read))
                 && self.restriction.allow(&seen, Access::Read)
                 && self.token.as_ref().is_some_and(|token| token.sums(place))
@@ -78,7 +112,7 @@ impl Scope {
 
     /// Whether the place may get another name, or be one, where nothing is removed by it.
     fn may_rename(&self, place: &VirtualPath) -> bool {
-        let Some(seen) = place.relative_to(&self.root) else {
+        let Some(seen) = self.seen(place) else {
             return false;
         };
         // The session's own root is as fixed as that of the store.
@@ -91,7 +125,7 @@ impl Scope {
 
     /// Whether the place may be read with all that is beneath.
     fn allows_reading_tree(&self, place: &VirtualPath) -> bool {
-        place.relative_to(&self.root).is_some_and(|seen| {
+        self.seen(place).is_some_and(|seen| {
             self.token_allows(place, Access::Read)
                 && self.rules.iter().all(|rules| rules.allow_reading_tree(place))
                 && self.restriction.allow_reading_tree(&seen)
@@ -100,7 +134,7 @@ impl Scope {
 
     /// Whether neither the place nor anything beneath may be read.
     fn hides_tree(&self, place: &VirtualPath) -> bool {
-        place.relative_to(&self.root).is_none_or(|seen| {
+        self.seen(place).is_none_or(|seen| {
             self.rules.iter().any(|rules| rules.hide_tree(place))
                 || self.restriction.hide_tree(&seen)
                 || self.token.as_ref().is_some_and(|token| token.hides_tree(place))
@@ -202,8 +236,13 @@ impl Login {
     }
 
     /// The place in the store of a path of the session.
-    pub(crate) fn locate(&self, path: &VirtualPath) -> VirtualPath {
-        path.beneath(&self.scope.root)
+    pub(crate) fn locate(&self, path: &VirtualPath) -> Result<VirtualPath, Failure> {
+        self.scope.place(path).ok_or(Failure::NotAllowed)
+    }
+
+    /// Where the session begins.
+    pub(crate) fn home(&self) -> VirtualPath {
+        self.scope.seen(&self.account.home).unwrap_or_else(VirtualPath::root)
     }
 
     pub(crate) fn allows(&self, place: &VirtualPath, access: Access) -> bool {
@@ -231,8 +270,9 @@ impl Login {
         path: &VirtualPath,
         whole: bool,
     ) -> Result<(VirtualPath, Arc<dyn Store>), Failure> {
-        if whole && !self.unrestricted() && self.scope.sums(&self.locate(path)) {
-            let real = self.store.real_path(&self.locate(path)).map_err(failure)?;
+        let place = self.locate(path)?;
+        if whole && !self.unrestricted() && self.scope.sums(&place) {
+            let real = self.store.real_path(&place).map_err(failure)?;
             if self.scope.sums(&real) {
                 let exempt = Exempt { also: vec![real.clone()], ..Exempt::default() };
                 return Ok((real, guarded(&self.whole, &self.scope, exempt)));
@@ -298,7 +338,9 @@ impl Login {
 
     /// Whether an entry of a directory is shown.
     pub(crate) fn shows(&self, place: &VirtualPath) -> bool {
-        self.allows(place, Access::List) && self.scope.token.as_ref().is_none_or(|token| token.shows(place))
+        self.allows(place, Access::List)
+            && self.scope.is_named(place)
+            && self.scope.token.as_ref().is_none_or(|token| token.shows(place))
     }
 
     /// Where a symbolic link in `directory` (a place) would lead, as far as rules go: `None` where they forbid it.
@@ -316,7 +358,7 @@ impl Login {
                 action: "write: read-only account".into(),
             });
         }
-        self.permit(self.locate(path), access)
+        self.permit(self.locate(path)?, access)
     }
 
     fn permit(&self, place: VirtualPath, access: Access) -> Result<VirtualPath, Failure> {

@@ -340,7 +340,7 @@ fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], passwo
             host.throttle.succeeded(peer.ip());
             connection.answer = Some(Ok(Outcome::LoggedIn {
                 local_user: login.account.name.clone(),
-                home: login.account.home.clone(),
+                home: login.home(),
                 message: settings.config.login_message.clone(),
             }));
             connection.logged_in(login);

@@ -13,6 +13,7 @@ use ropewalk_engine::{DataChannel, Error, Nobody, Progress, ReceiveJob, SendJob,
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
+use ropewalk_storage::{Metadata, WriteHandle};
 use ropewalk_transport::{Driver, SocketOptions, Tcp};
 
 const MODES: [(Mode, u32); 5] = [
@@ -56,6 +57,75 @@ fn checksums_of_what_passes() {
             assert_eq!(received.unwrap().pieces.unwrap().total(0..3_000_001), expected);
             assert!(sink.contents() == contents);
             assert_eq!(told.into_inner().unwrap(), RangeSet::from_range(0..3_000_001));
+        }
+    }
+}
+
+/// A store in which whole MiB are best written at a time now and then: a disk that direct writes are tried on.
+struct Turning {
+    file: Arc<TestFile>,
+    /// Bytes of each write.
+    writes: Mutex<Vec<usize>>,
+}
+
+impl WriteHandle for Turning {
+    fn metadata(&self) -> ropewalk_storage::Result<Metadata> {
+        WriteHandle::metadata(&*self.file)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> ropewalk_storage::Result<()> {
+        self.writes.lock().unwrap().push(data.len());
+        self.file.write_at(data, offset)
+    }
+
+    fn chunk(&self) -> Option<usize> {
+        (self.writes.lock().unwrap().len() % 8 >= 4).then_some(1 << 20)
+    }
+
+    fn set_len(&self, length: u64) -> ropewalk_storage::Result<()> {
+        self.file.set_len(length)
+    }
+
+    fn sync(&self) -> ropewalk_storage::Result<()> {
+        self.file.sync()
+    }
+
+    fn set_modified(&self, seconds: i64, nanoseconds: u32) -> ropewalk_storage::Result<()> {
+        self.file.set_modified(seconds, nanoseconds)
+    }
+
+    fn set_mode(&self, mode: u32) -> ropewalk_storage::Result<()> {
+        self.file.set_mode(mode)
+    }
+}
+
+#[test]
+fn what_is_best_written_at_a_time_may_change_on_the_way() {
+    let contents = data(24_000_001);
+    for (mode, streams) in MODES {
+        for checksum in [None, Some(Algorithm::Crc32c)] {
+            let (mut sender, mut receiver) = channels(mode, streams);
+            let (source, file) = (TestFile::new(&contents, true), TestFile::new(b"", false));
+            let sink = Arc::new(Turning { file: Arc::clone(&file), writes: Mutex::default() });
+            let told = Mutex::new(RangeSet::new());
+            let written = |range: Range<u64>, _: Option<u32>| {
+                told.lock().unwrap().insert(range);
+                Ok(())
+            };
+            let sending = SendJob { checksum, ..send_job(&source) };
+            let store = Arc::clone(&sink) as Arc<dyn WriteHandle>;
+            let receiving = ReceiveJob { sink: store, checksum, written: &written, ..receive_job(&file) };
+            let (sent, received) = transfer(&mut sender, &sending, &mut receiver, &receiving);
+            sent.unwrap();
+            let pieces = received.unwrap().pieces;
+            let expected = checksum.map(|algorithm| sum_of(algorithm, &contents));
+            assert_eq!(pieces.and_then(|pieces| pieces.total(0..24_000_001)), expected);
+            assert!(file.contents() == contents, "{mode:?} {streams}");
+            assert_eq!(told.into_inner().unwrap(), RangeSet::from_range(0..24_000_001));
+            if streams == 1 {
+                let writes = sink.writes.lock().unwrap();
+                assert!(writes.contains(&(1 << 20)) && writes.contains(&(256 << 10)), "{writes:?}");
+            }
         }
     }
 }

@@ -229,6 +229,7 @@ fn check_accounts(config: &Config, report: &mut Report) {
     check_rules("rules", config.rules.as_deref(), report);
     if let Some(anonymous) = &config.anonymous {
         check_rules("anonymous.rules", anonymous.rules.as_deref(), report);
+        check_aliases("anonymous.rules", anonymous.rules.as_deref(), config, report);
         check_home("anonymous.home", &anonymous.home, report);
         check_root("anonymous.root", anonymous.root.as_deref().or(config.root.as_deref()), report);
     }
@@ -242,6 +243,7 @@ fn check_accounts(config: &Config, report: &mut Report) {
 
 fn check_user(setting: &str, name: &str, user: &User, config: &Config, report: &mut Report) {
     check_rules(&format!("{setting}.rules"), user.rules.as_deref(), report);
+    check_aliases(&format!("{setting}.rules"), user.rules.as_deref(), config, report);
     check_home(&format!("{setting}.home"), user.home.as_deref().unwrap_or("/"), report);
     let root = user.root.as_deref().or(config.root.as_deref());
     let expanded = root.map(|root| crate::accounts::expand(&root.to_string_lossy(), name, None));
@@ -258,6 +260,18 @@ fn check_rules(setting: &str, rules: Option<&str>, report: &mut Report) {
         && let Err(error) = Rules::parse(rules.as_bytes(), &VirtualPath::root())
     {
         report.error(setting, error.to_string());
+    }
+}
+
+/// Only one of the lists that hold for a user can say what places are called.
+fn check_aliases(setting: &str, rules: Option<&str>, config: &Config, report: &mut Report) {
+    let has = |rules: Option<&str>| {
+        rules
+            .and_then(|rules| Rules::parse(rules.as_bytes(), &VirtualPath::root()).ok())
+            .is_some_and(|rules| rules.has_aliases())
+    };
+    if has(rules) && has(config.rules.as_deref()) {
+        report.error(setting, "aliases (path:alias) are in `rules` already: they can be in one list only");
     }
 }
 

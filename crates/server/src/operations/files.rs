@@ -156,7 +156,7 @@ fn symlink(login: &Login, target: &BString, link: &VirtualPath) -> Answer {
     let directory = login.store.real_path(&directory).map_err(failure)?;
     let target = match VirtualPath::parse(target) {
         // What is absolute to the session is not so to others: programs on this host, or sessions with other roots.
-        Ok(path) if target.starts_with(b"/") => relative(&directory, &login.locate(&path)),
+        Ok(path) if target.starts_with(b"/") => relative(&directory, &login.locate(&path)?),
         _ => target.clone(),
     };
     if !login.unrestricted() {
@@ -180,7 +180,7 @@ fn restrict(job: &mut Job<'_>, list: &[u8]) -> Answer {
     if !login.scope.restriction.is_empty() {
         return Err(refused("The session is restricted already.".into()));
     }
-    let home = login.account.home.relative_to(&login.scope.root).unwrap_or_else(VirtualPath::root);
+    let home = login.home();
     let restriction = Rules::parse(list, &home).map_err(|error| refused(error.to_string()))?;
     login.set_scope(Scope { restriction, ..(*login.scope).clone() });
     Ok(Outcome::Done)

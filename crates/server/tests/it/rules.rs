@@ -115,6 +115,79 @@ fn a_session_can_restrict_itself() {
     client.command("SITE RESTRICT RW/", 500);
 }
 
+/// `path:alias`
+#[test]
+fn what_has_an_alias_has_no_other_name() {
+    let server = Fixture::with(|config, _| config.rules = Some("R/pub:/data,RW/in:/data/in,R/deep".into()));
+    for name in ["pub/a", "pub/no/b", "in/c", "secret/d", "deep/e", "data/covered"] {
+        server.write(name, "data");
+    }
+    symlink("../pub/a", server.root().join("in/good")).unwrap();
+    symlink("../data/covered", server.root().join("in/covered")).unwrap();
+    let mut client = server.login();
+    for path in ["/data/a", "/data/no/b", "/data/in/c", "/data/in/good", "/deep/e"] {
+        assert_eq!(client.get(&format!("RETR {path}")), b"data", "{path}");
+    }
+    let _data = client.data();
+    for path in ["/pub/a", "/in/c", "/pub", "/secret/d", "/data/in/covered", "/data/../pub/a"] {
+        client.send(&format!("RETR {path}"));
+        assert_eq!(client.reply().text, "500 Command failed : Path not allowed.", "{path}");
+    }
+    client.command("SIZE /data/covered", 550);
+    assert_eq!(client.put("STOR /data/in/x", b"1").code, 226);
+    assert!(server.exists("in/x") && !server.exists("pub/in"));
+    for command in [
+        "DELE /data/a",
+        "DELE /in/x",
+        "MKD /data/y",
+        "MKD /in/y",
+        "SITE RDEL /data/in/../no",
+        "DELE /data/covered",
+    ] {
+        client.command(command, 500);
+    }
+    client.command("RNFR /data/in/x", 350);
+    client.command("RNTO /data/x", 500);
+    client.command("RNFR /data/in/x", 350);
+    client.command("RNTO /data/in/y", 250);
+    client.command("SITE SYMLINKFROM /data/a", 350);
+    client.command("SITE SYMLINKTO /data/in/link", 250);
+    assert_eq!(std::fs::read_link(server.root().join("in/link")).unwrap().to_str(), Some("../pub/a"));
+    let names = |lines: Vec<String>| {
+        let mut names: Vec<_> = lines.into_iter().filter(|name| name != "." && name != "..").collect();
+        names.sort();
+        names
+    };
+    // As with GCT, listings have what is there.
+    assert_eq!(names(client.list("NLST /")), ["deep"]);
+    assert_eq!(names(client.list("NLST /data")), ["a", "no"]);
+    assert_eq!(names(client.list("NLST /data/in")), ["c", "covered", "good", "link", "y"]);
+    client.command("CWD /data/in", 250);
+    client.command("SIZE c", 213);
+    client.command("CWD /in", 550);
+    client.command("SITE CHROOT /data", 250);
+    for (path, code) in [("/a", 213), ("/in/c", 213), ("/pub/a", 550), ("/data/a", 550), ("/../deep/e", 550)]
+    {
+        client.command(&format!("SIZE {path}"), code);
+    }
+}
+
+#[test]
+fn a_session_can_call_things_otherwise() {
+    let server = Fixture::new();
+    server.write("a/b/x", "1");
+    server.write("c/y", "2");
+    let mut client = server.login();
+    client.command("SITE RESTRICT R/a/*:/z", 500);
+    client.command("SITE RESTRICT R/a/b:/z,RW/c", 250);
+    for (path, code) in [("/z/x", 213), ("/c/y", 213), ("/a/b/x", 500), ("/a", 500), ("/z/y", 550)] {
+        client.command(&format!("SIZE {path}"), code);
+    }
+    client.command("DELE /z/x", 500);
+    client.command("RNFR /c/y", 350);
+    client.command("RNTO /z/y", 500);
+}
+
 /// What the session sees as `/` is not its to remove.
 #[test]
 fn the_root_of_a_session_stays() {
