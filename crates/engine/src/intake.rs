@@ -54,13 +54,15 @@ pub(crate) struct Intake<'a> {
     file: Option<BorrowedFd<'a>>,
     pipe: Option<Pipe>,
     buffer: Option<Buffer>,
+    /// Bytes that were wanted of a buffer lately, and what there was.
+    taken: (usize, usize),
     /// Part of the file that is in `buffer`, from its start.
     held: Range<u64>,
     /// Part of the file that was spliced and not reported yet.
     spliced: Range<u64>,
     stored: Instant,
     storing: Storing,
-    /// Where a thread for writing comes from, until it is known that there is none.
+    /// Where a thread for writing comes from.
     pool: Option<&'a Pool>,
     /// The protection of the bytes takes a processor.
     sealed: bool,
@@ -95,6 +97,7 @@ impl<'a> Intake<'a> {
             file: None,
             pipe: None,
             buffer: None,
+            taken: (0, 0),
             held: 0..0,
             spliced: 0..0,
             stored: Instant::now(),
@@ -309,7 +312,7 @@ impl<'a> Intake<'a> {
         let directly = self.job.sink.chunk().is_some();
         if held >= SMALL && self.stored.elapsed() < HURRY && (self.sealed || directly) {
             if self.behind.is_none()
-                && let Some(pool) = self.pool.take()
+                && let Some(pool) = self.pool
             {
                 let streams = if directly { 0 } else { self.progress.streams() };
                 self.behind = Behind::begin(pool, &self.storing, streams);
@@ -346,10 +349,16 @@ impl<'a> Intake<'a> {
 
     fn take_buffer(&mut self) -> Buffer {
         let wanted = self.job.sink.chunk().unwrap_or(COPY_CHUNK);
-        let before = self.buffer.take();
-        // What is best written at a time may have changed.
-        let fits = |buffer: &Buffer| buffer.len() == wanted || !self.held.is_empty();
-        before.filter(fits).unwrap_or_else(|| self.budget.take(wanted))
+        // What is best written at a time may have changed; and there may be no larger one.
+        let fits = |buffer: &Buffer| {
+            !self.held.is_empty() || buffer.len() == wanted || self.taken == (wanted, buffer.len())
+        };
+        if let Some(buffer) = self.buffer.take().filter(fits) {
+            return buffer;
+        }
+        let buffer = self.budget.take(wanted);
+        self.taken = (wanted, buffer.len());
+        buffer
     }
 }
 

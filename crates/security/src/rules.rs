@@ -125,9 +125,10 @@ impl Rules {
         (self.place_of(&name) == *place).then_some(name)
     }
 
-    /// Whether something beneath the place is called as if it were elsewhere.
-    fn hides_aliases(&self, place: &VirtualPath) -> bool {
-        self.aliases.iter().any(|alias| alias.place != *place && alias.place.starts_with(place))
+    /// Whether something beneath the place is called as if it were elsewhere, or is covered by what is.
+    fn holds_aliases(&self, place: &VirtualPath, name: &VirtualPath) -> bool {
+        let beneath = |path: &VirtualPath, top: &VirtualPath| path != top && path.starts_with(top);
+        self.aliases.iter().any(|alias| beneath(&alias.place, place) || beneath(&alias.name, name))
     }
 
     /// Whether the place may be used so.
@@ -160,11 +161,12 @@ impl Rules {
         !self.allow(place, Access::Read) && self.no_rule_beneath(place, |rule| rule.read)
     }
 
-    /// Whether no rule about something beneath the place is such a one. Of what is called otherwise there, any might be.
+    /// Whether no rule about something beneath the place is such a one. Of what is called otherwise there, or has no name, any
+    /// might be.
     fn no_rule_beneath(&self, place: &VirtualPath, such: impl Fn(&Rule) -> bool) -> bool {
         let Some(name) = self.name(place) else { return false };
         let components: Vec<&[u8]> = name.components().map(|c| &**c).collect();
-        !self.hides_aliases(place)
+        !self.holds_aliases(place, &name)
             && !self.rules.iter().any(|rule| such(rule) && rule.is_beneath(&components))
     }
 
@@ -363,6 +365,10 @@ mod tests {
         assert!(!rules.allow_tree(&path("/a/b")) && !rules.allow_tree(&path("/c")));
         assert!(!rules.allow_reading_tree(&path("/a")) && rules.allow_reading_tree(&path("/a/b/x")));
         assert!(!rules.hide_tree(&path("/a")) && !rules.hide_tree(&path("/c")));
+        // What is covered would come to light.
+        let covering = self::rules("RW/,RW/in:/x/in");
+        assert!(!covering.allow_tree(&path("/x")) && !covering.allow_reading_tree(&path("/x")));
+        assert!(covering.allow_tree(&path("/in")) && covering.allow_tree(&path("/x/y")));
     }
 
     #[test]
@@ -412,6 +418,21 @@ mod tests {
                     prop_assert_eq!(rules.place(&name), Some(at.clone()));
                 } else {
                     prop_assert!(!rules.allow(&at, Access::List) && !rules.allow_tree(&at));
+                }
+            }
+        }
+
+        /// What is moved, removed or read as a whole has nothing in it that has another name, or none.
+        #[test]
+        fn trees_are_called_as_they_stand(
+            list in "(/[abc]{1}(/[abc]{1}){0,2}:/[abc]{1}(/[abc]{1}){0,2},){0,3}/",
+            at in "(/[abc]{1}){1,2}", beneath in "(/[abc]{1}){1,3}"
+        ) {
+            if let Ok(rules) = Rules::parse(list.as_bytes(), &VirtualPath::root()) {
+                let (at, beneath) = (path(&at), path(&beneath));
+                if rules.allow_tree(&at) || rules.allow_reading_tree(&at) || rules.hide_tree(&at) {
+                    let expected = rules.name(&at).map(|name| beneath.beneath(&name));
+                    prop_assert_eq!(rules.name(&beneath.beneath(&at)), expected);
                 }
             }
         }

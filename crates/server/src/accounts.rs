@@ -262,6 +262,7 @@ fn open(host: &Host, settings: &Settings, found: Found) -> Result<Login, Failure
     }
     let scope = Scope {
         root: VirtualPath::root(),
+        base: VirtualPath::root(),
         rules: account.rules.clone(),
         restriction: Rules::default(),
         read_only: account.read_only,

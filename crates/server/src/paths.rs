@@ -21,11 +21,13 @@ use crate::operations::failure;
 /// What a session may use of its store.
 #[derive(Clone)]
 pub(crate) struct Scope {
-    /// What the session sees as `/` (SITE CHROOT).
+    /// What the session sees as `/` (SITE CHROOT): a name of what `restriction` is about.
     pub(crate) root: VirtualPath,
+    /// What was `/` when the session restricted itself: a name of what `rules` are about.
+    pub(crate) base: VirtualPath,
     /// All of which have to permit what is done.
     pub(crate) rules: Vec<Rules>,
-    /// SITE RESTRICT: paths as the session sees them.
+    /// SITE RESTRICT: paths as the session saw them then.
     pub(crate) restriction: Rules,
     pub(crate) read_only: bool,
     /// What the bearer token permits, of places in the store; `None`: nobody came with one that says.
@@ -42,19 +44,36 @@ impl Scope {
         }
     }
 
-    /// What the session calls a place, but for what SITE RESTRICT calls otherwise; `None` where it cannot name it.
+    /// What a place was called when the session restricted itself.
+    fn within(&self, place: &VirtualPath) -> Option<VirtualPath> {
+        self.name(place)?.relative_to(&self.base)
+    }
+
+    /// What the session calls a place; `None` where it cannot name it.
     pub(crate) fn seen(&self, place: &VirtualPath) -> Option<VirtualPath> {
-        self.name(place)?.relative_to(&self.name(&self.root)?)
+        self.restriction.name(&self.within(place)?)?.relative_to(&self.root)
     }
 
     /// The place that the session calls so.
     fn place(&self, path: &VirtualPath) -> Option<VirtualPath> {
-        let seen = self.restriction.place(path)?;
-        let name = seen.beneath(&self.name(&self.root)?);
+        let name = self.restriction.place(&path.beneath(&self.root))?.beneath(&self.base);
         match self.rules.iter().find(|rules| rules.has_aliases()) {
             Some(rules) => rules.place(&name),
             None => Some(name),
         }
+    }
+
+    /// With `place` as `/`; `None` where the session cannot name it.
+    pub(crate) fn rooted(&self, place: &VirtualPath) -> Option<Self> {
+        let root = self.seen(place)?.beneath(&self.root);
+        Some(Self { root, ..self.clone() })
+    }
+
+    /// With a restriction of paths as the session sees them now.
+    pub(crate) fn restricted(&self, restriction: Rules) -> Self {
+        // There is none yet: names are those of the account's rules.
+        let base = self.root.beneath(&self.base);
+        Self { restriction, base, root: VirtualPath::root(), ..self.clone() }
     }
 
     /// Whether an entry is called as its directory says: otherwise it is shown elsewhere, or nowhere.
@@ -63,21 +82,17 @@ impl Scope {
             return true;
         }
         let (Some(parent), Some(entry)) = (place.parent(), place.file_name()) else { return true };
-        let called = |place: &VirtualPath| self.restriction.name(&self.seen(place)?);
-        let there = called(&parent).and_then(|parent| parent.child(entry).ok());
-        there.is_some() && called(place) == there
+        let there = self.seen(&parent).and_then(|parent| parent.child(entry).ok());
+        there.is_some() && self.seen(place) == there
     }
 
     /// Whether rules permit this place in the store, symbolic links aside.
     pub(crate) fn allows(&self, place: &VirtualPath, access: Access) -> bool {
-        let Some(seen) = self.seen(place) else {
-            return false;
-        };
-        if access.writes() && self.read_only {
+        if self.seen(place).is_none() || access.writes() && self.read_only {
             return false;
         }
         self.rules.iter().all(|rules| rules.allow(place, access))
-            && self.restriction.allow(&seen, access)
+            && self.restricts(place, |rules, path| rules.allow(path, access))
             && self.token_allows(place, access)
     }
 
@@ -93,11 +108,15 @@ impl Scope {
 
     /// Whether the checksum of the whole file may be asked for where it may not be read.
     fn sums(&self, place: &VirtualPath) -> bool {
-        self.seen(place).is_some_and(|seen| {
-            self.rules.iter().all(|rules| rules.allow(place, Access::Read))
-                && self.restriction.allow(&seen, Access::Read)
-                && self.token.as_ref().is_some_and(|token| token.sums(place))
-        })
+        self.seen(place).is_some()
+            && self.rules.iter().all(|rules| rules.allow(place, Access::Read))
+            && self.restricts(place, |rules, path| rules.allow(path, Access::Read))
+            && self.token.as_ref().is_some_and(|token| token.sums(place))
+    }
+
+    /// What SITE RESTRICT says of a place.
+    fn restricts(&self, place: &VirtualPath, says: impl Fn(&Rules, &VirtualPath) -> bool) -> bool {
+        self.within(place).is_some_and(|path| says(&self.restriction, &path))
     }
 
     /// Whether what is at the place already may be replaced or removed by whoever may write there.
@@ -120,25 +139,23 @@ impl Scope {
             && !self.read_only
             && self.token_allows(place, Access::Create)
             && self.rules.iter().all(|rules| rules.allow_tree(place))
-            && self.restriction.allow_tree(&seen)
+            && self.restricts(place, Rules::allow_tree)
     }
 
     /// Whether the place may be read with all that is beneath.
     fn allows_reading_tree(&self, place: &VirtualPath) -> bool {
-        self.seen(place).is_some_and(|seen| {
-            self.token_allows(place, Access::Read)
-                && self.rules.iter().all(|rules| rules.allow_reading_tree(place))
-                && self.restriction.allow_reading_tree(&seen)
-        })
+        self.seen(place).is_some()
+            && self.token_allows(place, Access::Read)
+            && self.rules.iter().all(|rules| rules.allow_reading_tree(place))
+            && self.restricts(place, Rules::allow_reading_tree)
     }
 
     /// Whether neither the place nor anything beneath may be read.
     fn hides_tree(&self, place: &VirtualPath) -> bool {
-        self.seen(place).is_none_or(|seen| {
-            self.rules.iter().any(|rules| rules.hide_tree(place))
-                || self.restriction.hide_tree(&seen)
-                || self.token.as_ref().is_some_and(|token| token.hides_tree(place))
-        })
+        self.seen(place).is_none()
+            || self.rules.iter().any(|rules| rules.hide_tree(place))
+            || self.restricts(place, Rules::hide_tree)
+            || self.token.as_ref().is_some_and(|token| token.hides_tree(place))
     }
 
     /// What may not be read (in a drop box, say) must not become readable by another name: with `hidden` it may be
@@ -158,6 +175,7 @@ impl Scope {
     /// them inside.
     pub(crate) fn unrestricted(&self) -> bool {
         self.root.is_root()
+            && self.base.is_root()
             && self.restriction.is_empty()
             && self.rules.iter().all(Rules::is_empty)
             && self.token.is_none()

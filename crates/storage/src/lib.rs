@@ -135,6 +135,11 @@ pub trait WriteHandle: Send + Sync {
     fn chunk(&self) -> Option<usize> {
         None
     }
+    /// Space was reserved that the file's size counts as written: before it is synced, a power loss may make zeros of what is
+    /// there.
+    fn is_reserved(&self) -> bool {
+        false
+    }
     /// These bytes of a file that is new stay zero, or are of no use whatever they are: no space need be kept for them.
     fn leave_zero(&self, _start: u64, _length: u64) {}
     fn set_len(&self, length: u64) -> Result<()>;

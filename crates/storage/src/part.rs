@@ -203,7 +203,7 @@ impl PartFile {
         }
         // What was written past the cache is on the disk already, but for its ends and the record that the reserved space
         // is in use: a power loss must not make zeros of it once the file has its name.
-        if self.options.sync || self.handle.chunk().is_some() {
+        if self.options.sync || self.handle.is_reserved() {
             self.handle.sync()?;
         }
         if let Some(target) = &self.names.target {

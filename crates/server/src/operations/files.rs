@@ -13,7 +13,6 @@ use super::{Answer, entries, failure};
 use crate::accounts::Login;
 use crate::connection::Job;
 use crate::names;
-use crate::paths::Scope;
 
 pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
     let login = job.context.login()?;
@@ -56,11 +55,12 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
         Operation::Symlink { target, link } => symlink(login, &target, &link),
         Operation::Ranges(path) => ranges(job, &path),
         Operation::ChangeRoot(path) => {
-            let root = enter(login, &path)?;
+            let place = enter(login, &path)?;
+            let scope = login.scope.rooted(&place).ok_or(Failure::NotAllowed)?;
             // The channel's cached connections belong to a session that may see more.
             job.context.channel = None;
             if let Some(login) = &mut job.context.login {
-                login.set_scope(Scope { root, ..(*login.scope).clone() });
+                login.set_scope(scope);
             }
             Ok(Outcome::Done)
         }
@@ -182,7 +182,7 @@ fn restrict(job: &mut Job<'_>, list: &[u8]) -> Answer {
     }
     let home = login.home();
     let restriction = Rules::parse(list, &home).map_err(|error| refused(error.to_string()))?;
-    login.set_scope(Scope { restriction, ..(*login.scope).clone() });
+    login.set_scope(login.scope.restricted(restriction));
     Ok(Outcome::Done)
 }
 

@@ -184,8 +184,49 @@ fn a_session_can_call_things_otherwise() {
         client.command(&format!("SIZE {path}"), code);
     }
     client.command("DELE /z/x", 500);
+    client.command("SITE RDEL /a", 500);
     client.command("RNFR /c/y", 350);
     client.command("RNTO /z/y", 500);
+}
+
+/// A session that has restricted itself stays restricted, whatever it sees as `/` afterwards.
+#[test]
+fn another_root_does_not_widen_a_restriction() {
+    let server = Fixture::new();
+    for name in ["a/secret/x", "a/y", "pub/z"] {
+        server.write(name, "1");
+    }
+    let mut client = server.login();
+    client.command("SITE RESTRICT RW/,N/a/secret", 250);
+    client.command("SITE CHROOT /a", 250);
+    client.command("SIZE /y", 213);
+    client.command("SIZE /secret/x", 500);
+    client.command("SITE RDEL /secret", 500);
+    let mut client = server.login();
+    client.command("SITE RESTRICT RW/,R/pub:/q", 250);
+    client.command("SITE CHROOT /q", 250);
+    client.command("SIZE /z", 213);
+    client.command("DELE /z", 500);
+    assert!(server.exists("pub/z"));
+    // The other way round a restriction is about what the session sees.
+    let mut client = server.login();
+    client.command("SITE CHROOT /a", 250);
+    client.command("SITE RESTRICT R/secret", 250);
+    client.command("SIZE /secret/x", 213);
+    client.command("SIZE /y", 500);
+}
+
+#[test]
+fn a_session_whose_root_is_an_alias() {
+    let server = Fixture::with(|config, _| config.rules = Some("RW/srv/data:/".into()));
+    server.write("srv/data/x", "1");
+    server.write("other/y", "2");
+    let mut client = server.login();
+    client.command("SIZE /x", 213);
+    client.command("SIZE /other/y", 550);
+    client.command("SIZE /srv/data/x", 550);
+    assert_eq!(client.put("STOR /new", b"1").code, 226);
+    assert!(server.exists("srv/data/new"));
 }
 
 /// What the session sees as `/` is not its to remove.

@@ -14,7 +14,7 @@ mod trial;
 use std::fs;
 use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, Stat};
@@ -53,7 +53,36 @@ enum Way {
     /// A second descriptor of the file.
     Direct(OwnedFd),
     /// The same, and which way is to be gone now.
-    Either(OwnedFd, Arc<Trial>),
+    Either(Reserved, Arc<Trial>),
+}
+
+/// A descriptor for direct writes into space that was reserved, for which the file has its size from the beginning. Where it
+/// is found that direct writes are not wanted, the file gets the size that it would have without.
+struct Reserved {
+    fd: OwnedFd,
+    extent: Mutex<Extent>,
+}
+
+struct Extent {
+    /// Behind all that was or is just being written.
+    end: u64,
+    reserved: bool,
+}
+
+impl Reserved {
+    fn extent(&self) -> MutexGuard<'_, Extent> {
+        self.extent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before anything up to `end` is written.
+    fn reach(&self, end: u64, trial: &Trial) {
+        let mut extent = self.extent();
+        extent.end = extent.end.max(end);
+        if extent.reserved && !trial.is_on() && trial.way() == trial::Way::Uncached {
+            // Best effort: what stays reserved is given up with the file's last size.
+            extent.reserved = retry_on_intr(|| rustix::fs::ftruncate(&self.fd, extent.end)).is_err();
+        }
+    }
 }
 
 impl Direct {
@@ -67,6 +96,15 @@ impl Direct {
             Way::Direct(_) => Some(CHUNK),
             Way::Either(_, trial) => (trial.way() == trial::Way::Direct).then_some(CHUNK),
             Way::Uncached => None,
+        }
+    }
+
+    /// Space was reserved that the file's size counts as written.
+    pub(super) fn is_reserved(&self) -> bool {
+        match self.0.get() {
+            Some(Way::Direct(_)) => true,
+            Some(Way::Either(reserved, _)) => reserved.extent().reserved,
+            Some(Way::Uncached) | None => false,
         }
     }
 
@@ -97,12 +135,16 @@ impl Direct {
             return;
         }
         let way = match trial.filter(|_| when == DirectIo::Auto) {
-            Some(trial) if trial.begin(Instant::now()) => {
-                reserved(file, size, reserve).map_or(Way::Uncached, |fd| Way::Either(fd, trial))
-            }
+            Some(trial) if trial.begin(Instant::now()) => match reserved(file, size, reserve) {
+                Some((fd, end)) => {
+                    let extent = Mutex::new(Extent { end, reserved: true });
+                    Way::Either(Reserved { fd, extent }, trial)
+                }
+                None => Way::Uncached,
+            },
             Some(_) => Way::Uncached,
             None => match reserved(file, size, reserve) {
-                Some(fd) => Way::Direct(fd),
+                Some((fd, _)) => Way::Direct(fd),
                 None => return,
             },
         };
@@ -114,16 +156,21 @@ impl Direct {
         match self.0.get() {
             Some(Way::Uncached) if data.len() >= LEAST_UNCACHED => write_uncached(file, data, offset),
             Some(Way::Direct(fd)) => write_directly(fd, data, offset),
-            Some(Way::Either(fd, trial)) if data.len() >= LEAST_UNCACHED => {
-                write_either(file, fd, trial, data, offset)
+            Some(Way::Either(reserved, trial)) => {
+                // Also for what the caller writes.
+                reserved.reach(offset.saturating_add(data.len() as u64), trial);
+                if data.len() < LEAST_UNCACHED {
+                    return Ok(0);
+                }
+                write_either(file, &reserved.fd, trial, data, offset)
             }
-            Some(Way::Uncached | Way::Either(..)) | None => Ok(0),
+            Some(Way::Uncached) | None => Ok(0),
         }
     }
 
     /// Gives back the space that was reserved for zeros. Best effort: they read as zeros anyway.
     pub(super) fn free(&self, start: u64, length: u64) {
-        if let Some(Way::Direct(fd) | Way::Either(fd, _)) = self.0.get()
+        if let Some(Way::Direct(fd) | Way::Either(Reserved { fd, .. }, _)) = self.0.get()
             && length >= WORTH
         {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -132,20 +179,20 @@ impl Direct {
     }
 }
 
-/// A descriptor for direct writes to this file, in which there is space for so many bytes now.
+/// A descriptor for direct writes to this file, in which there is space for so many bytes now; and its size before.
 fn reserved(
     file: BorrowedFd<'_>,
     size: u64,
     reserve: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
-) -> Option<OwnedFd> {
+) -> Option<(OwnedFd, u64)> {
     let before = rustix::fs::fstat(file).ok().filter(|before| fits(file, before, size))?;
+    let length = u64::try_from(before.st_size).unwrap_or_default();
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     let fd = rustix::fs::open(name_of(file), flags, Mode::empty()).ok()?;
     if reserve(&fd).is_ok() {
-        return Some(fd);
+        return Some((fd, length));
     }
     // Where there was too little (a quota, say), ext4 keeps what it got, and the size that goes with it.
-    let length = u64::try_from(before.st_size).unwrap_or_default();
     let _ = retry_on_intr(|| rustix::fs::ftruncate(&fd, length));
     None
 }
@@ -158,7 +205,7 @@ fn write_either(
     data: &[u8],
     offset: u64,
 ) -> Result<usize, Errno> {
-    let before = trial.is_on().then(processor_time);
+    let before = trial.is_on().then(|| (processor_time(), Instant::now()));
     let (mut way, mut done) = (trial.way(), 0);
     if way == trial::Way::Direct {
         done = write_directly(fd, data, offset)?;
@@ -167,8 +214,9 @@ fn write_either(
         way = trial::Way::Uncached;
         done = write_uncached(file, data, offset)?;
     }
-    if let Some(before) = before {
-        trial.wrote(way, done as u64, processor_time().saturating_sub(before), Instant::now());
+    if let Some((used, began)) = before {
+        let cpu = processor_time().saturating_sub(used);
+        trial.wrote(way, done as u64, cpu, began, Instant::now());
     }
     Ok(done)
 }
@@ -346,7 +394,7 @@ mod tests {
                 seen.push(way);
             }
             for _ in 0..2 {
-                trial.wrote(way, 128 << 20, Duration::from_millis(10), Instant::now());
+                trial.wrote(way, 128 << 20, Duration::from_millis(10), Instant::now(), Instant::now());
             }
             let mut back = vec![1; data.len()];
             file.read_exact_at(&mut back, at).unwrap();
@@ -356,6 +404,47 @@ mod tests {
         // What is not aligned goes uncached, whoever's turn it is.
         let n = direct.write(file.as_fd(), &data[1..], 7).unwrap();
         assert!(!either || n == data.len() - 1);
+    }
+
+    /// Nothing is lost by it, whoever writes at that moment, and the file does not look larger than what is there.
+    #[test]
+    fn space_that_is_not_wanted_after_all_is_given_back() {
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let (direct, trial) = (Direct::default(), Arc::<Trial>::default());
+        let size = background() + CHUNK as u64;
+        direct.prepare_with(file.as_fd(), size, DirectIo::Auto, Some(Arc::clone(&trial)), |fd| {
+            rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, 64 * CHUNK as u64)
+        });
+        if !direct.is_reserved() {
+            return;
+        }
+        assert_eq!(file.metadata().unwrap().len(), 64 * CHUNK as u64);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (direct, file, trial) = (&direct, &file, &trial);
+                scope.spawn(move || {
+                    for round in 0..8 {
+                        let at = ((round * 4 + thread) * CHUNK) as u64;
+                        let data = vec![(at >> 20) as u8 + 1; CHUNK - 5000];
+                        let n = direct.write(file.as_fd(), &data, at).unwrap();
+                        file.write_all_at(&data[n..], at + n as u64).unwrap();
+                        // Found to be hopeless on the way.
+                        for way in [trial::Way::Uncached, trial::Way::Direct] {
+                            let now = Instant::now();
+                            trial.wrote(way, 30 << 20, Duration::ZERO, now, now);
+                            trial.wrote(trial::Way::Uncached, 30 << 20, Duration::ZERO, now, now);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(!trial.is_on() && trial.way() == trial::Way::Uncached && !direct.is_reserved());
+        assert_eq!(file.metadata().unwrap().len(), (32 * CHUNK - 5000) as u64);
+        let mut back = vec![0; CHUNK - 5000];
+        for block in 0..32 {
+            file.read_exact_at(&mut back, (block * CHUNK) as u64).unwrap();
+            assert!(back.iter().all(|byte| *byte == block as u8 + 1), "{block}");
+        }
     }
 
     #[test]

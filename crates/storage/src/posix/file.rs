@@ -168,6 +168,10 @@ impl WriteHandle for PosixFile {
         self.direct.chunk()
     }
 
+    fn is_reserved(&self) -> bool {
+        self.direct.is_reserved()
+    }
+
     fn leave_zero(&self, start: u64, length: u64) {
         self.direct.free(start, length);
     }

@@ -86,6 +86,8 @@ impl Turn {
 struct State {
     number: usize,
     turn: Option<Turn>,
+    /// Bytes that could not be written directly when they were to be.
+    missed: u64,
     sums: [Sum; 2],
     chosen: Option<Instant>,
 }
@@ -127,13 +129,21 @@ impl Trial {
         state.chosen.is_none() || self.way() == Way::Direct
     }
 
-    /// So many bytes were written in this way, until `now`, for which a thread took so much of a processor.
-    pub(super) fn wrote(&self, way: Way, bytes: u64, cpu: Duration, now: Instant) {
+    /// So many bytes were written in this way, from `began` to `now`, for which a thread took so much of a processor.
+    pub(super) fn wrote(&self, way: Way, bytes: u64, cpu: Duration, began: Instant, now: Instant) {
         let mut state = self.state();
-        if state.chosen.is_some() || way != self.way() {
+        if state.chosen.is_some() {
             return;
         }
-        let before = state.turn.filter(|turn| now.saturating_duration_since(turn.last) < PAUSE);
+        if way != self.way() {
+            // Some are still under way when a turn ends. More than that are pieces too small, or a disk that does not do it.
+            state.missed += if way == Way::Uncached { bytes } else { 0 };
+            if state.missed > SETTLING + ENOUGH {
+                self.choose(&mut state, Way::Uncached, now);
+            }
+            return;
+        }
+        let before = state.turn.filter(|turn| began.saturating_duration_since(turn.last) < PAUSE);
         let mut turn = before.unwrap_or_else(|| Turn::new(now));
         turn.last = now;
         turn.bytes += bytes;
@@ -153,16 +163,20 @@ impl Trial {
             state.sums[way as usize].add(turn.sum);
             state.number += 1;
             state.turn = None;
-            let over = hopeless || state.number >= TURNS;
-            let next = match over {
-                true => better(state.sums[Way::Uncached as usize], state.sums[Way::Direct as usize]),
-                false if way == Way::Direct => Way::Uncached,
-                false => Way::Direct,
-            };
-            state.chosen = over.then_some(now);
-            self.directly.store(next == Way::Direct, Ordering::Relaxed);
-            self.over.store(over, Ordering::Relaxed);
+            state.missed = 0;
+            if hopeless || state.number >= TURNS {
+                let [uncached, direct] = [Way::Uncached, Way::Direct].map(|way| state.sums[way as usize]);
+                self.choose(&mut state, better(uncached, direct), now);
+            } else {
+                self.directly.store(way == Way::Uncached, Ordering::Relaxed);
+            }
         }
+    }
+
+    fn choose(&self, state: &mut State, way: Way, now: Instant) {
+        state.chosen = Some(now);
+        self.directly.store(way == Way::Direct, Ordering::Relaxed);
+        self.over.store(true, Ordering::Relaxed);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -200,9 +214,10 @@ mod tests {
             let mut directly = 0;
             for _ in 0..mib {
                 let way = self.trial.way();
+                let began = self.now;
                 self.now += Duration::from_secs_f64(1.0 / self.rates[way as usize]);
                 let cpu = Duration::from_secs_f64(self.costs[way as usize] / 1024.0);
-                self.trial.wrote(way, MIB, cpu, self.now);
+                self.trial.wrote(way, MIB, cpu, began, self.now);
                 directly += u64::from(way == Way::Direct);
             }
             directly
@@ -250,6 +265,27 @@ mod tests {
         }
         assert!(!machine.trial.is_on());
         assert_eq!(machine.trial.way(), Way::Direct);
+    }
+
+    #[test]
+    fn a_disk_on_which_a_write_takes_long_is_tried_all_the_same() {
+        let mut machine = Machine::new([2.0, 3.0], [0.4, 0.1]);
+        machine.write(512);
+        assert!(!machine.trial.is_on());
+        assert_eq!(machine.trial.way(), Way::Direct);
+    }
+
+    #[test]
+    fn what_cannot_be_written_directly_ends_the_trial() {
+        let mut machine = Machine::new([900.0, 1200.0], [1.5, 0.2]);
+        machine.write((SETTLING + TURN) / MIB);
+        assert_eq!(machine.trial.way(), Way::Direct);
+        for _ in 0..=(SETTLING + ENOUGH) / MIB {
+            assert!(machine.trial.is_on());
+            machine.trial.wrote(Way::Uncached, MIB, Duration::ZERO, machine.now, machine.now);
+        }
+        assert!(!machine.trial.is_on());
+        assert_eq!(machine.trial.way(), Way::Uncached);
     }
 
     #[test]
