@@ -7,7 +7,9 @@
 
 use std::env;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -46,6 +48,31 @@ enum Victim {
     Source,
     /// The client, which is asked to end.
     Told(Signal),
+}
+
+/// A transfer that was killed a moment ago may still wait for the disk, and hold the file.
+#[test]
+fn a_destination_that_somebody_holds_is_waited_for() {
+    let scratch = Scratch::new().unwrap();
+    let served = scratch.directory("served").unwrap();
+    files::write_random(&served.join("source"), 3 << 20, 1).unwrap();
+    let server = Setup::new(Kind::Ropewalk, &served).start().unwrap();
+    let part = fs::File::create(scratch.join(".copy.ropewalk-part")).unwrap();
+    part.lock().unwrap();
+    let copy = Copy::new(server.url("source"), Client::Ropewalk.local(&scratch.join("copy"), false));
+    let mut command = Client::Ropewalk.command(&copy).unwrap();
+    let mut client = command.stdout(Stdio::piped()).spawn().unwrap();
+    let events = BufReader::new(client.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut held = Some(part);
+    let mut retries = 0;
+    for event in events.filter(|line| line.contains("\"file_failed\"")) {
+        assert!(event.contains("in use"), "{event}");
+        held = None;
+        retries += 1;
+    }
+    assert!(client.wait().unwrap().success());
+    assert!(retries > 0 && held.is_none());
+    files::ensure_same(&served.join("source"), &scratch.join("copy")).unwrap();
 }
 
 struct Series {

@@ -154,9 +154,10 @@ impl RemoteError {
             Self::Login { reply, .. } | Self::Nameless { reply, .. } => reply.code() < 500,
             Self::Ssh { reason, .. } => crate::ssh::is_transient(reason),
             Self::Refused { reply, .. } => transient(reply),
+            // Perhaps one that was killed a moment ago, and still waits for the disk.
+            Self::Local { .. } => self.is_busy(),
             Self::CannotTravel { .. }
             | Self::Cancelled
-            | Self::Local { .. }
             | Self::Lost { .. }
             | Self::Output(_)
             | Self::Resolve { .. }
@@ -176,9 +177,13 @@ impl RemoteError {
         }
     }
 
-    /// Somebody else writes the file at the server.
+    /// Somebody else writes the file.
     pub(crate) fn is_busy(&self) -> bool {
-        matches!(self, Self::Refused { reply, .. } if ErrorClass::of(reply) == Some(ErrorClass::TooBusy))
+        match self {
+            Self::Refused { reply, .. } => ErrorClass::of(reply) == Some(ErrorClass::TooBusy),
+            Self::Local { source, .. } => source.kind() == ropewalk_storage::ErrorKind::Busy,
+            _ => false,
+        }
     }
 
     /// Whether the control connection cannot be used after it.
