@@ -118,6 +118,9 @@ impl Rules {
 
     /// What a place is called; `None` where it has no name.
     pub fn name(&self, place: &VirtualPath) -> Option<VirtualPath> {
+        if self.aliases.is_empty() {
+            return Some(place.clone());
+        }
         let above = self.aliases.iter().filter_map(|alias| Some((alias, place.relative_to(&alias.place)?)));
         let alias = above.max_by_key(|(alias, _)| alias.place.components().count());
         let name = alias.map_or_else(|| place.clone(), |(alias, rest)| rest.beneath(&alias.name));

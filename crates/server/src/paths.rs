@@ -37,11 +37,7 @@ pub(crate) struct Scope {
 impl Scope {
     /// What a place is called, seen from the root of the store; `None` where it has no name.
     fn name(&self, place: &VirtualPath) -> Option<VirtualPath> {
-        // No more than one of them has aliases.
-        match self.rules.iter().find(|rules| rules.has_aliases()) {
-            Some(rules) => rules.name(place),
-            None => Some(place.clone()),
-        }
+        self.rules.iter().try_fold(place.clone(), |name, rules| rules.name(&name))
     }
 
     /// What a place was called when the session restricted itself.
@@ -57,10 +53,7 @@ impl Scope {
     /// The place that the session calls so.
     fn place(&self, path: &VirtualPath) -> Option<VirtualPath> {
         let name = self.restriction.place(&path.beneath(&self.root))?.beneath(&self.base);
-        match self.rules.iter().find(|rules| rules.has_aliases()) {
-            Some(rules) => rules.place(&name),
-            None => Some(name),
-        }
+        self.rules.iter().rev().try_fold(name, |place, rules| rules.place(&place))
     }
 
     /// With `place` as `/`; `None` where the session cannot name it.
@@ -88,7 +81,7 @@ impl Scope {
 
     /// Whether rules permit this place in the store, symbolic links aside.
     pub(crate) fn allows(&self, place: &VirtualPath, access: Access) -> bool {
-        if self.seen(place).is_none() || access.writes() && self.read_only {
+        if access.writes() && self.read_only {
             return false;
         }
         self.rules.iter().all(|rules| rules.allow(place, access))
@@ -108,15 +101,17 @@ impl Scope {
 
     /// Whether the checksum of the whole file may be asked for where it may not be read.
     fn sums(&self, place: &VirtualPath) -> bool {
-        self.seen(place).is_some()
-            && self.rules.iter().all(|rules| rules.allow(place, Access::Read))
+        self.rules.iter().all(|rules| rules.allow(place, Access::Read))
             && self.restricts(place, |rules, path| rules.allow(path, Access::Read))
             && self.token.as_ref().is_some_and(|token| token.sums(place))
     }
 
-    /// What SITE RESTRICT says of a place.
+    /// What SITE RESTRICT says of a place; of what the session cannot name nothing is true.
     fn restricts(&self, place: &VirtualPath, says: impl Fn(&Rules, &VirtualPath) -> bool) -> bool {
-        self.within(place).is_some_and(|path| says(&self.restriction, &path))
+        self.within(place).is_some_and(|path| {
+            self.restriction.name(&path).is_some_and(|name| name.starts_with(&self.root))
+                && says(&self.restriction, &path)
+        })
     }
 
     /// Whether what is at the place already may be replaced or removed by whoever may write there.
@@ -144,8 +139,7 @@ impl Scope {
 
     /// Whether the place may be read with all that is beneath.
     fn allows_reading_tree(&self, place: &VirtualPath) -> bool {
-        self.seen(place).is_some()
-            && self.token_allows(place, Access::Read)
+        self.token_allows(place, Access::Read)
             && self.rules.iter().all(|rules| rules.allow_reading_tree(place))
             && self.restricts(place, Rules::allow_reading_tree)
     }

@@ -16,6 +16,13 @@ fn server() -> Fixture {
     server
 }
 
+/// Of a listing, in order.
+fn names(lines: Vec<String>) -> Vec<String> {
+    let mut names: Vec<_> = lines.into_iter().filter(|name| name != "." && name != "..").collect();
+    names.sort();
+    names
+}
+
 #[test]
 fn what_is_open_and_what_is_not() {
     let server = server();
@@ -82,11 +89,6 @@ fn commands() {
 fn listings_show_what_leads_to_something() {
     let server = server();
     let mut client = server.login();
-    let names = |lines: Vec<String>| {
-        let mut names: Vec<_> = lines.into_iter().filter(|name| name != "." && name != "..").collect();
-        names.sort();
-        names
-    };
     assert_eq!(names(client.list("NLST /")), ["deep", "in", "pub"]);
     assert_eq!(names(client.list("NLST /pub")), ["a", "absolute"]);
     assert_eq!(names(client.list("NLST /deep")), ["1"]);
@@ -153,11 +155,6 @@ fn what_has_an_alias_has_no_other_name() {
     client.command("SITE SYMLINKFROM /data/a", 350);
     client.command("SITE SYMLINKTO /data/in/link", 250);
     assert_eq!(std::fs::read_link(server.root().join("in/link")).unwrap().to_str(), Some("../pub/a"));
-    let names = |lines: Vec<String>| {
-        let mut names: Vec<_> = lines.into_iter().filter(|name| name != "." && name != "..").collect();
-        names.sort();
-        names
-    };
     // As with GCT, listings have what is there.
     assert_eq!(names(client.list("NLST /")), ["deep"]);
     assert_eq!(names(client.list("NLST /data")), ["a", "no"]);

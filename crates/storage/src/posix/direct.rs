@@ -369,15 +369,21 @@ mod tests {
         assert!(back[..300_000] == data);
     }
 
-    /// As far as the disk here has space for a file that is worth it.
-    #[test]
-    fn both_ways_in_turns_make_one_file() {
-        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    /// A file that both ways are tried on, with so many chunks of it reserved; as far as the disk here has space for one that is
+    /// worth it.
+    fn tried(file: &fs::File, chunks: usize) -> (Direct, Arc<Trial>) {
         let (direct, trial) = (Direct::default(), Arc::<Trial>::default());
         let size = background() + CHUNK as u64;
         direct.prepare_with(file.as_fd(), size, DirectIo::Auto, Some(Arc::clone(&trial)), |fd| {
-            rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, 4 * CHUNK as u64)
+            rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, (chunks * CHUNK) as u64)
         });
+        (direct, trial)
+    }
+
+    #[test]
+    fn both_ways_in_turns_make_one_file() {
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let (direct, trial) = tried(&file, 4);
         let memory: Vec<u8> = (0..CHUNK + ALIGNMENT + 5000).map(|i| (i * 7 / 3) as u8).collect();
         let data = &memory[memory.as_ptr().align_offset(ALIGNMENT)..][..CHUNK + 5000];
         let either = matches!(direct.0.get(), Some(Way::Either(..)));
@@ -410,11 +416,7 @@ mod tests {
     #[test]
     fn space_that_is_not_wanted_after_all_is_given_back() {
         let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let (direct, trial) = (Direct::default(), Arc::<Trial>::default());
-        let size = background() + CHUNK as u64;
-        direct.prepare_with(file.as_fd(), size, DirectIo::Auto, Some(Arc::clone(&trial)), |fd| {
-            rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, 64 * CHUNK as u64)
-        });
+        let (direct, trial) = tried(&file, 64);
         if !direct.is_reserved() {
             return;
         }
