@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::time::Instant;
 
-use ropewalk_storage::Store;
 use ropewalk_storage::checksum::Hasher;
+use ropewalk_storage::{Pages, Store};
 
 use crate::download::Download;
 use crate::place::Place;
@@ -101,7 +101,7 @@ fn pour(
     task: &Task,
     pass: &mut dyn FnMut(&[u8]) -> Result<(), RemoteError>,
 ) -> Result<(), RemoteError> {
-    let mut buffer = vec![0; BUFFER];
+    let mut buffer = Pages::new(BUFFER);
     match source {
         Source::Ranged(handle) => {
             let range = wanted(task.window, task.size.unwrap_or_default());

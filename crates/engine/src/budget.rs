@@ -1,9 +1,9 @@
 //! Memory for data on its way, and the pipes that `splice` needs.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ropewalk_storage::Pages;
 
 use crate::pipe::Pipe;
 
@@ -12,7 +12,6 @@ pub const MIN_BUFFER: usize = 64 << 10;
 const MAX_BUFFER: usize = 4 << 20;
 /// Sizes are 64 KiB times powers of two.
 const CLASSES: usize = (MAX_BUFFER / MIN_BUFFER).trailing_zeros() as usize + 1;
-const PAGE: usize = 4096;
 /// Idle pipes that are kept. One costs two descriptors and, while it is empty, a few KiB.
 const IDLE_PIPES: usize = 32;
 
@@ -33,7 +32,7 @@ struct State {
     peak: usize,
     /// Bytes in `free`.
     kept: usize,
-    free: [Vec<Memory>; CLASSES],
+    free: [Vec<Pages>; CLASSES],
     pipes: Vec<Pipe>,
 }
 
@@ -59,7 +58,7 @@ impl BufferBudget {
             state.kept -= size;
         }
         drop(state);
-        Buffer { memory: Some(memory.unwrap_or_else(|| Memory::new(size))), budget: Arc::clone(self) }
+        Buffer { memory: Some(memory.unwrap_or_else(|| Pages::new(size))), budget: Arc::clone(self) }
     }
 
     /// Bytes of the buffers that are out.
@@ -88,9 +87,9 @@ impl BufferBudget {
         }
     }
 
-    fn give_back(&self, memory: Memory) {
+    fn give_back(&self, memory: Pages) {
         let mut state = self.lock();
-        let size = memory.layout.size();
+        let size = memory.len();
         state.used -= size;
         // Some memory is kept so that the next file causes no page faults; not all that a burst has needed.
         if state.kept + size <= self.total / 4 {
@@ -106,7 +105,7 @@ impl BufferBudget {
 
 /// Bytes from a [`BufferBudget`], which go back to it when this is dropped. Page-aligned.
 pub struct Buffer {
-    memory: Option<Memory>,
+    memory: Option<Pages>,
     budget: Arc<BufferBudget>,
 }
 
@@ -114,13 +113,13 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.memory.as_ref().map_or(&[], Memory::bytes)
+        self.memory.as_ref().map_or(&[], |pages| pages)
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.memory.as_mut().map_or(&mut [], Memory::bytes_mut)
+        self.memory.as_mut().map_or(&mut [], |pages| pages)
     }
 }
 
@@ -129,45 +128,6 @@ impl Drop for Buffer {
         if let Some(memory) = self.memory.take() {
             self.budget.give_back(memory);
         }
-    }
-}
-
-/// Page-aligned bytes.
-struct Memory {
-    start: NonNull<u8>,
-    layout: Layout,
-}
-
-// SAFETY: owns its bytes alone, like a Box<[u8]>.
-unsafe impl Send for Memory {}
-// SAFETY: as above; shared access only reads.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    /// `size` is not 0.
-    fn new(size: usize) -> Self {
-        let layout = Layout::from_size_align(size, PAGE).unwrap_or(Layout::new::<u8>());
-        // SAFETY: the layout's size is not 0.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) });
-        let Some(start) = start else { handle_alloc_error(layout) };
-        Self { start, layout }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: `start` is the start of `layout.size()` bytes, initialised, that live as long as self.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`; `&mut self` makes the access exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `new`, and not used after.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
     }
 }
 
@@ -180,7 +140,7 @@ mod tests {
         let budget = BufferBudget::new(64 << 20);
         let buffer = budget.take(1 << 20);
         assert_eq!(buffer.len(), 1 << 20);
-        assert_eq!(buffer.as_ptr().addr() % PAGE, 0);
+        assert_eq!(buffer.as_ptr().addr() % 4096, 0);
         assert_eq!(budget.take(300_000).len(), 256 << 10);
         assert_eq!(budget.take(1).len(), MIN_BUFFER);
         assert_eq!(budget.take(usize::MAX).len(), MAX_BUFFER);

@@ -11,6 +11,7 @@ mod guard;
 mod journal;
 mod memory;
 mod null;
+mod pages;
 mod part;
 mod posix;
 mod remove;
@@ -26,6 +27,7 @@ pub use guard::{Guard, Purpose};
 pub use journal::{Journal, JournalKey};
 pub use memory::MemoryStore;
 pub use null::NullStore;
+pub use pages::Pages;
 pub use part::{
     DirectIo, Interrupted, Journaling, PartFile, PartOptions, is_temporary_name, journal_name,
     journal_of_part, part_name,

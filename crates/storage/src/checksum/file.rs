@@ -1,14 +1,14 @@
-use std::cell::RefCell;
+use std::cell::Cell;
 
 use super::{Algorithm, Hasher};
-use crate::{ReadHandle, Result};
+use crate::{Pages, ReadHandle, Result};
 
 /// Large enough to make calls cheap, small enough to stay in the nearest caches between reading and summing.
 const BUFFER: usize = 128 << 10;
 
 thread_local! {
     /// Kept, since memory that is new to a process costs more than to sum a file that fits in it.
-    static KEPT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static KEPT: Cell<Option<Pages>> = const { Cell::new(None) };
 }
 
 /// The checksum of `length` bytes (`None`: to the end) of a file from `offset`, in lowercase hexadecimal.
@@ -24,8 +24,7 @@ pub fn checksum_file(
 ) -> Result<String> {
     let end = length.map_or(u64::MAX, |length| offset.saturating_add(length));
     let mut hasher = Hasher::new(algorithm);
-    let mut buffer = KEPT.take();
-    buffer.resize(BUFFER, 0);
+    let mut buffer = KEPT.take().unwrap_or_else(|| Pages::new(BUFFER));
     let mut at = offset;
     while at < end {
         let want = usize::try_from(end - at).unwrap_or(BUFFER).min(BUFFER);
@@ -37,6 +36,6 @@ pub fn checksum_file(
         at += got as u64;
         progress(at - offset)?;
     }
-    KEPT.set(buffer);
+    KEPT.set(Some(buffer));
     Ok(hasher.finish())
 }
