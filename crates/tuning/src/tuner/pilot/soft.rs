@@ -14,6 +14,10 @@ const GAIN: f64 = 0.004;
 pub(super) const SHARED: f64 = 0.15;
 /// Standard deviations from which on a slope is no chance.
 const CERTAIN: f64 = 2.0;
+/// Errors of a step from which on it is taken: up only where it is likely that more streams gain, down as soon as fewer may
+/// do as well.
+const UP: f64 = 1.3;
+const DOWN: f64 = 0.9;
 /// Farthest move at once (logarithm).
 const FARTHEST: f64 = 0.6;
 
@@ -62,7 +66,8 @@ impl Pilot {
         let gain = 0.5 * -optimum.curvature * step * step;
         let n = (place + step).exp().round() as u32;
         let error = optimum.error.min(1.0);
-        if gain > GAIN && step.abs() > 0.9 * error && n != self.base {
+        let sure = step.abs() > error * if step > 0.0 { UP } else { DOWN };
+        if gain > GAIN && sure && n != self.base {
             self.base = n;
             self.hold.len = 1.0;
             self.hold.reference = None;
