@@ -64,7 +64,9 @@ fn part_apart(path: &[u8]) -> BString {
 
 /// Devices must not be replaced by files. What is beneath /dev/shm are files.
 pub(crate) fn is_device(path: &[u8]) -> bool {
-    path.starts_with(b"/dev/") && !path.starts_with(b"/dev/shm/")
+    let Ok(plain) = VirtualPath::parse(path) else { return false };
+    let plain = plain.as_bytes();
+    path.starts_with(b"/") && plain.starts_with(b"/dev/") && !plain.starts_with(b"/dev/shm/")
 }
 
 impl Landing {
@@ -187,6 +189,16 @@ mod tests {
         assert_eq!(part_path(b"b"), ".b.ropewalk-part");
         assert_eq!(part_path(b"a/b"), "a/.b.ropewalk-part");
         assert!(base_name(&part_path(&[b'n'; 255])).len() <= 255);
+    }
+
+    #[test]
+    fn devices_are_known_however_they_are_written() {
+        for path in ["/dev/null", "//dev/null", "/dev//null", "/./dev/null", "/x/../dev/null"] {
+            assert!(is_device(path.as_bytes()), "{path}");
+        }
+        for path in ["/dev/shm/x", "//dev//shm/x", "/x/dev/null", "dev/null", "/device", "/dev/../x"] {
+            assert!(!is_device(path.as_bytes()), "{path}");
+        }
     }
 
     #[test]

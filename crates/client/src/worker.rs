@@ -457,10 +457,15 @@ fn sleep(ctx: &Context<'_>, time: Duration) -> Result<(), RemoteError> {
     }
 }
 
-/// The server refuses to go on with what it has, and not because of the connection.
+/// The server refuses to go on with what it has, and not because of the connection. A name that it refuses to give is refused
+/// whatever is sent again.
 fn cannot_go_on(error: &RemoteError) -> bool {
     match error {
-        RemoteError::Refused { command, .. } => command == "REST" || !error.is_transient(),
+        RemoteError::Refused { command, .. } => match command.as_str() {
+            "REST" => true,
+            "RNFR" | "RNTO" => false,
+            _ => !error.is_transient(),
+        },
         _ => false,
     }
 }

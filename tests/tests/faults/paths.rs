@@ -1,10 +1,13 @@
 //! Ways out of the directory that is served.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
+
+use ropewalk_tests::{files, peers, process};
 
 use crate::fixture::Fixture;
 
@@ -86,6 +89,32 @@ fn links_do_not_lead_out() {
         let _ = control.command("DELE /made").unwrap();
     }
     assert_eq!(fs::read(outside.join("secret")).unwrap(), SECRET);
+    fixture.still_serves().unwrap();
+}
+
+/// What is larger than 4 MiB goes beside its place first, whatever there is.
+#[test]
+fn no_file_takes_the_place_of_a_pipe() {
+    let mut fixture = Fixture::new().unwrap();
+    let pipe = fixture.root.join("pipe");
+    let mode = rustix::fs::Mode::from(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    symlink("pipe", fixture.root.join("link")).unwrap();
+    let source = fixture.scratch.join("large");
+    files::write_random(&source, 5 << 20, 1).unwrap();
+    for name in ["pipe", "link"] {
+        let to = format!("ftp://{}/{name}", fixture.server.address());
+        let mut command = peers::ropewalk_command().unwrap();
+        command.args(["cp", "--quiet"]).arg(&source).arg(to);
+        let outcome = process::run(&mut command, Duration::from_secs(60)).unwrap();
+        assert!(!outcome.status.success());
+        // At once, and not after all has been sent again and again.
+        let errors = outcome.errors();
+        let expected = "answered RNTO with: 553 Nothing takes the place of a device";
+        assert!(errors.contains(expected) && !errors.contains("cannot go on"), "{errors}");
+        assert!(fs::metadata(fixture.root.join(name)).unwrap().file_type().is_fifo());
+    }
+    assert!(fs::symlink_metadata(fixture.root.join("link")).unwrap().is_symlink());
     fixture.still_serves().unwrap();
 }
 

@@ -137,6 +137,13 @@ fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
 
 fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath) -> Answer {
     let (from, to) = (login.renamable(from)?, login.renamable(to)?);
+    // What was meant for a device or a pipe, and went beside it first, must not take its place.
+    if let Ok(there) = login.store_for(&to).stat(&to, true)
+        && !matches!(there.kind, Kind::File | Kind::Directory | Kind::Symlink)
+    {
+        let text = "Nothing takes the place of a device, pipe or socket.".to_owned();
+        return Err(Failure::Refused { code: 553, text });
+    }
     login.store_to_rename(&from, &to)?.rename(&from, &to).map_err(failure)?;
     if let Some(journal) = ropewalk_storage::journal_of_part(&from) {
         // The upload has its name now; what is known of its parts is of no use any more.
