@@ -281,7 +281,9 @@ fn cancelled_before_the_server_has_answered() {
     let mut command = site.command();
     command.args(["cp", "--quiet", "--ssh-remote", "exec sleep 1000", &site.url("x"), "y"]);
     let mut program = Program::start(&mut command).unwrap();
-    until("no sleep", || !site.sshd.processes("sleep 1000").unwrap().is_empty());
+    // The server's, not those whose arguments name it.
+    let begun = |line: &String| line.ends_with(": sleep 1000 ");
+    until("no sleep", || site.sshd.processes("sleep 1000").unwrap().iter().any(begun));
     program.signal(Signal::INT);
     assert!(!program.wait(LIMIT).unwrap().success());
     assert_eq!(site.sshd.processes("ssh -F").unwrap(), [""; 0]);
