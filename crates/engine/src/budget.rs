@@ -18,7 +18,8 @@ const IDLE_PIPES: usize = 32;
 /// A limit on the memory that all transfers of a process use for buffers.
 ///
 /// [`BufferBudget::take`] never waits: the more is in use, the smaller are the buffers that it gives, down to 64 KiB
-/// each even when the budget is used up. So the bound is: the budget, plus 64 KiB for every further buffer. A stream
+/// each even when the budget is used up. So the bound is: the budget, plus 64 KiB for every further buffer (and for each up to a page
+/// in which none of its bytes are). A stream
 /// has at most two buffers at a time, the second one (of 64 KiB) for what it has read ahead; one that writes behind has two more.
 pub struct BufferBudget {
     total: usize,

@@ -48,6 +48,22 @@ fn what_is_open_and_what_is_not() {
 }
 
 #[test]
+fn pipes_keep_their_places_and_those_that_are_closed_are_not_told_of() {
+    let server = server();
+    for name in ["in/pipe", "secret/pipe"] {
+        let (at, mode) = (rustix::fs::CWD, rustix::fs::Mode::from(0o600));
+        rustix::fs::mknodat(at, server.root().join(name), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    }
+    symlink("../secret/pipe", server.root().join("in/link")).unwrap();
+    let mut client = server.login();
+    for (name, code) in [("pipe", 553), ("link", 250)] {
+        client.command("RNFR /in/c", 350);
+        client.command(&format!("RNTO /in/{name}"), code);
+    }
+    assert!(server.exists("in/pipe") && server.exists("secret/pipe") && !server.exists("in/c"));
+}
+
+#[test]
 fn commands() {
     let server = server();
     let mut client = server.login();
