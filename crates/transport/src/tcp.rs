@@ -1,7 +1,7 @@
 //! Plain TCP.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
@@ -29,7 +29,7 @@ impl Driver for Tcp {
     fn listen(&self, address: SocketAddr, options: &SocketOptions) -> io::Result<Box<dyn Listener>> {
         let mut failure = None;
         for port in ports(address.port(), options.ports) {
-            let socket = new_socket(address, options)?;
+            let socket = new_socket(address, options, address.ip().to_canonical().is_loopback())?;
             if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
                 socket.set_only_v6(false)?;
             }
@@ -56,8 +56,9 @@ impl Driver for Tcp {
     ) -> io::Result<Box<dyn Connection>> {
         let deadline = Instant::now() + timeout;
         let mut failure = None;
+        let local = options.congestion.is_none() && is_this_host(address);
         for port in ports(0, options.ports) {
-            let socket = new_socket(address, options)?;
+            let socket = new_socket(address, options, local)?;
             if port != 0 || options.bind.is_some() {
                 let local = options.bind.unwrap_or(match address {
                     SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -103,8 +104,29 @@ fn is_port_taken(e: &io::Error) -> bool {
 /// The kernel takes a C int, and no more than its ceiling of it: 4 GiB must not become 0 on the way.
 const LARGEST_BUFFER: usize = i32::MAX as usize;
 
-/// A socket with all options that have to be there before the handshake, in which the window scale is agreed.
-fn new_socket(address: SocketAddr, options: &SocketOptions) -> io::Result<Socket> {
+/// For connections that stay on this host, where nothing is congested but the processor. The host's own may be BBR, whose
+/// pacing by timers makes them two to three times as slow there. This one is always there, and everybody may choose it
+/// (tcp(7)).
+const LOCAL_CONGESTION: &str = "reno";
+
+/// True where the way to `address` begins and ends at it. Nothing is sent.
+fn is_this_host(address: SocketAddr) -> bool {
+    if address.ip().to_canonical().is_loopback() {
+        return true;
+    }
+    let any: IpAddr =
+        if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let route = || {
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect(address)?;
+        socket.local_addr()
+    };
+    route().is_ok_and(|local| local.ip() == address.ip())
+}
+
+/// A socket with all options that have to be there before the handshake: the window scale is agreed in it, and a
+/// congestion control that was once in use leaves its pacing to the next. `local`: only for connections within this host.
+fn new_socket(address: SocketAddr, options: &SocketOptions, local: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if let Some(bytes) = options.send_buffer {
@@ -113,7 +135,8 @@ fn new_socket(address: SocketAddr, options: &SocketOptions) -> io::Result<Socket
     if let Some(bytes) = options.receive_buffer {
         socket.set_recv_buffer_size(bytes.min(LARGEST_BUFFER))?;
     }
-    if let Some(name) = &options.congestion {
+    let local = local.then_some(LOCAL_CONGESTION);
+    if let Some(name) = options.congestion.as_deref().or(local) {
         congestion::apply(socket.as_fd(), name);
     }
     Ok(socket)

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -99,6 +100,24 @@ fn sets_what_is_asked_on_both_sides() {
     far.set_buffers(None, Some(70_000)).unwrap();
     assert_eq!(sockopt::socket_recv_buffer_size(far.poll_fd()).unwrap(), 140_000);
     assert_eq!(sockopt::socket_send_buffer_size(far.poll_fd()).unwrap(), 200_000);
+}
+
+#[test]
+fn within_this_host_nothing_is_paced() {
+    for to in [V4, V6] {
+        let listener = Tcp.listen(to, &SocketOptions::default()).unwrap();
+        let to = listener.local_addr().unwrap();
+        let near = Tcp.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
+        let far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
+        for fd in [near.poll_fd(), far.poll_fd()] {
+            assert_eq!(sockopt::tcp_congestion(fd).unwrap(), "reno");
+        }
+    }
+    // Whose connections may come from elsewhere: the host's own, whatever that is.
+    let everywhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+    let listener = Tcp.listen(everywhere, &SocketOptions::default()).unwrap();
+    let own = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    assert_eq!(sockopt::tcp_congestion(listener.poll_fd()).unwrap(), own.trim());
 }
 
 #[test]

@@ -205,12 +205,14 @@ fn the_kernel_is_asked_about_every_connection() {
     let (sent, _) = steered(&mut sender, &mut receiver, 20_000_000, |quota, sending, receiving| {
         quota.until("streams", || sending.streams() == 3 && receiving.streams() == 3);
         quota.until("data", || sending.bytes() > 2_000_000);
+        // The kernel counts it in ticks of its clock, of which a stream within a host may need none for a long time.
+        quota.until("time", || sending.path().busy > Duration::ZERO);
         let (there, path) = (sending.flows(), sending.path());
         assert_eq!((there.len(), path.streams), (3, 3));
         assert!(there.iter().all(|flow| flow.bytes > 0 && flow.info.congestion_window > 0));
         assert!(there.iter().all(|flow| flow.send_buffer == Some(65_536)));
         assert!(path.rtt.is_some() && path.min_rtt <= path.rtt && path.segments_sent > 0);
-        assert!(path.bytes > 2_000_000 && path.busy > Duration::ZERO);
+        assert!(path.bytes > 2_000_000);
         let theirs = receiving.path();
         assert!(theirs.streams == 3 && theirs.receive_buffer > 0);
         assert!(theirs.smallest_receive_window.unwrap() > 0 && theirs.rtt.is_some());
