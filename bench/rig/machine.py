@@ -41,6 +41,7 @@ def describe(disk, rounds, missing):
         "cores": os.cpu_count(),
         "memory_gib": round(int(memory.group(1)) / 2**20) if memory else None,
         "kernel": os.uname().release,
+        "congestion": pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
         "disk": file_system(disk),
         "rounds": rounds,
         "load": os.getloadavg()[0],

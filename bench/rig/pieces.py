@@ -13,7 +13,7 @@ def load(paths):
     for path in paths:
         with open(path) as file:
             document = json.load(file)
-        about = document["about"]
+        about = {"congestion": "unknown", **document["about"]}
         for one in document["workloads"]:
             workload = workloads.setdefault(
                 one["key"], Workload(one["key"], one["title"], one["bytes"], one["files"], [], None, None)
@@ -37,7 +37,7 @@ def rounds(workloads):
 
 def update(page, about, workloads, verdicts):
     """`page` with the tables and targets of these workloads made anew."""
-    measured = "Measured {date}, {cpu}, load before: {load:.1f}.\n".format(**about)
+    measured = "Measured {date}, {cpu}, TCP {congestion}, load before: {load:.1f}.\n".format(**about)
     for workload in workloads:
         title, *table = report.workload_table(workload)
         page = replace_section(page, title.strip(), "\n".join([title, measured, *table]))

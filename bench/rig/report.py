@@ -7,7 +7,7 @@ disturbs the machine disturbs all. Client and server run on the same machine and
 time of client and server together. "Ratio" is the program's time divided by ours as it comes: above 1 we are faster.
 Cells that we lose are shown like all others.
 
-{machine}, kernel {kernel}, {disk} on disk, {date}. Load before: {load:.1f}.
+{machine}, kernel {kernel}, TCP {congestion} where a program does not choose, {disk} on disk, {date}. Load before: {load:.1f}.
 
 {programs}
 """
@@ -16,7 +16,7 @@ Cells that we lose are shown like all others.
 def render(about, workloads, verdicts):
     machine = f"{about['cpu']}, {about['cores']} cores, {about['memory_gib']} GiB"
     programs = ", ".join(f"{name} {version}" for name, version in about["programs"].items()) or "No other programs."
-    lines = [HEAD.format(machine=machine, programs=programs, **{k: about[k] for k in ("rounds", "kernel", "disk", "date", "load")})]
+    lines = [HEAD.format(machine=machine, programs=programs, **{k: about[k] for k in ("rounds", "kernel", "congestion", "disk", "date", "load")})]
     if about["missing"]:
         lines.append(f"Not here, so not measured: {', '.join(about['missing'])}.\n")
     if verdicts:

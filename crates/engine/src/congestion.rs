@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::Flows;
 
 /// The TCP congestion control of a data channel's connections, those that are there and those still to be made: a handle
-/// for any thread. `None` is the host's own, or that of the listener where peers connect; connections that are there keep
-/// theirs then. A name that the host does not have or does not allow is told in a warning and changes nothing.
+/// for any thread. `None` is the host's own (Reno within the host), or that of the listener where peers connect;
+/// connections that are there keep theirs then. A name that the host does not have or does not allow is told in a warning
+/// and changes nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Congestion {
     name: Arc<Mutex<Option<String>>>,
