@@ -37,7 +37,7 @@ def rounds(workloads):
 
 def update(page, about, workloads, verdicts):
     """`page` with the tables and targets of these workloads made anew."""
-    measured = "Measured {date}, {cpu}, TCP {congestion}, load before: {load:.1f}.\n".format(**about)
+    measured = "Measured {date}, {cpu}, TCP {congestion} where a program does not choose, load before: {load:.1f}.\n".format(**about)
     for workload in workloads:
         title, *table = report.workload_table(workload)
         page = replace_section(page, title.strip(), "\n".join([title, measured, *table]))

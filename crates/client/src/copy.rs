@@ -49,9 +49,9 @@ impl CopyError {
 /// gives its contents. Files that failed are in the summary, and do not stop the others unless asked.
 ///
 /// A file under way at a local or remote destination has the name `.NAME.ropewalk-part`, and gets its own when it is
-/// whole and proved to be right. It takes the place of a symbolic link of that name; at servers, files of up to 4 MiB are
-/// written to what the link names instead. Windows ([`Pair::window`]), devices and pipes are written in place: a window of a
-/// source goes to the same offset of its destination, as `globus-url-copy -off` does.
+/// whole and proved to be right. It takes the place of a symbolic link of that name; at servers that are told the sum
+/// before, files of up to 4 MiB are written to what the link names instead. Windows ([`Pair::window`]), devices and pipes
+/// are written in place: a window of a source goes to the same offset of its destination, as `globus-url-copy -off` does.
 pub fn copy(
     pairs: Vec<Pair>,
     options: &Options,

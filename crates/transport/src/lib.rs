@@ -98,7 +98,8 @@ pub struct SocketOptions {
     /// SO_RCVBUF in bytes; `None` leaves the kernel's autotuning on.
     pub receive_buffer: Option<usize>,
     /// TCP_CONGESTION. One that the host does not have or does not allow is told in a warning, and the connection has
-    /// the host's own; see [`congestion`]. `None` is the host's own, and Reno within this host.
+    /// the host's own; see [`congestion`]. `None` is the host's own, and Reno for connections to this host and for
+    /// listeners on loopback addresses.
     pub congestion: Option<String>,
     /// Local ports to choose from, inclusive; `None` is any.
     pub ports: Option<(u16, u16)>,

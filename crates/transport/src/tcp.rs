@@ -105,11 +105,11 @@ fn is_port_taken(e: &io::Error) -> bool {
 const LARGEST_BUFFER: usize = i32::MAX as usize;
 
 /// For connections that stay on this host, where nothing is congested but the processor. The host's own may be BBR, whose
-/// pacing by timers makes them two to three times as slow there. This one is always there, and everybody may choose it
+/// pacing by timers makes them up to three times as slow there. This one is always there, and everybody may choose it
 /// (tcp(7)).
 const LOCAL_CONGESTION: &str = "reno";
 
-/// True where the way to `address` begins and ends at it. Nothing is sent.
+/// True where the way to `address` begins and ends at it, so not for second addresses of an interface. Nothing is sent.
 fn is_this_host(address: SocketAddr) -> bool {
     if address.ip().to_canonical().is_loopback() {
         return true;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -79,10 +79,12 @@ fn connects_from_the_port_range_and_address() {
 
 #[test]
 fn sets_what_is_asked_on_both_sides() {
+    // Not what connections within the host have anyway, where there is another.
+    let asked = congestion::allowed().into_iter().find(|name| name != "reno").unwrap_or("reno".into());
     let options = SocketOptions {
         send_buffer: Some(100_000),
         receive_buffer: Some(50_000),
-        congestion: Some("reno".into()),
+        congestion: Some(asked.clone()),
         ..SocketOptions::default()
     };
     let listener = Tcp.listen(V4, &options).unwrap();
@@ -95,7 +97,7 @@ fn sets_what_is_asked_on_both_sides() {
         // Linux doubles what it is asked for.
         assert_eq!(sockopt::socket_send_buffer_size(fd).unwrap(), 200_000);
         assert_eq!(sockopt::socket_recv_buffer_size(fd).unwrap(), 100_000);
-        assert_eq!(sockopt::tcp_congestion(fd).unwrap(), "reno");
+        assert_eq!(sockopt::tcp_congestion(fd).unwrap(), asked);
     }
     far.set_buffers(None, Some(70_000)).unwrap();
     assert_eq!(sockopt::socket_recv_buffer_size(far.poll_fd()).unwrap(), 140_000);
@@ -112,6 +114,15 @@ fn within_this_host_nothing_is_paced() {
         for fd in [near.poll_fd(), far.poll_fd()] {
             assert_eq!(sockopt::tcp_congestion(fd).unwrap(), "reno");
         }
+    }
+    // Also by the address that others know, if there is one. Nothing is sent to find it.
+    let way = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    if way.connect("192.0.2.1:9").is_ok() {
+        let own = SocketAddr::new(way.local_addr().unwrap().ip(), 0);
+        let listener = Tcp.listen(own, &SocketOptions::default()).unwrap();
+        let to = listener.local_addr().unwrap();
+        let near = Tcp.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
+        assert_eq!(sockopt::tcp_congestion(near.poll_fd()).unwrap(), "reno");
     }
     // Whose connections may come from elsewhere: the host's own, whatever that is.
     let everywhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);

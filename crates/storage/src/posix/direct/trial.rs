@@ -251,6 +251,12 @@ mod tests {
         let mut machine = Machine::new([1000.0, 970.0], [0.5, 0.1]);
         machine.write(512);
         assert_eq!(machine.trial.way(), Way::Direct);
+        let mut machine = Machine::new([1000.0, 880.0], [0.5, 0.1]);
+        machine.write(512);
+        assert_eq!(machine.trial.way(), Way::Direct);
+        let mut machine = Machine::new([1000.0, 830.0], [0.5, 0.1]);
+        machine.write(512);
+        assert_eq!(machine.trial.way(), Way::Uncached);
         // The network is the limit: nobody needs the processor.
         let mut machine = Machine::new([100.0, 99.0], [0.5, 0.1]);
         machine.write(512);
