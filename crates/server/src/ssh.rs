@@ -1,7 +1,6 @@
 //! One session over ssh: sshd has said who the client is, and this process runs as that user. As GCT's server with `-ssh`,
 //! USER and PASS may say anything.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -67,13 +66,7 @@ impl SshClient {
 
 /// The address of this host that routes to `peer`. Nothing is sent.
 fn route(peer: SocketAddr, otherwise: SocketAddr) -> SocketAddr {
-    let any: SocketAddr = if peer.is_ipv6() { ([0u16; 8], 0).into() } else { ([0u8; 4], 0).into() };
-    let found = || -> io::Result<SocketAddr> {
-        let socket = std::net::UdpSocket::bind(any)?;
-        socket.connect(peer)?;
-        socket.local_addr()
-    };
-    found().map_or(otherwise, |local| SocketAddr::new(canonical(local.ip()), 0))
+    ropewalk_transport::local_address(peer).map_or(otherwise, |local| SocketAddr::new(canonical(local), 0))
 }
 
 /// What is said of log-ins and addresses to listen on is for other servers; the process has no identity but its own.

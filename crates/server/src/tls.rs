@@ -1,7 +1,7 @@
 //! TLS (RFC 4217): the server's certificate, and what a session knows of a client that came over TLS.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -132,13 +132,10 @@ pub(crate) fn host_names(config: &Config, hostname: &str) -> Vec<String> {
             add(address.ip().to_canonical().to_string());
         }
         // The address of the route out; nothing is sent (RFC 5737, RFC 3849: nobody has these addresses).
-        for (here, there) in [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")] {
-            let local = UdpSocket::bind(here).and_then(|socket| {
-                socket.connect(there)?;
-                socket.local_addr()
-            });
-            if let Ok(local) = local {
-                add(local.ip().to_string());
+        let nobody = [IpAddr::from([192, 0, 2, 1]), IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1])];
+        for there in nobody {
+            if let Ok(local) = ropewalk_transport::local_address(SocketAddr::new(there, 9)) {
+                add(local.to_string());
             }
         }
     }

@@ -10,7 +10,7 @@ mod tcp_info;
 pub mod testing;
 
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -104,7 +104,7 @@ pub struct SocketOptions {
     /// Local ports to choose from, inclusive; `None` is any.
     pub ports: Option<(u16, u16)>,
     /// Local address to bind to.
-    pub bind: Option<std::net::IpAddr>,
+    pub bind: Option<IpAddr>,
 }
 
 /// How a driver waits while it makes a connection, so that its caller can wait for other things too.
@@ -139,6 +139,15 @@ pub fn timespec(duration: Duration) -> Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: duration.subsec_nanos().into(),
     }
+}
+
+/// The address of this host from which `remote` is reached. Nothing is sent. Fails where there is no way.
+pub fn local_address(remote: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr =
+        if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(remote)?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// Makes connections.

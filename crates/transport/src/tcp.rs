@@ -1,7 +1,7 @@
 //! Plain TCP.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,7 +12,9 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::{Breaker, Connection, Driver, Listener, SocketOptions, TcpInfo, Wait, WaitAlone, congestion};
+use crate::{
+    Breaker, Connection, Driver, Listener, SocketOptions, TcpInfo, Wait, WaitAlone, congestion, local_address,
+};
 
 /// Connections that may wait to be accepted. The kernel caps it at net.core.somaxconn.
 const BACKLOG: i32 = 1024;
@@ -111,17 +113,8 @@ const LOCAL_CONGESTION: &str = "reno";
 
 /// True where the way to `address` begins and ends at it, so not for second addresses of an interface. Nothing is sent.
 fn is_this_host(address: SocketAddr) -> bool {
-    if address.ip().to_canonical().is_loopback() {
-        return true;
-    }
-    let any: IpAddr =
-        if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let route = || {
-        let socket = UdpSocket::bind((any, 0))?;
-        socket.connect(address)?;
-        socket.local_addr()
-    };
-    route().is_ok_and(|local| local.ip() == address.ip())
+    address.ip().to_canonical().is_loopback()
+        || local_address(address).is_ok_and(|local| local == address.ip())
 }
 
 /// A socket with all options that have to be there before the handshake: the window scale is agreed in it, and a

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use ropewalk_transport::{Driver, SocketOptions, Tcp, Wait, congestion, testing};
+use ropewalk_transport::{Driver, SocketOptions, Tcp, Wait, congestion, local_address, testing};
 use rustix::event::PollFlags;
 use rustix::net::sockopt;
 
@@ -116,10 +116,8 @@ fn within_this_host_nothing_is_paced() {
         }
     }
     // Also by the address that others know, if there is one. Nothing is sent to find it.
-    let way = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-    if way.connect("192.0.2.1:9").is_ok() {
-        let own = SocketAddr::new(way.local_addr().unwrap().ip(), 0);
-        let listener = Tcp.listen(own, &SocketOptions::default()).unwrap();
+    if let Ok(own) = local_address("192.0.2.1:9".parse().unwrap()) {
+        let listener = Tcp.listen(SocketAddr::new(own, 0), &SocketOptions::default()).unwrap();
         let to = listener.local_addr().unwrap();
         let near = Tcp.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
         assert_eq!(sockopt::tcp_congestion(near.poll_fd()).unwrap(), "reno");

@@ -1,9 +1,11 @@
 //! Where the server is: data connections need addresses, and those of the control connection are ssh's secret.
 
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use ropewalk_transport::local_address;
 
 use crate::ssh::process::wait;
 
@@ -58,15 +60,7 @@ pub(super) fn addresses(host: &str) -> (SocketAddr, SocketAddr) {
     let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let found = (host, ANY_PORT).to_socket_addrs().ok().and_then(|mut all| all.next());
     let Some(remote) = found else { return (unknown, unknown) };
-    (remote, local(remote).map_or(unknown, |ip| SocketAddr::new(ip, 0)))
-}
-
-/// The address of this host that routes to `remote`. Nothing is sent.
-fn local(remote: SocketAddr) -> Option<IpAddr> {
-    let any: SocketAddr = if remote.is_ipv6() { ([0u16; 8], 0).into() } else { ([0u8; 4], 0).into() };
-    let socket = UdpSocket::bind(any).ok()?;
-    socket.connect(remote).ok()?;
-    Some(socket.local_addr().ok()?.ip())
+    (remote, local_address(remote).map_or(unknown, |ip| SocketAddr::new(ip, 0)))
 }
 
 #[cfg(test)]
