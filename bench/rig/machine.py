@@ -41,13 +41,21 @@ def describe(disk, rounds, missing):
         "cores": os.cpu_count(),
         "memory_gib": round(int(memory.group(1)) / 2**20) if memory else None,
         "kernel": os.uname().release,
-        "congestion": pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
+        "congestion": congestion(),
         "disk": file_system(disk),
         "rounds": rounds,
         "load": os.getloadavg()[0],
         "programs": {name: version(name) for name in VERSIONS if find(name)},
         "missing": missing,
     }
+
+
+def congestion():
+    """The host's TCP congestion control where a program does not choose."""
+    try:
+        return pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 def file_system(path):
