@@ -9,8 +9,8 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::Failure;
 use ropewalk_security::{Access, Rules};
 use ropewalk_storage::{
-    Error, ErrorKind, Guard, Kind, Purpose, Store, is_temporary_name, journal_name, journal_of_part,
-    part_name,
+    Error, ErrorKind, Guard, Kind, Metadata, Purpose, Store, is_temporary_name, journal_name,
+    journal_of_part, part_name,
 };
 use ropewalk_tokens::Capabilities;
 use rustix::io::Errno;
@@ -308,18 +308,26 @@ impl Login {
         self.permit(real, access)
     }
 
-    /// The place of a file to be written, which need not exist; what exists is followed.
-    pub(crate) fn target(&self, path: &VirtualPath) -> Result<VirtualPath, Failure> {
+    /// The place of a file to be written, and what is there: `None` where nothing is. What exists is followed.
+    pub(crate) fn target(&self, path: &VirtualPath) -> Result<(VirtualPath, Option<Metadata>), Failure> {
         let entry = self.entry(path, Access::Create)?;
-        match self.store.stat(&entry, false) {
+        let place = match self.store.stat(&entry, false) {
             Ok(metadata) if metadata.kind == Kind::Symlink => match self.store.real_path(&entry) {
-                Ok(real) => self.permit(real, Access::Create),
+                Ok(real) => self.permit(real, Access::Create)?,
                 // Through a link that leads nowhere a file would appear in a place that nobody has checked.
-                Err(error) if error.is_not_found() && self.unrestricted() => Ok(entry),
-                Err(error) if error.is_not_found() => Err(Failure::NotAllowed),
-                Err(error) => Err(failure(error)),
+                Err(error) if error.is_not_found() && self.unrestricted() => entry,
+                Err(error) if error.is_not_found() => return Err(Failure::NotAllowed),
+                Err(error) => return Err(failure(error)),
             },
-            _ => Ok(entry),
+            Ok(metadata) => return Ok((entry, Some(metadata))),
+            Err(error) if error.is_not_found() => return Ok((entry, None)),
+            // Who may write here need not be shown what is here.
+            Err(_) => entry,
+        };
+        match self.store.stat(&place, true) {
+            Ok(metadata) => Ok((place, Some(metadata))),
+            Err(error) if error.is_not_found() => Ok((place, None)),
+            Err(error) => Err(failure(error)),
         }
     }
 

@@ -179,6 +179,12 @@ pub trait Store: Send + Sync {
     fn without_replacing(&self) -> Option<Arc<dyn Store>> {
         None
     }
+    /// The same store, which keeps `directory` open for who does several things there: its entries are looked at, made, removed
+    /// and renamed in this very directory, even where it is moved meanwhile. `None` where that gains nothing, or it
+    /// cannot be opened.
+    fn near(&self, _directory: &VirtualPath) -> Option<Arc<dyn Store>> {
+        None
+    }
     /// Has the calling thread act for the store's user until the guard is dropped. Each call does so by itself; around
     /// several of them it saves changing back and forth.
     ///

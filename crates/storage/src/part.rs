@@ -17,7 +17,7 @@ use ropewalk_protocol::range::RangeSet;
 
 use self::begin::{Begun, Names};
 use crate::checksum::{Algorithm, Pieces};
-use crate::{Error, ErrorKind, Journal, JournalKey, Result, Store, WriteHandle};
+use crate::{Error, ErrorKind, Journal, JournalKey, Metadata, Result, Store, WriteHandle};
 
 /// Says of an unfinished file that its bytes came from front to back (see [`Journaling::Sequential`]).
 const STICKY: u32 = 0o1000;
@@ -66,10 +66,14 @@ impl PartFile {
         options: PartOptions,
     ) -> Result<Self> {
         let names = Names::of(target, &**store);
-        let begun = begin::begin(&**store, &names, &key, options)?;
+        // Making the part, looking whether it is still there and giving it its name need not find the directory each time.
+        let directory = names.part.parent().filter(|_| names.journal.is_some());
+        let near = directory.and_then(|directory| store.near(&directory));
+        let store = near.unwrap_or_else(|| store.clone());
+        let begun = begin::begin(&*store, &names, &key, options)?;
         let Begun { handle, present, pieces, journal, started_over } = begun;
         let part = Self {
-            store: store.clone(),
+            store,
             names,
             key,
             options,
@@ -189,8 +193,7 @@ impl PartFile {
                     first_few(&missing)
                 )));
         }
-        self.check_ours()?;
-        let metadata = self.handle.metadata()?;
+        let metadata = self.check_ours()?;
         if metadata.size != length {
             self.handle.set_len(length)?;
         }
@@ -243,22 +246,23 @@ impl PartFile {
 
     /// What has the part's name can be another file: this one may have been removed or moved away, and a new transfer
     /// begun.
-    fn is_ours(&self) -> Result<bool> {
+    /// The attributes of this one; `None` where it is another.
+    fn ours(&self) -> Result<Option<Metadata>> {
+        let own = self.handle.metadata()?;
         // Written in place: the handle is all there is.
         if self.names.journal.is_none() {
-            return Ok(true);
+            return Ok(Some(own));
         }
-        let own = self.handle.metadata()?;
         match self.store.stat(&self.names.part, false) {
-            Ok(named) => Ok((named.device, named.inode) == (own.device, own.inode)),
-            Err(error) if error.is_not_found() => Ok(false),
+            Ok(named) => Ok(((named.device, named.inode) == (own.device, own.inode)).then_some(own)),
+            Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    fn check_ours(&self) -> Result<()> {
-        if self.is_ours()? {
-            return Ok(());
+    fn check_ours(&self) -> Result<Metadata> {
+        if let Some(metadata) = self.ours()? {
+            return Ok(metadata);
         }
         Err(Error::new(ErrorKind::Busy, "finish", self.names.shown().as_bytes())
             .with_detail("the unfinished file was removed, moved or replaced meanwhile"))
@@ -266,11 +270,10 @@ impl PartFile {
 
     fn create_journal(&self, state: &State) -> Result<()> {
         let Some(path) = &self.names.journal else { return Ok(()) };
-        self.check_ours()?;
+        let mode = self.check_ours()?.mode;
         let journal = Journal::create(&*self.store, path, &self.key, &state.present, &state.pieces)?;
         let _ = self.journal.set(journal);
         // From now on the size does not say what is there, not even where the journal gets lost.
-        let mode = self.handle.metadata()?.mode;
         if mode & STICKY != 0 { self.handle.set_mode(mode & !STICKY) } else { Ok(()) }
     }
 
@@ -290,7 +293,7 @@ impl PartFile {
     }
 
     fn remove(&self) -> Result<()> {
-        if !self.is_ours()? {
+        if self.ours()?.is_none() {
             return Ok(());
         }
         if let Some(journal) = self.names.journal.as_ref().filter(|_| self.journal.get().is_some()) {
@@ -304,7 +307,7 @@ impl PartFile {
         let size = self.key.size.unwrap_or_default();
         let missing = state.present.complement(0..size);
         // It may have its name already, and be somebody else's business.
-        if missing.is_empty() || !self.is_ours()? {
+        if missing.is_empty() || self.ours()?.is_none() {
             return Ok(());
         }
         missing.iter().for_each(|range| self.handle.leave_zero(range.start, range.end - range.start));

@@ -28,7 +28,7 @@ use rustix::io::{Errno, retry_on_intr};
 use self::file::PosixFile;
 use self::metadata::Stats;
 use self::options::User;
-use self::root::{Place, Root};
+use self::root::{Near, Place, Root};
 use crate::error::Context;
 use crate::{
     Capabilities, Error, ErrorKind, Guard, ListSink, Metadata, Purpose, ReadHandle, Result, Store,
@@ -40,13 +40,15 @@ use crate::{
 /// Every path is resolved by the kernel (`openat2`) as if the root directory were `/`: an absolute symbolic link
 /// counts from it, `..` does not leave it, and nobody who moves directories or swaps links meanwhile can change that.
 /// A root of `/` is used as it is.
+#[derive(Clone)]
 pub struct PosixStore {
     root: Arc<Root>,
-    options: PosixOptions,
+    options: Arc<PosixOptions>,
     user: User,
     guard: Option<Guard>,
     /// Whether `rename` may put something in the place of what is there.
     replaces: bool,
+    near: Option<Arc<Near>>,
 }
 
 impl PosixStore {
@@ -56,7 +58,7 @@ impl PosixStore {
         let acting = user.act_on("open root", &VirtualPath::root())?;
         let root = Arc::new(Root::open(root)?);
         drop(acting);
-        Ok(Self { root, options, user, guard: None, replaces: true })
+        Ok(Self { root, options: Arc::new(options), user, guard: None, replaces: true, near: None })
     }
 
     fn file(&self, fd: rustix::fd::OwnedFd, path: &VirtualPath) -> Result<PosixFile> {
@@ -82,7 +84,7 @@ impl PosixStore {
         // The bits beyond rwx are not permissions, and stay as they were asked for.
         let bits = self.options.file_mode.map_or(mode, |fixed| fixed | (mode & 0o7000));
         let mode = Mode::from_raw_mode(bits & 0o7777);
-        let made = if self.guard.is_none() {
+        let made = if self.guard.is_none() && !self.is_near(path) {
             self.root.open_at(path, flags, mode)
         } else {
             let place = self.place(path, "create", Purpose::Write)?;
@@ -107,23 +109,21 @@ impl Store for PosixStore {
     }
 
     fn guarded(&self, guard: Guard) -> Option<Arc<dyn Store>> {
-        Some(Arc::new(Self {
-            root: Arc::clone(&self.root),
-            options: self.options.clone(),
-            user: self.user.clone(),
-            guard: Some(guard),
-            replaces: self.replaces,
-        }))
+        Some(Arc::new(Self { guard: Some(guard), ..self.clone() }))
     }
 
     fn without_replacing(&self) -> Option<Arc<dyn Store>> {
-        Some(Arc::new(Self {
-            root: Arc::clone(&self.root),
-            options: self.options.clone(),
-            user: self.user.clone(),
-            guard: self.guard.clone(),
-            replaces: false,
-        }))
+        Some(Arc::new(Self { replaces: false, ..self.clone() }))
+    }
+
+    fn near(&self, directory: &VirtualPath) -> Option<Arc<dyn Store>> {
+        // The kernel finds the way by itself where paths are used as they are.
+        if self.root.is_plain() {
+            return None;
+        }
+        let _acting = self.user.act().ok()?;
+        let near = self.root.open_near(directory).ok()?;
+        Some(Arc::new(Self { near: Some(Arc::new(near)), ..self.clone() }))
     }
 
     fn acting(&self) -> Result<Acting> {

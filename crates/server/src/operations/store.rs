@@ -41,15 +41,13 @@ fn receive_file(
 ) -> Result<Checksum, Failure> {
     let login = job.context.login()?;
     let acting = login.acting()?;
-    let place = login.target(&transfer.path)?;
+    let (place, existing) = login.target(&transfer.path)?;
     login.is_free(&place)?;
-    let existing = match login.store.stat(&place, true) {
-        Ok(metadata) if metadata.kind == Kind::Directory => return Err(system(Errno::ISDIR, "open")),
-        Ok(metadata) if !metadata.writable => return Err(system(Errno::ACCESS, "open")),
-        Ok(metadata) => Some(metadata),
-        Err(error) if error.is_not_found() => None,
-        Err(error) => return Err(failure(error)),
-    };
+    match &existing {
+        Some(metadata) if metadata.kind == Kind::Directory => return Err(system(Errno::ISDIR, "open")),
+        Some(metadata) if !metadata.writable => return Err(system(Errno::ACCESS, "open")),
+        _ => {}
+    }
     let files = &job.context.settings.config.files;
     let storage = login.store_for(&place);
     let mut attend = Attend::new(job.host, job.session, job.control, None, Markers::none());

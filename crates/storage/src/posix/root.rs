@@ -31,6 +31,24 @@ pub(super) struct Place<'p> {
     name: &'p [u8],
 }
 
+/// A directory that is kept open.
+pub(super) struct Near {
+    path: VirtualPath,
+    directory: OwnedFd,
+}
+
+impl Near {
+    /// The place of an entry of this directory; `None` for any other path.
+    pub(super) fn place<'p>(&'p self, path: &'p VirtualPath) -> Option<Place<'p>> {
+        let name = path.file_name()?.as_bytes();
+        let parent = &path.as_bytes()[..path.as_bytes().len() - name.len()];
+        let here = self.path.as_bytes();
+        let is_entry =
+            if self.path.is_root() { parent == b"/" } else { parent.strip_suffix(b"/") == Some(here) };
+        is_entry.then(|| Place { directory: Directory::Borrowed(self.directory.as_fd()), name })
+    }
+}
+
 enum Directory<'p> {
     Opened(OwnedFd),
     Borrowed(BorrowedFd<'p>),
@@ -107,6 +125,11 @@ impl Root {
             self.manual.store(true, Ordering::Relaxed);
         }
         !missing
+    }
+
+    pub(super) fn open_near(&self, path: &VirtualPath) -> Result<Near, Errno> {
+        let directory = self.open_at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        Ok(Near { path: path.clone(), directory })
     }
 
     /// The directory that holds `path`, and its name there.

@@ -47,25 +47,56 @@ fn path(text: &str) -> VirtualPath {
 const CREATE: WriteOptions = WriteOptions { create: true, truncate: true, exclusive: false, mode: 0o666 };
 const EXISTING: WriteOptions = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
 
-fn contract_of(manual: bool) {
+fn contract_of(manual: bool, near: bool) {
     let keep = std::sync::Mutex::new(Vec::new());
     crate::testing::contract(&|| {
         let directory = tempfile::tempdir().unwrap();
         let store = PosixStore::new(directory.path(), PosixOptions::default()).unwrap();
         store.root.manual.store(manual, Ordering::Relaxed);
         keep.lock().unwrap().push(directory);
-        Arc::new(store)
+        if near { store.near(&VirtualPath::root()).unwrap() } else { Arc::new(store) }
     });
 }
 
 #[test]
 fn contract() {
-    contract_of(false);
+    contract_of(false, false);
 }
 
 #[test]
 fn contract_where_the_kernel_does_not_resolve() {
-    contract_of(true);
+    contract_of(true, false);
+}
+
+#[test]
+fn contract_near_a_directory() {
+    contract_of(false, true);
+}
+
+#[test]
+fn what_is_done_near_a_directory_stays_in_it() {
+    for place in both() {
+        let (inside, outside) = (&place.inside, &place.outside);
+        fs::create_dir(inside.join("d")).unwrap();
+        let store = place.store.near(&path("/d")).unwrap();
+        let exclusive = WriteOptions { exclusive: true, ..CREATE };
+        store.open_write(&path("/d/f"), exclusive).unwrap();
+        // The directory moves away, and what has its name now is not what was opened.
+        fs::rename(inside.join("d"), inside.join("moved")).unwrap();
+        symlink(outside, inside.join("d")).unwrap();
+        store.open_write(&path("/d/g"), exclusive).unwrap();
+        store.rename(&path("/d/f"), &path("/d/h")).unwrap();
+        store.stat(&path("/d/h"), false).unwrap();
+        store.remove_file(&path("/d/g")).unwrap();
+        assert!(inside.join("moved/h").exists());
+        assert_eq!(fs::read_dir(inside.join("moved")).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
+        // Names that only begin alike, and entries further down, are found as ever.
+        fs::create_dir_all(inside.join("dd/sub")).unwrap();
+        store.open_write(&path("/dd/f"), exclusive).unwrap();
+        store.open_write(&path("/dd/sub/f"), exclusive).unwrap();
+        assert!(inside.join("dd/f").exists() && inside.join("dd/sub/f").exists());
+    }
 }
 
 #[test]

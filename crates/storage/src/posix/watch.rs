@@ -31,13 +31,20 @@ impl PosixStore {
         action: &'static str,
         purpose: Purpose,
     ) -> Result<Place<'p>> {
-        let place = match &self.guard {
-            None => self.root.place(path),
-            Some(_) => self.root.opened_place(path),
+        let near = self.near.as_ref().and_then(|near| near.place(path));
+        let place = match (near, &self.guard) {
+            (Some(place), _) => Ok(place),
+            (None, None) => self.root.place(path),
+            (None, Some(_)) => self.root.opened_place(path),
         };
         let place = place.context(action, path.as_bytes())?;
         self.ask_of_entry(&place, path, action, purpose)?;
         Ok(place)
+    }
+
+    /// Whether the directory that holds `path` is kept open.
+    pub(super) fn is_near(&self, path: &VirtualPath) -> bool {
+        self.near.as_ref().is_some_and(|near| near.place(path).is_some())
     }
 
     /// A name by which calls that know no descriptors reach what `path` leads to, as long as the descriptor is open.

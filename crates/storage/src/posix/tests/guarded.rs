@@ -177,3 +177,26 @@ fn a_directory_swapped_for_a_link_does_not_fool_the_guard() {
         assert_ne!(kept.permissions().mode() & 0o777, 0o606);
     }
 }
+
+#[test]
+fn a_guard_is_asked_where_the_directory_is_now() {
+    for place in both() {
+        let inside = &place.inside;
+        fs::create_dir(inside.join("open")).unwrap();
+        fs::write(inside.join("open/f"), "x").unwrap();
+        let store = guarded(&place.store).near(&path("/open")).unwrap();
+        store.stat(&path("/open/f"), false).unwrap();
+        fs::rename(inside.join("open"), inside.join("secret")).unwrap();
+        let exclusive = WriteOptions { exclusive: true, ..CREATE };
+        let refused = [
+            store.stat(&path("/open/f"), false).map(drop),
+            store.open_write(&path("/open/g"), exclusive).map(drop),
+            store.rename(&path("/open/f"), &path("/open/h")),
+            store.remove_file(&path("/open/f")),
+        ];
+        for result in refused {
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::NotAllowed);
+        }
+        assert_eq!(names(&inside.join("secret")), ["f"]);
+    }
+}
