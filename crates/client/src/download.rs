@@ -54,6 +54,10 @@ struct State {
     proof: Option<String>,
     /// The source's sum, where it was told ahead.
     theirs: Option<String>,
+    /// Bytes were written.
+    written: bool,
+    /// It was to get its name.
+    ended: bool,
 }
 
 impl Download {
@@ -85,7 +89,11 @@ impl Download {
                     let key =
                         JournalKey { source: task.identity(), size: task.size, modified: task.modified };
                     let part_options = PartOptions {
-                        mode: task.mode.filter(|_| options.preserve.modes).unwrap_or(NEW_FILE),
+                        // Until it is whole we have to be able to write to it, also in another run.
+                        mode: task
+                            .mode
+                            .filter(|_| options.preserve.modes)
+                            .map_or(NEW_FILE, |mode| mode | 0o600),
                         resume: options.resume && !options.ascii,
                         journal: Journaling::Above(SMALL),
                         sync: options.fsync != FsyncPolicy::None,
@@ -123,6 +131,8 @@ impl Download {
             end: 0,
             proof: None,
             theirs: None,
+            written: false,
+            ended: false,
         };
         Ok(Arc::new(Self {
             tries: AtomicU32::new(task.tries),
@@ -148,6 +158,26 @@ impl Download {
         self.handle.clone()
     }
 
+    /// The destination takes bytes in order only, and does not give them back.
+    pub(crate) fn in_order(&self) -> bool {
+        self.handle.in_order()
+    }
+
+    /// It cannot be gone on with: the part was given up when it was to get its name.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().ended
+    }
+
+    /// What was written to a pipe cannot be taken back: only what wrote nothing may be tried again.
+    pub(crate) fn once_only(&self, error: RemoteError) -> RemoteError {
+        if self.in_order() && self.lock().written && error.is_transient() {
+            return RemoteError::Usage(format!(
+                "{error} (and what was written to a pipe cannot be taken back)"
+            ));
+        }
+        error
+    }
+
     /// What the destination has already.
     pub(crate) fn present(&self) -> RangeSet {
         let part = self.part.read().unwrap_or_else(PoisonError::into_inner);
@@ -162,6 +192,9 @@ impl Download {
 
     /// A block is in the file; `sum` is of the check's algorithm.
     pub(crate) fn record(&self, range: Range<u64>, sum: Option<u32>) -> ropewalk_storage::Result<()> {
+        if self.in_order() {
+            self.lock().written = true;
+        }
         let part = self.part.read().unwrap_or_else(PoisonError::into_inner);
         let crc32c = sum.filter(|_| self.check.in_passing() == Some(Algorithm::Crc32c));
         part.as_ref().map_or(Ok(()), |part| part.record(range, crc32c))
@@ -310,6 +343,8 @@ impl Download {
         let modified = self.task.modified.filter(|_| options.preserve.times).map(|s| (s, 0));
         let mode = self.task.mode.filter(|_| options.preserve.modes);
         let part = self.part.write().unwrap_or_else(PoisonError::into_inner).take();
+        // Where it does not get its name, the part stays for the next try, which opens it again.
+        self.lock().ended = true;
         match part {
             Some(part) => part.commit(end, modified, mode).map_err(local)?,
             None if self.target.is_some() && options.fsync != FsyncPolicy::None => {

@@ -1,6 +1,6 @@
 //! What a listing tells of one name, local or remote.
 
-use bstr::{BStr, BString};
+use bstr::{BStr, BString, ByteSlice};
 use ropewalk_protocol::facts::{self, EntryKind};
 use ropewalk_protocol::listing;
 use ropewalk_storage::{Kind, Metadata};
@@ -62,11 +62,33 @@ impl Entry {
     }
 }
 
-/// From a line of MLSD or MLSR; `None` for the directory itself, its parent, and what cannot be read.
-pub(crate) fn from_facts(line: &BStr) -> Option<Entry> {
-    let entry = facts::Entry::parse(line).ok()?;
-    let itself = matches!(entry.kind, EntryKind::CurrentDirectory | EntryKind::ParentDirectory);
-    (!itself).then(|| convert(entry))
+/// What a line of a listing tells.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// `Box`: most lines are moved about only to be taken apart.
+    Entry(Box<Entry>),
+    /// The directory itself, its parent, a total.
+    Nothing,
+    /// Nobody knows what: there may be an entry that is not told otherwise.
+    Unknown,
+}
+
+impl Line {
+    fn of(entry: Entry) -> Self {
+        let named = !matches!(entry.name.as_slice(), b"" | b"." | b"..");
+        if named { Self::Entry(Box::new(entry)) } else { Self::Nothing }
+    }
+}
+
+/// From a line of MLSD or MLSR.
+pub(crate) fn from_facts(line: &BStr) -> Line {
+    match facts::Entry::parse(line) {
+        Ok(entry) if matches!(entry.kind, EntryKind::CurrentDirectory | EntryKind::ParentDirectory) => {
+            Line::Nothing
+        }
+        Ok(entry) => Line::of(convert(entry)),
+        Err(_) => Line::Unknown,
+    }
 }
 
 /// From the line of MLST.
@@ -76,9 +98,19 @@ pub(crate) fn status(line: &BStr) -> Option<Entry> {
 
 /// From a line of LIST, as Unix servers print it. Without the time, which is to the minute or the day only and in nobody
 /// knows which time zone.
-pub(crate) fn from_long(line: &[u8]) -> Option<Entry> {
-    let entry = listing::parse_long(line, None)?;
-    Some(Entry { modified: None, ..convert(entry) })
+pub(crate) fn from_long(line: &[u8]) -> Line {
+    match listing::parse_long(line, None) {
+        Some(entry) => Line::of(Entry { modified: None, ..convert(entry) }),
+        None if is_total(line) => Line::Nothing,
+        None => Line::Unknown,
+    }
+}
+
+/// `total 12`, before the entries; in other languages another word, and perhaps a unit.
+fn is_total(line: &[u8]) -> bool {
+    let mut fields = line.fields();
+    let (Some(_), Some(number), None) = (fields.next(), fields.next(), fields.next()) else { return false };
+    number.first().is_some_and(u8::is_ascii_digit)
 }
 
 fn convert(entry: facts::Entry) -> Entry {
@@ -111,28 +143,33 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn entry(line: Line) -> Entry {
+        match line {
+            Line::Entry(entry) => *entry,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn from_gct() {
         let line = "Type=file;Modify=20261121191739;Size=12;Perm=r;UNIX.mode=0644;UNIX.owner=root;UNIX.uid=0;\
                     UNIX.group=root;UNIX.gid=0;Unique=fe00-99c50d; small.txt";
-        let entry = from_facts(line.into()).unwrap();
-        assert_eq!(
-            (entry.name.as_slice(), entry.size, entry.mode),
-            (&b"small.txt"[..], Some(12), Some(0o644))
-        );
-        assert_eq!(entry.identity, Some((0xfe00, 0x99_c50d)));
-        assert!(from_facts("Type=cdir; .".into()).is_none());
-        assert!(from_facts("no facts".into()).is_none_or(|e| e.size.is_none()));
+        let told = entry(from_facts(line.into()));
+        assert_eq!((told.name.as_slice(), told.size, told.mode), (&b"small.txt"[..], Some(12), Some(0o644)));
+        assert_eq!(told.identity, Some((0xfe00, 0x99_c50d)));
+        assert_eq!(from_facts("Type=cdir; .".into()), Line::Nothing);
+        assert_eq!(from_facts("Type=file;Size=x; a".into()), Line::Unknown);
+        assert_eq!(entry(from_facts("no facts".into())).size, None);
     }
 
     #[test]
     fn from_listings() {
-        let e = from_long(b"-rw-r--r--    1 0        0              12 Nov 21 19:17 a b").unwrap();
+        let e = entry(from_long(b"-rw-r--r--    1 0        0              12 Nov 21 19:17 a b"));
         assert_eq!((e.name.as_slice(), e.size, e.modified), (&b"a b"[..], Some(12), None));
-        let e = from_long(b"drwxrwxrwt   2 root  wheel  4096 Jan  1  2020  leading").unwrap();
+        let e = entry(from_long(b"drwxrwxrwt   2 root  wheel  4096 Jan  1  2020  leading"));
         assert_eq!((e.name.as_slice(), e.kind, e.mode), (&b" leading"[..], Kind::Directory, Some(0o1777)));
-        let e = from_long(b"lrwxrwxrwx 1 u g 3 Dec 31 23:59 l -> a/b").unwrap();
+        let e = entry(from_long(b"lrwxrwxrwx 1 u g 3 Dec 31 23:59 l -> a/b"));
         assert_eq!((e.name.as_slice(), e.target.unwrap().as_slice()), (&b"l"[..], &b"a/b"[..]));
-        assert!(from_long(b"total 12").is_none());
+        assert_eq!(from_long(b"total 12"), Line::Nothing);
     }
 }

@@ -65,6 +65,9 @@ pub enum RemoteError {
     SourceChanged { path: BString },
     #[error("{path}: fewer than {bytes_per_second} bytes/s for {} s", time.as_secs())]
     Stalled { path: BString, bytes_per_second: u64, time: Duration },
+    /// What it stands for may exist or not: nobody must take it for missing.
+    #[error("{peer} lists what cannot be understood, and its entry is not known: {line:?}")]
+    Listing { peer: String, line: BString },
     /// A server's recursive listing says that it could not read this (the fact `Error`).
     #[error("{path}: the server cannot list it: {reason}")]
     Unlisted { path: BString, reason: String },
@@ -123,6 +126,7 @@ impl RemoteError {
                 FailureKind::Permission
             }
             Self::CannotTravel { .. }
+            | Self::Listing { .. }
             | Self::Nonsense { .. }
             | Self::OtherServer { .. }
             | Self::Output(_)
@@ -158,6 +162,7 @@ impl RemoteError {
             Self::Local { .. } => self.is_busy(),
             Self::CannotTravel { .. }
             | Self::Cancelled
+            | Self::Listing { .. }
             | Self::Lost { .. }
             | Self::Output(_)
             | Self::Resolve { .. }

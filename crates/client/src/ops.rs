@@ -18,7 +18,7 @@ use ropewalk_storage::checksum::Algorithm;
 use tempfile::SpooledTempFile;
 
 use crate::control::Answer;
-use crate::entry::{from_facts, from_long, status};
+use crate::entry::{Line, from_facts, from_long, status};
 use crate::error::is_unknown_command;
 use crate::place::{base_name, parent};
 use crate::session::Session;
@@ -26,6 +26,8 @@ use crate::verify::wire;
 use crate::watch::Watch;
 use crate::{Amount, Entry, RemoteError};
 
+/// So much of a line that cannot be understood is told.
+const LINE_SHOWN: usize = 200;
 /// Listings up to so many bytes are kept in memory.
 const LISTING_IN_MEMORY: usize = 4 << 20;
 
@@ -240,6 +242,7 @@ impl Session<'_> {
             return self.remove(path);
         }
         for entry in self.listing(path)? {
+            let entry = entry?;
             let path = crate::place::join(path, &entry.name);
             if entry.is_directory() && entry.target.is_none() {
                 self.remove_tree(&path)?;
@@ -305,10 +308,15 @@ impl Session<'_> {
         // for a name, and have nothing of that name.
         let asked = [b"-a ", path].concat();
         match self.entries(&Command::List(Some(asked.into())), from_long) {
-            Err(e) if e.breaks_session() => Err(e),
-            Ok(listing) if listing.bytes > 0 => Ok(listing),
-            Ok(_) | Err(_) => self.entries(&Command::List(Some(path.into())), from_long),
+            Err(e) if e.breaks_session() => return Err(e),
+            Ok(mut listing) => {
+                if listing.tells_something()? {
+                    return Ok(listing);
+                }
+            }
+            Err(_) => {}
         }
+        self.entries(&Command::List(Some(path.into())), from_long)
     }
 
     /// Everything beneath a directory in one listing; names are relative to it. Needs MLSR. A directory that cannot be
@@ -325,15 +333,12 @@ impl Session<'_> {
 
     /// Fetches a listing as a whole before it is looked at: whoever takes the entries may take its time, while a server
     /// would not wait for long.
-    fn entries(
-        &mut self,
-        command: &Command,
-        parse: fn(&[u8]) -> Option<Entry>,
-    ) -> Result<Listing, RemoteError> {
+    fn entries(&mut self, command: &Command, parse: fn(&[u8]) -> Line) -> Result<Listing, RemoteError> {
         let mut spool = tempfile::spooled_tempfile(LISTING_IN_MEMORY);
-        let bytes = self.fetch(std::slice::from_ref(command), &mut spool)?;
+        self.fetch(std::slice::from_ref(command), &mut spool)?;
         spool.rewind().map_err(RemoteError::Output)?;
-        Ok(Listing { lines: BufReader::new(spool), parse, bytes })
+        let peer = self.control.peer().to_owned();
+        Ok(Listing { lines: BufReader::new(spool), parse, peer, unknown: None, totals: false })
     }
 
     /// A file, or a part of it, in order.
@@ -414,33 +419,51 @@ fn quoted(text: &BStr) -> Option<BString> {
     Some(inner.replace("\"\"", "\"").into())
 }
 
-/// Entries of a listing that was fetched: in memory, or in a temporary file where there are very many.
+/// Entries of a listing that was fetched: in memory, or in a temporary file where there are very many. After them comes
+/// an error where there is a line that cannot be understood.
 pub(crate) struct Listing {
     lines: BufReader<SpooledTempFile>,
-    parse: fn(&[u8]) -> Option<Entry>,
-    bytes: u64,
+    parse: fn(&[u8]) -> Line,
+    peer: String,
+    /// The first line that cannot be understood.
+    unknown: Option<BString>,
+    /// There is a line that needs to be understood no further.
+    totals: bool,
+}
+
+impl Listing {
+    /// Whether there is a line that can be understood.
+    fn tells_something(&mut self) -> Result<bool, RemoteError> {
+        let told = self.by_ref().next().is_some_and(|first| first.is_ok()) || self.totals;
+        self.lines.rewind().map_err(RemoteError::Output)?;
+        self.unknown = None;
+        Ok(told)
+    }
 }
 
 impl Iterator for Listing {
-    type Item = Entry;
+    type Item = Result<Entry, RemoteError>;
 
-    fn next(&mut self) -> Option<Entry> {
+    fn next(&mut self) -> Option<Self::Item> {
         let mut line = Vec::new();
         loop {
             line.clear();
             match self.lines.read_until(b'\n', &mut line) {
-                Ok(0) => return None,
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::error!(%error, "cannot read a temporary file");
-                    return None;
+                Ok(0) => {
+                    let line = self.unknown.take()?;
+                    return Some(Err(RemoteError::Listing { peer: self.peer.clone(), line }));
                 }
+                Ok(_) => {}
+                Err(error) => return Some(Err(RemoteError::Output(error))),
             }
             let text = line.trim_end_with(|c| c == '\r' || c == '\n');
-            if let Some(entry) = (self.parse)(text)
-                && !matches!(entry.name.as_slice(), b"" | b"." | b"..")
-            {
-                return Some(entry);
+            match (self.parse)(text) {
+                Line::Entry(entry) => return Some(Ok(*entry)),
+                Line::Nothing => self.totals = true,
+                Line::Unknown if text.trim_ascii().is_empty() => {}
+                Line::Unknown => {
+                    self.unknown.get_or_insert_with(|| text[..text.len().min(LINE_SHOWN)].into());
+                }
             }
         }
     }
@@ -482,10 +505,45 @@ mod tests {
         let mut spool = tempfile::spooled_tempfile(8);
         spool.write_all(b"Type=cdir; .\r\nType=file;Size=1; a\r\n\r\nType=dir; b").unwrap();
         spool.rewind().unwrap();
-        let listing =
-            Listing { lines: BufReader::new(spool), parse: |line| from_facts(line.as_bstr()), bytes: 0 };
-        let names: Vec<_> = listing.map(|e| e.name.to_string()).collect();
+        let names: Vec<_> =
+            listing(spool, |line| from_facts(line.as_bstr())).map(|e| e.unwrap().name.to_string()).collect();
         assert_eq!(names, ["a", "b"]);
+    }
+
+    fn listing(lines: SpooledTempFile, parse: fn(&[u8]) -> Line) -> Listing {
+        Listing { lines: BufReader::new(lines), parse, peer: "host".into(), unknown: None, totals: false }
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_told_after_the_rest() {
+        let facts: fn(&[u8]) -> Line = |line| from_facts(line.as_bstr());
+        type Case = (&'static str, fn(&[u8]) -> Line, &'static [&'static str], Option<&'static str>);
+        let cases: [Case; 4] = [
+            (
+                "Type=file;Modify=1; a\r\nType=file; b\r\nwhat\r\n",
+                facts,
+                &["b"],
+                Some("Type=file;Modify=1; a"),
+            ),
+            ("10-21-26  07:01PM       <DIR>          data\r\n", from_long, &[], Some("10-21-26")),
+            (
+                "total 8\r\n-rw-r--r-- 1 a b 5 Nov 21 19:17 f\r\ndrwxr-xr-x 1 a b 0 Nov 21 19:17 .\r\n",
+                from_long,
+                &["f"],
+                None,
+            ),
+            ("insgesamt 4,0K\r\n", from_long, &[], None),
+        ];
+        for (text, parse, names, unknown) in cases {
+            let mut spool = tempfile::spooled_tempfile(1024);
+            spool.write_all(text.as_bytes()).unwrap();
+            spool.rewind().unwrap();
+            let mut all: Vec<_> = listing(spool, parse).collect();
+            let error = all.pop_if(|last| last.is_err()).map(|last| last.unwrap_err().to_string());
+            assert_eq!(error.is_some(), unknown.is_some(), "{text}: {error:?}");
+            assert!(error.unwrap_or_default().contains(unknown.unwrap_or_default()), "{text}");
+            assert_eq!(all.iter().map(|e| e.as_ref().unwrap().name.to_string()).collect::<Vec<_>>(), names);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use bstr::{BString, ByteSlice};
-use ropewalk_storage::Kind;
+use ropewalk_storage::{Kind, is_temporary_name};
 
 use crate::context::Context;
 use crate::filter::Filter;

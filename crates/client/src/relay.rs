@@ -80,7 +80,8 @@ impl Relay {
         match self.check {
             Check::Size => false,
             Check::Asked(_) => true,
-            Check::Inline(_) => !self.proved().contains(self.whole()),
+            // What was proved before may have been lost since, with the machine or to somebody else.
+            Check::Inline(_) => self.was_tried() || !self.proved().contains(self.whole()),
         }
     }
 

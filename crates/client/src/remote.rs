@@ -72,7 +72,7 @@ impl<'e> Remote<'e> {
 
     /// The entries of a directory, or the file itself, sorted by name.
     pub fn list(&mut self, path: &[u8]) -> Result<Vec<Entry>, RemoteError> {
-        let mut entries: Vec<Entry> = self.session.listing(path)?.collect();
+        let mut entries: Vec<Entry> = self.session.listing(path)?.collect::<Result<_, _>>()?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
     }
@@ -84,7 +84,7 @@ impl<'e> Remote<'e> {
         each: &mut dyn FnMut(Entry) -> ControlFlow<()>,
     ) -> Result<(), RemoteError> {
         for entry in self.session.listing(path)? {
-            if each(entry).is_break() {
+            if each(entry?).is_break() {
                 break;
             }
         }

@@ -93,7 +93,7 @@ impl Side<'_> {
             }
             Self::Remote(session) => {
                 for entry in session.listing(path)? {
-                    if !each(entry)? {
+                    if !each(entry?)? {
                         break;
                     }
                 }
@@ -164,9 +164,9 @@ impl Side<'_> {
                     self.list(&path, &mut |entry| found(&mut side, entry))
                 }
                 Self::Remote(session) => match session.listing(&path) {
-                    Ok(listing) => {
-                        listing.map(|entry| found(self, entry)).find(|go_on| !matches!(go_on, Ok(true)))
-                    }
+                    Ok(listing) => listing
+                        .map(|entry| entry.and_then(|entry| found(self, entry)))
+                        .find(|go_on| !matches!(go_on, Ok(true))),
                     Err(e) => Some(Err(e)),
                 }
                 .map_or(Ok(()), |ended| ended.map(drop)),

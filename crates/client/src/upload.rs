@@ -182,6 +182,8 @@ impl Upload {
             _ if self.expected.is_some() => false,
             Check::Size => false,
             Check::Asked(_) => true,
+            // What was proved before may have been lost since, with the machine or to somebody else.
+            Check::Inline(_) if self.was_tried() => true,
             Check::Inline(_) => {
                 let proved = self.proved();
                 let holes_only = match self.source {
@@ -281,6 +283,30 @@ mod tests {
         let check = Check::Inline(Algorithm::Crc32c);
         let manner = Manner { check, atomic: true, expect: true, present: RangeSet::new() };
         Upload::begin(task, source, manner).unwrap()
+    }
+
+    #[test]
+    fn what_was_proved_counts_until_a_try_fails() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        std::fs::File::create(&path).unwrap().set_len(SMALL + 10).unwrap();
+        let upload = begin(&path);
+        upload.expect(1);
+        let (first, second) = (RangeSet::from_range(0..SMALL), RangeSet::from_range(SMALL..SMALL + 10));
+        let sums = |range: &RangeSet| {
+            let mut pieces = Pieces::new(Algorithm::Crc32c);
+            range.iter().for_each(|range| pieces.insert(range, 7));
+            pieces
+        };
+        for (range, last) in [(&first, false), (&second, true)] {
+            let pieces = sums(range);
+            let theirs = pieces.total_of(range).unwrap();
+            assert_eq!(upload.arrived(range, Some(&pieces), Some(&theirs)).unwrap(), last);
+        }
+        assert!(!upload.needs_sum());
+        // The server's machine may have gone down, and a range with it.
+        upload.count_try();
+        assert!(upload.needs_sum());
     }
 
     #[test]

@@ -279,10 +279,14 @@ impl<'c, 'e> Worker<'c, 'e> {
             Job::Get(ref download, _) | Job::Sum(ref download) => {
                 if !download.has_failed() {
                     let download = download.clone();
-                    let again = job;
-                    self.fail_part(&download.task, download.count_try(), again, &error, &|anew| {
+                    let error = download.once_only(error);
+                    let no_use = is_of_no_use(&error);
+                    // Its part may have been removed, or another transfer have begun one.
+                    let lost = matches!(error, RemoteError::Local { .. }) && error.is_busy();
+                    let anew = no_use || lost || download.is_over();
+                    self.fail_part(&download.task, download.count_try(), job, anew, &error, &|| {
                         download.give_up();
-                        if anew { download.discard() } else { download.abandon() }
+                        if no_use { download.discard() } else { download.abandon() }
                     });
                 }
             }
@@ -290,9 +294,9 @@ impl<'c, 'e> Worker<'c, 'e> {
                 if !upload.has_failed() {
                     let error = self.anew(&upload, error);
                     let again = Job::Put(upload.clone(), range);
-                    self.fail_part(&upload.task, upload.count_try(), again, &error, &|_| {
-                        upload.give_up();
-                        // The journal stays: the server may have more than it could tell.
+                    let anew = is_of_no_use(&error);
+                    self.fail_part(&upload.task, upload.count_try(), again, anew, &error, &|| {
+                        self.end_landing(&upload, anew);
                     });
                 }
             }
@@ -300,9 +304,9 @@ impl<'c, 'e> Worker<'c, 'e> {
                 if !relay.has_failed() {
                     let error = self.anew(&relay, error);
                     let again = Job::Third(relay.clone(), range);
-                    self.fail_part(&relay.task, relay.count_try(), again, &error, &|_| {
-                        relay.give_up();
-                        // The journal stays: the server may have more than it could tell.
+                    let anew = is_of_no_use(&error);
+                    self.fail_part(&relay.task, relay.count_try(), again, anew, &error, &|| {
+                        self.end_landing(&relay, anew);
                     });
                 }
             }
@@ -324,6 +328,15 @@ impl<'c, 'e> Worker<'c, 'e> {
         }
         self.ctx.states.remove(&landing.task);
         RemoteError::Unresumable { reason: error.to_string() }
+    }
+
+    /// Ends a transfer as it stands. What a later run needs to go on with it stays (the server may have more than it could
+    /// tell), unless what arrived is of no use.
+    fn end_landing(&self, landing: &Landing, of_no_use: bool) {
+        landing.give_up();
+        if of_no_use {
+            self.ctx.states.remove(&landing.task);
+        }
     }
 
     /// What is there of it is sent again. Gives how many bytes that are.
@@ -373,24 +386,23 @@ impl<'c, 'e> Worker<'c, 'e> {
         self.done();
     }
 
-    /// A range of a file failed. What arrived wrong is thrown away and the whole file comes again; otherwise the range
-    /// does. `end` ends the transfer as it stands; `true`: what it left is of no use.
-    fn fail_part(&self, task: &Task, tries: u32, again: Job, error: &RemoteError, end: &dyn Fn(bool)) {
-        let anew = matches!(
-            error,
-            RemoteError::ChecksumMismatch { .. }
-                | RemoteError::PartVanished { .. }
-                | RemoteError::SizeMismatch { .. }
-                | RemoteError::SourceChanged { .. }
-                | RemoteError::Unresumable { .. }
-        );
+    /// A range of a file failed: it comes again, or `anew` the whole file does. `end` ends the transfer as it stands.
+    fn fail_part(
+        &self,
+        task: &Task,
+        tries: u32,
+        again: Job,
+        anew: bool,
+        error: &RemoteError,
+        end: &dyn Fn(),
+    ) {
         let Some(pause) = self.ctx.retry(error, tries) else {
-            end(anew);
+            end();
             return self.give_up(task, true, error);
         };
         let due = Instant::now() + pause;
         if anew {
-            end(true);
+            end();
             self.tell_retry(task, true, error, pause);
             let confirm = matches!(error, RemoteError::PartVanished { .. });
             self.ctx.queue.push_delayed(Job::File(Task { tries, confirm, ..task.clone() }), due);
@@ -455,6 +467,18 @@ fn sleep(ctx: &Context<'_>, time: Duration) -> Result<(), RemoteError> {
         // An interrupted wait goes round again.
         let _ = poll(&mut fds, Some(&timespec(rest)));
     }
+}
+
+/// What arrived is wrong, or is not there: the whole file has to come again.
+fn is_of_no_use(error: &RemoteError) -> bool {
+    matches!(
+        error,
+        RemoteError::ChecksumMismatch { .. }
+            | RemoteError::PartVanished { .. }
+            | RemoteError::SizeMismatch { .. }
+            | RemoteError::SourceChanged { .. }
+            | RemoteError::Unresumable { .. }
+    )
 }
 
 /// The server refuses to go on with what it has, and not because of the connection. A name that it refuses to give is refused

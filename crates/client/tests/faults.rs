@@ -5,7 +5,6 @@ mod common;
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -161,19 +160,6 @@ fn what_is_still_held_is_not_begun_anew() -> Result<()> {
         }
         ensure_clean(bench.remote.path())
     })
-}
-
-/// Bytes that the journals of a run speak of.
-fn journaled(state: &Path) -> u64 {
-    let number = |text: &str| text.parse::<u64>().unwrap_or_default();
-    let journals = fs::read_dir(state).into_iter().flatten().flatten();
-    let texts = journals.filter_map(|entry| fs::read_to_string(entry.path()).ok());
-    let ranges = texts.map(|text| {
-        let (_, present) = text.split_once("\"present\":[").unwrap_or_default();
-        let pairs = present.split('[').filter_map(|pair| pair.split(']').next()?.split_once(','));
-        pairs.map(|(start, end)| number(end).saturating_sub(number(start))).sum::<u64>()
-    });
-    ranges.sum()
 }
 
 #[test]

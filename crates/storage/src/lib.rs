@@ -129,6 +129,10 @@ pub trait WriteHandle: Send + Sync {
     fn positionless(&self) -> bool {
         false
     }
+    /// Bytes have to be written from the first to the last: a pipe, a terminal. A write out of turn is refused.
+    fn in_order(&self) -> bool {
+        false
+    }
     /// `size` bytes will be written to this file, in any order, which is new or was prepared before. Space may be
     /// reserved, so that the file has its size at once.
     fn prepare(&self, _size: u64, _direct: DirectIo) {}

@@ -260,7 +260,8 @@ impl PartFile {
         }
     }
 
-    fn check_ours(&self) -> Result<Metadata> {
+    /// That this file still has the part's name, and gives its attributes; otherwise [`ErrorKind::Busy`].
+    pub fn check_ours(&self) -> Result<Metadata> {
         if let Some(metadata) = self.ours()? {
             return Ok(metadata);
         }

@@ -292,7 +292,11 @@ impl Store for PosixStore {
     fn sync_directory(&self, path: &VirtualPath) -> Result<()> {
         let _acting = self.user.act_on("sync", path)?;
         let sync = || {
-            let fd = self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let fd = match self.near.as_ref().filter(|near| near.is(path)) {
+                Some(near) => near.open_again(flags)?,
+                None => self.root.open_at(path, flags, Mode::empty())?,
+            };
             retry_on_intr(|| rustix::fs::fsync(&fd))
         };
         sync().context("sync", path.as_bytes())

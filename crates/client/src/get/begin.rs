@@ -100,7 +100,9 @@ impl<'e> Flow<'_, 'e> {
 
     /// Whether several sessions share out what is left of this file.
     pub(super) fn cuts(&self, download: &Download, range: &Range<u64>) -> bool {
-        let can = self.session.can.partial && self.session.preferred_mode() == Mode::ExtendedBlock;
+        let can = self.session.can.partial
+            && self.session.preferred_mode() == Mode::ExtendedBlock
+            && !download.in_order();
         let size = download.task.length();
         can && range.end != u64::MAX
             && self.worker.ctx.cuts(&self.session)
@@ -126,7 +128,7 @@ impl<'e> Flow<'_, 'e> {
     pub(super) fn shape(&self, download: &Download, missing: &RangeSet, ahead: u64) -> (Mode, u32) {
         let options = self.worker.ctx.options();
         let mut mode = self.session.preferred_mode();
-        if self.session.cannot_call_back() && !self.session.can.passive_sender {
+        if download.in_order() || self.session.cannot_call_back() && !self.session.can.passive_sender {
             mode = Mode::Stream;
         }
         // One range after the other is all that MODE S can do.

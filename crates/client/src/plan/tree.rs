@@ -89,6 +89,13 @@ impl<'e> Plan<'_, 'e> {
             }
         };
         for entry in listing {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(e) => {
+                    self.fail(source.display(), destination.display(), &e);
+                    continue;
+                }
+            };
             let mut above = directory_of(entry.name.as_bstr());
             while !above.is_empty() && !left_out.contains(above) {
                 above = directory_of(above);
@@ -171,6 +178,15 @@ impl<'e> Plan<'_, 'e> {
             }
             return Ok(Step::Over);
         }
+        let options = self.ctx.options().clone();
+        // Also of what cannot be read at the source: its counterpart is not one that the source has not. (A directory whose
+        // listing broke off is the one that the walk is in.)
+        let within = synced.directory.as_ref() == Some(&name);
+        let mut there = if options.sync.is_some() && !within {
+            self.there(destination, name.as_bstr(), synced)?
+        } else {
+            None
+        };
         // Of a file a server may say so by mistake (GCT's does of those before a link that leads nowhere); whether it
         // can be read will show.
         if let Some(error) = entry.error.as_ref().filter(|_| entry.kind != Kind::File) {
@@ -180,9 +196,6 @@ impl<'e> Plan<'_, 'e> {
             synced.waiting.remove(name.as_slice());
             return Ok(Step::Over);
         }
-        let options = self.ctx.options().clone();
-        let there =
-            if options.sync.is_some() { self.there(destination, name.as_bstr(), synced)? } else { None };
         if entry.is_directory() {
             if there.as_ref().is_some_and(|t| !t.is_directory()) {
                 if !options.delete {
@@ -191,6 +204,7 @@ impl<'e> Plan<'_, 'e> {
                     return Ok(Step::Over);
                 }
                 self.remove(&to, false)?;
+                there = None;
             }
             if there.is_some() {
                 synced.waiting.insert(name.to_vec());
@@ -285,6 +299,10 @@ impl<'e> Plan<'_, 'e> {
             return Ok(());
         };
         for (name, entry) in names {
+            // Of transfers that are under way, or were interrupted: `clean` removes what nobody wants any more.
+            if is_temporary_name(name.as_bstr()) {
+                continue;
+            }
             let relative = if directory.is_empty() { name } else { join(directory, &name) };
             if !self.filter.passes(relative.as_bstr(), entry.is_directory()) {
                 continue;

@@ -313,6 +313,8 @@ impl Destination {
                 part.commit(length, modified.map(|seconds| (seconds, 0)), mode)
             }
             Self::Shared(part) => {
+                // Another transfer can have begun it anew: then nobody will ever find these bytes.
+                part.check_ours()?;
                 // Ranges beyond this one may be under way or there already: the file never gets shorter.
                 let handle = part.handle();
                 if handle.metadata()?.size < length {

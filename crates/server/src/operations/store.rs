@@ -202,6 +202,7 @@ fn finish(
         destination.discard(&storage, place);
         return Err(taken);
     }
+    let written = destination.handle();
     destination
         .commit(length, transfer.modified, plan, &job.context.settings.config.files, (&storage, place))
         .map_err(|error| match (error.kind(), job.context.login()) {
@@ -216,6 +217,8 @@ fn finish(
         && let Ok(metadata) = storage.stat(place, false)
         && metadata.kind == Kind::File
         && metadata.size == length
+        // The directory can have been moved, and another have taken its name.
+        && written.metadata().is_ok_and(|own| (own.device, own.inode) == (metadata.device, metadata.inode))
     {
         job.host.checksums.remember(job.context.acting_uid(), place, &metadata, algorithm, value);
     }

@@ -82,6 +82,31 @@ fn remembered_sums_do_not_survive_writing_in_place() {
 }
 
 #[test]
+fn the_sum_of_an_upload_is_not_remembered_for_another_file() {
+    let server = Fixture::new();
+    let size = 100_000;
+    for directory in ["in", "next"] {
+        std::fs::create_dir(server.root().join(directory)).unwrap();
+    }
+    server.write("next/f", "n".repeat(size));
+    let mut client = server.login();
+    client.command("OPTS RETR Checksum=CRC32C;", 200);
+    let mut data = client.data();
+    client.command("STOR /in/f", 150);
+    data.write_all(&vec![b'u'; size]).unwrap();
+    std::fs::rename(server.root().join("in"), server.root().join("done")).unwrap();
+    std::fs::rename(server.root().join("next"), server.root().join("in")).unwrap();
+    drop(data);
+    client.expect(226);
+    assert_eq!(server.read("done/f"), vec![b'u'; size]);
+    assert_eq!(server.read("in/f"), vec![b'n'; size]);
+    let sum = |path: &str| server.login().command(&format!("CKSM CRC32C 0 -1 {path}"), 213);
+    std::fs::copy(server.root().join("in/f"), server.root().join("again")).unwrap();
+    assert_eq!(sum("/in/f"), sum("/again"));
+    assert_ne!(sum("/in/f"), sum("/done/f"));
+}
+
+#[test]
 fn markers() {
     let server = Fixture::new();
     // Long enough for a second: sparse, so it costs no disk.

@@ -1,4 +1,5 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
@@ -21,12 +22,22 @@ pub(super) struct PosixFile {
     /// `/dev/null`: takes bytes at any position.
     null: bool,
     direct: Direct,
+    /// Where the next bytes belong, in what takes them in order only; `None` before the first.
+    next: Mutex<Option<u64>>,
 }
 
 impl PosixFile {
     /// A file that is known to be a regular one.
     pub(super) fn regular(fd: OwnedFd, path: VirtualPath, user: User) -> Self {
-        Self { fd, path, user, kind: Kind::File, null: false, direct: Direct::default() }
+        Self {
+            fd,
+            path,
+            user,
+            kind: Kind::File,
+            null: false,
+            direct: Direct::default(),
+            next: Mutex::default(),
+        }
     }
 
     /// Looks what it is. The descriptor was opened without waiting.
@@ -42,7 +53,7 @@ impl PosixFile {
             }
         }
         let null = kind == Kind::CharacterDevice && stats.0.st_rdev == rustix::fs::makedev(1, 3);
-        Ok(Self { fd, path, user, kind, null, direct: Direct::default() })
+        Ok(Self { fd, path, user, kind, null, direct: Direct::default(), next: Mutex::default() })
     }
 
     pub(super) fn new(fd: OwnedFd, path: VirtualPath, user: User) -> Result<Self> {
@@ -132,6 +143,19 @@ impl WriteHandle for PosixFile {
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        let mut turn = None;
+        if WriteHandle::in_order(self) {
+            // Held while it is written: nobody else's bytes come in between.
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            if next.is_some_and(|next| next != offset) {
+                let error = Error::new(ErrorKind::Unsupported, "write", self.path.as_bytes()).at(offset);
+                return Err(error.with_detail(
+                    "a pipe or a terminal takes bytes in order only, and these came out of turn",
+                ));
+            }
+            *next = Some(offset + data.len() as u64);
+            turn = Some(next);
+        }
         let directly = self.direct.write(self.fd.as_fd(), data, offset);
         let mut done = directly.context("write", self.path.as_bytes()).map_err(|e| e.at(offset))?;
         while done < data.len() {
@@ -148,6 +172,7 @@ impl WriteHandle for PosixFile {
                 Err(errno) => return Err(errno).context("write", self.path.as_bytes()).map_err(|e| e.at(at)),
             }
         }
+        drop(turn);
         Ok(())
     }
 
@@ -178,6 +203,10 @@ impl WriteHandle for PosixFile {
 
     fn positionless(&self) -> bool {
         !self.seekable()
+    }
+
+    fn in_order(&self) -> bool {
+        !self.seekable() && !self.null
     }
 
     fn set_len(&self, length: u64) -> Result<()> {

@@ -38,6 +38,15 @@ pub(super) struct Near {
 }
 
 impl Near {
+    pub(super) fn is(&self, path: &VirtualPath) -> bool {
+        self.path == *path
+    }
+
+    /// The directory itself, for what a mere place in the tree cannot be used for.
+    pub(super) fn open_again(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
+        rustix::fs::openat(&self.directory, ".", flags | OFlags::CLOEXEC, Mode::empty())
+    }
+
     /// The place of an entry of this directory; `None` for any other path.
     pub(super) fn place<'p>(&'p self, path: &'p VirtualPath) -> Option<Place<'p>> {
         let name = path.file_name()?.as_bytes();

@@ -20,7 +20,15 @@ fn a_fifo_does_not_make_anybody_wait() {
         assert!(writer.positionless());
         assert!(writer.descriptor().is_none());
         writer.write_at(b"first", 1000).unwrap();
-        writer.write_at(b"second", 0).unwrap();
+        writer.write_at(b"second", 1005).unwrap();
+        // Bytes out of turn would be a mess that nobody notices.
+        for offset in [0, 1005, 1012] {
+            let error = writer.write_at(b"x", offset).unwrap_err();
+            assert_eq!(
+                (error.kind(), error.to_string().contains("out of turn")),
+                (ErrorKind::Unsupported, true)
+            );
+        }
         writer.set_len(3).unwrap();
         writer.sync().unwrap();
         let mut buffer = [0; 20];
