@@ -9,7 +9,7 @@ import tempfile
 import time
 
 TICK = os.sysconf("SC_CLK_TCK")
-LIMIT = 900
+LIMIT = 300
 
 
 def guarded(argv):

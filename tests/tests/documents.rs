@@ -39,3 +39,82 @@ fn tests_that_the_table_of_bad_input_names() {
     }
     assert!(rows > 60 && named > rows, "{rows} rows name {named} tests");
 }
+
+/// docs/settings.md is made of the comments in the configuration's source; `UPDATE_SNAPSHOTS=1` writes it anew.
+#[test]
+fn settings_are_all_described() {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let source = |file: &str| fs::read_to_string(root.join("crates/server/src/config").join(file)).unwrap();
+    let mut text = String::from(
+        "# Settings of a server\n\nWhat `/etc/ropewalk/server.toml` may say. Everything may be left out; what is not here is an error. \
+         Times are in seconds,\nsizes in bytes or with K, M, G or T (powers of 1024). Made from the comments in the source.\n",
+    );
+    let mut settings = 0;
+    for (file, name, section) in SECTIONS {
+        text.push_str(&format!("\n## {section}\n\n"));
+        let found = fields(&source(file), name);
+        assert!(!found.is_empty(), "{file} has no fields of {name}");
+        for (field, comment) in found {
+            // Those of the whole configuration that are sections of their own.
+            if *name == "Config"
+                && SECTIONS.iter().any(|(_, _, section)| section.contains(&format!("[{field}")))
+            {
+                continue;
+            }
+            assert!(!comment.is_empty(), "{name}.{field} has no comment");
+            text.push_str(&format!("- `{field}`: {comment}\n"));
+            settings += 1;
+        }
+    }
+    assert!(settings > 100, "{settings} settings");
+    let path = root.join("docs/settings.md");
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        fs::write(&path, &text).unwrap();
+    }
+    let there = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        there == text,
+        "docs/settings.md is not what the source says: run this test with UPDATE_SNAPSHOTS=1"
+    );
+}
+
+/// File, struct, and heading.
+const SECTIONS: &[(&str, &str, &str)] = &[
+    ("mod.rs", "Config", "At the beginning of the file"),
+    ("accounts.rs", "AnonymousAccess", "`[anonymous]`"),
+    ("accounts.rs", "User", "`[defaults]`, and `[users.NAME]` for one user"),
+    ("identity.rs", "Identity", "`[identity]`"),
+    ("access.rs", "Access", "`[access]`"),
+    ("data.rs", "Data", "`[data]`"),
+    ("files.rs", "Files", "`[files]`"),
+    ("limits.rs", "Limits", "`[limits]`"),
+    ("limits.rs", "Timeouts", "`[timeouts]`"),
+    ("log.rs", "Log", "`[log]`"),
+    ("tls.rs", "Tls", "`[tls]`"),
+    ("gsi.rs", "Gsi", "`[gsi]`"),
+    ("kerberos.rs", "Kerberos", "`[kerberos]`"),
+    ("tokens.rs", "TokenIssuer", "`[[tokens.issuers]]`"),
+    ("tokens.rs", "TokenMapping", "`[[tokens.issuers.map]]`"),
+    ("profiling.rs", "Profiling", "`[profiling]`"),
+    ("testing.rs", "Testing", "`[testing]`"),
+];
+
+/// The public fields of a struct that a file can set, with their comments in one line each.
+fn fields(source: &str, name: &str) -> Vec<(String, String)> {
+    let (_, rest) = source.split_once(&format!("pub struct {name} {{\n")).unwrap();
+    let (body, _) = rest.split_once("\n}\n").unwrap();
+    let (mut found, mut comment, mut skipped) = (Vec::new(), Vec::new(), false);
+    for line in body.lines().map(str::trim) {
+        if let Some(text) = line.strip_prefix("///") {
+            comment.push(text.trim());
+        } else if line == "#[serde(skip)]" {
+            skipped = true;
+        } else if let Some((field, _)) = line.strip_prefix("pub ").and_then(|line| line.split_once(": ")) {
+            let comment = std::mem::take(&mut comment).join(" ");
+            if !std::mem::take(&mut skipped) {
+                found.push((field.to_owned(), comment));
+            }
+        }
+    }
+    found
+}

@@ -70,11 +70,7 @@ impl Exit {
         if summary.files_failed == 0 {
             return Self::Done;
         }
-        // The list is cut at some length: what it does not name may have failed for another reason.
-        if summary.files_failed as usize > summary.failures.len() {
-            return Self::Failed;
-        }
-        Self::of_kinds(summary.failures.iter().map(|failure| failure.kind.into()))
+        summary.failed_for.map_or(Self::Failed, Self::from)
     }
 
     pub(crate) fn of_error(error: &anyhow::Error) -> Self {

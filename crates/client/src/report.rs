@@ -82,6 +82,8 @@ struct Totals {
     stages: [Duration; 5],
     stream_time: Duration,
     failures: Vec<FileFailure>,
+    /// The kind of all failures so far; `Some(None)`: they differ.
+    failed_for: Option<Option<FailureKind>>,
     warned: HashSet<String>,
     last_progress: Option<Instant>,
     last_planned: Option<Instant>,
@@ -226,6 +228,8 @@ impl<'e> Report<'e> {
                 totals.files_active = totals.files_active.saturating_sub(1);
             }
             totals.files_failed += 1;
+            let kind = Some(failure.kind);
+            totals.failed_for = Some(kind.filter(|_| totals.failed_for.is_none_or(|known| known == kind)));
             if totals.failures.len() < FAILURES_KEPT {
                 totals.failures.push(failure);
             }
@@ -335,6 +339,7 @@ impl<'e> Report<'e> {
             stages: StageTimes::new(totals.stages, totals.stream_time),
             interrupted,
             failures: std::mem::take(&mut totals.failures),
+            failed_for: totals.failed_for.flatten(),
         };
         let (files_done, files_active) = (totals.files_done, totals.files_active);
         drop(totals);

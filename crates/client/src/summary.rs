@@ -123,4 +123,6 @@ pub struct Summary {
     pub interrupted: bool,
     /// The first failures, 100 at most; `files_failed` counts all.
     pub failures: Vec<FileFailure>,
+    /// What kind of failure all of them were, also those that are not listed; `None` where they differ, or there was none.
+    pub failed_for: Option<FailureKind>,
 }

@@ -6,7 +6,7 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use common::*;
-use ropewalk_client::{Cancel, Event, Location, Pair};
+use ropewalk_client::{Cancel, Event, FailureKind, Location, Options, Pair};
 use ropewalk_tests::files::{ensure_same, write_random};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::tree;
@@ -43,4 +43,28 @@ fn a_copy_that_is_given_up_leaves_nothing() -> Result<()> {
     })?;
     ensure!(told.summary.interrupted && !here.join("g").exists(), "{:?}", told.summary);
     ensure_clean(here.path())
+}
+
+/// More than the summary lists.
+#[test]
+fn failures_that_are_not_listed_count_for_the_reason() -> Result<()> {
+    let here = Scratch::new()?;
+    let at = |name: &str| Location::Local(here.join(name));
+    let missing = (0..150).map(|n| Pair { source: at(&n.to_string()), destination: at("t"), window: None });
+    let mut pairs: Vec<Pair> = missing.collect();
+    let told = run_pairs(pairs.clone(), &options())?;
+    ensure!((told.summary.files_failed, told.summary.failures.len()) == (150, 100), "{:?}", told.summary);
+    ensure!(told.summary.failed_for == Some(FailureKind::NotFound), "{:?}", told.summary.failed_for);
+    // The last one fails for another reason.
+    fs::create_dir(here.join("directory"))?;
+    write(&here.join("f"), b"x")?;
+    pairs.push(Pair { source: at("f"), destination: at("f/g"), window: None });
+    pairs.push(Pair { source: at("directory"), destination: at("d"), window: None });
+    let told = run_pairs(pairs, &Options { recursive: false, ..options() })?;
+    ensure!(
+        told.summary.files_failed > 150 && told.summary.failed_for.is_none(),
+        "{:?}",
+        told.summary.failed_for
+    );
+    Ok(())
 }

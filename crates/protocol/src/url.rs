@@ -76,7 +76,7 @@ pub enum Target {
 /// Why a text is no URL that can be used. `at` counts bytes from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    #[error("no scheme: expected gsiftp://, sshftp://, ftp:// or file:")]
+    #[error("no scheme: expected gsiftp://, ftp://, ftpes://, ftps://, sshftp:// or file:")]
     NoScheme,
     #[error("unknown scheme {scheme:?}: expected gsiftp, sshftp, ftp or file")]
     UnknownScheme { scheme: String },

@@ -46,7 +46,8 @@ struct Place {
     /// The authority's own directory, which nobody else may read
     #[arg(long, value_name = "DIRECTORY", default_value = "ropewalk-ca")]
     ca: PathBuf,
-    /// How long the certificate lasts, in days
+    /// How long the certificate lasts, in days. With init (where the certificate lasts ten years at least) and revoke: the
+    /// revocation list, after whose end the authority is not believed any more
     #[arg(long, value_name = "N", default_value_t = 365)]
     days: u32,
 }

@@ -11,7 +11,7 @@ use crate::{local, units};
 
 #[derive(Debug, Args)]
 pub(crate) struct Cat {
-    /// Files: paths, or ftp:, gsiftp: or file: URLs
+    /// Files: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
     /// Begin at this byte

@@ -19,7 +19,7 @@ use crate::utc;
 /// are not touched: their files are younger.
 #[derive(Debug, Args)]
 pub(crate) struct Clean {
-    /// Directories: paths, or ftp:, gsiftp: or file: URLs
+    /// Directories: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
     /// Not changed since this date (2026-01-31, 2026-01-31T12:00:00Z; UTC), or for so long

@@ -20,7 +20,7 @@ pub(crate) const STOPPING: &str =
     override_usage = "ropewalk cp [OPTIONS] SOURCE... DESTINATION\n       ropewalk cp [OPTIONS] --pairs FILE"
 )]
 pub(crate) struct Cp {
-    /// Sources, then the destination: paths, `-` (standard input or output), ftp:, gsiftp: or file: URLs; zero:SIZE as
+    /// Sources, then the destination: paths, `-` (standard input or output), URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:); zero:SIZE as
     /// a source and null: as a destination measure without storage. A source directory that ends with `/` gives its
     /// contents; sources may be patterns. A destination that ends with `/` is a directory
     #[arg(value_name = "PLACE", num_args = 2.., required_unless_present = "pairs", conflicts_with = "pairs")]

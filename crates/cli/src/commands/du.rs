@@ -14,7 +14,7 @@ use crate::units;
 
 #[derive(Debug, Args)]
 pub(crate) struct Du {
-    /// Trees or files: paths, or ftp:, gsiftp: or file: URLs
+    /// Trees or files: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
     /// Plain numbers of bytes

@@ -17,7 +17,7 @@ use crate::{units, utc};
 
 #[derive(Debug, Args)]
 pub(crate) struct Find {
-    /// Directories: paths, or ftp:, gsiftp: or file: URLs
+    /// Directories: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
     /// The name (the last component) matches this pattern

@@ -13,7 +13,7 @@ use crate::settings::ConnectionFlags;
 
 #[derive(Debug, Args)]
 pub(crate) struct Ls {
-    /// Directories or files: paths, or ftp:, gsiftp: or file: URLs; the last component may be a pattern
+    /// Directories or files: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:); the last component may be a pattern
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
     /// Type, permissions, owner, group, size and time (UTC)

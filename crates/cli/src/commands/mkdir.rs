@@ -9,7 +9,7 @@ use crate::settings::ConnectionFlags;
 
 #[derive(Debug, Args)]
 pub(crate) struct Mkdir {
-    /// Directories: paths, or ftp:, gsiftp: or file: URLs
+    /// Directories: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
     /// Make missing parents as well; a directory that exists is no error

@@ -13,7 +13,7 @@ use crate::settings::ConnectionFlags;
 
 #[derive(Debug, Args)]
 pub(crate) struct Mv {
-    /// File or directory: path, or ftp:, gsiftp: or file: URL
+    /// File or directory: path, or URL (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     source: OsString,
     /// New name, on the same server, or a directory there
     destination: OsString,

@@ -10,7 +10,7 @@ use crate::settings::ConnectionFlags;
 
 #[derive(Debug, Args)]
 pub(crate) struct Rm {
-    /// Files and directories: paths, or ftp:, gsiftp: or file: URLs
+    /// Files and directories: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
     /// Directories with all that is beneath them

@@ -13,7 +13,7 @@ use crate::{local, units, utc};
 
 #[derive(Debug, Args)]
 pub(crate) struct Stat {
-    /// Paths, or ftp:, gsiftp: or file: URLs
+    /// Paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
     /// One JSON object a location

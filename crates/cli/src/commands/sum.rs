@@ -14,7 +14,7 @@ use crate::{local, units};
 
 #[derive(Debug, Args)]
 pub(crate) struct Sum {
-    /// Files: paths, or ftp:, gsiftp: or file: URLs
+    /// Files: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
     /// adler32, blake3, crc32, crc32c, md5, sha1, sha256, sha512 or xxh3_128; servers know some of them

@@ -68,6 +68,7 @@ mod tests {
             slowest: SlowestPart::Network { share: 0.5 },
             stages: ropewalk_client::StageTimes::default(),
             failures: vec![],
+            failed_for: None,
         };
         let event = Event::Finished(Box::new(summary));
         let value = serde_json::to_value(Line { schema: SCHEMA, content: &event }).unwrap();

@@ -137,6 +137,7 @@ mod tests {
             slowest: SlowestPart::DestinationWrite { share: 0.62 },
             stages: ropewalk_client::StageTimes::default(),
             failures: vec![],
+            failed_for: None,
         }
     }
 

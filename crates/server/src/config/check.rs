@@ -73,12 +73,7 @@ fn check_log_in(config: &Config, report: &mut Report) {
         if known.is_empty() && config.anonymous.is_none() {
             report.warning("password_file", "it has no user yet, so nobody can log in");
         }
-    } else if config.anonymous.is_none()
-        && config.gsi.is_none()
-        && config.kerberos.is_none()
-        && config.tokens.is_none()
-        && config.tls().is_none_or(|tls| tls.users.is_empty())
-    {
+    } else if config.anonymous.is_none() && !has_accounts(config) {
         report.error(
             "password_file",
             "nobody could log in: name a password_file (see `ropewalk passwd`), set up [gsi], [kerberos], [[tokens.issuers]] or \
@@ -92,8 +87,10 @@ fn check_log_in(config: &Config, report: &mut Report) {
             && config.gsi.is_none()
             && config.kerberos.is_none()
             && config.tokens.is_none()
+            && config.tls().is_none_or(|tls| !tls.users.values().any(|user| user == name))
         {
-            report.warning(format!("users.{name}"), "is not in the password file, so cannot log in");
+            let text = "is neither in the password file nor in tls.users, so cannot log in";
+            report.warning(format!("users.{name}"), text);
         }
     }
     let required = config.tls().map(|tls| tls.required).unwrap_or_default();
@@ -132,6 +129,15 @@ fn check_log_in(config: &Config, report: &mut Report) {
     }
     check_identity(config, report);
     check_tokens(config, report);
+}
+
+/// Whether users can log in, other than anonymously.
+fn has_accounts(config: &Config) -> bool {
+    config.password_file.is_some()
+        || config.gsi.is_some()
+        || config.kerberos.is_some()
+        || config.tokens.is_some()
+        || config.tls().is_some_and(|tls| !tls.users.is_empty())
 }
 
 fn check_tls(config: &Config, report: &mut Report) {
@@ -233,7 +239,7 @@ fn check_accounts(config: &Config, report: &mut Report) {
         check_home("anonymous.home", &anonymous.home, report);
         check_root("anonymous.root", anonymous.root.as_deref().or(config.root.as_deref()), report);
     }
-    if config.password_file.is_some() || config.gsi.is_some() || config.kerberos.is_some() {
+    if has_accounts(config) {
         check_user("defaults", "defaults", &config.defaults, config, report);
         for (name, user) in &config.users {
             check_user(&format!("users.{name}"), name, &user.or(&config.defaults), config, report);
@@ -407,6 +413,25 @@ mod tests {
         assert_eq!(errors(&config), ["password_file"]);
         let config = Config { anonymous: Some(AnonymousAccess::default()), ..config };
         assert!(errors(&config).is_empty());
+    }
+
+    /// However users log in, there has to be something for them to see.
+    #[test]
+    fn accounts_are_checked_whatever_leads_to_them() {
+        let tokens = "[[tokens.issuers]]\nurl = \"https://issuer.example/\"\nuser = \"ada\"\n";
+        let tls = "[tls.users]\n\"/O=Example/CN=Ada\" = \"ada\"\n";
+        for way in [tokens, tls] {
+            let text =
+                format!("[identity]\nmapped = false\n[users.ada]\nroot = \"/none\"\nrules = \"x\"\n{way}");
+            let found = errors(&Config::parse(&text).unwrap());
+            for setting in ["defaults.root", "users.ada.root", "users.ada.rules"] {
+                assert!(found.iter().any(|one| one == setting), "{way}: {found:?}");
+            }
+        }
+        let config = Config::parse(&format!("[users.ada]\n[users.bob]\n{tls}")).unwrap();
+        let doubts: Vec<_> =
+            config.check().into_iter().filter(|p| p.text.contains("cannot log in")).collect();
+        assert_eq!(doubts.iter().map(|p| p.setting.as_str()).collect::<Vec<_>>(), ["users.bob"]);
     }
 
     #[test]

@@ -25,12 +25,12 @@ pub struct Data {
     /// Memory in bytes for data buffers of all transfers together. Default 64 MiB.
     #[serde(with = "units::bytes")]
     pub buffer_memory: u64,
-    /// Most data connections of one transfer. Default 64.
+    /// Most data connections of one transfer. Default 128.
     pub max_streams: u32,
     /// Largest socket buffer in bytes that a client may ask for. Default 64 MiB.
     #[serde(with = "units::bytes")]
     pub max_socket_buffer: u64,
-    /// TCP congestion control of data connections (`bbr`, `cubic`). Default: the system's.
+    /// TCP congestion control of data connections (`bbr`, `cubic`). Default: the system's; `reno` within this host.
     pub congestion: Option<String>,
     /// Those that clients may choose besides (`OPTS RETR Congestion=bbr;`, an extension of ours). Default: none.
     pub congestion_choices: Vec<String>,

@@ -48,9 +48,11 @@ pub struct Files {
     /// Permission bits of new directories, before the process's umask. Default 0o755.
     #[serde(with = "units::mode")]
     pub directory_mode: u32,
-    /// Default `"none"`.
+    /// When uploads are forced to stable storage: `"none"`, when the system likes; `"at_end"`, before a file gets its name and
+    /// the client its 226; `"each_marker"`, also before each restart marker. Default `"none"`.
     pub fsync: Fsync,
-    /// Only in MODE E, of files whose size the client announced. Default `"auto"`.
+    /// When uploads are written past the page cache, in MODE E, where the client announced the size: `"auto"`, where a file is
+    /// larger than what the kernel keeps in memory unwritten, on ext4 and XFS; `"always"`; `"never"`. Default `"auto"`.
     pub direct_io: DirectIo,
     /// Uploads go to `.NAME.ropewalk-part` beside the target and get their name when they are complete. `false`:
     /// they are written under their name at once. Default `true`.

@@ -56,12 +56,13 @@ pub struct TokenIssuer {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenMapping {
-    /// `sub`
+    /// The token's `sub`.
     #[serde(default)]
     pub subject: Option<String>,
     /// One of `wlcg.groups`, such as `/vo/admins`.
     #[serde(default)]
     pub group: Option<String>,
+    /// Who the session then is.
     pub user: String,
 }
 
