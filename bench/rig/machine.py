@@ -40,7 +40,7 @@ def describe(disk, rounds, missing):
         "cpu": cpu.group(1) if cpu else "unknown",
         "cores": os.cpu_count(),
         "memory_gib": round(int(memory.group(1)) / 2**20) if memory else None,
-        "kernel": os.uname().release,
+        "kernel": ".".join(os.uname().release.split(".")[:2]),
         "congestion": congestion(),
         "disk": file_system(disk),
         "rounds": rounds,

@@ -50,7 +50,7 @@ impl Analyzer {
     /// For the calling thread's network namespace. Needs no privilege; owners of others' sockets are told only to root.
     ///
     /// # Errors
-    /// There is no sock_diag(7), or a sandbox forbids it.
+    /// There is no sock_diag(7), or a filter of system calls forbids it.
     pub fn new() -> Result<Self, AnalyzeError> {
         let netlink = Connections::open().map_err(AnalyzeError::Netlink)?;
         Ok(Self { netlink, owners: Owners::default(), before: None })

@@ -39,7 +39,7 @@ impl Netlink {
     /// For interfaces, addresses and routes of the calling thread's network namespace.
     ///
     /// # Errors
-    /// A sandbox forbids it.
+    /// A filter of system calls forbids it.
     pub fn route() -> io::Result<Self> {
         Self::open(None, SocketFlags::CLOEXEC)
     }
@@ -47,7 +47,7 @@ impl Netlink {
     /// For the state of sockets, sock_diag(7). The same.
     ///
     /// # Errors
-    /// A sandbox forbids it.
+    /// A filter of system calls forbids it.
     pub fn diagnostics() -> io::Result<Self> {
         Self::open(Some(netlink::SOCK_DIAG), SocketFlags::CLOEXEC)
     }

@@ -66,7 +66,7 @@ impl Connections {
     /// Of the calling thread's network namespace. Needs no privilege.
     ///
     /// # Errors
-    /// There is no sock_diag(7), or a sandbox forbids it.
+    /// There is no sock_diag(7), or a filter of system calls forbids it.
     pub fn open() -> io::Result<Self> {
         Netlink::diagnostics().map(Self)
     }
