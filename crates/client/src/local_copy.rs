@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::time::Instant;
 
 use ropewalk_storage::checksum::Hasher;
-use ropewalk_storage::{Pages, Store};
+use ropewalk_storage::{Pages, Store, part_name};
 
 use crate::download::Download;
 use crate::place::Place;
@@ -123,7 +123,7 @@ fn pour(
             let read = |e| {
                 RemoteError::local(task.source.path(), ropewalk_storage::Error::from_io(&e, "read", b"-"))
             };
-            let mut reader = stream.open().map_err(read)?;
+            let mut reader = stream.open(task.window).map_err(read)?;
             loop {
                 match reader.read(&mut buffer).map_err(read)? {
                     0 => return Ok(()),
@@ -215,8 +215,15 @@ pub(crate) fn replace_link(
     let local = |e| RemoteError::local(link.as_bytes(), e);
     match store.symlink(target.as_bstr(), link) {
         Err(e) if store.stat(link, false).is_ok() => {
-            store.remove_file(link).map_err(|_| local(e))?;
-            store.symlink(target.as_bstr(), link).map_err(local)
+            // Beside it first: where no link can be made, what is there stays.
+            let beside = part_name(link);
+            // Of an earlier run.
+            let _ = store.remove_file(&beside);
+            store.symlink(target.as_bstr(), &beside).map_err(|_| local(e))?;
+            store.rename(&beside, link).map_err(|e| {
+                let _ = store.remove_file(&beside);
+                local(e)
+            })
         }
         made => made.map_err(local),
     }

@@ -20,6 +20,7 @@ use tempfile::SpooledTempFile;
 use crate::control::Answer;
 use crate::entry::{Line, from_facts, from_long, status};
 use crate::error::is_unknown_command;
+use crate::landing::part_path;
 use crate::place::{base_name, parent};
 use crate::session::Session;
 use crate::verify::wire;
@@ -238,6 +239,12 @@ impl Session<'_> {
                 return Err(self.refused("SITE RDEL", reply));
             }
         }
+        // A link is removed by it, also where servers say of one what it leads to; a directory is not.
+        match self.call(&Command::Dele(path.into())) {
+            Ok(_) => return Ok(()),
+            Err(e) if e.breaks_session() => return Err(e),
+            Err(_) => {}
+        }
         if !self.stat(path)?.is_directory() {
             return self.remove(path);
         }
@@ -286,16 +293,24 @@ impl Session<'_> {
         self.call(&once).map(drop)
     }
 
-    /// As [`Session::symlink`]; what has the name already is replaced.
+    /// As [`Session::symlink`]; what has the name already is replaced, once there is a link to take its place.
     pub(crate) fn replace_link(&mut self, target: &[u8], link: &[u8]) -> Result<(), RemoteError> {
-        match self.symlink(target, link) {
+        let error = match self.symlink(target, link) {
+            Err(e) if !e.breaks_session() => e,
+            made => return made,
+        };
+        let beside = part_path(link);
+        match self.symlink(target, &beside) {
+            Ok(()) => {}
+            Err(e) if e.breaks_session() => return Err(e),
+            Err(_) => return Err(error),
+        }
+        match self.rename(&beside, link) {
             Err(e) if !e.breaks_session() => {
-                if self.control.call(&Command::Dele(link.into()))?.is_failure() {
-                    return Err(e);
-                }
-                self.symlink(target, link)
+                self.control.call(&Command::Dele(beside))?;
+                Err(e)
             }
-            made => made,
+            renamed => renamed,
         }
     }
 
@@ -397,6 +412,10 @@ impl Session<'_> {
             None => self.control.finish()?,
         };
         match result {
+            // vsftpd's way to say that a listing is none.
+            Ok(_) if ended.to_string().contains("failed to open directory") => {
+                Err(self.refused(last.verb(), ended))
+            }
             Ok(received) => self.accept(last.verb(), ended).map(|_| received.bytes),
             Err(e @ ropewalk_engine::Error::Writer(_)) => {
                 Err(RemoteError::data(self.control.peer(), "".into(), e))

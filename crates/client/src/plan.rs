@@ -300,12 +300,14 @@ impl<'p, 'e> Plan<'p, 'e> {
                 return Ok(None);
             }
         }
-        if there.is_directory() {
+        let is_link = there.target.is_some();
+        // A link takes the place of another one.
+        if there.is_directory() && !(is_link && task.link.is_some()) {
             if !options.delete || options.sync.is_none() {
                 let what = format!("{}: is a directory at the destination", task.destination.display());
                 return Err(RemoteError::Usage(what));
             }
-            self.remove(&task.destination.clone(), true)?;
+            self.remove(&task.destination.clone(), !is_link)?;
         }
         Ok(Some(task))
     }

@@ -197,7 +197,11 @@ impl<'e> Flow<'_, 'e> {
             // In order, and of unknown length.
             UploadSource::Stream(_) => Mode::Stream,
         };
-        let sparse = self.worker.ctx.options().sparse && mode == Mode::ExtendedBlock && !upload.device();
+        // A window is written into what is there: its holes have to become zeros.
+        let sparse = self.worker.ctx.options().sparse
+            && mode == Mode::ExtendedBlock
+            && upload.task.window.is_none()
+            && !upload.device();
         let data = match upload.data(range.clone(), sparse) {
             Ok(data) => data,
             Err(e) => {

@@ -1,5 +1,6 @@
 //! Local sources of uploads.
 
+use std::io::Read;
 use std::sync::Arc;
 
 use bstr::BString;
@@ -26,12 +27,19 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    pub(crate) fn open(&self) -> std::io::Result<Box<dyn std::io::Read + Send>> {
+    /// What is wanted of it: bytes before a window are read and dropped.
+    pub(crate) fn open(&self, window: Option<Window>) -> std::io::Result<Box<dyn Read + Send>> {
         use std::os::unix::ffi::OsStrExt;
-        match self {
-            Self::Standard => Ok(Box::new(std::io::stdin())),
-            Self::Path(path) => Ok(Box::new(std::fs::File::open(std::ffi::OsStr::from_bytes(path))?)),
-        }
+        let mut whole: Box<dyn Read + Send> = match self {
+            Self::Standard => Box::new(std::io::stdin()),
+            Self::Path(path) => Box::new(std::fs::File::open(std::ffi::OsStr::from_bytes(path))?),
+        };
+        let Some(window) = window else { return Ok(whole) };
+        std::io::copy(&mut whole.by_ref().take(window.offset), &mut std::io::sink())?;
+        Ok(match window.length {
+            Some(length) => Box::new(whole.take(length)),
+            None => whole,
+        })
     }
 }
 
@@ -45,7 +53,11 @@ impl Source {
                 match metadata.kind {
                     Kind::File => {}
                     Kind::Directory => return Err(RemoteError::Usage(format!("{path}: is a directory"))),
-                    _ => return Ok(Self::Stream(Stream::Path(path.as_bytes().into()))),
+                    _ => {
+                        // What a device or a pipe says of these is not about the bytes that come out of it.
+                        (task.size, task.modified) = (None, None);
+                        return Ok(Self::Stream(Stream::Path(path.as_bytes().into())));
+                    }
                 }
                 let handle = store.open_read(path).map_err(local)?;
                 let metadata = handle.metadata().map_err(local)?;
@@ -72,7 +84,7 @@ pub(crate) struct Summing<R> {
     pub hasher: Option<Hasher>,
 }
 
-impl<R: std::io::Read> std::io::Read for Summing<R> {
+impl<R: Read> Read for Summing<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let n = self.reader.read(buffer)?;
         if let Some(hasher) = &mut self.hasher {

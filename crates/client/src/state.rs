@@ -83,9 +83,9 @@ impl States {
     }
 
     fn path(&self, task: &Task) -> Option<PathBuf> {
+        // One for each destination, whatever it is a copy of: so there is none any more that speaks of a part which another
+        // source has begun since.
         let mut hasher = Hasher::new(Algorithm::Sha256);
-        hasher.update(task.identity().as_bytes());
-        hasher.update(b"\0");
         hasher.update(task.destination.display().as_bytes());
         Some(self.directory.as_ref()?.join(&hasher.finish()[..32]).with_extension("json"))
     }
@@ -154,8 +154,15 @@ mod tests {
         let present: RangeSet = [0..10, 20..30].into_iter().collect();
         assert_eq!(states.load(&task(1)), None);
         states.save(&task(1), &present);
-        assert_eq!(states.load(&task(1)), Some(present));
+        assert_eq!(states.load(&task(1)), Some(present.clone()));
         assert_eq!(states.load(&task(2)), None);
+        // Another source to the same place, and what was known of the first is of no more use.
+        let place = Place::Local(ropewalk_protocol::path::VirtualPath::parse(b"/other").unwrap());
+        let other = Task { source: place, ..task(1) };
+        assert_eq!(states.load(&other), None);
+        states.save(&other, &RangeSet::new());
+        assert_eq!(states.load(&task(1)), None);
+        states.save(&task(1), &present);
         states.remove(&task(1));
         assert_eq!(states.load(&task(1)), None);
         states.remove(&task(1));

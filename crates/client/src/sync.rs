@@ -15,15 +15,16 @@ pub(crate) enum Verdict {
 /// Compares by what both sides told. Where one did not tell, the file is copied.
 pub(crate) fn compare(level: Option<SyncLevel>, task: &Task, there: &Entry) -> Verdict {
     let Some(level) = level else { return Verdict::Copy };
-    if there.is_directory() {
-        return Verdict::Copy;
-    }
+    // A link to a directory is told as a directory by some.
     if let Some(target) = &task.link {
         return if there.target.as_ref() == Some(target) {
             Verdict::Same("same link")
         } else {
             Verdict::Copy
         };
+    }
+    if there.is_directory() {
+        return Verdict::Copy;
     }
     let same_size = task.size.is_some() && task.size == there.size;
     match level {

@@ -123,7 +123,7 @@ fn give<'e>(
     let ctx = worker.ctx;
     session.sending(Mode::Stream, 1, None)?;
     let (at, path) = (landing.task.offset(), landing.path.clone());
-    let command = if at > 0 && session.can.partial {
+    let command = if landing.task.window.is_some() && session.can.partial {
         Command::Esto { place: Placement::Adjusted(at), path }
     } else {
         Command::Stor(path)

@@ -4,15 +4,21 @@
 mod common;
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::symlink;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{FileExt as _, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
 use common::*;
-use ropewalk_client::{Auto, Cancel, Event, Options, Pair, SyncLevel};
+use ropewalk_client::{
+    Auto, Cancel, ChecksumPolicy, DataMode, Event, Location, Options, Pair, Preserve, Remote, SyncLevel,
+    Window,
+};
 use ropewalk_tests::files::{ensure_same, write_random};
 use ropewalk_tests::proxy::Proxy;
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::Kind;
 
 const MIB: u64 = 1 << 20;
 
@@ -87,13 +93,7 @@ fn a_pipe_gets_bytes_in_order() -> Result<()> {
         let data = bench.remote.join("f");
         write_random(&data, 40 * MIB, 2)?;
         let pipe = bench.local.join("pipe");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &pipe,
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::from_raw_mode(0o600),
-            0,
-        )?;
+        make_pipe(&pipe)?;
         // Both ends at once: whoever opens one alone waits for the other.
         let mut reader = fs::File::options().read(true).write(true).open(&pipe)?;
         let expected = fs::read(&data)?;
@@ -142,4 +142,229 @@ fn what_arrived_wrong_is_sent_again() -> Result<()> {
         }
         ensure_clean(bench.remote.path())
     })
+}
+
+#[test]
+fn a_pipe_is_copied_as_far_as_it_gives() -> Result<()> {
+    let here = Scratch::new()?;
+    let at = |name: &str| Location::Local(here.join(name));
+    let pipe = here.join("pipe");
+    make_pipe(&pipe)?;
+    let data: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+    for (window, wanted) in [
+        (None, 0..data.len()),
+        (Some(Window { offset: 1_000_000, length: Some(70_000) }), 1_000_000..1_070_000),
+        (Some(Window { offset: 2_999_000, length: None }), 2_999_000..3_000_000),
+    ] {
+        write(&here.join("out"), b"old")?;
+        let (path, bytes) = (pipe.clone(), data.clone());
+        let writer = std::thread::spawn(move || {
+            // Whoever has enough closes it before the end.
+            let _ = fs::File::options().write(true).open(path).and_then(|mut pipe| pipe.write_all(&bytes));
+        });
+        let pair = Pair { source: at("pipe"), destination: at("out"), window };
+        run_pairs(vec![pair], &options())?.succeeded()?;
+        writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))?;
+        // A window is put at its place in what is there.
+        ensure!(fs::read(here.join("out"))?[wanted.clone()] == data[wanted.clone()], "{window:?}");
+        ensure!(fs::metadata(here.join("out"))?.len() == wanted.end as u64, "{window:?}");
+        fs::remove_file(here.join("out"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn endless_sources_end_with_the_window() -> Result<()> {
+    each(&servers(), |bench| {
+        let source = Location::Local("/dev/zero".into());
+        let window = Some(Window { offset: 5, length: Some(1_000_000) });
+        for destination in [bench.url("up"), bench.here("here")] {
+            let pair = Pair { source: source.clone(), destination, window };
+            run_pairs(vec![pair], &options())?.succeeded()?;
+        }
+        for copied in [bench.remote.join("up"), bench.local.join("here")] {
+            ensure!(fs::read(&copied)? == vec![0; 1_000_005], "{copied:?}");
+        }
+        Ok(())
+    })
+}
+
+/// What is around a window stays, and what is in it becomes what the source has there: also its holes.
+#[test]
+fn windows_are_put_in_the_place_of_what_is_there() -> Result<()> {
+    each(&servers(), |bench| {
+        let source = bench.local.join("s");
+        let file = fs::File::create(&source)?;
+        file.set_len(3 * MIB)?;
+        file.write_all_at(b"head", 0)?;
+        file.write_all_at(b"tail", 3 * MIB - 4)?;
+        let mut expected = fs::read(&source)?;
+        expected.extend(vec![b'o'; MIB as usize]);
+        for mode in [DataMode::Stream, DataMode::Auto] {
+            write(&bench.remote.join("d"), &vec![b'o'; 4 * MIB as usize])?;
+            let window = Some(Window { offset: 0, length: Some(3 * MIB) });
+            let pair = Pair { source: bench.here("s"), destination: bench.url("d"), window };
+            let told = run_pairs(vec![pair], &Options { mode, ..options() })?;
+            let there = fs::read(bench.remote.join("d"))?;
+            if bench.server.kind() == Kind::Vsftpd {
+                // It can only replace the whole.
+                ensure!(told.summary.files_failed == 1 && there == vec![b'o'; 4 * MIB as usize]);
+            } else {
+                told.succeeded()?;
+                ensure!(there == expected, "{mode:?}: {} bytes", there.len());
+            }
+        }
+        if bench.server.kind() != Kind::Vsftpd {
+            write(&bench.remote.join("third"), &vec![b'o'; 4 * MIB as usize])?;
+            write(&bench.remote.join("s"), &fs::read(&source)?)?;
+            let window = Some(Window { offset: 0, length: Some(3 * MIB) });
+            let pair = Pair { source: bench.url("s"), destination: bench.url("third"), window };
+            run_pairs(vec![pair], &Options { through_here: true, ..options() })?.succeeded()?;
+            ensure!(fs::read(bench.remote.join("third"))? == expected);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_link_that_cannot_be_made_destroys_nothing() -> Result<()> {
+    each(&servers(), |bench| {
+        write(&bench.local.join("s/f"), b"x")?;
+        symlink("f", bench.local.join("s/link"))?;
+        write(&bench.remote.join("d/link"), b"a file")?;
+        let links = Preserve { links: true, ..Preserve::default() };
+        let told = run(bench.here("s/"), bench.url("d/"), &Options { preserve: links, ..options() })?;
+        let there = bench.remote.join("d/link");
+        if bench.server.kind() == Kind::Vsftpd {
+            ensure!(told.summary.files_failed == 1 && fs::read(there)? == b"a file", "{:?}", told.summary);
+        } else {
+            told.succeeded()?;
+            ensure!(there.is_symlink() && fs::read(there)? == b"x");
+        }
+        ensure_clean(&bench.remote.join("d"))
+    })
+}
+
+#[test]
+fn removing_a_link_leaves_what_it_leads_to() -> Result<()> {
+    each(&servers(), |bench| {
+        write(&bench.remote.join("archive/f"), b"x")?;
+        symlink("archive", bench.remote.join("current"))?;
+        let Location::Remote(url) = bench.url("current") else { anyhow::bail!("not a URL") };
+        let mut remote = Remote::connect(&url, &options())?;
+        remote.remove(&url.path, true)?;
+        remote.quit();
+        ensure!(bench.remote.join("archive/f").is_file() && !bench.remote.join("current").is_symlink());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_link_to_a_directory_is_the_same_the_second_time() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.local.join("s/d/f"), b"x")?;
+        // GCT's server makes links absolute, and tells them so.
+        let target = if bench.server.kind() == Kind::Gct { bench.remote.join("d/d") } else { "d".into() };
+        symlink(&target, bench.local.join("s/link"))?;
+        let preserve = Preserve { links: true, ..Preserve::default() };
+        let sync = Options { sync: Some(SyncLevel::Size), preserve, ..options() };
+        run(bench.here("s/"), bench.url("d/"), &sync)?.succeeded()?;
+        let told = run(bench.here("s/"), bench.url("d/"), &sync)?.succeeded()?;
+        ensure!(told.summary.files_done == 0, "{:?}", told.summary);
+        Ok(())
+    })
+}
+
+/// Two sources, one destination, both interrupted: neither goes on with what is the other's.
+#[test]
+fn sources_are_not_mixed() -> Result<()> {
+    each(&servers(), |bench| {
+        let size = 24 * MIB;
+        for (name, seed) in [("a", 4), ("b", 5)] {
+            write_random(&bench.local.join(name), size, seed)?;
+        }
+        let proxy = Proxy::start(bench.server.address())?;
+        let state = bench.local.directory("state")?;
+        let checksum = ChecksumPolicy::None;
+        let options = Options { state_directory: Some(state), checksum, mode: DataMode::Stream, ..options() };
+        let pairs = |name: &str| {
+            let destination = place(&bench.server.url_at(proxy.address(), "up"));
+            vec![Pair { source: bench.here(name), destination, window: None }]
+        };
+        for name in ["a", "b"] {
+            proxy.set_rate(Some(10 * MIB));
+            let cancel = Cancel::new();
+            let told = run_until(pairs(name), &options, &cancel, &|event| {
+                if matches!(event, Event::Progress { bytes, .. } if *bytes > 8 * MIB) {
+                    cancel.cancel();
+                }
+            })?;
+            ensure!(told.summary.interrupted, "{:?}", told.summary);
+        }
+        proxy.set_rate(None);
+        run_pairs(pairs("a"), &options)?.succeeded()?;
+        ensure_same(&bench.local.join("a"), &bench.remote.join("up"))
+    })
+}
+
+/// vsftpd calls it done where it could not open a directory.
+#[test]
+fn a_listing_that_was_none_is_no_empty_directory() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("ftp://{}/d/", listener.local_addr()?);
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let _ = deny_listings(client);
+        }
+    });
+    let here = Scratch::new()?;
+    let told = run(place(&url), Location::Local(here.join("copy")), &options());
+    match told {
+        Err(error) => ensure!(error.to_string().contains("failed to open"), "{error}"),
+        Ok(told) => ensure!(told.summary.files_failed == 1, "{:?}", told.summary),
+    }
+    Ok(())
+}
+
+fn deny_listings(client: TcpStream) -> Result<()> {
+    let mut out = client.try_clone()?;
+    out.write_all(b"220 ready\r\n")?;
+    let mut data = None;
+    for line in BufReader::new(client).lines() {
+        let line = line?;
+        let reply = match line.split(' ').next().unwrap_or_default() {
+            "USER" => "230 in".to_owned(),
+            "FEAT" | "SITE" => "500 no".to_owned(),
+            "SIZE" | "MDTM" => "550 no".to_owned(),
+            "PWD" => "257 \"/\" is here".to_owned(),
+            "CWD" => "250 ok".to_owned(),
+            "EPSV" => {
+                let listener = TcpListener::bind("127.0.0.1:0")?;
+                let port = listener.local_addr()?.port();
+                data = Some(listener);
+                format!("229 Entering (|||{port}|)")
+            }
+            "PASV" => {
+                let listener = TcpListener::bind("127.0.0.1:0")?;
+                let port = listener.local_addr()?.port();
+                data = Some(listener);
+                format!("227 Entering (127,0,0,1,{},{})", port >> 8, port & 255)
+            }
+            "LIST" => {
+                out.write_all(b"150 Here comes the directory listing.\r\n")?;
+                if let Some(listener) = &data {
+                    drop(listener.accept()?);
+                }
+                "226 Transfer done (but failed to open directory).".to_owned()
+            }
+            _ => "200 ok".to_owned(),
+        };
+        out.write_all(format!("{reply}\r\n").as_bytes())?;
+    }
+    Ok(())
+}
+
+fn make_pipe(path: &std::path::Path) -> Result<()> {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    Ok(mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0)?)
 }

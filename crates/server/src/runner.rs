@@ -224,6 +224,10 @@ fn perform_long(host: &Arc<Host>, connection: &mut Connection, operation: Operat
         Err(Failure::Busy("Service not available, closing control connection.".into()))
     };
     connection.session.completed(answer);
+    // In MODE S it is used up: its port is free for others.
+    if !connection.session.has_channel() {
+        connection.context.channel = None;
+    }
 }
 
 /// Goes on to the next session, whatever happens.

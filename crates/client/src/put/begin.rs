@@ -23,9 +23,24 @@ impl<'e> Flow<'_, 'e> {
             && !is_device(&task.destination.path())
             && task.size.is_some_and(|size| size > SMALL);
         let known = if resumable { ctx.states.load(&task) } else { None };
-        let ask = known.is_some() || task.compare || task.confirm || (resumable && self.cuts(&task));
+        // The beginning of a file that may be there, by STOR.
+        let beginning = task.window.is_some() && task.offset() == 0 && !self.session.can.partial;
+        let ask =
+            known.is_some() || task.compare || task.confirm || beginning || (resumable && self.cuts(&task));
         if ask && !self.slots.is_empty() {
             return Ok(Begun::Later(task));
+        }
+        if beginning {
+            match self.session.size(&task.destination.path()) {
+                Ok(there) if task.length().is_none_or(|length| there > length) => {
+                    let peer = self.session.control.peer().to_owned();
+                    let what =
+                        format!("write the beginning of a file of {there} bytes that is there (no ESTO)");
+                    return settled(RemoteError::Unsupported { peer, what }, task);
+                }
+                Err(e) if e.breaks_session() => return settled(e, task),
+                Ok(_) | Err(_) => {}
+            }
         }
         if task.compare || task.confirm {
             match self.same_already(&task) {
@@ -146,10 +161,15 @@ impl<'e> Flow<'_, 'e> {
             Mode::Stream => {
                 let at = if whole { present.prefix() } else { range.start };
                 data = RangeSet::from_range(at..range.end);
-                if at > 0 {
-                    asks.push((Ask::Restart, Command::Rest(Restart::Offset(at))));
+                if upload.task.window.is_some() && self.session.can.partial {
+                    // STOR from the beginning would leave nothing of what is there.
+                    asks.push((Ask::Transfer, Command::Esto { place: Placement::Adjusted(at), path }));
+                } else {
+                    if at > 0 {
+                        asks.push((Ask::Restart, Command::Rest(Restart::Offset(at))));
+                    }
+                    asks.push((Ask::Transfer, Command::Stor(path)));
                 }
-                asks.push((Ask::Transfer, Command::Stor(path)));
             }
         }
         // Those that stand before it would be about the next file.

@@ -41,7 +41,7 @@ impl<'e> Flow<'_, 'e> {
                 };
                 channel.data.send(&job, &mut watch, &progress)
             }
-            UploadSource::Stream(stream) => match stream.open() {
+            UploadSource::Stream(stream) => match stream.open(upload.task.window) {
                 Ok(reader) => {
                     let hasher = upload.check.algorithm().map(Hasher::new);
                     let mut reader = Summing { reader, hasher };

@@ -158,7 +158,8 @@ impl Session {
             window: kind.window,
             adjust: kind.adjust,
             append: kind.append,
-            restarted: restart.is_some(),
+            // `REST 0` takes an earlier one back.
+            restarted: restart.as_ref().is_some_and(|there| !there.is_empty()),
             present: restart.unwrap_or_default(),
             allocated: upload.allocated,
             expected: upload.expected,

@@ -10,6 +10,7 @@ use super::data::TransferKind;
 use super::failure::aborted;
 use super::pending::{ContentsPending, PassiveKind, Pending};
 use super::session::{Session, Step};
+use super::state::UploadAttributes;
 use crate::command::parse::split_verb;
 use crate::command::{Command, CommandError, DataAuthentication, MarkerKind, Protection};
 use crate::congestion::CongestionName;
@@ -121,6 +122,10 @@ impl Session {
             "CCC" => Ok(Some(reply(533, "The control connection stays as protected as it is."))),
             long if abandoned && LONG.contains(&long) => {
                 self.state.restart = None;
+                // What was said of it is not about the next one.
+                if matches!(long, "STOR" | "APPE" | "ESTO") {
+                    self.state.upload = UploadAttributes::default();
+                }
                 Ok(Some(Step::Reply(aborted())))
             }
             _ => Ok(None),

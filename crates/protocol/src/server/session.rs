@@ -308,6 +308,11 @@ impl Session {
         self.state.is_private()
     }
 
+    /// Whether the data channel that the host made is still of use. In stream mode one transfer uses it up.
+    pub fn has_channel(&self) -> bool {
+        self.state.channel == super::state::Channel::Made
+    }
+
     /// A log-in that was refused since this was last asked, without the host being asked for it. To be asked when there is
     /// a reply to send.
     pub fn refused_login(&mut self) -> Option<RefusedLogin> {

@@ -7,13 +7,13 @@ use ropewalk_engine::Received;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Failure, Mode, Transfer};
-use ropewalk_storage::checksum::Algorithm;
+use ropewalk_storage::checksum::{Algorithm, checksum_file};
 use ropewalk_storage::{
     ErrorKind, JournalKey, Journaling, Kind, Metadata, PartFile, PartOptions, Result, Store, WriteHandle,
     WriteOptions, journal_of_part, part_name,
 };
 
-use super::{failure, store};
+use super::failure;
 use crate::config::{Files, Fsync};
 use crate::parts::SharedParts;
 
@@ -128,6 +128,19 @@ impl Plan {
             (Some(_), Mode::ExtendedBlock) => true,
             (Some(metadata), Mode::Stream) => present.end() != metadata.size,
         };
+        // SIZE told of the file that is to be replaced: what comes is the rest of another one.
+        if let Some(metadata) = existing
+            && !continues
+            && transfer.mode == Mode::Stream
+            && transfer.adjust.is_none()
+            && (transfer.append || present.end() == metadata.size)
+            && store.stat(&part_name(place), false).is_ok_and(|part| part.modified >= metadata.modified)
+        {
+            let text = "An upload that was to replace this file was interrupted: send all of it again (STOR without REST), or \
+                        remove what it left (.NAME.ropewalk-part)."
+                .to_owned();
+            return Err(Failure::Refused { code: 554, text });
+        }
         Ok(continues.then(|| Self {
             way: Way::Continue(part.key),
             origin,
@@ -220,9 +233,10 @@ impl Plan {
         Ok(Destination::InPlace { handle: store.open_write(place, options)?, created })
     }
 
-    /// Bytes of the whole file after this transfer.
+    /// Bytes of the whole file after this transfer. What goes on at some place never makes the file shorter than that, even
+    /// where nothing comes.
     pub(super) fn length(&self, transfer: &Transfer, received: &Received) -> u64 {
-        let end = received.ranges.end().max(self.present.end());
+        let end = received.ranges.end().max(self.present.end()).max(self.origin);
         match transfer.allocated {
             // A sender in MODE E need not send the holes of a sparse file, not even a last one.
             Some(size) if transfer.mode == Mode::ExtendedBlock && self.is_whole(transfer) => end.max(size),
@@ -275,19 +289,21 @@ impl Destination {
         }
     }
 
-    /// The sum of what is written, read again.
+    /// The sum of what is written, read again, which takes its time: `progress` can stop it by an error.
     pub(super) fn checksum(
         &self,
         store: &Arc<dyn Store>,
         place: &VirtualPath,
         length: u64,
         algorithm: Algorithm,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<String> {
         let path = match self {
             Self::Part(_) if journal_of_part(place).is_none() => part_name(place),
             _ => place.clone(),
         };
-        store::sum_of(&**store, &path, length, algorithm)
+        let handle = store.open_read(&path)?;
+        checksum_file(&*handle, algorithm, 0, Some(length), progress)
     }
 
     /// The file is whole.
@@ -328,7 +344,7 @@ impl Destination {
             Self::InPlace { handle, .. } if handle.positionless() => Ok(()),
             Self::InPlace { handle, created } => {
                 // Zeros at the end may not have been written.
-                if plan.fresh && handle.metadata()?.size < length {
+                if handle.metadata()?.size < length {
                     handle.set_len(length)?;
                 }
                 if let Some(seconds) = modified {

@@ -4,7 +4,6 @@ use ropewalk_engine::{Progress, ReceiveJob, Received};
 use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Direction, Failure, Mode, RepresentationType, Transfer};
-use ropewalk_storage::checksum::{Algorithm, checksum_file};
 use ropewalk_storage::{ErrorKind, Kind, Metadata, journal_of_part, part_name};
 use rustix::io::Errno;
 
@@ -183,13 +182,18 @@ fn finish(
     if let Some(expected) = &transfer.expected {
         let computed = match &whole {
             Some(value) if sum == Some(expected.algorithm) => value.clone(),
-            _ => match destination.checksum(&storage, place, length, algorithm(expected.algorithm)) {
-                Ok(value) => value,
-                Err(error) => {
-                    destination.abandon(false);
-                    return Err(failure(error));
+            _ => {
+                let mut attend = Attend::new(job.host, job.session, job.control, None, Markers::none());
+                let mut go_on = |_| attend.go_on(place);
+                match destination.checksum(&storage, place, length, algorithm(expected.algorithm), &mut go_on)
+                {
+                    Ok(value) => value,
+                    Err(error) => {
+                        destination.abandon(false);
+                        return Err(attend.broken_off().unwrap_or_else(|| failure(error)));
+                    }
                 }
-            },
+            }
         };
         if !computed.eq_ignore_ascii_case(&expected.value) {
             destination.discard(&storage, place);
@@ -202,7 +206,7 @@ fn finish(
         destination.discard(&storage, place);
         return Err(taken);
     }
-    let written = destination.handle();
+    let written = matches!(destination, Destination::Part(_)).then(|| destination.handle());
     destination
         .commit(length, transfer.modified, plan, &job.context.settings.config.files, (&storage, place))
         .map_err(|error| match (error.kind(), job.context.login()) {
@@ -218,21 +222,12 @@ fn finish(
         && metadata.kind == Kind::File
         && metadata.size == length
         // The directory can have been moved, and another have taken its name.
-        && written.metadata().is_ok_and(|own| (own.device, own.inode) == (metadata.device, metadata.inode))
+        && written.is_none_or(|written| {
+            written.metadata().is_ok_and(|own| (own.device, own.inode) == (metadata.device, metadata.inode))
+        })
     {
         job.host.checksums.remember(job.context.acting_uid(), place, &metadata, algorithm, value);
     }
     let inline = transfer.inline_checksum.filter(|&wanted| sum == Some(wanted));
     Ok(inline.and_then(|wanted| Some((wanted, received.pieces.as_ref()?.total_of(&received.ranges)?))))
-}
-
-/// The sum of the first `length` bytes of what is at `path`.
-pub(super) fn sum_of(
-    store: &dyn ropewalk_storage::Store,
-    path: &ropewalk_protocol::path::VirtualPath,
-    length: u64,
-    algorithm: Algorithm,
-) -> ropewalk_storage::Result<String> {
-    let handle = store.open_read(path)?;
-    checksum_file(&*handle, algorithm, 0, Some(length), &mut |_| Ok(()))
 }

@@ -291,3 +291,89 @@ fn what_an_earlier_try_holds_counts_as_free() {
     assert_eq!(client.put("STOR /f", &vec![1; 800_000]).code, 226);
     assert_eq!(client.get("RETR /f"), vec![1; 800_000]);
 }
+
+/// All has come, and then the upload was broken off: the rest is nothing.
+#[test]
+fn an_empty_rest_keeps_what_was_there() {
+    for command in ["APPE /f", "ESTO A 3 /f"] {
+        let server = Fixture::new();
+        let mut client = server.login();
+        let mut data = client.data();
+        client.command("STOR /f", 150);
+        data.write_all(b"abc").unwrap();
+        while !server.exists(PART) || std::fs::metadata(server.root().join(PART)).unwrap().len() < 3 {
+            std::thread::yield_now();
+        }
+        client.send("ABOR");
+        client.expect(426);
+        client.expect(226);
+        drop(data);
+        assert_eq!(client.command("SIZE /f", 213), "213 3");
+        assert_eq!(client.put(command, b"").code, 226);
+        assert_eq!(server.read("f"), b"abc", "{command}");
+    }
+}
+
+#[test]
+fn rest_0_is_no_restart() {
+    let server = Fixture::new();
+    server.write("f", "old and long");
+    let mut client = server.login();
+    client.command("REST 0", 350);
+    assert_eq!(client.put("STOR /f", b"new").code, 226);
+    assert_eq!(server.read("f"), b"new");
+    client.command("REST 0", 350);
+    let mut data = client.data();
+    client.command("STOR /g", 150);
+    data.write_all(b"x").unwrap();
+    assert!(!server.exists("g"), "it has its name before it is whole");
+    drop(data);
+    client.expect(226);
+}
+
+/// SIZE tells of the old file, whose beginning is not that of the new one.
+#[test]
+fn an_interrupted_replacement_is_not_mixed_with_the_old_file() {
+    for command in ["STOR /f", "APPE /f"] {
+        let server = Fixture::new();
+        server.write("f", "old");
+        let mut client = server.login();
+        let mut data = client.data();
+        client.command("STOR /f", 150);
+        data.write_all(b"new an").unwrap();
+        while std::fs::metadata(server.root().join(PART)).map_or(0, |part| part.len()) < 6 {
+            std::thread::yield_now();
+        }
+        client.send("ABOR");
+        client.expect(426);
+        client.expect(226);
+        drop(data);
+        assert_eq!(client.command("SIZE /f", 213), "213 3");
+        if command.starts_with("STOR") {
+            client.command("REST 3", 350);
+        }
+        let _data = client.data();
+        client.command(command, 554);
+        assert_eq!(server.read("f"), b"old", "{command}");
+        assert_eq!(client.put("STOR /f", b"new and longer").code, 226);
+        assert_eq!(server.read("f"), b"new and longer");
+        // Nothing is left that stands in the way.
+        assert_eq!(client.put("APPE /f", b"!").code, 226);
+    }
+}
+
+#[test]
+fn a_port_is_free_after_its_transfer() {
+    let server = Fixture::new();
+    server.write("f", "x");
+    let mut client = server.login();
+    let address = client.pasv();
+    client.send("RETR /f");
+    let mut data = crate::client::connect(address);
+    client.expect(150);
+    std::io::Read::read_to_end(&mut data, &mut Vec::new()).unwrap();
+    client.expect(226);
+    // The next command is only heard when the last one is through.
+    client.command("NOOP", 200);
+    assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
+}
