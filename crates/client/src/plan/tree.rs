@@ -91,9 +91,10 @@ impl<'e> Plan<'_, 'e> {
         for entry in listing {
             let entry = match entry {
                 Ok(entry) => entry,
+                // Nothing comes after it.
                 Err(e) => {
                     self.fail(source.display(), destination.display(), &e);
-                    continue;
+                    break;
                 }
             };
             let mut above = directory_of(entry.name.as_bstr());
