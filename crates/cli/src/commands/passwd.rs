@@ -68,7 +68,8 @@ impl Passwd {
 
 fn new_password(user: &str) -> anyhow::Result<String> {
     let password = if io::stdin().is_terminal() {
-        let ask = |prompt: String| rpassword::prompt_password(prompt).context("cannot read the password");
+        let ask =
+            |prompt: String| crate::credentials::ask_secretly(prompt).context("cannot read the password");
         let password = ask(format!("New password of {user}: "))?;
         if password != ask("Again: ".into())? {
             bail!("the passwords are not the same; nothing was changed");
