@@ -245,8 +245,7 @@ impl PartFile {
     }
 
     /// What has the part's name can be another file: this one may have been removed or moved away, and a new transfer
-    /// begun.
-    /// The attributes of this one; `None` where it is another.
+    /// begun. Gives the attributes of this one; `None` where it is another.
     fn ours(&self) -> Result<Option<Metadata>> {
         let own = self.handle.metadata()?;
         // Written in place: the handle is all there is.
