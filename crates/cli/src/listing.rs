@@ -31,7 +31,8 @@ enum Found {
     Pattern,
 }
 
-/// Gives the entries of a directory, the file itself, or what a pattern matches; with `recursive`, all that is beneath.
+/// Gives the entries of a directory, the file itself, or what a pattern matches; with `recursive`, all that is beneath,
+/// symbolic links as such.
 /// Directories that cannot be read are told at once and are an error at the end.
 pub(crate) fn each_entry(
     client: &Client,
@@ -60,7 +61,8 @@ pub(crate) fn each_entry(
     match (found, place) {
         (Found::Itself(entry), _) => each(&entry, base.locate(b"").as_bstr())?,
         (_, _) if recursive => {
-            let options = Options { recursive: true, ..client.options.clone() };
+            let mut options = Options { recursive: true, ..client.options.clone() };
+            options.preserve.links = true;
             let mut result = Ok(());
             walk(&target.location, &options, &client.events, &client.cancel, &mut |entry| {
                 result = one(&entry);

@@ -232,6 +232,58 @@ fn local_files() {
 }
 
 #[test]
+fn links_are_links() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).into_os_string();
+    fs::create_dir(path("archive")).unwrap();
+    fs::write(path("archive/f"), "x").unwrap();
+    symlink("archive", path("current")).unwrap();
+    symlink("nowhere", path("dangling")).unwrap();
+    let find = |kind: &str| {
+        let found = run(["find".as_ref(), "--type".as_ref(), kind.as_ref(), directory.path().as_os_str()]);
+        assert_eq!(code(&found), 0, "{}", err(&found));
+        let text = out(&found);
+        let mut names: Vec<String> =
+            text.lines().map(|line| line.rsplit('/').next().unwrap().to_owned()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(find("l"), ["current", "dangling"]);
+    assert_eq!((find("d"), find("f")), (vec!["archive".to_owned()], vec!["f".to_owned()]));
+    // With a slash it is the link all the same.
+    assert_eq!(code(&run(["rm".into(), "-r".into(), path("current/")])), 0);
+    assert!(!directory.path().join("current").is_symlink() && directory.path().join("archive/f").is_file());
+}
+
+#[test]
+fn globus_url_copy_goes_on_and_keeps_account() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = |name: &str| format!("file://{}/{name}", directory.path().display());
+    fs::create_dir_all(directory.path().join("s/sub/empty")).unwrap();
+    fs::create_dir(directory.path().join("t")).unwrap();
+    fs::write(directory.path().join("s/sub/f"), "0123456789").unwrap();
+    let left = directory.path().join("left");
+    let guc = |arguments: &[&str]| run([&["globus-url-copy"], arguments].concat());
+    let output = guc(&["-r", "-df", left.to_str().unwrap(), &url("s/"), &url("t/")]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert!(directory.path().join("t/sub/f").is_file() && directory.path().join("t/sub/empty").is_dir());
+    assert_eq!(fs::read_to_string(&left).unwrap(), "");
+
+    let pairs = directory.path().join("pairs");
+    let lines = [("none/*", "t/"), ("s/sub/f", "t/g"), ("s/sub/f", "none/g")];
+    let text: String = lines.map(|(from, to)| format!("{} {}\n", url(from), url(to))).concat();
+    fs::write(&pairs, text).unwrap();
+    let left = directory.path().join("left too");
+    let output =
+        guc(&["-c", "-off", "2", "-len", "3", "-df", left.to_str().unwrap(), "-f", pairs.to_str().unwrap()]);
+    assert_eq!(code(&output), 1, "{}", err(&output));
+    assert_eq!(fs::read_to_string(directory.path().join("t/g")).unwrap(), "\0\0234");
+    // One of the two copies of a file was made; which, nobody knows.
+    let left = fs::read_to_string(&left).unwrap();
+    assert_eq!(left.lines().count(), 3, "{left}");
+}
+
+#[test]
 fn globus_url_copy_by_name_and_as_a_command() {
     let directory = tempfile::tempdir().unwrap();
     let link = directory.path().join("globus-url-copy");

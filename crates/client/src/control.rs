@@ -40,6 +40,9 @@ const LONG: Duration = Duration::from_secs(3600);
 /// After a transfer broke the server may still say why; a session that is given up gets as long to end.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// The kernel takes no longer idle times of TCP's keepalive (`MAX_TCP_KEEPIDLE`).
+const LONGEST_IDLE: Duration = Duration::from_secs(32_767);
+
 /// What is waited for first.
 const GREETING: &str = "the connection";
 
@@ -86,7 +89,10 @@ impl<'e> Control<'e> {
             stream.set_nodelay(true)?;
             // Long transfers leave this connection silent: without probes, NAT boxes forget it.
             sockopt::set_socket_keepalive(&stream, true)?;
-            sockopt::set_tcp_keepidle(&stream, options.keepalive.max(Duration::from_secs(1)))?;
+            sockopt::set_tcp_keepidle(
+                &stream,
+                options.keepalive.clamp(Duration::from_secs(1), LONGEST_IDLE),
+            )?;
             sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(15))?;
             Ok((stream.peer_addr()?, stream.local_addr()?))
         };

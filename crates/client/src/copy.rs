@@ -16,7 +16,7 @@ use crate::report::failure;
 use crate::session::Session;
 use crate::side::Side;
 use crate::worker::{Job, Worker, left_over};
-use crate::{Cancel, EventSink, FailureKind, Options, Pair, RemoteError, Summary};
+use crate::{Cancel, EventSink, FailureKind, Location, Options, Pair, RemoteError, Summary};
 
 /// So many files may wait, or so long, before a worker is started beside the plan: a copy of a few files is handed
 /// the plan's own sessions instead.
@@ -59,6 +59,9 @@ pub fn copy(
     cancel: &Cancel,
 ) -> Result<Summary, CopyError> {
     let filter = Filter::new(&options.filters)?;
+    if options.delete && options.sync.is_some() {
+        spare_each_other(&pairs)?;
+    }
     let ctx = Context::new(options, events, cancel)?;
     let ended = Cancel::new();
     let late = std::thread::scope(|scope| {
@@ -82,6 +85,37 @@ pub fn copy(
         left_over(&ctx, &job, interrupted);
     }
     Ok(ctx.report.finish(interrupted, ctx.tune.found()))
+}
+
+/// With `delete` a directory is made to have what its source has, and nothing else: what other sources put there, or beneath,
+/// would be removed.
+fn spare_each_other(pairs: &[Pair]) -> Result<(), RemoteError> {
+    let name = |location: &Location| {
+        let name = match location {
+            Location::Local(path) => path.to_string_lossy().into_owned(),
+            Location::Remote(url) => url.to_string(),
+            Location::Standard | Location::Measure { .. } => return None,
+        };
+        Some(format!("{}/", name.trim_end_matches('/')))
+    };
+    let contents = |location: &Location| match location {
+        Location::Local(path) => path.as_os_str().as_encoded_bytes().ends_with(b"/"),
+        Location::Remote(url) => url.is_directory(),
+        Location::Standard | Location::Measure { .. } => false,
+    };
+    let mut names: Vec<String> = pairs.iter().filter_map(|pair| name(&pair.destination)).collect();
+    names.sort_unstable();
+    for pair in pairs.iter().filter(|pair| contents(&pair.source)) {
+        let Some(directory) = name(&pair.destination) else { continue };
+        let first = names.partition_point(|name| *name < directory);
+        if names.get(first + 1).is_some_and(|next| next.starts_with(&directory)) {
+            let what = format!(
+                "{directory}: several sources go there, of which each would remove what the others bring (--delete)"
+            );
+            return Err(RemoteError::Usage(what));
+        }
+    }
+    Ok(())
 }
 
 /// What had to wait until everything else is there: links, then times and modes of directories, the deepest first.

@@ -10,6 +10,9 @@ use crate::{Cancel, RemoteError};
 /// The next address is tried after so long a silence of the one before (RFC 8305 section 5 recommends 250 ms).
 const HEAD_START: Duration = Duration::from_millis(250);
 
+/// Whether the copy was given up is looked at so often.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Connects to the first address that answers. Also gives how long the handshake took: a round trip.
 pub(crate) fn dial(
     host: &str,
@@ -48,21 +51,19 @@ fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
 
 /// Tries each address in a thread of its own, later ones after a head start of those before them.
 fn race(addresses: &[SocketAddr], timeout: Duration, cancel: &Cancel) -> io::Result<(TcpStream, Duration)> {
-    if let [only] = addresses {
-        let began = Instant::now();
-        return TcpStream::connect_timeout(only, timeout).map(|stream| (stream, began.elapsed()));
-    }
     let deadline = Instant::now() + timeout;
     let (sender, results) = mpsc::channel();
     let mut waiting = addresses.iter().copied();
     let mut running = 0;
     let mut failure = io::Error::from(io::ErrorKind::TimedOut);
+    let mut turn = Instant::now();
     loop {
         if cancel.is_cancelled() {
             return Err(Cancel::error());
         }
-        let next = waiting.next();
+        let next = if running == 0 || Instant::now() >= turn { waiting.next() } else { None };
         if let Some(address) = next {
+            turn = Instant::now() + HEAD_START;
             let sender = sender.clone();
             running += 1;
             // A thread whose attempt lost ends by itself at the time limit; its socket is closed with the channel.
@@ -78,7 +79,7 @@ fn race(addresses: &[SocketAddr], timeout: Duration, cancel: &Cancel) -> io::Res
         if rest.is_zero() {
             return Err(failure);
         }
-        match results.recv_timeout(if next.is_some() { rest.min(HEAD_START) } else { rest }) {
+        match results.recv_timeout(rest.min(LOOK)) {
             Ok(Ok(connected)) => return Ok(connected),
             Ok(Err(e)) => {
                 running -= 1;
@@ -112,6 +113,26 @@ mod tests {
         drop(dead);
         let (stream, _) = race(&addresses, Duration::from_secs(5), &Cancel::new()).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), addresses[1]);
+    }
+
+    /// Its queue is full, so that nobody answers.
+    #[test]
+    fn a_silent_address_is_given_up_when_it_is_asked_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut filling = Vec::new();
+        while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+            filling.push(stream);
+        }
+        let cancel = Cancel::new();
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            let dialled = scope.spawn(|| race(&[address], Duration::from_secs(60), &cancel));
+            cancel.cancel();
+            assert_eq!(dialled.join().unwrap().unwrap_err().kind(), io::ErrorKind::Interrupted);
+        });
+        assert!(began.elapsed() < Duration::from_secs(30));
     }
 
     #[test]

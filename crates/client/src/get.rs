@@ -18,7 +18,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
 use ropewalk_storage::checksum::Pieces;
 
-use crate::auto::{Path, RANGE, may_take};
+use crate::auto::{Path, RANGE, SMALL, may_take};
 use crate::control::Answer;
 use crate::download::Download;
 use crate::error::reply_kind;
@@ -28,7 +28,7 @@ use crate::place::{Endpoint, Place};
 use crate::report::Meter;
 use crate::session::Session;
 use crate::task::Task;
-use crate::tune::{Ends, Knob, Seat, Wanted};
+use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
 use crate::verify::{Check, wire};
 use crate::watch::Watch;
 use crate::worker::{Job, Route, Worker};
@@ -169,9 +169,13 @@ impl<'e> Flow<'_, 'e> {
                 return Ok(None);
             }
             Job::File(task) => {
-                // Another try, or a size that nobody knows: ask first.
-                let ask = task.size.is_none() || task.tries > 0;
-                if ask && !self.slots.is_empty() {
+                // Another try, or a size that nobody knows: ask first. A part that may be there is of this version of the
+                // source, or of none: listings may not tell the time.
+                let resumable =
+                    self.worker.ctx.options().resume && task.size.is_some_and(|size| size > SMALL);
+                let unknown = task.size.is_none() || task.modified.is_none() && resumable;
+                let ask = unknown || task.tries > 0;
+                if (ask || task.compare) && !self.slots.is_empty() {
                     return Ok(Some(Job::File(task)));
                 }
                 match self.begin(task, ask)? {
@@ -203,6 +207,8 @@ impl<'e> Flow<'_, 'e> {
                 return self.worker.failed(Job::Get(download, range), e).map(|()| None);
             }
             self.opened(streams, ahead);
+        } else {
+            self.used_again(ahead);
         }
         self.send(download, range, missing, mode)?;
         Ok(None)

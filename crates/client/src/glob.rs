@@ -3,6 +3,7 @@
 use bstr::{BStr, BString, ByteSlice};
 use globset::GlobMatcher;
 
+use crate::Entry;
 use crate::filter::{PatternError, compile, matches};
 
 /// A path with a glob in it, taken apart.
@@ -26,6 +27,13 @@ enum Component {
 pub(crate) struct Verdict {
     pub matches: bool,
     pub enter: bool,
+}
+
+impl Verdict {
+    /// It would have to be entered, and cannot be read.
+    pub(crate) fn misses(self, entry: &Entry) -> bool {
+        self.enter && !self.matches && entry.is_directory() && entry.error.is_some()
+    }
 }
 
 /// Whether a path is to be read as a glob.

@@ -55,8 +55,8 @@ pub(crate) fn part_path(path: &[u8]) -> BString {
     }
 }
 
-/// A part of this file that no other session writes.
-fn part_apart(path: &[u8]) -> BString {
+/// A temporary name beside a place that nobody else has.
+pub(crate) fn part_apart(path: &[u8]) -> BString {
     // A hasher's random keys are randomness enough here.
     let chance = RandomState::new().hash_one(path);
     part_path(&[path, format!("~{chance:016x}").as_bytes()].concat())

@@ -3,10 +3,12 @@
 use std::io::{Read, Write};
 use std::time::Instant;
 
+use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::checksum::Hasher;
-use ropewalk_storage::{Pages, Store, part_name};
+use ropewalk_storage::{Pages, Store};
 
 use crate::download::Download;
+use crate::landing::part_apart;
 use crate::place::Place;
 use crate::report::Meter;
 use crate::source::{Source, unchanged, wanted};
@@ -23,6 +25,13 @@ const BUFFER: usize = 1 << 20;
 pub(crate) fn run(worker: &Worker<'_, '_>, job: Job) {
     let Job::File(mut task) = job else { return worker.done() };
     let ctx = worker.ctx;
+    if task.compare {
+        match same_already(worker, &task) {
+            Ok(Some(proof)) => return worker.have_already(task, proof),
+            Ok(None) => {}
+            Err(e) => return worker.fail(Job::File(task), e),
+        }
+    }
     ctx.report.anew(&mut task);
     match copy(worker, &mut task, ctx.options()) {
         Ok(bytes) => {
@@ -35,6 +44,18 @@ pub(crate) fn run(worker: &Worker<'_, '_>, job: Job) {
             worker.fail(Job::File(task), e);
         }
     }
+}
+
+/// How it was proved that the destination has the same bytes; `None` where it has not.
+fn same_already(worker: &Worker<'_, '_>, task: &Task) -> Result<Option<String>, RemoteError> {
+    let (Place::Local(source), Place::Local(destination)) = (&task.source, &task.destination) else {
+        return Ok(None);
+    };
+    let Some(algorithm) = worker.ctx.comparison(&[]) else { return Ok(None) };
+    let theirs = task.unless_missing(worker.ctx.local_sum(destination, algorithm))?;
+    let Some(theirs) = theirs else { return Ok(None) };
+    let ours = worker.ctx.local_sum(source, algorithm)?;
+    Ok(same(&ours, &theirs).then(|| proof(algorithm, &ours)))
 }
 
 fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u64, RemoteError> {
@@ -209,16 +230,14 @@ impl<W: Write> Write for Metered<'_, '_, W> {
 pub(crate) fn replace_link(
     store: &dyn Store,
     target: &bstr::BString,
-    link: &ropewalk_protocol::path::VirtualPath,
+    link: &VirtualPath,
 ) -> Result<(), RemoteError> {
     use bstr::ByteSlice;
     let local = |e| RemoteError::local(link.as_bytes(), e);
     match store.symlink(target.as_bstr(), link) {
         Err(e) if store.stat(link, false).is_ok() => {
             // Beside it first: where no link can be made, what is there stays.
-            let beside = part_name(link);
-            // Of an earlier run.
-            let _ = store.remove_file(&beside);
+            let beside = VirtualPath::parse(&part_apart(link.as_bytes())).map_err(|_| local(e.clone()))?;
             store.symlink(target.as_bstr(), &beside).map_err(|_| local(e))?;
             store.rename(&beside, link).map_err(|e| {
                 let _ = store.remove_file(&beside);

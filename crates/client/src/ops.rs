@@ -20,12 +20,13 @@ use tempfile::SpooledTempFile;
 use crate::control::Answer;
 use crate::entry::{Line, from_facts, from_long, status};
 use crate::error::is_unknown_command;
-use crate::landing::part_path;
+use crate::landing::part_apart;
 use crate::place::{base_name, parent};
 use crate::session::Session;
+use crate::task::Task;
 use crate::verify::wire;
 use crate::watch::Watch;
-use crate::{Amount, Entry, RemoteError};
+use crate::{Amount, Entry, FailureKind, RemoteError};
 
 /// So much of a line that cannot be understood is told.
 const LINE_SHOWN: usize = 200;
@@ -56,8 +57,16 @@ impl Session<'_> {
         };
         // What has no size may be a directory.
         let here = self.call(&Command::Pwd)?;
-        if self.control.call(&Command::Cwd(path.into()))?.is_failure() {
-            return Err(missing);
+        let entered = self.control.call(&Command::Cwd(path.into()))?;
+        if entered.is_failure() {
+            // Many servers have one code for all that is wrong with a name.
+            let nothing = matches!(&missing, RemoteError::Refused { reply, .. } if reply.code() == 550);
+            return Err(if nothing && entered.code() == 550 {
+                let reason = format!("{}: no such file or directory, or not for this user", path.as_bstr());
+                RemoteError::Lost { kind: FailureKind::NotFound, reason }
+            } else {
+                missing
+            });
         }
         if let Some(back) = quoted(here.text()) {
             self.call(&Command::Cwd(back))?;
@@ -149,6 +158,27 @@ impl Session<'_> {
         Ok(if known.end() <= there { known } else { RangeSet::new() })
     }
 
+    /// The beginning of a file would be written by STOR, which leaves nothing of a longer one that is there.
+    pub(crate) fn would_truncate(&self, task: &Task) -> bool {
+        task.window.is_some() && task.offset() == 0 && !self.can.partial
+    }
+
+    /// Refuses what would replace a file of which only the beginning is to be written.
+    pub(crate) fn spare_beginning(&mut self, task: &Task) -> Result<(), RemoteError> {
+        if !self.would_truncate(task) {
+            return Ok(());
+        }
+        match self.size(&task.destination.path()) {
+            Ok(there) if task.length().is_none_or(|length| there > length) => {
+                let peer = self.control.peer().to_owned();
+                let what = format!("write the beginning of a file of {there} bytes that is there (no ESTO)");
+                Err(RemoteError::Unsupported { peer, what })
+            }
+            Err(e) if e.breaks_session() => Err(e),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     /// The commands that set times and modes, as far as the server has any.
     pub(crate) fn attributes(
         &self,
@@ -172,8 +202,14 @@ impl Session<'_> {
     pub(crate) fn make_directory(&mut self, path: &[u8], parents: bool) -> Result<(), RemoteError> {
         let first = match self.call(&Command::Mkd(path.into())) {
             Ok(_) => return Ok(()),
-            Err(e) if parents && exists(&e) => return Ok(()),
             Err(e) if e.breaks_session() || !parents => return Err(e),
+            Err(e) if exists(&e) => {
+                return if self.stat(path).is_ok_and(|there| !there.is_directory()) {
+                    Err(e)
+                } else {
+                    Ok(())
+                };
+            }
             Err(e) => e,
         };
         let mut missing = Vec::new();
@@ -195,16 +231,23 @@ impl Session<'_> {
     ) -> Result<Vec<Result<bool, RemoteError>>, RemoteError> {
         let commands: Vec<Command> = paths.iter().map(|path| Command::Mkd(path.clone())).collect();
         let replies = self.calls(&commands)?;
+        let refused: Vec<BString> = replies
+            .iter()
+            .zip(paths)
+            .filter(|(reply, _)| reply.is_err())
+            .map(|(_, path)| path.clone())
+            .collect();
+        let mut there = self.stat_many(&refused)?.into_iter();
         let mut results = Vec::with_capacity(paths.len());
-        for (reply, path) in replies.into_iter().zip(paths) {
+        for reply in replies {
             results.push(match reply {
                 Ok(_) => Ok(true),
-                Err(e) if exists(&e) => Ok(false),
-                Err(e) if self.stat(path).is_ok_and(|entry| entry.is_directory()) => {
-                    tracing::trace!(%e, "a directory exists");
-                    Ok(false)
-                }
-                Err(e) => Err(e),
+                Err(e) => match there.next() {
+                    Some(Ok(entry)) if entry.is_directory() => Ok(false),
+                    // It may not be looked at, which is not to say that it is none.
+                    Some(Err(unknown)) if exists(&e) && !unknown.breaks_session() => Ok(false),
+                    _ => Err(e),
+                },
             });
         }
         Ok(results)
@@ -299,7 +342,7 @@ impl Session<'_> {
             Err(e) if !e.breaks_session() => e,
             made => return made,
         };
-        let beside = part_path(link);
+        let beside = part_apart(link);
         match self.symlink(target, &beside) {
             Ok(()) => {}
             Err(e) if e.breaks_session() => return Err(e),
@@ -426,7 +469,7 @@ impl Session<'_> {
     }
 }
 
-/// Something has the name of a directory that was to be made. Should it be a file, what comes next tells.
+/// Something has the name of a directory that was to be made.
 fn exists(error: &RemoteError) -> bool {
     matches!(error, RemoteError::Refused { reply, .. } if ErrorClass::of(reply) == Some(ErrorClass::PathExists))
 }

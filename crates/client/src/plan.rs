@@ -3,7 +3,13 @@
 mod sides;
 mod tree;
 
+use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::hash::BuildHasher;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bstr::{BString, ByteSlice};
@@ -52,6 +58,10 @@ pub(crate) struct Plan<'p, 'e> {
     /// One for each endpoint and purpose; index by name, `true` for the destination.
     sides: HashMap<(String, bool), Side<'e>>,
     made: HashSet<String>,
+    /// Hashes of the destinations that files were given by their names, and whether one goes to standard output.
+    given: HashSet<u64>,
+    chance: RandomState,
+    poured: bool,
     stopped: bool,
     late: Late,
 }
@@ -83,6 +93,9 @@ impl<'p, 'e> Plan<'p, 'e> {
             sink,
             sides: HashMap::new(),
             made: HashSet::new(),
+            given: HashSet::new(),
+            chance: RandomState::new(),
+            poured: false,
             stopped: false,
             late: Late::default(),
         }
@@ -170,20 +183,43 @@ impl<'p, 'e> Plan<'p, 'e> {
                     source.display()
                 )));
             }
+            if ends.window.is_some() {
+                let what = format!("{}: is a directory: a part of it cannot be copied", source.display());
+                return Err(RemoteError::Usage(what));
+            }
             let named = into && !ends.contents && !name.is_empty();
             let destination = if named { ends.destination.join(&name)? } else { ends.destination.clone() };
             if matches!(destination, Place::Standard) {
                 return Err(RemoteError::Usage("a tree cannot go to standard output".to_owned()));
+            }
+            // It would find its own copies, and copy those as well.
+            if is_within(source, &destination) {
+                let (source, destination) = (source.display(), destination.display());
+                let what = format!("{source}: cannot be copied into itself ({destination})");
+                return Err(RemoteError::Usage(what));
             }
             let exists = if named && !matches!(destination, Place::Measure(_)) {
                 self.stat(&destination, true, &mut Known::new())?.is_some()
             } else {
                 there.is_some()
             };
+            // Of a directory that was there, and gets the contents of another one, nobody said that it is its copy.
+            if (named || !exists) && !file_like && !self.ctx.options().dry_run {
+                let (time, mode) = self.preserved(entry);
+                if (time, mode) != (None, None) {
+                    self.late.attributes.push((destination.clone(), time, mode));
+                }
+            }
             return self.tree(source, &destination, exists, named);
         }
         let (destination, there) = if into && !file_like {
             let destination = ends.destination.join(&name)?;
+            // Two directories may have files of one name.
+            if ends.window.is_none() && !self.given.insert(self.chance.hash_one(destination.display())) {
+                let (source, destination) = (source.display(), destination.display());
+                let what = format!("{source}: another file of this copy is {destination} already");
+                return Err(RemoteError::Usage(what));
+            }
             let there = if self.ctx.options().sync.is_some() {
                 self.stat(&destination, true, &mut Known::new())?
             } else {
@@ -206,12 +242,21 @@ impl<'p, 'e> Plan<'p, 'e> {
         let key = (self.key(&base), false);
         self.side(&base, false)?;
         let Some(mut from) = self.sides.remove(&key) else { return Ok(()) };
-        let mut any = false;
+        let (mut any, mut directories) = (false, 0u64);
         let walked = from.walk(&base.path(), links, &mut |_, entry| {
             let verdict = glob.judge(entry.name.as_bstr());
-            if verdict.matches {
+            if verdict.matches && entry.is_directory() && !self.ctx.options().recursive {
+                directories += 1;
+                self.ctx.report.skipped(base.join(&entry.name)?.display(), "is a directory");
+            } else if verdict.matches {
                 any = true;
                 self.matched(ends, &base, &entry)?;
+            } else if verdict.misses(&entry) {
+                any = true;
+                let from = base.join(&entry.name)?;
+                let reason = entry.error.clone().unwrap_or_default();
+                let unlisted = RemoteError::Unlisted { path: from.path(), reason };
+                self.fail(from.display(), ends.destination.display(), &unlisted);
             }
             Ok(if self.is_over() {
                 Step::Stop
@@ -225,14 +270,20 @@ impl<'p, 'e> Plan<'p, 'e> {
             self.sides.insert(key, from);
         }
         walked?;
-        if any { Ok(()) } else { Err(crate::walk::missing(path)) }
+        match (any, directories) {
+            (true, _) => Ok(()),
+            (false, 0) => Err(crate::walk::missing(path)),
+            (false, _) => {
+                Err(RemoteError::Usage(format!("{path}: only directories match (copy them with -r)")))
+            }
+        }
     }
 
     /// An entry that a glob matches.
     fn matched(&mut self, ends: &Ends, base: &Place, entry: &Entry) -> Result<(), RemoteError> {
         let source = base.join(&entry.name)?;
-        if entry.is_directory() && !self.ctx.options().recursive {
-            self.ctx.report.skipped(source.display(), "is a directory");
+        if !self.filter.passes(entry.name.as_bstr(), entry.is_directory()) {
+            self.ctx.report.skipped(source.display(), "left out by a filter");
             return Ok(());
         }
         let destination = ends.destination.clone();
@@ -248,6 +299,13 @@ impl<'p, 'e> Plan<'p, 'e> {
 
     /// A single file: its directory is made, where it is missing.
     fn file(&mut self, task: Task, there: Option<&Entry>) -> Result<(), RemoteError> {
+        if matches!(task.destination, Place::Standard) && std::mem::replace(&mut self.poured, true) {
+            let what = format!(
+                "{}: only one file can go to standard output (cat takes more)",
+                task.source.display()
+            );
+            return Err(RemoteError::Usage(what));
+        }
         let Some(task) = self.wanted(task, there)? else { return Ok(()) };
         let options = self.ctx.options();
         if options.create_directories && !options.dry_run && there.is_none() {
@@ -326,6 +384,12 @@ impl<'p, 'e> Plan<'p, 'e> {
         }
     }
 
+    /// The time and the mode of a directory that its copy gets.
+    fn preserved(&self, entry: &Entry) -> (Option<i64>, Option<u32>) {
+        let preserve = self.ctx.options().preserve;
+        (entry.modified.filter(|_| preserve.times), entry.mode.filter(|_| preserve.modes))
+    }
+
     fn push(&mut self, task: Task) {
         if self.ctx.options().dry_run {
             let (source, destination) = (task.source.display(), task.destination.display());
@@ -383,6 +447,30 @@ fn fill(task: &mut Task, entry: &Entry) {
     task.mode = entry.mode;
     if entry.kind == Kind::Symlink {
         task.link = entry.target.clone();
+    }
+}
+
+/// Whether a destination is the source, or is in it.
+fn is_within(source: &Place, destination: &Place) -> bool {
+    let beneath = |above: &[u8], path: &[u8]| {
+        let above = above.strip_suffix(b"/").unwrap_or(above);
+        path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    };
+    match (source, destination) {
+        (Place::Remote(one, from), Place::Remote(other, to)) => Arc::ptr_eq(one, other) && beneath(from, to),
+        (Place::Local(_), Place::Local(_)) => {
+            let real = |place: &Place| -> Option<PathBuf> {
+                let path = place.path();
+                let path = Path::new(OsStr::from_bytes(&path));
+                // What is not there yet is beneath what is.
+                let there =
+                    |above: &Path| Some((std::fs::canonicalize(above).ok()?, path.strip_prefix(above).ok()?));
+                let (above, rest) = path.ancestors().find_map(there)?;
+                Some(above.join(rest))
+            };
+            matches!((real(source), real(destination)), (Some(from), Some(to)) if to.starts_with(&from))
+        }
+        _ => false,
     }
 }
 

@@ -33,7 +33,7 @@ use crate::report::Meter;
 use crate::session::Session;
 use crate::source::{Source, Summing};
 use crate::task::Task;
-use crate::tune::{Ends, Knob, Seat};
+use crate::tune::{Ends, Knob, Seat, useful_streams};
 use crate::upload::{Manner, Upload, UploadSource};
 use crate::verify::{Check, proof, same, wire};
 use crate::watch::Watch;
@@ -227,7 +227,9 @@ impl<'e> Flow<'_, 'e> {
             if let Err(e) = self.session.sending(mode, streams, inline) {
                 return self.worker.failed(Job::Put(upload, range), e).map(|()| None);
             }
-            self.opened(streams, ahead);
+            self.opened(streams, ahead, false);
+        } else {
+            self.opened(streams, ahead, true);
         }
         self.send(upload, range, data, mode)?;
         Ok(None)
@@ -241,7 +243,7 @@ impl<'e> Flow<'_, 'e> {
         let path = Path::new(self.session.control.rtt());
         let streams = path.streams(self.worker.ctx.options(), Some(bytes), !upload.device());
         if let Some(seat) = self.seat.as_ref().filter(|_| streams > 1) {
-            let most = u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
+            let most = useful_streams(bytes);
             return seat.share(true, most, self.worker.ctx.workers_for(upload.task.length()));
         }
         if self.worker.ctx.cuts(&self.session) {
@@ -251,16 +253,21 @@ impl<'e> Flow<'_, 'e> {
         }
     }
 
-    /// A data channel was made with so many streams, for so many bytes or more.
-    fn opened(&mut self, streams: u32, bytes: u64) {
+    /// A data channel was made with so many streams, for so many bytes or more. `again`: it was there, perhaps of an earlier
+    /// flow.
+    fn opened(&mut self, streams: u32, bytes: u64, again: bool) {
         let (Some(seat), Some(channel)) = (&self.seat, self.session.channel()) else { return };
-        let most = u32::try_from(bytes >> 20).unwrap_or(u32::MAX).max(1);
+        let streams = if again { channel.streams } else { streams };
         let knob = if streams > 1 {
             Knob::Here(channel.data.parallelism(), channel.data.congestion())
         } else {
             Knob::Fixed
         };
-        seat.opened(streams, most, knob);
+        if again {
+            seat.used_again(streams, useful_streams(bytes), knob);
+        } else {
+            seat.opened(streams, useful_streams(bytes), knob);
+        }
     }
 
     fn step(&mut self) -> Result<(), RemoteError> {

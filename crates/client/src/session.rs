@@ -27,6 +27,7 @@ use crate::security::Secured;
 use crate::security::can_protect;
 use crate::setup::{Setup, advertised, reachable};
 use crate::tls;
+use crate::tune::Wanted;
 use crate::verify::wire;
 use crate::{DataMode, RemoteError};
 
@@ -78,6 +79,8 @@ pub(crate) struct Channel {
     pub authenticated: bool,
     /// Made for sending (the number of streams is ours to choose).
     pub sending: bool,
+    /// Of a server that sends: how many streams it has been told of.
+    pub wanted: Option<Wanted>,
 }
 
 impl<'e> Session<'e> {
@@ -159,14 +162,16 @@ impl<'e> Session<'e> {
             (None, None) => "anonymous".into(),
         };
         let nameless = url.user.is_none() && user == "anonymous" && options.user.is_none();
-        let anonymous =
-            user == "anonymous" || user == "ftp" || url.password.is_none() && options.password.is_none();
+        let anonymous = user == "anonymous" || user == "ftp";
+        let named = !anonymous && (url.user.is_some() || options.user.is_some());
+        let anonymous = anonymous || url.password.is_none() && options.password.is_none();
         let password = match (&url.password, &options.password) {
             _ if url.scheme == Scheme::Sshftp => Password::new("dummy"),
             (Some(password), _) => password.clone(),
-            (None, Some(password)) => password.clone(),
-            (None, None) if self.security.is_some() || self.kerberos.is_some() => Password::new("dummy"),
-            (None, None) => Password::new("ropewalk@"),
+            // Somebody's, who is named.
+            (None, Some(password)) if named => password.clone(),
+            _ if self.security.is_some() || self.kerberos.is_some() => Password::new("dummy"),
+            _ => Password::new("ropewalk@"),
         };
         let mut reply = self.control.call(&Command::User(user))?;
         let asked = reply.code() == 331;
@@ -328,6 +333,11 @@ impl<'e> Session<'e> {
         Ok(answer.filter(|_| asked))
     }
 
+    /// The server's own number of streams may have changed.
+    pub(crate) fn forget_parallelism(&mut self) {
+        self.parallelism = None;
+    }
+
     /// Streams with which the channel was made; 0 where there is none yet.
     pub(crate) fn streams_of_channel(&self) -> u32 {
         self.channel.as_ref().map_or(0, |channel| channel.streams)
@@ -419,7 +429,7 @@ impl<'e> Session<'e> {
             self.setup.budget.clone(),
         );
         let authenticated = self.authenticates_data() || binding.is_some();
-        Channel { data, mode, streams, listening: false, authenticated, sending: false }
+        Channel { data, mode, streams, listening: false, authenticated, sending: false, wanted: None }
     }
 
     fn listen(
@@ -447,7 +457,7 @@ impl<'e> Session<'e> {
         let data =
             DataChannel::passive(listener, settings, self.setup.pool.clone(), self.setup.budget.clone());
         let authenticated = self.authenticates_data() || binding.is_some();
-        Ok(Channel { data, mode, streams, listening: true, authenticated, sending: false })
+        Ok(Channel { data, mode, streams, listening: true, authenticated, sending: false, wanted: None })
     }
 
     /// Where the server listens for a channel with these options: PASV, or EPSV where the control connection is IPv6.
@@ -482,7 +492,7 @@ impl<'e> Session<'e> {
 
     /// Says NOOP where the connection was quiet for long: firewalls forget connections, servers close them.
     pub(crate) fn keep_alive(&mut self) -> Result<(), RemoteError> {
-        if self.control.outstanding() == 0 && self.control.quiet() >= self.setup.options.keepalive {
+        if self.control.outstanding() == 0 && self.keepalive_due().is_zero() {
             let reply = self.control.call(&Command::Noop)?;
             // 421: it has closed the session.
             if reply.code() == 421 {
@@ -494,7 +504,8 @@ impl<'e> Session<'e> {
 
     /// How long this session may stay quiet before [`Session::keep_alive`] is due.
     pub(crate) fn keepalive_due(&self) -> Duration {
-        self.setup.options.keepalive.saturating_sub(self.control.quiet())
+        // Not at once after an answer, whatever was asked for.
+        self.setup.options.keepalive.max(Duration::from_secs(1)).saturating_sub(self.control.quiet())
     }
 
     /// Has the server end what it does for this session, and waits for that, for so long at most (see [`Control::leave`]).

@@ -71,15 +71,10 @@ impl<'e> Setup<'e> {
             block_size: self.options.block_size,
             socket: self.socket_options(),
             connect_timeout: self.options.connect_timeout,
-            stall_timeout: Some(self.silence()),
+            stall_timeout: self.options.stall.map(|limit| limit.time.max(Duration::from_secs(1))),
             max_streams: MAX_STREAMS.max(streams),
             only_from,
         }
-    }
-
-    /// How long data may stand still before the engine gives a transfer up.
-    fn silence(&self) -> Duration {
-        self.options.stall.map_or(self.options.reply_timeout, |limit| limit.time.max(Duration::from_secs(1)))
     }
 }
 

@@ -144,6 +144,8 @@ impl Side<'_> {
                     && entry.is_directory()
                     && (child.links > LINKS_DEEP || directory.is_beneath(entry.identity));
                 if looped {
+                    // A link that is not followed: nothing is beneath it that would not be told of otherwise.
+                    entry.kind = Kind::Symlink;
                     entry.error = Some("a symbolic link leads back to a directory above it".to_owned());
                 }
                 let identity = entry.identity;

@@ -16,6 +16,7 @@ use crate::landing::Landing;
 use crate::place::Endpoint;
 use crate::report::Meter;
 use crate::session::Session;
+use crate::task::Task;
 use crate::verify::{choose, proof, same};
 use crate::watch::Watch;
 use crate::worker::{Job, Worker};
@@ -27,10 +28,20 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
         let destination = worker.session(to);
         destination.map(|destination| (source, destination))
     });
-    let (source, mut destination) = match sessions {
+    let mut sessions = match sessions {
         Ok(sessions) => sessions,
         Err(e) => return worker.fail(Job::File(task), e),
     };
+    match judge(worker, &mut sessions, &task) {
+        Ok(Some(proof)) => {
+            worker.keep(sessions.0);
+            worker.keep(sessions.1);
+            return worker.have_already(task, proof);
+        }
+        Ok(None) => {}
+        Err(e) => return worker.fail(Job::File(task), e),
+    }
+    let (source, mut destination) = sessions;
     worker.ctx.report.anew(&mut task);
     worker.ctx.report.started(&task, 0);
     let landing = Landing::new(task.clone(), false, Default::default());
@@ -55,6 +66,24 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
             worker.fail(Job::File(task), e);
         }
     }
+}
+
+/// What can be said before any data moves: how it was proved that the destination has the same bytes, where it was to be
+/// compared.
+fn judge(
+    worker: &Worker<'_, '_>,
+    (source, destination): &mut (Session<'_>, Session<'_>),
+    task: &Task,
+) -> Result<Option<String>, RemoteError> {
+    destination.spare_beginning(task)?;
+    if !task.compare {
+        return Ok(None);
+    }
+    let Some(algorithm) = worker.ctx.comparison(&[&source.can, &destination.can]) else { return Ok(None) };
+    let theirs = destination.checksum(&task.destination.path(), algorithm, None);
+    let Some(theirs) = task.unless_missing(theirs)? else { return Ok(None) };
+    let ours = source.checksum(&task.source.path(), algorithm, None)?;
+    Ok(same(&ours, &theirs).then(|| proof(algorithm, &ours)))
 }
 
 /// The data: one thread takes it from the source, this one gives it to the destination.

@@ -16,10 +16,11 @@ mod span;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ropewalk_transport::Ceilings;
 use ropewalk_tuning::tuner::{CongestionControl, Connections, Fairness, Kind, Options as TunerOptions};
 
 pub(crate) use lane::Lane;
-pub(crate) use seat::{Knob, Seat, Wanted};
+pub(crate) use seat::{Knob, Seat, Wanted, useful_streams};
 
 use crate::auto::Path;
 use crate::tune::memory::Memory;
@@ -112,8 +113,22 @@ impl Tune {
             prior: self.memory.recall(&ends.name()),
             congestion: congestion.iter().filter_map(|name| CongestionControl::from_name(name)).collect(),
             max_files: most.min(32),
+            // What the kernel lets a connection have in flight at our end; the other one's may be less.
+            window: self.options.capacity.and_then(|_| self.window(ends)),
             ..TunerOptions::default()
         }
+    }
+
+    /// Bytes that a connection can have in flight as far as this host's buffers let it; `None` between two servers.
+    fn window(&self, ends: &Ends) -> Option<f64> {
+        let ceilings = Ceilings::read().ok()?;
+        let autotuned = match (&ends.source, &ends.destination) {
+            (None, _) => ceilings.send.autotune,
+            (_, None) => ceilings.receive.autotune,
+            _ => return None,
+        };
+        // About half of a buffer is the kernel's own bookkeeping.
+        Some(self.options.tcp_buffer.unwrap_or(autotuned / 2).max(1) as f64)
     }
 
     fn lanes(&self) -> MutexGuard<'_, Vec<Arc<Lane>>> {
@@ -130,9 +145,12 @@ impl Tune {
     /// What was found, for the summary; remembered for the next run.
     pub(crate) fn found(&self) -> Vec<TunedPath> {
         let lanes = self.lanes();
-        let priors: Vec<_> =
-            lanes.iter().filter_map(|lane| Some((lane.ends.name(), lane.prior()?))).collect();
-        self.memory.keep(&priors);
+        // Who yields to others finds what they left.
+        if self.options.fairness != Fairness::Polite {
+            let usual = Options::default().max_streams;
+            let priors = lanes.iter().filter_map(|lane| Some((lane.ends.name(), lane.prior(usual)?)));
+            self.memory.keep(&priors.collect::<Vec<_>>());
+        }
         lanes.iter().filter_map(|lane| lane.tuned()).collect()
     }
 }

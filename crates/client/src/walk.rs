@@ -65,8 +65,8 @@ pub fn walk(
                 // All names of a directory come before what is beneath them.
                 let beneath = whole.iter().any(|top| entry.name.starts_with(top));
                 let verdict = glob.judge(entry.name.as_bstr());
-                if verdict.matches || beneath {
-                    if entry.is_directory() && !beneath {
+                if verdict.matches || beneath || verdict.misses(&entry) {
+                    if verdict.matches && entry.is_directory() && !beneath {
                         whole.push([entry.name.as_slice(), b"/"].concat().into());
                     }
                     return tell(cancel, entry);
@@ -101,7 +101,7 @@ pub fn list(
             let glob = Glob::new(path.as_bstr()).map_err(|e| RemoteError::Usage(e.to_string()))?;
             side.walk(&glob.base.clone(), true, &mut |_, entry| {
                 let verdict = glob.judge(entry.name.as_bstr());
-                if verdict.matches {
+                if verdict.matches || verdict.misses(&entry) {
                     entries.push(entry);
                 }
                 Ok(if verdict.enter { Step::Into } else { Step::Over })

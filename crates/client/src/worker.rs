@@ -427,7 +427,7 @@ impl<'c, 'e> Worker<'c, 'e> {
 }
 
 /// A new session with a server. Connecting is tried as often as a file would be.
-fn open<'e>(ctx: &Context<'e>, endpoint: &Arc<Endpoint>) -> Result<Session<'e>, RemoteError> {
+pub(crate) fn open<'e>(ctx: &Context<'e>, endpoint: &Arc<Endpoint>) -> Result<Session<'e>, RemoteError> {
     let mut tries = 0;
     loop {
         if let Some(reason) = endpoint.lost() {

@@ -61,7 +61,9 @@ fn what_one_of_them_left_undone_the_other_does() {
         let there = scratch.directory(format!("there{number}")).unwrap();
         // A directory where a file should go.
         fs::create_dir_all(there.join("a/x")).unwrap();
-        fs::create_dir(there.join("sub dir")).unwrap();
+        if matches!(first, Client::Guc) {
+            fs::create_dir(there.join("sub dir")).unwrap();
+        }
         let dump = scratch.join(format!("left{number}"));
         let copy = Copy::new(server.url("s/"), Client::Guc.local(&there, true))
             .recursive()

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bstr::{BString, ByteSlice};
 use clap::Args;
-use ropewalk_client::{Entry, Location, parse_location};
+use ropewalk_client::{Entry, Location, RemoteError, parse_location};
 use ropewalk_storage::{Kind, is_temporary_name};
 
 use crate::client::{Client, Place, Sessions, Target, parse_targets};
@@ -57,6 +57,9 @@ impl Clean {
                 let what = if self.dry_run { "would remove" } else { "removed" };
                 say(format_args!("ropewalk: {what} {}", shown_name(location.as_bstr(), true).as_bstr()));
             }
+            if client.cancel.is_cancelled() {
+                return Err(RemoteError::Cancelled.into());
+            }
             // Directories that could not be read are no reason to leave the others as they are.
             listed
         })?;
@@ -66,7 +69,7 @@ impl Clean {
 
     fn matches(&self, entry: &Entry) -> bool {
         let name = entry.name.rsplit_once_str("/").map_or(entry.name.as_bytes(), |(_, name)| name);
-        entry.kind == Kind::File
+        matches!(entry.kind, Kind::File | Kind::Symlink)
             && is_temporary_name(name.as_bstr())
             && entry.modified.is_some_and(|time| time < self.older)
     }

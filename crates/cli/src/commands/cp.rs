@@ -151,12 +151,12 @@ impl Cp {
         let asked = if polite { "--polite" } else { "--share" };
         let fixed = match (given("streams"), given("tuner")) {
             (Some(streams), _) if streams != "auto" => format!("--streams {streams}"),
-            (_, Some("fixed")) => "--tuner fixed".to_owned(),
+            (_, Some(tuner)) if tuner != "pilot" => format!("--tuner {tuner}"),
             _ => return Ok(()),
         };
         if polite || given("share").is_some() {
             return Err(usage(format!(
-                "{asked} and {fixed} cannot be used together: the number of streams stays as it is"
+                "{asked} and {fixed} cannot be used together: the number of streams does not follow others"
             )));
         }
         Ok(())
@@ -246,15 +246,23 @@ mod tests {
 
     #[test]
     fn fairness_needs_a_number_of_streams_that_can_change() {
-        for words in
-            ["--polite --share 50%", "--polite --streams 4", "--share 50 --tuner fixed", "-p 4 --polite"]
-        {
+        for words in [
+            "--polite --share 50%",
+            "--polite --streams 4",
+            "--share 50 --tuner fixed",
+            "-p 4 --polite",
+            "--polite --tuner apt",
+        ] {
             let words: Vec<&str> = words.split(' ').chain(["a", "b"]).collect();
             assert!(cp(&words).check_fairness().is_err(), "{words:?}");
         }
-        for words in
-            ["--polite", "--share 50%", "--no-polite --streams 4", "--polite -p auto", "--polite --tuner apt"]
-        {
+        for words in [
+            "--polite",
+            "--share 50%",
+            "--no-polite --streams 4",
+            "--polite -p auto",
+            "--polite --tuner pilot",
+        ] {
             let words: Vec<&str> = words.split(' ').chain(["a", "b"]).collect();
             assert!(cp(&words).check_fairness().is_ok(), "{words:?}");
         }

@@ -23,7 +23,7 @@ pub(crate) struct Find {
     /// The name (the last component) matches this pattern
     #[arg(long, value_name = "GLOB", value_parser = glob)]
     name: Option<GlobMatcher>,
-    /// Files, directories or links
+    /// Files, directories or symbolic links, which are not followed
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<Type>,
     /// More than (+), less than (-) or exactly so many bytes, for example +10M

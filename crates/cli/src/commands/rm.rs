@@ -1,6 +1,9 @@
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
+use bstr::ByteSlice;
 use clap::Args;
 use ropewalk_client::Entry;
 
@@ -42,7 +45,8 @@ impl Rm {
     fn remove(&self, place: Place<'_>, sessions: &mut Sessions<'_>) -> anyhow::Result<()> {
         match place {
             Place::Local(path) => {
-                // The link itself, never what it points to.
+                // The link itself, never what it points to, as it would with a slash behind it.
+                let path = without_slashes(path);
                 if !fs::symlink_metadata(path)?.is_dir() {
                     fs::remove_file(path)?;
                 } else if self.recursive {
@@ -66,5 +70,13 @@ impl Rm {
             }
         }
         Ok(())
+    }
+}
+
+fn without_slashes(path: &Path) -> &Path {
+    let bytes = path.as_os_str().as_bytes();
+    match bytes.trim_end_with(|c| c == '/') {
+        [] => path,
+        trimmed => Path::new(OsStr::from_bytes(trimmed)),
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use bstr::{BStr, ByteSlice};
-use ropewalk_client::{Cancel, Entry, EventSink, Location, Options, Pair, list, walk};
+use ropewalk_client::{Cancel, Entry, Event, EventSink, Location, Options, Pair, copy, list, walk};
 
 use crate::exit::usage;
 
@@ -59,11 +59,26 @@ impl Looker<'_> {
         Ok(pairs)
     }
 
+    /// Makes the directories of trees of which only the files are copied, as a copy of the whole trees would.
+    pub(super) fn make_directories(&self, pairs: &[Pair], options: &Options) {
+        let is_tree = |pair: &&Pair| ends_with_slash(&pair.source) && ends_with_slash(&pair.destination);
+        let trees: Vec<Pair> = pairs.iter().filter(is_tree).cloned().collect();
+        if !self.whole_trees || !options.recursive || options.dry_run || trees.is_empty() {
+            return;
+        }
+        let options = Options { filters: vec![(true, "*/".to_owned())], sync: None, ..options.clone() };
+        // What is wrong with them the files will tell.
+        let _ = copy(trees, &options, &|_: Event| {}, self.cancel);
+    }
+
     fn tree(&self, pair: &Pair) -> anyhow::Result<Vec<Pair>> {
         let mut pairs = Vec::new();
         walk(&pair.source, self.options, self.events, self.cancel, &mut |entry| {
             if !entry.is_directory() {
                 pairs.push(beneath(pair, &pair.source, &entry, ""));
+            } else if entry.error.is_some() {
+                // Nobody knows what is in it: to copy it will say why, and it stays to be done.
+                pairs.push(beneath(pair, &pair.source, &entry, "/"));
             }
             ControlFlow::Continue(())
         })?;

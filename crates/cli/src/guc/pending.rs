@@ -1,6 +1,5 @@
 //! Files of `-df` and `-do`: pairs that were not copied, or are not to be copied now.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
@@ -8,6 +7,7 @@ use ropewalk_client::Pair;
 
 use super::expand::show;
 use crate::pairs::quoted;
+use crate::whole;
 
 /// What is known of a source.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,14 +50,15 @@ pub(super) fn given(pair: &Pair) -> String {
     format!("{} {}{}\n", quoted(&source), quoted(&destination), window.unwrap_or_default())
 }
 
-/// Writes those of `pairs` that are not done, with their windows.
-pub(super) fn write(path: &Path, pairs: &[Pair], done: &dyn Fn(&Pair) -> bool) -> anyhow::Result<()> {
-    let text: String = pairs.iter().filter(|pair| !done(pair)).map(given).collect();
+/// Writes the pairs that are left to be done, with their windows.
+pub(super) fn write(path: &Path, left: &[&Pair]) -> anyhow::Result<()> {
+    let text: String = left.iter().copied().map(given).collect();
     store(path, &text)
 }
 
+/// As a whole: half of a list would say that the rest is done.
 pub(super) fn store(path: &Path, text: &str) -> anyhow::Result<()> {
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    whole::write(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -77,9 +78,9 @@ mod tests {
             window,
         };
         let pairs = [pair("a", None), pair("b c", Some(Window { offset: 5, length: None })), pair("d", None)];
-        write(&file, &pairs, &|pair| show(&pair.source) == "file:///s/a").unwrap();
+        write(&file, &[&pairs[1], &pairs[2]]).unwrap();
         assert_eq!(
-            fs::read_to_string(&file).unwrap(),
+            std::fs::read_to_string(&file).unwrap(),
             "\"file:///s/b%20c\" \"file:///d/b%20c\" 5,-1 \n\"file:///s/d\" \"file:///d/d\"\n"
         );
         let read = crate::pairs::read(&file).unwrap();

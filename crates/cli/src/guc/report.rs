@@ -1,6 +1,6 @@
 //! Events as GCT's program tells them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,7 +30,8 @@ struct State {
     active: HashMap<FileId, Active>,
     /// Bytes of the run so far.
     total: u64,
-    done: HashSet<String>,
+    /// How often each source was copied, or need not be.
+    done: HashMap<String, usize>,
     would_copy: String,
     given: Given,
     failures: u64,
@@ -90,9 +91,18 @@ impl Report {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this was copied, or need not be.
-    pub(super) fn is_done(&self, pair: &Pair, options: &Options) -> bool {
-        self.state().done.contains(&pair.source.in_events(options))
+    /// Which of these were not copied. Where a source is named several times, all of it has to be done.
+    pub(super) fn left<'p>(&self, pairs: &'p [Pair], options: &Options) -> Vec<&'p Pair> {
+        let mut due: HashMap<String, usize> = HashMap::new();
+        for pair in pairs {
+            *due.entry(pair.source.in_events(options)).or_default() += 1;
+        }
+        let state = self.state();
+        let is_left = |pair: &&Pair| {
+            let source = pair.source.in_events(options);
+            state.done.get(&source) < due.get(&source)
+        };
+        pairs.iter().filter(is_left).collect()
     }
 
     /// What is to be copied; `as_is`: these pairs were given, and not found in a directory or by a pattern.
@@ -118,6 +128,11 @@ impl Report {
     /// Files that failed for good.
     pub(super) fn failures(&self) -> u64 {
         self.state().failures
+    }
+
+    /// A source of which nobody knows what it stands for.
+    pub(super) fn lost(&self) {
+        self.state().failures += 1;
     }
 
     /// One heading for a reply, however many lines it has.
@@ -199,12 +214,12 @@ impl EventSink for Report {
                     print(&format!("{}\n", active.perf.done(Instant::now(), bytes, seconds)));
                 }
                 if self.accounts {
-                    state.done.insert(active.source);
+                    *state.done.entry(active.source).or_default() += 1;
                 }
             }
             Event::FileSkipped { source, .. } => {
                 if self.accounts {
-                    self.state().done.insert(source);
+                    *self.state().done.entry(source).or_default() += 1;
                 }
             }
             Event::FileFailed { id, error, retry_in, .. } => self.failed(id, &error, retry_in),
@@ -302,7 +317,16 @@ mod tests {
             retry_in: None,
         });
         report.event(Event::FileSkipped { source: "/s/c".into(), reason: "same".into() });
-        assert_eq!(report.state().done, HashSet::from(["/s/a".into(), "/s/c".into()]));
+        assert_eq!(report.state().done, HashMap::from([("/s/a".into(), 1), ("/s/c".into(), 1)]));
+        let pair = |source: &str, destination: &str| {
+            let at = |path: &str| ropewalk_client::Location::Local(path.into());
+            Pair { source: at(source), destination: at(destination), window: None }
+        };
+        let pairs =
+            [pair("/s/a", "/d/a"), pair("/s/b", "/d/b"), pair("/s/c", "/d/c"), pair("/s/c", "/d/other")];
+        // One of the two copies of `c` is missing; nobody knows which.
+        assert_eq!(report.left(&pairs, &Options::default()), [&pairs[1], &pairs[2], &pairs[3]]);
+        assert_eq!(report.left(&pairs[..3], &Options::default()), [&pairs[1]]);
         assert_eq!(report.failures(), 1);
         assert!(!cancel.is_cancelled());
     }

@@ -63,21 +63,27 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
         cancel: &cancel,
         whole_trees: guc.dump_file.is_some(),
     };
-    let mut expanded = Vec::new();
+    let (mut expanded, mut lost) = (Vec::new(), Vec::new());
     for pair in &pairs {
         match looker.expand(pair.clone()) {
             Ok(files) => {
                 report.given(&files, files.first() == Some(pair), &options);
                 expanded.extend(files);
             }
+            Err(error) if guc.continue_on_error => {
+                say(format_args!("\nerror: {}\n", message(&error)));
+                report.lost();
+                lost.push(pair.clone());
+            }
             Err(error) => {
                 if let Some(path) = &guc.dump_file {
-                    pending::write(path, &pairs, &|pair| report.is_done(pair, &options))?;
+                    pending::write(path, &report.left(&pairs, &options))?;
                 }
                 return Err(error);
             }
         }
     }
+    looker.make_directories(&pairs, &options);
     let clock = guc.run_time.map(|time| Clock::start(time, &cancel)).transpose()?;
     let result = copy(expanded.clone(), &options, &report, &cancel);
     let time_is_up = clock.is_some_and(Clock::stop);
@@ -85,12 +91,13 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     if let Some(path) = &guc.dump_only {
         pending::store(path, &report.would_copy())?;
     }
+    expanded.extend(lost);
     if let Some(path) = &guc.dump_file {
-        pending::write(path, &expanded, &|pair| report.is_done(pair, &options))?;
+        pending::write(path, &report.left(&expanded, &options))?;
     }
     let summary = result?;
     if guc.continue_on_error {
-        match summary.files_failed {
+        match report.failures().max(summary.files_failed) {
             0 => {}
             1 => say("\n\nerror: There was an error with 1 transfer.\n"),
             failed => say(format_args!("\n\nerror: There were errors with {failed} transfers.\n")),
@@ -110,7 +117,12 @@ fn given(guc: &Guc) -> anyhow::Result<Option<Vec<Pair>>> {
         if !guc.urls.is_empty() {
             return Err(usage("No urls are provided on the command line when using the -f option."));
         }
-        return from_lines(&pairs::read(path)?).map(Some);
+        let pairs = from_lines(&pairs::read(path)?)?;
+        let window = guc.window();
+        // Of lines without a window of their own.
+        return Ok(Some(
+            pairs.into_iter().map(|pair| Pair { window: pair.window.or(window), ..pair }).collect(),
+        ));
     }
     let [source, destination] = guc.urls.as_slice() else {
         let problem = if guc.urls.len() < 2 {

@@ -23,10 +23,16 @@ impl<'e> Flow<'_, 'e> {
             // Line ends are translated: nobody knows how long it will be.
             task.size = None;
         }
-        if task.compare && self.same_already(&task)? {
-            ctx.report.skipped(task.source.display(), "same checksum");
-            self.worker.done();
-            return Ok(None);
+        if task.compare {
+            match self.same_already(&task) {
+                Ok(false) => {}
+                Ok(true) => {
+                    ctx.report.skipped(task.source.display(), "same checksum");
+                    self.worker.done();
+                    return Ok(None);
+                }
+                Err(e) => return self.worker.failed(Job::File(task), e).map(|()| None),
+            }
         }
         // As with uploads to devices: of what nobody keeps there is nothing to prove, unless it was asked for.
         let measured =
@@ -41,6 +47,9 @@ impl<'e> Flow<'_, 'e> {
         };
         let whole = task.offset()..task.length().map_or(u64::MAX, |length| task.offset() + length);
         ctx.report.anew(&mut task);
+        // What nobody can prove to be of one version with the rest is not gone on with.
+        let resume = options.resume && (task.modified.is_some() || !matches!(check, Check::Size));
+        let options = &crate::Options { resume, ..options.clone() };
         let download = match Download::begin(task.clone(), check, &ctx.store, options) {
             Ok(download) => download,
             Err(e) => {
@@ -138,7 +147,7 @@ impl<'e> Flow<'_, 'e> {
         let size = download.task.length().map(|_| ahead);
         let streams = Path::new(self.session.control.rtt()).streams(options, size, download.is_kept());
         if let Some(seat) = self.seat.as_ref().filter(|_| streams > 1) {
-            let most = u32::try_from(ahead >> 20).unwrap_or(u32::MAX);
+            let most = useful_streams(ahead);
             let workers = self.worker.ctx.workers_for(download.task.length());
             return (mode, seat.share(self.session.can.streams, most, workers));
         }

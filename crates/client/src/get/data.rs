@@ -28,16 +28,20 @@ impl<'e> Flow<'_, 'e> {
     /// A data channel was made with so many streams, for so many bytes or more.
     pub(super) fn opened(&mut self, streams: u32, bytes: u64) {
         let Some(seat) = &self.seat else { return };
-        self.wanted = None;
-        let most = u32::try_from(bytes >> 20).unwrap_or(u32::MAX).max(1);
-        let knob = if streams > 1 && self.session.can.streams {
-            let wanted = Wanted::new(streams);
-            self.wanted = Some(wanted.clone());
-            Knob::There(wanted)
-        } else {
-            Knob::Fixed
-        };
-        seat.opened(streams, most, knob);
+        let told = (streams > 1 && self.session.can.streams).then(|| Wanted::new(streams));
+        if let Some(channel) = self.session.channel() {
+            channel.wanted = told.clone();
+        }
+        self.wanted = told.clone();
+        seat.opened(streams, useful_streams(bytes), told.map_or(Knob::Fixed, Knob::There));
+    }
+
+    /// A data channel that is there, perhaps of an earlier flow, is used for so many bytes or more.
+    pub(super) fn used_again(&mut self, bytes: u64) {
+        let (Some(seat), Some(channel)) = (&self.seat, self.session.channel()) else { return };
+        self.wanted = channel.wanted.clone();
+        let knob = channel.wanted.clone().map_or(Knob::Fixed, Knob::There);
+        seat.used_again(channel.streams, useful_streams(bytes), knob);
     }
 
     /// Takes the data of one slot.
@@ -97,6 +101,10 @@ impl<'e> Flow<'_, 'e> {
             meter.failed(download.present().len().saturating_sub(before));
         }
         drop(meter);
+        if self.wanted.is_some() {
+            // It was told of other numbers meanwhile (SITE STREAMS): the next channel says what it wants.
+            self.session.forget_parallelism();
+        }
         match result {
             Ok(received) => {
                 self.slots[at].moved = Some((received.ranges, received.pieces));

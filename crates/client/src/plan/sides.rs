@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::place::Endpoint;
+use crate::worker;
 
 impl<'e> Plan<'_, 'e> {
     /// Logs in to both servers of a third-party copy at the same time: over a long path one log-in takes a while. Who
@@ -12,13 +13,8 @@ impl<'e> Plan<'_, 'e> {
         let (Place::Remote(from, _), Place::Remote(to, _)) = (&ends.source, &ends.destination) else {
             return;
         };
-        let setup = &self.ctx.setup;
-        let open = |endpoint: &Arc<Endpoint>| {
-            if endpoint.lost().is_some() {
-                return None;
-            }
-            Session::open(endpoint, setup).inspect_err(|e| endpoint.lose(e)).ok()
-        };
+        let ctx = self.ctx;
+        let open = |endpoint: &Arc<Endpoint>| worker::open(ctx, endpoint).ok();
         let (source, destination) = std::thread::scope(|scope| {
             let other = scope.spawn(|| open(to));
             (open(from), other.join().ok().flatten())
@@ -46,16 +42,7 @@ impl<'e> Plan<'_, 'e> {
         }
         if !self.sides.contains_key(&key) {
             let side = match place {
-                Place::Remote(endpoint, _) => match endpoint.lost() {
-                    Some(lost) => return Err(lost),
-                    None => match Session::open(endpoint, &self.ctx.setup) {
-                        Ok(session) => Side::Remote(Box::new(session)),
-                        Err(e) => {
-                            endpoint.lose(&e);
-                            return Err(e);
-                        }
-                    },
-                },
+                Place::Remote(endpoint, _) => Side::Remote(Box::new(worker::open(self.ctx, endpoint)?)),
                 _ => Side::Local(self.ctx.store.clone()),
             };
             self.sides.insert(key.clone(), side);

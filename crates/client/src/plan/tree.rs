@@ -218,11 +218,8 @@ impl<'e> Plan<'_, 'e> {
             if there.is_none() && !matches!(to, Place::Measure(_)) {
                 gathered.directories.push(to.path());
             }
-            if options.preserve.times || options.preserve.modes {
-                let (time, mode) = (
-                    entry.modified.filter(|_| options.preserve.times),
-                    entry.mode.filter(|_| options.preserve.modes),
-                );
+            let (time, mode) = self.preserved(&entry);
+            if !options.dry_run && (time, mode) != (None, None) {
                 gathered.attributes.push((to.path(), time, mode));
             }
             return Ok(Step::Into);

@@ -23,24 +23,16 @@ impl<'e> Flow<'_, 'e> {
             && !is_device(&task.destination.path())
             && task.size.is_some_and(|size| size > SMALL);
         let known = if resumable { ctx.states.load(&task) } else { None };
-        // The beginning of a file that may be there, by STOR.
-        let beginning = task.window.is_some() && task.offset() == 0 && !self.session.can.partial;
-        let ask =
-            known.is_some() || task.compare || task.confirm || beginning || (resumable && self.cuts(&task));
+        let ask = known.is_some()
+            || task.compare
+            || task.confirm
+            || self.session.would_truncate(&task)
+            || (resumable && self.cuts(&task));
         if ask && !self.slots.is_empty() {
             return Ok(Begun::Later(task));
         }
-        if beginning {
-            match self.session.size(&task.destination.path()) {
-                Ok(there) if task.length().is_none_or(|length| there > length) => {
-                    let peer = self.session.control.peer().to_owned();
-                    let what =
-                        format!("write the beginning of a file of {there} bytes that is there (no ESTO)");
-                    return settled(RemoteError::Unsupported { peer, what }, task);
-                }
-                Err(e) if e.breaks_session() => return settled(e, task),
-                Ok(_) | Err(_) => {}
-            }
+        if let Err(e) = self.session.spare_beginning(&task) {
+            return settled(e, task);
         }
         if task.compare || task.confirm {
             match self.same_already(&task) {

@@ -196,6 +196,21 @@ impl Lane {
         state.deal();
     }
 
+    /// As [`Lane::opened`], of a channel that may be known already; what it moves now may use more streams than what it was
+    /// made for.
+    pub(super) fn used_again(&self, id: u64, streams: u32, most: u32, knob: Knob) {
+        let mut state = self.lock();
+        let Some(seat) = state.seat(id) else { return };
+        if seat.streams > 0 && most <= seat.most {
+            return;
+        }
+        if seat.streams == 0 {
+            (seat.streams, seat.knob) = (streams, knob);
+        }
+        seat.most = most;
+        state.deal();
+    }
+
     pub(super) fn begun(&self, id: u64, progress: Option<Arc<Progress>>) {
         if let Some(seat) = self.lock().seat(id) {
             (seat.moving, seat.progress) = (true, progress);
@@ -325,13 +340,15 @@ impl Lane {
         Step { decision: Some((decision, rate)), hire }
     }
 
-    /// What the next run should know, once there is something to know.
-    pub(super) fn prior(&self) -> Option<Prior> {
+    /// What the next run should know, once there is something to know. As many streams as were allowed are what the path wants
+    /// only where no fewer than `usual` were.
+    pub(super) fn prior(&self, usual: u32) -> Option<Prior> {
         let state = self.lock();
         let stayed = state.reached.iter().rev().find(|reached| reached.2);
         let best = || state.reached.iter().max_by(|a, b| a.1.total_cmp(&b.1));
         let &(streams, rate, _) = stayed.or_else(best).filter(|_| state.decisions >= 2)?;
-        (rate >= 1.0).then_some(Prior {
+        let bounded = self.cap < usual && streams >= self.cap;
+        (rate >= 1.0 && !bounded).then_some(Prior {
             streams,
             rate,
             min_rtt: Some(state.min_rtt.unwrap_or(self.rtt.as_secs_f64())),

@@ -58,6 +58,11 @@ impl Knob {
     }
 }
 
+/// More streams are of no use to so many bytes: each should carry a MiB.
+pub(crate) fn useful_streams(bytes: u64) -> u32 {
+    u32::try_from(bytes >> 20).unwrap_or(u32::MAX).max(1)
+}
+
 /// Given up when it is dropped.
 pub(crate) struct Seat {
     lane: Arc<Lane>,
@@ -91,6 +96,11 @@ impl Seat {
     /// The data channel is made, with so many streams.
     pub(crate) fn opened(&self, streams: u32, most: u32, knob: Knob) {
         self.lane.opened(self.id, streams, most, knob);
+    }
+
+    /// A data channel that was made before, with so many streams, is used for what can use `most`.
+    pub(crate) fn used_again(&self, streams: u32, most: u32, knob: Knob) {
+        self.lane.used_again(self.id, streams, most, knob);
     }
 
     /// Data moves from now on, as long as there is this seat, between two servers.

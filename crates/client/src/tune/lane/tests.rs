@@ -34,6 +34,39 @@ fn elastic_channels_share_what_fixed_ones_leave() {
 }
 
 #[test]
+fn a_channel_that_is_used_again_takes_part() {
+    let lane = lane(16);
+    let seat = Seat::new(lane.clone());
+    // Made for six MiB; what comes next can use more.
+    let wanted = Wanted::new(6);
+    seat.opened(6, 6, Knob::There(wanted.clone()));
+    assert_eq!((streams(&lane), wanted.news()), (vec![6], None));
+    seat.used_again(6, 1000, Knob::There(wanted.clone()));
+    assert_eq!((streams(&lane), wanted.news()), (vec![16], Some(16)));
+    seat.used_again(6, 2, Knob::There(wanted.clone()));
+    assert_eq!(streams(&lane), [16]);
+    drop(seat);
+    // Another flow of the same worker finds it.
+    let seat = Seat::new(lane.clone());
+    let wanted = Wanted::new(5);
+    seat.used_again(6, 1000, Knob::There(wanted.clone()));
+    assert_eq!((streams(&lane), wanted.news()), (vec![16], Some(16)));
+}
+
+#[test]
+fn a_cap_is_not_remembered_as_what_a_path_wants() {
+    let lane = lane(24);
+    {
+        let mut state = lane.lock();
+        state.decisions = 3;
+        state.reached.push((24, 1e6, true));
+        state.min_rtt = Some(0.05);
+    }
+    assert_eq!(lane.prior(128), None);
+    assert_eq!(lane.prior(24).map(|prior| prior.streams), Some(24));
+}
+
+#[test]
 fn fixed_channels_come_until_there_are_enough_and_then_leave() {
     let lane = lane(12);
     let seats: Vec<Seat> = (0..4).map(|_| Seat::new(lane.clone())).collect();

@@ -1,0 +1,279 @@
+//! Several sources, patterns and comparisons: what one of them does to another.
+
+mod common;
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Result, ensure};
+use common::*;
+use ropewalk_client::{
+    Auto, Cancel, ChecksumPolicy, Event, FailureKind, Location, Options, Pair, Remote, SyncLevel,
+};
+use ropewalk_protocol::command::Password;
+use ropewalk_tests::files::{ensure_same, write_random};
+use ropewalk_tests::proxy::Proxy;
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::Kind;
+
+const MIB: u64 = 1 << 20;
+
+fn pairs(sources: impl IntoIterator<Item = Location>, destination: &Location) -> Vec<Pair> {
+    let pair = |source| Pair { source, destination: destination.clone(), window: None };
+    sources.into_iter().map(pair).collect()
+}
+
+/// Files that are compared come between files that are on their way.
+#[test]
+fn downloads_that_are_compared_do_not_take_the_answers_of_others() -> Result<()> {
+    each(&gridftp(), |bench| {
+        let mut changed = HashSet::new();
+        for n in 0..60 {
+            let name = format!("f{n:02}");
+            write(&bench.remote.join("t").join(&name), format!("file {n:02}").as_bytes())?;
+            match n % 4 {
+                // New, of another size, changed, the same.
+                0 => continue,
+                1 => write(&bench.local.join("t").join(&name), b"old")?,
+                2 => write(&bench.local.join("t").join(&name), format!("FILE {n:02}").as_bytes())?,
+                _ => {
+                    write(&bench.local.join("t").join(&name), format!("file {n:02}").as_bytes())?;
+                    continue;
+                }
+            }
+            changed.insert(name);
+        }
+        let options =
+            Options { sync: Some(SyncLevel::Checksum), files: Auto::Set(1), retries: 0, ..options() };
+        let told = run(bench.url("t/"), bench.here("t/"), &options)?.succeeded()?.summary;
+        ensure!((told.files_done, told.files_skipped) == (45, 15), "{told:?}");
+        for n in 0..60 {
+            let name = format!("t/f{n:02}");
+            ensure!(fs::read(bench.local.join(&name))? == fs::read(bench.remote.join(&name))?, "{name}");
+        }
+        Ok(())
+    })
+}
+
+/// Says 421 to all clients but those that come late enough; these find one file, and a session that ends over its sum.
+fn scripted(refused: u32, answer_sum: bool) -> Result<(String, Arc<AtomicU32>)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("ftp://{}", listener.local_addr()?);
+    let came = Arc::new(AtomicU32::new(0));
+    let counter = came.clone();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let n = counter.fetch_add(1, Ordering::Relaxed);
+            std::thread::spawn(move || serve(client, n < refused, answer_sum || n > 1));
+        }
+    });
+    Ok((url, came))
+}
+
+fn serve(client: TcpStream, refused: bool, answer_sum: bool) -> Result<()> {
+    let mut out = client.try_clone()?;
+    if refused {
+        return Ok(out.write_all(b"421 Too many connections.\r\n")?);
+    }
+    out.write_all(b"220 ready\r\n")?;
+    for line in BufReader::new(client).lines() {
+        let line = line?;
+        let reply = match line.split(' ').next().unwrap_or_default() {
+            "USER" => "230 in",
+            "FEAT" => {
+                "211-Features\r\n SIZE\r\n MLST Type*;Size*;Modify*;\r\n MDTM\r\n CKSM MD5:10;\r\n211 End"
+            }
+            "MLST" => "250-Listing\r\n Type=file;Size=1;Modify=20200101000000; /f\r\n250 End",
+            "CKSM" if !answer_sum => return Ok(()),
+            // Of "x".
+            "CKSM" => "213 9dd4e461268c8034f5c8564e155c67a6",
+            _ => "200 ok",
+        };
+        out.write_all(format!("{reply}\r\n").as_bytes())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_session_that_ends_over_a_comparison_loses_no_file() -> Result<()> {
+    let (url, came) = scripted(0, false)?;
+    let here = Scratch::new()?;
+    write(&here.join("f"), b"x")?;
+    let options = Options { sync: Some(SyncLevel::Checksum), ..options() };
+    let told = run(place(&format!("{url}/f")), Location::Local(here.join("f")), &options)?.succeeded()?;
+    ensure!(told.summary.files_skipped == 1 && told.summary.retries >= 1, "{:?}", told.summary);
+    ensure!(came.load(Ordering::Relaxed) >= 2);
+    Ok(())
+}
+
+#[test]
+fn a_server_that_is_full_for_a_moment_is_asked_again() -> Result<()> {
+    let (url, came) = scripted(2, true)?;
+    let here = Scratch::new()?;
+    write(&here.join("f"), b"x")?;
+    let options = Options { sync: Some(SyncLevel::Checksum), ..options() };
+    run(place(&format!("{url}/f")), Location::Local(here.join("f")), &options)?.succeeded()?;
+    ensure!(came.load(Ordering::Relaxed) >= 3);
+    Ok(())
+}
+
+/// Its password is somebody's.
+#[test]
+fn a_password_goes_to_nobody_without_a_name() -> Result<()> {
+    for (user, expected) in
+        [("", "PASS ropewalk@"), ("anonymous@", "PASS ropewalk@"), ("ada@", "PASS secret")]
+    {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let url = place(&format!("ftp://{user}{}/", listener.local_addr()?));
+        let heard = std::thread::spawn(move || -> Result<String> {
+            let (stream, _) = listener.accept()?;
+            let mut out = stream.try_clone()?;
+            out.write_all(b"220 ready\r\n")?;
+            let mut lines = BufReader::new(stream).lines();
+            lines.next();
+            out.write_all(b"331 Password?\r\n")?;
+            let password = lines.next().unwrap_or_else(|| Ok(String::new()))?;
+            out.write_all(b"530 no\r\n")?;
+            Ok(password)
+        });
+        let Location::Remote(url) = url else { anyhow::bail!("not a URL") };
+        let options = Options { password: Some(Password::new("secret")), ..options() };
+        ensure!(Remote::connect(&url, &options).is_err());
+        let heard = heard.join().map_err(|_| anyhow::anyhow!("the server panicked"))??;
+        ensure!(heard == expected, "{user}: {heard}");
+    }
+    Ok(())
+}
+
+#[test]
+fn two_files_of_one_name_do_not_become_one() -> Result<()> {
+    each(&servers(), |bench| {
+        for name in ["a/out", "b/out", "c/other"] {
+            write(&bench.remote.join(name), name.as_bytes())?;
+        }
+        let told = run(bench.url("*/*"), bench.here("t/"), &options())?;
+        ensure!((told.summary.files_done, told.summary.files_failed) == (2, 1), "{:?}", told.summary);
+        let kept = fs::read(bench.local.join("t/out"))?;
+        ensure!(kept == b"a/out" || kept == b"b/out");
+        let told =
+            run_pairs(pairs(["a/out", "b/out"].map(|name| bench.url(name)), &bench.here("u/")), &options())?;
+        ensure!((told.summary.files_done, told.summary.files_failed) == (1, 1), "{:?}", told.summary);
+        ensure!(fs::read(bench.local.join("u/out"))? == b"a/out");
+        Ok(())
+    })
+}
+
+#[test]
+fn sources_of_one_mirror_do_not_remove_each_other() -> Result<()> {
+    let here = Scratch::new()?;
+    let at = |name: &str| Location::Local(format!("{}/{name}", here.path().display()).into());
+    write(&here.join("a/x"), b"x")?;
+    write(&here.join("b/y"), b"y")?;
+    let mirror = Options { sync: Some(SyncLevel::Size), delete: true, ..options() };
+    for (one, other) in [(at("t/"), at("t/")), (at("t"), at("t/sub/")), (at("t/sub/"), at("t/"))] {
+        let pair = |source: &str, destination| Pair { source: at(source), destination, window: None };
+        ensure!(run_pairs(vec![pair("a/", one), pair("b/", other)], &mirror).is_err());
+    }
+    ensure!(!here.join("t").exists());
+    // Each by its own name.
+    for _ in 0..2 {
+        run_pairs(pairs([at("a"), at("b")], &at("t/")), &mirror)?.succeeded()?;
+    }
+    ensure!(here.join("t/a/x").is_file() && here.join("t/b/y").is_file());
+    Ok(())
+}
+
+#[test]
+fn a_directory_is_not_copied_into_itself() -> Result<()> {
+    let inside = |path: &std::path::Path, source: Location, within: Location| {
+        write(&path.join("d/f"), b"x")?;
+        let told = run(source, within, &options())?;
+        ensure!(told.summary.files_failed == 1, "{:?}", told.summary);
+        ensure!(fs::read_dir(path.join("d"))?.count() == 1, "something was made");
+        Ok(())
+    };
+    let here = Scratch::new()?;
+    std::os::unix::fs::symlink("d", here.join("link"))?;
+    let at = |name: &str| Location::Local(format!("{}/{name}", here.path().display()).into());
+    for within in ["d/backup/", "d/", "link/a/b"] {
+        inside(here.path(), at("d"), at(within))?;
+    }
+    run(at("d"), at("dd"), &options())?.succeeded()?;
+    each(&gridftp(), |bench| inside(bench.remote.path(), bench.url("d"), bench.url("d/backup/")))
+}
+
+#[test]
+fn what_a_pattern_matches_is_told_or_copied() -> Result<()> {
+    each(&servers(), |bench| {
+        for name in ["d/one/f", "d/two/f"] {
+            write(&bench.remote.join(name), b"x")?;
+        }
+        let flat = Options { recursive: false, ..options() };
+        let told = run(bench.url("d/*"), bench.here("t/"), &flat)?;
+        ensure!(told.summary.files_failed == 1, "nothing but directories: {:?}", told.summary);
+        for name in ["e/keep", "e/x.tmp"] {
+            write(&bench.remote.join(name), b"x")?;
+        }
+        let filtered = Options { filters: vec![(false, "*.tmp".into())], ..options() };
+        run(bench.url("e/*"), bench.here("t/"), &filtered)?.succeeded()?;
+        ensure!(bench.local.join("t/keep").is_file() && !bench.local.join("t/x.tmp").exists());
+        // They would come in any order.
+        let told = run(bench.url("e/*"), Location::Standard, &options())?;
+        ensure!((told.summary.files_done, told.summary.files_failed) == (1, 1), "{:?}", told.summary);
+        Ok(())
+    })
+}
+
+/// Listings without times do not tell that it is another version by now.
+#[test]
+fn versions_of_a_source_are_not_mixed() -> Result<()> {
+    each(&servers(), |bench| {
+        let size = 24 * MIB;
+        write_random(&bench.remote.join("d/f"), size, 6)?;
+        let proxy = Proxy::start(bench.server.address())?;
+        proxy.set_rate(Some(10 * MIB));
+        let from = place(&bench.server.url_at(proxy.address(), "d/"));
+        let options = Options { checksum: ChecksumPolicy::None, ..options() };
+        let cancel = Cancel::new();
+        let told = run_until(pairs([from.clone()], &bench.here("t/")), &options, &cancel, &|event| {
+            if matches!(event, Event::Progress { bytes, .. } if *bytes > 8 * MIB) {
+                cancel.cancel();
+            }
+        })?;
+        ensure!(told.summary.interrupted, "{:?}", told.summary);
+        write_random(&bench.remote.join("d/f"), size, 7)?;
+        let later = SystemTime::now() + Duration::from_secs(60);
+        fs::File::open(bench.remote.join("d/f"))?.set_modified(later)?;
+        proxy.set_rate(None);
+        run(from, bench.here("t/"), &options)?.succeeded()?;
+        ensure_same(&bench.remote.join("d/f"), &bench.local.join("t/f"))
+    })
+}
+
+#[test]
+fn what_is_not_there_is_not_found() -> Result<()> {
+    each(&servers(), |bench| {
+        let Location::Remote(url) = bench.url("nothing") else { anyhow::bail!("not a URL") };
+        let mut remote = Remote::connect(&url, &options())?;
+        let error = remote.stat(&url.path).err().map(|error| error.kind());
+        ensure!(error == Some(FailureKind::NotFound), "{error:?}");
+        remote.quit();
+        Ok(())
+    })
+}
+
+#[test]
+fn long_pauses_between_signs_of_life_are_possible() -> Result<()> {
+    each(&[Kind::Vsftpd], |bench| {
+        write(&bench.remote.join("f"), b"x")?;
+        for keepalive in [Duration::from_secs(12 * 3600), Duration::ZERO] {
+            run(bench.url("f"), bench.here("f"), &Options { keepalive, ..options() })?.succeeded()?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,216 @@
+//! Trees, and the few files of one: what a copy of a directory has besides the bytes, and what counts as a copy.
+
+mod common;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, ensure};
+use common::*;
+use ropewalk_client::{Cancel, Event, Location, Options, Pair, Preserve, SyncLevel, Window, walk};
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::{Kind, Setup};
+
+/// Seconds since 1970 that no file has by itself.
+const LONG_AGO: u64 = 1_000_000_000;
+
+fn age(path: &Path, mode: u32) -> Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    Ok(fs::File::open(path)?.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(LONG_AGO))?)
+}
+
+fn archive() -> Options {
+    Options { preserve: Preserve { times: true, modes: true, links: true }, ..options() }
+}
+
+fn ensure_aged(path: &Path, mode: u32) -> Result<()> {
+    let found = fs::metadata(path)?;
+    ensure!(
+        (found.mtime(), found.mode() & 0o7777) == (LONG_AGO as i64, mode),
+        "{path:?}: {} {:o}",
+        found.mtime(),
+        found.mode()
+    );
+    Ok(())
+}
+
+/// Copies `s` to `t` at a server and here; `check` looks at what is there.
+fn each_way(kinds: &[Kind], test: impl Fn(&Path, Location, &Path, Location) -> Result<()>) -> Result<()> {
+    let here = Scratch::new()?;
+    let at = |name: &str| Location::Local(here.join(name));
+    test(&here.join("s"), at("s"), &here.join("t"), at("t")).context("here")?;
+    each(kinds, |bench| {
+        test(&bench.local.join("s"), bench.here("s"), &bench.remote.join("t"), bench.url("t"))
+    })
+}
+
+#[test]
+fn a_directory_gets_the_times_and_modes_of_its_source() -> Result<()> {
+    each_way(&gridftp(), |from, source, to, destination| {
+        write(&from.join("d/f"), b"x")?;
+        age(&from.join("d"), 0o700)?;
+        age(from, 0o750)?;
+        run(source.clone(), destination.clone(), &archive())?.succeeded()?;
+        ensure_aged(&to.join("d"), 0o700)?;
+        ensure_aged(to, 0o750)?;
+        // Into one that is there, by its name.
+        run(source, destination, &archive())?.succeeded()?;
+        ensure_aged(&to.join("s"), 0o750)
+    })
+}
+
+#[test]
+fn a_dry_run_leaves_times_and_modes_alone() -> Result<()> {
+    each_way(&gridftp(), |from, mut source, to, mut destination| {
+        write(&from.join("d/f"), b"x")?;
+        age(&from.join("d"), 0o700)?;
+        write(&to.join("d/f"), b"y")?;
+        let before = (fs::metadata(to.join("d"))?.mtime(), fs::metadata(to.join("d"))?.mode());
+        for location in [&mut source, &mut destination] {
+            match location {
+                Location::Local(path) => path.push(""),
+                Location::Remote(url) => url.path.push(b'/'),
+                _ => {}
+            }
+        }
+        let told = run(source, destination, &Options { dry_run: true, ..archive() })?.succeeded()?;
+        ensure!(told.count(|event| matches!(event, Event::WouldCopy { .. })) == 1);
+        let after = (fs::metadata(to.join("d"))?.mtime(), fs::metadata(to.join("d"))?.mode());
+        ensure!(before == after, "{before:?} {after:?}");
+        Ok(())
+    })
+}
+
+/// Also where nothing is to come into it, which would fail.
+#[test]
+fn no_directory_is_made_in_the_place_of_a_file() -> Result<()> {
+    each_way(&servers(), |from, source, to, destination| {
+        fs::create_dir_all(from.join("empty"))?;
+        write(&from.join("f"), b"x")?;
+        write(&to.join("s/empty"), b"a file")?;
+        let told = run(source, destination, &options())?;
+        ensure!(told.summary.files_failed == 1, "{:?}", told.summary);
+        ensure!(fs::read(to.join("s/empty"))? == b"a file" && fs::read(to.join("s/f"))? == b"x");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_part_of_a_directory_is_refused() -> Result<()> {
+    each_way(&gridftp(), |from, source, to, destination| {
+        write(&from.join("f"), b"0123456789")?;
+        let window = Some(Window { offset: 2, length: Some(3) });
+        let told = run_pairs(vec![Pair { source, destination, window }], &options())?;
+        ensure!(told.summary.files_failed == 1 && !to.exists(), "{:?}", told.summary);
+        Ok(())
+    })
+}
+
+/// What has other times and the same bytes stays, whatever the data would go through.
+#[test]
+fn the_same_sums_are_not_copied() -> Result<()> {
+    let options = Options { sync: Some(SyncLevel::Checksum), ..options() };
+    let differ = |from: &Path, to: &Path| {
+        write(&from.join("a"), b"different")?;
+        write(&from.join("b"), b"the same")?;
+        write(&to.join("s/a"), b"different")?;
+        write(&to.join("s/b"), b"the same")
+    };
+    each_way(&gridftp(), |from, source, to, destination| {
+        differ(from, to)?;
+        let told = run(source.clone(), destination.clone(), &options)?.succeeded()?;
+        ensure!(told.summary.files_done == 0, "{:?}", told.summary);
+        write(&from.join("a"), b"Different")?;
+        let told = run(source, destination, &options)?.succeeded()?;
+        ensure!(
+            told.summary.files_done == 1 && fs::read(to.join("s/a"))? == b"Different",
+            "{:?}",
+            told.summary
+        );
+        Ok(())
+    })?;
+    each(&gridftp(), |bench| {
+        differ(&bench.remote.join("s"), &bench.remote.join("t"))?;
+        let through = Options { through_here: true, ..options.clone() };
+        let told = run(bench.url("s"), bench.url("t"), &through)?.succeeded()?;
+        ensure!(told.summary.files_done == 0, "{:?}", told.summary);
+        write(&bench.remote.join("s/a"), b"Different")?;
+        let told = run(bench.url("s"), bench.url("t"), &through)?.succeeded()?;
+        ensure!(told.summary.files_done == 1, "{:?}", told.summary);
+        ensure!(fs::read(bench.remote.join("t/s/a"))? == b"Different");
+        Ok(())
+    })
+}
+
+/// A server that knows STOR only would have nothing of the old file behind it.
+#[test]
+fn the_beginning_of_a_longer_file_is_not_all_that_stays() -> Result<()> {
+    each(&servers(), |bench| {
+        write(&bench.remote.join("f"), b"0123456789")?;
+        write(&bench.remote.join("long"), b"abcdefghijklmnopqrstuvwxyz")?;
+        let window = Some(Window { offset: 0, length: Some(4) });
+        let pair = Pair { source: bench.url("f"), destination: bench.url("long"), window };
+        let told = run_pairs(vec![pair], &Options { through_here: true, ..options() })?;
+        let there = fs::read(bench.remote.join("long"))?;
+        if bench.server.kind() == Kind::Vsftpd {
+            ensure!(told.summary.files_failed == 1, "{:?}", told.summary);
+            ensure!(there == b"abcdefghijklmnopqrstuvwxyz");
+        } else {
+            told.succeeded()?;
+            ensure!(there == b"0123efghijklmnopqrstuvwxyz");
+        }
+        Ok(())
+    })
+}
+
+/// An interrupted copy of a file of that name is gone on with later.
+#[test]
+fn a_link_that_replaces_something_touches_no_part() -> Result<()> {
+    each_way(&gridftp(), |from, source, to, destination| {
+        write(&from.join("f"), b"x")?;
+        symlink("f", from.join("link"))?;
+        write(&to.join("s/link"), b"a file")?;
+        write(&to.join("s/.link.ropewalk-part"), b"half of it")?;
+        run(source, destination, &archive())?.succeeded()?;
+        ensure!(to.join("s/link").is_symlink() && fs::read(to.join("s/link"))? == b"x");
+        ensure!(fs::read(to.join("s/.link.ropewalk-part"))? == b"half of it");
+        fs::remove_file(to.join("s/.link.ropewalk-part"))?;
+        ensure_clean(&to.join("s"))
+    })
+}
+
+/// There may be matches in it that nobody hears of.
+#[test]
+fn a_directory_that_a_pattern_leads_through_has_to_be_readable() -> Result<()> {
+    if std::env::var_os("ROPEWALK_BIN").is_none() {
+        return Ok(());
+    }
+    let (here, there) = (Scratch::new()?, Scratch::new()?);
+    for name in ["open/f", "closed/f"] {
+        write(&there.join(name), b"x")?;
+    }
+    fs::set_permissions(there.join("closed"), Permissions::from_mode(0o0))?;
+    let mut setup = Setup::new(Kind::Ropewalk, there.path());
+    if rustix::process::geteuid().is_root() {
+        setup = setup.wrapper(["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--"]);
+    }
+    let server = setup.start()?;
+    let pattern = place(&server.url("*/f"));
+    let told = run(pattern.clone(), Location::Local(here.join("t/")), &options())?;
+    ensure!(told.summary.files_failed == 1 && told.summary.files_done == 1, "{:?}", told.summary);
+    let mut unread = Vec::new();
+    walk(&pattern, &archive(), &|_: Event| {}, &Cancel::new(), &mut |entry| {
+        unread.extend(entry.error.map(|_| entry.name.to_string()));
+        std::ops::ControlFlow::Continue(())
+    })?;
+    ensure!(unread == ["closed"], "{unread:?}");
+    // A circle of links is not entered, and hides nothing.
+    write(&here.join("s/f"), b"x")?;
+    fs::create_dir(here.join("s/sub"))?;
+    symlink(".", here.join("s/sub/back"))?;
+    let all = Location::Local(here.join("s/**/f"));
+    run(all, Location::Local(here.join("circle/")), &options())?.succeeded()?;
+    Ok(())
+}
