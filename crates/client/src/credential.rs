@@ -13,8 +13,6 @@ use crate::{Authentication, EndOptions, Options};
 
 /// How long a credential is good that is made for data connections between two servers, in seconds.
 const FRESH: u64 = 30 * 86_400;
-/// Bytes of gsi.conf.
-const LONGEST_CONF: u64 = 1 << 20;
 
 /// Our identities, each found when it is first needed.
 #[derive(Default)]
@@ -92,8 +90,8 @@ fn load(options: &Options, path: Option<&Path>) -> Result<Own, String> {
             "the credential in {source} expired at {end}; `ropewalk proxy init` or grid-proxy-init makes a new proxy"
         ));
     }
-    let conf = ropewalk_files::read_text(&places.gsi_conf(), LONGEST_CONF).unwrap_or_default();
-    let conf = GsiConf::parse(&conf, |name| std::env::var(name).ok()).map_err(|e| e.to_string())?;
+    let conf =
+        GsiConf::load(&places.gsi_conf(), |name| std::env::var(name).ok()).map_err(|e| e.to_string())?;
     let directory = options.authorities.clone().unwrap_or_else(|| places.authorities());
     if !directory.is_dir() {
         return Err(format!(

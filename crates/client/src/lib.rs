@@ -38,6 +38,7 @@ mod kerberos;
 mod known_hosts;
 mod landing;
 mod link;
+mod listing;
 mod local_copy;
 mod location;
 mod ops;

@@ -164,6 +164,7 @@ impl<'e> Session<'e> {
 /// left out in silence.
 pub(crate) fn can_protect(options: &Options, scheme: Scheme) -> Result<(), String> {
     looks_at_certificate(options, scheme)?;
+    logs_in_as_asked(options, scheme)?;
     let hindrance = match options.data_protection {
         DataProtection::Auto | DataProtection::Clear => return Ok(()),
         _ if tls::begin(scheme, options).is_some() => return Ok(()),
@@ -183,6 +184,17 @@ pub(crate) fn can_protect(options: &Options, scheme: Scheme) -> Result<(), Strin
         _ => return Ok(()),
     };
     Err(format!("protection of data was asked for, and {hindrance}"))
+}
+
+/// Who asks for a log-in with a certificate does not log in in clear.
+fn logs_in_as_asked(options: &Options, scheme: Scheme) -> Result<(), String> {
+    let clear = scheme == Scheme::Ftp && tls::begin(scheme, options).is_none() && !options.insecure;
+    if options.authentication == Authentication::Gsi && clear {
+        return Err("a log-in with a certificate was asked for (--auth gsi), and ftp:// has none: use gsiftp://, or --insecure \
+                    where the network can be trusted"
+            .to_owned());
+    }
+    Ok(())
 }
 
 /// Which certificates are believed was said, and so there has to be one.
@@ -237,6 +249,22 @@ mod tests {
         ] {
             assert!(can_protect(&hindered, Scheme::Gsiftp).is_err(), "{hindered:?}");
         }
+    }
+
+    #[test]
+    fn a_certificate_that_was_asked_for_is_not_left_out() {
+        let gsi = || Options { authentication: Authentication::Gsi, ..Options::default() };
+        let error = can_protect(&gsi(), Scheme::Ftp).err().unwrap_or_default();
+        assert!(error.contains("--auth gsi"), "{error}");
+        for scheme in [Scheme::Gsiftp, Scheme::Sshftp, Scheme::Ftps, Scheme::Ftpes] {
+            assert_eq!(can_protect(&gsi(), scheme), Ok(()), "{scheme:?}");
+        }
+        for said in [Options { tls: true, ..gsi() }, Options { insecure: true, ..gsi() }] {
+            assert_eq!(can_protect(&said, Scheme::Ftp), Ok(()), "{said:?}");
+        }
+        // Tickets are for ftp:// too.
+        let tickets = Options { authentication: Authentication::Kerberos, ..Options::default() };
+        assert_eq!(can_protect(&tickets, Scheme::Ftp), Ok(()));
     }
 
     #[test]
