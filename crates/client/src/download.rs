@@ -301,6 +301,9 @@ impl Download {
         let Some(target) = &self.target else {
             return Err(RemoteError::Usage("null: keeps no bytes to compute a checksum of".to_owned()));
         };
+        if self.in_order() {
+            return Err(RemoteError::Usage("a pipe keeps no bytes to compute a checksum of".to_owned()));
+        }
         let part = self.part.read().unwrap_or_else(PoisonError::into_inner);
         let in_part = part.is_some();
         if let Some(part) = &*part {

@@ -15,6 +15,7 @@ use ropewalk_client::{
     Auto, Cancel, ChecksumPolicy, DataMode, Event, Location, Options, Pair, Preserve, Remote, SyncLevel,
     Window,
 };
+use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tests::files::{ensure_same, write_random};
 use ropewalk_tests::proxy::Proxy;
 use ropewalk_tests::scratch::Scratch;
@@ -106,6 +107,20 @@ fn a_pipe_gets_bytes_in_order() -> Result<()> {
         run(bench.url("f"), bench.here("pipe"), &options)?.succeeded()?;
         let got = got.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
         ensure!(got == expected, "the bytes are not in order");
+        Ok(())
+    })
+}
+
+#[test]
+fn nothing_is_read_back_from_a_pipe() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.remote.join("f"), b"0123456789")?;
+        let pipe = bench.local.join("pipe");
+        make_pipe(&pipe)?;
+        let _reader = fs::File::options().read(true).write(true).open(&pipe)?;
+        let options = Options { checksum: ChecksumPolicy::Require(Algorithm::Md5), ..options() };
+        let told = run(bench.url("f"), bench.here("pipe"), &options)?;
+        ensure!(told.summary.files_failed == 1, "{:?}", told.summary);
         Ok(())
     })
 }

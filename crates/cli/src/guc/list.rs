@@ -9,11 +9,11 @@ use crate::client::Target;
 
 pub(super) fn run(
     url: &OsStr,
+    target: &Target,
     options: &Options,
     events: &dyn EventSink,
     cancel: &Cancel,
 ) -> anyhow::Result<()> {
-    let target = Target::parse(url)?;
     let mut out = io::stdout().lock();
     writeln!(out, "{}", url.to_string_lossy())?;
     let entries = match list(&target.location, options, events, cancel) {

@@ -14,6 +14,7 @@ use super::expand::Looker;
 use super::options::Guc;
 use super::report::Report;
 use super::{help, list, pending};
+use crate::client::Target;
 use crate::exit::{Exit, usage};
 use crate::output::say;
 use crate::settings::{Flags, Layers};
@@ -46,7 +47,9 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     options.ssh.interactive = credentials::ssh_may_ask();
     signals::watch(&cancel, "\nCancelling copy...")?;
     if let Some(url) = &guc.list {
-        list::run(url, &options.of_source(), &report, &cancel)?;
+        let mut target = Target::parse(url)?;
+        credentials::complete(&mut options, None, false, std::iter::once(&mut target.location))?;
+        list::run(url, &target, &options.of_source(), &report, &cancel)?;
         return Ok(Exit::Done);
     }
     let Some(mut pairs) = given(guc)? else {
