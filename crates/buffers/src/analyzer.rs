@@ -56,16 +56,17 @@ impl Analyzer {
         Ok(Self { netlink, owners: Owners::default(), before: None })
     }
 
-    /// All connections now. Rates are averages since the last call. `past` is asked what a connection (a cookie) was given.
+    /// All connections now. Rates are averages since the last call. `past` is asked what a connection (a cookie) was given
+    /// in the direction that it has now.
     ///
     /// # Errors
     /// The kernel does not answer, or /proc/sys is not there.
     pub fn look(
         &mut self,
         measure: Measure,
-        past: impl Fn(u64) -> Option<Past>,
+        past: impl Fn(u64, Direction) -> Option<Past>,
     ) -> Result<Snapshot, AnalyzeError> {
-        let seen = connections(&mut self.netlink).map_err(AnalyzeError::Netlink)?;
+        let (seen, list) = connections(&mut self.netlink).map_err(AnalyzeError::Netlink)?;
         let now = Instant::now();
         self.owners
             .learn(&seen.iter().map(|seen| seen.inode).filter(|&inode| inode != 0).collect::<HashSet<_>>());
@@ -90,6 +91,7 @@ impl Analyzer {
                 .map_or(0.0, |since| since.as_secs_f64()),
             interval_seconds: interval,
             ceilings: Ceilings::read()?,
+            whole: list == List::Whole,
             connections: seen.iter().map(flow).collect(),
         };
         self.before = Some((now, seen.iter().map(|seen| (seen.cookie, Counters::of(seen))).collect()));
@@ -106,7 +108,7 @@ impl Analyzer {
         seen: &Seen,
         since: Option<(f64, Counters)>,
         measure: Measure,
-        past: impl Fn(u64) -> Option<Past>,
+        past: impl Fn(u64, Direction) -> Option<Past>,
     ) -> Flow {
         let (info, memory, counters) = (&seen.info, seen.memory.unwrap_or_default(), Counters::of(seen));
         let moved = counters.since(since.map_or_else(Counters::default, |(_, before)| before));
@@ -175,23 +177,24 @@ impl Analyzer {
             kernel_buffer_bytes: kernel_buffer.into(),
             kernel_queued_bytes: queued.into(),
             limited_by,
-            demand_bytes: demand(measure, &observation, past(seen.cookie)),
+            demand_bytes: demand(measure, &observation, past(seen.cookie, direction)),
         }
     }
 }
 
 /// All connections, each once.
-fn connections(kernel: &mut Connections) -> io::Result<Vec<Seen>> {
-    let mut all = Vec::new();
+fn connections(kernel: &mut Connections) -> io::Result<(Vec<Seen>, List)> {
+    let (mut all, mut list) = (Vec::new(), List::Interrupted);
     for _ in 0..ATTEMPTS {
         all.clear();
-        if kernel.list(States::MOVING, |seen| all.push(seen))? == List::Whole {
+        list = kernel.list(States::MOVING, |seen| all.push(seen))?;
+        if list == List::Whole {
             break;
         }
     }
     all.sort_by_key(|seen: &Seen| seen.cookie);
     all.dedup_by_key(|seen| seen.cookie);
-    Ok(all)
+    Ok((all, list))
 }
 
 impl Counters {

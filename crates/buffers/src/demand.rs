@@ -119,15 +119,14 @@ pub(crate) fn demand(measure: Measure, seen: &Observation, past: Option<Past>) -
         // Nothing shows how much more it could use.
         demand = demand.max(doubled(seen.buffer));
     }
-    if seen.peer_window > 0 {
-        demand = demand.min(doubled(seen.peer_window));
-    }
+    let most = if seen.peer_window > 0 { doubled(seen.peer_window) } else { u64::MAX };
     match past {
         // With less buffer it shows less demand. While it needs more than it got, what it once asked for stands: else
         // each cut would be taken back at the next negotiation, and made again at the one after.
-        Some(past) if demand > past.granted => demand.max(past.demand),
+        Some(past) if demand.min(most) > past.granted => demand.max(past.demand),
         _ => demand,
     }
+    .min(most)
     .clamp(LEAST, MOST)
 }
 
@@ -179,6 +178,9 @@ mod tests {
         assert_eq!(demand(Measure::Window, &SENDER, Some(past)), 1_000_000);
         let content = Observation { window: 50_000, ..SENDER };
         assert_eq!(demand(Measure::Window, &content, Some(past)), 100_000);
+        // The peer takes less than when it asked.
+        let peer = Observation { peer_window: 120_000, ..SENDER };
+        assert_eq!(demand(Measure::Window, &peer, Some(past)), 240_000);
         assert_eq!(demand(Measure::Requested, &SENDER, Some(past)), 700_000);
     }
 }

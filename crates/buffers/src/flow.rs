@@ -109,6 +109,9 @@ pub struct Snapshot {
     pub interval_seconds: Option<f64>,
     #[serde(skip)]
     pub ceilings: Ceilings,
+    /// Whether all connections are here: the list did not change while the kernel made it.
+    #[serde(skip)]
+    pub whole: bool,
     pub connections: Vec<Flow>,
 }
 

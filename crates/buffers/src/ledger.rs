@@ -1,6 +1,6 @@
 //! What was changed, so that it can be undone: also by a later run, or after this one was killed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::demand::Past;
-use crate::flow::Direction;
+use crate::flow::{Direction, Snapshot};
 use crate::socket::Before;
 
 const VERSION: u32 = 1;
@@ -24,8 +24,16 @@ pub struct Entry {
     pub before: Before,
     /// What it asked for when it was last given less, bytes.
     pub demand: u64,
-    /// What it has, bytes.
+    /// What it has, bytes; or was about to get.
     pub granted: u64,
+    /// Whether it was set to that. Until then it may be so, or as before. Files of versions that did not ask have no such
+    /// field.
+    #[serde(default = "was_set")]
+    pub set: bool,
+}
+
+fn was_set() -> bool {
+    true
 }
 
 /// The file cannot be used.
@@ -64,44 +72,62 @@ impl Ledger {
     /// # Errors
     /// The directory or file cannot be used, or another process uses it.
     pub fn open(directory: &Path) -> Result<Self, LedgerError> {
-        let boot =
-            fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
-        let namespace = fs::metadata("/proc/self/ns/net").map(|file| file.ino()).unwrap_or_default();
-        // Cookies are numbers of one namespace.
-        let path = directory.join(format!("buffers-{namespace}.json"));
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| LedgerError::File { path, source }
-        };
+        let mut ledger = Self::beneath(directory);
         fs::create_dir_all(directory).map_err(failed(directory))?;
-        let lock_path = path.with_extension("lock");
+        let lock_path = ledger.path.with_extension("lock");
         let lock = File::create(&lock_path).map_err(failed(&lock_path))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::AGAIN) => return Err(LedgerError::Busy { path: lock_path }),
             Err(error) => return Err(failed(&lock_path)(error.into())),
         }
-        let content: Option<Content> = match fs::read(&path) {
-            Ok(text) => Some(
-                serde_json::from_slice(&text)
-                    .map_err(|source| LedgerError::Nonsense { path: path.clone(), source })?,
-            ),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(failed(&path)(error)),
-        };
-        let entries = content
-            .filter(|content| {
-                content.version == VERSION && content.boot == boot && content.namespace == namespace
-            })
-            .map(|content| content.buffers)
-            .unwrap_or_default();
-        let entries = entries.into_iter().map(|entry| ((entry.cookie, entry.direction), entry)).collect();
-        Ok(Self { path, boot, namespace, entries, _lock: Some(lock) })
+        ledger.read()?;
+        ledger._lock = Some(lock);
+        Ok(ledger)
+    }
+
+    /// What the ledger beneath `directory` says now, for who sets nothing: nothing on disk is changed, and another process may
+    /// use it.
+    ///
+    /// # Errors
+    /// The file is there and cannot be read.
+    pub fn look(directory: &Path) -> Result<Self, LedgerError> {
+        let mut ledger = Self::beneath(directory);
+        ledger.read()?;
+        Ok(ledger)
     }
 
     /// One that changes nothing on disk, for who sets nothing.
     pub fn in_memory() -> Self {
         Self { path: PathBuf::new(), boot: String::new(), namespace: 0, entries: HashMap::new(), _lock: None }
+    }
+
+    /// An empty one of this boot and network namespace, in memory.
+    fn beneath(directory: &Path) -> Self {
+        let boot =
+            fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+        let namespace = fs::metadata("/proc/self/ns/net").map(|file| file.ino()).unwrap_or_default();
+        // Cookies are numbers of one namespace.
+        let path = directory.join(format!("buffers-{namespace}.json"));
+        Self { path, boot, namespace, ..Self::in_memory() }
+    }
+
+    fn read(&mut self) -> Result<(), LedgerError> {
+        let text = match fs::read(&self.path) {
+            Ok(text) => text,
+            // A directory that is not there, or is a file, holds no ledger.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(());
+            }
+            Err(error) => return Err(failed(&self.path)(error)),
+        };
+        let content: Content = serde_json::from_slice(&text)
+            .map_err(|source| LedgerError::Nonsense { path: self.path.clone(), source })?;
+        if content.version == VERSION && content.boot == self.boot && content.namespace == self.namespace {
+            self.entries =
+                content.buffers.into_iter().map(|entry| ((entry.cookie, entry.direction), entry)).collect();
+        }
+        Ok(())
     }
 
     /// Nothing is left to give back.
@@ -120,8 +146,8 @@ impl Ledger {
         self.entries.get(&(cookie, direction))
     }
 
-    pub(crate) fn past(&self, cookie: u64) -> Option<Past> {
-        let entry = self.get(cookie, Direction::Out).or_else(|| self.get(cookie, Direction::In))?;
+    pub(crate) fn past(&self, cookie: u64, direction: Direction) -> Option<Past> {
+        let entry = self.get(cookie, direction)?;
         let requested = entry.before.kernel_bytes / 2;
         Some(Past { demand: entry.demand, granted: entry.granted, requested })
     }
@@ -135,13 +161,23 @@ impl Ledger {
         self.entries.insert(key, entry);
     }
 
+    /// A buffer was set to what was noted.
+    pub(crate) fn confirm(&mut self, cookie: u64, direction: Direction) {
+        if let Some(entry) = self.entries.get_mut(&(cookie, direction)) {
+            entry.set = true;
+        }
+    }
+
     pub(crate) fn remove(&mut self, cookie: u64, direction: Direction) {
         self.entries.remove(&(cookie, direction));
     }
 
-    /// Forgets sockets that are no more.
-    pub(crate) fn retain(&mut self, is_there: impl Fn(u64) -> bool) {
-        self.entries.retain(|&(cookie, _), _| is_there(cookie));
+    /// Forgets sockets that are no more. A list that is not whole does not say which these are.
+    pub(crate) fn forget_gone(&mut self, snapshot: &Snapshot) {
+        if snapshot.whole {
+            let there: HashSet<u64> = snapshot.connections.iter().map(|flow| flow.cookie).collect();
+            self.entries.retain(|(cookie, _), _| there.contains(cookie));
+        }
     }
 
     /// Writes the file, whole or not at all.
@@ -155,27 +191,43 @@ impl Ledger {
             namespace: self.namespace,
             buffers: self.entries(),
         };
-        let failed = |source: io::Error| LedgerError::File { path: self.path.clone(), source };
+        let failed = failed(&self.path);
         if self.entries.is_empty() {
             return match fs::remove_file(&self.path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
                 _ => Ok(()),
             };
         }
-        let text = serde_json::to_vec(&content).map_err(|error| failed(error.into()))?;
         let part = self.path.with_extension("part");
-        fs::write(&part, text).and_then(|()| fs::rename(&part, &self.path)).map_err(failed)
+        serde_json::to_vec(&content)
+            .map_err(io::Error::from)
+            .and_then(|text| fs::write(&part, text))
+            .and_then(|()| fs::rename(&part, &self.path))
+            .map_err(failed)
     }
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> LedgerError {
+    let path = path.to_owned();
+    move |source| LedgerError::File { path, source }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use ropewalk_transport::Ceilings;
+
     use super::*;
 
     fn entry(cookie: u64, kernel_bytes: u64) -> Entry {
         let before = Before { kernel_bytes, locked: Some(false) };
-        Entry { cookie, direction: Direction::Out, before, demand: 5000, granted: 4096 }
+        Entry { cookie, direction: Direction::Out, before, demand: 5000, granted: 4096, set: true }
+    }
+
+    /// One in which nobody is there.
+    fn nobody(whole: bool) -> Snapshot {
+        let (time_seconds, ceilings) = (0.0, Ceilings::read().unwrap());
+        Snapshot { time_seconds, interval_seconds: None, ceilings, whole, connections: Vec::new() }
     }
 
     #[test]
@@ -189,13 +241,58 @@ mod tests {
         assert!(matches!(Ledger::open(directory.path()), Err(LedgerError::Busy { .. })));
         drop(ledger);
         let mut ledger = Ledger::open(directory.path()).unwrap();
-        assert_eq!(ledger.past(1), Some(Past { demand: 5000, granted: 8192, requested: 50_000 }));
-        ledger.retain(|cookie| cookie == 2);
+        let past = Past { demand: 5000, granted: 8192, requested: 50_000 };
+        assert_eq!(ledger.past(1, Direction::Out), Some(past));
+        ledger.remove(1, Direction::Out);
         assert_eq!(ledger.entries(), [entry(2, 200_000)]);
         ledger.remove(2, Direction::Out);
         ledger.save().unwrap();
         drop(ledger);
         assert!(Ledger::open(directory.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn each_direction_has_its_past() {
+        let mut ledger = Ledger::in_memory();
+        ledger.note(entry(1, 100_000));
+        assert_eq!(ledger.past(1, Direction::In), None);
+        ledger.note(Entry { direction: Direction::In, granted: 8192, ..entry(1, 60_000) });
+        let granted = |direction| ledger.past(1, direction).map(|past| (past.granted, past.requested));
+        assert_eq!(granted(Direction::Out), Some((4096, 50_000)));
+        assert_eq!(granted(Direction::In), Some((8192, 30_000)));
+    }
+
+    #[test]
+    fn only_a_whole_list_says_who_is_gone() {
+        let mut ledger = Ledger::in_memory();
+        ledger.note(entry(1, 100_000));
+        ledger.forget_gone(&nobody(false));
+        assert_eq!(ledger.entries(), [entry(1, 100_000)]);
+        ledger.forget_gone(&nobody(true));
+        assert!(ledger.is_empty());
+    }
+
+    #[test]
+    fn a_look_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let beneath = directory.path().join("state");
+        assert!(Ledger::look(&beneath).unwrap().is_empty() && !beneath.exists());
+        let mut ledger = Ledger::open(&beneath).unwrap();
+        ledger.note(Entry { set: false, ..entry(1, 100_000) });
+        ledger.save().unwrap();
+        // While another has it.
+        let mut look = Ledger::look(&beneath).unwrap();
+        assert_eq!(look.entries(), [Entry { set: false, ..entry(1, 100_000) }]);
+        look.remove(1, Direction::Out);
+        look.save().unwrap();
+        assert_eq!(Ledger::look(&beneath).unwrap().entries().len(), 1);
+    }
+
+    #[test]
+    fn entries_of_earlier_versions_were_set() {
+        let mut json = serde_json::to_value(entry(1, 100_000)).unwrap();
+        json.as_object_mut().unwrap().remove("set");
+        assert_eq!(serde_json::from_value::<Entry>(json).unwrap(), entry(1, 100_000));
     }
 
     #[test]

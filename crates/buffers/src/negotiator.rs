@@ -1,7 +1,5 @@
 //! The negotiator: who gets how much, and setting it.
 
-use std::collections::HashSet;
-
 use ropewalk_tuning::buffers::{CurrentShare, negotiate};
 use serde::Serialize;
 use thiserror::Error;
@@ -48,6 +46,8 @@ pub enum Action {
     Left(Left),
     /// Would be set to the share, but that was not asked for.
     WouldSet,
+    /// Would be as before the first negotiation, but that was not asked for.
+    WouldGiveBack,
     Set(Applied),
     /// The limit is no longer needed: it is as before the first negotiation.
     GivenBack,
@@ -88,6 +88,10 @@ pub enum RoundError {
     Analyze(#[from] AnalyzeError),
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    #[error(
+        "connections came and went while the kernel listed them, and {0} whose buffers were set are not in the list:          they stay noted"
+    )]
+    Interrupted(usize),
 }
 
 /// Divides a budget among the connections of a host, again and again.
@@ -128,11 +132,19 @@ impl Negotiator {
     /// # Errors
     /// Connections cannot be seen.
     pub fn look(&mut self) -> Result<Snapshot, AnalyzeError> {
-        let mut snapshot = self.analyzer.look(self.measure, |cookie| self.ledger.past(cookie))?;
-        let there: HashSet<u64> = snapshot.connections.iter().map(|flow| flow.cookie).collect();
-        self.ledger.retain(|cookie| there.contains(&cookie));
-        snapshot.retain(&self.filter);
+        let mut snapshot = self.everyone()?;
+        self.ledger.forget_gone(&snapshot);
+        // Who has become slow still has the buffer that was set, and it may be full: it stays part of the sum.
+        let any_rate = Filter { least_rate: 0.0, ..self.filter.clone() };
+        snapshot.connections.retain(|flow| {
+            let is_set = self.ledger.get(flow.cookie, flow.direction).is_some();
+            if is_set { any_rate.admits(flow) } else { self.filter.admits(flow) }
+        });
         Ok(snapshot)
+    }
+
+    fn everyone(&mut self) -> Result<Snapshot, AnalyzeError> {
+        self.analyzer.look(self.measure, |cookie, direction| self.ledger.past(cookie, direction))
     }
 
     /// Whether connections have come or gone, or demands have moved by a quarter, since the last negotiation.
@@ -185,7 +197,9 @@ impl Negotiator {
         let unlimited = granted >= flow.demand_bytes && granted <= limits.autotune / 2 && !self.set_all;
         match &noted {
             None if unlimited => return Ok(Action::Left(Left::Autotuning)),
-            Some(entry) if !unlimited && entry.granted == granted => return Ok(Action::Left(Left::AsBefore)),
+            Some(entry) if !unlimited && entry.set && entry.granted == granted => {
+                return Ok(Action::Left(Left::AsBefore));
+            }
             _ => {}
         }
         let Some(owner) = &flow.owner else { return Ok(Action::Left(Left::NoOwner)) };
@@ -195,7 +209,7 @@ impl Negotiator {
             Reach::All => true,
         };
         if !wanted {
-            return Ok(Action::WouldSet);
+            return Ok(if unlimited { Action::WouldGiveBack } else { Action::WouldSet });
         }
         let taken = match Taken::new(owner, flow.cookie) {
             Ok(taken) => taken,
@@ -216,14 +230,17 @@ impl Negotiator {
         };
         self.note(flow, before, granted)?;
         match taken.set(flow.direction, granted) {
-            Ok(applied) => Ok(Action::Set(applied)),
+            Ok(applied) => {
+                self.ledger.confirm(flow.cookie, flow.direction);
+                Ok(Action::Set(applied))
+            }
             Err(error) => Ok(Action::Failed(error.to_string())),
         }
     }
 
     fn note(&mut self, flow: &Flow, before: Before, granted: u64) -> Result<(), LedgerError> {
         let (cookie, direction, demand) = (flow.cookie, flow.direction, flow.demand_bytes);
-        self.ledger.note(Entry { cookie, direction, before, demand, granted });
+        self.ledger.note(Entry { cookie, direction, before, demand, granted, set: false });
         self.ledger.save()
     }
 
@@ -243,14 +260,15 @@ impl Negotiator {
     /// Makes everything as it was before the first negotiation: of this run and of those before, whatever the filter.
     ///
     /// # Errors
-    /// Connections cannot be seen, or the ledger cannot be written.
+    /// Connections cannot all be seen, or the ledger cannot be written.
     pub fn release(&mut self) -> Result<Vec<(Flow, Action)>, RoundError> {
-        let snapshot = self.analyzer.look(self.measure, |cookie| self.ledger.past(cookie))?;
-        let mut done = Vec::new();
+        let snapshot = self.everyone()?;
+        // Closed: nothing to give back.
+        self.ledger.forget_gone(&snapshot);
+        let (mut done, mut missed) = (Vec::new(), 0);
         for entry in self.ledger.entries() {
             let Some(flow) = snapshot.connections.iter().find(|flow| flow.cookie == entry.cookie) else {
-                // Closed: nothing to give back.
-                self.ledger.remove(entry.cookie, entry.direction);
+                missed += 1;
                 continue;
             };
             let action = match &flow.owner {
@@ -264,7 +282,7 @@ impl Negotiator {
         }
         self.ledger.save()?;
         self.last = None;
-        Ok(done)
+        if missed > 0 { Err(RoundError::Interrupted(missed)) } else { Ok(done) }
     }
 }
 

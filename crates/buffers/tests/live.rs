@@ -20,27 +20,43 @@ fn flow_of(snapshot: &Snapshot, local: SocketAddr) -> Option<Flow> {
     snapshot.connections.iter().find(|flow| flow.local == local).cloned()
 }
 
-/// A program that echoes what it gets, through a socket that only it has open, and our end of the connection.
+/// A program that answers lines through a socket that only it has open, and our end of the connection.
 struct Echo {
     child: Child,
     ours: TcpStream,
     its: SocketAddr,
+    /// Bytes of an answer.
+    answer: usize,
 }
 
 impl Echo {
+    /// Which sends back what it gets.
     fn start() -> Self {
+        Self::run(Command::new("cat"), 1000)
+    }
+
+    /// Which answers with empty lines, so that there is no doubt about its direction.
+    fn receiver() -> Self {
+        let mut sed = Command::new("sed");
+        sed.args(["-u", "s/.*//"]);
+        Self::run(sed, 1)
+    }
+
+    fn run(mut program: Command, answer: usize) -> Self {
         let (client, ours) = pair();
         let its = client.local_addr().unwrap();
         let output = OwnedFd::from(client.try_clone().unwrap());
-        let child = Command::new("cat").stdin(OwnedFd::from(client)).stdout(output).spawn().unwrap();
-        let mut echo = Self { child, ours, its };
+        let child = program.stdin(OwnedFd::from(client)).stdout(output).spawn().unwrap();
+        let mut echo = Self { child, ours, its, answer };
         echo.exchange();
         echo
     }
 
     fn exchange(&mut self) {
-        self.ours.write_all(&[7; 1000]).unwrap();
-        self.ours.read_exact(&mut [0; 1000]).unwrap();
+        let mut line = [b'x'; 1000];
+        line[999] = b'\n';
+        self.ours.write_all(&line).unwrap();
+        self.ours.read_exact(&mut line[..self.answer]).unwrap();
     }
 
     fn filter(&self) -> Filter {
@@ -49,7 +65,7 @@ impl Echo {
 
     /// Once it has replaced the test program's image, the descriptors are the child's only ones.
     fn flow(&self) -> Flow {
-        let snapshot = Analyzer::new().unwrap().look(Measure::Requested, |_| None).unwrap();
+        let snapshot = Analyzer::new().unwrap().look(Measure::Requested, |_, _| None).unwrap();
         flow_of(&snapshot, self.its).unwrap()
     }
 }
@@ -76,11 +92,11 @@ fn taken(owner: &Owner, cookie: u64) -> Option<Taken> {
 fn connections_of_this_process_are_seen() {
     let (mut client, mut server) = pair();
     let mut analyzer = Analyzer::new().unwrap();
-    let first = analyzer.look(Measure::Window, |_| None).unwrap();
+    let first = analyzer.look(Measure::Window, |_, _| None).unwrap();
     assert_eq!(first.interval_seconds, None);
     client.write_all(&[7; 100_000]).unwrap();
     server.read_exact(&mut [0; 100_000]).unwrap();
-    let snapshot = analyzer.look(Measure::Window, |_| None).unwrap();
+    let snapshot = analyzer.look(Measure::Window, |_, _| None).unwrap();
     let receiver = flow_of(&snapshot, server.local_addr().unwrap()).unwrap();
     assert_eq!((receiver.direction, receiver.remote), (Direction::In, client.local_addr().unwrap()));
     assert!(receiver.bytes_per_second > 0.0 && receiver.demand_bytes >= 4096, "{receiver:?}");
@@ -101,8 +117,8 @@ fn connections_of_this_process_are_seen() {
     assert!(!admits(Filter { peers: vec!["192.0.2.1".parse().unwrap()], ..Filter::default() }));
 
     // Nothing moves any more.
-    analyzer.look(Measure::Window, |_| None).unwrap();
-    let idle = analyzer.look(Measure::Window, |_| None).unwrap();
+    analyzer.look(Measure::Window, |_, _| None).unwrap();
+    let idle = analyzer.look(Measure::Window, |_, _| None).unwrap();
     assert_eq!(flow_of(&idle, server.local_addr().unwrap()).unwrap().demand_bytes, 0);
 }
 
@@ -113,14 +129,14 @@ fn both_families_are_seen() {
         return;
     };
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let snapshot = Analyzer::new().unwrap().look(Measure::Rate, |_| None).unwrap();
+    let snapshot = Analyzer::new().unwrap().look(Measure::Rate, |_, _| None).unwrap();
     assert!(flow_of(&snapshot, client.local_addr().unwrap()).is_some());
 }
 
 #[test]
 fn the_text_for_prometheus_names_nobody() {
     let (client, _server) = pair();
-    let snapshot = Analyzer::new().unwrap().look(Measure::Window, |_| None).unwrap();
+    let snapshot = Analyzer::new().unwrap().look(Measure::Window, |_, _| None).unwrap();
     let text = exposition(&snapshot, Some((1000, 900)));
     assert!(text.contains("\nropewalk_buffer_granted_bytes 900\n"), "{text}");
     assert!(text.contains("ropewalk_buffer_connections{direction=\"out\",owner=\"other\"} "));
@@ -223,6 +239,81 @@ fn a_negotiation_and_its_end() {
     let now = kernel_bytes(&echo, direction);
     assert_eq!((now.kernel_bytes / 2, now.locked), (applied.before.kernel_bytes / 2, applied.before.locked));
     assert!(later.release().unwrap().is_empty());
+}
+
+/// The decision about the echo's socket, which moves something meanwhile.
+fn decision(echo: &mut Echo, budget: u64, reach: Reach, ledger: Ledger) -> Decision {
+    let (rule, looking) = (Rule::Policy(Policy::MaxMin), (Measure::Requested, echo.filter()));
+    let mut negotiator = Negotiator::new(rule, budget, looking, (reach, false), ledger).unwrap();
+    negotiator.look().unwrap();
+    echo.exchange();
+    let snapshot = negotiator.look().unwrap();
+    negotiator.negotiate(snapshot).unwrap().connections.swap_remove(0)
+}
+
+#[test]
+fn what_an_earlier_run_has_set_is_known() {
+    let mut echo = Echo::receiver();
+    let flow = echo.flow();
+    if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Ledger::open(directory.path()).unwrap();
+    let set = decision(&mut echo, 8192, Reach::All, open());
+    assert!(matches!(set.action, Action::Set(_)), "{set:?}");
+    let entries = Ledger::look(directory.path()).unwrap().entries();
+    assert!(entries.len() == 1 && entries[0].set);
+    // Also by who only says what would be done.
+    for reach in [Reach::Nobody, Reach::All] {
+        let ledger = if reach == Reach::Nobody { Ledger::look(directory.path()).unwrap() } else { open() };
+        let again = decision(&mut echo, 8192, reach, ledger);
+        assert_eq!(again.action, Action::Left(Left::AsBefore), "{reach:?}");
+    }
+    let ample = decision(&mut echo, 1 << 40, Reach::Nobody, Ledger::look(directory.path()).unwrap());
+    assert_eq!(ample.action, Action::WouldGiveBack);
+
+    // Killed between the note and the setting.
+    let file = |entry: std::fs::DirEntry| {
+        Some(entry.path()).filter(|path| path.extension() == Some("json".as_ref()))
+    };
+    let path = std::fs::read_dir(directory.path()).unwrap().find_map(|entry| file(entry.unwrap())).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("\"set\":true", "\"set\":false")).unwrap();
+    let before = entries[0].before;
+    // Not kept: we would be its owner too.
+    let socket = || Taken::new(flow.owner.as_ref().unwrap(), flow.cookie).unwrap();
+    socket().give_back(set.flow.direction, before).unwrap();
+    let again = decision(&mut echo, 8192, Reach::All, open());
+    assert!(matches!(again.action, Action::Set(_)), "{again:?}");
+    assert_eq!(socket().look(set.flow.direction).unwrap().kernel_bytes, 16384);
+    let noted = Ledger::look(directory.path()).unwrap().entries();
+    assert!(noted[0].set && noted[0].before == before, "{noted:?}");
+}
+
+#[test]
+fn who_has_become_slow_stays_in_the_sum() {
+    let mut echo = Echo::receiver();
+    let flow = echo.flow();
+    if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
+        return;
+    }
+    let filter = Filter { least_rate: 1.0, ..echo.filter() };
+    let (rule, looking) = (Rule::Policy(Policy::MaxMin), (Measure::Requested, filter));
+    let ledger = Ledger::in_memory();
+    let mut negotiator = Negotiator::new(rule, 8192, looking, (Reach::All, false), ledger).unwrap();
+    let its = echo.its;
+    let seen = |snapshot: &Snapshot| flow_of(snapshot, its).is_some();
+    negotiator.look().unwrap();
+    // Nothing moves.
+    assert!(!seen(&negotiator.look().unwrap()));
+    echo.exchange();
+    let snapshot = negotiator.look().unwrap();
+    assert!(seen(&snapshot));
+    let round = negotiator.negotiate(snapshot).unwrap();
+    assert!(matches!(round.connections[0].action, Action::Set(_)), "{round:?}");
+    negotiator.look().unwrap();
+    assert!(seen(&negotiator.look().unwrap()));
 }
 
 #[test]

@@ -110,9 +110,9 @@ impl Netlink {
                     list = List::Interrupted;
                 }
                 match kind {
-                    NLMSG_DONE => return Ok(list),
-                    NLMSG_ERROR => match u32_at(body, 0).unwrap_or(0) as i32 {
-                        0 => return Ok(list),
+                    // An error that cuts a list short comes with its end.
+                    NLMSG_DONE | NLMSG_ERROR => match u32_at(body, 0).unwrap_or(0) as i32 {
+                        0.. => return Ok(list),
                         code => return Err(io::Error::from_raw_os_error(code.saturating_neg())),
                     },
                     kind => each(kind, body),
@@ -144,5 +144,41 @@ impl Netlink {
 impl AsFd for Netlink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    const ENTRY: u16 = 20;
+
+    /// A piece with an entry and the message that ends the list, as a kernel sends it.
+    fn answer(end: u16, flags: u16, body: &[u8]) -> io::Result<(List, usize)> {
+        let (kernel, ours) = UnixDatagram::pair().unwrap();
+        let mut piece = Request::new(ENTRY, flags, &[0; 4]).finish(0, 0);
+        piece.extend(Request::new(end, 0, body).finish(0, 0));
+        kernel.send(&piece).unwrap();
+        let mut netlink = Netlink { socket: ours.into(), sequence: 0, buffer: vec![0; BUFFER] };
+        let mut entries = 0;
+        let list = netlink.receive(|kind, _| entries += usize::from(kind == ENTRY))?;
+        Ok((list, entries))
+    }
+
+    #[test]
+    fn the_end_of_a_list_may_be_an_error() {
+        let enoent = (-2_i32).to_ne_bytes();
+        for end in [NLMSG_DONE, NLMSG_ERROR] {
+            assert_eq!(answer(end, 0, &[0; 4]).unwrap(), (List::Whole, 1));
+            assert_eq!(answer(end, 0, &enoent).unwrap_err().kind(), io::ErrorKind::NotFound);
+            assert!(answer(end, 0, &i32::MIN.to_ne_bytes()).is_err());
+        }
+        // Older kernels may say nothing at the end, or how much there was.
+        assert_eq!(answer(NLMSG_DONE, 0, &[]).unwrap(), (List::Whole, 1));
+        assert_eq!(answer(NLMSG_DONE, 0, &20_i32.to_ne_bytes()).unwrap(), (List::Whole, 1));
+        assert_eq!(answer(NLMSG_DONE, NLM_F_DUMP_INTR, &[0; 4]).unwrap(), (List::Interrupted, 1));
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ropewalk_transport::TcpInfo;
 
-use crate::message::{Attributes, Request, u32_at, u64_at};
+use crate::message::{Attributes, Request, u32_at};
 use crate::socket::{List, Netlink};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -16,6 +16,8 @@ const WANTED: u8 = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_CONG - 1) | 1 << 
 const IPPROTO_TCP: u8 = 6;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
+/// `idiag_timer` of a remnant: what the kernel keeps of a socket in TIME-WAIT, or in FIN-WAIT-2 once nobody has it open.
+const TIMER_REMNANT: u8 = 3;
 /// Length of `struct inet_diag_msg`.
 const FIXED: usize = 72;
 /// `SKNLGRP_INET_TCP_DESTROY` and `SKNLGRP_INET6_TCP_DESTROY` of linux/sock_diag.h.
@@ -27,10 +29,11 @@ pub struct States(u32);
 
 impl States {
     pub const LISTEN: Self = Self(1 << 10);
-    /// ESTABLISHED, FIN-WAIT-1, CLOSE-WAIT, LAST-ACK and CLOSING: those that may still have data to move.
-    pub const MOVING: Self = Self(1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11);
+    /// ESTABLISHED, FIN-WAIT-1, FIN-WAIT-2 (which still receives), CLOSE-WAIT, LAST-ACK and CLOSING: those that may still
+    /// have data to move.
+    pub const MOVING: Self = Self(1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11);
     /// All that have been established and are not yet in TIME-WAIT.
-    pub const CONNECTED: Self = Self(Self::MOVING.0 | 1 << 5);
+    pub const CONNECTED: Self = Self::MOVING;
 }
 
 /// A connection, as it was at a moment.
@@ -71,14 +74,20 @@ impl Connections {
         Netlink::diagnostics().map(Self)
     }
 
-    /// All sockets that are in one of `states`.
+    /// All sockets that are in one of `states`. What the kernel keeps of closed ones, so that late segments are answered, is
+    /// none.
     ///
     /// # Errors
     /// What the kernel answers.
     pub fn list(&mut self, states: States, mut each: impl FnMut(Seen)) -> io::Result<List> {
         let mut list = List::Whole;
+        let mut entry = |_, body: &[u8]| {
+            if body.get(2) != Some(&TIMER_REMNANT) {
+                read(body).into_iter().for_each(&mut each);
+            }
+        };
         for family in [AF_INET, AF_INET6] {
-            match self.0.list(request(family, states), |_, body| read(body).into_iter().for_each(&mut each)) {
+            match self.0.list(request(family, states), &mut entry) {
                 Ok(List::Whole) => {}
                 Ok(List::Interrupted) => list = List::Interrupted,
                 // A kernel without IPv6.
@@ -147,7 +156,8 @@ fn read(body: &[u8]) -> Option<Seen> {
         }
     };
     let mut seen = Seen {
-        cookie: u64_at(fixed, 44)?,
+        // Two words, the lower one first on every machine.
+        cookie: u64::from(u32_at(fixed, 44)?) | u64::from(u32_at(fixed, 48)?) << 32,
         inode: u32_at(fixed, 68)?,
         local: SocketAddr::new(address(8)?, port(4)),
         remote: SocketAddr::new(address(24)?, port(6)),
@@ -182,7 +192,7 @@ fn read(body: &[u8]) -> Option<Seen> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::io::Write;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{Shutdown, TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
     use proptest::prelude::*;
@@ -196,7 +206,8 @@ mod tests {
         bytes.extend([0x1f, 0x90, 0, 80]);
         bytes.resize(FIXED, 0);
         bytes[8..12].copy_from_slice(&[127, 0, 0, 1]);
-        bytes[44..52].copy_from_slice(&cookie.to_ne_bytes());
+        bytes[44..48].copy_from_slice(&(cookie as u32).to_ne_bytes());
+        bytes[48..52].copy_from_slice(&((cookie >> 32) as u32).to_ne_bytes());
         bytes[68..72].copy_from_slice(&77_u32.to_ne_bytes());
         bytes.extend([10, 0, 4, 0]);
         bytes.extend(b"cubic\0\0\0");
@@ -206,8 +217,9 @@ mod tests {
 
     #[test]
     fn an_entry() {
-        let seen = read(&entry(5)).unwrap();
-        assert_eq!((seen.cookie, seen.inode, seen.congestion.as_str()), (5, 77, "cubic"));
+        let cookie = 7 << 32 | 5;
+        let seen = read(&entry(cookie)).unwrap();
+        assert_eq!((seen.cookie, seen.inode, seen.congestion.as_str()), (cookie, 77, "cubic"));
         assert_eq!((seen.local, seen.remote.port()), ("127.0.0.1:8080".parse().unwrap(), 80));
         let memory = seen.memory.unwrap();
         assert_eq!((memory.receive_queue, memory.receive_buffer, memory.send_buffer), (1, 2, 0));
@@ -242,6 +254,30 @@ mod tests {
             (own.min_rtt, own.send_window, own.receive_window_limited)
         );
         assert!(sender.memory.unwrap().send_buffer > 0 && !sender.congestion.is_empty());
+        assert_eq!(sender.cookie, rustix::net::sockopt::socket_cookie(&client).unwrap());
+    }
+
+    #[test]
+    fn who_only_receives_is_seen_until_it_is_closed() {
+        const FIN_WAIT_2: States = States(1 << 5);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (_server, _) = listener.accept().unwrap();
+        let local = client.local_addr().unwrap();
+        let mut kernel = Connections::open().unwrap();
+        let mut is_seen = |states| {
+            let mut found = false;
+            kernel.list(states, |seen| found |= seen.local == local).unwrap();
+            found
+        };
+        client.shutdown(Shutdown::Write).unwrap();
+        // The other side's acknowledgement may be delayed.
+        while !is_seen(FIN_WAIT_2) {
+            std::thread::yield_now();
+        }
+        assert!(is_seen(States::MOVING) && is_seen(States::CONNECTED));
+        drop(client);
+        assert!(!is_seen(States::MOVING) && !is_seen(FIN_WAIT_2));
     }
 
     proptest! {

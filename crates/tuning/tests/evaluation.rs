@@ -20,6 +20,17 @@ fn pilot_beats_apt_and_track() {
     assert!(kept.regret() < pilot.regret(), "{} {}", kept.regret(), pilot.regret());
 }
 
+#[test]
+fn after_the_largest_seed_comes_the_first() {
+    let regret = |first_seed, draws| {
+        let setup = Setup { families: vec![Family::Paper100], first_seed, draws, noise: 0.0 };
+        let row = evaluate(&setup, &[Candidate::fixed(4)]).unwrap().remove(0).rows.remove(0);
+        row.regret
+    };
+    let both = 0.5 * (regret(u64::MAX, 1) + regret(0, 1));
+    assert!((regret(u64::MAX, 2) - both).abs() < 1e-12, "{both}");
+}
+
 /// The published figures: APT settles at 44 streams in the median on a path that needs 20, at 2 to 10 % noise.
 #[test]
 fn apt_misjudges_noise_as_published() {

@@ -80,6 +80,21 @@ fn a_smaller_step_changes_little() {
     );
 }
 
+/// A step above the shortest delay is that delay, for the memory of past windows and for the work as well.
+#[test]
+fn a_step_above_the_shortest_delay_is_that_delay() {
+    let end = |step_ms| {
+        let groups = vec![group(20.0, 1.0), group(20.0, 150.0)];
+        let mut fluid = Fluid::new(Scenario { step_ms: Some(step_ms), ..tail(groups, 100.0) }).unwrap();
+        fluid.advance(3_000.0).unwrap();
+        (fluid.step_ms(), fluid.state())
+    };
+    assert_eq!(end(20.0), end(1.0));
+    let short = Scenario { step_ms: Some(100.0), ..tail(vec![group(1.0, 0.001)], 100.0) };
+    assert_eq!(short.step(), 0.001);
+    assert!(matches!(short.check_length(36e6), Err(FluidError::TooLong { .. })));
+}
+
 /// The paper's own RED has too steep a slope: the loop does not come to rest.
 #[test]
 fn steep_red_oscillates() {

@@ -8,6 +8,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ropewalk_client::Fairness;
+
 use super::{Flags, SETTINGS, Setting, Settings};
 use crate::exit::usage;
 
@@ -35,7 +37,23 @@ impl fmt::Display for Origin {
 
 /// The values that were set anywhere, each from its strongest source.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Layers(BTreeMap<&'static str, (String, Origin)>);
+pub(crate) struct Layers {
+    values: BTreeMap<&'static str, Value>,
+    /// How many sources were read.
+    sources: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Value {
+    text: String,
+    origin: Origin,
+    /// Number of its source: later ones are stronger.
+    source: usize,
+}
+
+/// They exclude each other: a polite transfer takes no share from others.
+const POLITE: &str = "polite";
+const SHARE: &str = "share";
 
 impl Layers {
     /// Reads the files and the environment of this process, then puts `flags` above them.
@@ -46,25 +64,53 @@ impl Layers {
             layers.add_file(&path)?;
         }
         layers.add_environment(|name| env::var_os(name))?;
-        for (key, value) in &flags.0 {
-            layers.0.insert(key, (value.clone(), Origin::Flag));
-        }
+        layers.add_flags(flags);
         Ok(layers)
     }
 
+    /// Of the value that counts.
     pub(crate) fn origin(&self, setting: &Setting) -> Origin {
-        self.0.get(setting.key).map_or(Origin::Default, |(_, origin)| origin.clone())
+        match self.values.get(setting.key) {
+            Some(value) if self.overruled() != Some(setting.key) => value.origin.clone(),
+            _ => Origin::Default,
+        }
     }
 
     pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
-        let mut settings = Settings::default();
+        let (mut settings, overruled) = (Settings::default(), self.overruled());
         for setting in SETTINGS {
-            if let Some((value, origin)) = self.0.get(setting.key) {
-                (setting.apply)(&mut settings, value)
-                    .map_err(|problem| usage(format!("{origin}: {}: {problem}", setting.key)))?;
-            }
+            let Some(Value { text, origin, .. }) = self.values.get(setting.key) else { continue };
+            let taken = if overruled == Some(setting.key) {
+                setting.check(text)
+            } else {
+                (setting.apply)(&mut settings, text)
+            };
+            taken.map_err(|problem| usage(format!("{origin}: {}: {problem}", setting.key)))?;
         }
         Ok(settings)
+    }
+
+    /// Of `polite` and `share`, where both are asked for, that of the weaker source. From one source, as `config show` prints
+    /// both, to be polite is what counts.
+    fn overruled(&self) -> Option<&'static str> {
+        let (polite, share) = (self.values.get(POLITE)?, self.values.get(SHARE)?);
+        let mut asked = Settings::default();
+        (Setting::find(POLITE)?.apply)(&mut asked, &polite.text).ok()?;
+        if asked.options.fairness != Fairness::Polite {
+            return None;
+        }
+        Some(if share.source > polite.source { POLITE } else { SHARE })
+    }
+
+    fn set(&mut self, key: &'static str, text: String, origin: Origin) {
+        self.values.insert(key, Value { text, origin, source: self.sources });
+    }
+
+    fn add_flags(&mut self, flags: &Flags) {
+        self.sources += 1;
+        for (key, value) in &flags.0 {
+            self.set(key, value.clone(), Origin::Flag);
+        }
     }
 
     fn add_file(&mut self, path: &Path) -> anyhow::Result<()> {
@@ -79,6 +125,7 @@ impl Layers {
     }
 
     fn add_toml(&mut self, path: &Path, text: &str) -> anyhow::Result<()> {
+        self.sources += 1;
         let table: toml::Table =
             text.parse().map_err(|error| usage(format!("{}: {error}", path.display())))?;
         for (key, value) in &table {
@@ -93,12 +140,13 @@ impl Layers {
             setting
                 .check(&value)
                 .map_err(|problem| usage(format!("{}: {key}: {problem}", path.display())))?;
-            self.0.insert(setting.key, (value, Origin::File(path.to_owned())));
+            self.set(setting.key, value, Origin::File(path.to_owned()));
         }
         Ok(())
     }
 
     fn add_environment(&mut self, variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<()> {
+        self.sources += 1;
         for setting in SETTINGS {
             let name = setting.variable();
             let Some(value) = variable(&name) else { continue };
@@ -107,7 +155,7 @@ impl Layers {
                 .map_err(|_| usage(format!("environment variable {name} is not valid UTF-8")))?;
             // An empty variable is one that a script could not unset.
             if !value.is_empty() {
-                self.0.insert(setting.key, (value, Origin::Variable(name)));
+                self.set(setting.key, value, Origin::Variable(name));
             }
         }
         // GCT's programs have this one.
@@ -118,7 +166,7 @@ impl Layers {
             && variable("ROPEWALK_DATA_PORTS").is_none_or(|own| own.is_empty())
         {
             let range = range.split_whitespace().collect::<Vec<_>>().join(",");
-            self.0.insert("data-ports", (range, Origin::Variable(RANGE.to_owned())));
+            self.set("data-ports", range, Origin::Variable(RANGE.to_owned()));
         }
         Ok(())
     }
@@ -175,6 +223,52 @@ mod tests {
         assert_eq!(origin("files"), "/s.toml");
         assert_eq!(origin("pipeline"), "environment variable ROPEWALK_PIPELINE");
         assert_eq!(origin("mode"), "default");
+    }
+
+    #[test]
+    fn the_stronger_of_polite_and_share_counts() {
+        let share = Fairness::Share(0.5);
+        for (system, user, variable, flag, expected, strongest) in [
+            ("", "share = 50", None, Some(("polite", "true")), Fairness::Polite, Some("flag")),
+            ("", "share = 50", Some(("ROPEWALK_POLITE", "yes")), None, Fairness::Polite, None),
+            ("share = 50", "polite = true", None, None, Fairness::Polite, Some("/u.toml")),
+            ("polite = true", "share = 50", None, None, share, Some("/u.toml")),
+            ("", "polite = true", Some(("ROPEWALK_SHARE", "50%")), None, share, None),
+            ("", "polite = true", None, Some(("share", "50")), share, Some("flag")),
+            ("", "polite = true\nshare = 50", None, None, Fairness::Polite, Some("/u.toml")),
+            ("", "polite = true\nshare = 50", None, Some(("polite", "false")), share, None),
+            ("", "polite = false", None, Some(("share", "50")), share, None),
+        ] {
+            let mut layers = Layers::default();
+            layers.add_toml(Path::new("/s.toml"), system).unwrap();
+            layers.add_toml(Path::new("/u.toml"), user).unwrap();
+            layers
+                .add_environment(|name| variable.filter(|(known, _)| *known == name).map(|(_, v)| v.into()))
+                .unwrap();
+            layers.add_flags(&Flags(flag.map(|(key, value)| (key, value.into())).into_iter().collect()));
+            let settings = layers.settings().unwrap();
+            assert_eq!(settings.options.fairness, expected, "{system} {user} {variable:?} {flag:?}");
+            // What is shown is a file that says the same.
+            let mut shown = String::new();
+            for key in [POLITE, SHARE] {
+                let setting = Setting::find(key).unwrap();
+                shown += &format!("{key} = \"{}\"\n", (setting.show)(&settings));
+            }
+            let mut again = Layers::default();
+            again.add_toml(Path::new("/u.toml"), &shown).unwrap();
+            assert_eq!(again.settings().unwrap().options.fairness, expected, "{shown}");
+            // The other one is as if it had not been said.
+            if let Some(strongest) = strongest {
+                let (counts, other) = if expected == share { (SHARE, POLITE) } else { (POLITE, SHARE) };
+                let origin = |key| layers.origin(Setting::find(key).unwrap()).to_string();
+                assert_eq!((origin(counts).as_str(), origin(other).as_str()), (strongest, "default"));
+            }
+        }
+        // What does not count still has to be right.
+        let mut layers = Layers::default();
+        layers.add_environment(|name| (name == "ROPEWALK_SHARE").then(|| "much".into())).unwrap();
+        layers.add_flags(&Flags(vec![("polite", "true".into())]));
+        assert!(layers.settings().unwrap_err().to_string().contains("ROPEWALK_SHARE"));
     }
 
     #[test]

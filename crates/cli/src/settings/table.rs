@@ -335,10 +335,15 @@ fn share(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// While `polite` counts, what share has if nobody says anything.
 fn show_share(settings: &Settings) -> String {
-    match settings.options.fairness {
-        Fairness::Share(share) => format!("{}%", (100.0 * share).round()),
-        Fairness::Polite => "polite".into(),
+    let default = ropewalk_client::Options::default().fairness;
+    match [settings.options.fairness, default] {
+        // Without what multiplying leaves behind.
+        [Fairness::Share(share), _] | [_, Fairness::Share(share)] => {
+            format!("{}%", (1e8 * share).round() / 1e6)
+        }
+        _ => "100%".into(),
     }
 }
 

@@ -82,8 +82,7 @@ impl Fluid {
         Ok(Self {
             red,
             gain: red.map_or(0.0, |red| red.gain(scenario.bandwidth)),
-            // A stage must not look beyond what is known.
-            step_ms: scenario.groups.iter().map(|group| group.delay_ms).fold(scenario.step(), f64::min),
+            step_ms: scenario.step(),
             steps: 0,
             groups: Groups {
                 connections: each(|group| group.connections),

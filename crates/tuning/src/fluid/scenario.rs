@@ -87,7 +87,7 @@ pub struct Scenario {
     pub drop: Drop,
     /// What fills the queue.
     pub coupling: Coupling,
-    /// Milliseconds a step, or `None` for [`step`](Self::step)'s choice.
+    /// Milliseconds a step (at most the shortest delay is used), or `None` for [`step`](Self::step)'s choice.
     pub step_ms: Option<f64>,
 }
 
@@ -171,14 +171,15 @@ impl Scenario {
         }
     }
 
-    /// Milliseconds a step: what was asked for, else at most a millisecond, a tenth of the shortest delay, and
-    /// short enough for the fastest loops (RED's average; loss and window at a full queue, where a group's window falls
-    /// at a rate of w/R).
+    /// Milliseconds a step: what was asked for, but at most the shortest delay; else at most a millisecond, a tenth of the
+    /// shortest delay, and short enough for the fastest loops (RED's average; loss and window at a full queue, where a
+    /// group's window falls at a rate of w/R).
     pub fn step(&self) -> f64 {
-        if let Some(step) = self.step_ms {
-            return step;
-        }
         let shortest = self.groups.iter().map(|group| group.delay_ms).fold(f64::INFINITY, f64::min);
+        if let Some(step) = self.step_ms {
+            // A stage must not look beyond what is known.
+            return step.min(shortest);
+        }
         let mut step = 1.0_f64.min(shortest / 10.0);
         if let Drop::Red(red) = self.drop {
             step = step.min(1.0 / red.gain(self.bandwidth).max(1e-9));

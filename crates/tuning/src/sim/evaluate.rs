@@ -104,6 +104,7 @@ impl Candidate {
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub families: Vec<Family>,
+    /// The others follow; after the largest comes 0.
     pub first_seed: u64,
     pub draws: u64,
     pub noise: f64,
@@ -154,7 +155,8 @@ pub fn evaluate(setup: &Setup, candidates: &[Candidate]) -> Result<Vec<Report>, 
         candidates.iter().map(|c| Report { name: c.name.clone(), rows: Vec::new() }).collect();
     for &family in &setup.families {
         let mut scores: Vec<Vec<Score>> = vec![Vec::new(); candidates.len()];
-        for seed in setup.first_seed..setup.first_seed + setup.draws {
+        // Seeds are names: after the last comes 0.
+        for seed in (0..setup.draws).map(|draw| setup.first_seed.wrapping_add(draw)) {
             let judge = Judge::new(family.draw(seed));
             for (candidate, scores) in candidates.iter().zip(&mut scores) {
                 let world = World {

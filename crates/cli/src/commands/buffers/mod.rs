@@ -107,13 +107,13 @@ impl Show {
         }
         let mut analyzer = Analyzer::new().map_err(denied)?;
         let stop = stopper("ropewalk: stopping")?;
-        analyzer.look(self.measure, |_| None).map_err(denied)?;
+        analyzer.look(self.measure, |_, _| None).map_err(denied)?;
         let mut screen = table::Screen::new(self.watch && !self.json && !self.prometheus);
         loop {
             if !wait(&stop, self.interval) {
                 return Ok(Exit::Interrupted);
             }
-            let mut snapshot = analyzer.look(self.measure, |_| None).map_err(denied)?;
+            let mut snapshot = analyzer.look(self.measure, |_, _| None).map_err(denied)?;
             snapshot.retain(&filter);
             self.print(&snapshot, &snapshot, None, &mut screen, table::of_snapshot)?;
             if !self.watch {

@@ -1,3 +1,6 @@
+use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
+
 use clap::Args;
 use ropewalk_buffers::{
     Action, Ledger, LedgerError, Left, Negotiator, Reach, Rule, RuleName, check_budget, default_budget,
@@ -68,10 +71,7 @@ impl Negotiate {
             (false, false) => Reach::Own,
             (false, true) => Reach::All,
         };
-        let ledger = match reach {
-            Reach::Nobody => Ledger::in_memory(),
-            _ => Ledger::open(&state_directory()?).map_err(of_ledger)?,
-        };
+        let ledger = ledger_for(reach, state_directory())?;
         let looking = (show.measure, show.filter());
         let mut negotiator =
             Negotiator::new(rule, budget, looking, (reach, self.set_all), ledger).map_err(denied)?;
@@ -84,15 +84,31 @@ impl Negotiate {
         } else {
             "ropewalk: stopping"
         })?;
+        self.until(&stop, negotiator, show)
+    }
+
+    /// A service gives back what was set, whatever ends it: it failed, or nobody reads any more what it prints.
+    fn until(&self, stop: &Receiver<()>, negotiator: &mut Negotiator, show: &Show) -> anyhow::Result<Exit> {
+        let end = self.rounds(stop, negotiator, show);
+        if !self.serve {
+            return end;
+        }
+        match (end, give_back(negotiator)) {
+            (Ok(_), given_back) => given_back,
+            (Err(error), Ok(_)) => Err(error),
+            (Err(error), Err(second)) => {
+                say(format_args!("ropewalk: giving back: {second:#}"));
+                Err(error)
+            }
+        }
+    }
+
+    fn rounds(&self, stop: &Receiver<()>, negotiator: &mut Negotiator, show: &Show) -> anyhow::Result<Exit> {
         let mut screen = table::Screen::new(false);
         negotiator.look().map_err(denied)?;
         loop {
-            if !wait(&stop, show.interval) {
-                if !self.serve {
-                    return Ok(Exit::Interrupted);
-                }
-                // The way to end a service.
-                return give_back(negotiator);
+            if !wait(stop, show.interval) {
+                return Ok(Exit::Interrupted);
             }
             let snapshot = negotiator.look().map_err(denied)?;
             if !negotiator.is_due(&snapshot) {
@@ -104,17 +120,23 @@ impl Negotiate {
                 Err(error) => return Err(denied(error)),
             };
             let granted = Some((round.budget_bytes, round.granted_bytes));
-            let shown = show.print(&round, &round.snapshot, granted, &mut screen, table::of_round);
-            if let (Err(error), true) = (shown, self.serve) {
-                // Nobody reads any more: not a reason to leave others' buffers as they are.
-                give_back(negotiator)?;
-                return Err(error);
-            }
+            show.print(&round, &round.snapshot, granted, &mut screen, table::of_round)?;
             if !self.serve {
                 return Ok(exit_of(&round, self.apply));
             }
         }
     }
+}
+
+fn ledger_for(reach: Reach, directory: anyhow::Result<PathBuf>) -> anyhow::Result<Ledger> {
+    let ledger = match (reach, directory) {
+        // What earlier runs have set counts for what would be done.
+        (Reach::Nobody, Ok(directory)) => Ledger::look(&directory),
+        // Without a place for notes none was made.
+        (Reach::Nobody, Err(_)) => Ok(Ledger::in_memory()),
+        (_, directory) => Ledger::open(&directory?),
+    };
+    ledger.map_err(of_ledger)
 }
 
 /// What was to be set and could not be.
@@ -160,4 +182,111 @@ fn of_ledger(error: LedgerError) -> anyhow::Error {
 
 pub(super) fn rule(name: &str) -> Result<Rule, String> {
     name.parse().map_err(|error: RuleName| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
+    use std::process::{Child, Command};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use clap::Parser;
+    use ropewalk_buffers::{Analyzer, Direction, Flow, Measure, SocketError, Taken};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        show: Show,
+        #[command(flatten)]
+        negotiate: Negotiate,
+    }
+
+    /// A program that answers lines with empty ones, and our end of the connection.
+    struct Peer(Child, TcpStream);
+
+    impl Peer {
+        fn start() -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let its = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let mut sed = Command::new("sed");
+            sed.args(["-u", "s/.*//"])
+                .stdin(OwnedFd::from(its.try_clone().unwrap()))
+                .stdout(OwnedFd::from(its));
+            let mut peer = Self(sed.spawn().unwrap(), listener.accept().unwrap().0);
+            drop(sed);
+            peer.exchange();
+            peer
+        }
+
+        fn exchange(&mut self) {
+            let mut line = [b'x'; 1000];
+            line[999] = b'\n';
+            self.1.write_all(&line).unwrap();
+            self.1.read_exact(&mut line[..1]).unwrap();
+        }
+
+        fn flow(&self) -> Flow {
+            let snapshot = Analyzer::new().unwrap().look(Measure::Requested, |_, _| None).unwrap();
+            let its = self.1.peer_addr().unwrap();
+            snapshot.connections.into_iter().find(|flow| flow.local == its).unwrap()
+        }
+
+        fn kernel_bytes(&self) -> Result<u64, SocketError> {
+            let flow = self.flow();
+            Ok(Taken::new(&flow.owner.unwrap(), flow.cookie)?.look(Direction::In)?.kernel_bytes)
+        }
+    }
+
+    impl Drop for Peer {
+        fn drop(&mut self) {
+            let _ = self.1.shutdown(std::net::Shutdown::Both);
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_service_that_fails_gives_back_what_it_has_set() {
+        let mut peer = Peer::start();
+        let before = match peer.kernel_bytes() {
+            Err(error @ (SocketError::Forbidden { .. } | SocketError::Unsupported)) => {
+                eprintln!("skipped: {error}");
+                return;
+            }
+            other => other.unwrap(),
+        };
+        let port = peer.1.peer_addr().unwrap().port().to_string();
+        let options = "x --policy max-min --apply --serve --measure requested --direction in --port";
+        let options = options.split(' ').chain([&*port]);
+        let Program { show, negotiate } = Program::parse_from(options);
+        let show = Show { interval: Duration::ZERO, ..show };
+
+        let state = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(state.path()).unwrap();
+        let (rule, looking) = (negotiate.policy.unwrap(), (show.measure, show.filter()));
+        let mut negotiator = Negotiator::new(rule, 16384, looking, (Reach::All, false), ledger).unwrap();
+        negotiator.look().unwrap();
+        peer.exchange();
+        let snapshot = negotiator.look().unwrap();
+        negotiator.negotiate(snapshot).unwrap();
+        assert_eq!(peer.kernel_bytes().unwrap(), 32768);
+
+        // Who only asks what would be done knows it, and is not in the way.
+        let looked = ledger_for(Reach::Nobody, Ok(state.path().into())).unwrap();
+        assert_eq!(looked.entries().len(), 1);
+        assert!(ledger_for(Reach::Nobody, Err(usage("no HOME"))).unwrap().is_empty());
+
+        // The next round is when nothing moves any more. What is left cannot be noted then.
+        fs::remove_dir_all(state.path()).unwrap();
+        let (_sender, stop) = mpsc::channel();
+        let error = negotiate.until(&stop, &mut negotiator, &show).unwrap_err();
+        assert!(error.downcast_ref::<LedgerError>().is_some(), "{error:#}");
+        assert_eq!(peer.kernel_bytes().unwrap() / 2, before / 2);
+    }
 }

@@ -125,6 +125,7 @@ pub(super) fn done(action: &Action) -> String {
         Action::Left(Left::AsBefore) => "as before".into(),
         Action::Left(Left::NoOwner) => "no process that may be seen has it open".into(),
         Action::WouldSet => "would be set (--apply)".into(),
+        Action::WouldGiveBack => "would be given back (--apply)".into(),
         Action::Set(applied) => {
             let mut text = format!(
                 "set: kernel {} -> {}",

@@ -42,7 +42,7 @@ pub(super) struct Fluid {
     /// Of a packet on the link, headers included
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes, default_value = "1500B")]
     packet: f64,
-    /// Step of the integration, chosen if not given
+    /// Step of the integration, at most the shortest round trip is used; chosen if not given
     #[arg(long, value_name = "TIME", value_parser = quantity::milliseconds)]
     step: Option<f64>,
     /// Draw windows, queue, loss and goodput over time (SVG)
@@ -93,10 +93,15 @@ impl FromStr for RedSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let numbers: Vec<f64> = text.split(',').filter_map(|part| part.trim().parse().ok()).collect();
+        const EXAMPLE: &str = "for example 0,800,0.05,0.002";
+        let number = |part: &str| {
+            let part = part.trim();
+            part.parse().map_err(|_| format!("{part:?} is no number: expected four, {EXAMPLE}"))
+        };
+        let numbers = text.split(',').map(number).collect::<Result<Vec<f64>, _>>()?;
         match numbers[..] {
             [min, max, max_loss, weight] => Ok(Self(Red { min, max, max_loss, weight })),
-            _ => Err("expected four numbers, for example 0,800,0.05,0.002".into()),
+            _ => Err(format!("expected four numbers and not {}, {EXAMPLE}", numbers.len())),
         }
     }
 }
@@ -241,5 +246,26 @@ impl Fluid {
                     .series(series("goodput", &|state| bps(state.goodput)))
                     .series(series("sent", &|state| bps(state.sent)).dashed()),
             )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_of_red_has_to_be_one() {
+        let red = |text: &str| text.parse::<RedSpec>().map(|RedSpec(red)| red);
+        let good = Red { min: 0.0, max: 800.0, max_loss: 0.05, weight: 0.002 };
+        assert_eq!(red("0, 800,0.05,0.002"), Ok(good));
+        for (text, problem) in [
+            ("x,0,800,0.05,0.002", "\"x\" is no number"),
+            ("0,800,0.05,,0.002", "\"\" is no number"),
+            ("0,8OO,0.05,0.002", "\"8OO\" is no number"),
+            ("0,800,0.05", "four numbers and not 3"),
+            ("0,800,0.05,0.002,1", "four numbers and not 5"),
+        ] {
+            assert!(red(text).is_err_and(|error| error.contains(problem)), "{text}");
+        }
     }
 }

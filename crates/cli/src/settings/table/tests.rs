@@ -24,6 +24,8 @@ fn values() {
         ("stall-limit", "1M/500s", "1M/500s"),
         ("retry-pause", "250ms", "250ms"),
         ("data-ports", "50000,50010", "50000-50010"),
+        ("share", "7", "7%"),
+        ("share", "12.5 %", "12.5%"),
         ("fsync", "true", "end"),
         ("direct-io", "never", "never"),
     ] {
@@ -32,6 +34,16 @@ fn values() {
         (setting.apply)(&mut settings, text).unwrap();
         assert_eq!((setting.show)(&settings), shown, "{key} = {text}");
     }
+}
+
+#[test]
+fn a_polite_transfer_shows_a_share_that_can_be_read() {
+    let (polite, share) = (Setting::find("polite").unwrap(), Setting::find("share").unwrap());
+    let mut settings = Settings::default();
+    (polite.apply)(&mut settings, "true").unwrap();
+    assert_eq!((polite.show)(&settings), "true");
+    assert_eq!((share.show)(&settings), (share.show)(&Settings::default()));
+    assert!(share.check(&(share.show)(&settings)).is_ok());
 }
 
 #[test]
