@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::exit::usage;
 use crate::output::say;
+use crate::secret;
 
 /// Longer lines are no passwords.
 const LONGEST: u64 = 4096;
@@ -70,8 +71,8 @@ pub(crate) fn complete<'a>(
             Some(password) => password,
             None => {
                 let prompt = format!("Password of {user} at {}: ", url.host);
-                let password = ask_secretly(prompt).context("cannot read the password")?;
-                let password = Password::new(password);
+                let password = secret::ask(&prompt).context("cannot read the password")?;
+                let password = Password::new(password.as_str());
                 asked.push((url.clone(), password.clone()));
                 password
             }
@@ -149,8 +150,7 @@ pub(crate) fn no_terminal(error: CredentialError) -> anyhow::Error {
 
 /// Asks at the terminal, also where standard input is something else; without a terminal there is no passphrase.
 pub(crate) fn ask_passphrase(place: &str) -> Option<Zeroizing<String>> {
-    File::options().read(true).write(true).open("/dev/tty").ok()?;
-    let phrase = ask_secretly(format!("Passphrase of {place}: ")).ok().map(Zeroizing::new)?;
+    let phrase = secret::ask(&format!("Passphrase of {place}: ")).ok()?;
     (!phrase.is_empty()).then_some(phrase)
 }
 
@@ -232,24 +232,6 @@ fn first_line(mut input: impl Read) -> anyhow::Result<String> {
         return Err(usage("the first line is empty"));
     }
     Ok(password.to_owned())
-}
-
-/// Asks for a secret at the terminal. What is typed is hidden before the question is seen: who answers at once is not to see the
-/// answer.
-pub(crate) fn ask_secretly(prompt: impl ToString) -> std::io::Result<String> {
-    use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-    let terminal = std::fs::File::options().read(true).write(true).open("/dev/tty").ok();
-    let shown = terminal.as_ref().and_then(|terminal| tcgetattr(terminal).ok());
-    if let (Some(terminal), Some(shown)) = (&terminal, &shown) {
-        let mut hidden = shown.clone();
-        hidden.local_modes.remove(LocalModes::ECHO);
-        let _ = tcsetattr(terminal, OptionalActions::Now, &hidden);
-    }
-    let answer = rpassword::prompt_password(prompt);
-    if let (Some(terminal), Some(shown)) = (&terminal, &shown) {
-        let _ = tcsetattr(terminal, OptionalActions::Now, shown);
-    }
-    answer
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod logging;
 mod output;
 mod pairs;
 mod profiling;
+mod secret;
 mod settings;
 mod signals;
 mod units;

@@ -93,6 +93,23 @@ fn passwords_are_asked_for_and_not_shown() {
     assert!(heard.iter().any(|line| line.trim_end() == "PASS open sesame"), "{heard:?}");
 }
 
+/// Whoever changes their mind sees what they type from then on.
+#[test]
+fn a_password_question_that_is_broken_off_leaves_the_terminal_as_it_was() {
+    if !peers::available(&["script"]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let asking = client(home.path());
+    let mut command = Command::new("sh");
+    command.args(["-c", "\"$0\" ls ftp://ada@127.0.0.1:1/; stty -a"]).arg(asking.get_program());
+    let mut terminal = Terminal::start(&command).unwrap();
+    terminal.wait_for("Password of ada at 127.0.0.1: ").unwrap();
+    terminal.enter("sesa\x03").unwrap();
+    let (_, text) = terminal.finish().unwrap();
+    assert!(text.contains(" echo ") && text.contains(" icanon ") && !text.contains("sesa"), "{text}");
+}
+
 /// What the message tells to do does it.
 #[test]
 fn a_server_with_a_new_certificate_is_forgotten_and_accepted_anew() {

@@ -8,6 +8,7 @@ use ropewalk_security::{PasswordError, PasswordFile, valid_user_name};
 
 use crate::exit::{Exit, usage};
 use crate::output::say;
+use crate::secret;
 
 /// Longer lines are no passwords.
 const LONGEST: u64 = 4096;
@@ -68,13 +69,12 @@ impl Passwd {
 
 fn new_password(user: &str) -> anyhow::Result<String> {
     let password = if io::stdin().is_terminal() {
-        let ask =
-            |prompt: String| crate::credentials::ask_secretly(prompt).context("cannot read the password");
-        let password = ask(format!("New password of {user}: "))?;
-        if password != ask("Again: ".into())? {
+        let ask = |prompt: &str| secret::ask(prompt).context("cannot read the password");
+        let password = ask(&format!("New password of {user}: "))?;
+        if password != ask("Again: ")? {
             bail!("the passwords are not the same; nothing was changed");
         }
-        password
+        password.as_str().to_owned()
     } else {
         let mut line = String::new();
         io::Read::take(io::stdin().lock(), LONGEST)
