@@ -36,7 +36,7 @@ use crate::{Cancel, EventSink, Options};
 const RTT_SAMPLES: u32 = 16;
 /// Checksums and removals of trees take long, and servers that tell nothing meanwhile are no reason to give up: whether
 /// the peer is still there is left to the TCP keepalive.
-const LONG: Duration = Duration::from_secs(3600);
+pub(crate) const LONG: Duration = Duration::from_secs(3600);
 /// After a transfer broke the server may still say why; a session that is given up gets as long to end.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
 

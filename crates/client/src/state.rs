@@ -4,7 +4,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
+use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ropewalk_protocol::range::RangeSet;
@@ -19,6 +19,8 @@ pub(crate) struct States {
     directory: Option<PathBuf>,
     /// Old ones are looked for once in a run.
     expired: Once,
+    /// Held while one is written.
+    writing: Mutex<()>,
 }
 
 /// A journal that nobody wrote to for so long is forgotten: who has not gone on with a copy by then never will, and what
@@ -39,7 +41,7 @@ struct State {
 
 impl States {
     pub(crate) fn new(given: Option<&Path>) -> Self {
-        Self { directory: state_directory(given), expired: Once::new() }
+        Self { directory: state_directory(given), expired: Once::new(), writing: Mutex::new(()) }
     }
 
     /// What the destination was last known to have of this very source; `None` where nothing is known.
@@ -63,7 +65,8 @@ impl States {
             fs::create_dir_all(directory)?;
             self.expired.call_once(|| expire(directory, SystemTime::now()));
         }
-        // One name for each writer: sessions of a file take turns, other runs must not be met half-way.
+        // One name for each writer: sessions of one file tell of it at the same time, and other runs must not be met half-way.
+        let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let new = path.with_extension(format!("new-{}", std::process::id()));
         fs::write(&new, serde_json::to_vec(&State::of(task, present))?)?;
         fs::rename(&new, &path)
@@ -188,6 +191,19 @@ mod tests {
         states.save(&task(1), &RangeSet::new());
         assert!(states.load(&other).is_none() && states.load(&task(1)).is_some());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn sessions_of_one_file_tell_of_it_at_the_same_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let states = States::new(Some(dir.path()));
+        let present: RangeSet = (0..1000).map(|n| 2 * n..2 * n + 1).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..100).for_each(|_| states.try_save(&task(1), &present).unwrap()));
+            }
+        });
+        assert_eq!(states.load(&task(1)), Some(present));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use ropewalk_protocol::server::{Mode, Window};
 
 use crate::auto::{Path, RANGE, SMALL, may_take};
 use crate::binding::Binding;
-use crate::control::{Answer, Control, LAST_WORDS};
+use crate::control::{Answer, Control, LAST_WORDS, LONG};
 use crate::data_trust::agree;
 use crate::get::checksum_command;
 use crate::inline::inline_sum;
@@ -110,6 +110,8 @@ struct Flow<'w, 'e> {
     binding: Option<Binding>,
     stall: Stall,
     moved: u64,
+    /// Since when the source has not said that it is done, although the destination has.
+    overdue: Option<Instant>,
     /// The file whose command a session broke at.
     culprit: Option<u64>,
 }
@@ -140,6 +142,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
         channel: None,
         binding: None,
         moved: 0,
+        overdue: None,
         culprit: None,
     };
     let route = Route::Third(from.clone(), to.clone());
@@ -365,20 +368,37 @@ impl<'w, 'e> Flow<'w, 'e> {
         for (session, asks) in
             [(&self.source, &self.source_asks), (&self.destination, &self.destination_asks)]
         {
-            // CKSM of a big file takes its time.
-            let long = asks.front().is_some_and(|(_, ask)| matches!(ask, Ask::Transfer | Ask::Sum));
-            if !asks.is_empty() && !long && session.control.quiet() > limit {
+            let limit = match asks.front() {
+                // Those are looked after below.
+                None | Some((_, Ask::Transfer)) => continue,
+                // CKSM of a big file takes its time.
+                Some((_, Ask::Sum)) => limit.max(LONG),
+                Some(_) => limit,
+            };
+            if session.control.quiet() > limit {
                 let (peer, command) = (session.control.peer().to_owned(), "a command".to_owned());
                 self.culprit = asks.front().map(|(id, _)| *id);
                 return Err(RemoteError::Silent { peer, command, limit });
             }
         }
-        let markers = self.channel.is_some_and(|(mode, _)| mode == Mode::ExtendedBlock);
-        if !markers || !transferring(&self.destination_asks) {
+        let now = Instant::now();
+        let sending = transferring(&self.source_asks);
+        let receiving = transferring(&self.destination_asks);
+        // All has come, so that there is nothing left for it to do.
+        self.overdue = self.overdue.or(Some(now)).filter(|_| sending && !receiving);
+        if self.overdue.is_some_and(|since| now.duration_since(since) > limit) {
+            let (peer, command) = (self.source.control.peer().to_owned(), "RETR".to_owned());
+            self.culprit = self.source_asks.front().map(|(id, _)| *id);
+            return Err(RemoteError::Silent { peer, command, limit });
+        }
+        let stream = self.channel.is_some_and(|(mode, _)| mode == Mode::Stream);
+        // There a destination whose source is done may have much to write before it says so.
+        let known = receiving && (sending || !stream) && (!stream || self.stream_moves(now));
+        if !known {
             self.stall = Stall::new(self.worker.ctx.options().stall);
             return Ok(());
         }
-        if let Some(limit) = self.stall.check(Instant::now(), self.moved) {
+        if let Some(limit) = self.stall.check(now, self.moved) {
             let path = self.slots.front().map(|slot| slot.relay.task.source.path()).unwrap_or_default();
             self.culprit = self.destination_asks.front().map(|(id, _)| *id);
             return Err(RemoteError::Stalled {
@@ -388,6 +408,25 @@ impl<'w, 'e> Flow<'w, 'e> {
             });
         }
         Ok(())
+    }
+
+    /// No markers tell of MODE S: when it is time to know, another session is asked how long the file is. `false` where that
+    /// cannot be found out.
+    fn stream_moves(&mut self, now: Instant) -> bool {
+        if !self.stall.is_due(now) {
+            return true;
+        }
+        let Some(path) = self.slots.front().map(|slot| slot.relay.path.clone()) else { return false };
+        let asked =
+            Session::open(&self.destination.endpoint, &self.worker.ctx.setup).and_then(|mut session| {
+                let size = session.size(&path);
+                session.quit();
+                size
+            });
+        asked.is_ok_and(|size| {
+            self.moved = size;
+            true
+        })
     }
 
     fn hear(&mut self, destination: bool, answer: Answer) {

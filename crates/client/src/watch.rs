@@ -166,12 +166,14 @@ impl Stall {
         Self { limit, since: Instant::now(), bytes: 0 }
     }
 
+    /// Whether the time is over at the end of which it has to be known how much has moved.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.limit.is_some_and(|limit| now.saturating_duration_since(self.since) >= limit.time)
+    }
+
     /// The limit, where `bytes` moved until `now` fall short of it.
     pub(crate) fn check(&mut self, now: Instant, bytes: u64) -> Option<StallLimit> {
-        let limit = self.limit?;
-        if now.saturating_duration_since(self.since) < limit.time {
-            return None;
-        }
+        let limit = self.limit.filter(|_| self.is_due(now))?;
         let least = limit.bytes_per_second.saturating_mul(limit.time.as_secs().max(1));
         let stalled = bytes.saturating_sub(self.bytes) < least;
         self.since = now;

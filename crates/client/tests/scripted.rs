@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use common::*;
-use ropewalk_client::{Cancel, Event, FailureKind, Location, Options, Remote, RemoteError};
+use ropewalk_client::{
+    Cancel, DataMode, Event, FailureKind, Location, Options, Remote, RemoteError, StallLimit,
+};
 use ropewalk_protocol::url::Url;
 
 /// Greets, then gives each answer to the command that has to begin as told; gives all that it heard. An answer `None`
@@ -86,6 +88,55 @@ fn logs_in_and_keeps_the_password_secret() -> Result<()> {
     ensure!(script.heard().last().is_some_and(|line| line == "QUIT"));
     let events = events.into_inner()?.join("\n");
     ensure!(events.contains("PASS ***") && !events.contains("secret"), "{events}");
+    Ok(())
+}
+
+/// Says what a plain FTP server does until data is to move, and then `transfer`.
+fn stuck(size: &'static str, transfer: &'static str) -> Result<Location> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = place(&format!("ftp://u:secret@{}/f", listener.local_addr()?));
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            std::thread::spawn(move || -> Result<()> {
+                let mut out = client.try_clone()?;
+                out.write_all(b"220 ready\r\n")?;
+                for line in BufReader::new(client).lines() {
+                    let line = line?;
+                    let answer = match line.split(' ').next().unwrap_or_default() {
+                        "USER" => "230 in\r\n",
+                        "FEAT" => "211-Features\r\n SIZE\r\n MDTM\r\n211 End\r\n",
+                        "SIZE" => size,
+                        "MDTM" => "213 20200101000000\r\n",
+                        "PASV" => "227 Entering (127,0,0,1,4,1)\r\n",
+                        "RETR" | "STOR" => transfer,
+                        "MLST" | "MLSD" | "EPSV" | "SITE" | "OPTS" => "500 no\r\n",
+                        _ => "200 ok\r\n",
+                    };
+                    out.write_all(answer.as_bytes())?;
+                }
+                Ok(())
+            });
+        }
+    });
+    Ok(url)
+}
+
+/// Between two servers in MODE S nothing tells of progress.
+#[test]
+fn transfers_between_servers_that_stand_still_are_broken_off() -> Result<()> {
+    let moving = "150 here it comes\r\n";
+    let all = "150 here it comes\r\n226 all of it\r\n";
+    let second = Duration::from_secs(1);
+    let stall = Some(StallLimit { bytes_per_second: 1, time: second });
+    let options = Options { stall, reply_timeout: second, retries: 0, mode: DataMode::Stream, ..options() };
+    for (source, destination, reason) in [
+        (stuck("213 1000\r\n", moving)?, stuck("213 10\r\n", moving)?, FailureKind::Stalled),
+        (stuck("213 1000\r\n", moving)?, stuck("550 none\r\n", all)?, FailureKind::Unreachable),
+    ] {
+        let told = run(source, destination, &options)?;
+        let failure = told.summary.failures.first().map(|failure| failure.kind);
+        ensure!(failure == Some(reason), "{:?}", told.summary);
+    }
     Ok(())
 }
 

@@ -1,8 +1,14 @@
 //! `gsi.conf`: settings of GSI for a whole host, `KEY=value` a line; the environment goes before it.
 
+use std::io::ErrorKind;
+use std::path::Path;
+
 use openssl::ssl::SslVersion;
 
 use crate::host::NameCompatibility;
+
+/// Bytes of the file.
+const LONGEST: u64 = 1 << 20;
 
 /// What the file and the environment say; `None` where they say nothing (or 0).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +30,7 @@ pub struct GsiConf {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
 pub struct GsiConfError {
-    /// A line of the file, or a variable of the environment.
+    /// The file or a line of it, or a variable of the environment.
     pub place: String,
     pub reason: String,
 }
@@ -41,6 +47,21 @@ const KEYS: [&str; 8] = [
 ];
 
 impl GsiConf {
+    /// Reads the file, which need not be there; `environment` as for [`GsiConf::parse`].
+    ///
+    /// # Errors
+    /// As [`GsiConf::parse`]; or the file is there and cannot be read: what it limits must not be lost.
+    pub fn load(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result<Self, GsiConfError> {
+        let text = match ropewalk_files::read_text(path, LONGEST) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            Err(error) => {
+                return Err(GsiConfError { place: path.display().to_string(), reason: error.to_string() });
+            }
+        };
+        Self::parse(&text, environment)
+    }
+
     /// Reads the file's text; `environment` is asked for `GLOBUS_GSSAPI_<KEY>`. Keys of other programs' versions are
     /// passed over.
     pub fn parse(text: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self, GsiConfError> {
@@ -131,6 +152,21 @@ mod tests {
         assert_eq!(conf.ciphers.as_deref(), Some("HIGH"));
         assert_eq!(GsiConf::parse("CIPHERS", |_| None).unwrap_err().place, "gsi.conf: line 1");
         assert!(GsiConf::parse("NAME_COMPATIBILITY=NONE", |_| None).is_err());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_empty() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("gsi.conf");
+        let load = || GsiConf::load(&path, |_| None);
+        assert_eq!(load(), Ok(GsiConf::default()));
+        std::fs::write(&path, "CIPHERS=HIGH\n").unwrap();
+        assert_eq!(load().unwrap().ciphers.as_deref(), Some("HIGH"));
+        std::fs::write(&path, b"CIPHERS=\xff\n").unwrap();
+        assert_eq!(load().unwrap_err().place, path.display().to_string());
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(load().unwrap_err().to_string().contains("a directory"));
     }
 
     #[test]

@@ -36,6 +36,10 @@ pub enum Expected {
 pub enum WrongPeer {
     #[error("the server is not {expected}: its certificate, {subject}, is for {names}")]
     Host { expected: String, subject: String, names: String },
+    #[error(
+        "the server is not {expected}: {subject} is an independent proxy, which stands for nobody but itself"
+    )]
+    Independent { expected: String, subject: String },
     #[error("the peer is {found}, not {expected}")]
     Subject { expected: String, found: String },
 }
@@ -55,6 +59,11 @@ impl Expected {
             }
             Self::Host { name, compatibility } => {
                 let certificate = peer.end_entity();
+                // RFC 3820 section 3.8.2: such a proxy has none of the rights of the certificate above it.
+                if certificate.is_some_and(|one| name::one_line(one.subject_name()) != peer.identity) {
+                    let (expected, subject) = (name.clone(), peer.identity.clone());
+                    return Err(WrongPeer::Independent { expected, subject });
+                }
                 if certificate.is_some_and(|certificate| is_host(certificate, name, *compatibility)) {
                     return Ok(());
                 }

@@ -2,11 +2,13 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use openssl::error::ErrorStack;
 use openssl::x509::X509;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::credential::{Credential, CredentialError};
 use crate::delegation::{DelegationError, ProxyTerms, create_proxy};
@@ -89,21 +91,76 @@ pub fn info(path: &Path) -> Result<ProxyInfo, ProxyFileError> {
     })
 }
 
-/// Overwrites a proxy file with zeros and removes it. `false` when there is none. A link is not followed.
+/// Overwrites a proxy file with zeros and removes it. `false` when there is none. A link is not followed, and nothing is waited
+/// for.
+///
+/// # Errors
+/// It is no regular file, belongs to somebody else, or cannot be written to.
 pub fn destroy(path: &Path) -> Result<bool, ProxyFileError> {
     let failed = |source| ProxyFileError::File { path: path.to_owned(), source };
-    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    let mut file = match OpenOptions::new().write(true).custom_flags(no_follow).open(path) {
+    let irregular = || {
+        failed(io::Error::new(
+            ErrorKind::InvalidInput,
+            "it is no regular file, and so no proxy to be removed",
+        ))
+    };
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+    let mut file = match OpenOptions::new().write(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
+        // A pipe that nobody reads, or a socket.
+        Err(e) if e.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => return Err(irregular()),
         Err(e) => return Err(failed(e)),
     };
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
-        return Err(failed(ErrorKind::InvalidInput.into()));
+        return Err(irregular());
+    }
+    // Anybody can put something in /tmp under the name of somebody's proxy.
+    let owner = metadata.uid();
+    if owner != rustix::process::geteuid().as_raw() {
+        let text = format!("it belongs to the user with the number {owner}, not to you");
+        return Err(failed(io::Error::new(ErrorKind::PermissionDenied, text)));
     }
     let length = metadata.len().min(1 << 20) as usize;
     file.write_all(&vec![0; length]).and_then(|()| file.sync_all()).map_err(failed)?;
     std::fs::remove_file(path).map_err(failed)?;
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rustix::fs::Mode;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_proxy_file_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("proxy");
+        let refused = || {
+            let error = destroy(&path).unwrap_err().to_string();
+            assert!(path.symlink_metadata().is_ok(), "{error}");
+            error
+        };
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::from_raw_mode(0o600)).unwrap();
+        assert!(refused().contains("no regular file"));
+        let reader = rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
+        assert!(refused().contains("no regular file"));
+        drop(reader);
+        std::fs::remove_file(&path).unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "content").unwrap();
+        std::os::unix::fs::symlink(&file, &path).unwrap();
+        refused();
+        assert_eq!(std::fs::read(&file).unwrap(), b"content");
+        // Only root can write to other people's files, and can give files away.
+        if rustix::process::geteuid().is_root() {
+            std::fs::rename(&file, &path).unwrap();
+            std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
+            assert!(refused().contains("belongs to the user with the number 12345"));
+            assert_eq!(std::fs::read(&path).unwrap(), b"content");
+        }
+    }
 }

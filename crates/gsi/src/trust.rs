@@ -1,12 +1,14 @@
 //! Whom to trust: a directory of authorities with their signing policies and revocation lists, and single certificates.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use openssl::x509::{X509, X509Crl, X509Ref};
+use openssl::x509::{X509, X509Crl, X509CrlRef, X509Ref};
+use ropewalk_tls::is_signed_by;
 
 use crate::chain_error::ChainError;
 use crate::signing_policy::{self, SigningPolicy};
@@ -35,7 +37,10 @@ impl std::fmt::Debug for Trust {
 }
 
 /// Revocation lists that were read: they can be long. One counts until its file changes.
-type ReadLists = Arc<Mutex<HashMap<PathBuf, (FileState, Arc<X509Crl>)>>>;
+type ReadLists = Arc<Mutex<HashMap<PathBuf, (FileState, Lists)>>>;
+
+/// Those of a file, of which there is at least one.
+type Lists = Arc<[Arc<X509Crl>]>;
 
 /// Inode, size, and time of the last change in seconds and nanoseconds: what tells two versions of a file apart.
 type FileState = (u64, u64, i64, i64);
@@ -158,37 +163,65 @@ impl Trust {
     ) -> Result<Vec<(Arc<X509Crl>, PathBuf)>, ChainError> {
         let Some(directory) = &self.directory else { return Ok(Vec::new()) };
         let hash = authority.subject_name_hash();
-        let wanted = authority.subject_name().to_der().ok();
         let mut found = Vec::new();
         for index in 0..MAX_INDEX {
             let path = directory.join(format!("{hash:08x}.r{index}"));
-            let Some(list) = self.revocation_list(&path)? else { break };
-            if list.issuer_name().to_der().ok() == wanted {
-                found.push((list, path));
+            let Some(lists) = self.lists_of_file(&path)? else { break };
+            for list in lists.iter() {
+                // The same name may be written in another type of string (RFC 5280 section 7.1).
+                if list.issuer_name().try_cmp(authority.subject_name())? == Ordering::Equal {
+                    found.push((Arc::clone(list), path.clone()));
+                }
             }
         }
         Ok(found)
     }
+
+    /// Whether a list that has an authority's name, but not its signature, is that of another trusted one with this name:
+    /// an authority that has changed its key, say.
+    pub(crate) fn is_list_of_namesake(
+        &self,
+        list: &X509CrlRef,
+        authority: &X509Ref,
+    ) -> Result<bool, ChainError> {
+        let name = authority.subject_name();
+        let signed = |other: &X509| {
+            other.subject_name().try_cmp(name).is_ok_and(Ordering::is_eq) && is_signed_by(list, other)
+        };
+        if self.anchors.iter().any(signed) {
+            return Ok(true);
+        }
+        let Some(directory) = &self.directory else { return Ok(false) };
+        let hash = authority.subject_name_hash();
+        for index in 0..MAX_INDEX {
+            let Some(text) = read(&directory.join(format!("{hash:08x}.{index}")))? else { break };
+            if X509::stack_from_pem(&text).unwrap_or_default().iter().any(signed) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 impl Trust {
-    /// The list in a file; `None` when there is none.
-    fn revocation_list(&self, path: &Path) -> Result<Option<Arc<X509Crl>>, ChainError> {
+    /// The lists in a file; `None` when there is no file.
+    fn lists_of_file(&self, path: &Path) -> Result<Option<Lists>, ChainError> {
         let Ok(metadata) = path.metadata() else { return Ok(None) };
         let state = (metadata.ino(), metadata.len(), metadata.ctime(), metadata.ctime_nsec());
         let lists = || self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((read, list)) = lists().get(path)
+        if let Some((read, known)) = lists().get(path)
             && *read == state
         {
-            return Ok(Some(Arc::clone(list)));
+            return Ok(Some(Arc::clone(known)));
         }
         let Some(text) = read(path)? else { return Ok(None) };
-        let parsed = X509Crl::from_pem(&text).or_else(|_| X509Crl::from_der(&text));
         // A list that is there and cannot be read may name somebody: nobody passes.
-        let Ok(list) = parsed else { return Err(ChainError::UnreadableCrl { path: path.to_owned() }) };
-        let list = Arc::new(list);
-        lists().insert(path.to_owned(), (state, Arc::clone(&list)));
-        Ok(Some(list))
+        let Some(parsed) = ropewalk_tls::revocation_lists(&text) else {
+            return Err(ChainError::UnreadableCrl { path: path.to_owned() });
+        };
+        let found: Lists = parsed.into_iter().map(Arc::new).collect();
+        lists().insert(path.to_owned(), (state, Arc::clone(&found)));
+        Ok(Some(found))
     }
 }
 

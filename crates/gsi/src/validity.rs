@@ -3,9 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use openssl::x509::{X509, X509Crl, X509CrlRef, X509Ref};
+use openssl::x509::{X509, X509CrlRef, X509Ref};
 
 use crate::certificate::Details;
 use crate::chain_error::ChainError;
@@ -63,10 +62,9 @@ fn of_lists(path: &Path, now: Timestamp) -> Vec<String> {
         Ok(text) => text,
         Err(error) => return vec![format!("{}: {error}", path.display())],
     };
-    let lists = lists(&text);
-    if lists.is_empty() {
+    let Some(lists) = ropewalk_tls::revocation_lists(&text) else {
         return vec![ChainError::UnreadableCrl { path: path.to_owned() }.to_string()];
-    }
+    };
     lists.iter().filter_map(|list| of_list(list, path, now)).map(|error| error.to_string()).collect()
 }
 
@@ -80,22 +78,6 @@ fn of_list(list: &X509CrlRef, path: &Path, now: Timestamp) -> Option<ChainError>
         }
         _ => None,
     }
-}
-
-/// In PEM, one after the other, or one in DER.
-fn lists(text: &[u8]) -> Vec<X509Crl> {
-    const END: &[u8] = b"-----END X509 CRL-----";
-    let mut found = Vec::new();
-    let mut rest = text;
-    while let Some(end) = rest.windows(END.len()).position(|window| window == END) {
-        let (one, after) = rest.split_at(end + END.len());
-        found.extend(X509Crl::from_pem(one).ok());
-        rest = after;
-    }
-    if found.is_empty() {
-        found.extend(X509Crl::from_der(text).ok());
-    }
-    found
 }
 
 impl Trust {
@@ -144,30 +126,35 @@ impl Trust {
         told.extend(self.policy(authority, &subject).err().map(|error| error.to_string()));
         match self.revocation_lists(authority) {
             Ok(lists) => told.extend(lists.iter().filter_map(|(list, path)| {
-                of_list_by(authority, &subject, list, path, now).map(|error| error.to_string())
+                self.of_list_by(authority, &subject, list, path, now).map(|error| error.to_string())
             })),
             Err(error) => told.push(error.to_string()),
         }
         told
     }
+
+    fn of_list_by(
+        &self,
+        authority: &X509,
+        subject: &str,
+        list: &X509CrlRef,
+        path: &Path,
+        now: Timestamp,
+    ) -> Option<ChainError> {
+        if ropewalk_tls::is_signed_by(list, authority) {
+            return of_list(list, path, now);
+        }
+        match self.is_list_of_namesake(list, authority) {
+            // It is told of with that one.
+            Ok(true) => None,
+            Ok(false) => Some(ChainError::ForgedCrl { path: path.to_owned(), authority: subject.to_owned() }),
+            Err(error) => Some(error),
+        }
+    }
 }
 
 fn authority_ended(authority: &X509, now: Timestamp) -> bool {
     timestamp(authority.not_after()).is_ok_and(|end| end <= now)
-}
-
-fn of_list_by(
-    authority: &X509,
-    subject: &str,
-    list: &Arc<X509Crl>,
-    path: &Path,
-    now: Timestamp,
-) -> Option<ChainError> {
-    let signed = authority.public_key().and_then(|key| list.verify(&key)).unwrap_or(false);
-    if !signed {
-        return Some(ChainError::ForgedCrl { path: path.to_owned(), authority: subject.to_owned() });
-    }
-    of_list(list, path, now)
 }
 
 /// Files of a directory that are called as certificates (`HASH.0`) or as revocation lists (`HASH.r0`, for which the last is

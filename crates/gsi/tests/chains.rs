@@ -4,15 +4,20 @@
 mod common;
 
 use common::Site;
+use openssl::asn1::{Asn1Object, Asn1OctetString, Asn1Time, Asn1Type};
 use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::rsa::Rsa;
-use openssl::x509::X509ReqBuilder;
+use openssl::sha::sha1;
+use openssl::x509::{
+    X509, X509CrlBuilder, X509Extension, X509NameBuilder, X509NameRef, X509ReqBuilder, X509RevokedBuilder,
+};
 use ropewalk_gsi::testing::{Forged, INHERIT_ALL, PROXY_CERT_INFO as PCI, chain, key, name};
 use ropewalk_gsi::{
-    ChainError, Credential, ProxyKind, ProxyTerms, Rights, Timestamp, Trust, create_proxy, sign_request,
+    ChainError, Credential, Expected, ProxyKind, ProxyTerms, Rights, Timestamp, Trust, WrongPeer,
+    create_proxy, sign_request,
 };
 
 const UNKNOWN_LANGUAGE: &[u8] = &[0x30, 6, 0x30, 4, 6, 2, 0x2a, 3];
@@ -190,6 +195,116 @@ fn revocation() {
     std::fs::remove_file(&list).unwrap();
     site.trust().verify(&chain(&user), now).unwrap();
     assert!(matches!(refused(&site.trust().require_crl(true), &user), ChainError::NoCrl { .. }));
+}
+
+/// A list of nobody in particular, as PEM; `key` may be of any kind.
+fn list(issuer: &X509NameRef, key: &PKey<Private>, revoked: Option<&X509>) -> Vec<u8> {
+    let at = |hours: i64| Asn1Time::from_unix(Timestamp::now().0 + hours * HOUR).unwrap();
+    let mut list = X509CrlBuilder::new().unwrap();
+    list.set_issuer_name(issuer).unwrap();
+    list.set_last_update(&at(-1)).unwrap();
+    list.set_next_update(&at(24)).unwrap();
+    if let Some(certificate) = revoked {
+        let mut entry = X509RevokedBuilder::new().unwrap();
+        entry.set_serial_number(certificate.serial_number()).unwrap();
+        entry.set_revocation_date(&at(-1)).unwrap();
+        list.add_revoked(entry.build()).unwrap();
+    }
+    // RFC 5280 section 5.2 wants both.
+    let identifier = sha1(&key.public_key_to_der().unwrap());
+    let authority = [&[0x30, 22, 0x80, 20], &identifier[..]].concat();
+    for (oid, value) in [("2.5.29.35", &authority[..]), ("2.5.29.20", &[2, 1, 1])] {
+        let oid = Asn1Object::from_str(oid).unwrap();
+        let value = Asn1OctetString::new_from_bytes(value).unwrap();
+        list.append_extension(X509Extension::new_from_der(&oid, false, &value).unwrap()).unwrap();
+    }
+    list.sign(key, MessageDigest::sha256()).unwrap();
+    list.build().unwrap().to_pem().unwrap()
+}
+
+/// An authority may write its name in another type of string, and share its file with others.
+#[test]
+fn revocation_lists_are_found_however_they_are_written() {
+    let site = Site::new();
+    let user = site.user();
+    let hash = site.ca.install(&site.certificates(), 10).unwrap();
+    let file = site.certificates().join(format!("{hash}.r0"));
+    let authority = site.authority();
+    let own = authority.certificate().subject_name();
+    let mut printable = X509NameBuilder::new().unwrap();
+    for entry in own.entries() {
+        let text = std::str::from_utf8(entry.data().as_slice()).unwrap();
+        printable
+            .append_entry_by_nid_with_type(entry.object().nid(), text, Asn1Type::PRINTABLESTRING)
+            .unwrap();
+    }
+    let printable = printable.build();
+    assert_ne!(printable.to_der().unwrap(), own.to_der().unwrap());
+    let good = list(own, authority.key(), None);
+    let revoking = list(own, authority.key(), Some(user.certificate()));
+    std::fs::write(&file, list(&printable, authority.key(), Some(user.certificate()))).unwrap();
+    assert!(matches!(refused(&site.trust(), &user), ChainError::Revoked { .. }));
+    let others = list(&name("/O=Other/CN=CA"), &key(), None);
+    for several in [[&good[..], &revoking], [&others, &revoking]] {
+        std::fs::write(&file, several.concat()).unwrap();
+        assert!(matches!(refused(&site.trust(), &user), ChainError::Revoked { .. }));
+    }
+    let several = [&good[..], &revoking[..revoking.len() - 30]].concat();
+    std::fs::write(&file, several).unwrap();
+    assert!(matches!(refused(&site.trust(), &user), ChainError::UnreadableCrl { .. }));
+}
+
+/// An authority that has changed its key has two certificates of one name, each with a list of its own.
+#[test]
+fn authorities_of_one_name_have_lists_of_their_own() {
+    let site = Site::new();
+    let (user, now) = (site.user(), Timestamp::now());
+    let hash = site.ca.install(&site.certificates(), 10).unwrap();
+    let file = |name: &str| site.certificates().join(format!("{hash}.{name}"));
+    let authority = site.authority();
+    let own = authority.certificate().subject_name();
+    let curve = EcKey::generate(&EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap()).unwrap();
+    for other in [key(), PKey::from_ec_key(curve).unwrap()] {
+        let constraints = [("2.5.29.19", true, &[0x30, 3, 1, 1, 0xff][..])];
+        let other_authority =
+            Forged { signer: &other, extensions: &constraints, ..Forged::signed_by(&authority, own) }
+                .make(&other);
+        std::fs::write(file("r0"), list(own, &other, Some(user.certificate()))).unwrap();
+        std::fs::write(file("r1"), list(own, authority.key(), None)).unwrap();
+        // It is nobody's whom somebody trusts.
+        assert!(matches!(refused(&site.trust(), &user), ChainError::ForgedCrl { .. }));
+        assert!(site.trust().doubts(now).iter().any(|text| text.contains("is not signed by")));
+        std::fs::write(file("1"), other_authority.to_pem().unwrap()).unwrap();
+        site.trust().verify(&chain(&user), now).unwrap();
+        site.trust().require_crl(true).verify(&chain(&user), now).unwrap();
+        assert!(!site.trust().doubts(now).iter().any(|text| text.contains("is not signed by")));
+        std::fs::write(file("r1"), list(own, authority.key(), Some(user.certificate()))).unwrap();
+        assert!(matches!(refused(&site.trust(), &user), ChainError::Revoked { .. }));
+        // That of the other one says nothing of this one's.
+        std::fs::remove_file(file("r1")).unwrap();
+        assert!(matches!(refused(&site.trust().require_crl(true), &user), ChainError::NoCrl { .. }));
+        std::fs::remove_file(file("1")).unwrap();
+    }
+}
+
+/// Such a proxy has none of the rights of whoever made it, and may be in anybody's hands.
+#[test]
+fn independent_proxies_are_no_hosts() {
+    let site = Site::new();
+    let check = |credential: &Credential| {
+        let peer = site.trust().verify(&chain(credential), Timestamp::now()).unwrap();
+        Expected::host("localhost").check(&peer)
+    };
+    let host = site.host();
+    let limited = proxy(host, Rights::Limited, None);
+    for good in [host, &limited, &proxy(&limited, Rights::Limited, None)] {
+        assert_eq!(check(good), Ok(()));
+    }
+    let alone = proxy(host, Rights::Independent, None);
+    for wrong in [&alone, &proxy(&alone, Rights::All, None), &proxy(&limited, Rights::Independent, None)] {
+        let error = check(wrong).unwrap_err();
+        assert!(matches!(error, WrongPeer::Independent { .. }), "{error}");
+    }
 }
 
 /// Whoever finds a key speaks for its owner: neither is it believed nor does it get a proxy.

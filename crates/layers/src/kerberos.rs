@@ -231,12 +231,11 @@ impl Connection for Wrapped {
 
     fn finish(&mut self) -> io::Result<()> {
         let Self { inner, stream, outgoing: Sealed { out, .. }, sealing, .. } = self;
-        out.drain(inner.as_mut())?;
         if !self.closing {
             seal(stream, &[], &mut out.bytes, sealing)?;
             self.closing = true;
         }
-        out.drain(inner.as_mut())?;
+        out.send_last(inner.as_mut())?;
         inner.finish()
     }
 

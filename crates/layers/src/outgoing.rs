@@ -1,8 +1,14 @@
 //! What layers send: bytes that the connection beneath does not take all at once, and what else is left to that connection.
 
 use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
 
-use ropewalk_transport::Connection;
+use ropewalk_transport::{Connection, timespec};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
+/// How long the last word of a connection waits for a peer that takes nothing.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Bytes to be sent, and how much of them was.
 #[derive(Default)]
@@ -31,6 +37,52 @@ impl Outgoing {
     /// As [`Outgoing::send`]; `WouldBlock` when not all of it could be sent.
     pub(crate) fn drain(&mut self, connection: &mut dyn Connection) -> io::Result<()> {
         if self.send(connection)? { Ok(()) } else { Err(ErrorKind::WouldBlock.into()) }
+    }
+
+    /// Sends all that there is, which is the connection's last word.
+    pub(crate) fn send_last(&mut self, connection: &mut dyn Connection) -> io::Result<()> {
+        let mut patience = LastWord::new();
+        while !self.send(connection)? {
+            patience.wait(connection)?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits until a connection takes its last word: nobody comes again for that, as they do for data.
+pub(crate) struct LastWord {
+    patience: Duration,
+    /// The end of its patience, and how many bytes the peer had when it began.
+    waits: Option<(Instant, Option<u64>)>,
+}
+
+impl LastWord {
+    pub(crate) fn new() -> Self {
+        Self { patience: PATIENCE, waits: None }
+    }
+
+    /// To be called where the connection had no room. Whether it has some now is for the caller to try. Fails with `TimedOut`
+    /// where the peer has taken nothing for too long.
+    pub(crate) fn wait(&mut self, connection: &dyn Connection) -> io::Result<()> {
+        let taken = || connection.info().and_then(|info| info.bytes_acknowledged);
+        loop {
+            let (until, before) =
+                *self.waits.get_or_insert_with(|| (Instant::now() + self.patience, taken()));
+            let left = until.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::from_borrowed_fd(connection.poll_fd(), PollFlags::OUT)];
+            match rustix::event::poll(&mut fds, Some(&timespec(left))) {
+                Ok(0) => {}
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            // There is room only when a good part of the kernel's buffer is gone, which takes its time on a slow path.
+            if taken() == before {
+                let text = "the peer has taken nothing for too long, and the data connection cannot be ended";
+                return Err(io::Error::new(ErrorKind::TimedOut, text));
+            }
+            self.waits = None;
+        }
     }
 }
 
@@ -96,3 +148,64 @@ macro_rules! leave_to_inner {
 }
 
 pub(crate) use leave_to_inner;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Read;
+    use std::net::{SocketAddr, TcpStream};
+
+    use ropewalk_transport::{Driver, SocketOptions, Tcp};
+
+    use super::*;
+
+    /// A connection that takes nothing more before its other end is read, and what it has taken.
+    fn full() -> (Box<dyn Connection>, TcpStream, usize) {
+        let listener = std::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let options = SocketOptions { send_buffer: Some(4096), ..SocketOptions::default() };
+        let limit = Duration::from_secs(20);
+        let mut near = Tcp.connect(listener.local_addr().unwrap(), &options, limit).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let (mut taken, mut waited) = (0, false);
+        loop {
+            match near.write(&[1; 4096]) {
+                Ok(n) => (taken, waited) = (taken + n, false),
+                Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
+                Err(_) if waited => return (near, far, taken),
+                Err(_) => {
+                    // The kernel may be moving some to the other end still.
+                    let mut fds = [PollFd::from_borrowed_fd(near.poll_fd(), PollFlags::OUT)];
+                    rustix::event::poll(&mut fds, Some(&timespec(Duration::from_millis(100)))).unwrap();
+                    waited = true;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_word_waits_for_room() {
+        let (mut near, mut far, taken) = full();
+        far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut out = Outgoing { bytes: b"end".to_vec(), sent: 0 };
+        assert!(!out.send(near.as_mut()).unwrap());
+        std::thread::scope(|scope| {
+            let read = scope.spawn(move || {
+                let mut all = Vec::new();
+                far.read_to_end(&mut all).map(|_| all)
+            });
+            out.send_last(near.as_mut()).unwrap();
+            near.finish().unwrap();
+            let all = read.join().unwrap().unwrap();
+            assert_eq!(all.len(), taken + 3);
+            assert!(all.ends_with(b"end"));
+        });
+    }
+
+    #[test]
+    fn the_last_word_does_not_wait_for_ever() {
+        let (near, _far, _) = full();
+        let mut word = LastWord { patience: Duration::from_millis(5), waits: None };
+        assert_eq!(word.wait(near.as_ref()).unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+}

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ropewalk_tls::{DataRecords, Opened, RECORD, RecordError, Records};
 use ropewalk_transport::{Breaker, Connection, TcpInfo};
 
-use crate::outgoing::leave_to_inner;
+use crate::outgoing::{LastWord, leave_to_inner};
 
 /// Bytes that are read from the network at once.
 const READ: usize = 128 << 10;
@@ -81,6 +81,17 @@ impl Protected {
             }
         }
         Ok(())
+    }
+
+    /// Sends all that is sealed, for which there may be no room yet.
+    fn drain_last(&mut self) -> io::Result<()> {
+        let mut patience = LastWord::new();
+        loop {
+            match self.drain() {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => patience.wait(&*self.inner)?,
+                result => return result,
+            }
+        }
     }
 
     /// Opens records that are there into `buffer`.
@@ -220,13 +231,11 @@ impl Connection for Protected {
 
     fn finish(&mut self) -> io::Result<()> {
         if self.silence == Silence::Ends {
-            self.drain()?;
+            self.drain_last()?;
             return self.inner.finish();
         }
         self.session.close().map_err(broken)?;
-        // There may be no room for the last word yet.
-        self.inner.set_nonblocking(false)?;
-        self.drain()?;
+        self.drain_last()?;
         self.finished = true;
         self.inner.finish()
     }

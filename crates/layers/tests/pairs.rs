@@ -1,7 +1,7 @@
 //! Two ends over loopback.
 #![allow(clippy::unwrap_used)]
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -99,6 +99,32 @@ fn protected_connections_carry_data_both_ways() {
     exchange(one, other);
     let (one, other) = both(Level::Protected);
     exchange(other, one);
+}
+
+/// The engine's connections do not wait by themselves, and it comes again for data only.
+#[test]
+fn the_end_of_a_protected_connection_waits_for_room() {
+    let (mut one, mut other) = both(Level::Protected);
+    one.set_nonblocking(true).unwrap();
+    let data = [7; 100_000];
+    let mut sent = 0;
+    loop {
+        match one.write(&data) {
+            Ok(n) => sent += n,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    std::thread::scope(|scope| {
+        let read = scope.spawn(move || {
+            other.set_nonblocking(false).unwrap();
+            other.set_time_limit(LIMIT).unwrap();
+            std::io::copy(&mut other, &mut std::io::sink()).unwrap()
+        });
+        one.finish().unwrap();
+        // What was sealed and had no room has left, too.
+        assert!(read.join().unwrap() >= sent as u64);
+    });
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub use memory::Memory;
 pub use openssl::ssl::SslVersion;
 pub use openssl::x509::X509;
 pub use records::{Opened, RECORD, RecordError, Records, Ticket};
-pub use revocation::{RevocationError, Revocations};
+pub use revocation::{RevocationError, Revocations, is_signed_by, revocation_lists};
 pub use self_signed::{SelfSigned, load_or_make, make};
 pub use server::{Binding, Server, ServerSettings};
 

@@ -11,7 +11,9 @@ use openssl::asn1::Asn1Time;
 use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
 use openssl::ssl::{Ssl, SslContextBuilder, SslRef, SslVerifyMode};
-use openssl::x509::{CrlStatus, X509, X509Crl, X509Ref, X509StoreContext, X509StoreContextRef};
+use openssl::x509::{
+    CrlStatus, X509, X509Crl, X509CrlRef, X509NameRef, X509Ref, X509StoreContext, X509StoreContextRef,
+};
 
 use crate::sys;
 
@@ -19,7 +21,8 @@ use crate::sys;
 const MAX_FILE: u64 = 64 << 20;
 /// Files of one authority's name (`.r0` to `.r9`) that are looked at.
 const MAX_INDEX: u32 = 10;
-/// What stands behind each list of a PEM file.
+/// What stands before and behind each list of a PEM file.
+const PEM_BEGIN: &[u8] = b"-----BEGIN X509 CRL-----";
 const PEM_END: &[u8] = b"-----END X509 CRL-----";
 
 /// Why lists cannot be had, or a certificate is not believed because of one.
@@ -105,13 +108,23 @@ impl Revocations {
         }
     }
 
-    /// Looks at each certificate of a chain in the list of the one behind it, who has signed it.
-    pub(crate) fn check(&self, chain: &[X509]) -> Result<(), RevocationError> {
+    /// Looks at each certificate of a chain in the list of the one behind it, who has signed it. `trusted`: the authorities
+    /// of a name that are believed, each of which may have lists of its own.
+    pub(crate) fn check(
+        &self,
+        chain: &[X509],
+        trusted: impl Fn(&X509NameRef) -> Vec<X509>,
+    ) -> Result<(), RevocationError> {
         let now = Asn1Time::days_from_now(0)?;
         for pair in chain.windows(2) {
             let [certificate, authority] = pair else { continue };
             for (list, path) in self.lists_of(authority)? {
-                self::check(certificate, authority, &list, path, &now)?;
+                if is_signed_by(&list, authority) {
+                    self::check(certificate, authority, &list, path, &now)?;
+                } else if !trusted(authority.subject_name()).iter().any(|other| is_signed_by(&list, other)) {
+                    let authority = crate::client::words(authority.subject_name());
+                    return Err(RevocationError::Forged { path, authority });
+                }
             }
         }
         Ok(())
@@ -161,27 +174,37 @@ impl Revocations {
         }
         let text = ropewalk_files::content(&file, MAX_FILE).map_err(failed)?;
         // A list that is there and cannot be read may name somebody: nobody passes.
-        let lists = parse(&text).ok_or_else(|| RevocationError::Unreadable { path: path.to_owned() })?;
+        let lists =
+            revocation_lists(&text).ok_or_else(|| RevocationError::Unreadable { path: path.to_owned() })?;
         let lists: Lists = lists.into_iter().map(Arc::new).collect();
         known().insert(path.to_owned(), (state, Arc::clone(&lists)));
         Ok(lists)
     }
 }
 
-fn parse(text: &[u8]) -> Option<Vec<X509Crl>> {
+/// Whether this authority's key has signed the list. Keys of other kinds have not.
+pub fn is_signed_by(list: &X509CrlRef, authority: &X509Ref) -> bool {
+    authority.public_key().and_then(|key| list.verify(&key)).unwrap_or(false)
+}
+
+/// The lists in the content of a file: one in DER, or any number in PEM. `None` where there is none, or one of them cannot be
+/// read or is not whole.
+pub fn revocation_lists(text: &[u8]) -> Option<Vec<X509Crl>> {
+    let at = |text: &[u8], mark: &[u8]| text.windows(mark.len()).position(|window| window == mark);
     if let Ok(list) = X509Crl::from_der(text) {
         return Some(vec![list]);
     }
     let mut lists = Vec::new();
     let mut rest = text;
-    while let Some(end) = rest.windows(PEM_END.len()).position(|window| window == PEM_END) {
+    while let Some(end) = at(rest, PEM_END) {
         let (one, behind) = rest.split_at(end + PEM_END.len());
         lists.push(X509Crl::from_pem(one).ok()?);
         rest = behind;
     }
-    (!lists.is_empty()).then_some(lists)
+    (!lists.is_empty() && at(rest, PEM_BEGIN).is_none()).then_some(lists)
 }
 
+/// What a list of the authority's says.
 fn check(
     certificate: &X509,
     authority: &X509Ref,
@@ -190,10 +213,6 @@ fn check(
     now: &Asn1Time,
 ) -> Result<(), RevocationError> {
     let words = || crate::client::words(authority.subject_name());
-    let key = authority.public_key()?;
-    if !list.verify(&key)? {
-        return Err(RevocationError::Forged { path, authority: words() });
-    }
     if list.last_update() > now {
         return Err(RevocationError::Future { path, from: list.last_update().to_string() });
     }
@@ -236,7 +255,7 @@ pub(crate) fn look_into(
         }
         let chain: Vec<X509> =
             context.chain().into_iter().flatten().map(|certificate| certificate.to_owned()).collect();
-        match lists.check(&chain) {
+        match lists.check(&chain, |name| sys::trusted_called(context, name)) {
             Ok(()) => true,
             Err(error) => {
                 tell(context, index, error.to_string());

@@ -5,11 +5,12 @@
 use std::ffi::{c_int, c_long, c_uchar, c_uint};
 use std::mem::MaybeUninit;
 
-use foreign_types::ForeignTypeRef;
+use foreign_types::{ForeignType, ForeignTypeRef};
 use openssl::error::ErrorStack;
 use openssl::ssl::{SslContextRef, SslRef, SslSessionRef};
-use openssl::x509::X509VerifyResult;
-use openssl_sys::{SSL, SSL_CTX, SSL_SESSION};
+use openssl::stack::Stack;
+use openssl::x509::{X509, X509NameRef, X509StoreContextRef, X509VerifyResult};
+use openssl_sys::{SSL, SSL_CTX, SSL_SESSION, X509_NAME, X509_STORE_CTX, stack_st_X509};
 
 unsafe extern "C" {
     fn SSL_set_session_id_context(ssl: *mut SSL, context: *const c_uchar, length: c_uint) -> c_int;
@@ -21,6 +22,7 @@ unsafe extern "C" {
     fn SSL_new_session_ticket(ssl: *mut SSL) -> c_int;
     fn SSL_has_pending(ssl: *const SSL) -> c_int;
     fn SSL_SESSION_get_max_fragment_length(session: *const SSL_SESSION) -> u8;
+    fn X509_STORE_CTX_get1_certs(context: *mut X509_STORE_CTX, name: *const X509_NAME) -> *mut stack_st_X509;
     fn SSL_CTX_set_timeout(context: *mut SSL_CTX, seconds: c_long) -> c_long;
 }
 
@@ -62,6 +64,19 @@ pub(crate) fn new_ticket(ssl: &SslRef) -> bool {
 pub(crate) fn revoked() -> X509VerifyResult {
     // SAFETY: it is one of OpenSSL's values (x509_vfy.h), which is all that is asked for.
     unsafe { X509VerifyResult::from_raw(openssl_sys::X509_V_ERR_CERT_REVOKED) }
+}
+
+/// The certificates of this name that a verification under way trusts.
+pub(crate) fn trusted_called(context: &X509StoreContextRef, name: &X509NameRef) -> Vec<X509> {
+    // SAFETY: both are live; OpenSSL locks the store, which it may read further certificates into, and gives a stack with
+    // references of its own, which are the caller's to drop.
+    let found = unsafe {
+        let found = X509_STORE_CTX_get1_certs(context.as_ptr(), name.as_ptr());
+        (!found.is_null()).then(|| Stack::<X509>::from_ptr(found))
+    };
+    // That there is none may have left word.
+    drop(ErrorStack::get());
+    found.into_iter().flatten().collect()
 }
 
 /// How long sessions made from now on can be resumed.
