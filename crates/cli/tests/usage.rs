@@ -277,7 +277,7 @@ fn globus_url_copy_goes_on_and_keeps_account() {
     let output =
         guc(&["-c", "-off", "2", "-len", "3", "-df", left.to_str().unwrap(), "-f", pairs.to_str().unwrap()]);
     assert_eq!(code(&output), 1, "{}", err(&output));
-    assert_eq!(fs::read_to_string(directory.path().join("t/g")).unwrap(), "\0\0234");
+    assert_eq!(fs::read_to_string(directory.path().join("t/g")).unwrap(), "\x00\x00234");
     // One of the two copies of a file was made; which, nobody knows.
     let left = fs::read_to_string(&left).unwrap();
     assert_eq!(left.lines().count(), 3, "{left}");

@@ -3,12 +3,12 @@
 use std::io;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use ropewalk_storage::WriteHandle;
 use ropewalk_storage::checksum::{Algorithm, block_sum};
+use ropewalk_storage::{Error as StoreError, WriteHandle};
 
 use crate::Pool;
 use crate::budget::Buffer;
@@ -66,7 +66,11 @@ pub(crate) struct Behind {
     work: Option<SyncSender<Block>>,
     done: Receiver<Done>,
     under_way: usize,
+    failure: Arc<Failure>,
 }
+
+/// Why a block could not be written, until nothing that was given after it is under way any more.
+type Failure = Mutex<Option<StoreError>>;
 
 impl Behind {
     /// `None` where there is no thread for it, or where `streams` keep all processors busy without.
@@ -79,8 +83,10 @@ impl Behind {
         let (work, blocks) = sync_channel(MOST);
         let (finished, done) = channel();
         let storing = storing.clone();
-        pool.try_spawn(move || write_all(&storing, &blocks, &finished)).ok()?;
-        Some(Self { work: Some(work), done, under_way: 0 })
+        let failure = Arc::<Failure>::default();
+        let failed = Arc::clone(&failure);
+        pool.try_spawn(move || write_all(&storing, &failed, &blocks, &finished)).ok()?;
+        Some(Self { work: Some(work), done, under_way: 0, failure })
     }
 
     /// Has the beginning of `buffer` written as `range` of the file. What was written before is told to `written`, whose
@@ -109,7 +115,7 @@ impl Behind {
         Ok(free)
     }
 
-    /// Waits until all is written. Where something was not, what follows it is still told.
+    /// Waits until all is written. Where something was not, what was given after it is not written either.
     pub(crate) fn settle(&mut self, mut written: impl FnMut(Range<u64>, Stored) -> Result<()>) -> Result<()> {
         let mut result = Ok(());
         while self.under_way > 0 {
@@ -129,6 +135,9 @@ impl Behind {
             return Err(panicked());
         };
         self.under_way -= 1;
+        if self.under_way == 0 {
+            *lock(&self.failure) = None;
+        }
         written(block.range, result?)?;
         Ok(block.buffer)
     }
@@ -142,14 +151,26 @@ impl Drop for Behind {
     }
 }
 
-fn write_all(storing: &Storing, blocks: &Receiver<Block>, done: &Sender<Done>) {
+fn write_all(storing: &Storing, failure: &Failure, blocks: &Receiver<Block>, done: &Sender<Done>) {
     for block in blocks {
         let length = (block.range.end - block.range.start) as usize;
-        let result = storing.store(&block.buffer[..length.min(block.buffer.len())], block.range.start);
+        // A file that is written in order is as long as what is there: no block comes behind one that is missing.
+        let failed = lock(failure).clone();
+        let result = failed.map_or_else(
+            || storing.store(&block.buffer[..length.min(block.buffer.len())], block.range.start),
+            Err,
+        );
+        if let Err(error) = &result {
+            *lock(failure) = Some(error.clone());
+        }
         if done.send(Done { block, result }).is_err() {
             return;
         }
     }
+}
+
+fn lock(failure: &Failure) -> MutexGuard<'_, Option<StoreError>> {
+    failure.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn panicked() -> Error {
@@ -161,9 +182,9 @@ fn panicked() -> Error {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::sync::{Mutex, mpsc};
+    use std::sync::mpsc;
 
-    use ropewalk_storage::{Error as StoreError, ErrorKind, Metadata, Result as StoreResult};
+    use ropewalk_storage::{ErrorKind, Metadata, Result as StoreResult};
 
     use super::*;
     use crate::BufferBudget;
@@ -287,6 +308,20 @@ mod tests {
         bench.settle(&mut behind).unwrap();
         assert_eq!(bench.told.len(), 1);
         assert_eq!(bench.told[0].0, 1000..2000);
+    }
+
+    #[test]
+    fn nothing_is_written_behind_what_could_not_be() {
+        let mut bench = Bench::new();
+        let mut behind = bench.begin();
+        let gate = bench.gate.take().unwrap();
+        bench.write(&mut behind, 0).unwrap();
+        bench.write(&mut behind, 1).unwrap();
+        gate.send(Err(failure())).unwrap();
+        gate.send(Ok(())).unwrap();
+        assert!(matches!(bench.settle(&mut behind), Err(Error::Store(_))));
+        assert!(bench.told.is_empty());
+        assert!(bench.sink.bytes.lock().unwrap().is_empty());
     }
 
     #[test]

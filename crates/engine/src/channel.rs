@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -32,7 +33,8 @@ pub struct ChannelSettings {
     pub connect_timeout: Duration,
     /// Break off when no byte moved for so long.
     pub stall_timeout: Option<Duration>,
-    /// Most streams that a receiver has at a time; more end the transfer with an error.
+    /// Most streams that a receiver takes data from at a time. Others, up to 128 connections in all, wait until one of those
+    /// has ended; more end the transfer with an error.
     pub max_streams: u32,
     /// Accept data connections only from this address; others are closed at once and do no harm.
     pub only_from: Option<IpAddr>,
@@ -74,7 +76,9 @@ impl DataChannel {
         let flows = Flows::default();
         let congestion = Congestion::new(settings.socket.congestion.clone(), flows.clone());
         let refused = OnceLock::new();
-        let core = Core { end, settings, pool, budget, control, parallelism, congestion, flows, refused };
+        let patient = true;
+        let core =
+            Core { end, settings, pool, budget, control, parallelism, congestion, flows, patient, refused };
         Self { core, cache: Vec::new() }
     }
 
@@ -126,6 +130,12 @@ impl DataChannel {
         self.core.settings.representation = representation;
     }
 
+    /// Whether it is no stall where a source has nothing to send yet, or a destination takes nothing (pipes, terminals), for
+    /// longer than `stall_timeout`. It is so unless this is called.
+    pub fn set_patient(&mut self, patient: bool) {
+        self.core.patient = patient;
+    }
+
     /// Breaks off whatever goes on, from another thread, and for good: later transfers over this channel fail with
     /// [`Error::Aborted`].
     pub fn breaker(&self) -> Breaker {
@@ -165,14 +175,39 @@ impl DataChannel {
 
     /// Sends what `source` gives until its end, in order and as it is, whatever the representation type (listings, whose
     /// rows have their CR LF already; standard input). MODE S, or MODE E over one stream.
+    ///
+    /// A `source` that takes its time should give up after some tenths of a second with [`io::ErrorKind::WouldBlock`]: it is
+    /// asked again, and the attendant and the peer are heard meanwhile. What it has given until then is sent.
     pub fn send_reader(
         &mut self,
         source: &mut dyn Read,
         attendant: &mut dyn Attendant,
         progress: &Progress,
     ) -> Result<Sent> {
+        self.send_from(source, None, attendant, progress)
+    }
+
+    /// As [`Self::send_reader`], with the descriptor that `source` reads from: where `source` would have to wait
+    /// ([`io::ErrorKind::WouldBlock`]), it is waited for with everything else.
+    pub fn send_polled(
+        &mut self,
+        source: &mut dyn Read,
+        descriptor: BorrowedFd<'_>,
+        attendant: &mut dyn Attendant,
+        progress: &Progress,
+    ) -> Result<Sent> {
+        self.send_from(source, Some(descriptor), attendant, progress)
+    }
+
+    fn send_from(
+        &mut self,
+        source: &mut dyn Read,
+        descriptor: Option<BorrowedFd<'_>>,
+        attendant: &mut dyn Attendant,
+        progress: &Progress,
+    ) -> Result<Sent> {
         let mut watch = self.core.watch(attendant, progress, false);
-        let result = ordered_send::send(&self.core, &mut self.cache, source, &mut watch);
+        let result = ordered_send::send(&self.core, &mut self.cache, source, descriptor, &mut watch);
         self.ended(result)
     }
 

@@ -16,6 +16,9 @@ use crate::watch::Watch;
 use crate::wire::{Wire, is_welcome};
 use crate::{Attendant, BufferBudget, ChannelSettings, Congestion, Flows, Parallelism, Pool, Progress};
 
+/// So many connections no sender need do without, though there may be fewer streams: each costs a descriptor.
+const MOST_WAITING: u32 = 128;
+
 /// A data channel without its connections: what all threads of a transfer may use.
 pub(crate) struct Core {
     pub(crate) end: End,
@@ -26,6 +29,8 @@ pub(crate) struct Core {
     pub(crate) parallelism: Parallelism,
     pub(crate) congestion: Congestion,
     pub(crate) flows: Flows,
+    /// See [`crate::DataChannel::set_patient`].
+    pub(crate) patient: bool,
     /// The first that came from an address that is not welcome.
     pub(crate) refused: OnceLock<SocketAddr>,
 }
@@ -45,7 +50,7 @@ impl Core {
     ) -> Watch<'a> {
         self.flows.set_receiving(receiving);
         progress.set_flows(&self.flows);
-        Watch::new(attendant, progress, &self.control, self.settings.stall_timeout)
+        Watch::new(attendant, progress, &self.control, self.settings.stall_timeout, self.patient)
     }
 
     /// The first connection of a transfer that has none yet.
@@ -130,6 +135,11 @@ impl Core {
 
     fn wire(&self, connection: Box<dyn Connection>, address: usize) -> io::Result<Wire> {
         Wire::new(connection, address, &self.settings.socket, &self.budget, &self.flows)
+    }
+
+    /// Connections that a receiver has at a time, those among them that wait until they may bring something.
+    pub(crate) fn most_connections(&self) -> u32 {
+        self.settings.max_streams.max(MOST_WAITING)
     }
 
     /// The listener, to wait for further connections.

@@ -57,6 +57,9 @@ pub enum Error {
     /// Blocks came too far out of order for a destination that takes them in order only.
     #[error("blocks came out of order: {held} bytes had to wait for those at offset {missing}")]
     OutOfOrder { missing: u64, held: u64 },
+    /// What came has more gaps than are kept account of.
+    #[error("the blocks that came leave more than {most} gaps between them")]
+    Scattered { most: usize },
     #[error("broken off")]
     Aborted,
     #[error("no byte moved for {} s", after.as_secs_f32())]

@@ -53,6 +53,11 @@ impl<'a> Inlet<'a> {
         self.stream.is_untouched() && self.wire.ahead().is_empty()
     }
 
+    /// The connection takes no more part in the transfer, without having ended.
+    pub(crate) fn leave(&self, transfer: &mut Receiver) {
+        transfer.remove_stream(&self.stream);
+    }
+
     /// Reads at most once from the connection, and does what can be done with what came.
     pub(crate) fn step(&mut self, transfer: &Transfer) -> Result<Step> {
         let mut read = false;

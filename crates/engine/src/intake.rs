@@ -31,6 +31,8 @@ const SMALL: usize = 64 << 10;
 const LINGER: Duration = Duration::from_millis(500);
 /// Blocks that follow one another within this time are written behind. Slower ones are not in the stream's way.
 const HURRY: Duration = Duration::from_millis(20);
+/// With so many gaps between its blocks a stream tells what it has: those of all streams together have few.
+const SCATTERED: usize = 4096;
 /// Holes are multiples of this, at multiples of it.
 const GRANULE: u64 = 4096;
 
@@ -127,6 +129,11 @@ impl<'a> Intake<'a> {
             Some(other) => Ok(other),
             None => self.copy(wire, at, left, beyond),
         }
+    }
+
+    /// Time to put what has been reported together with what others have.
+    pub(crate) fn is_scattered(&self) -> bool {
+        self.ranges.count() >= SCATTERED
     }
 
     /// `n` bytes came that were not taken from here.
@@ -343,7 +350,7 @@ impl<'a> Intake<'a> {
         if let (Some(pieces), Some(sum)) = (&mut self.pieces, sum) {
             pieces.insert(range.clone(), sum);
         }
-        self.progress.add_received(range.start, range.end);
+        self.progress.add_received(range.start, range.end)?;
         Ok((self.job.written)(range, sum)?)
     }
 

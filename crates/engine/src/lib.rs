@@ -29,6 +29,7 @@ mod progress;
 mod receive;
 mod receive_blocks;
 mod receive_hub;
+mod receive_waiting;
 mod send;
 mod send_blocks;
 mod send_hub;

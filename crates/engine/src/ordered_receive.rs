@@ -19,6 +19,8 @@ use crate::{Received, Stage};
 
 /// Bytes out of order that are kept; those that follow have to wait.
 const HELD_LIMIT: usize = 32 << 20;
+/// What keeping a block takes besides its bytes, about.
+const HELD_OVERHEAD: usize = 96;
 
 /// See `DataChannel::receive_writer`.
 pub(crate) fn receive(
@@ -29,12 +31,12 @@ pub(crate) fn receive(
 ) -> Result<Received> {
     let progress = watch.progress;
     let mut bytes = 0;
-    let delivered = receive_with(core, cache, watch, 0, &mut |_, data| {
+    let delivered = receive_with(core, cache, watch, 0, &mut |_, _, data| {
         let began = Instant::now();
         sink.write_all(data).map_err(Error::Writer)?;
         progress.add_time(Stage::Destination, began.elapsed());
         progress.add_bytes(data.len() as u64);
-        progress.add_received(bytes, bytes + data.len() as u64);
+        progress.add_received(bytes, bytes + data.len() as u64)?;
         bytes += data.len() as u64;
         Ok(())
     })?;
@@ -51,7 +53,7 @@ pub(crate) struct Delivered {
 }
 
 /// What takes the bytes, in order.
-type Deliver<'d> = dyn FnMut(SocketAddr, &[u8]) -> Result<()> + 'd;
+type Deliver<'d> = dyn FnMut(&mut Watch<'_>, SocketAddr, &[u8]) -> Result<()> + 'd;
 
 /// Receives, and gives all bytes to `deliver` in order. `start` is where the data begins on the wire of MODE E.
 pub(crate) fn receive_with(
@@ -72,7 +74,7 @@ pub(crate) fn receive_with(
         match read(&mut wire, core, watch)? {
             Some(0) => return Ok(Delivered { streams: 1, peer }),
             Some(n) => {
-                deliver(peer, wire.ahead())?;
+                deliver(watch, peer, wire.ahead())?;
                 wire.consume(n);
                 watch.pulse()?;
             }
@@ -118,7 +120,7 @@ fn receive_blocks(
     let accept = RangeSet::from_range(start..u64::MAX);
     let mut order = Order {
         core,
-        transfer: Receiver::new(accept, 0, core.settings.max_streams),
+        transfer: Receiver::new(accept, 0, core.most_connections()),
         lanes: Vec::new(),
         made: 0,
         done: Vec::new(),
@@ -173,7 +175,8 @@ struct Order<'o, 'd> {
 
 impl Order<'_, '_> {
     fn join(&mut self, wire: Wire) -> Result<()> {
-        let limit = self.core.settings.max_streams;
+        // All of them are served at once, since what comes next may come over any; they take no threads.
+        let limit = self.core.most_connections();
         let peer = wire.peer;
         let stream = self.transfer.add_stream().map_err(|_| Error::TooManyStreams { peer, limit })?;
         self.lanes.push(Lane { wire, stream, id: self.made, payload: 0 });
@@ -193,7 +196,7 @@ impl Order<'_, '_> {
             watch.progress.set_streams(alive as u32);
             let deadline = shortage.check(self.core, &self.transfer, alive, self.made as usize)?;
             // Those that are early have to wait while too much is held: what is missing comes over the others.
-            let full = self.held_bytes > HELD_LIMIT;
+            let full = self.is_full();
             let served: Vec<usize> =
                 (0..alive).filter(|&at| !full || !self.lanes[at].is_early(self.next)).collect();
             if served.is_empty() && alive > 0 {
@@ -203,9 +206,13 @@ impl Order<'_, '_> {
             let mut interests: Vec<Interest<'_>> =
                 served.iter().map(|&at| (self.lanes[at].wire.poll_fd(), PollFlags::IN)).collect();
             interests.extend(listener.map(|listener| (listener.poll_fd(), PollFlags::IN)));
-            if served.iter().any(|&at| self.lanes[at].wire.is_buffered()) {
+            let pending = |at: &usize| {
+                let wire = &self.lanes[*at].wire;
+                wire.is_buffered() || !wire.ahead().is_empty()
+            };
+            if served.iter().any(pending) {
                 watch.check(&interests, &mut ready)?;
-                ready.extend((0..served.len()).filter(|&at| self.lanes[served[at]].wire.is_buffered()));
+                ready.extend((0..served.len()).filter(|&at| pending(&served[at])));
                 ready.sort_unstable();
                 ready.dedup();
             } else {
@@ -231,18 +238,23 @@ impl Order<'_, '_> {
         if self.held.is_empty() { Ok(()) } else { Err(self.out_of_order()) }
     }
 
+    fn is_full(&self) -> bool {
+        self.held_bytes + self.held.len() * HELD_OVERHEAD > HELD_LIMIT
+    }
+
     fn out_of_order(&self) -> Error {
         Error::OutOfOrder { missing: self.next, held: self.held_bytes as u64 }
     }
 
     /// Reads once from a lane, if nothing is there yet, and takes what it brought.
-    fn serve(&mut self, at: usize, shortage: &mut Shortage, watch: &Watch<'_>) -> Result<()> {
+    fn serve(&mut self, at: usize, shortage: &mut Shortage, watch: &mut Watch<'_>) -> Result<()> {
         let lane = &mut self.lanes[at];
         let peer = lane.wire.peer;
         if lane.wire.ahead().is_empty() {
             match read(&mut lane.wire, self.core, watch) {
                 Ok(Some(0)) | Err(_) if lane.stream.is_untouched() => {
                     shortage.lost(Error::PeerClosed { peer, stream: lane.id, bytes: 0, left: 0 });
+                    self.transfer.remove_stream(&lane.stream);
                     self.lanes.swap_remove(at);
                     return Ok(());
                 }
@@ -259,6 +271,7 @@ impl Order<'_, '_> {
             }
         }
         loop {
+            let full = self.is_full();
             let lane = &mut self.lanes[at];
             let ahead = lane.wire.ahead();
             let protocol = |source| Error::Protocol { peer, stream: lane.id, source };
@@ -276,13 +289,14 @@ impl Order<'_, '_> {
                     let n = lane.stream.header_bytes(ahead, &mut self.transfer).map_err(protocol)?;
                     lane.wire.consume(n);
                 }
+                Want::Payload { file_offset, .. } if file_offset > self.next && full => return Ok(()),
                 Want::Payload { file_offset, left, .. } => {
                     let n = left.min(ahead.len() as u64) as usize;
                     if file_offset < self.next {
                         return Err(self.out_of_order());
                     }
                     if file_offset == self.next {
-                        (self.deliver)(peer, &ahead[..n])?;
+                        (self.deliver)(watch, peer, &ahead[..n])?;
                         self.next += n as u64;
                     } else {
                         self.held.insert(file_offset, ahead[..n].to_vec());
@@ -291,14 +305,14 @@ impl Order<'_, '_> {
                     lane.wire.consume(n);
                     lane.payload += n as u64;
                     lane.stream.payload(n as u64, &mut self.transfer).map_err(protocol)?;
-                    self.deliver_held(peer)?;
+                    self.deliver_held(peer, watch)?;
                 }
             }
         }
     }
 
     /// Delivers what was held back for bytes that are there now.
-    fn deliver_held(&mut self, peer: SocketAddr) -> Result<()> {
+    fn deliver_held(&mut self, peer: SocketAddr, watch: &mut Watch<'_>) -> Result<()> {
         while let Some(entry) = self.held.first_entry()
             && *entry.key() <= self.next
         {
@@ -306,7 +320,7 @@ impl Order<'_, '_> {
                 return Err(self.out_of_order());
             }
             let data = entry.remove();
-            (self.deliver)(peer, &data)?;
+            (self.deliver)(watch, peer, &data)?;
             self.held_bytes -= data.len();
             self.next += data.len() as u64;
         }

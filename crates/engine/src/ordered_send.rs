@@ -1,6 +1,7 @@
 //! Sending what is produced in order only: listings, pipes, text.
 
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use ropewalk_protocol::mode_e::Header;
@@ -18,30 +19,48 @@ use crate::{Sent, Stage, send, send_blocks};
 /// Bytes that are sent in one go.
 const CHUNK: usize = 256 << 10;
 
-/// See `DataChannel::send_reader`.
+/// See `DataChannel::send_reader` and `send_polled`.
 pub(crate) fn send(
     core: &Core,
     cache: &mut Vec<Wire>,
     source: &mut dyn Read,
+    descriptor: Option<BorrowedFd<'_>>,
     watch: &mut Watch<'_>,
 ) -> Result<Sent> {
     let progress = watch.progress;
     let mut bytes = 0;
-    let streams = send_with(core, cache, watch, 0, &mut |out| {
-        let began = Instant::now();
+    let streams = send_with(core, cache, watch, 0, &mut |watch, out| {
         out.resize(CHUNK, 0);
-        let mut filled = 0;
+        let (mut filled, mut more) = (0, true);
         while filled < CHUNK {
-            match retry(|| source.read(&mut out[filled..])).map_err(Error::Reader)? {
-                0 => break,
-                n => filled += n,
+            let began = Instant::now();
+            let read = retry(|| source.read(&mut out[filled..]));
+            progress.add_time(Stage::Source, began.elapsed());
+            match (read, descriptor) {
+                (Ok(0), _) => {
+                    more = false;
+                    break;
+                }
+                (Ok(n), _) => filled += n,
+                (Err(e), _) if e.kind() != io::ErrorKind::WouldBlock => return Err(Error::Reader(e)),
+                // What there is may be all for a long time.
+                (Err(_), _) if filled > 0 => break,
+                (Err(_), Some(descriptor)) => {
+                    watch.wait_for_store(descriptor, PollFlags::IN, Stage::Source)?;
+                    continue;
+                }
+                (Err(_), None) => {
+                    watch.excuse();
+                    watch.check(&[], &mut Vec::new())?;
+                    continue;
+                }
             }
+            watch.excuse();
         }
         out.truncate(filled);
-        progress.add_time(Stage::Source, began.elapsed());
         progress.add_bytes(filled as u64);
         bytes += filled as u64;
-        Ok(filled == CHUNK)
+        Ok(more)
     })?;
     Ok(Sent { bytes, streams, pieces: None })
 }
@@ -53,14 +72,14 @@ pub(crate) fn send_with(
     cache: &mut Vec<Wire>,
     watch: &mut Watch<'_>,
     start: u64,
-    produce: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
+    produce: &mut dyn FnMut(&mut Watch<'_>, &mut Vec<u8>) -> Result<bool>,
 ) -> Result<u32> {
     let control = &core.control;
     let mut data = Vec::with_capacity(MIN_BUFFER);
     let mut more = true;
-    let mut produce = |data: &mut Vec<u8>| {
+    let mut produce = |watch: &mut Watch<'_>, data: &mut Vec<u8>| {
         data.clear();
-        produce(data)
+        produce(watch, data)
     };
     if core.settings.mode == Mode::Stream {
         let mut wire = core.open(watch)?;
@@ -68,7 +87,7 @@ pub(crate) fn send_with(
         let result = (|| {
             watch.begun(false)?;
             while more {
-                more = produce(&mut data)?;
+                more = produce(watch, &mut data)?;
                 write_all(&mut wire, [&data, &[], &[]], control, watch)?;
                 watch.check(&[], &mut Vec::new())?;
             }
@@ -86,7 +105,7 @@ pub(crate) fn send_with(
     let mut stripes = send_blocks::other_stripes(core, &mut wires, watch)?;
     let mut offset = start;
     while more {
-        more = produce(&mut data)?;
+        more = produce(watch, &mut data)?;
         if !data.is_empty() {
             let header = Header::data(offset, data.len() as u64).to_bytes();
             write_all(&mut wires[0], [&header, &data, &[]], control, watch)?;

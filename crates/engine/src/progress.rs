@@ -1,11 +1,16 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::range::RangeSet;
 
+use crate::error::{Error, Result};
 use crate::flow::{Flow, Flows, PathSample};
+
+/// So many ranges with gaps between them are kept of one transfer, at some dozen bytes each in several places. It is the peer
+/// who decides how many there are; a file with as many holes has 32 GiB at least.
+const MOST_RANGES: usize = 1 << 22;
 
 /// Where a stream's time went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,13 +87,17 @@ impl Progress {
         self.channel_flows().map(|flows| flows.peers()).unwrap_or_default()
     }
 
-    fn lives(&self) -> std::sync::MutexGuard<'_, Lives> {
+    fn lives(&self) -> MutexGuard<'_, Lives> {
         self.lives.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Receiving: the file ranges written so far (file offsets, not wire offsets), without what was there before.
     pub fn received(&self) -> RangeSet {
-        self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock_received().clone()
+    }
+
+    fn lock_received(&self) -> MutexGuard<'_, RangeSet> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the kernel says of every live data connection, now. Connections that are kept for later transfers are among
@@ -127,14 +136,29 @@ impl Progress {
         *lives = Lives { before: lives.until(now), since: Some(now), streams: n };
     }
 
-    pub(crate) fn add_received(&self, start: u64, end: u64) {
-        self.received.lock().unwrap_or_else(PoisonError::into_inner).insert(start..end);
+    /// Fails where the ranges are too many.
+    pub(crate) fn add_received(&self, start: u64, end: u64) -> Result<()> {
+        let mut received = self.lock_received();
+        received.insert(start..end);
+        if received.count() > MOST_RANGES { Err(Error::Scattered { most: MOST_RANGES }) } else { Ok(()) }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn what_is_scattered_too_much_is_refused() {
+        let most = MOST_RANGES as u64;
+        let progress = Progress::new();
+        *progress.lock_received() = (0..most).map(|at| 2 * at..2 * at + 1).collect();
+        progress.add_received(1, 2).unwrap();
+        progress.add_received(1 << 40, 1 << 41).unwrap();
+        let error = progress.add_received(1 << 50, 1 << 51).unwrap_err();
+        assert!(matches!(error, Error::Scattered { most: MOST_RANGES }), "{error}");
+    }
 
     #[test]
     fn lives_of_streams_are_summed() {

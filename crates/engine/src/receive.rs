@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::intake::{CHUNK, Intake, Taken};
 use crate::watch::Watch;
 use crate::wire::Wire;
-use crate::{ordered_receive, receive_blocks};
+use crate::{ordered_receive, receive_blocks, receive_waiting};
 
 /// What to receive, and where to put it.
 pub struct ReceiveJob<'a> {
@@ -53,6 +53,9 @@ pub(crate) fn receive(
     job: &ReceiveJob<'_>,
     watch: &mut Watch<'_>,
 ) -> Result<Received> {
+    if job.sink.wait_descriptor().is_some() {
+        return receive_waiting::receive(core, cache, job, watch);
+    }
     match (core.settings.mode, core.settings.representation) {
         (Mode::ExtendedBlock, RepresentationType::Image) => receive_blocks::receive(core, cache, job, watch),
         (Mode::Stream, RepresentationType::Image) => receive_stream(core, job, watch),
@@ -123,7 +126,7 @@ fn receive_text(
     let mut places = Places::new(&job.accept);
     let mut intake = Intake::for_store(job, progress, core);
     let start = job.accept.iter().next().map_or(0, |range| range.start.saturating_sub(job.origin));
-    let received = ordered_receive::receive_with(core, cache, watch, start, &mut |peer, data| {
+    let received = ordered_receive::receive_with(core, cache, watch, start, &mut |_, peer, data| {
         local.clear();
         text.convert(data, &mut local);
         places.store(&local, &mut intake).map_err(|full| full.unwrap_or_else(|| places.too_much(peer)))

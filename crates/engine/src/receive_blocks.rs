@@ -5,10 +5,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ropewalk_protocol::mode_e::Receiver;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_storage::checksum::Pieces;
 
 use crate::connect::{self, Core};
 use crate::error::{Error, Result};
 use crate::inlet::{Inlet, Step, Transfer};
+use crate::intake::Intake;
 use crate::receive_hub::Hub;
 use crate::watch::Watch;
 use crate::wire::Wire;
@@ -29,8 +32,12 @@ pub(crate) fn receive(
         core,
         job,
         progress: watch.progress,
-        transfer: Mutex::new(Receiver::new(accept, job.origin, core.settings.max_streams)),
+        transfer: Mutex::new(Receiver::new(accept, job.origin, core.most_connections())),
         messages: Mutex::default(),
+        arrived: Mutex::new(Arrived {
+            ranges: RangeSet::new(),
+            pieces: job.checksum.filter(|a| a.combinable()).map(Pieces::new),
+        }),
     };
     core.pool.scope(|scope| {
         let mut hub = Hub::new(&shared, scope, reused);
@@ -53,6 +60,13 @@ pub(crate) struct Shared<'a> {
     pub(crate) progress: &'a Progress,
     pub(crate) transfer: Transfer,
     messages: Mutex<Vec<Message<'a>>>,
+    arrived: Mutex<Arrived>,
+}
+
+/// What is in the store and was reported.
+pub(crate) struct Arrived {
+    pub(crate) ranges: RangeSet,
+    pub(crate) pieces: Option<Pieces>,
 }
 
 /// What a thread tells the coordinating one.
@@ -74,6 +88,22 @@ impl<'a> Shared<'a> {
 
     pub(crate) fn take_messages(&self) -> Vec<Message<'a>> {
         std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts what a stream has reported together with what others have.
+    pub(crate) fn gather(&self, intake: &mut Intake<'a>) {
+        let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        arrived.ranges.union(&std::mem::take(&mut intake.ranges));
+        if let (Some(all), Some(some)) = (&mut arrived.pieces, &mut intake.pieces) {
+            let fresh = Pieces::new(some.algorithm());
+            all.merge(&std::mem::replace(some, fresh));
+        }
+    }
+
+    /// What all streams have reported.
+    pub(crate) fn take_arrived(&self) -> Arrived {
+        let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        Arrived { ranges: std::mem::take(&mut arrived.ranges), pieces: arrived.pieces.take() }
     }
 
     /// What a thread does that makes a further connection.
@@ -102,6 +132,7 @@ impl<'a> Shared<'a> {
         inlet.wire.set_blocking(&self.core.control).map_err(Error::io(inlet.wire.peer))?;
         loop {
             match inlet.step(&self.transfer)? {
+                Step::Moved if inlet.intake.is_scattered() => self.gather(&mut inlet.intake),
                 Step::Moved | Step::Blocked if self.core.control.stopping() => return Err(Error::Aborted),
                 Step::Moved | Step::Blocked => {}
                 ended => return Ok(ended),

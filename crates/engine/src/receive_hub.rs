@@ -3,15 +3,13 @@
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::mode_e::End;
-use ropewalk_protocol::range::RangeSet;
-use ropewalk_storage::checksum::Pieces;
 use rustix::event::PollFlags;
 
 use crate::error::{Error, Result};
 use crate::inlet::{Inlet, Step, lock};
 use crate::intake::Intake;
 use crate::pool::Scope;
-use crate::receive_blocks::{Message, Shared};
+use crate::receive_blocks::{Arrived, Message, Shared};
 use crate::shortage::{Shortage, wants_more};
 use crate::watch::{Interest, Watch};
 use crate::wire::Wire;
@@ -47,8 +45,6 @@ pub(crate) struct Hub<'h, 's, 'e, 'a> {
     kept: Vec<(u32, Wire)>,
     shortage: Shortage,
     bytes: u64,
-    ranges: RangeSet,
-    pieces: Option<Pieces>,
 }
 
 /// What [`Hub::serve`] left behind.
@@ -61,7 +57,6 @@ enum Served {
 
 impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
     pub(crate) fn new(shared: &'e Shared<'a>, scope: &'h Scope<'s, 'e>, reused: bool) -> Self {
-        let pieces = shared.job.checksum.filter(|a| a.combinable()).map(Pieces::new);
         Self {
             shared,
             scope,
@@ -77,8 +72,6 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
             kept: Vec::new(),
             shortage: Shortage::new(reused),
             bytes: 0,
-            ranges: RangeSet::new(),
-            pieces,
         }
     }
 
@@ -131,9 +124,11 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
                     continue;
                 }
             }
-            let interests = self.interests(listening);
+            let admitted = self.admitted();
+            let interests = self.interests(listening, &admitted);
+            let here = admitted.iter().map(|&at| &self.local[at]);
             let buffered: Vec<u32> =
-                self.local.iter().filter(|inlet| inlet.wire.is_buffered()).map(|inlet| inlet.id).collect();
+                here.filter(|inlet| inlet.wire.is_buffered()).map(|inlet| inlet.id).collect();
             if self.hot.is_some() && !hot_blocked || !buffered.is_empty() {
                 // There is something to do anyway.
                 watch.check(&interests, &mut ready)?;
@@ -148,7 +143,9 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
             drop(interests);
             let listener = usize::from(listening);
             let mut ids = buffered;
-            ids.extend(ready.iter().filter(|&&at| at >= listener).map(|&at| self.local[at - listener].id));
+            ids.extend(
+                ready.iter().filter(|&&at| at >= listener).map(|&at| self.local[admitted[at - listener]].id),
+            );
             if listening && ready.contains(&0) {
                 self.accept(watch)?;
             }
@@ -157,17 +154,32 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         }
     }
 
-    fn interests(&self, listening: bool) -> Vec<Interest<'_>> {
+    fn interests(&self, listening: bool, admitted: &[usize]) -> Vec<Interest<'_>> {
         let listener = self.shared.core.listener().filter(|_| listening);
         let listener = listener.map(|listener| (listener.poll_fd(), PollFlags::IN));
         listener
             .into_iter()
-            .chain(self.local.iter().map(|inlet| (inlet.wire.poll_fd(), PollFlags::IN)))
+            .chain(admitted.iter().map(|&at| (self.local[at].wire.poll_fd(), PollFlags::IN)))
             .collect()
     }
 
     fn position(&self, id: u32) -> Option<usize> {
         self.local.iter().position(|inlet| inlet.id == id)
+    }
+
+    /// Streams that bring data, or have begun to, are as many as there may be: further ones wait, and with them those who send
+    /// over them, until others have ended. (A sender deals its blocks out to whoever takes them, so that it can wait. It
+    /// could not do without a connection that it has made.)
+    fn is_full(&self) -> bool {
+        let most = self.shared.core.settings.max_streams as usize;
+        self.local.len() + self.serving > most
+            && self.local.iter().filter(|inlet| !inlet.is_untouched()).count() + self.serving >= most
+    }
+
+    /// Which of the streams that are served here need not wait for others.
+    fn admitted(&self) -> Vec<usize> {
+        let full = self.is_full();
+        (0..self.local.len()).filter(|&at| !full || !self.local[at].is_untouched()).collect()
     }
 
     /// Connections that take part or may yet.
@@ -176,7 +188,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
     }
 
     fn join(&mut self, wire: Wire) -> Result<()> {
-        let limit = self.shared.core.settings.max_streams;
+        let limit = self.shared.core.most_connections();
         let refused = Error::TooManyStreams { peer: wire.peer, limit };
         if self.alive() + self.kept.len() >= limit as usize {
             return Err(refused);
@@ -292,9 +304,15 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
 
     /// Lets one stream do a step.
     fn serve(&mut self, at: usize) -> Result<Served> {
+        if self.local[at].is_untouched() && self.is_full() {
+            return Ok(Served::Idle);
+        }
         let inlet = &mut self.local[at];
         match inlet.step(&self.shared.transfer) {
             Ok(Step::Moved) => {
+                if inlet.intake.is_scattered() {
+                    self.shared.gather(&mut inlet.intake);
+                }
                 if inlet.is_large() {
                     self.promote(at);
                 }
@@ -338,6 +356,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
                         || self.local.iter().any(|i| !i.is_untouched())) =>
             {
                 tracing::warn!(peer = %inlet.wire.peer, error = %e, "closed a data connection that brought nonsense");
+                inlet.leave(&mut lock(&self.shared.transfer));
                 return Ok(());
             }
             Err(e) => {
@@ -346,12 +365,12 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
                 return Err(e);
             }
         };
+        if end.is_none() {
+            inlet.leave(&mut lock(&self.shared.transfer));
+        }
         let Inlet { mut wire, id, mut intake, .. } = inlet;
         self.bytes += intake.bytes;
-        self.ranges.union(&intake.ranges);
-        if let (Some(all), Some(some)) = (&mut self.pieces, intake.pieces.take()) {
-            all.merge(&some);
-        }
+        self.shared.gather(&mut intake);
         match end {
             Some(End::Reusable) => {
                 self.ended += 1;
@@ -407,6 +426,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         self.kept.extend(self.local.drain(..).map(|inlet| (inlet.id, inlet.wire)));
         self.kept.sort_by_key(|(id, _)| *id);
         cache.extend(self.kept.into_iter().map(|(_, wire)| wire));
-        Received { bytes: self.bytes, streams: self.ended as u32, ranges: self.ranges, pieces: self.pieces }
+        let Arrived { ranges, pieces } = self.shared.take_arrived();
+        Received { bytes: self.bytes, streams: self.ended as u32, ranges, pieces }
     }
 }

@@ -87,7 +87,7 @@ fn send_text(core: &Core, cache: &mut Vec<Wire>, job: &SendJob, watch: &mut Watc
     let mut ranges = job.ranges.iter();
     let mut now = 0..0;
     let start = job.ranges.iter().next().map_or(0, |range| range.start.saturating_sub(job.origin));
-    let streams = ordered_send::send_with(core, cache, watch, start, &mut |out| {
+    let streams = ordered_send::send_with(core, cache, watch, start, &mut |_, out| {
         if now.start == now.end {
             let Some(range) = ranges.next() else {
                 outlet.check_size()?;

@@ -24,6 +24,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) progress: &'a Progress,
     pub(crate) control: Arc<Control>,
     stall_timeout: Option<Duration>,
+    /// Waiting for a source or a destination is no stall.
+    patient: bool,
     ticked: Instant,
     polled: Instant,
     moved: u64,
@@ -42,6 +44,7 @@ impl<'a> Watch<'a> {
         progress: &'a Progress,
         control: &Arc<Control>,
         stall_timeout: Option<Duration>,
+        patient: bool,
     ) -> Self {
         control.begin();
         let now = Instant::now();
@@ -50,6 +53,7 @@ impl<'a> Watch<'a> {
             progress,
             control: Arc::clone(control),
             stall_timeout,
+            patient,
             ticked: now,
             polled: now,
             moved: control.moved(),
@@ -116,6 +120,27 @@ impl<'a> Watch<'a> {
         let result = Self::wait(self, &[(socket, events)], None, &mut Vec::new());
         self.progress.add_time(Stage::Network, began.elapsed());
         result
+    }
+
+    /// Waits for what is read from or written to besides the network.
+    pub(crate) fn wait_for_store(
+        &mut self,
+        descriptor: BorrowedFd<'_>,
+        events: PollFlags,
+        stage: Stage,
+    ) -> Result<()> {
+        let began = Instant::now();
+        if self.patient {
+            self.excuse();
+        }
+        let result = Self::wait(self, &[(descriptor, events)], None, &mut Vec::new());
+        self.progress.add_time(stage, began.elapsed());
+        result
+    }
+
+    /// It was not for the network that nothing moved until now.
+    pub(crate) fn excuse(&mut self) {
+        self.moved_at = Instant::now();
     }
 
     /// Ticks, stalls and breaking off. Returns the time.

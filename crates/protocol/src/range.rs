@@ -5,6 +5,9 @@ use std::ops::Range;
 
 use bstr::{BString, ByteSlice};
 
+/// So many ranges are put in or taken out one by one; of more, each would move what stands behind it.
+const FEW: usize = 4;
+
 /// A set of bytes, kept as sorted, disjoint, non-adjacent, non-empty half-open ranges.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RangeSet(Vec<Range<u64>>);
@@ -54,11 +57,8 @@ impl RangeSet {
             return;
         }
         // The common case: blocks that come in order.
-        if let Some(last) = self.0.last_mut()
-            && range.start >= last.start
-            && range.start <= last.end
-        {
-            last.end = last.end.max(range.end);
+        if self.0.last().is_none_or(|last| range.start >= last.start) {
+            self.append(range);
             return;
         }
         let first = self.0.partition_point(|r| r.end < range.start);
@@ -94,15 +94,48 @@ impl RangeSet {
     }
 
     pub fn union(&mut self, other: &Self) {
-        for range in other.iter() {
-            self.insert(range);
+        if other.0.len() <= FEW {
+            other.iter().for_each(|range| self.insert(range));
+            return;
         }
+        let mut all = Self(Vec::with_capacity(self.0.len().max(other.0.len())));
+        let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
+        while let Some(first) = match (a.peek(), b.peek()) {
+            (Some(x), Some(y)) if x.start > y.start => b.next(),
+            (Some(_), _) => a.next(),
+            (None, _) => b.next(),
+        } {
+            all.append(first.clone());
+        }
+        *self = all;
     }
 
     pub fn subtract(&mut self, other: &Self) {
-        for range in other.iter() {
-            self.remove(range);
+        if other.0.len() <= FEW {
+            other.iter().for_each(|range| self.remove(range));
+            return;
         }
+        let mut left = Vec::with_capacity(self.0.len());
+        let mut at = 0;
+        for range in &self.0 {
+            let mut start = range.start;
+            at += other.0[at..].iter().take_while(|hole| hole.end <= start).count();
+            // The last hole may reach into the next range: it is looked at again.
+            while let Some(hole) = other.0.get(at).filter(|hole| hole.start < range.end) {
+                if start < hole.start {
+                    left.push(start..hole.start);
+                }
+                start = hole.end;
+                if hole.end > range.end {
+                    break;
+                }
+                at += 1;
+            }
+            if start < range.end {
+                left.push(start..range.end);
+            }
+        }
+        self.0 = left;
     }
 
     /// The bytes of `within` that are not in the set.
@@ -114,11 +147,27 @@ impl RangeSet {
 
     /// The bytes that are in both.
     pub fn intersection(&self, within: Range<u64>) -> Self {
-        let mut set = Self::new();
-        for r in &self.0 {
-            set.insert(r.start.max(within.start)..r.end.min(within.end));
+        if within.start >= within.end {
+            return Self::new();
         }
-        set
+        let first = self.0.partition_point(|r| r.end <= within.start);
+        let after = self.0.partition_point(|r| r.start < within.end);
+        let mut ranges = self.0[first..after.max(first)].to_vec();
+        if let Some(first) = ranges.first_mut() {
+            first.start = first.start.max(within.start);
+        }
+        if let Some(last) = ranges.last_mut() {
+            last.end = last.end.min(within.end);
+        }
+        Self(ranges)
+    }
+
+    /// Adds a range that begins nowhere before the last one does.
+    fn append(&mut self, range: Range<u64>) {
+        match self.0.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => self.0.push(range),
+        }
     }
 
     /// Every range moved up by `by`; `None` where that overflows.
@@ -152,10 +201,7 @@ pub enum RangeError {
 impl RangeSet {
     /// Parses `a-b,c-d`, ends exclusive, in any order: the form of 111 markers. Empty ranges (`5-5`) are allowed.
     pub fn parse(text: &[u8]) -> Result<Self, RangeError> {
-        let mut ranges = text.split_str(",").map(parse_range).collect::<Result<Vec<_>, _>>()?;
-        // Inserting in order is quick whatever a peer sends.
-        ranges.sort_unstable_by_key(|r| r.start);
-        Ok(ranges.into_iter().collect())
+        text.split_str(",").map(parse_range).collect()
     }
 
     /// Parses what REST takes: `a-b,c-d`, or a single number `n` for `0-n` (RFC 3659 section 5.3).
@@ -181,10 +227,11 @@ fn parse_number(text: &[u8]) -> Option<u64> {
 
 impl FromIterator<Range<u64>> for RangeSet {
     fn from_iter<T: IntoIterator<Item = Range<u64>>>(iter: T) -> Self {
+        let mut ranges: Vec<_> = iter.into_iter().filter(|r| r.start < r.end).collect();
+        // Putting them in in order is quick, whatever a peer sends.
+        ranges.sort_unstable_by_key(|r| r.start);
         let mut set = Self::new();
-        for range in iter {
-            set.insert(range);
-        }
+        ranges.into_iter().for_each(|range| set.append(range));
         set
     }
 }

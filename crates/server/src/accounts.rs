@@ -134,6 +134,11 @@ pub(crate) fn log_in_as(host: &Host, settings: &Settings, name: &str) -> Result<
     open(host, settings, user_account(settings, name, false)?)
 }
 
+/// The user as whom the process runs, and whom ssh has let in: what the settings say of this user holds.
+pub(crate) fn log_in_ssh(host: &Host, settings: &Settings, name: &str) -> Result<Login, Failure> {
+    open(host, settings, ssh_account(settings, name)?)
+}
+
 /// Somebody who has shown a certificate, as the gridmap has it.
 pub(crate) fn log_in_mapped(
     host: &Host,
@@ -158,6 +163,15 @@ pub(crate) fn log_in_principal(
     let name = settings.kerberos.as_ref().ok_or_else(none)?.user(principal, user)?;
     let allow_root = settings.config.kerberos.as_ref().is_some_and(|kerberos| kerberos.allow_root);
     open(host, settings, user_account(settings, &name, allow_root)?)
+}
+
+/// Whether who logs in by this name proves nothing by it.
+pub(crate) fn is_anonymous(settings: &Settings, user: &[u8]) -> bool {
+    let passwords = settings.passwords().ok().flatten();
+    let known = |name: &[u8]| {
+        passwords.as_ref().is_some_and(|file| file.list().any(|known| known.as_bytes() == name))
+    };
+    anonymous(settings, user, known).is_some()
 }
 
 /// The anonymous access that the name stands for. `*` stands for the names that nobody else has.
@@ -187,11 +201,26 @@ fn anonymous_account(settings: &Settings, access: &AnonymousAccess, name: &str) 
 }
 
 fn user_account(settings: &Settings, name: &str, allow_root: bool) -> Result<Found, Failure> {
-    let config = &settings.config;
-    let user =
-        config.users.get(name).map_or_else(|| config.defaults.clone(), |user| user.or(&config.defaults));
-    let local = identity::of_user(&config.identity, &user, name, allow_root)?;
+    let user = settings_of(settings, name);
+    let local = identity::of_user(&settings.config.identity, &user, name, allow_root)?;
     account(settings, &user, name, name, local)
+}
+
+/// Systems have names that would be none here (`DOMAIN\ada`). They do no harm but as a part of a path.
+fn ssh_account(settings: &Settings, name: &str) -> Result<Found, Failure> {
+    let user = settings_of(settings, name);
+    let root = user.root.as_ref().or(settings.config.root.as_ref());
+    let in_path = root.is_some_and(|root| root.to_string_lossy().contains("{user}"))
+        || user.home.as_ref().is_some_and(|home| home.contains("{user}"));
+    if name.contains(char::is_control) || in_path && !valid_user_name(name) {
+        return Err(Failure::LoginDenied("This cannot be a user's name.".into()));
+    }
+    user_account(settings, name, false)
+}
+
+fn settings_of(settings: &Settings, name: &str) -> User {
+    let config = &settings.config;
+    config.users.get(name).map_or_else(|| config.defaults.clone(), |user| user.or(&config.defaults))
 }
 
 /// `counted_as` is a name in the limits.
@@ -206,7 +235,8 @@ fn account(
         tracing::error!(user = name, what, "the account's settings are wrong");
         Failure::LoginDenied("The account is not set up correctly.".into())
     };
-    let own_home = local.as_ref().map(|local| local.home.as_path());
+    let process_home = settings.config.identity.own_home.as_deref();
+    let own_home = local.as_ref().map(|local| local.home.as_path()).or(process_home);
     let root = match user.root.as_ref().or(settings.config.root.as_ref()) {
         Some(root) => match root.to_str() {
             Some(root) => PathBuf::from(expand(root, name, own_home)),
@@ -283,4 +313,63 @@ fn open(host: &Host, settings: &Settings, found: Found) -> Result<Login, Failure
     };
     login.set_scope(scope);
     Ok(login)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::net::UnixStream;
+
+    use ropewalk_security::Access;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::ssh::{self, SshClient};
+    use crate::stores::Stores;
+
+    /// What a session over ssh of `user` with this home gets.
+    fn over_ssh(config: &str, user: &str, home: &Path) -> Result<Account, Failure> {
+        let (control, _) = UnixStream::pair().unwrap();
+        let (peer, local) = SshClient::addresses(|_| None);
+        let client = SshClient { control, peer, local, user: user.into(), home: home.to_owned() };
+        let config = ssh::prepare(Config::parse(config).unwrap(), &client);
+        let settings = Settings::prepare(config, &Stores::posix()).unwrap();
+        ssh_account(&settings, user).map(|found| found.account)
+    }
+
+    #[test]
+    fn over_ssh_users_are_at_home_where_they_are_on_the_server() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let home = root.join("ada");
+        let path = |text: &str| VirtualPath::parse(text.as_bytes()).unwrap();
+        let text = format!("root = {root:?}\n[defaults]\nrules = \"RW~,R/public\"\n");
+        let account = over_ssh(&text, "ada", &home).unwrap();
+        assert_eq!(account.home, path("/ada"));
+        let may = |at: &str, access| account.rules.iter().all(|rules| rules.allow(&path(at), access));
+        assert!(may("/ada/f", Access::Write) && may("/public/f", Access::Read));
+        assert!(!may("/bob/f", Access::Read) && !may("/public/f", Access::Write));
+        // In their own settings too, and as a name of the root.
+        let text = format!("[users.ada]\nroot = {root:?}\n");
+        assert_eq!(over_ssh(&text, "ada", &home).unwrap().home, path("/ada"));
+        let account = over_ssh("[defaults]\nroot = \"{home}\"\n", "ada", &home).unwrap();
+        assert_eq!((account.root, account.home), (home.clone(), path("/")));
+        let account = over_ssh("", "ada", &home).unwrap();
+        assert_eq!((account.root, account.home), ("/".into(), path(home.to_str().unwrap())));
+    }
+
+    #[test]
+    fn over_ssh_names_are_those_of_the_system() {
+        let home = Path::new("/home/ada");
+        for name in [r"DOMAIN\ada", "host$", "ada of example", ".ada"] {
+            assert_eq!(over_ssh("", name, home).unwrap().name, name);
+            // A path does not take everything.
+            for setting in ["root = \"/srv/{user}\"", "home = \"/{user}\""] {
+                let refused = over_ssh(&format!("[defaults]\n{setting}\n"), name, home);
+                assert!(matches!(refused, Err(Failure::LoginDenied(_))), "{name} {setting}");
+            }
+        }
+        assert!(over_ssh("", "ada\r\nbob", home).is_err());
+        assert!(over_ssh("[defaults]\nhome = \"/{user}\"\n", "ada", home).is_ok());
+    }
 }

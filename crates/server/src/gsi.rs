@@ -18,9 +18,8 @@ use crate::config;
 pub(crate) const MAPPED: &[u8] = b":globus-mapping:";
 /// RSA keys for delegated proxies that are made ahead: for so many log-ins at once.
 const KEYS: usize = 32;
-/// Bytes of maps, and of gsi.conf.
+/// Bytes of maps.
 pub(crate) const LONGEST_MAP: u64 = 64 << 20;
-const LONGEST_CONF: u64 = 1 << 20;
 
 /// The server's side of all log-ins.
 pub(crate) struct Authority {
@@ -38,8 +37,8 @@ pub(crate) struct Authority {
 impl Authority {
     pub(crate) fn load(config: &config::Gsi) -> Result<Self, String> {
         let places = Places::of_process();
-        let conf = ropewalk_files::read_text(&places.gsi_conf(), LONGEST_CONF).unwrap_or_default();
-        let conf = GsiConf::parse(&conf, |name| std::env::var(name).ok()).map_err(|e| e.to_string())?;
+        let conf = GsiConf::load(&places.gsi_conf(), |name| std::env::var(name).ok());
+        let conf = conf.map_err(|e| e.to_string())?;
         let settings = TlsSettings::from(&conf);
         if let Some(path) = places.callouts() {
             tracing::warn!(
@@ -201,10 +200,19 @@ impl Client {
 
     /// How data connections of a channel are secured; `None`: not at all.
     pub(crate) fn layer(&self, options: &ChannelOptions) -> Result<Option<Arc<dyn Layer>>, Failure> {
-        let (Some(subject), false) = (&self.subject, options.authentication == DataAuthentication::None)
-        else {
+        let Some(subject) = &self.subject else {
             return Ok(None);
         };
+        if options.authentication == DataAuthentication::None {
+            // There is no key to protect with. GCT's server answers PROT with 200 all the same, and moves data in clear.
+            return match options.protection {
+                Protection::Clear => Ok(None),
+                Protection::Safe | Protection::Private => Err(refused(
+                    521,
+                    "Without DCAU data connections cannot be protected: send DCAU A, or PROT C.",
+                )),
+            };
+        }
         let Some(identity) = self.own.as_ref().or(self.delegated.as_ref()) else {
             return Err(refused(
                 500,
@@ -328,4 +336,38 @@ fn user_number(text: &str) -> Result<u32, String> {
 
 fn refused(code: u16, text: impl Into<String>) -> Failure {
     Failure::Refused { code, text: text.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use ropewalk_protocol::server::{Mode, RepresentationType, StripeLayout};
+
+    use super::*;
+
+    #[test]
+    fn without_dcau_nothing_is_said_to_be_protected() {
+        let client = Client { subject: Some("/CN=Ada".into()), ..Client::default() };
+        let layer = |authentication, protection| {
+            let options = ChannelOptions {
+                mode: Mode::Stream,
+                representation: RepresentationType::Image,
+                parallelism: 1,
+                layout: StripeLayout::ServerDefault,
+                send_buffer: None,
+                receive_buffer: None,
+                automatic_buffers: None,
+                congestion: None,
+                authentication,
+                protection,
+                protection_buffer: 0,
+                key: None,
+            };
+            client.layer(&options).map(|layer| layer.is_some())
+        };
+        assert_eq!(layer(DataAuthentication::None, Protection::Clear), Ok(false));
+        for protection in [Protection::Safe, Protection::Private] {
+            let refused = layer(DataAuthentication::None, protection);
+            assert!(matches!(refused, Err(Failure::Refused { code: 521, .. })), "{refused:?}");
+        }
+    }
 }

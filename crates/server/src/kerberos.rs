@@ -1,6 +1,7 @@
 //! Log-in with Kerberos tickets: the server's keys, whose user a principal is, and what a session knows of its client.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +16,9 @@ use ropewalk_protocol::server::{ChannelOptions, Failure, Outcome};
 use crate::config;
 use crate::gsi::{LONGEST_MAP, MAPPED};
 
+/// Where servers have their keys if nobody says otherwise.
+const USUAL_KEYTAB: &str = "/etc/krb5.keytab";
+
 /// The server's side of all log-ins.
 pub(crate) struct Authority {
     credential: Arc<Credential>,
@@ -27,9 +31,7 @@ impl Authority {
         if config.realms.is_empty() && config.users.is_empty() && config.map.is_none() {
             return Err("no principal is anybody: name realms, users or a map".into());
         }
-        if let Some(path) = keytab(config) {
-            private(&path)?;
-        }
+        private(&keytab(config, std::env::var_os("KRB5_KTNAME"))?)?;
         if let Some(path) = &config.map {
             read_map(path).map_err(|error| format!("{}: {error}", path.display()))?;
         }
@@ -107,13 +109,14 @@ impl Mapping {
     }
 }
 
-/// The users of a principal in the lines of a map; `None` where it is not there.
+/// The users of a principal in the lines of a map; `None` where it is not there. A line without users has it be nobody.
 fn mapped(text: &str, principal: &str) -> Option<Vec<String>> {
     text.lines().find_map(|line| {
         let line = line.split('#').next().unwrap_or_default();
         let mut words = line.split_whitespace();
-        let users = words.next().filter(|name| *name == principal).and(words.next());
-        users.map(|users| users.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+        words.next().filter(|name| *name == principal)?;
+        let users = words.next().unwrap_or_default();
+        Some(users.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
     })
 }
 
@@ -128,15 +131,21 @@ fn read_map(path: &Path) -> std::io::Result<String> {
     ropewalk_files::content_text(&file, LONGEST_MAP)
 }
 
-/// The keytab's file, as far as it is known without krb5.conf.
-fn keytab(config: &config::Kerberos) -> Option<PathBuf> {
-    let named = std::env::var_os("KRB5_KTNAME").map(PathBuf::from);
-    config.keytab.clone().or(named).map(|path| {
-        match path.to_str().and_then(|text| text.strip_prefix("FILE:")) {
-            Some(plain) => PathBuf::from(plain),
-            None => path,
-        }
-    })
+/// The keytab's file: the usual one where nothing but krb5.conf might name another.
+fn keytab(config: &config::Kerberos, environment: Option<OsString>) -> Result<PathBuf, String> {
+    let Some(named) = config.keytab.clone().or(environment.map(PathBuf::from)) else {
+        return Ok(USUAL_KEYTAB.into());
+    };
+    // KIND:PLACE, unless a path begins there.
+    let kind = named.to_str().filter(|text| !text.starts_with('/')).and_then(|text| text.split_once(':'));
+    match kind {
+        None => Ok(named),
+        Some(("FILE" | "WRFILE" | "SRVTAB", path)) => Ok(path.into()),
+        Some((kind, _)) => Err(format!(
+            "the keytab {} is of the kind {kind}, of which it cannot be told who may read it: name a file",
+            named.display()
+        )),
+    }
 }
 
 /// Whoever reads the keytab can be the server. Its group may be the server's.
@@ -295,10 +304,31 @@ mod tests {
         assert_eq!(is(&map, "ada@EXAMPLE", ":globus-mapping:").as_deref(), Some("guest"));
         assert_eq!(is(&map, "ada@EXAMPLE", "ada"), None);
         assert_eq!(is(&map, "bob@EXAMPLE", "bob").as_deref(), Some("bob"));
+        // Shut out, whatever its realm.
+        for wanted in [":globus-mapping:", "nobody"] {
+            assert_eq!(is(&map, "nobody@EXAMPLE", wanted), None);
+        }
         std::fs::write(&path, "bob@OTHER eve\n").unwrap();
         assert_eq!(is(&map, "bob@OTHER", ":globus-mapping:").as_deref(), Some("eve"));
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
         assert_eq!(is(&map, "bob@OTHER", ":globus-mapping:"), None);
+    }
+
+    #[test]
+    fn where_the_keytab_is() {
+        let place = |named: Option<&str>, environment: Option<&str>| {
+            let config = config::Kerberos { keytab: named.map(PathBuf::from), ..Default::default() };
+            keytab(&config, environment.map(OsString::from)).ok()
+        };
+        assert_eq!(place(None, None), Some("/etc/krb5.keytab".into()));
+        assert_eq!(place(Some("/a"), Some("FILE:/b")), Some("/a".into()));
+        assert_eq!(place(Some("/a:b"), None), Some("/a:b".into()));
+        for named in ["/b", "FILE:/b", "WRFILE:/b"] {
+            assert_eq!(place(None, Some(named)), Some("/b".into()), "{named}");
+        }
+        for unknown in ["MEMORY:b", "KCM:", "file:/b"] {
+            assert_eq!(place(None, Some(unknown)), None, "{unknown}");
+        }
     }
 
     #[test]

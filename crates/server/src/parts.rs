@@ -3,9 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use ropewalk_protocol::path::VirtualPath;
-use ropewalk_storage::{PartFile, Result, Store, WriteOptions};
+use ropewalk_storage::{ErrorKind, PartFile, Result, Store, WriteOptions};
+
+/// The last one who has a part brings its journal up to date before others may lock it.
+const LETTING_GO: Duration = Duration::from_secs(1);
 
 /// A place for a file: device and inode of its directory, and its name. It stays the same when the file is made anew.
 type Place = (u64, u64, Vec<u8>);
@@ -23,7 +27,7 @@ impl SharedParts {
         &self,
         store: &Arc<dyn Store>,
         place: &VirtualPath,
-        begin: impl FnOnce() -> Result<PartFile>,
+        begin: impl Fn() -> Result<PartFile>,
     ) -> Result<Arc<PartFile>> {
         let slot = self.slot(place_of(&**store, place));
         let mut slot = lock(&slot);
@@ -42,15 +46,28 @@ impl SharedParts {
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
-        let part = Arc::new(begin()?);
+        // Whoever had it may be about to let go of it, and can no longer be joined.
+        let until = (!Weak::ptr_eq(&slot, &Weak::new())).then(|| Instant::now() + LETTING_GO);
+        let part = loop {
+            match begin() {
+                Err(error)
+                    if error.kind() == ErrorKind::Busy && until.is_some_and(|end| Instant::now() < end) =>
+                {
+                    std::thread::sleep(LETTING_GO / 200);
+                }
+                begun => break Arc::new(begun?),
+            }
+        };
         *slot = Arc::downgrade(&part);
         Ok(part)
     }
 
     fn slot(&self, place: Place) -> Arc<Slot> {
         let mut slots = lock(&self.0);
-        // Those that somebody holds are just being opened.
-        slots.retain(|_, slot| Arc::strong_count(slot) > 1 || lock(slot).strong_count() > 0);
+        // Those that somebody holds are just being opened; that this one was held not long ago has to be known.
+        slots.retain(|other, slot| {
+            *other == place || Arc::strong_count(slot) > 1 || lock(slot).strong_count() > 0
+        });
         Arc::clone(slots.entry(place).or_default())
     }
 }
@@ -72,6 +89,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::sync::Barrier;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::mpsc::channel;
     use std::thread;
 
@@ -103,6 +121,30 @@ mod tests {
         drop((first, anew));
         open(&parts, &store, "/.f.ropewalk-part");
         assert!(lock(&parts.0).len() <= 2);
+    }
+
+    #[test]
+    fn a_part_that_its_last_holder_is_letting_go_of_is_waited_for() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 20));
+        let parts = SharedParts::default();
+        let name = path("/.f.ropewalk-part");
+        let first = open(&parts, &store, "/.f.ropewalk-part");
+        first.handle().write_at(b"abc", 0).unwrap();
+        first.record(0..3, None).unwrap();
+        // What keeps the lock, as the journal's last entry does on its way to the disk.
+        let held = first.handle();
+        drop(first);
+        let tries = AtomicU32::new(0);
+        let held = Mutex::new(Some(held));
+        let options = PartOptions { resume: true, ..PartOptions::default() };
+        let begin = || {
+            if tries.fetch_add(1, Ordering::Relaxed) == 2 {
+                lock(&held).take();
+            }
+            PartFile::begin(&store, &name, JournalKey::default(), options)
+        };
+        parts.open(&store, &name, begin).unwrap();
+        assert!(tries.load(Ordering::Relaxed) >= 3);
     }
 
     #[test]

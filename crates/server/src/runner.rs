@@ -67,7 +67,7 @@ fn run(host: &Arc<Host>, mut connection: Box<Connection>) {
     follow(host, connection, next);
 }
 
-fn follow(host: &Arc<Host>, connection: Box<Connection>, next: Next) {
+fn follow(host: &Arc<Host>, mut connection: Box<Connection>, next: Next) {
     match next {
         Next::Park(why) => host.remote.park(host, connection, why),
         Next::Again => start(host, connection),
@@ -76,7 +76,10 @@ fn follow(host: &Arc<Host>, connection: Box<Connection>, next: Next) {
                 start(host, connection);
             }
         }
-        Next::Close => connection.close(),
+        Next::Close => {
+            log_unanswered(host, &mut connection);
+            connection.close();
+        }
         Next::Handshake(operation) => {
             see_to(host, connection, move |host, connection| shake_hands(host, connection, operation));
         }
@@ -128,6 +131,7 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
             }
         }
         if connection.control.closing() {
+            log_unanswered(host, connection);
             return wait(connection);
         }
         match connection.session.poll() {
@@ -281,6 +285,11 @@ fn log_transfer(host: &Host, connection: &mut Connection, code: u16) {
     }
 }
 
+/// A transfer whose end the client is not told any more.
+fn log_unanswered(host: &Host, connection: &mut Connection) {
+    log_transfer(host, connection, 426);
+}
+
 /// Takes what came of a TLS handshake, on a thread for log-ins; then the session goes on.
 fn shake(host: &Arc<Host>, mut connection: Box<Connection>) {
     let next = loop {
@@ -322,7 +331,7 @@ fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], passwo
     let secured = connection.session.is_secured() || host.ssh_user.get().is_some();
     let login = match connection.context.client.subject() {
         _ if let Err(refused) = accounts::require_protected_for(&settings, user, secured) => Err(refused),
-        _ if let Some(name) = host.ssh_user.get() => accounts::log_in_as(host, &settings, name),
+        _ if let Some(name) = host.ssh_user.get() => accounts::log_in_ssh(host, &settings, name),
         _ if tokens::is_token(user) => tokens::log_in(host, &connection.context, secured, password),
         Some(subject) if matches!(connection.context.client, Client::Gsi(_)) => {
             accounts::log_in_mapped(host, &settings, subject, user)
@@ -341,7 +350,10 @@ fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], passwo
     let login = login.and_then(|login| login.require_protected(secured).map(|()| login));
     match login {
         Ok(login) => {
-            host.throttle.succeeded(peer.ip());
+            // Who guesses passwords may log in as nobody in between.
+            if !accounts::is_anonymous(&settings, user) {
+                host.throttle.succeeded(peer.ip());
+            }
             connection.answer = Some(Ok(Outcome::LoggedIn {
                 local_user: login.account.name.clone(),
                 home: login.home(),

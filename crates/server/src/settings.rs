@@ -138,7 +138,7 @@ fn session_config(config: &Config, hostname: &str, tls: bool) -> SessionConfig {
         security_required: config.gsi.as_ref().is_some_and(|gsi| gsi.required)
             || config.kerberos.as_ref().is_some_and(|kerberos| kerberos.required),
         tls,
-        required: match config.tls().map(|tls| tls.required).unwrap_or_default() {
+        required: match config.required_protection() {
             config::RequiredProtection::None => RequiredProtection::None,
             config::RequiredProtection::Control => RequiredProtection::Control,
             config::RequiredProtection::Data => RequiredProtection::Data,
@@ -154,4 +154,22 @@ fn names_user(root: &Path) -> bool {
 
 fn system_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_required_holds_without_tls_too() {
+        for (word, expected) in [("control", RequiredProtection::Control), ("data", RequiredProtection::Data)]
+        {
+            for enabled in [true, false] {
+                let text = format!("[tls]\nenabled = {enabled}\nrequired = \"{word}\"\n");
+                let session = session_config(&Config::parse(&text).unwrap(), "data.example", enabled);
+                assert_eq!(session.required, expected, "{text}");
+            }
+        }
+    }
 }

@@ -70,7 +70,7 @@ fn route(peer: SocketAddr, otherwise: SocketAddr) -> SocketAddr {
 }
 
 /// What is said of log-ins and addresses to listen on is for other servers; the process has no identity but its own.
-fn prepare(config: Config, client: &SshClient) -> Config {
+pub(crate) fn prepare(config: Config, client: &SshClient) -> Config {
     let mut config = Config {
         listen: Vec::new(),
         password_file: None,
@@ -82,8 +82,10 @@ fn prepare(config: Config, client: &SshClient) -> Config {
         ..config
     };
     config.identity.mapped = false;
+    config.identity.own_home = Some(client.home.clone());
+    let own_root = config.users.get(&client.user).is_some_and(|user| user.root.is_some());
     let user = &mut config.defaults;
-    if config.root.is_none() && user.root.is_none() {
+    if config.root.is_none() && user.root.is_none() && !own_root {
         config.root = Some("/".into());
         if user.home.is_none() {
             user.home = client.home.to_str().map(str::to_owned);

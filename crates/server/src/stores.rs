@@ -53,7 +53,8 @@ impl Stores {
         let store: Arc<dyn Store> = match &self.maker {
             Maker::Posix => {
                 let (identity, act) = (identity.cloned(), identity.is_some());
-                Arc::new(PosixStore::new(root, PosixOptions { identity, act, ..PosixOptions::default() })?)
+                let options = PosixOptions { identity, act, no_magic_links: true, ..PosixOptions::default() };
+                Arc::new(PosixStore::new(root, options)?)
             }
             Maker::Other(factory) => factory(root)?,
         };
@@ -71,6 +72,16 @@ impl Stores {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn nobody_reaches_what_others_have_open() {
+        use std::os::fd::AsRawFd as _;
+        let open = std::fs::File::open("/dev/zero").unwrap();
+        let path = format!("/proc/self/fd/{}", open.as_raw_fd());
+        let path = ropewalk_protocol::path::VirtualPath::parse(path.as_bytes()).unwrap();
+        let store = Stores::posix().open(Path::new("/"), None).unwrap();
+        assert!(store.open_read(&path).is_err());
+    }
 
     #[test]
     fn users_do_not_share_a_store() {

@@ -100,7 +100,8 @@ fn line(host: &str, record: &Record) -> String {
         date(record.end),
         host,
         date(record.start),
-        record.user,
+        // Systems have users whose names have blanks; the fields of the line must not.
+        printable(record.user.as_bytes()).replace(char::is_whitespace, "?"),
         printable(&record.path),
         record.buffer,
         record.block,
@@ -198,6 +199,12 @@ mod tests {
              FILE=/p BUFFER=131072 BLOCK=262144 NBYTES=12 VOLUME=/ STREAMS=1 STRIPES=1 DEST=[127.0.0.1] TYPE=RETR \
              CODE=226 TASKID=none\n"
         );
+    }
+
+    #[test]
+    fn a_user_is_one_word() {
+        let record = Record { user: "ada of example".into(), ..record() };
+        assert!(line("vm", &record).contains(" USER=ada?of?example FILE=/p "));
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod pages;
 mod part;
 mod posix;
 mod remove;
+mod sync;
 pub mod testing;
 mod walk;
 
@@ -35,6 +36,7 @@ pub use part::{
 pub use posix::{Acting, Identity, PosixOptions, PosixStore};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
+pub use sync::sync_name;
 pub use walk::{Step, Visit, WalkOptions, WalkSink, walk};
 
 /// To be called first in threads that serve one user after the other: a thread begins with the identity that its maker
@@ -112,6 +114,14 @@ pub trait ReadHandle: Send + Sync {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+    /// For `poll`, where a read may have to wait for somebody else (a pipe, a terminal); then [`Self::read_now`] does not.
+    fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// As [`Self::read_at`]; `None` where there is nothing to read yet.
+    fn read_now(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>> {
+        self.read_at(buffer, offset).map(Some)
+    }
     /// The parts of `[start, end)` that hold data; all of it where the store knows no holes.
     fn data_ranges(&self, start: u64, end: u64) -> Result<RangeSet>;
 }
@@ -133,6 +143,14 @@ pub trait WriteHandle: Send + Sync {
     fn in_order(&self) -> bool {
         false
     }
+    /// For `poll`, where a write may have to wait for somebody else (who reads a pipe); then [`Self::write_now`] does not.
+    fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// As [`Self::write_at`], as many bytes as are taken; `None` where none are taken yet.
+    fn write_now(&self, data: &[u8], offset: u64) -> Result<Option<usize>> {
+        self.write_at(data, offset).map(|()| Some(data.len()))
+    }
     /// `size` bytes will be written to this file, in any order, which is new or was prepared before. Space may be
     /// reserved, so that the file has its size at once.
     fn prepare(&self, _size: u64, _direct: DirectIo) {}
@@ -151,6 +169,10 @@ pub trait WriteHandle: Send + Sync {
     fn set_len(&self, length: u64) -> Result<()>;
     /// Data and size are on stable storage.
     fn sync(&self) -> Result<()>;
+    /// All that the file system of this file was told is on stable storage, names among it.
+    fn sync_system(&self) -> Result<()> {
+        Ok(())
+    }
     /// Takes the file for this handle alone, until it is dropped; `false` where another handle (of any process) has it.
     /// Only handles that ask are kept apart. Stores that cannot lock say `true`.
     fn lock(&self) -> Result<bool> {

@@ -166,12 +166,13 @@ impl PartFile {
         self.journal.get().map_or(Ok(()), |journal| journal.append(range, crc32c))
     }
 
-    /// Puts on stable storage what has been recorded so far. A crash of the machine does not lose it.
+    /// Puts on stable storage what has been recorded so far. A crash of the machine does not lose it. Where that fails,
+    /// nothing of the file is left.
     pub fn checkpoint(&self) -> Result<()> {
         let recorded = self.journal.get().map(|journal| (journal, journal.len()));
-        self.handle.sync()?;
+        self.or_distrust(self.handle.sync())?;
         if let Some((journal, records)) = recorded {
-            journal.append_synced(records)?;
+            self.or_distrust(journal.append_synced(records))?;
         }
         if !self.directory_synced.load(Ordering::Relaxed) {
             self.sync_directory()?;
@@ -207,7 +208,7 @@ impl PartFile {
         // What was written past the cache is on the disk already, but for its ends and the record that the reserved space
         // is in use: a power loss must not make zeros of it once the file has its name.
         if self.options.sync || self.handle.is_reserved() {
-            self.handle.sync()?;
+            self.or_distrust(self.handle.sync())?;
         }
         if let Some(target) = &self.names.target {
             self.rename(target)?;
@@ -316,7 +317,15 @@ impl PartFile {
 
     fn sync_directory(&self) -> Result<()> {
         let directory = self.names.part.parent().unwrap_or_else(VirtualPath::root);
-        self.store.sync_directory(&directory)
+        crate::sync_name(&*self.store, &directory, &*self.handle)
+    }
+
+    /// After a failure it is not known which of the bytes are lost, and a second try would not fail: none are gone on with.
+    fn or_distrust(&self, synced: Result<()>) -> Result<()> {
+        synced.inspect_err(|_| {
+            // As far as it can be done; what failed is what counts.
+            let _ = self.discard();
+        })
     }
 }
 

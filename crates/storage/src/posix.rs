@@ -39,7 +39,7 @@ use crate::{
 ///
 /// Every path is resolved by the kernel (`openat2`) as if the root directory were `/`: an absolute symbolic link
 /// counts from it, `..` does not leave it, and nobody who moves directories or swaps links meanwhile can change that.
-/// A root of `/` is used as it is.
+/// A root of `/` is used as it is, unless [`PosixOptions::no_magic_links`] is set.
 #[derive(Clone)]
 pub struct PosixStore {
     root: Arc<Root>,
@@ -56,7 +56,7 @@ impl PosixStore {
     pub fn new(root: &Path, options: PosixOptions) -> Result<Self> {
         let user = User::of(&options);
         let acting = user.act_on("open root", &VirtualPath::root())?;
-        let root = Arc::new(Root::open(root)?);
+        let root = Arc::new(Root::open(root, !options.no_magic_links)?);
         drop(acting);
         Ok(Self { root, options: Arc::new(options), user, guard: None, replaces: true, near: None })
     }
@@ -67,7 +67,7 @@ impl PosixStore {
 
     /// Opens what exists, for writing.
     fn open_existing(&self, path: &VirtualPath, truncate: bool) -> Result<PosixFile> {
-        // Not waiting for a reader of a FIFO or the carrier of a line; cleared again by `PosixFile`.
+        // Not waiting for a reader of a FIFO or the carrier of a line.
         let mut flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         // The guard comes first.
         flags.set(OFlags::TRUNC, truncate && self.guard.is_none());

@@ -1,10 +1,11 @@
-//! What every store must do: run [`contract`] on a new one.
+//! What every store must do: run [`contract`] on a new one. And a store that tells what is done with it: [`Hooked`].
 
 #![allow(clippy::unwrap_used)]
 
 mod concurrency;
 mod directories;
 mod files;
+mod hooked;
 mod links;
 mod names;
 mod parts;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use bstr::BString;
 use ropewalk_protocol::path::VirtualPath;
 
+pub use self::hooked::{Deed, Deeds, Hooked};
 use crate::{ErrorKind, Metadata, Result, Store, WriteHandle, WriteOptions};
 
 /// Checks everything that the interface promises, as far as the store's capabilities go.

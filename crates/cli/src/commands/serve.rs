@@ -205,7 +205,10 @@ impl Serve {
             config.data.ports = Some(ports);
         }
         if self.no_tls {
-            config.tls = None;
+            // What it says is required holds all the same.
+            if let Some(tls) = &mut config.tls {
+                tls.enabled = false;
+            }
         } else if config.tls.is_none() && !self.ssh {
             config.tls = Some(Tls { optional: true, ..Tls::default() });
         }
@@ -266,6 +269,19 @@ mod tests {
         // What a file says about strangers holds.
         let file = Config { anonymous: Some(AnonymousAccess::default()), ..Config::default() };
         assert_eq!(as_whom("--anonymous=rw", file), (None, None));
+    }
+
+    #[test]
+    fn without_tls_what_is_required_holds() {
+        let without = |config: Config| {
+            let serve = Command::try_parse_from(["serve", "--no-tls"]).unwrap().serve;
+            serve.over(config).tls
+        };
+        assert_eq!(without(Config::default()), None);
+        let file = Config::parse("[tls]\nrequired = \"control\"\n").unwrap();
+        let tls = without(file.clone()).unwrap();
+        assert!(!tls.enabled);
+        assert_eq!(tls.required, file.tls.unwrap().required);
     }
 
     #[test]

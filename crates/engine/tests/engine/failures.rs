@@ -492,3 +492,77 @@ fn connecting_takes_no_longer_than_it_may() {
         assert!(began.elapsed() < PATIENCE / 2);
     }
 }
+
+/// Keeping a byte takes a hundred of them.
+#[test]
+fn many_small_blocks_out_of_order_are_not_kept_either() {
+    const BLOCKS: u64 = 400_000;
+    let (mut channel, address) = receiver(Mode::ExtendedBlock);
+    let blocks: Vec<u8> = (1..BLOCKS).flat_map(|n| block(2 * n, b"x")).collect();
+    thread::scope(|scope| {
+        // Which breaks off at some time.
+        scope.spawn(|| TcpStream::connect(address).unwrap().write_all(&blocks));
+        let error = channel.receive_writer(&mut Vec::new(), &mut Nobody, &Progress::new()).unwrap_err();
+        let Error::OutOfOrder { missing: 0, held } = error else { panic!("{error}") };
+        assert!(held < BLOCKS - 1);
+    });
+}
+
+/// What is sent comes when it comes: only where the network is at fault has the transfer stalled.
+#[test]
+fn a_source_that_takes_its_time_is_no_stall() {
+    struct Late<'s> {
+        script: &'s Script,
+        from: Option<UnixStream>,
+        left: bool,
+    }
+    impl Read for Late<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if let Some(from) = &mut self.from {
+                return from.read(buffer);
+            }
+            // Several times as long as a stall may last.
+            if self.script.ticks.load(Ordering::SeqCst) < 8 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            buffer[..3].copy_from_slice(b"abc");
+            Ok(if std::mem::take(&mut self.left) { 3 } else { 0 })
+        }
+    }
+    for (polled, patient) in [(false, true), (true, true), (true, false)] {
+        let mut sending = settings(Mode::Stream, 1);
+        sending.stall_timeout = Some(SHORT);
+        let (mut sender, mut receiver) = channels_with(sending, settings(Mode::Stream, 1), false);
+        sender.set_patient(patient);
+        let script = Script::default();
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let descriptor = theirs.try_clone().unwrap();
+        let mut source = Late { script: &script, from: polled.then_some(theirs), left: true };
+        let mut sink = Vec::new();
+        thread::scope(|scope| {
+            let script = &script;
+            let received = scope.spawn(|| receiver.receive_writer(&mut sink, &mut Nobody, &Progress::new()));
+            scope.spawn(move || {
+                while patient && script.ticks.load(Ordering::SeqCst) < 8 {
+                    thread::yield_now();
+                }
+                // Otherwise it is open until the other side gives up.
+                let _ = if patient { ours.write(b"abc") } else { ours.read(&mut [0]) };
+            });
+            let (attendant, progress) = (&mut &*script, Progress::new());
+            let sent = if polled {
+                sender.send_polled(&mut source, descriptor.as_fd(), attendant, &progress)
+            } else {
+                sender.send_reader(&mut source, attendant, &progress)
+            };
+            drop((source, descriptor));
+            match sent {
+                Ok(_) if patient => drop(received.join().unwrap().unwrap()),
+                Err(Error::Stalled { .. }) if !patient => assert!(received.join().unwrap().is_err()),
+                other => panic!("{other:?}"),
+            }
+        });
+        assert_eq!(sink, if patient { &b"abc"[..] } else { b"" });
+    }
+}

@@ -5,10 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use ropewalk_engine::{Error, Nobody, Progress};
+use ropewalk_engine::{ChannelSettings, Error, Nobody, Progress, ReceiveJob};
 use ropewalk_protocol::mode_e::ReceiveError;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
+use ropewalk_storage::checksum::Algorithm;
 use ropewalk_transport::{Driver, Tcp};
 
 use crate::common::*;
@@ -126,13 +127,99 @@ fn more_streams_than_come_are_waited_for_but_not_for_ever() {
 }
 
 #[test]
-fn too_many_streams_end_the_transfer() {
+fn too_many_connections_end_the_transfer() {
     let mut settings = settings(Mode::ExtendedBlock, 1);
     settings.max_streams = 3;
     let (mut channel, address) = receiver_with(settings);
-    let _open = play(address, &vec![(block(0, b"abc"), false); 4]);
+    let _open = play(address, &vec![(block(0, b"abc"), false); 129]);
     let error = receive(&mut channel, RangeSet::from_range(0..10)).0.unwrap_err();
-    assert!(matches!(error, Error::TooManyStreams { limit: 3, .. }), "{error}");
+    assert!(matches!(error, Error::TooManyStreams { limit: 128, .. }), "{error}");
+}
+
+/// Which of them bring something, and in what order they are accepted, nobody knows beforehand.
+#[test]
+fn streams_beyond_the_limit_wait_for_others() {
+    const ALL: usize = 7;
+    for reused in [false, true] {
+        let mut settings = settings(Mode::ExtendedBlock, 1);
+        settings.max_streams = 2;
+        let (mut channel, address) = receiver_with(settings);
+        let mut open = Vec::new();
+        if reused {
+            let ends = (0..ALL).map(|n| (if n == 3 { eof(ALL as u64) } else { eod() }, false));
+            open = play(address, &ends.collect::<Vec<_>>());
+            receive(&mut channel, RangeSet::from_range(0..1)).0.unwrap();
+            assert_eq!(channel.cached(), ALL);
+        }
+        let contents = data(ALL * 300_000);
+        let idle = 2;
+        let scripts = (0..ALL).map(|n| {
+            let at = n * 300_000;
+            let end = if n == ALL - 1 { eof(ALL as u64) } else { eod() };
+            let bytes = block(at as u64, &contents[at..at + 300_000]);
+            ([if n < idle { Vec::new() } else { bytes }, end].concat(), false)
+        });
+        let scripts: Vec<_> = scripts.collect();
+        if open.is_empty() {
+            open = (0..ALL).map(|_| TcpStream::connect(address).unwrap()).collect();
+        }
+        thread::scope(|scope| {
+            // Those that have nothing to bring say so last, as a sender does that is busy with another one meanwhile.
+            let (last, first) = scripts.split_at(idle);
+            let (quiet, busy) = open.split_at_mut(idle);
+            scope.spawn(move || {
+                thread::scope(|scope| {
+                    for (stream, (bytes, _)) in busy.iter_mut().zip(first) {
+                        scope.spawn(move || stream.write_all(bytes).unwrap());
+                    }
+                });
+                quiet.iter_mut().zip(last).for_each(|(stream, (bytes, _))| stream.write_all(bytes).unwrap());
+            });
+            let (result, found) = receive(&mut channel, RangeSet::from_range(0..contents.len() as u64));
+            assert_eq!(result.unwrap().streams, ALL as u32);
+            assert!(found[idle * 300_000..] == contents[idle * 300_000..]);
+        });
+        assert_eq!(channel.cached(), ALL);
+    }
+}
+
+#[test]
+fn fewer_streams_than_a_sender_has_are_enough() {
+    let contents = data(20_000_000);
+    for (streams, most) in [(8, 3), (16, 1)] {
+        let receiving = ChannelSettings { max_streams: most, ..settings(Mode::ExtendedBlock, 1) };
+        let (mut sender, mut receiver) =
+            channels_with(settings(Mode::ExtendedBlock, streams), receiving, false);
+        for length in [contents.len(), 10, 700_000, contents.len()] {
+            for plain in [true, false] {
+                roundtrip(&mut sender, &mut receiver, &contents[..length], plain);
+            }
+        }
+    }
+}
+
+/// The gaps between the blocks of each stream are more than those between all blocks.
+#[test]
+fn streams_with_many_gaps_between_their_blocks() {
+    const BLOCKS: u64 = 10_000;
+    let (mut channel, address) = receiver(Mode::ExtendedBlock);
+    let script = |first: u64| {
+        let blocks = (first..BLOCKS).step_by(2).flat_map(|n| block(n, &[n as u8]));
+        (blocks.chain(if first == 0 { eod() } else { eof(2) }).collect::<Vec<u8>>(), false)
+    };
+    let scripts = [script(0), script(1)];
+    let sink = TestFile::new(b"", true);
+    let job = ReceiveJob { checksum: Some(Algorithm::Crc32c), ..receive_job(&sink) };
+    let received = thread::scope(|scope| {
+        let playing = scope.spawn(|| play(address, &scripts));
+        let received = channel.receive(&job, &mut Nobody, &Progress::new()).unwrap();
+        playing.join().unwrap();
+        received
+    });
+    let contents: Vec<u8> = (0..BLOCKS).map(|n| n as u8).collect();
+    assert_eq!(received.ranges, RangeSet::from_range(0..BLOCKS));
+    assert_eq!(received.pieces.unwrap().total(0..BLOCKS), Some(sum_of(Algorithm::Crc32c, &contents)));
+    assert!(sink.contents() == contents);
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub struct Receiver {
 impl Receiver {
     /// `accept`: the ranges of the file that blocks may touch (open at the end: up to `u64::MAX`). The place in the file
     /// is the offset on the wire plus `origin`. More than `most_streams` streams are an error; those that have ended with
-    /// CLOSE do not count.
+    /// CLOSE do not count, nor those that were removed.
     pub fn new(accept: RangeSet, origin: u64, most_streams: u32) -> Self {
         Self { accept, origin, most_streams: most_streams.into(), joined: 0, ended: 0, announced: None }
     }
@@ -64,6 +64,15 @@ impl Receiver {
             headers: 0,
             closing: false,
         })
+    }
+
+    /// A connection is gone without the end of its stream, and the transfer goes on without it: it had brought nothing, or
+    /// nothing that made sense.
+    pub fn remove_stream(&mut self, stream: &StreamReceiver) {
+        // Those that have ended with CLOSE do not count any more, others stay.
+        if !matches!(stream.state, State::Ended(_)) {
+            self.joined = self.joined.saturating_sub(1);
+        }
     }
 
     /// Everything has come: EOF, and as many EODs as it announced.

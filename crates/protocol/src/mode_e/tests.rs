@@ -232,6 +232,22 @@ fn ends_in_any_order() {
 }
 
 #[test]
+fn connections_that_are_lost_make_room_for_others() {
+    let mut transfer = Receiver::new(everything(), 0, 2);
+    for _ in 0..5 {
+        let passer_by = transfer.add_stream().unwrap();
+        assert!(passer_by.is_untouched());
+        transfer.remove_stream(&passer_by);
+    }
+    let mut ended = transfer.add_stream().unwrap();
+    feed(&mut ended, &mut transfer, header(8, 0, 0)).unwrap();
+    // It may serve the next transfer.
+    transfer.remove_stream(&ended);
+    transfer.add_stream().unwrap();
+    assert_eq!(transfer.add_stream().unwrap_err(), ReceiveError::TooManyStreams { most: 2 });
+}
+
+#[test]
 fn a_leading_close_retires() {
     let mut transfer = Receiver::new(everything(), 0, 1);
     let mut a = transfer.add_stream().unwrap();

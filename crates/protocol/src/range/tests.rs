@@ -64,13 +64,19 @@ enum Step {
 
 const SIZE: u64 = 40;
 
+/// A few, or so many that they are merged; short ones stay apart.
+fn ranges() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    let short = (0..=SIZE, 0..3_u64).prop_map(|(at, length)| (at, (at + length).min(SIZE)));
+    prop_oneof![prop::collection::vec((0..=SIZE, 0..=SIZE), 0..4), prop::collection::vec(short, 0..20),]
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let range = || (0..=SIZE, 0..=SIZE);
     let step = prop_oneof![
         range().prop_map(|(a, b)| Step::Insert(a, b)),
         range().prop_map(|(a, b)| Step::Remove(a, b)),
-        prop::collection::vec(range(), 0..4).prop_map(Step::Union),
-        prop::collection::vec(range(), 0..4).prop_map(Step::Subtract),
+        ranges().prop_map(Step::Union),
+        ranges().prop_map(Step::Subtract),
     ];
     prop::collection::vec(step, 0..30)
 }
@@ -130,4 +136,34 @@ proptest! {
         set.remove(a / 2..b);
         let _ = (set.len(), set.shift_up(b), set.shift_down(a), set.complement(0..u64::MAX));
     }
+}
+
+/// A peer decides how many there are, and in what order they come: each of these would take minutes if every fragment
+/// moved those behind it.
+#[test]
+fn a_million_fragments() {
+    const MANY: u64 = 1 << 20;
+    let every = |step: u64, from: u64| (0..MANY).map(move |i| from + step * i..from + step * i + 1);
+    let (even, odd): (RangeSet, RangeSet) = (every(4, 0).collect(), every(4, 2).rev().collect());
+    let mut both = even.clone();
+    both.union(&odd);
+    assert_eq!((both.count() as u64, both.len()), (2 * MANY, 2 * MANY));
+    assert_eq!(both.complement(0..4 * MANY).len(), 2 * MANY);
+    let mut left = both.clone();
+    left.subtract(&even);
+    assert_eq!(left, odd);
+    left.subtract(&odd);
+    assert!(left.is_empty());
+    // What has been told is taken out, over and over.
+    let mut told = RangeSet::new();
+    for _ in 0..4 {
+        let mut news = both.clone();
+        news.subtract(&told);
+        told.union(&news);
+    }
+    assert_eq!(told, both);
+    assert_eq!(both.intersection(2..4 * MANY - 5).count() as u64, 2 * MANY - 3);
+    let gaps = both.complement(0..both.end());
+    gaps.iter().rev().for_each(|gap| both.insert(gap));
+    assert_eq!(both.count(), 1);
 }

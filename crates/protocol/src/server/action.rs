@@ -102,7 +102,7 @@ pub struct ChannelOptions {
     pub congestion: Option<CongestionName>,
     /// DCAU: always none on a control connection without security.
     pub authentication: DataAuthentication,
-    /// PROT; without authentication it has no effect, as in GCT, unless the control connection has TLS.
+    /// PROT. Where only authentication could give it (GSI) and there is none, the channel is to be refused.
     pub protection: Protection,
     /// PBSZ under [`Outcome::Wrapped`]: the longest message on a protected data connection, in bytes.
     pub protection_buffer: u32,

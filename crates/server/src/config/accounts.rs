@@ -55,11 +55,11 @@ impl Default for AnonymousAccess {
 #[serde(default, deny_unknown_fields)]
 pub struct User {
     /// Directory of the host that the user sees as `/`; `{user}` stands for the name, `{home}` for the home directory of the
-    /// local account that the session works as. Default: the server's `root`; where there is none either, `/` for users
+    /// local account that the session works as (over ssh, of the user). Default: the server's `root`; where there is none either, `/` for users
     /// whose sessions work as a local account.
     pub root: Option<PathBuf>,
     /// Path in which sessions begin, as the user sees it; `{user}` stands for the name. Default: the home directory of
-    /// the local account that the session works as, where that is within the root; otherwise `/`.
+    /// the local account that the session works as (over ssh, of the user), where that is within the root; otherwise `/`.
     pub home: Option<String>,
     /// Path rules (`RW~,R/data`). Default: everything beneath the root.
     pub rules: Option<String>,

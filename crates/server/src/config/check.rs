@@ -93,7 +93,17 @@ fn check_log_in(config: &Config, report: &mut Report) {
             report.warning(format!("users.{name}"), text);
         }
     }
-    let required = config.tls().map(|tls| tls.required).unwrap_or_default();
+    let required = config.required_protection();
+    if required != RequiredProtection::None
+        && config.tls().is_none()
+        && config.gsi.is_none()
+        && config.kerberos.is_none()
+    {
+        report.error(
+            "tls.required",
+            "nobody could log in: log-ins in clear are refused, and TLS is off; switch it on, or set up [gsi] or [kerberos]",
+        );
+    }
     if config.password_file.is_some()
         && required == RequiredProtection::None
         && config.listen.iter().any(|address| !address.ip().is_loopback())
@@ -432,6 +442,15 @@ mod tests {
         let doubts: Vec<_> =
             config.check().into_iter().filter(|p| p.text.contains("cannot log in")).collect();
         assert_eq!(doubts.iter().map(|p| p.setting.as_str()).collect::<Vec<_>>(), ["users.bob"]);
+    }
+
+    #[test]
+    fn what_is_required_can_be_had() {
+        let off = "[anonymous]\n[tls]\nenabled = false\nrequired = \"control\"\n";
+        let mut config = Config { root: Some("/".into()), ..Config::parse(off).unwrap() };
+        assert_eq!(errors(&config), ["tls.required"]);
+        config.kerberos = Some(super::super::Kerberos::default());
+        assert!(!errors(&config).iter().any(|setting| setting == "tls.required"));
     }
 
     #[test]

@@ -25,7 +25,8 @@ pub struct Data {
     /// Memory in bytes for data buffers of all transfers together. Default 64 MiB.
     #[serde(with = "units::bytes")]
     pub buffer_memory: u64,
-    /// Most data connections of one transfer. Default 128.
+    /// Most data connections that a transfer uses at a time. Where a client makes more of them for an upload (128 at most),
+    /// those wait until others have ended. Default 128.
     pub max_streams: u32,
     /// Largest socket buffer in bytes that a client may ask for. Default 64 MiB.
     #[serde(with = "units::bytes")]

@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use super::units;
@@ -27,6 +29,9 @@ pub struct Identity {
     /// The umask of the whole process, for instance 0o027. Default: what the process was started with.
     #[serde(with = "units::optional_mode")]
     pub umask: Option<u32>,
+    /// Home directory of the user as whom the process runs, where it serves this user alone (over ssh).
+    #[serde(skip)]
+    pub own_home: Option<PathBuf>,
 }
 
 impl Default for Identity {
@@ -39,6 +44,7 @@ impl Default for Identity {
             allow_disabled: false,
             unprivileged_user: None,
             umask: None,
+            own_home: None,
         }
     }
 }

@@ -18,7 +18,7 @@ pub struct Kerberos {
     /// Users of single principals: `"ada/admin@EXAMPLE" = "ada"`. What is said here holds, whatever `map` and `realms` say.
     pub users: BTreeMap<String, String>,
     /// A file with a principal and its users (`ada@OTHER ada,project`, the first is the usual one) in each line; it is
-    /// read at each log-in, and what it says holds before `realms`. Default: none.
+    /// read at each log-in, and what it says holds before `realms`: a principal without users is nobody. Default: none.
     pub map: Option<PathBuf>,
     /// Nobody logs in without a ticket (or a certificate, where `gsi` is set up). Default `false`.
     pub required: bool,

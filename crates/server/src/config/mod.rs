@@ -188,6 +188,11 @@ impl Config {
         self.tls.as_ref().filter(|tls| tls.enabled)
     }
 
+    /// What is refused in clear. TLS that is switched off takes nothing from it: there are other ways to be protected.
+    pub(crate) fn required_protection(&self) -> RequiredProtection {
+        self.tls.as_ref().map(|tls| tls.required).unwrap_or_default()
+    }
+
     /// Where TLS begins at once.
     pub(crate) fn tls_implicit(&self) -> &[SocketAddr] {
         self.tls().map_or(&[], |tls| &tls.implicit)

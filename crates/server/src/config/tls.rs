@@ -28,7 +28,8 @@ pub struct Tls {
     pub client_revocations: Option<PathBuf>,
     /// Users of clients' certificates, by one-line subject: `"/O=Example/CN=Ada" = "ada"`. They need no password.
     pub users: BTreeMap<String, String>,
-    /// What is refused in clear: `none`, log-ins (`control`), or transfers and listings too (`data`). Default `none`.
+    /// What is refused in clear: `none`, log-ins (`control`), or transfers and listings too (`data`). It holds where TLS is
+    /// switched off, too: GSI and Kerberos protect as well. Default `none`.
     pub required: RequiredProtection,
     /// Whether data connections have to resume the control connection's TLS session (or show its client's certificate):
     /// `require`; `prefer`, where those that do not are taken from the client's address; `off`. Default `require`.

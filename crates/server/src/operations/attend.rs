@@ -31,6 +31,8 @@ pub(crate) struct Attend<'a> {
     ended: Option<Failure>,
     /// The control connection is of no use any more.
     lost: bool,
+    /// Since when the client has left more unread than may wait.
+    unread: Option<Instant>,
 }
 
 /// Which markers a transfer sends, and what they have told already.
@@ -103,7 +105,7 @@ impl<'a> Attend<'a> {
         streams: Option<Parallelism>,
         markers: Markers<'a>,
     ) -> Self {
-        Self { host, session, control, markers, streams, ended: None, lost: false }
+        Self { host, session, control, markers, streams, ended: None, lost: false, unread: None }
     }
 
     /// Where there are no markers.
@@ -290,14 +292,20 @@ impl Attendant for Attend<'_> {
     }
 
     fn tick(&mut self, progress: &Progress) -> ControlFlow<()> {
+        let full = self.control.pending() >= HIGH_WATER;
         if self.markers.begun {
-            if self.markers.perf.due() {
+            // A client that reads nothing is told nothing more: the markers that follow say all that these would.
+            if !full && self.markers.perf.due() {
                 self.perf(progress)?;
             }
-            if self.markers.restart.due() {
+            if !full && self.markers.restart.due() {
                 self.ranges(progress)?;
             }
             self.look(progress);
+        }
+        self.unread = if full { self.unread.or_else(|| Some(Instant::now())) } else { None };
+        if self.unread.is_some_and(|since| since.elapsed() >= self.host.settings().config.timeouts.write) {
+            return self.lose();
         }
         // The session may have wanted something from the beginning, because of what came with the command.
         self.pump()?;

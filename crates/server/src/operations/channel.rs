@@ -83,7 +83,9 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
     let mut settings = channel_settings(context, &listen.channel, options);
     settings.only_from = (!third_party).then_some(context.peer.ip());
     let (pool, budget) = (Arc::clone(&job.host.streams), Arc::clone(&job.host.budget));
-    let data = DataChannel::passive(listener, settings, pool, budget);
+    let mut data = DataChannel::passive(listener, settings, pool, budget);
+    // A pipe that nobody fills or empties must not keep a turn.
+    data.set_patient(false);
     let address = SocketAddr::new(config.advertise.unwrap_or_else(|| canonical(bound.ip())), bound.port());
     context.channel = Some(Box::new(Channel {
         data,
@@ -123,7 +125,8 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let settings = channel_settings(context, &connect.channel, options);
     let driver = driver(job.host, context, job.session.is_private(), &connect.channel)?;
     let (pool, budget) = (Arc::clone(&job.host.streams), Arc::clone(&job.host.budget));
-    let data = DataChannel::active(driver, addresses, settings, pool, budget);
+    let mut data = DataChannel::active(driver, addresses, settings, pool, budget);
+    data.set_patient(false);
     let buffer = buffers.larger();
     let tls = has_tls(context, &connect.channel);
     let options = ChannelOptions { key: None, ..connect.channel };

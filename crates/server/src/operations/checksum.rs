@@ -2,7 +2,7 @@
 
 use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::path::VirtualPath;
-use ropewalk_protocol::server::{Event, Outcome};
+use ropewalk_protocol::server::{Event, Failure, Outcome};
 use ropewalk_storage::checksum::checksum_file;
 use ropewalk_storage::{Error, ErrorKind, Kind};
 use rustix::io::Errno;
@@ -31,6 +31,11 @@ pub(super) fn checksum(job: &mut Job<'_>, wanted: &Wanted) -> Answer {
     let metadata = handle.metadata().map_err(failure)?;
     if metadata.kind == Kind::Directory {
         return Err(system(Errno::ISDIR, "open"));
+    }
+    // To read it would change it, and might take for ever.
+    if metadata.kind != Kind::File {
+        let text = "What is no regular file has no checksum.".to_owned();
+        return Err(Failure::Refused { code: 550, text });
     }
     let whole = wanted.offset == 0 && wanted.length.is_none_or(|length| length >= metadata.size);
     if whole

@@ -1,5 +1,6 @@
 //! Where an upload goes: a part file that gets its name at the end, or the file itself.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Failure, Mode, Transfer};
 use ropewalk_storage::checksum::{Algorithm, checksum_file};
 use ropewalk_storage::{
-    ErrorKind, JournalKey, Journaling, Kind, Metadata, PartFile, PartOptions, Result, Store, WriteHandle,
-    WriteOptions, journal_of_part, part_name,
+    Error, ErrorKind, JournalKey, Journaling, Kind, Metadata, PartFile, PartOptions, Result, Store,
+    WriteHandle, WriteOptions, journal_of_part, part_name, sync_name,
 };
 
 use super::failure;
@@ -141,6 +142,16 @@ impl Plan {
                 .to_owned();
             return Err(Failure::Refused { code: 554, text });
         }
+        let old = part.key.as_ref().and_then(|key| key.modified);
+        if continues
+            && let (Some(old), Some(new)) = (old, transfer.modified)
+            && old != new
+        {
+            let text = format!(
+                "The upload cannot be continued: the source was modified ({old}, now {new}). Send all of it again."
+            );
+            return Err(Failure::Refused { code: 554, text });
+        }
         Ok(continues.then(|| Self {
             way: Way::Continue(part.key),
             origin,
@@ -162,6 +173,7 @@ impl Plan {
         Ok((origin, present))
     }
 
+    /// As [`Self::choose`], this can read all of an unfinished file.
     pub(super) fn open(
         &self,
         store: &Arc<dyn Store>,
@@ -169,10 +181,13 @@ impl Plan {
         transfer: &Transfer,
         files: &Files,
         parts: &SharedParts,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> std::result::Result<Destination, Failure> {
+        let progress = RefCell::new(progress);
         let key = JournalKey { source: String::new(), size: transfer.allocated, modified: transfer.modified };
         let options = PartOptions {
-            mode: files.create_mode,
+            // Who may not read what is replaced may not read what replaces it, from the first byte on.
+            mode: self.mode.map_or(files.create_mode, |old| files.create_mode & old | 0o600),
             resume: false,
             journal: match transfer.mode {
                 Mode::Stream => Journaling::Sequential,
@@ -202,10 +217,13 @@ impl Plan {
             }
             Way::Shared => parts
                 .open(store, place, || {
-                    let old = PartFile::interrupted(store, place, &mut |_| Ok(()))?.and_then(|part| part.key);
+                    // What this has read need not be read again.
+                    let found =
+                        PartFile::interrupted(store, place, &mut |bytes| (progress.borrow_mut())(bytes));
+                    let old = found?.and_then(|part| part.key);
                     let journal = Journaling::Above(files.journal_above);
                     let options = PartOptions { resume: true, journal, ..options };
-                    PartFile::begin(store, place, old.unwrap_or(key), options)
+                    PartFile::begin(store, place, old.unwrap_or_else(|| key.clone()), options)
                 })
                 .map(Destination::Shared),
         };
@@ -242,6 +260,11 @@ impl Plan {
             Some(size) if transfer.mode == Mode::ExtendedBlock && self.is_whole(transfer) => end.max(size),
             _ => end,
         }
+    }
+
+    /// The file will have bytes that this transfer does not send.
+    pub(super) fn goes_on(&self) -> bool {
+        !self.fresh && (self.origin > 0 || !self.present.is_empty())
     }
 
     fn is_whole(&self, transfer: &Transfer) -> bool {
@@ -298,6 +321,10 @@ impl Destination {
         algorithm: Algorithm,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<String> {
+        if self.handle().positionless() {
+            return Err(Error::new(ErrorKind::Unsupported, "checksum", place.as_bytes())
+                .with_detail("what a device or a pipe has taken cannot be read again"));
+        }
         let path = match self {
             Self::Part(_) if journal_of_part(place).is_none() => part_name(place),
             _ => place.clone(),
@@ -317,8 +344,8 @@ impl Destination {
     ) -> Result<()> {
         match self {
             Self::Part(part) => {
-                // What a sender in MODE E left out are holes.
-                for hole in part.present().complement(0..length).iter() {
+                // What a sender in MODE E left out are holes. From the last on: each joins those that are done.
+                for hole in part.present().complement(0..length).iter().rev() {
                     part.handle().leave_zero(hole.start, hole.end - hole.start);
                     part.record(hole, None)?;
                 }
@@ -353,7 +380,8 @@ impl Destination {
                 if files.fsync != Fsync::None {
                     handle.sync()?;
                     if created {
-                        store.sync_directory(&place.parent().unwrap_or_else(VirtualPath::root))?;
+                        let directory = place.parent().unwrap_or_else(VirtualPath::root);
+                        sync_name(&**store, &directory, &*handle)?;
                     }
                 }
                 Ok(())

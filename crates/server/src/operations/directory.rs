@@ -5,7 +5,7 @@ use ropewalk_protocol::facts::{Entry, EntryKind};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Failure, ListForm};
 use ropewalk_security::{Access, LONGEST_PATTERN, glob, is_glob};
-use ropewalk_storage::{Kind, Metadata, Result, is_temporary_name};
+use ropewalk_storage::{Error, ErrorKind, Kind, Metadata, Result, is_temporary_name};
 
 use super::{entries, failure};
 use crate::accounts::Login;
@@ -14,15 +14,24 @@ use crate::host::Host;
 /// Takes entries one by one; its error ends the listing.
 pub(super) type Sink<'a> = dyn FnMut(Entry) -> Result<()> + 'a;
 
+/// Asked for every entry, also those that are not shown: whether anybody still wants the listing.
+pub(super) type GoOn<'a> = &'a dyn Fn() -> bool;
+
+/// The listing ends because nobody wants it.
+pub(super) fn stopped(place: &VirtualPath) -> Error {
+    Error::new(ErrorKind::Interrupted, "list", place.as_bytes())
+}
+
 /// What LIST, NLST, MLSD and MLSC show of a path: a directory's entries, those that a pattern matches, or a file.
 pub(super) fn list(
     host: &Host,
     login: &Login,
     form: ListForm,
     path: &VirtualPath,
+    go_on: GoOn<'_>,
     sink: &mut Sink<'_>,
 ) -> std::result::Result<(), Failure> {
-    let directory = Directory { host, login, form };
+    let directory = Directory { host, login, form, go_on };
     let found = login
         .existing(path, Access::List)
         .and_then(|place| login.store.stat(&place, true).map(|metadata| (place, metadata)).map_err(failure));
@@ -42,6 +51,7 @@ struct Directory<'a> {
     host: &'a Host,
     login: &'a Login,
     form: ListForm,
+    go_on: GoOn<'a>,
 }
 
 impl Directory<'_> {
@@ -103,6 +113,9 @@ impl Directory<'_> {
         sink: &mut Sink<'_>,
     ) -> std::result::Result<(), Failure> {
         let listed = self.login.store.list(place, &mut |name, metadata| {
+            if !(self.go_on)() {
+                return Err(stopped(place));
+            }
             if !wanted(name) || is_hidden(name) {
                 return Ok(());
             }

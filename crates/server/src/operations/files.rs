@@ -2,15 +2,17 @@
 
 use bstr::{BStr, BString};
 use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Failure, Operation, Outcome};
 use ropewalk_security::{Access, Rules};
-use ropewalk_storage::{Kind, PartFile};
+use ropewalk_storage::{ErrorKind, Kind, PartFile, WriteOptions};
 use rustix::io::Errno;
 
 use super::attend::{Attend, Markers};
 use super::channel::Channel;
 use super::{Answer, entries, failure};
 use crate::accounts::Login;
+use crate::config::Fsync;
 use crate::connection::Job;
 use crate::names;
 
@@ -33,7 +35,10 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
         Operation::RemoveDirectory(path) => done(store.remove_directory(&login.removable(&path)?)),
         Operation::Delete(path) => done(store.remove_file(&login.entry(&path, Access::Write)?)),
         Operation::DeleteTree(path) => remove_tree(job, &path),
-        Operation::Rename { from, to } => rename(login, &from, &to),
+        Operation::Rename { from, to } => {
+            let sync = job.context.settings.config.files.fsync != Fsync::None;
+            rename(login, &from, &to, sync)
+        }
         Operation::SetModified { path, modified } => {
             done(store.set_modified(&login.existing(&path, Access::Write)?, modified, 0))
         }
@@ -76,10 +81,19 @@ fn enter(login: &Login, path: &VirtualPath) -> Result<VirtualPath, Failure> {
     if metadata.kind != Kind::Directory {
         return Err(system(Errno::NOTDIR, "chdir"));
     }
-    if !metadata.searchable {
+    if !metadata.searchable && !is_searched(login, &place)? {
         return Err(system(Errno::ACCESS, "chdir"));
     }
     Ok(place)
+}
+
+/// The bits of its mode do not say so, but there may be an access control list: whether something is looked for in a directory.
+fn is_searched(login: &Login, directory: &VirtualPath) -> Result<bool, Failure> {
+    let any = directory.child(b".ropewalk").map_err(|_| Failure::NotAllowed)?;
+    match login.store_for(&any).stat(&any, false) {
+        Err(error) => Ok(error.is_not_found()),
+        Ok(_) => Ok(true),
+    }
 }
 
 /// Of a file; or, where it does not exist yet, how much of an upload in order that was broken off is there, so that
@@ -97,8 +111,14 @@ fn size(login: &Login, path: &VirtualPath) -> Result<u64, Failure> {
     }
     let prefix = login
         .entry(path, Access::List)
+        .and_then(|place| if resumes(login, &place) { Ok(place) } else { Err(Failure::NotAllowed) })
         .and_then(|place| PartFile::sequential_prefix(&login.store_for(&place), &place).map_err(failure));
     prefix.ok().flatten().ok_or(missing)
+}
+
+/// Whether an unfinished upload is this session's business: to look at it locks others out, and may write its journal.
+fn resumes(login: &Login, place: &VirtualPath) -> bool {
+    login.allows(place, Access::Create)
 }
 
 /// Can be broken off, by ABOR or by the client's leaving; what is left is a tree all the same.
@@ -125,6 +145,9 @@ fn remove_tree(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
 fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     let login = job.context.login()?;
     let place = login.entry(path, Access::List)?;
+    if !resumes(login, &place) {
+        return Ok(Outcome::Ranges(RangeSet::new()));
+    }
     let store = login.store_for(&place);
     let streams = Channel::streams_of(job.context);
     let mut attend = Attend::new(job.host, job.session, job.control, streams, Markers::none());
@@ -135,7 +158,8 @@ fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     }
 }
 
-fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath) -> Answer {
+/// With `sync` the name of an upload that is whole survives a crash, as its bytes do.
+fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath, sync: bool) -> Answer {
     let (from, to) = (login.renamable(from)?, login.renamable(to)?);
     // What was meant for a device or a pipe, and went beside it first, must not take its place.
     if let Ok(there) = login.store_for(&to).stat(&to, true)
@@ -152,6 +176,18 @@ fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath) -> Answer {
                 tracing::warn!(%error, "a journal of an upload stays");
             }
             _ => {}
+        }
+        if sync {
+            let directory = to.parent().unwrap_or_else(VirtualPath::root);
+            let synced = match login.store.sync_directory(&directory) {
+                // It is written, and not read.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
+                    login.store_for(&to).open_write(&to, write).and_then(|file| file.sync_system())
+                }
+                synced => synced,
+            };
+            synced.map_err(failure)?;
         }
     }
     Ok(Outcome::Done)

@@ -23,7 +23,7 @@ pub(super) fn list_here(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     let mut chunk = Vec::new();
     let (mut count, mut first_chunk) = (0, true);
     let stopped = || Error::new(ErrorKind::Interrupted, "list", path.as_bytes());
-    let result = directory::list(host, login, ListForm::Facts, path, &mut |entry| {
+    let result = directory::list(host, login, ListForm::Facts, path, &|| true, &mut |entry| {
         count += u64::from(!matches!(entry.kind, EntryKind::CurrentDirectory | EntryKind::ParentDirectory));
         chunk.push(entry);
         if chunk.len() >= CHUNK {

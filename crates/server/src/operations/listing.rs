@@ -1,6 +1,7 @@
 //! Listings over a data channel: LIST, NLST, MLSD, MLSR.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 
 use ropewalk_engine::Progress;
@@ -9,7 +10,7 @@ use ropewalk_protocol::server::{Direction, Failure, List, ListForm, Outcome};
 use super::attend::{Attend, Markers};
 use super::channel::{self, Channel};
 use super::errors::transfer_failure;
-use super::rows::{CHUNKS, Reader, Rows};
+use super::rows::{CHUNKS, PAUSE, Reader, Rows};
 use super::transfer::{Started, announce};
 use super::{Answer, directory, tree};
 use crate::accounts::Login;
@@ -45,18 +46,27 @@ fn send(job: &mut Job<'_>, channel: &mut Channel, list: &List, progress: &Progre
     let host: &Host = job.host;
     let (sender, chunks) = mpsc::sync_channel(CHUNKS);
     let rows = Rows::new(list.form, list.facts, sender);
+    let unwanted = AtomicBool::new(false);
     thread::scope(|scope| {
         let maker = thread::Builder::new().name("listing".into());
         maker
-            .spawn_scoped(scope, || make(host, login, list, rows))
+            .spawn_scoped(scope, || make(host, login, list, &|| !unwanted.load(Ordering::Relaxed), rows))
             .map_err(|error| Failure::Busy(format!("No thread for a listing: {error}")))?;
+        // However this ends, the other thread does too.
+        let _end = Unwanted(&unwanted);
+        let mut attend = Attend::new(host, job.session, job.control, channel.streams(), Markers::none());
         // A path that cannot be listed is told before a data connection is made.
-        let first = match chunks.recv() {
-            Ok(first) => first?,
-            Err(_) => Vec::new(),
+        let first = loop {
+            match chunks.recv_timeout(PAUSE) {
+                Ok(first) => break first?,
+                Err(RecvTimeoutError::Disconnected) => break Vec::new(),
+                Err(RecvTimeoutError::Timeout) if attend.check().is_continue() => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(attend.broken_off().unwrap_or(Failure::Aborted));
+                }
+            }
         };
         let mut reader = Reader::new(first, chunks);
-        let mut attend = Attend::new(host, job.session, job.control, channel.streams(), Markers::none());
         attend.reply_early(channel);
         let result = channel.data.send_reader(&mut reader, &mut attend, progress);
         match (attend.broken_off(), reader.failure.take(), result) {
@@ -68,10 +78,19 @@ fn send(job: &mut Job<'_>, channel: &mut Channel, list: &List, progress: &Progre
     })
 }
 
-fn make(host: &Host, login: &Login, list: &List, mut rows: Rows) {
+/// Says when it goes that nobody wants the listing any more.
+struct Unwanted<'a>(&'a AtomicBool);
+
+impl Drop for Unwanted<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn make(host: &Host, login: &Login, list: &List, go_on: directory::GoOn<'_>, mut rows: Rows) {
     let result = login.acting().and_then(|_acting| match list.form {
-        ListForm::Recursive => tree::list(host, login, list, &mut |entry| rows.entry(entry)),
-        form => directory::list(host, login, form, &list.path, &mut |entry| rows.entry(entry)),
+        ListForm::Recursive => tree::list(host, login, list, go_on, &mut |entry| rows.entry(entry)),
+        form => directory::list(host, login, form, &list.path, go_on, &mut |entry| rows.entry(entry)),
     });
     rows.end(result);
 }

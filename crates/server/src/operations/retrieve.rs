@@ -104,7 +104,11 @@ fn send_all(
         offset: offset.saturating_add(skip),
         left: left.saturating_sub(skip),
     };
-    channel.data.send_reader(&mut reader, attend, progress).map_err(transfer_failure)?;
+    let sent = match source.wait_descriptor() {
+        Some(descriptor) => channel.data.send_polled(&mut reader, descriptor, attend, progress),
+        None => channel.data.send_reader(&mut reader, attend, progress),
+    };
+    sent.map_err(transfer_failure)?;
     Ok((None, false))
 }
 
@@ -117,7 +121,8 @@ struct Reader {
 impl io::Read for Reader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
-        let n = self.source.read_at(&mut buffer[..most], self.offset)?;
+        let read = self.source.read_now(&mut buffer[..most], self.offset)?;
+        let n = read.ok_or(io::ErrorKind::WouldBlock)?;
         self.offset += n as u64;
         self.left -= n as u64;
         Ok(n)

@@ -1,7 +1,8 @@
 //! Entries as the bytes of a listing, made on one thread and sent on another.
 
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::Duration;
 
 use ropewalk_protocol::facts::{Entry, EntryKind, FactSet};
 use ropewalk_protocol::listing::print_long;
@@ -12,6 +13,9 @@ use ropewalk_storage::{Error, ErrorKind, Result};
 const CHUNK: usize = 64 << 10;
 /// Chunks that may wait to be sent.
 pub(super) const CHUNKS: usize = 4;
+
+/// How long nobody looks around while there are no rows.
+pub(super) const PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) type Chunk = std::result::Result<Vec<u8>, Failure>;
 
@@ -101,14 +105,16 @@ impl Reader {
 impl io::Read for Reader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.at == self.current.len() {
-            match self.chunks.recv() {
+            match self.chunks.recv_timeout(PAUSE) {
                 Ok(Ok(chunk)) => (self.current, self.at) = (chunk, 0),
                 Ok(Err(failure)) => {
                     self.failure = Some(failure);
                     return Err(io::Error::other("the listing failed"));
                 }
+                // So that the client is heard; a directory can have many entries that are not shown.
+                Err(RecvTimeoutError::Timeout) => return Err(io::ErrorKind::WouldBlock.into()),
                 // The other end has gone: that was all.
-                Err(_) => return Ok(0),
+                Err(RecvTimeoutError::Disconnected) => return Ok(0),
             }
         }
         let n = buffer.len().min(self.current.len() - self.at);

@@ -4,7 +4,8 @@ use ropewalk_engine::{Progress, ReceiveJob, Received};
 use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Direction, Failure, Mode, RepresentationType, Transfer};
-use ropewalk_storage::{ErrorKind, Kind, Metadata, journal_of_part, part_name};
+use ropewalk_security::Access;
+use ropewalk_storage::{ErrorKind, Kind, Metadata, WriteOptions, journal_of_part, part_name};
 use rustix::io::Errno;
 
 use super::attend::{Attend, Markers};
@@ -44,22 +45,36 @@ fn receive_file(
     login.is_free(&place)?;
     match &existing {
         Some(metadata) if metadata.kind == Kind::Directory => return Err(system(Errno::ISDIR, "open")),
-        Some(metadata) if !metadata.writable => return Err(system(Errno::ACCESS, "open")),
         _ => {}
     }
     let files = &job.context.settings.config.files;
     let storage = login.store_for(&place);
+    if let Some(metadata) = &existing
+        && metadata.kind == Kind::File
+        && !metadata.writable
+    {
+        // The bits of its mode do not say so, but there may be an access control list.
+        let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
+        storage.open_write(&place, write).map_err(failure)?;
+    }
     let mut attend = Attend::new(job.host, job.session, job.control, None, Markers::none());
     let plan =
         Plan::choose(&storage, &place, existing.as_ref(), transfer, files, &mut |_| attend.go_on(&place))
             .map_err(|error| attend.broken_off().unwrap_or(error))?;
+    if transfer.expected.is_some() && plan.goes_on() && !login.allows(&place, Access::Read) {
+        return Err(Failure::NotAllowed);
+    }
     if files.check_free_space {
         check_space(job, transfer, &place, existing.as_ref())?;
     }
     if let Some(metadata) = &existing {
         job.host.checksums.forget(metadata);
     }
-    let destination = plan.open(&storage, &place, transfer, files, &job.host.parts)?;
+    let parts = &job.host.parts;
+    let mut attend = Attend::new(job.host, job.session, job.control, None, Markers::none());
+    let destination = plan
+        .open(&storage, &place, transfer, files, parts, &mut |_| attend.go_on(&place))
+        .map_err(|error| attend.broken_off().unwrap_or(error))?;
     drop(acting);
     let origin = plan.origin;
     let sum = wanted_sum(transfer);
@@ -179,6 +194,13 @@ fn finish(
     let storage = login.store_for(place);
     let length = plan.length(transfer, received);
     let whole = sum.and_then(|_| received.pieces.as_ref()?.total(0..length));
+    // The sum of bytes that others sent would tell them to who may not read, be it by saying whether a guess is right.
+    let own =
+        received.ranges.contains(0..length) || plan.fresh && matches!(destination, Destination::Part(_));
+    if transfer.expected.is_some() && !own && !login.allows(place, Access::Read) {
+        destination.abandon(false);
+        return Err(Failure::NotAllowed);
+    }
     if let Some(expected) = &transfer.expected {
         let computed = match &whole {
             Some(value) if sum == Some(expected.algorithm) => value.clone(),

@@ -10,7 +10,7 @@ use ropewalk_security::Access;
 use ropewalk_storage::{Error, ErrorKind, Kind};
 use rustix::io::Errno;
 
-use super::directory::{Sink, is_hidden};
+use super::directory::{GoOn, Sink, is_hidden};
 use super::files::system;
 use super::{entries, failure};
 use crate::accounts::Login;
@@ -24,7 +24,13 @@ struct Pending {
 }
 
 /// The entries of a whole tree; names count from its top.
-pub(super) fn list(host: &Host, login: &Login, list: &List, sink: &mut Sink<'_>) -> Result<(), Failure> {
+pub(super) fn list(
+    host: &Host,
+    login: &Login,
+    list: &List,
+    go_on: GoOn<'_>,
+    sink: &mut Sink<'_>,
+) -> Result<(), Failure> {
     let place = login.existing(&list.path, Access::List)?;
     let metadata = login.store.stat(&place, true).map_err(failure)?;
     if metadata.kind != Kind::Directory {
@@ -40,6 +46,10 @@ pub(super) fn list(host: &Host, login: &Login, list: &List, sink: &mut Sink<'_>)
         let mut beneath = Vec::new();
         let mut stopped = false;
         let result = login.store.list(&directory.place, &mut |name, metadata| {
+            if !go_on() {
+                stopped = true;
+                return Err(super::directory::stopped(&directory.place));
+            }
             let Ok(child) = directory.place.child(name) else {
                 return Ok(());
             };

@@ -84,25 +84,40 @@ fn long_lines_and_long_queues() {
     while client.try_reply().is_some_and(|reply| reply.text != "500 Pipeline queue full.") {}
 }
 
+/// A client need not know how many streams the server takes: those that are too many wait for the others.
 #[test]
-fn too_many_streams() {
+fn more_streams_than_the_server_takes_at_a_time() {
     use std::io::Write as _;
+
+    use crate::blocks::{EOD, EOF, block};
     let server = Fixture::with(|config, _| config.data.max_streams = 2);
     let mut client = server.login();
     crate::blocks::mode_e(&mut client);
     let address = client.pasv();
     client.send("STOR /f");
-    let mut streams: Vec<_> = (0..3).map(|_| crate::client::connect(address)).collect();
-    for stream in &mut streams {
-        let _ = stream.write_all(&crate::blocks::block(0, 0, b"x"));
+    let mut streams: Vec<_> = (0..5).map(|_| crate::client::connect(address)).collect();
+    for (at, stream) in streams.iter_mut().enumerate() {
+        stream.write_all(&block(0, at as u64, b"x")).unwrap();
     }
-    loop {
+    for (at, stream) in streams.iter_mut().enumerate() {
+        let end = if at == 4 { block(EOD | EOF, 5, b"") } else { block(EOD, 0, b"") };
+        stream.write_all(&end).unwrap();
+    }
+    let last = |client: &mut crate::client::Client| loop {
         let reply = client.reply();
         if reply.code >= 200 {
-            assert_eq!(reply.code, 426, "{}", reply.text);
-            break;
+            break reply;
         }
-    }
+    };
+    let reply = last(&mut client);
+    assert_eq!(reply.code, 226, "{}", reply.text);
+    assert_eq!(server.read("f"), b"xxxxx");
+    // Connections beyond all reason end the transfer.
+    let address = client.pasv();
+    client.send("STOR /g");
+    let _streams: Vec<_> = (0..129).map(|_| crate::client::connect(address)).collect();
+    let reply = last(&mut client);
+    assert_eq!(reply.code, 426, "{}", reply.text);
 }
 
 #[test]

@@ -1,6 +1,11 @@
 //! LIST, NLST, MLSD, MLSR, MLSC.
 
 use std::io::Read as _;
+use std::sync::Arc;
+
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_storage::testing::{Deed, Hooked};
+use ropewalk_storage::{MemoryStore, Store};
 
 use crate::fixture::Fixture;
 
@@ -146,4 +151,29 @@ fn patterns_as_long_as_a_line_are_names() {
     assert_eq!(client.list("NLST [a]*"), ["a"]);
     let _data = client.data();
     client.command(&format!("NLST *[{}]", "a".repeat(1000)), 451);
+}
+
+/// A directory of millions, none of which matches: the client is heard all the same, and the search ends with it.
+#[test]
+fn a_listing_without_rows_can_be_broken_off() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 20));
+    store.make_directory(&VirtualPath::parse(b"/d").unwrap(), 0o755).unwrap();
+    let endless = Hooked::new(
+        store,
+        |deed, path| {
+            if deed == Deed::ListEnd { Err(Hooked::failure(path)) } else { Ok(()) }
+        },
+    );
+    let server = Fixture::with_store(Arc::new(endless), |_, _| ());
+    let mut client = server.login();
+    let _data = client.data();
+    client.send("NLST /zz*");
+    client.send("ABOR");
+    client.expect(426);
+    client.expect(226);
+    // The death of a client ends it as well; where it went on, the server would never stop.
+    let _data = client.data();
+    client.send("NLST /zz*");
+    drop(client);
+    crate::uploads::wait_for(|| server.handle.sessions() == 0);
 }

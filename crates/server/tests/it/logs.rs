@@ -45,3 +45,22 @@ fn a_reload_opens_them_anew() {
     let _ = client.put("STOR /g", b"x");
     assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 1);
 }
+
+/// A client that talks so much that it is hung up on is not told how its transfer ended; the log is.
+#[test]
+fn a_transfer_that_is_not_answered_is_logged_too() {
+    let server = Fixture::with(|config, directory| {
+        config.log.transfer_log = Some(directory.join("log"));
+        config.limits.queue = 10;
+    });
+    server.write("f", "x");
+    let mut client = server.login();
+    client.pasv();
+    client.send("RETR /f");
+    client.send_bytes("NOOP\r\n".repeat(30).as_bytes());
+    while client.try_reply().is_some() {}
+    crate::uploads::wait_for(|| server.handle.sessions() == 0);
+    let log = std::fs::read_to_string(server.directory.path().join("log")).unwrap();
+    assert_eq!(log.lines().count(), 1, "{log}");
+    assert!(log.contains("TYPE=RETR CODE=426"), "{log}");
+}

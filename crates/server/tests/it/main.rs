@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod abort;
+mod acl;
 mod anonymous;
 mod blocks;
 mod checksums;
@@ -12,6 +13,7 @@ mod limits;
 mod listings;
 mod logs;
 mod passive;
+mod pipes;
 mod profile;
 mod restart;
 mod rules;

@@ -1,6 +1,12 @@
 //! Going on with uploads in MODE E that were broken off.
 
 use std::io::Write as _;
+use std::sync::Arc;
+
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_storage::checksum::{Algorithm, block_sum};
+use ropewalk_storage::testing::{Deed, Hooked};
+use ropewalk_storage::{JournalKey, Journaling, PartFile, PartOptions, PosixOptions, PosixStore, Store};
 
 use crate::blocks::{EOD, EOF, block, mode_e};
 use crate::client::{Client, connect};
@@ -61,6 +67,40 @@ fn an_old_file_of_the_same_name_is_not_mixed_up_with_the_new_one() {
     assert_eq!(server.read("f"), b"abcdefgh");
 }
 
+/// To look at one locks it, and may write its journal.
+#[test]
+fn who_may_not_write_is_told_of_no_unfinished_upload() {
+    let server = Fixture::with(|config, _| config.rules = Some("R/,RW/open".into()));
+    std::fs::create_dir(server.root().join("open")).unwrap();
+    let mut client = server.login();
+    client.command("ALLO 6", 200);
+    assert_eq!(client.put("STOR /open/f", b"abc").code, 426);
+    assert_eq!(client.command("SIZE /open/f", 213), "213 3");
+    assert!(client.command("SITE RANGES /open/f", 250).contains("| 0-3|"));
+    let part = ".f.ropewalk-part";
+    std::fs::rename(server.root().join("open").join(part), server.root().join(part)).unwrap();
+    client.command("SIZE /f", 550);
+    assert!(!client.command("SITE RANGES /f", 250).contains("0-3"));
+}
+
+/// What is there is of another version of the source.
+#[test]
+fn another_version_does_not_complete_the_file() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    client.command("SITE STORATTR modify=20200101000000;", 250);
+    broken_upload(&mut client);
+    let mut client = server.login();
+    mode_e(&mut client);
+    client.command("SITE STORATTR modify=20210101000000;", 250);
+    let reply = first_half(&mut client, "STOR /f");
+    assert!(reply.code == 554 && reply.text.contains("modified"), "{reply:?}");
+    assert!(!server.exists("f"));
+    client.command("SITE STORATTR modify=20200101000000;", 250);
+    assert_eq!(first_half(&mut client, "STOR /f").code, 226);
+    assert_eq!(server.read("f"), b"abcdefgh");
+}
+
 #[test]
 fn what_is_not_there_is_not_believed() {
     let server = Fixture::new();
@@ -87,4 +127,36 @@ fn parts_by_their_own_name() {
     client.command("RNTO /f", 250);
     assert_eq!(server.read("f"), b"abcdefgh");
     assert_eq!(std::fs::read_dir(server.root()).unwrap().count(), 1);
+}
+
+/// After the machine was started anew all of it is read again, which can take long.
+#[test]
+fn looking_through_a_part_can_be_broken_off() {
+    const HUGE: u64 = 1 << 42;
+    let root = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(PosixStore::new(root.path(), PosixOptions::default()).unwrap());
+    let place = VirtualPath::parse(b"/.f.ropewalk-part").unwrap();
+    let options = PartOptions { journal: Journaling::Above(0), ..PartOptions::default() };
+    let part = PartFile::begin(&store, &place, JournalKey::default(), options).unwrap();
+    part.handle().set_len(HUGE).unwrap();
+    part.record(0..1 << 30, Some(0)).unwrap();
+    part.record(1 << 30..HUGE, Some(0)).unwrap();
+    drop(part);
+    // Another boot, and the header's sum.
+    let path = root.path().join(".f.ropewalk-journal");
+    let mut journal = std::fs::read(&path).unwrap();
+    let end = u32::from_le_bytes(journal[8..12].try_into().unwrap()) as usize - 4;
+    journal[16..32].fill(7);
+    let sum = block_sum(Algorithm::Crc32c, &journal[..end]);
+    journal[end..end + 4].copy_from_slice(&sum.to_le_bytes());
+    std::fs::write(&path, &journal).unwrap();
+    let (hooked, deeds) = Hooked::recorded(store);
+    let server = Fixture::with_store(Arc::new(hooked), |_, _| ());
+    let mut client = server.login();
+    let _data = client.data();
+    client.send("ESTO A 0 /.f.ropewalk-part");
+    crate::uploads::wait_for(|| deeds.lock().unwrap().contains(&(Deed::OpenRead, place.clone())));
+    client.send("ABOR");
+    client.expect(426);
+    client.expect(226);
 }

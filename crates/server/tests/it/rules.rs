@@ -1,5 +1,6 @@
 //! Path rules, and links that lead out of what is open.
 
+use std::io::Write as _;
 use std::os::unix::fs::symlink;
 
 use crate::fixture::Fixture;
@@ -360,4 +361,47 @@ fn what_cannot_be_read_stays_so() {
     rename("/drop/c", "/open/drop/c", 250);
     rename("/open/a", "/drop/a", 250);
     rename("/open/d", "/open/g", 250);
+}
+
+/// The sum of what is expected must not tell what is there, neither by itself nor by being right.
+#[test]
+fn expected_sums_tell_nothing_of_what_may_not_be_read() {
+    let server = Fixture::with(|config, _| config.rules = Some("W/drop,RW/open".into()));
+    for name in ["drop/f", "drop/part", "drop/.g.ropewalk-part", "open/f"] {
+        server.write(name, "secret");
+    }
+    let mut client = server.login();
+    client.command("CKSM MD5 0 1 /drop/f", 500);
+    // Of "s", and one that is wrong.
+    for sum in ["03c7c0ace395d80182db07ae2c30f034", "0"] {
+        for command in ["ESTO A 1 /drop/f", "APPE /drop/f", "ESTO A 1 /drop/.g.ropewalk-part"] {
+            client.command(&format!("SCKS MD5 {sum}"), 200);
+            let _data = client.data();
+            let text = client.command(command, 500);
+            assert!(!text.contains("Checksum"), "{command}: {text}");
+        }
+        // MODE E may leave bytes out.
+        crate::blocks::mode_e(&mut client);
+        client.command("ALLO 1", 200);
+        client.command(&format!("SCKS MD5 {sum}"), 200);
+        let mut data = client.data();
+        client.command("ESTO A 0 /drop/f", 150);
+        data.write_all(&crate::blocks::block(0, 1, b"E")).unwrap();
+        data.write_all(&crate::blocks::block(0x48, 1, b"")).unwrap();
+        let text = loop {
+            let reply = client.reply();
+            if reply.code >= 200 {
+                break reply;
+            }
+        };
+        assert!(text.code == 500 && !text.text.contains("Checksum"), "{text:?}");
+        client.command("MODE S", 200);
+    }
+    // What is sent itself may be proved, and who may read may have any sum.
+    for (command, data) in [("STOR /drop/new", "s"), ("STOR /drop/f", "s"), ("ESTO A 0 /drop/part", "s")] {
+        client.command("SCKS MD5 03c7c0ace395d80182db07ae2c30f034", 200);
+        assert_eq!(client.put(command, data.as_bytes()).code, 226, "{command}");
+    }
+    client.command("SCKS MD5 03c7c0ace395d80182db07ae2c30f034", 200);
+    assert_eq!(client.put("ESTO A 1 /open/f", b"").code, 226);
 }

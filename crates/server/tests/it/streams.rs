@@ -159,6 +159,26 @@ fn a_client_that_reads_nothing_is_not_heard_for_ever() {
 }
 
 #[test]
+fn a_client_that_never_reads_ends_its_transfer() {
+    let server = Fixture::with(|config, _| {
+        config.timeouts.write = std::time::Duration::from_millis(500);
+        config.data.stall_timeout = std::time::Duration::from_secs(600);
+    });
+    server.write("f", sample(16 << 20));
+    let mut client = server.login();
+    mode_e(&mut client);
+    let listener = client.port();
+    client.send("RETR /f");
+    let _stream = accept(&listener);
+    client.expect(150);
+    let mut to = client.writer();
+    to.set_write_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    // Until nothing is taken any more, and then the connection ends.
+    while std::io::Write::write_all(&mut to, "SITE STREAMS 1\r\n".repeat(1000).as_bytes()).is_ok() {}
+    crate::uploads::wait_for(|| server.handle.sessions() == 0);
+}
+
+#[test]
 fn path_markers() {
     let server = Fixture::new();
     server.write("f", sample(3 << 20));

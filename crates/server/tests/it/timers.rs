@@ -110,3 +110,25 @@ fn a_client_that_never_reads_is_dropped() {
     while writer.write_all(help.as_bytes()).is_ok() {}
     crate::uploads::wait_for(|| server.handle.sessions() == 0);
 }
+
+/// Nobody gets to guess passwords faster by logging in as nobody in between.
+#[test]
+fn an_anonymous_log_in_forgives_nothing() {
+    let base = Duration::from_millis(20);
+    let server = Fixture::with(|config, directory| {
+        config.password_file = Some(crate::fixture::passwords(directory, &[("ann", "secret")]));
+        config.timeouts.login_failure = base;
+    });
+    let guess = || {
+        let mut client = server.connect();
+        client.command("USER ann", 331);
+        let begin = Instant::now();
+        client.command("PASS wrong", 530);
+        begin.elapsed()
+    };
+    for _ in 0..4 {
+        guess();
+    }
+    server.login();
+    assert!(guess() >= 16 * base);
+}

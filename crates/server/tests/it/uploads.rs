@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use ropewalk_protocol::path::VirtualPath;
+use ropewalk_storage::testing::{Deed, Hooked};
 use ropewalk_storage::{MemoryStore, Store as _, WriteOptions};
 
 use crate::fixture::Fixture;
@@ -37,6 +38,30 @@ fn a_file_is_replaced_with_its_permissions() {
     assert_eq!(client.put("STOR /f", b"new").code, 226);
     assert_eq!(server.read("f"), b"new");
     assert_eq!(std::fs::metadata(server.root().join("f")).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn what_replaces_a_private_file_is_private_from_the_beginning() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let server = Fixture::new();
+    let mode = |name: &str| std::fs::metadata(server.root().join(name)).unwrap().permissions().mode() & 0o777;
+    let mut client = server.login();
+    for (old, during) in [(0o600, 0o600), (0o400, 0o600), (0o640, 0o640), (0o666, 0o644)] {
+        server.write("f", "old");
+        std::fs::set_permissions(server.root().join("f"), std::fs::Permissions::from_mode(old)).unwrap();
+        let mut data = client.data();
+        client.send("STOR /f");
+        let reply = client.reply();
+        // Who is not root cannot write what is read-only.
+        if reply.code == 150 {
+            data.write_all(b"new").unwrap();
+            assert_eq!(mode(PART), during);
+            drop(data);
+            client.expect(226);
+            assert_eq!(mode("f"), old);
+        }
+        std::fs::remove_file(server.root().join("f")).unwrap();
+    }
 }
 
 #[test]
@@ -196,6 +221,24 @@ fn with_fsync() {
     let mut client = server.login();
     assert_eq!(client.put("STOR /f", b"abc").code, 226);
     assert_eq!(server.read("f"), b"abc");
+}
+
+/// A power loss is not to take the name of what was said to be there.
+#[test]
+fn the_name_that_a_part_gets_is_synced_too() {
+    let (store, deeds) = Hooked::recorded(Arc::new(MemoryStore::new(1 << 20)));
+    let server = Fixture::with_store(Arc::new(store), |config, _| {
+        config.files.fsync = ropewalk_server::Fsync::AtEnd;
+    });
+    let mut client = server.login();
+    client.command("MKD /d", 257);
+    assert_eq!(client.put("STOR /.f.ropewalk-part", b"abc").code, 226);
+    client.command("RNFR /.f.ropewalk-part", 350);
+    client.command("RNTO /d/f", 250);
+    let path = |text: &str| VirtualPath::parse(text.as_bytes()).unwrap();
+    let deeds = deeds.lock().unwrap();
+    let renamed = deeds.iter().position(|deed| *deed == (Deed::Rename, path("/d/f"))).unwrap();
+    assert!(deeds[renamed..].contains(&(Deed::SyncDirectory, path("/d"))), "{deeds:?}");
 }
 
 #[test]

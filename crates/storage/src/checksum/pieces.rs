@@ -5,9 +5,12 @@ use ropewalk_protocol::range::RangeSet;
 
 use super::{Algorithm, block_sum, combine};
 
+/// So many gaps are minded. A peer decides how many there are, and sums can be computed anew.
+const MOST: usize = 1 << 20;
+
 /// The sums of the parts of a file, joined as they come in any order.
 ///
-/// Memory grows with the number of gaps, not with the number of blocks.
+/// Memory grows with the number of gaps, not with the number of blocks; with more than 2^20 of them no sum is known any more.
 ///
 /// Where two parts overlap it is not known whose bytes the file has in the end (the same sum for the same range is
 /// taken as the same bytes): that overlap stays unknown, and so is what cannot be told apart from it.
@@ -41,6 +44,10 @@ impl Pieces {
         let overlapped = self.take_overlapping(&range);
         for piece in &overlapped {
             self.doubtful.insert(piece.start.max(range.start)..piece.end.min(range.end));
+        }
+        if self.known.len() + self.doubtful.count() >= MOST {
+            self.known.clear();
+            self.doubtful = RangeSet::from_range(0..u64::MAX);
         }
         if !overlapped.is_empty() || !self.doubtful.intersection(range.clone()).is_empty() {
             return;
@@ -200,6 +207,23 @@ mod tests {
         assert_eq!(pieces.total(0..100), None);
         put(&mut pieces, &data, 60..100);
         assert_eq!(pieces.total(60..100), hex(&data[60..]));
+    }
+
+    #[test]
+    fn memory_is_bounded_whatever_comes() {
+        let mut pieces = Pieces::new(A);
+        for at in 0..MOST as u64 - 1 {
+            pieces.insert(2 * at..2 * at + 1, 0);
+        }
+        assert_eq!(pieces.known.len(), MOST - 1);
+        // One that closes a gap is no further one.
+        pieces.insert(1..2, 0);
+        assert_eq!(pieces.known.len(), MOST - 2);
+        for at in (0..).map(|i| (1 << 30) + 2 * i).take(4) {
+            pieces.insert(at..at + 1, 0);
+        }
+        assert_eq!((pieces.known.len(), pieces.doubtful.count()), (0, 1));
+        assert_eq!(pieces.total(0..3), None);
     }
 
     #[test]

@@ -562,3 +562,34 @@ fn what_is_given_up_keeps_no_space_for_what_did_not_come() {
     assert!(whole[MIB as usize..2 * MIB as usize] == data && whole.len() as u64 == 8 * MIB);
     assert!(whole[..MIB as usize].iter().chain(&whole[2 * MIB as usize..]).all(|byte| *byte == 0));
 }
+
+/// The kernel tells of pages that it could not write once; the next sync says nothing of them.
+#[test]
+fn what_could_not_be_synced_is_not_gone_on_with() {
+    use std::sync::atomic::AtomicBool;
+
+    use crate::testing::{Deed, Hooked};
+    for (store, _keep) in stores() {
+        for at_end in [true, false] {
+            for journal in EVERY {
+                let failed = Arc::new(AtomicBool::new(false));
+                let once = Arc::clone(&failed);
+                let hooked: Arc<dyn Store> = Arc::new(Hooked::new(Arc::clone(&store), move |deed, path| {
+                    let fails = deed == Deed::Sync && !once.swap(true, Ordering::Relaxed);
+                    if fails { Err(Hooked::failure(path)) } else { Ok(()) }
+                }));
+                let options = PartOptions { sync: true, ..options(journal) };
+                let part = PartFile::begin(&hooked, &path("/f"), key(100), options).unwrap();
+                write(&part, &data(100), 0..100);
+                let result = if at_end { part.commit(100, None, None) } else { part.checkpoint() };
+                assert_eq!(result.unwrap_err().kind(), ErrorKind::Io);
+                let _ = part.abandon();
+                drop(part);
+                assert!(failed.load(Ordering::Relaxed));
+                let left = PartFile::interrupted(&hooked, &path("/f"), &mut |_| Ok(())).unwrap();
+                assert_eq!(left, None, "{journal:?}");
+                assert!(names(&*store).is_empty());
+            }
+        }
+    }
+}

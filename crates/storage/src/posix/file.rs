@@ -1,8 +1,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
@@ -46,11 +47,12 @@ impl PosixFile {
         let kind = stats.kind();
         match kind {
             Kind::Directory => return Err(Errno::ISDIR),
-            Kind::File => {}
-            _ => {
+            Kind::BlockDevice => {
                 let flags = rustix::fs::fcntl_getfl(&fd)?;
                 rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK)?;
             }
+            // What has to wait for somebody else does so by `poll`, where that can be broken off.
+            _ => {}
         }
         let null = kind == Kind::CharacterDevice && stats.0.st_rdev == rustix::fs::makedev(1, 3);
         Ok(Self { fd, path, user, kind, null, direct: Direct::default(), next: Mutex::default() })
@@ -61,13 +63,24 @@ impl PosixFile {
         Self::classified(fd, path, user).context("open", name.as_bytes())
     }
 
-    #[cfg(test)]
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
     fn seekable(&self) -> bool {
         matches!(self.kind, Kind::File | Kind::BlockDevice)
+    }
+
+    /// Waits until something that does not seek can be read or written.
+    fn wait(&self, events: PollFlags) -> Result<(), Errno> {
+        retry_on_intr(|| rustix::event::poll(&mut [PollFd::new(&self.fd, events)], None)).map(drop)
+    }
+
+    /// Claims the place of bytes that have to be written in order: nobody else's come in between until it is dropped.
+    fn turn(&self, offset: u64) -> Result<MutexGuard<'_, Option<u64>>> {
+        let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        if next.is_some_and(|next| next != offset) {
+            let error = Error::new(ErrorKind::Unsupported, "write", self.path.as_bytes()).at(offset);
+            return Err(error
+                .with_detail("a pipe or a terminal takes bytes in order only, and these came out of turn"));
+        }
+        Ok(next)
     }
 
     fn seek(&self, to: SeekFrom) -> Result<u64, Errno> {
@@ -117,13 +130,35 @@ impl ReadHandle for PosixFile {
         let read = if self.seekable() {
             retry_on_intr(|| rustix::io::pread(&self.fd, &mut *buffer, offset))
         } else {
-            retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer))
+            loop {
+                match retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer)) {
+                    Err(Errno::AGAIN) => {}
+                    read => break read,
+                }
+                if let Err(errno) = self.wait(PollFlags::IN) {
+                    break Err(errno);
+                }
+            }
         };
         read.context("read", self.path.as_bytes()).map_err(|error| error.at(offset))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.seekable().then(|| self.fd.as_fd())
+    }
+
+    fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (!self.seekable()).then(|| self.fd.as_fd())
+    }
+
+    fn read_now(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>> {
+        if self.seekable() {
+            return self.read_at(buffer, offset).map(Some);
+        }
+        match retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer)) {
+            Err(Errno::AGAIN) => Ok(None),
+            read => read.map(Some).context("read", self.path.as_bytes()).map_err(|error| error.at(offset)),
+        }
     }
 
     fn data_ranges(&self, start: u64, end: u64) -> Result<RangeSet> {
@@ -145,14 +180,7 @@ impl WriteHandle for PosixFile {
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let mut turn = None;
         if WriteHandle::in_order(self) {
-            // Held while it is written: nobody else's bytes come in between.
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            if next.is_some_and(|next| next != offset) {
-                let error = Error::new(ErrorKind::Unsupported, "write", self.path.as_bytes()).at(offset);
-                return Err(error.with_detail(
-                    "a pipe or a terminal takes bytes in order only, and these came out of turn",
-                ));
-            }
+            let mut next = self.turn(offset)?;
             *next = Some(offset + data.len() as u64);
             turn = Some(next);
         }
@@ -169,6 +197,9 @@ impl WriteHandle for PosixFile {
                 Ok(0) => return Err(Error::new(ErrorKind::Io, "write", self.path.as_bytes()).at(at)),
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if !self.seekable() => {
+                    self.wait(PollFlags::OUT).context("write", self.path.as_bytes()).map_err(|e| e.at(at))?;
+                }
                 Err(errno) => return Err(errno).context("write", self.path.as_bytes()).map_err(|e| e.at(at)),
             }
         }
@@ -178,6 +209,26 @@ impl WriteHandle for PosixFile {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         ((self.seekable() && !self.direct.is_on()) || self.null).then(|| self.fd.as_fd())
+    }
+
+    fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        WriteHandle::in_order(self).then(|| self.fd.as_fd())
+    }
+
+    fn write_now(&self, data: &[u8], offset: u64) -> Result<Option<usize>> {
+        if data.is_empty() || !WriteHandle::in_order(self) {
+            return self.write_at(data, offset).map(|()| Some(data.len()));
+        }
+        let mut next = self.turn(offset)?;
+        match retry_on_intr(|| rustix::io::write(&self.fd, data)) {
+            Ok(0) => Err(Error::new(ErrorKind::Io, "write", self.path.as_bytes()).at(offset)),
+            Ok(n) => {
+                *next = Some(offset + n as u64);
+                Ok(Some(n))
+            }
+            Err(Errno::AGAIN) => Ok(None),
+            Err(errno) => Err(errno).context("write", self.path.as_bytes()).map_err(|e| e.at(offset)),
+        }
     }
 
     fn prepare(&self, size: u64, direct: DirectIo) {
@@ -222,6 +273,10 @@ impl WriteHandle for PosixFile {
             Err(Errno::INVAL) if !self.seekable() => Ok(()),
             result => result.context("sync", self.path.as_bytes()),
         }
+    }
+
+    fn sync_system(&self) -> Result<()> {
+        rustix::fs::syncfs(&self.fd).context("sync", self.path.as_bytes())
     }
 
     // These two are for the file's owner, whoever opened it.

@@ -22,6 +22,11 @@ pub struct PosixOptions {
     /// capabilities by which root has its way with the files of others. Needs CAP_SETUID and CAP_SETGID
     /// ([`Identity::can_act`]). `false`: it is done as the process.
     pub act: bool,
+    /// Links that the kernel makes up and that lead to open files and the like (`/proc/self/fd/N`, and so `/dev/stdin`;
+    /// `RESOLVE_NO_MAGICLINKS` in openat2(2)) lead nowhere. To a server's sessions they would be the files of other sessions:
+    /// the kernel asks for the process there, not for the user. A root other than `/` never follows them. Nor are files of
+    /// /proc written.
+    pub no_magic_links: bool,
 }
 
 /// The user of a store.

@@ -19,7 +19,7 @@ const ATTEMPTS: usize = 32;
 
 pub(super) struct Root {
     directory: OwnedFd,
-    /// The root is `/`: paths are used as they are.
+    /// The root is `/`, and links are followed wherever they lead: paths are used as they are.
     plain: bool,
     /// The kernel has no `openat2`, or a filter forbids it.
     pub(super) manual: AtomicBool,
@@ -86,13 +86,14 @@ impl Place<'_> {
 }
 
 impl Root {
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    /// With `as_it_is` the root `/` is the kernel's business alone.
+    pub(super) fn open(path: &Path, as_it_is: bool) -> Result<Self> {
         let bytes = path.as_os_str().as_bytes();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(path, flags, Mode::empty()).context("open root", bytes)?;
         let stat = rustix::fs::fstat(&directory).context("open root", bytes)?;
         let system = rustix::fs::stat("/").context("open root", "/")?;
-        let plain = (stat.st_dev, stat.st_ino) == (system.st_dev, system.st_ino);
+        let plain = as_it_is && (stat.st_dev, stat.st_ino) == (system.st_dev, system.st_ino);
         Ok(Self { directory, plain, manual: AtomicBool::new(false) })
     }
 

@@ -10,6 +10,11 @@ use super::root::{Place, name_of};
 use crate::error::Context;
 use crate::{Error, ErrorKind, Purpose, Result};
 
+/// A file of /proc. For the settings of the kernel (/proc/sys) it asks who the process is, not for whom a thread acts.
+fn is_of_kernel(fd: &OwnedFd) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|system| system.f_type == rustix::fs::PROC_SUPER_MAGIC)
+}
+
 impl PosixStore {
     /// Opens what exists.
     pub(super) fn opened(
@@ -20,6 +25,10 @@ impl PosixStore {
         purpose: Purpose,
     ) -> Result<OwnedFd> {
         let fd = self.root.open_at(path, flags, Mode::empty()).context(action, path.as_bytes())?;
+        if purpose == Purpose::Write && self.options.no_magic_links && is_of_kernel(&fd) {
+            return Err(Error::new(ErrorKind::PermissionDenied, action, path.as_bytes())
+                .with_detail("settings of the kernel are not written"));
+        }
         self.ask_of_open(fd.as_fd(), path, action, purpose)?;
         Ok(fd)
     }

@@ -109,3 +109,27 @@ fn links_lead_to_nothing_that_is_believed_or_written() {
     place.begins_anew("its journal is no regular file");
     assert_eq!(fs::read(&victim).unwrap(), before);
 }
+
+/// As drop boxes are: names are made there, and not seen.
+#[test]
+fn a_file_in_a_directory_that_cannot_be_read_can_be_synced() {
+    use crate::Identity;
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    let inside = directory.path().join("drop");
+    fs::create_dir(&inside).unwrap();
+    fs::set_permissions(&inside, Permissions::from_mode(0o333)).unwrap();
+    let act = Identity::can_act();
+    let identity = act.then(|| Identity { uid: 4001, gid: 4001, groups: Vec::new() });
+    let options = PosixOptions { identity, act, ..PosixOptions::default() };
+    let store: Arc<dyn Store> = Arc::new(PosixStore::new(directory.path(), options).unwrap());
+    let denied = store.sync_directory(&path("/drop")).unwrap_err();
+    assert_eq!(denied.kind(), ErrorKind::PermissionDenied);
+    let options = PartOptions { sync: true, ..super::options(Journaling::Above(0)) };
+    let part = PartFile::begin(&store, &path("/drop/f"), key(100), options).unwrap();
+    write(&part, &data(100), 0..100);
+    part.checkpoint().unwrap();
+    part.commit(100, None, None).unwrap();
+    assert_eq!(fs::read(inside.join("f")).unwrap(), data(100));
+    fs::set_permissions(&inside, Permissions::from_mode(0o755)).unwrap();
+}

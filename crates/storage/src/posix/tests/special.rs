@@ -34,10 +34,25 @@ fn a_fifo_does_not_make_anybody_wait() {
         let mut buffer = [0; 20];
         assert_eq!(reader.read_at(&mut buffer, 77).unwrap(), 11);
         assert_eq!(buffer[..11], *b"firstsecond");
-        // Now it waits again, as a pipe does.
-        let flags = rustix::fs::OFlags::NONBLOCK;
-        let raw = place.store.open_existing(&path("/fifo"), false).unwrap();
-        assert!(!rustix::fs::fcntl_getfl(raw.fd()).unwrap().contains(flags));
+        // Now that there are two ends, each waits for the other, or says that it would have to.
+        assert_eq!(reader.read_now(&mut buffer, 0).unwrap(), None);
+        let (mut at, much) = (1011, vec![b'x'; 1 << 20]);
+        while let Some(n) = writer.write_now(&much, at).unwrap() {
+            at += n as u64;
+        }
+        assert!(writer.write_now(b"x", at + 1).is_err(), "out of turn");
+        let writing = std::thread::spawn({
+            let writer = writer.clone();
+            move || writer.write_at(b"last", at)
+        });
+        let mut found = Vec::new();
+        while !found.ends_with(b"last") {
+            let n = reader.read_at(&mut buffer, 0).unwrap();
+            found.extend_from_slice(&buffer[..n]);
+        }
+        assert_eq!(found.len() as u64, at - 1011 + 4);
+        writing.join().unwrap().unwrap();
+        assert!(reader.wait_descriptor().is_some() && writer.wait_descriptor().is_some());
     }
 }
 
@@ -81,4 +96,63 @@ fn trees_of_any_depth_are_removed() {
     }
     place.store.remove_tree(&path("/top")).unwrap();
     assert_eq!(fs::read_dir(&place.inside).unwrap().count(), 0);
+}
+
+/// What another thread of the process has open is reached through /proc whoever asks: the kernel looks at the process.
+#[test]
+fn open_files_are_not_reached_through_links_of_the_kernel() {
+    use std::os::fd::AsRawFd;
+    let keep = tempfile::tempdir().unwrap();
+    let secret = keep.path().join("secret");
+    fs::write(&secret, "secret").unwrap();
+    let (file, directory) = (fs::File::open(&secret).unwrap(), fs::File::open(keep.path()).unwrap());
+    let of = |fd: i32| format!("/proc/self/fd/{fd}");
+    symlink(of(file.as_raw_fd()), keep.path().join("link")).unwrap();
+    let to_file = of(file.as_raw_fd());
+    let beneath = format!("{}/secret", of(directory.as_raw_fd()));
+    let link = keep.path().join("link").to_str().unwrap().to_owned();
+    let root = Path::new("/");
+    let plain = PosixStore::new(root, PosixOptions::default()).unwrap();
+    let options = PosixOptions { no_magic_links: true, ..PosixOptions::default() };
+    let confined = PosixStore::new(root, options).unwrap();
+    for text in [&to_file, &beneath, &link] {
+        plain.open_read(&path(text)).unwrap();
+        let refused = |result: Result<()>| {
+            assert_eq!(result.unwrap_err().errno(), Some(Errno::LOOP.raw_os_error()), "{text}");
+        };
+        refused(confined.open_read(&path(text)).map(drop));
+        refused(confined.open_write(&path(text), EXISTING).map(drop));
+        refused(confined.stat(&path(text), true).map(drop));
+        refused(confined.real_path(&path(text)).map(drop));
+        refused(confined.truncate(&path(text), 0));
+        refused(confined.set_mode(&path(text), 0o777));
+    }
+    let new = format!("{}/new", of(directory.as_raw_fd()));
+    confined.stat(&path(&beneath), false).unwrap_err();
+    confined.open_write(&path(&new), CREATE).map(drop).unwrap_err();
+    confined.make_directory(&path(&new), 0o777).unwrap_err();
+    confined.rename(&path(&beneath), &path(&new)).unwrap_err();
+    confined.remove_file(&path(&beneath)).unwrap_err();
+    confined.list(&path(&of(directory.as_raw_fd())), &mut |_, _| Ok(())).unwrap_err();
+    assert_eq!(fs::read(&secret).unwrap(), b"secret");
+    // Other links are followed, and what is no link is there.
+    confined.open_read(&path("/proc/self/stat")).unwrap();
+    let ordinary = keep.path().join("ordinary");
+    symlink(&secret, &ordinary).unwrap();
+    confined.open_read(&path(ordinary.to_str().unwrap())).unwrap();
+    assert!(confined.open_write(&path("/dev/null"), EXISTING).is_ok());
+}
+
+/// Who may change them, the kernel asks of the process, not of the user for whom a thread acts.
+#[test]
+fn settings_of_the_kernel_are_not_written() {
+    let options = PosixOptions { no_magic_links: true, ..PosixOptions::default() };
+    let store = PosixStore::new(Path::new("/"), options).unwrap();
+    let setting = path("/proc/self/oom_score_adj");
+    assert_eq!(
+        store.open_write(&setting, EXISTING).map(drop).unwrap_err().kind(),
+        ErrorKind::PermissionDenied
+    );
+    assert_eq!(store.truncate(&setting, 0).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    store.open_read(&setting).unwrap();
 }

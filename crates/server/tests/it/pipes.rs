@@ -1,0 +1,121 @@
+//! Pipes among the files: whoever is at their other end need not do anything.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::time::Duration;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use crate::blocks::{EOD, EOF, block, mode_e};
+use crate::fixture::Fixture;
+
+/// Both ends of a new pipe, so that neither the server nor the test waits for somebody to open it.
+fn pipe(server: &Fixture, name: &str) -> File {
+    let path = server.root().join(name);
+    mknodat(CWD, &path, FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
+#[test]
+fn what_is_in_a_pipe_is_sent_at_once_and_the_rest_can_be_broken_off() {
+    let server = Fixture::new();
+    let mut pipe = pipe(&server, "pipe");
+    let mut client = server.login();
+    let mut data = client.data();
+    client.command("RETR /pipe", 150);
+    for part in [b"abc", b"def"] {
+        pipe.write_all(part).unwrap();
+        let mut found = [0; 3];
+        data.read_exact(&mut found).unwrap();
+        assert_eq!(found, *part);
+    }
+    client.send("ABOR");
+    client.expect(426);
+    client.expect(226);
+    // To the end, where there is one.
+    let mut data = client.data();
+    client.command("RETR /pipe", 150);
+    pipe.write_all(b"last").unwrap();
+    let mut found = [0; 4];
+    data.read_exact(&mut found).unwrap();
+    drop(pipe);
+    assert_eq!(data.read(&mut found).unwrap(), 0);
+    client.expect(226);
+}
+
+#[test]
+fn an_upload_into_a_pipe_that_nobody_empties_can_be_broken_off() {
+    for extended in [false, true] {
+        let server = Fixture::new();
+        let mut pipe = pipe(&server, "pipe");
+        let mut client = server.login();
+        if extended {
+            mode_e(&mut client);
+        }
+        let mut data = client.data();
+        client.command("STOR /pipe", 150);
+        let much = vec![b'x'; 200 << 10];
+        data.write_all(&if extended { block(0, 0, &much) } else { much.clone() }).unwrap();
+        // More than the pipe takes is under way.
+        let mut first = [0; 1];
+        pipe.read_exact(&mut first).unwrap();
+        client.send("ABOR");
+        let reply = loop {
+            let reply = client.reply();
+            if reply.code >= 200 {
+                break reply;
+            }
+        };
+        assert_eq!(reply.code, 426, "{}", reply.text);
+        client.expect(226);
+        client.command("NOOP", 200);
+    }
+}
+
+#[test]
+fn blocks_of_several_streams_go_into_a_pipe_in_order() {
+    let server = Fixture::new();
+    let mut pipe = pipe(&server, "pipe");
+    let mut client = server.login();
+    mode_e(&mut client);
+    let address = client.pasv();
+    let (mut a, mut b) = (crate::client::connect(address), crate::client::connect(address));
+    client.send("STOR /pipe");
+    b.write_all(&[block(0, 3, b"def"), block(EOD, 0, b"")].concat()).unwrap();
+    a.write_all(&[block(0, 0, b"abc"), block(EOD | EOF, 2, b"")].concat()).unwrap();
+    let mut found = [0; 6];
+    pipe.read_exact(&mut found).unwrap();
+    assert_eq!(&found, b"abcdef");
+    while client.reply().code != 226 {}
+}
+
+#[test]
+fn a_pipe_that_nobody_fills_or_empties_keeps_no_turn() {
+    let server = Fixture::with(|config, _| config.data.stall_timeout = Duration::from_millis(300));
+    let _ends = (pipe(&server, "in"), pipe(&server, "out"));
+    let mut client = server.login();
+    let _data = client.data();
+    client.command("RETR /in", 150);
+    client.expect(426);
+    let mut data = client.data();
+    client.command("STOR /out", 150);
+    data.write_all(&vec![b'x'; 200 << 10]).unwrap();
+    client.expect(426);
+}
+
+#[test]
+fn only_regular_files_have_checksums() {
+    let server = Fixture::new();
+    let mut pipe = pipe(&server, "pipe");
+    pipe.write_all(b"abc").unwrap();
+    let mut client = server.login();
+    let text = client.command("CKSM MD5 0 -1 /pipe", 550);
+    assert!(text.contains("no regular file"), "{text}");
+    // Nor can what a pipe has taken be read again.
+    client.command("SCKS MD5 900150983cd24fb0d6963f7d28e17f72", 200);
+    let reply = client.put("STOR /pipe", b"abc");
+    assert!(reply.code >= 400, "{reply:?}");
+    let mut found = [0; 6];
+    pipe.read_exact(&mut found).unwrap();
+    assert_eq!(&found, b"abcabc");
+}

@@ -1,0 +1,210 @@
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bstr::BStr;
+use ropewalk_protocol::path::VirtualPath;
+
+use crate::{
+    Capabilities, DirectIo, Error, ErrorKind, ListSink, Metadata, ReadHandle, Result, Store, WriteHandle,
+    WriteOptions,
+};
+
+/// What is done with a store or a file of it, as a [`Hooked`] tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    OpenRead,
+    Sync,
+    /// In place of the directory that holds the file.
+    SyncSystem,
+    SyncDirectory,
+    Rename,
+    List,
+    /// The end of a listing, which begins once more where the hook gives an error.
+    ListEnd,
+}
+
+/// What was done, and with what.
+pub type Deeds = Arc<Mutex<Vec<(Deed, VirtualPath)>>>;
+
+type Hook = dyn Fn(Deed, &VirtualPath) -> Result<()> + Send + Sync;
+
+/// Another store, where every [`Deed`] is told first, and not done where the hook gives an error.
+#[derive(Clone)]
+pub struct Hooked {
+    inner: Arc<dyn Store>,
+    hook: Arc<Hook>,
+}
+
+impl Hooked {
+    pub fn new(
+        inner: Arc<dyn Store>,
+        hook: impl Fn(Deed, &VirtualPath) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self { inner, hook: Arc::new(hook) }
+    }
+
+    /// One that only keeps a record.
+    pub fn recorded(inner: Arc<dyn Store>) -> (Self, Deeds) {
+        let record = Arc::new(Mutex::new(Vec::new()));
+        let deeds = Arc::clone(&record);
+        let hooked = Self::new(inner, move |deed, path| {
+            deeds.lock().unwrap_or_else(PoisonError::into_inner).push((deed, path.clone()));
+            Ok(())
+        });
+        (hooked, record)
+    }
+
+    /// An error for a hook to give.
+    pub fn failure(path: &VirtualPath) -> Error {
+        Error::new(ErrorKind::Io, "test", path.as_bytes())
+    }
+}
+
+impl Store for Hooked {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn own_uid(&self) -> Option<u32> {
+        self.inner.own_uid()
+    }
+
+    fn stat(&self, path: &VirtualPath, follow: bool) -> Result<Metadata> {
+        self.inner.stat(path, follow)
+    }
+
+    fn list(&self, path: &VirtualPath, sink: &mut ListSink<'_>) -> Result<()> {
+        (self.hook)(Deed::List, path)?;
+        loop {
+            self.inner.list(path, sink)?;
+            if (self.hook)(Deed::ListEnd, path).is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn open_read(&self, path: &VirtualPath) -> Result<Arc<dyn ReadHandle>> {
+        (self.hook)(Deed::OpenRead, path)?;
+        self.inner.open_read(path)
+    }
+
+    fn open_write(&self, path: &VirtualPath, options: WriteOptions) -> Result<Arc<dyn WriteHandle>> {
+        let inner = self.inner.open_write(path, options)?;
+        Ok(Arc::new(HookedFile { inner, path: path.clone(), hook: Arc::clone(&self.hook) }))
+    }
+
+    fn make_directory(&self, path: &VirtualPath, mode: u32) -> Result<()> {
+        self.inner.make_directory(path, mode)
+    }
+
+    fn remove_directory(&self, path: &VirtualPath) -> Result<()> {
+        self.inner.remove_directory(path)
+    }
+
+    fn remove_file(&self, path: &VirtualPath) -> Result<()> {
+        self.inner.remove_file(path)
+    }
+
+    fn rename(&self, from: &VirtualPath, to: &VirtualPath) -> Result<()> {
+        (self.hook)(Deed::Rename, to)?;
+        self.inner.rename(from, to)
+    }
+
+    fn symlink(&self, target: &BStr, link: &VirtualPath) -> Result<()> {
+        self.inner.symlink(target, link)
+    }
+
+    fn set_modified(&self, path: &VirtualPath, seconds: i64, nanoseconds: u32) -> Result<()> {
+        self.inner.set_modified(path, seconds, nanoseconds)
+    }
+
+    fn set_mode(&self, path: &VirtualPath, mode: u32) -> Result<()> {
+        self.inner.set_mode(path, mode)
+    }
+
+    fn set_group(&self, path: &VirtualPath, gid: u32) -> Result<()> {
+        self.inner.set_group(path, gid)
+    }
+
+    fn truncate(&self, path: &VirtualPath, length: u64) -> Result<()> {
+        self.inner.truncate(path, length)
+    }
+
+    fn real_path(&self, path: &VirtualPath) -> Result<VirtualPath> {
+        self.inner.real_path(path)
+    }
+
+    fn sync_directory(&self, path: &VirtualPath) -> Result<()> {
+        (self.hook)(Deed::SyncDirectory, path)?;
+        self.inner.sync_directory(path)
+    }
+
+    fn free_space(&self, path: &VirtualPath) -> Result<Option<u64>> {
+        self.inner.free_space(path)
+    }
+}
+
+struct HookedFile {
+    inner: Arc<dyn WriteHandle>,
+    path: VirtualPath,
+    hook: Arc<Hook>,
+}
+
+impl WriteHandle for HookedFile {
+    fn metadata(&self) -> Result<Metadata> {
+        self.inner.metadata()
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.inner.write_at(data, offset)
+    }
+
+    fn positionless(&self) -> bool {
+        self.inner.positionless()
+    }
+
+    fn in_order(&self) -> bool {
+        self.inner.in_order()
+    }
+
+    fn prepare(&self, size: u64, direct: DirectIo) {
+        self.inner.prepare(size, direct);
+    }
+
+    fn is_reserved(&self) -> bool {
+        self.inner.is_reserved()
+    }
+
+    fn leave_zero(&self, start: u64, length: u64) {
+        self.inner.leave_zero(start, length);
+    }
+
+    fn set_len(&self, length: u64) -> Result<()> {
+        self.inner.set_len(length)
+    }
+
+    fn sync(&self) -> Result<()> {
+        (self.hook)(Deed::Sync, &self.path)?;
+        self.inner.sync()
+    }
+
+    fn sync_system(&self) -> Result<()> {
+        (self.hook)(Deed::SyncSystem, &self.path)?;
+        self.inner.sync_system()
+    }
+
+    fn lock(&self) -> Result<bool> {
+        self.inner.lock()
+    }
+
+    fn set_modified(&self, seconds: i64, nanoseconds: u32) -> Result<()> {
+        self.inner.set_modified(seconds, nanoseconds)
+    }
+
+    fn set_mode(&self, mode: u32) -> Result<()> {
+        self.inner.set_mode(mode)
+    }
+}
