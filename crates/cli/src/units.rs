@@ -9,9 +9,14 @@ pub(crate) fn parse_size(given: &str) -> Result<u64, String> {
     )
 }
 
-/// Bytes a second from `10M`, `10MiB/s`, or bits with `100Mbit/s`.
+/// Bytes a second from `10M`, `10MiB/s`, or bits with `100Mbit/s`. A small `b` is refused: whether it means bits or bytes,
+/// nobody knows.
 pub(crate) fn parse_rate(given: &str) -> Result<u64, String> {
     let text = given.strip_suffix("/s").unwrap_or(given);
+    if let Some(number) = text.trim_end().strip_suffix('b') {
+        let number = number.trim_end().trim_end_matches('i');
+        return Err(format!("{given:?}: bit/s or B/s? Expected {number}bit/s or {number}B/s"));
+    }
     scaled(text, |unit| match unit.strip_suffix("bit").or_else(|| unit.strip_suffix("bps")) {
         Some(prefix) => bit_factor(prefix).map(|factor| factor / 8.0),
         None => byte_factor(unit).map(|factor| factor as f64),
@@ -165,6 +170,12 @@ mod tests {
         assert_eq!(parse_rate("100Mbit/s"), Ok(12_500_000));
         assert_eq!(parse_rate("8kbps"), Ok(1000));
         assert!(parse_rate("fast").is_err());
+        assert_eq!(parse_rate("10GB/s"), Ok(10_000_000_000));
+        for text in ["10Gb/s", "10Gb", "10 gb/s", "10Gib/s", "10b/s"] {
+            let error = parse_rate(text).unwrap_err();
+            assert!(error.contains("bit/s or B/s?"), "{error}");
+        }
+        assert!(parse_rate("10Gb/s").unwrap_err().ends_with("Expected 10Gbit/s or 10GB/s"));
     }
 
     #[test]

@@ -1,12 +1,17 @@
 //! Local sources of uploads.
 
-use std::io::Read;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Take};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use bstr::BString;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::Hasher;
 use ropewalk_storage::{Kind, Metadata, ReadHandle, Result, Store};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::place::Place;
 use crate::task::Task;
@@ -28,18 +33,37 @@ pub(crate) enum Stream {
 
 impl Stream {
     /// What is wanted of it: bytes before a window are read and dropped.
-    pub(crate) fn open(&self, window: Option<Window>) -> std::io::Result<Box<dyn Read + Send>> {
-        use std::os::unix::ffi::OsStrExt;
-        let mut whole: Box<dyn Read + Send> = match self {
-            Self::Standard => Box::new(std::io::stdin()),
-            Self::Path(path) => Box::new(std::fs::File::open(std::ffi::OsStr::from_bytes(path))?),
+    pub(crate) fn open(&self, window: Option<Window>) -> io::Result<Take<File>> {
+        let mut file = match self {
+            // Without the buffer that the whole program shares: what is in there no poll tells of.
+            Self::Standard => File::from(rustix::io::dup(io::stdin())?),
+            Self::Path(path) => File::open(OsStr::from_bytes(path))?,
         };
-        let Some(window) = window else { return Ok(whole) };
-        std::io::copy(&mut whole.by_ref().take(window.offset), &mut std::io::sink())?;
-        Ok(match window.length {
-            Some(length) => Box::new(whole.take(length)),
-            None => whole,
-        })
+        let Window { offset, length } = window.unwrap_or(Window { offset: 0, length: None });
+        io::copy(&mut file.by_ref().take(offset), &mut io::sink())?;
+        Ok(file.take(length.unwrap_or(u64::MAX)))
+    }
+
+    /// As [`Stream::open`], for who waits for the descriptor with other things: where nothing is there, reading fails with
+    /// [`io::ErrorKind::WouldBlock`].
+    pub(crate) fn open_polled(&self, window: Option<Window>) -> io::Result<(impl Read + use<>, OwnedFd)> {
+        let reader = self.open(window)?;
+        let descriptor = reader.get_ref().as_fd().try_clone_to_owned()?;
+        Ok((Polled(reader), descriptor))
+    }
+}
+
+/// Reads what is there, and waits for nothing.
+struct Polled<R>(Take<R>);
+
+impl<R: Read + AsFd> Read for Polled<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut fds = [PollFd::new(self.0.get_ref(), PollFlags::IN)];
+        // A program that has ended is there, too: with the end.
+        if self.0.limit() > 0 && poll(&mut fds, Some(&Timespec::default()))? == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.0.read(buffer)
     }
 }
 

@@ -111,6 +111,25 @@ fn a_pipe_gets_bytes_in_order() -> Result<()> {
     })
 }
 
+/// Nobody writes anything into it, and nobody closes it.
+#[test]
+fn an_upload_from_a_silent_pipe_can_be_given_up() -> Result<()> {
+    each(&servers(), |bench| {
+        let pipe = bench.local.join("pipe");
+        make_pipe(&pipe)?;
+        let _writer = fs::File::options().read(true).write(true).open(&pipe)?;
+        let pairs = vec![Pair { source: bench.here("pipe"), destination: bench.url("f"), window: None }];
+        let cancel = Cancel::new();
+        let told = run_until(pairs, &options(), &cancel, &|event| {
+            if matches!(event, Event::FileStarted { .. }) {
+                cancel.cancel();
+            }
+        })?;
+        ensure!(told.summary.interrupted && !bench.remote.join("f").exists(), "{:?}", told.summary);
+        Ok(())
+    })
+}
+
 #[test]
 fn nothing_is_read_back_from_a_pipe() -> Result<()> {
     each(&gridftp(), |bench| {

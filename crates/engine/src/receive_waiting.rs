@@ -64,7 +64,7 @@ impl Outflow<'_> {
                 let descriptor: Option<BorrowedFd<'_>> = self.job.sink.wait_descriptor();
                 match descriptor {
                     Some(descriptor) => {
-                        watch.wait_for_store(descriptor, PollFlags::OUT, Stage::Destination)?
+                        watch.wait_for_store(descriptor, PollFlags::OUT, Stage::Destination)?;
                     }
                     None => watch.check(&[], &mut Vec::new())?,
                 }

@@ -35,6 +35,7 @@ pub mod packet;
 mod red;
 mod socket;
 mod stats;
+mod steps;
 mod sys;
 mod tun;
 pub mod units;

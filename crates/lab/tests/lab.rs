@@ -6,7 +6,7 @@ mod common;
 use common::{TWO_HOSTS, lab_test, own_program, run_text, scenario};
 use ropewalk_lab::{
     results::{End, RunResult},
-    run::{Event, Lab, RunError, RunOptions, change, run, shell},
+    run::{Event, Lab, RunError, RunOptions, Stop, change, run, shell},
     scenario::Value,
 };
 use std::sync::{Arc, Mutex};
@@ -381,6 +381,28 @@ fn a_running_lab_can_be_changed() {
         let changes =
             result.warnings.iter().filter(|w| w.starts_with("links[0] was changed from outside after"));
         assert_eq!(changes.count(), 1, "{:?}", result.warnings);
+        common::assert_clean();
+    });
+}
+
+#[test]
+fn a_lab_that_waits_for_its_end_records_nothing() {
+    lab_test(|| {
+        let stop = Stop::default();
+        let started = stop.clone();
+        let options = RunOptions {
+            stop,
+            events: Some(Arc::new(move |event: &Event| {
+                if matches!(event, Event::Started) {
+                    started.stop();
+                }
+            })),
+            ..RunOptions::default()
+        };
+        let mut lab = Lab::start(&scenario(TWO_HOSTS), &options).unwrap();
+        lab.wait().unwrap();
+        let result = lab.finish();
+        assert!(result.series.times.is_empty() && result.connections.is_empty(), "{:?}", result.series);
         common::assert_clean();
     });
 }

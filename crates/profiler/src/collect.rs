@@ -41,6 +41,10 @@ pub trait Collector: Send {
     /// It cannot be used here.
     fn start(&mut self) -> Result<(), Unavailable>;
 
+    /// Looks no more, at once: what is still to be done with what was found is done by [`finish`](Self::finish), after all
+    /// have stopped, and takes processor time that is not the transfer's.
+    fn stop(&mut self) {}
+
     /// Ends, and puts what was found into `profile`; the result says how it was done.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ mod judge;
 mod trial;
 mod wanted;
 
-pub use change::{Change, Changes, Sysctls};
+pub use change::{Applied, Change, Changes, Refused, Sysctls};
 pub use checks::{Check, CheckState, checks};
 pub use journal::{Journal, JournalError, Restored};
 pub use judge::Judgement;

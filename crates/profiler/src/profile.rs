@@ -71,6 +71,27 @@ impl Profile {
     /// The most bytes that are read.
     pub const LARGEST: usize = untrusted::LARGEST;
 
+    /// As JSON that can be read again: where it would be larger than [`LARGEST`](Self::LARGEST), of hosts with more than
+    /// [`HostProfile::LARGEST`] bytes every other sample goes, as often as that takes.
+    ///
+    /// # Errors
+    /// As [`serde_json::to_vec`].
+    pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
+        self.to_json_of(Self::LARGEST, HostProfile::LARGEST)
+    }
+
+    fn to_json_of(&self, most: usize, of_host: usize) -> Result<Vec<u8>, serde_json::Error> {
+        let bytes = serde_json::to_vec(self)?;
+        if bytes.len() <= most {
+            return Ok(bytes);
+        }
+        let mut less = self.clone();
+        for host in &mut less.hosts {
+            host.shrink(of_host)?;
+        }
+        serde_json::to_vec(&less)
+    }
+
     /// The host that sent the data.
     pub fn source(&self) -> Option<&HostProfile> {
         self.hosts.iter().find(|host| host.role.sends())
@@ -96,5 +117,31 @@ impl untrusted::Check for Profile {
         }
         self.hosts.iter().try_for_each(untrusted::Check::check)?;
         self.sweeps.as_ref().map_or(Ok(()), untrusted::Check::check)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let host = |role, samples| HostProfile {
+            schema: SCHEMA,
+            role,
+            system: vec![SystemSample::default(); samples],
+            ..HostProfile::default()
+        };
+        let hosts = vec![host(Role::Source, 1000), host(Role::Destination, 10)];
+        let profile = Profile { schema: SCHEMA, hosts, ..Profile::default() };
+        let whole = profile.to_json().unwrap();
+        assert_eq!(Profile::from_json(&whole).unwrap(), profile);
+        assert_eq!(profile.to_json_of(whole.len(), 0).unwrap(), whole);
+        let bytes = profile.to_json_of(whole.len() - 1, whole.len() / 3).unwrap();
+        assert!(bytes.len() < whole.len() / 2);
+        let less = Profile::from_json(&bytes).unwrap();
+        assert!(less.hosts[0].system.len() >= 200, "{}", less.hosts[0].system.len());
+        assert_eq!(less.hosts[1], profile.hosts[1]);
     }
 }

@@ -72,6 +72,7 @@ fn a_connection_over_loopback_is_profiled_with_what_is_installed() {
         assert_ne!(state(name).state, CollectorState::Failed, "{:?}", state(name));
     }
     assert!(!profile.system.is_empty() && profile.system.iter().all(|sample| sample.processors.len() > 1));
+    assert!(profile.system.iter().any(|sample| sample.interrupts > 0.0), "{:?}", profile.collectors);
     assert_eq!(profile.connections.len(), 2);
     assert!(profile.connections.iter().all(|connection| connection.samples.len() >= 5));
     let sent =

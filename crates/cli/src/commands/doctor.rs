@@ -13,8 +13,8 @@ use std::time::Duration;
 use clap::Args;
 use ropewalk_profiler::collect::facts::{self, Root};
 use ropewalk_profiler::doctor::{
-    Change, Changes, Check, CheckState, Goal, Journal, JournalError, Judgement, Restored, SCHEMA, Sysctls,
-    checks,
+    Change, Changes, Check, CheckState, Goal, Journal, JournalError, Judgement, Refused, Restored, SCHEMA,
+    Sysctls, checks,
 };
 use ropewalk_profiler::profile::Facts;
 use serde::Serialize;
@@ -136,7 +136,9 @@ impl Doctor {
                     say("ropewalk: nothing was changed");
                     return Ok(Exit::Failed);
                 }
-                applied = self.journal()?.apply(&changes)?;
+                let came = self.journal()?.apply(&changes)?;
+                say_refused(&came.refused);
+                applied = came.changes;
                 host = facts::gather(&Root::default(), &[]);
                 found = checks(&host, &goal);
             }
@@ -242,6 +244,14 @@ fn say_others(others: &[Change]) {
         say(format_args!(
             "ropewalk: {} may not be changed here (root, in the host's own network namespace, may)",
             change.name
+        ));
+    }
+}
+
+fn say_refused(refused: &[Refused]) {
+    for Refused { name, value, why } in refused {
+        say(format_args!(
+            "ropewalk: {name} = {value} is only advised, and refused here ({why}): left as it is"
         ));
     }
 }

@@ -72,7 +72,8 @@ pub(crate) struct Profiled {
     /// With --seconds: what the host does meanwhile
     #[arg(long, value_name = "ROLE", default_value = "both")]
     role: Role,
-    /// Only connections with this port at either end (may be given several times)
+    /// Only connections with this port at either end (may be given several times). Data connections have ports of their own:
+    /// with that of a GridFTP server, only control connections are seen
     #[arg(long, value_name = "PORT")]
     port: Vec<u16>,
     /// Only connections with this host (may be given several times)
@@ -212,7 +213,7 @@ impl Profiled {
         }
         if let Some(path) = &self.output {
             let path = output_of(path, kind);
-            let text = serde_json::to_vec(profile)?;
+            let text = profile.to_json()?;
             whole::write(&path, &text)
                 .map_err(|error| anyhow::Error::new(error).context(format!("{}", path.display())))?;
         }

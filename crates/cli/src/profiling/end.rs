@@ -4,12 +4,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ropewalk_client::{Cancel, Options, Remote};
+use ropewalk_client::{Cancel, Options};
 use ropewalk_profiler::collect::{self, Collection};
 use ropewalk_profiler::profile::{Clock, Exchange, HostProfile, Role};
 use ropewalk_protocol::url::Url;
 
-use super::remote::RemoteEnd;
+use super::patience::Patience;
+use super::remote::{RemoteEnd, Wanted};
 use super::ssh::SshEnd;
 use crate::output::{Human, say};
 
@@ -17,6 +18,9 @@ use crate::output::{Human, say};
 const READINGS: usize = 5;
 /// Servers close sessions of which they hear nothing.
 const SIGNS_OF_LIFE: Duration = Duration::from_secs(30);
+/// So long is waited for a clock; while data moves for longer, since the way may be full.
+const ANSWER: Duration = Duration::from_secs(10);
+const BUSY_ANSWER: Duration = Duration::from_secs(60);
 
 /// A place where is measured.
 pub(crate) enum End<'e> {
@@ -43,6 +47,8 @@ pub(crate) struct Ends<'e> {
     pub(crate) silent: bool,
     /// Servers keep their tools' files.
     pub(crate) raw: bool,
+    /// Somebody wants to stop: nobody is waited for as long as else.
+    stop: Cancel,
 }
 
 impl<'e> Ends<'e> {
@@ -77,12 +83,11 @@ impl<'e> Ends<'e> {
         if cancel.is_cancelled() {
             return self.problem(format!("{} is not measured: interrupted", url.host));
         }
+        self.stop = cancel.clone();
+        let wanted = Wanted { role, seconds, raw: self.raw };
         // What is measured until somebody breaks the transfer off is to be had: only that is broken off.
-        let own = Cancel::new();
-        let end = Remote::connect_with(url, options, events, &own).map_err(anyhow::Error::from);
-        let end = end
-            .and_then(|remote| Ok(End::Server(Box::new(RemoteEnd::start(remote, role, seconds, self.raw)?))));
-        self.add(end, &url.host.clone());
+        let end = RemoteEnd::start(url, wanted, options, events, cancel);
+        self.add(end.map(|end| End::Server(Box::new(end))), &url.host.clone());
     }
 
     /// A host that ssh reaches.
@@ -105,38 +110,41 @@ impl<'e> Ends<'e> {
 
     /// Compares clocks.
     pub(crate) fn read_clocks(&mut self) {
-        let mut failed = Vec::new();
-        for (end, readings) in &mut self.ends {
-            for _ in 0..READINGS {
-                match end.read_clock() {
-                    Ok(Some(reading)) => readings.push(reading),
-                    Ok(None) => break,
-                    Err(error) => {
-                        failed.push(format!("the clock of {}: {}", end.name(), crate::message(&error)));
-                        break;
-                    }
-                }
-            }
-        }
+        let patience = Patience::new(ANSWER, &self.stop, ANSWER);
+        let failed: Vec<String> =
+            self.ends.iter_mut().filter_map(|(end, readings)| end.read_clocks(readings, &patience)).collect();
         failed.into_iter().for_each(|text| self.problem(text));
     }
 
     /// Does `work`; meanwhile servers hear of us now and then.
     pub(crate) fn during<T: Send>(&mut self, work: impl FnOnce() -> T) -> T {
+        self.during_with(SIGNS_OF_LIFE, ANSWER, work)
+    }
+
+    /// `grace`: how long after the work one that was asked just then may take to answer.
+    pub(super) fn during_with<T: Send>(
+        &mut self,
+        signs: Duration,
+        grace: Duration,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        let over = Cancel::new();
         thread::scope(|scope| {
             let (done, ended) = mpsc::channel::<()>();
             let ends = &mut self.ends;
+            let patience = Patience::new(BUSY_ANSWER, &over, grace);
             scope.spawn(move || {
-                while ended.recv_timeout(SIGNS_OF_LIFE) == Err(RecvTimeoutError::Timeout) {
+                while ended.recv_timeout(signs) == Err(RecvTimeoutError::Timeout) {
                     for (end, readings) in ends.iter_mut() {
                         // That it has gone shows at the end as well.
-                        if let Ok(Some(reading)) = end.read_clock() {
+                        if let Ok(Some(reading)) = end.read_clock(&patience) {
                             readings.push(reading);
                         }
                     }
                 }
             });
             let result = work();
+            over.cancel();
             drop(done);
             result
         })
@@ -144,22 +152,31 @@ impl<'e> Ends<'e> {
 
     /// Ends everywhere, and gets what was found.
     pub(crate) fn finish(mut self) -> Measured {
-        self.read_clocks();
         let ends = std::mem::take(&mut self.ends);
-        // Side by side: collectors take their time to end.
+        let patience = Patience::new(ANSWER, &self.stop, ANSWER);
+        // Side by side: collectors take their time to end, and one that has stopped to answer keeps no other waiting.
         let results: Vec<_> = thread::scope(|scope| {
             let running: Vec<_> = ends
                 .into_iter()
-                .map(|(end, readings)| {
+                .map(|(mut end, mut readings)| {
                     let name = end.name();
                     let here = matches!(end, End::Here { .. });
-                    (name, here, scope.spawn(move || end.finish().map(|host| (host, readings))))
+                    let patience = &patience;
+                    let thread = scope.spawn(move || {
+                        let failed = end.read_clocks(&mut readings, patience);
+                        (failed, end.finish().map(|host| (host, readings)))
+                    });
+                    (name, here, thread)
                 })
                 .collect();
             running.into_iter().map(|(name, here, thread)| (name, here, thread.join())).collect()
         });
         let (mut hosts, mut own) = (Vec::new(), None);
         for (name, here, result) in results {
+            let result = result.map(|(failed, result)| {
+                failed.into_iter().for_each(|text| self.problem(text));
+                result
+            });
             match result {
                 Ok(Ok((mut host, readings))) => {
                     host.clock = Clock::measured(&readings).unwrap_or_default();
@@ -188,12 +205,26 @@ impl End<'_> {
     }
 
     /// `None`: it is our own.
-    fn read_clock(&mut self) -> anyhow::Result<Option<Exchange>> {
+    fn read_clock(&mut self, patience: &Patience) -> anyhow::Result<Option<Exchange>> {
         match self {
             Self::Here { .. } => Ok(None),
-            Self::Server(server) => server.read_clock().map(Some),
-            Self::Ssh(ssh) => ssh.read_clock().map(Some),
+            Self::Server(server) => server.read_clock(patience).map(Some),
+            Self::Ssh(ssh) => ssh.read_clock(patience).map(Some),
         }
+    }
+
+    /// Several times; what was wrong, if something was.
+    fn read_clocks(&mut self, readings: &mut Vec<Exchange>, patience: &Patience) -> Option<String> {
+        for _ in 0..READINGS {
+            match self.read_clock(patience) {
+                Ok(Some(reading)) => readings.push(reading),
+                Ok(None) => break,
+                Err(error) => {
+                    return Some(format!("the clock of {}: {}", self.name(), crate::message(&error)));
+                }
+            }
+        }
+        None
     }
 
     fn finish(self) -> anyhow::Result<HostProfile> {

@@ -3,6 +3,7 @@
 pub(crate) mod baseline;
 pub(crate) mod collector;
 mod end;
+mod patience;
 mod places;
 pub(crate) mod raw;
 mod remote;

@@ -1,48 +1,95 @@
 //! A server of ours that measures its host.
 
-use ropewalk_client::Remote;
-use ropewalk_profiler::profile::{Exchange, HostProfile, RawFile, Role};
+use std::time::Duration;
 
-use super::ssh::MOST_RAW;
+use anyhow::anyhow;
+use ropewalk_client::{Cancel, EventSink, Options, Remote, RemoteError};
+use ropewalk_profiler::profile::{Exchange, HostProfile, RawFile, Role};
+use ropewalk_protocol::url::Url;
+
+use super::patience::Patience;
+use super::ssh::{BEGINNING, ENDING, GRACE, MOST_RAW};
+
+/// Of one file: what data moves has limits of its own, and there may be much of it.
+const FETCHING: Duration = Duration::from_secs(600);
 
 /// A session that does nothing but have a profile taken.
 pub(crate) struct RemoteEnd<'e> {
     remote: Remote<'e>,
     pub(super) role: Role,
+    /// Breaks off what is waited for, and ends the session with it.
+    own: Cancel,
+    /// Somebody wants to stop: what was measured until then is to be had, but not waited for as long.
+    stop: Cancel,
+}
+
+/// What a server is asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) role: Role,
+    pub(super) seconds: Option<u32>,
+    pub(super) raw: bool,
 }
 
 impl<'e> RemoteEnd<'e> {
     pub(super) fn start(
-        mut remote: Remote<'e>,
-        role: Role,
-        seconds: Option<u32>,
-        raw: bool,
+        url: &Url,
+        wanted: Wanted,
+        options: &Options,
+        events: &'e dyn EventSink,
+        stop: &Cancel,
     ) -> anyhow::Result<Self> {
-        remote.start_profile(seconds, raw)?;
-        Ok(Self { remote, role })
+        let own = Cancel::new();
+        let begin = Patience::new(BEGINNING, stop, Duration::ZERO);
+        // Connecting and logging in have limits of their own, and may wait for an answer at the terminal.
+        let connect = Patience::new(FETCHING, stop, Duration::ZERO);
+        let remote = connect.within(&own, || Remote::connect_with(url, options, events, &own));
+        let remote = remote.map_err(|error| told(error, &own, &connect))?;
+        let mut end = Self { remote, role: wanted.role, own, stop: stop.clone() };
+        end.ask(&begin, |remote| remote.start_profile(wanted.seconds, wanted.raw))?;
+        Ok(end)
     }
 
     pub(super) fn name(&self) -> String {
         self.remote.addresses().0.to_string()
     }
 
-    pub(super) fn read_clock(&mut self) -> anyhow::Result<Exchange> {
-        let reading = self.remote.read_clock()?;
+    pub(super) fn read_clock(&mut self, patience: &Patience) -> anyhow::Result<Exchange> {
+        let reading = self.ask(patience, Remote::read_clock)?;
         let (asked, theirs, had) = (reading.asked, reading.theirs, reading.had);
         Ok(Exchange { asked, heard: theirs, answered: theirs, had })
     }
 
     pub(super) fn finish(mut self) -> anyhow::Result<HostProfile> {
-        let (_, names) = self.remote.stop_profile()?;
+        let ending = Patience::new(ENDING, &self.stop, GRACE);
+        let fetching = Patience::new(FETCHING, &self.stop, GRACE);
+        let (_, names) = self.ask(&ending, Remote::stop_profile)?;
         let mut raw = Vec::new();
         for name in names.into_iter().take(MOST_RAW) {
-            let bytes = self.remote.fetch_raw(&name, RawFile::LARGEST)?;
+            let bytes = self.ask(&fetching, |remote| remote.fetch_raw(&name, RawFile::LARGEST))?;
             raw.push(RawFile { name, bytes });
         }
-        let bytes = self.remote.fetch_profile(HostProfile::LARGEST)?;
+        let bytes = self.ask(&fetching, |remote| remote.fetch_profile(HostProfile::LARGEST))?;
         let host = HostProfile::from_json(&bytes)?;
         self.remote.quit();
         // Which end it is, it does not know.
         Ok(HostProfile { role: self.role, raw, ..host })
     }
+
+    /// The client waits for the answer to SITE as long as a checksum takes: far longer than any of these.
+    fn ask<T>(
+        &mut self,
+        patience: &Patience,
+        question: impl FnOnce(&mut Remote<'e>) -> Result<T, RemoteError>,
+    ) -> anyhow::Result<T> {
+        let Self { remote, own, .. } = self;
+        patience.within(own, || question(remote)).map_err(|error| told(error, own, patience))
+    }
 }
+
+fn told(error: RemoteError, own: &Cancel, patience: &Patience) -> anyhow::Error {
+    if own.is_cancelled() { anyhow!(patience.words()) } else { error.into() }
+}
+
+#[cfg(test)]
+mod tests;

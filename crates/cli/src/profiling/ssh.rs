@@ -15,14 +15,14 @@ use ropewalk_profiler::profile::{Exchange, HostProfile, RawFile, Role};
 use ropewalk_protocol::profiling::is_raw_name;
 
 use super::end::now;
+use super::patience::{LOOK, Patience};
 
 /// Logging in, and collectors that begin.
-const BEGINNING: Duration = Duration::from_secs(90);
-const ANSWER: Duration = Duration::from_secs(30);
+pub(super) const BEGINNING: Duration = Duration::from_secs(90);
 /// Collectors go through what they have written.
-const ENDING: Duration = Duration::from_secs(330);
-/// Between two looks at whether somebody wants to stop.
-const LOOK: Duration = Duration::from_millis(50);
+pub(super) const ENDING: Duration = Duration::from_secs(330);
+/// The same when somebody wants to stop: what there is by then is told.
+pub(super) const GRACE: Duration = Duration::from_secs(30);
 /// Of a line that it says.
 const LINE: u64 = 4096;
 /// What is kept of what it says on standard error.
@@ -49,6 +49,9 @@ pub(crate) struct SshEnd {
     input: Option<ChildStdin>,
     said: Receiver<Said>,
     complaints: Complaints,
+    /// Clocks that it was asked for and has not told: it answers in turn.
+    unanswered: usize,
+    stop: Cancel,
 }
 
 impl SshEnd {
@@ -97,7 +100,8 @@ impl SshEnd {
         let (say, said) = mpsc::sync_channel(4);
         thread::Builder::new().name("ssh".into()).spawn(move || listen(output, &say))?;
         let complaints = Complaints::of(errors)?;
-        let mut end = Self { host: host.to_owned(), role, child, input: Some(input), said, complaints };
+        let (host, stop) = (host.to_owned(), cancel.clone());
+        let mut end = Self { host, role, child, input: Some(input), said, complaints, unanswered: 0, stop };
         let line = end.first_line(cancel)?;
         Ok((line, end))
     }
@@ -106,10 +110,16 @@ impl SshEnd {
         &self.host
     }
 
-    pub(super) fn read_clock(&mut self) -> anyhow::Result<Exchange> {
+    pub(super) fn read_clock(&mut self, patience: &Patience) -> anyhow::Result<Exchange> {
+        let late = self.unanswered;
         let asked = now();
         self.input.as_mut().context("it was told to stop")?.write_all(b"clock\n")?;
-        let line = self.line(ANSWER)?;
+        self.unanswered += 1;
+        // What it was asked before, and answers only now, tells nothing of the way there.
+        for _ in 0..late {
+            self.clock(patience)?;
+        }
+        let line = self.clock(patience)?;
         let theirs = line.strip_prefix("clock ").and_then(|time| time.parse::<f64>().ok());
         let theirs = theirs.with_context(|| format!("it says {line:?}, expected its time"))?;
         Ok(Exchange { asked, heard: theirs, answered: theirs, had: now() })
@@ -120,7 +130,11 @@ impl SshEnd {
         drop(self.input.take());
         let mut raw = Vec::new();
         loop {
-            match self.said.recv_timeout(ENDING) {
+            match self.hear(&Patience::new(ENDING, &self.stop, GRACE)) {
+                // Those that came late.
+                Ok(Said::Line(line)) if self.unanswered > 0 && line.starts_with("clock ") => {
+                    self.unanswered -= 1;
+                }
                 Ok(Said::Raw(_)) if raw.len() >= MOST_RAW => bail!("it has more than {MOST_RAW} raw files"),
                 Ok(Said::Raw(file)) => raw.push(file),
                 Ok(Said::Profile(bytes)) => {
@@ -128,7 +142,7 @@ impl SshEnd {
                 }
                 Ok(Said::Line(line)) => bail!("it says {line:?}, expected its profile"),
                 Ok(Said::Broken(why)) => return Err(self.ended(&why)),
-                Err(_) => bail!("it gave nothing within {} seconds", ENDING.as_secs()),
+                Err(error) => return Err(error),
             }
         }
     }
@@ -146,9 +160,22 @@ impl SshEnd {
         }
     }
 
-    fn line(&mut self, limit: Duration) -> anyhow::Result<String> {
-        let said = self.said.recv_timeout(limit);
-        self.line_of(said, limit)
+    fn clock(&mut self, patience: &Patience) -> anyhow::Result<String> {
+        let said = self.hear(patience)?;
+        let line = self.line_of(Ok(said), BEGINNING)?;
+        self.unanswered -= 1;
+        Ok(line)
+    }
+
+    fn hear(&self, patience: &Patience) -> anyhow::Result<Said> {
+        let mut tried = patience.begin();
+        loop {
+            match self.said.recv_timeout(tried.step()) {
+                Ok(said) => return Ok(said),
+                Err(RecvTimeoutError::Timeout) if !tried.is_over() => {}
+                Err(_) => bail!(patience.words()),
+            }
+        }
     }
 
     fn line_of(&mut self, said: Result<Said, RecvTimeoutError>, limit: Duration) -> anyhow::Result<String> {
@@ -369,6 +396,43 @@ mod tests {
         start(script).unwrap();
     }
 
+    fn patience() -> Patience {
+        Patience::new(BEGINNING, &Cancel::new(), Duration::ZERO)
+    }
+
+    #[test]
+    fn a_late_answer_spoils_nothing() {
+        let profile = r#"{"schema":1,"role":"source","started":5.0}"#;
+        let end = |script: &str| {
+            let begin = "echo ropewalk-profile 1 5.0";
+            start(&format!(
+                "{begin}; {script}; cat > /dev/null; echo profile {}; echo '{profile}'",
+                profile.len()
+            ))
+            .unwrap()
+        };
+        let hasty = Patience::new(Duration::from_millis(1), &Cancel::new(), Duration::ZERO);
+        // It answers the first only when it has heard the second.
+        let mut late = end("read one; read two; echo clock 1.5; echo clock 2.5");
+        assert!(late.read_clock(&hasty).is_err());
+        assert_eq!(late.read_clock(&patience()).unwrap().heard, 2.5);
+        late.finish().unwrap();
+        // Or only when it has been told to stop.
+        let mut later = end("cat > /dev/null; echo clock 1.5");
+        assert!(later.read_clock(&hasty).is_err());
+        later.finish().unwrap();
+    }
+
+    #[test]
+    fn who_says_nothing_any_more_is_not_waited_for_after_ctrl_c() {
+        let cancel = Cancel::new();
+        let script = "echo ropewalk-profile 1 5.0; exec sleep 1000";
+        let end = SshEnd::start("host", script, Role::Source, &shell(), &cancel).unwrap();
+        cancel.cancel();
+        let error = end.hear(&Patience::new(ENDING, &cancel, Duration::ZERO)).err().unwrap().to_string();
+        assert!(error.contains("did not answer"), "{error}");
+    }
+
     #[test]
     fn what_it_measured_is_checked() {
         let says = |profile: &str| {
@@ -377,7 +441,7 @@ mod tests {
                 profile.len()
             );
             let mut end = start(&script).unwrap();
-            let reading = end.read_clock().unwrap();
+            let reading = end.read_clock(&patience()).unwrap();
             assert_eq!((reading.heard, reading.answered), (7.5, 7.5));
             end.finish()
         };

@@ -1,5 +1,7 @@
 //! The data of uploads.
 
+use std::os::fd::AsFd;
+
 use super::*;
 
 impl<'e> Flow<'_, 'e> {
@@ -41,11 +43,12 @@ impl<'e> Flow<'_, 'e> {
                 };
                 channel.data.send(&job, &mut watch, &progress)
             }
-            UploadSource::Stream(stream) => match stream.open(upload.task.window) {
-                Ok(reader) => {
+            UploadSource::Stream(stream) => match stream.open_polled(upload.task.window) {
+                Ok((reader, descriptor)) => {
                     let hasher = upload.check.algorithm().map(Hasher::new);
                     let mut reader = Summing { reader, hasher };
-                    let sent = channel.data.send_reader(&mut reader, &mut watch, &progress);
+                    let sent =
+                        channel.data.send_polled(&mut reader, descriptor.as_fd(), &mut watch, &progress);
                     stream_sum = reader.hasher.map(Hasher::finish);
                     sent
                 }

@@ -18,6 +18,7 @@ use super::handle::{Command, ControlError, Options};
 use super::lane::{Drained, Lane, Schedule, Work};
 use super::link::Nanos;
 use super::stats::{Report, Sample, Snapshot, Timing};
+use super::steps::Steps;
 use super::sys;
 use super::tun::Tun;
 
@@ -68,7 +69,7 @@ struct Running {
     /// When the thread last slept.
     rested: Nanos,
     realtime: bool,
-    series: Vec<Sample>,
+    series: Steps,
     sampled: Nanos,
     problems: Vec<String>,
 }
@@ -124,7 +125,7 @@ impl Driver {
             woken: None,
             rested: 0,
             realtime,
-            series: Vec::new(),
+            series: Steps::default(),
             sampled: 0,
             problems: Vec::new(),
         };
@@ -251,8 +252,9 @@ impl Running {
                     let _ = reply.send(self.snapshot());
                 }
                 Command::Series(from, reply) => {
-                    let _ = reply.send(self.series.get(from..).unwrap_or_default().to_vec());
+                    let _ = reply.send(self.series.since(from).to_vec());
                 }
+                Command::Keep(most) => self.series.keep(most),
                 Command::Stop => return true,
             }
         }
@@ -314,13 +316,13 @@ impl Running {
                 writes: self.work.writes,
                 lateness: self.work.lateness.spread(),
             },
-            samples: self.series.len(),
+            samples: self.series.count(),
             problems: self.problems.clone(),
         }
     }
 
     fn report(mut self) -> Report {
         self.sample(self.now());
-        Report { end: self.snapshot(), series: self.series }
+        Report { end: self.snapshot(), series: self.series.into_samples() }
     }
 }

@@ -76,6 +76,7 @@ pub(super) enum Command {
     Apply(Box<Change>, Sender<Result<Path, ControlError>>),
     Snapshot(Sender<Snapshot>),
     Series(usize, Sender<Vec<Sample>>),
+    Keep(usize),
     Stop,
 }
 
@@ -161,8 +162,20 @@ impl Control {
     }
 
     /// The steps of the time series from number `from` on: what came since the last call, when `from` is the number
-    /// of steps seen so far.
+    /// of steps seen so far. Those that are forgotten ([`keep`](Self::keep)) are left out.
+    ///
+    /// # Errors
+    /// [`ControlError::Ended`].
     pub fn series(&self, from: usize) -> Result<Vec<Sample>, ControlError> {
         self.ask(|reply| Command::Series(from, reply))
+    }
+
+    /// From now on only the latest steps of the time series are kept, at least `most` of them and less than twice as many:
+    /// for one that runs until somebody ends it.
+    ///
+    /// # Errors
+    /// [`ControlError::Ended`].
+    pub fn keep(&self, most: usize) -> Result<(), ControlError> {
+        self.send(Command::Keep(most))
     }
 }

@@ -23,6 +23,9 @@ use std::{
     time::{Instant, SystemTime},
 };
 
+/// Steps of a link's series in a lab that nobody knows the end of: an hour of ten a second.
+const KEPT: usize = 36_000;
+
 /// A running lab: hosts and links are there, servers are ready, cross traffic flows. Dropping it takes everything down.
 pub struct Lab {
     pub(super) context: Context,
@@ -96,11 +99,17 @@ impl Lab {
         self.hosts.iter().map(HostSpace::name)
     }
 
-    /// Waits until [`super::Stop::stop`] is called, while servers and cross traffic run.
+    /// Waits until [`super::Stop::stop`] is called, while servers and cross traffic run. Since nobody knows for how long, hosts
+    /// are not recorded any more, and of the links' series only the latest steps are kept.
     ///
     /// # Errors
     /// [`RunError::Server`] when a server fails.
     pub fn wait(&mut self) -> Result<(), RunError> {
+        self.recorder = None;
+        for link in &self.links {
+            // One that has ended grows no more.
+            let _ = link.emulator.control().keep(KEPT);
+        }
         match self.run_until_stopped() {
             Err(RunError::Stopped) => Ok(()),
             result => result,

@@ -19,6 +19,8 @@ pub(crate) struct Guarded {
     child: Child,
     errors: File,
     status: Option<ExitStatus>,
+    /// Once it was asked to end: whether it had ended by itself before.
+    early: Option<bool>,
 }
 
 /// What a program wrote.
@@ -136,7 +138,7 @@ impl Guarded {
             .process_group(i32::try_from(leader.0.id()).unwrap_or(0))
             .spawn()
             .map_err(fail)?;
-        Ok(Self { name, leader, child, errors, status: None })
+        Ok(Self { name, leader, child, errors, status: None, early: None })
     }
 
     /// Waits until it has ended by itself; whether it has.
@@ -159,12 +161,23 @@ impl Guarded {
         }
     }
 
-    /// Asks it to end by `signal`, and kills what is left of its group after `grace`.
-    pub(crate) fn stop(&mut self, signal: Signal, grace: Duration) -> io::Result<ExitStatus> {
-        if !self.wait(Duration::ZERO)? {
-            self.signal(signal);
-            self.wait(grace)?;
+    /// Asks it to end by `signal`, once, and does not wait; whether it had ended by itself before it was asked.
+    pub(crate) fn ask(&mut self, signal: Signal) -> io::Result<bool> {
+        if let Some(early) = self.early {
+            return Ok(early);
         }
+        let early = self.wait(Duration::ZERO)?;
+        if !early {
+            self.signal(signal);
+        }
+        self.early = Some(early);
+        Ok(early)
+    }
+
+    /// Asks it to end by `signal`, unless it was asked before, and kills what is left of its group after `grace`.
+    pub(crate) fn stop(&mut self, signal: Signal, grace: Duration) -> io::Result<ExitStatus> {
+        self.ask(signal)?;
+        self.wait(grace)?;
         self.reap()
     }
 
@@ -295,6 +308,18 @@ mod tests {
         assert!(!status.success());
         // The pipe ends when the grandchild has ended: it holds the other end.
         io::Read::read_to_string(&mut out, &mut first).unwrap();
+    }
+
+    #[test]
+    fn who_ended_early_is_told_from_who_was_asked() {
+        let mut asked = Guarded::start(shell("exec sleep 100"), Stdio::null()).unwrap();
+        assert!(!asked.ask(Signal::TERM).unwrap());
+        assert!(asked.wait(LONG).unwrap());
+        // It has ended, but only since.
+        assert!(!asked.ask(Signal::TERM).unwrap());
+        let mut early = Guarded::start(shell("exit 1"), Stdio::null()).unwrap();
+        assert!(early.wait(LONG).unwrap());
+        assert!(early.ask(Signal::TERM).unwrap());
     }
 
     #[test]

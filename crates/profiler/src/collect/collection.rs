@@ -111,15 +111,17 @@ impl Collection {
     }
 
     /// Ends, and gives what there is.
-    pub fn finish(self) -> HostProfile {
+    pub fn finish(mut self) -> HostProfile {
         let mut profile = self.profile;
         profile.measured = Some(self.began.elapsed().as_secs_f64());
+        // What tools have written takes a while to be read: none of it is the transfer's.
+        self.running.iter_mut().for_each(|collector| collector.stop());
         for collector in self.running {
             let name = collector.name();
             let before = std::mem::take(&mut profile.system);
             let result: Result<String, Unavailable> = collector.finish(&mut profile);
-            // Others do not touch it, and sysstat may have had nothing to say.
-            if profile.system.is_empty() {
+            // Others do not touch it; sysstat may have had nothing to say, or not all of it.
+            if profile.system.is_empty() || result.is_err() && !before.is_empty() {
                 profile.system = before;
             }
             profile.collectors.push(report(name, &result));
@@ -130,6 +132,9 @@ impl Collection {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::profile::SystemSample;
 
@@ -137,6 +142,8 @@ mod tests {
         start: Result<(), Unavailable>,
         finish: Result<String, Unavailable>,
         samples: usize,
+        /// Those that have stopped, of all.
+        stopped: Arc<AtomicUsize>,
     }
 
     impl Collector for Fake {
@@ -148,10 +155,14 @@ mod tests {
             self.start.clone()
         }
 
+        fn stop(&mut self) {
+            self.stopped.fetch_add(1, Ordering::Relaxed);
+        }
+
         fn finish(self: Box<Self>, profile: &mut HostProfile) -> Result<String, Unavailable> {
             profile.system =
                 vec![SystemSample { time: self.samples as f64, ..SystemSample::default() }; self.samples];
-            self.finish
+            self.finish.map(|text| format!("{text}{} stopped", self.stopped.load(Ordering::Relaxed)))
         }
     }
 
@@ -161,7 +172,7 @@ mod tests {
     }
 
     fn fake(samples: usize) -> Fake {
-        Fake { start: Ok(()), finish: Ok(String::new()), samples }
+        Fake { start: Ok(()), finish: Ok(String::new()), samples, stopped: Arc::default() }
     }
 
     #[test]
@@ -175,7 +186,20 @@ mod tests {
     }
 
     #[test]
+    fn all_stop_before_the_first_takes_its_time_to_finish() {
+        let stopped = Arc::new(AtomicUsize::new(0));
+        let all = (0..3).map(|_| Fake { stopped: Arc::clone(&stopped), ..fake(1) });
+        let profile = run(all.collect());
+        assert_eq!(profile.collectors[0].detail, "3 stopped");
+    }
+
+    #[test]
     fn the_later_one_replaces_the_earlier() {
         assert_eq!(run(vec![fake(3), fake(5)]).system.len(), 5);
+        // Not with the half of what there is.
+        let died = Fake { finish: Err(Unavailable::Failed("died".into())), ..fake(1) };
+        assert_eq!(run(vec![fake(3), died]).system.len(), 3);
+        let died = Fake { finish: Err(Unavailable::Failed("died".into())), ..fake(1) };
+        assert_eq!(run(vec![died]).system.len(), 1);
     }
 }

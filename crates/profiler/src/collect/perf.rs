@@ -21,6 +21,8 @@ const GRACE: Duration = Duration::from_secs(10);
 const BEGIN: &str = r#": > "$1"; exec sleep "$2""#;
 const REPORT: Duration = Duration::from_secs(120);
 const LARGEST: u64 = 64 << 20;
+/// What it may write: many processors fill the disk in a day else. Then it ends, and its report is of what there is.
+const MOST_DATA: &str = "--max-size=256M";
 /// Functions and parts that are told of.
 const FUNCTIONS: usize = 100;
 const PARTS: usize = 100;
@@ -50,8 +52,7 @@ impl Collector for Perf {
     fn start(&mut self) -> Result<(), Unavailable> {
         let place = Place::new("ropewalk-perf-")?;
         let event = if counts_cycles()? { "cycles" } else { "cpu-clock" };
-        let mut command = Command::new("perf");
-        command.args(["record", "-q", "-a", "-F", FREQUENCY, "-e", event, "-o"]);
+        let mut command = recording(event, knows_sizes(&help()?));
         let begun = place.file("begun");
         command.arg(place.file("perf")).args(["--", "sh", "-c", BEGIN, "sh"]);
         command.arg(&begun).arg(self.longest.as_secs().to_string());
@@ -68,12 +69,19 @@ impl Collector for Perf {
         Ok(())
     }
 
+    fn stop(&mut self) {
+        if let Some((perf, ..)) = &mut self.running {
+            // What keeps it from being told shows when it is waited for.
+            let _ = perf.ask(Signal::INT);
+        }
+    }
+
     fn finish(self: Box<Self>, profile: &mut HostProfile) -> Result<String, Unavailable> {
         let Some((mut perf, place, event)) = self.running else {
             return Err(Unavailable::Failed("perf was not started".into()));
         };
         let failed = |error| Unavailable::of("perf", &error);
-        let died = perf.wait(Duration::ZERO).map_err(failed)?;
+        let died = perf.ask(Signal::INT).map_err(failed)?;
         perf.stop(Signal::INT, GRACE).map_err(failed)?;
         let mut command = Command::new("perf");
         command.args(["report", "--stdio", "--no-children", "-g", "none"]);
@@ -97,6 +105,26 @@ impl Collector for Perf {
         profile.profiler = Some(shares);
         if died { Err(perf.failure("ended early")) } else { Ok(detail) }
     }
+}
+
+/// `perf record` without the name of its file.
+fn recording(event: &str, bounded: bool) -> Command {
+    let mut command = Command::new("perf");
+    command.args(["record", "-q", "-a", "-F", FREQUENCY, "-e", event]);
+    command.args(bounded.then_some(MOST_DATA)).arg("-o");
+    command
+}
+
+/// Whether it can be told how much to write: since perf 5.5.
+fn knows_sizes(help: &str) -> bool {
+    help.split_whitespace().any(|word| word == "--max-size")
+}
+
+/// Its options, which it tells on standard error.
+fn help() -> Result<String, Unavailable> {
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec perf record -h 2>&1"]);
+    Ok(child::run(command, REPORT, LARGEST)?.text)
 }
 
 /// Whether there is a hardware counter; virtual machines often have none.
@@ -219,6 +247,24 @@ mod tests {
         assert_eq!(shares.functions[0].function, "LZ4_decompress_safe_withPrefix64k");
         assert!(shares.shares.iter().any(|part| part.kind == ShareKind::Kernel));
         assert!(shares.shares.iter().any(|part| part.kind == ShareKind::Library && part.name == "libc.so.6"));
+    }
+
+    #[test]
+    fn what_it_writes_is_bounded_where_it_can_be_told_to() {
+        let words = |bounded| {
+            let command = recording("cycles", bounded);
+            command.get_args().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        // Its usage, as perf 6.1 and 5.4 print it.
+        let new = "        --max-size <size>\n                          Limit the maximum size of the output file\n";
+        let old = "        --mmap-flush <number>\n        --no-bpf-event    record bpf events\n";
+        assert!(words(knows_sizes(new)).contains(&"--max-size=256M".to_owned()));
+        assert_eq!(words(knows_sizes(old)).last().unwrap(), "-o");
+        assert!(!words(knows_sizes(old)).iter().any(|word| word.contains("size")));
+        // The one that is installed says it as well, unless it is old; else there is nothing to ask.
+        if counts_cycles().is_ok() {
+            assert!(help().unwrap().contains("--freq"));
+        }
     }
 
     #[test]

@@ -57,6 +57,10 @@ impl Collector for Proc {
         Ok(())
     }
 
+    fn stop(&mut self) {
+        self.sampler.iter_mut().for_each(Sampler::stop);
+    }
+
     fn finish(self: Box<Self>, profile: &mut HostProfile) -> Result<String, Unavailable> {
         let state = self.sampler.and_then(Sampler::finish);
         let state = state.ok_or_else(|| Unavailable::Failed("the thread that reads /proc died".into()))?;

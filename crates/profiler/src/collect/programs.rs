@@ -62,6 +62,10 @@ impl Collector for Programs {
         Ok(())
     }
 
+    fn stop(&mut self) {
+        self.sampler.iter_mut().for_each(Sampler::stop);
+    }
+
     fn finish(self: Box<Self>, profile: &mut HostProfile) -> Result<String, Unavailable> {
         let state = self.sampler.and_then(Sampler::finish);
         let state = state.ok_or_else(|| Unavailable::Failed("the thread that reads /proc died".into()))?;
@@ -183,6 +187,22 @@ mod tests {
         assert_eq!(program.pid, pid);
         assert!(program.user + program.system > 0.0 && program.seconds >= 0.06, "{program:?}");
         assert!(program.waited_for_processor.is_some() && program.processors.unwrap() > 0, "{program:?}");
+    }
+
+    #[test]
+    fn what_is_done_after_it_has_stopped_is_not_counted() {
+        let mut programs = Programs::new(Root::default(), &[std::process::id()]);
+        let begin = Instant::now();
+        programs.start().unwrap();
+        programs.stop();
+        let watched = begin.elapsed().as_secs_f64();
+        // What others do with what they have found.
+        while begin.elapsed().as_secs_f64() < watched + 0.02 {
+            std::hint::spin_loop();
+        }
+        let mut profile = HostProfile::default();
+        Box::new(programs).finish(&mut profile).unwrap();
+        assert!(profile.programs[0].seconds <= watched, "{:?}, {watched}", profile.programs);
     }
 
     #[test]

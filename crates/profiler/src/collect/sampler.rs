@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 pub(super) struct Sampler<T> {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<T>>,
+    /// Once it has stopped.
+    state: Option<T>,
 }
 
 impl<T: Send + 'static> Sampler<T> {
@@ -35,19 +37,27 @@ impl<T: Send + 'static> Sampler<T> {
             }
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(run)?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        Ok(Self { stop: Some(stop), thread: Some(thread), state: None })
     }
 
-    /// Looks a last time and ends. `None` if the thread panicked.
+    /// Looks a last time, and no more.
+    pub(super) fn stop(&mut self) {
+        self.end();
+    }
+
+    /// Looks a last time, unless it has stopped. `None` if the thread panicked.
     pub(super) fn finish(mut self) -> Option<T> {
-        self.end()
+        self.end();
+        self.state.take()
     }
 }
 
 impl<T> Sampler<T> {
-    fn end(&mut self) -> Option<T> {
+    fn end(&mut self) {
         drop(self.stop.take());
-        self.thread.take()?.join().ok()
+        if let Some(thread) = self.thread.take() {
+            self.state = thread.join().ok();
+        }
     }
 }
 
@@ -74,6 +84,9 @@ mod tests {
         while heard.recv().unwrap() < 3 {}
         assert!(sampler.finish().unwrap() >= 4);
         let sampler = Sampler::start("test", Duration::from_secs(1000), 0, |count| *count += 1).unwrap();
+        assert_eq!(sampler.finish(), Some(1));
+        let mut sampler = Sampler::start("test", Duration::from_secs(1000), 0, |count| *count += 1).unwrap();
+        sampler.stop();
         assert_eq!(sampler.finish(), Some(1));
     }
 }

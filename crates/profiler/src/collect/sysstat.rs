@@ -17,9 +17,9 @@ use crate::profile::{
 const GRACE: Duration = Duration::from_secs(5);
 const CONVERT: Duration = Duration::from_secs(60);
 const LARGEST: u64 = 256 << 20;
-/// What is measured; processors, memory, swap, disks by name, network with errors, TCP, switches, interrupts.
-const WHAT: [&str; 12] =
-    ["-u", "ALL", "-P", "ALL", "-r", "ALL", "-S", "-d", "-n", "DEV,EDEV,TCP,ETCP", "-w", "-q"];
+/// What is measured; processors, memory, swap, disks by name, network with errors, TCP, switches, load, interrupts.
+const WHAT: [&str; 14] =
+    ["-u", "ALL", "-P", "ALL", "-r", "ALL", "-S", "-d", "-n", "DEV,EDEV,TCP,ETCP", "-w", "-q", "-I", "SUM"];
 
 /// Runs `sar`, whose file `sadf` turns into JSON at the end.
 pub(super) struct Sysstat {
@@ -50,12 +50,19 @@ impl Collector for Sysstat {
         Ok(())
     }
 
+    fn stop(&mut self) {
+        if let Some((sar, _)) = &mut self.running {
+            // What keeps it from being told shows when it is waited for.
+            let _ = sar.ask(Signal::INT);
+        }
+    }
+
     fn finish(self: Box<Self>, profile: &mut HostProfile) -> Result<String, Unavailable> {
         let seconds = self.seconds as f64;
         let Some((mut sar, place)) = self.running else {
             return Err(Unavailable::Failed("sar was not started".into()));
         };
-        let died = sar.wait(Duration::ZERO).map_err(|error| Unavailable::of("sar", &error))?;
+        let died = sar.ask(Signal::INT).map_err(|error| Unavailable::of("sar", &error))?;
         sar.stop(Signal::INT, GRACE).map_err(|error| Unavailable::of("sar", &error))?;
         let mut command = Command::new("sadf");
         command.arg("-j").arg(place.file("sar")).arg("--").args(WHAT);

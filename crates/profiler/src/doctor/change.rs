@@ -4,7 +4,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use super::Check;
+use super::{Check, CheckState};
 use crate::collect::facts::{Root, sysctl_path};
 
 /// One setting and its new value.
@@ -15,6 +15,27 @@ pub struct Change {
     pub name: String,
     pub before: String,
     pub after: String,
+    /// Merely advised: where the kernel refuses it, the others are set all the same.
+    #[serde(skip)]
+    pub optional: bool,
+}
+
+/// An optional setting that the kernel refused, and that is as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub name: String,
+    /// What it was to be.
+    pub value: String,
+    /// What the kernel says.
+    pub why: String,
+}
+
+/// What came of changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// As the kernel made them.
+    pub changes: Vec<Change>,
+    pub refused: Vec<Refused>,
 }
 
 /// Settings that a host lacks.
@@ -26,7 +47,8 @@ impl Changes {
     pub fn of(checks: &[Check]) -> Self {
         let change = |check: &Check| {
             let after = check.set.clone()?;
-            Some(Change { name: check.name.clone(), before: check.found.clone(), after })
+            let optional = check.state == CheckState::Advice;
+            Some(Change { name: check.name.clone(), before: check.found.clone(), after, optional })
         };
         Self(checks.iter().filter_map(change).collect())
     }
@@ -71,6 +93,12 @@ impl Sysctls {
     pub fn may_write(&self, name: &str) -> bool {
         let open = |name| std::fs::File::options().write(true).open(self.0.path(&sysctl_path(name)));
         checked(name).is_ok_and(|name| open(name).is_ok())
+    }
+
+    /// What became of a change that could not be written: refused, if it is optional and still as it was.
+    pub(super) fn refused(&self, change: &Change, why: &io::Error) -> Option<Refused> {
+        let left = change.optional && self.get(&change.name).is_ok_and(|now| now == change.before);
+        left.then(|| Refused { name: change.name.clone(), value: change.after.clone(), why: why.to_string() })
     }
 
     /// Writes a setting; what it is afterwards, which the kernel may have cut.
@@ -118,7 +146,8 @@ mod tests {
 
     #[test]
     fn what_may_not_be_written_is_told_apart() {
-        let change = |name: &str| Change { name: name.into(), before: "1".into(), after: "2".into() };
+        let change =
+            |name: &str| Change { name: name.into(), before: "1".into(), after: "2".into(), optional: false };
         // Nobody may write what is not there.
         let changes = Changes(vec![change("net.core.no_such_setting"), change("kernel.hostname")]);
         let (mine, others) = changes.split(&Sysctls::default());
@@ -127,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_diff_shows_both_values() {
-        let change = Change { name: "net.a".into(), before: "1".into(), after: "2".into() };
+        let change = Change { name: "net.a".into(), before: "1".into(), after: "2".into(), optional: false };
         assert_eq!(Changes(vec![change]).diff(), "- net.a = 1\n+ net.a = 2\n");
     }
 }

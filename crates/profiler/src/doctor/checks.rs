@@ -95,13 +95,14 @@ fn settings(facts: &Facts, wanted: &Wanted) -> Vec<Check> {
             CheckState::Bad,
             "repairs several losses in one round trip (RFC 2018)",
         ),
-        exactly(
+        // 2 is without the random offset of each connection.
+        or_two(exactly(
             facts,
             "net.ipv4.tcp_timestamps",
             "1",
             CheckState::Bad,
             "measures round trips, and tells old segments of a fast link from new ones (RFC 7323)",
-        ),
+        )),
         exactly(
             facts,
             "net.ipv4.tcp_no_metrics_save",
@@ -170,11 +171,12 @@ fn exactly(facts: &Facts, name: &str, wanted: &str, otherwise: CheckState, why: 
 
 fn mtu_probing(facts: &Facts) -> Check {
     let why = "finds the largest packet where ICMP is filtered (RFC 4821), as happens with jumbo frames";
-    let mut check = exactly(facts, "net.ipv4.tcp_mtu_probing", "1", CheckState::Advice, why);
-    if check.found == "2" {
-        (check.state, check.set) = (CheckState::Good, None);
-    }
-    check
+    or_two(exactly(facts, "net.ipv4.tcp_mtu_probing", "1", CheckState::Advice, why))
+}
+
+/// Of settings whose 2 does what is wanted as well.
+fn or_two(check: Check) -> Check {
+    if check.found == "2" { Check { state: CheckState::Good, set: None, ..check } } else { check }
 }
 
 fn congestion(facts: &Facts) -> Check {
@@ -434,6 +436,12 @@ mod tests {
         facts.sysctls.insert("net.core.rmem_max".into(), "2147483647".into());
         facts.sysctls.insert("net.ipv4.tcp_mtu_probing".into(), "2".into());
         assert!(checks(&facts, &GOAL).iter().all(|check| check.set.is_none()));
+        facts.sysctls.insert("net.ipv4.tcp_timestamps".into(), "2".into());
+        let all = checks(&facts, &GOAL);
+        assert_eq!(state(&all, "net.ipv4.tcp_timestamps"), CheckState::Good);
+        assert!(all.iter().all(|check| check.set.is_none()));
+        facts.sysctls.insert("net.ipv4.tcp_timestamps".into(), "0".into());
+        assert_eq!(state(&checks(&facts, &GOAL), "net.ipv4.tcp_timestamps"), CheckState::Bad);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::change::{Change, Changes, Sysctls};
+use super::change::{Applied, Change, Changes, Refused, Sysctls};
 use crate::collect::facts::Root;
 
 const VERSION: u32 = 1;
@@ -60,6 +60,18 @@ pub(super) struct Content {
     namespace: u64,
     pub(super) state: State,
     pub(super) changes: Vec<Change>,
+}
+
+impl Content {
+    /// A setting stays as it is: where an earlier change has set that, its old value is still to be brought back.
+    pub(super) fn leave(&mut self, change: &Change) {
+        if let Some(at) = self.changes.iter().position(|entry| entry.name == change.name) {
+            self.changes[at].after.clone_from(&change.before);
+            if self.changes[at].before == change.before {
+                self.changes.remove(at);
+            }
+        }
+    }
 }
 
 /// The old values of settings that were changed, kept in a directory. Only one process has it at a time.
@@ -142,18 +154,25 @@ impl Journal {
         self.directory.join(NAME)
     }
 
-    /// Writes the old values to the disk, then the settings. If one cannot be set, those before it are brought back.
+    /// Writes the old values to the disk, then the settings. If one cannot be set that is not optional, those before it are
+    /// brought back.
     ///
     /// # Errors
     /// Nothing was changed, except where bringing back failed too: then the file still has the old values.
-    pub fn apply(&self, changes: &Changes) -> Result<Vec<Change>, JournalError> {
+    pub fn apply(&self, changes: &Changes) -> Result<Applied, JournalError> {
         let mut content = self.merged(changes)?;
         self.save(&content)?;
         let mut done: Vec<Change> = Vec::new();
+        let mut refused: Vec<Refused> = Vec::new();
         for change in &changes.0 {
             match self.settings.set(&change.name, &change.after) {
                 Ok(after) => done.push(Change { after, ..change.clone() }),
                 Err(source) => {
+                    if let Some(left) = self.settings.refused(change, &source) {
+                        content.leave(change);
+                        refused.push(left);
+                        continue;
+                    }
                     self.take_back(&done, content)?;
                     let (name, value) = (change.name.clone(), change.after.clone());
                     return Err(JournalError::Set { name, value, source });
@@ -166,8 +185,8 @@ impl Journal {
             entry.into_iter().for_each(|entry| entry.after.clone_from(&change.after));
         }
         content.state = State::Applied;
-        self.save(&content)?;
-        Ok(done)
+        self.keep(&content)?;
+        Ok(Applied { changes: done, refused })
     }
 
     /// Brings the old values back; with `force` also over what others have set since. Without a file there is nothing
@@ -288,7 +307,12 @@ impl Journal {
             entry.after = self.settings.get(&entry.name).unwrap_or_default();
         }
         content.state = State::Applied;
-        if content.changes.is_empty() { self.remove() } else { self.save(&content) }
+        self.keep(&content)
+    }
+
+    /// Without a change there is nothing to keep.
+    pub(super) fn keep(&self, content: &Content) -> Result<(), JournalError> {
+        if content.changes.is_empty() { self.remove() } else { self.save(content) }
     }
 
     fn check_namespace(&self, content: &Content) -> Result<(), JournalError> {

@@ -3,7 +3,7 @@
 //! All the while the journal says `applying`: whenever the process dies, [`Journal::restore`] brings back the old values,
 //! whichever are set.
 
-use super::change::{Change, Changes};
+use super::change::{Applied, Change, Changes, Refused};
 use super::journal::{Content, Journal, JournalError, State};
 
 /// Settings on trial. They begin as they were; dropping this leaves them so.
@@ -15,6 +15,7 @@ pub struct Trial<'j> {
     changes: Vec<Change>,
     /// Whether each has its new value, and what the kernel made of that.
     new: Vec<bool>,
+    refused: Vec<Refused>,
     over: bool,
 }
 
@@ -30,25 +31,51 @@ impl Journal {
         let content = self.merged(changes)?;
         self.save(&content)?;
         let new = vec![false; changes.0.len()];
-        Ok(Trial { journal: self, content, changes: changes.0.clone(), new, over: false })
+        let changes = changes.0.clone();
+        Ok(Trial { journal: self, content, changes, new, refused: Vec::new(), over: false })
     }
 }
 
 impl Trial<'_> {
-    /// Sets the new values.
+    /// Sets the new values. Optional ones that the kernel refuses are no part of the trial from then on.
     ///
     /// # Errors
     /// One cannot be set, or somebody else has changed one since.
     pub fn set_new(&mut self) -> Result<(), JournalError> {
-        for place in 0..self.changes.len() {
+        let mut place = 0;
+        while place < self.changes.len() {
             if !self.new[place] {
                 self.check(place)?;
-                let after = self.changes[place].after.clone();
-                self.changes[place].after = self.set(place, &after)?;
+                let change = &self.changes[place];
+                match self.journal.settings.set(&change.name, &change.after) {
+                    Ok(after) => self.changes[place].after = after,
+                    Err(source) => {
+                        let Some(left) = self.journal.settings.refused(change, &source) else {
+                            let (name, value) = (change.name.clone(), change.after.clone());
+                            return Err(JournalError::Set { name, value, source });
+                        };
+                        self.refused.push(left);
+                        self.content.leave(change);
+                        self.changes.remove(place);
+                        self.new.remove(place);
+                        continue;
+                    }
+                }
                 self.new[place] = true;
             }
+            place += 1;
         }
         Ok(())
+    }
+
+    /// Optional settings that the kernel has refused.
+    pub fn refused(&self) -> &[Refused] {
+        &self.refused
+    }
+
+    /// Whether there is nothing to try: all were refused.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
     }
 
     /// Sets the old values.
@@ -70,16 +97,17 @@ impl Trial<'_> {
     ///
     /// # Errors
     /// As [`set_new`](Self::set_new); then the old ones are back, except where that failed too.
-    pub fn keep(mut self) -> Result<Vec<Change>, JournalError> {
+    pub fn keep(mut self) -> Result<Applied, JournalError> {
         self.set_new()?;
         for change in &self.changes {
             let entry = self.content.changes.iter_mut().find(|entry| entry.name == change.name);
             entry.into_iter().for_each(|entry| entry.after.clone_from(&change.after));
         }
         self.content.state = State::Applied;
-        self.journal.save(&self.content)?;
+        self.journal.keep(&self.content)?;
         self.over = true;
-        Ok(std::mem::take(&mut self.changes))
+        let (changes, refused) = (std::mem::take(&mut self.changes), std::mem::take(&mut self.refused));
+        Ok(Applied { changes, refused })
     }
 
     /// Takes everything back. What somebody else has set meanwhile is left alone and told.
@@ -123,11 +151,7 @@ impl Trial<'_> {
         }
         self.content.changes = left;
         self.content.state = State::Applied;
-        if self.content.changes.is_empty() {
-            self.journal.remove()?;
-        } else {
-            self.journal.save(&self.content)?;
-        }
+        self.journal.keep(&self.content)?;
         Ok(foreign)
     }
 

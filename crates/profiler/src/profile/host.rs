@@ -170,9 +170,17 @@ impl HostProfile {
     pub const LARGEST: usize = 24 << 20;
 
     /// As JSON of at most `most` bytes: where it would be more, every other sample goes, as often as that takes.
+    ///
+    /// # Errors
+    /// As [`serde_json::to_vec`].
     pub fn to_json(mut self, most: usize) -> Result<Vec<u8>, serde_json::Error> {
+        self.shrink(most)
+    }
+
+    /// The same, and is that afterwards.
+    pub(super) fn shrink(&mut self, most: usize) -> Result<Vec<u8>, serde_json::Error> {
         loop {
-            let bytes = serde_json::to_vec(&self)?;
+            let bytes = serde_json::to_vec(self)?;
             if bytes.len() <= most || !self.thin() {
                 return Ok(bytes);
             }

@@ -138,7 +138,7 @@ pub struct Baselines {
     /// source disk, destination disk. More than 1 where it was faster than they were before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<f64>,
-    /// The same transfer with other numbers of streams.
+    /// The same transfer with other numbers of streams for each file.
     #[serde(default)]
     pub streams: Vec<SweepPoint>,
 }
@@ -163,6 +163,7 @@ pub struct KindRate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SweepPoint {
+    /// Connections per file, as in the workload.
     pub streams: u32,
     pub bytes_per_second: f64,
     /// Standard error of the mean of the repetitions; 0 for one.

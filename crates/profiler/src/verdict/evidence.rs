@@ -163,7 +163,7 @@ impl Evidence {
             streams: (f64::from(streams) * f64::from(files_in_flight.max(1))).max(1.0),
             files_in_flight: f64::from(files_in_flight.max(1)),
             socket_buffer: socket_buffer.map(|bytes| bytes as f64),
-            rtt: smallest([profile.baselines.rtt, shortest(profile)])
+            rtt: smallest([profile.baselines.rtt, shortest(sending.iter().chain(&receiving))])
                 .or_else(|| path.as_ref().map(|path| path.rtt))
                 .filter(|&rtt| rtt > 0.0),
             path,
@@ -372,10 +372,9 @@ fn full(sample: &ConnectionSample) -> bool {
     sample.application_limited && fill.is_some_and(|fill| fill >= 0.6)
 }
 
-/// The shortest round trip that any connection of either end saw.
-fn shortest(profile: &Profile) -> Option<f64> {
-    let samples =
-        profile.hosts.iter().flat_map(|host| &host.connections).flat_map(|connection| &connection.samples);
+/// The shortest round trip that any of these saw. Others may be with somebody nearby, or with the host itself.
+fn shortest<'a>(connections: impl Iterator<Item = &'a &'a Connection>) -> Option<f64> {
+    let samples = connections.flat_map(|connection| &connection.samples);
     smallest(samples.map(|sample| sample.min_rtt)).filter(|&rtt| rtt > 0.0)
 }
 
@@ -435,6 +434,7 @@ fn interface(host: &HostProfile) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::Role;
 
     fn connection(name: &str, acknowledged: u64, received: u64) -> Connection {
         let sample = |time: f64, part: u64| ConnectionSample {
@@ -448,6 +448,27 @@ mod tests {
             samples: vec![sample(0.0, 0), sample(1.0, 1)],
             ..Connection::default()
         }
+    }
+
+    #[test]
+    fn the_round_trip_is_that_of_what_carried_the_data() {
+        let with = |connection: Connection, rtt: f64| {
+            let near = |sample: &ConnectionSample| ConnectionSample { rtt, min_rtt: Some(rtt), ..*sample };
+            Connection { samples: connection.samples.iter().map(near).collect(), ..connection }
+        };
+        let host = |role, far: Connection| HostProfile {
+            role,
+            connections: vec![with(far, 0.08), with(connection("with itself", 5000, 900), 0.00002)],
+            ..HostProfile::default()
+        };
+        let profile = Profile {
+            hosts: vec![
+                host(Role::Source, connection("out", 1 << 30, 0)),
+                host(Role::Destination, connection("in", 0, 1 << 30)),
+            ],
+            ..Profile::default()
+        };
+        assert_eq!(Evidence::of(&profile).rtt, Some(0.08));
     }
 
     #[test]

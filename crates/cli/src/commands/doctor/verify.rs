@@ -170,7 +170,7 @@ impl Site<'_> {
         };
         seen.verified.kept = judged.helped;
         if judged.helped {
-            seen.applied = trial.keep()?;
+            seen.applied = trial.keep()?.changes;
             seen.exit = Exit::Done;
             let host = collect::facts::gather(&collect::facts::Root::default(), &[]);
             seen.checks = checks(&host, &seen.goal);
@@ -197,7 +197,13 @@ impl Site<'_> {
         for round in 0..self.command.rounds {
             for with_new in if round % 2 == 0 { [false, true] } else { [true, false] } {
                 if with_new {
+                    let before = trial.refused().len();
                     trial.set_new()?;
+                    super::say_refused(trial.refused().get(before..).unwrap_or_default());
+                    if trial.is_empty() {
+                        let why = "the kernel refuses all of the new settings";
+                        return Ok(Err((Exit::Failed, why.to_owned())));
+                    }
                 } else {
                     trial.set_old()?;
                 }
@@ -293,7 +299,7 @@ impl Site<'_> {
         let Some(directory) = &self.command.profiles else { return Ok(()) };
         let write = |path: &Path| {
             fs::create_dir_all(directory)?;
-            fs::write(path, serde_json::to_vec(profile)?)
+            fs::write(path, profile.to_json()?)
         };
         let path = directory.join(name);
         write(&path).with_context(|| format!("cannot write {}", path.display()))

@@ -43,7 +43,7 @@ impl Host {
 }
 
 fn change(name: &str, before: &str, after: &str) -> Change {
-    Change { name: name.into(), before: before.into(), after: after.into() }
+    Change { name: name.into(), before: before.into(), after: after.into(), optional: false }
 }
 
 fn changes() -> Changes {
@@ -60,7 +60,8 @@ fn is_as_before(host: &Host) -> bool {
 #[test]
 fn applied_and_brought_back() {
     let host = Host::new();
-    assert_eq!(host.journal().apply(&changes()).unwrap(), changes().0);
+    let applied = host.journal().apply(&changes()).unwrap();
+    assert_eq!((applied.changes, applied.refused), (changes().0, Vec::new()));
     assert_eq!(host.get("net.core.rmem_max"), "268435456");
     assert_eq!(host.journal().pending().unwrap().len(), 2);
     let restored = host.journal().restore(false).unwrap();
@@ -132,6 +133,65 @@ fn a_setting_that_cannot_be_written_undoes_the_others() {
     let content = journal.load().unwrap().unwrap();
     journal.take_back(&done, content).unwrap();
     assert!(is_as_before(&host));
+    assert!(journal.load().unwrap().is_none());
+}
+
+/// `changes` and an optional setting that can be read, but not written.
+fn with_a_refused_one(host: &Host) -> Changes {
+    let path = host.root.path().join("proc/sys/net/core/default_qdisc");
+    std::os::unix::fs::symlink("/proc/version", path).unwrap();
+    let before = host.get("net.core.default_qdisc");
+    let refused = Change { optional: true, ..change("net.core.default_qdisc", &before, "fq") };
+    let mut all = changes();
+    all.0.insert(0, refused);
+    all
+}
+
+#[test]
+fn advice_that_the_kernel_refuses_keeps_nothing_else_from_being_set() {
+    let host = Host::new();
+    let all = with_a_refused_one(&host);
+    let applied = host.journal().apply(&all).unwrap();
+    assert_eq!(applied.changes, changes().0);
+    let [refused] = applied.refused.as_slice() else { panic!("{applied:?}") };
+    assert_eq!((refused.name.as_str(), refused.value.as_str()), ("net.core.default_qdisc", "fq"));
+    assert!(!refused.why.is_empty());
+    // It needs no bringing back.
+    assert_eq!(host.journal().pending().unwrap(), changes().0);
+    assert_eq!(host.journal().restore(false).unwrap().restored.len(), 2);
+    assert!(is_as_before(&host));
+    // Alone, it leaves no file.
+    let alone = Changes(all.0[..1].to_vec());
+    assert_eq!(host.journal().apply(&alone).unwrap().changes, []);
+    assert!(host.journal().load().unwrap().is_none());
+    // What is needed is another matter.
+    let mut needed = all;
+    needed.0[0].optional = false;
+    assert!(matches!(host.journal().apply(&needed), Err(JournalError::Set { .. })));
+    assert!(is_as_before(&host));
+}
+
+#[test]
+fn a_trial_goes_on_without_what_the_kernel_refuses() {
+    let host = Host::new();
+    let all = with_a_refused_one(&host);
+    let journal = host.journal();
+    let mut trial = journal.try_out(&all).unwrap();
+    for _ in 0..2 {
+        trial.set_new().unwrap();
+        assert_eq!((trial.refused().len(), trial.is_empty()), (1, false));
+        assert_eq!(host.get("net.core.rmem_max"), "268435456");
+        trial.set_old().unwrap();
+        assert!(is_as_before(&host));
+    }
+    let kept = trial.keep().unwrap();
+    assert_eq!((kept.changes, kept.refused.len()), (changes().0, 1));
+    assert_eq!(journal.pending().unwrap(), changes().0);
+    journal.restore(false).unwrap();
+    let mut trial = journal.try_out(&Changes(all.0[..1].to_vec())).unwrap();
+    trial.set_new().unwrap();
+    assert!(trial.is_empty());
+    trial.abandon().unwrap();
     assert!(journal.load().unwrap().is_none());
 }
 
@@ -242,7 +302,7 @@ fn a_trial_that_is_kept_is_as_if_applied() {
     let mut trial = journal.try_out(&changes()).unwrap();
     trial.set_new().unwrap();
     trial.set_old().unwrap();
-    assert_eq!(trial.keep().unwrap(), changes().0);
+    assert_eq!(trial.keep().unwrap().changes, changes().0);
     assert_eq!(host.get("net.core.rmem_max"), "268435456");
     assert_eq!(journal.pending().unwrap(), changes().0);
     trial_journal.take();

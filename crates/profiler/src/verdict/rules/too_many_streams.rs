@@ -28,14 +28,16 @@ impl Rule for TooManyStreams {
 
 fn by_sweep(evidence: &Evidence) -> Option<(f64, String)> {
     let sweep = &evidence.baselines.streams;
+    // A sweep's points are streams of each file, and as many files move at once as in the transfer.
+    let files = evidence.files_in_flight.max(1.0);
+    let streams = (evidence.streams / files).max(1.0);
     // What the transfer itself reached, unless its number is in the sweep.
-    let here = sweep.iter().find(|point| f64::from(point.streams) == evidence.streams).copied().unwrap_or(
-        SweepPoint {
-            streams: evidence.streams as u32,
+    let here =
+        sweep.iter().find(|point| f64::from(point.streams) == streams).copied().unwrap_or(SweepPoint {
+            streams: streams as u32,
             bytes_per_second: evidence.rate,
             ..SweepPoint::default()
-        },
-    );
+        });
     let fewer = sweep.iter().filter(|point| point.streams < here.streams);
     let best = fewer.max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))?;
     let gain = best.bytes_per_second - here.bytes_per_second;
@@ -43,8 +45,9 @@ fn by_sweep(evidence: &Evidence) -> Option<(f64, String)> {
         return None;
     }
     let mut text = format!(
-        "{} streams reached {}, {} only {}",
+        "{} streams{} reached {}, {} only {}",
         best.streams,
+        if files > 1.0 { " a file" } else { "" },
         link(best.bytes_per_second),
         here.streams,
         link(here.bytes_per_second)
@@ -107,6 +110,19 @@ mod tests {
         assert!(cause.evidence.contains("20 % to 80 %"), "{cause:?}");
         assert_eq!(TooManyStreams.judge(&sweep(&points, 10.0)), None);
         assert_eq!(TooManyStreams.judge(&sweep(&[(1, 10.0), (4, 40.0), (16, 90.0)], 1.0)), None);
+    }
+
+    #[test]
+    fn a_sweep_counts_the_streams_of_one_file() {
+        // 4 streams for each of 4 files: more of them would have been better, and none with fewer was.
+        let mut more = sweep(&[(1, 10.0), (2, 20.0), (4, 40.0), (8, 90.0)], 1.0);
+        (more.files_in_flight, more.rate) = (4.0, 40e6);
+        assert_eq!(TooManyStreams.judge(&more), None);
+        let mut fewer = sweep(&[(1, 45.8), (2, 59.1), (4, 48.0), (8, 40.0)], 1.0);
+        fewer.files_in_flight = 4.0;
+        let cause = TooManyStreams.judge(&fewer).unwrap();
+        assert!(cause.evidence.starts_with("2 streams a file reached"), "{cause:?}");
+        assert!(cause.evidence.contains(", 4 only "), "{cause:?}");
     }
 
     #[test]

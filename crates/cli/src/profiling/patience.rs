@@ -1,0 +1,111 @@
+//! How long is waited for another host, which may have stopped to answer.
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ropewalk_client::Cancel;
+
+/// Between two looks at whether somebody wants to stop.
+pub(super) const LOOK: Duration = Duration::from_millis(50);
+
+/// Lasts for a time, or, once somebody wants to stop, for a shorter one from then on.
+#[derive(Clone, Debug)]
+pub(super) struct Patience {
+    limit: Duration,
+    stop: Cancel,
+    grace: Duration,
+}
+
+/// One that is being tried.
+pub(super) struct Tried<'p> {
+    patience: &'p Patience,
+    deadline: Instant,
+    stopped: bool,
+}
+
+impl Patience {
+    pub(super) fn new(limit: Duration, stop: &Cancel, grace: Duration) -> Self {
+        Self { limit, stop: stop.clone(), grace }
+    }
+
+    pub(super) fn begin(&self) -> Tried<'_> {
+        Tried { patience: self, deadline: Instant::now() + self.limit, stopped: false }
+    }
+
+    /// Does `work`, which `own` breaks off, and breaks it off when this is over.
+    pub(super) fn within<T>(&self, own: &Cancel, work: impl FnOnce() -> T) -> T {
+        thread::scope(|scope| {
+            let (done, ended) = mpsc::channel::<()>();
+            scope.spawn(move || {
+                let mut tried = self.begin();
+                while !tried.is_over() {
+                    if ended.recv_timeout(tried.step()) != Err(RecvTimeoutError::Timeout) {
+                        return;
+                    }
+                }
+                own.cancel();
+            });
+            let result = work();
+            drop(done);
+            result
+        })
+    }
+
+    /// What to say once it is over.
+    pub(super) fn words(&self) -> String {
+        if self.stop.is_cancelled() {
+            "broken off: it did not answer in time".to_owned()
+        } else {
+            format!("it did not answer within {} seconds", self.limit.as_secs_f64())
+        }
+    }
+}
+
+impl Tried<'_> {
+    /// How long to wait until the next look.
+    pub(super) fn step(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now()).min(LOOK)
+    }
+
+    pub(super) fn is_over(&mut self) -> bool {
+        let now = Instant::now();
+        if !self.stopped && self.patience.stop.is_cancelled() {
+            self.stopped = true;
+            self.deadline = self.deadline.min(now + self.patience.grace);
+        }
+        now >= self.deadline
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(1000);
+
+    #[test]
+    fn it_ends_by_itself_and_sooner_when_somebody_wants_to_stop() {
+        let stop = Cancel::new();
+        assert!(!Patience::new(LONG, &stop, Duration::ZERO).begin().is_over());
+        assert!(Patience::new(Duration::ZERO, &stop, LONG).begin().is_over());
+        stop.cancel();
+        assert!(Patience::new(LONG, &stop, Duration::ZERO).begin().is_over());
+        let graceful = Patience::new(LONG, &stop, LONG);
+        assert!(!graceful.begin().is_over());
+    }
+
+    #[test]
+    fn what_is_done_in_time_is_not_broken_off() {
+        let (own, stop) = (Cancel::new(), Cancel::new());
+        assert_eq!(Patience::new(LONG, &stop, LONG).within(&own, || 7), 7);
+        assert!(!own.is_cancelled());
+        // It waits for nothing else than to be broken off.
+        stop.cancel();
+        Patience::new(LONG, &stop, Duration::ZERO).within(&own, || {
+            while !own.is_cancelled() {
+                thread::yield_now();
+            }
+        });
+    }
+}
