@@ -89,7 +89,7 @@ pub enum RoundError {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     #[error(
-        "connections came and went while the kernel listed them, and {0} whose buffers were set are not in the list:          they stay noted"
+        "connections came and went while the kernel listed them, and {0} whose buffers were set are not in the list: they stay noted"
     )]
     Interrupted(usize),
 }

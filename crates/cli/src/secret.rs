@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Signal, kill_current_process_group};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
@@ -46,7 +46,8 @@ pub(crate) fn ask(prompt: &str) -> io::Result<Zeroizing<String>> {
     drop(shown);
     match ended {
         Err(error) if error.kind() == ErrorKind::Interrupted => {
-            kill_process(getpid(), Signal::INT)?;
+            // Of all that runs in front of the terminal, as it would be without us.
+            kill_current_process_group(Signal::INT)?;
             Err(error)
         }
         Err(error) => Err(error),

@@ -60,7 +60,7 @@ pub fn copy(
 ) -> Result<Summary, CopyError> {
     let filter = Filter::new(&options.filters)?;
     if options.delete && options.sync.is_some() {
-        spare_each_other(&pairs)?;
+        spare_each_other(&pairs, &filter)?;
     }
     let ctx = Context::new(options, events, cancel)?;
     let ended = Cancel::new();
@@ -89,7 +89,7 @@ pub fn copy(
 
 /// With `delete` a directory is made to have what its source has, and nothing else: what other sources put there, or beneath,
 /// would be removed.
-fn spare_each_other(pairs: &[Pair]) -> Result<(), RemoteError> {
+fn spare_each_other(pairs: &[Pair], filter: &Filter) -> Result<(), RemoteError> {
     let name = |location: &Location| {
         let name = match location {
             Location::Local(path) => path.to_string_lossy().into_owned(),
@@ -108,7 +108,9 @@ fn spare_each_other(pairs: &[Pair]) -> Result<(), RemoteError> {
     for pair in pairs.iter().filter(|pair| contents(&pair.source)) {
         let Some(directory) = name(&pair.destination) else { continue };
         let first = names.partition_point(|name| *name < directory);
-        if names.get(first + 1).is_some_and(|next| next.starts_with(&directory)) {
+        let beneath = names[first..].iter().map_while(|name| name.strip_prefix(&*directory));
+        // What a filter leaves out is not removed.
+        if beneath.filter(|name| !filter.hides(name.trim_end_matches('/').into())).nth(1).is_some() {
             let what = format!(
                 "{directory}: several sources go there, of which each would remove what the others bring (--delete)"
             );

@@ -5,6 +5,9 @@ use ropewalk_protocol::facts::{self, EntryKind};
 use ropewalk_protocol::listing;
 use ropewalk_storage::{Kind, Metadata};
 
+/// The error of [`Entry::leads_back`].
+pub(crate) const LEADS_BACK: &str = "a symbolic link leads back to a directory above it";
+
 /// One entry of a directory. What the other side did not tell is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -46,6 +49,12 @@ impl Entry {
 
     pub fn is_directory(&self) -> bool {
         self.kind == Kind::Directory
+    }
+
+    /// It is a symbolic link to a directory above it, which is not followed: nothing is beneath it that would not be found
+    /// otherwise.
+    pub fn leads_back(&self) -> bool {
+        self.error.as_deref() == Some(LEADS_BACK)
     }
 
     pub(crate) fn local(name: impl Into<BString>, metadata: Metadata) -> Self {

@@ -43,6 +43,12 @@ impl Filter {
             (None, None) => true,
         }
     }
+
+    /// Whether a directory of this name, or one above it, is left out.
+    pub(crate) fn hides(&self, path: &BStr) -> bool {
+        let ends = path.find_iter("/").chain([path.len()]);
+        ends.filter(|&end| end > 0).any(|end| !self.passes(path[..end].as_bstr(), true))
+    }
 }
 
 impl Rule {
@@ -112,6 +118,13 @@ mod tests {
         assert!(!f.passes("x/cache".into(), true));
         assert!(f.passes("x/cache".into(), false));
         assert!(!f.passes("a/b/c".into(), false));
+    }
+
+    #[test]
+    fn what_is_beneath_a_directory_that_is_left_out_is_hidden() {
+        let f = filter(&[(false, "/backup")]);
+        assert!(f.hides("backup".into()) && f.hides("backup/sub/d".into()));
+        assert!(!f.hides("".into()) && !f.hides("d/backup".into()));
     }
 
     #[test]

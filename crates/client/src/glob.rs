@@ -32,7 +32,7 @@ pub(crate) struct Verdict {
 impl Verdict {
     /// It would have to be entered, and cannot be read.
     pub(crate) fn misses(self, entry: &Entry) -> bool {
-        self.enter && !self.matches && entry.is_directory() && entry.error.is_some()
+        self.enter && !self.matches && entry.is_directory() && entry.error.is_some() && !entry.leads_back()
     }
 }
 

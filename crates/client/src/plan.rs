@@ -58,8 +58,9 @@ pub(crate) struct Plan<'p, 'e> {
     /// One for each endpoint and purpose; index by name, `true` for the destination.
     sides: HashMap<(String, bool), Side<'e>>,
     made: HashSet<String>,
-    /// Hashes of the destinations that files were given by their names, and whether one goes to standard output.
-    given: HashSet<u64>,
+    /// Hashes of the destinations that files were given by their names, with those of the sources; whether one goes to
+    /// standard output.
+    given: HashMap<u64, u64>,
     chance: RandomState,
     poured: bool,
     stopped: bool,
@@ -93,7 +94,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             sink,
             sides: HashMap::new(),
             made: HashSet::new(),
-            given: HashSet::new(),
+            given: HashMap::new(),
             chance: RandomState::new(),
             poured: false,
             stopped: false,
@@ -193,7 +194,7 @@ impl<'p, 'e> Plan<'p, 'e> {
                 return Err(RemoteError::Usage("a tree cannot go to standard output".to_owned()));
             }
             // It would find its own copies, and copy those as well.
-            if is_within(source, &destination) {
+            if within(source, &destination).is_some_and(|name| !self.filter.hides(name.as_bstr())) {
                 let (source, destination) = (source.display(), destination.display());
                 let what = format!("{source}: cannot be copied into itself ({destination})");
                 return Err(RemoteError::Usage(what));
@@ -215,10 +216,19 @@ impl<'p, 'e> Plan<'p, 'e> {
         let (destination, there) = if into && !file_like {
             let destination = ends.destination.join(&name)?;
             // Two directories may have files of one name.
-            if ends.window.is_none() && !self.given.insert(self.chance.hash_one(destination.display())) {
-                let (source, destination) = (source.display(), destination.display());
-                let what = format!("{source}: another file of this copy is {destination} already");
-                return Err(RemoteError::Usage(what));
+            let hash = |place: &Place| self.chance.hash_one((self.key(place), place.path()));
+            let (from, to) = (hash(source), hash(&destination));
+            match self.given.get(&to).filter(|_| ends.window.is_none()) {
+                None => drop(self.given.insert(to, from)),
+                Some(other) if *other == from => {
+                    self.ctx.report.skipped(source.display(), "named twice");
+                    return Ok(());
+                }
+                Some(_) => {
+                    let (source, destination) = (source.display(), destination.display());
+                    let what = format!("{source}: another file of this copy is {destination} already");
+                    return Err(RemoteError::Usage(what));
+                }
             }
             let there = if self.ctx.options().sync.is_some() {
                 self.stat(&destination, true, &mut Known::new())?
@@ -450,14 +460,13 @@ fn fill(task: &mut Task, entry: &Entry) {
     }
 }
 
-/// Whether a destination is the source, or is in it.
-fn is_within(source: &Place, destination: &Place) -> bool {
-    let beneath = |above: &[u8], path: &[u8]| {
-        let above = above.strip_suffix(b"/").unwrap_or(above);
-        path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-    };
+/// The name that a destination has in the source, if it is there; empty where it is the source.
+fn within(source: &Place, destination: &Place) -> Option<BString> {
     match (source, destination) {
-        (Place::Remote(one, from), Place::Remote(other, to)) => Arc::ptr_eq(one, other) && beneath(from, to),
+        (Place::Remote(one, from), Place::Remote(other, to)) if Arc::ptr_eq(one, other) => {
+            let rest = to.strip_prefix(from.strip_suffix(b"/").unwrap_or(from))?;
+            (rest.is_empty() || rest.starts_with(b"/")).then(|| rest.trim_with(|c| c == '/').into())
+        }
         (Place::Local(_), Place::Local(_)) => {
             let real = |place: &Place| -> Option<PathBuf> {
                 let path = place.path();
@@ -468,9 +477,10 @@ fn is_within(source: &Place, destination: &Place) -> bool {
                 let (above, rest) = path.ancestors().find_map(there)?;
                 Some(above.join(rest))
             };
-            matches!((real(source), real(destination)), (Some(from), Some(to)) if to.starts_with(&from))
+            let name = real(destination)?.strip_prefix(real(source)?).ok()?.as_os_str().as_bytes().into();
+            Some(name)
         }
-        _ => false,
+        _ => None,
     }
 }
 

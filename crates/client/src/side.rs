@@ -6,6 +6,7 @@ use bstr::{BStr, BString, ByteSlice};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::{Kind, Store};
 
+use crate::entry::LEADS_BACK;
 use crate::place::{join, parent};
 use crate::session::Session;
 use crate::{Entry, FailureKind, RemoteError};
@@ -144,9 +145,7 @@ impl Side<'_> {
                     && entry.is_directory()
                     && (child.links > LINKS_DEEP || directory.is_beneath(entry.identity));
                 if looped {
-                    // A link that is not followed: nothing is beneath it that would not be told of otherwise.
-                    entry.kind = Kind::Symlink;
-                    entry.error = Some("a symbolic link leads back to a directory above it".to_owned());
+                    entry.error = Some(LEADS_BACK.to_owned());
                 }
                 let identity = entry.identity;
                 let enter = entry.is_directory() && entry.error.is_none();

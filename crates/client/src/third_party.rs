@@ -112,6 +112,8 @@ struct Flow<'w, 'e> {
     moved: u64,
     /// Since when the source has not said that it is done, although the destination has.
     overdue: Option<Instant>,
+    /// MODE S: the file, its size at the destination when it was asked for last, and whether it has grown before.
+    seen: Option<(u64, u64, bool)>,
     /// The file whose command a session broke at.
     culprit: Option<u64>,
 }
@@ -143,6 +145,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
         binding: None,
         moved: 0,
         overdue: None,
+        seen: None,
         culprit: None,
     };
     let route = Route::Third(from.clone(), to.clone());
@@ -384,16 +387,19 @@ impl<'w, 'e> Flow<'w, 'e> {
         let now = Instant::now();
         let sending = transferring(&self.source_asks);
         let receiving = transferring(&self.destination_asks);
-        // All has come, so that there is nothing left for it to do.
-        self.overdue = self.overdue.or(Some(now)).filter(|_| sending && !receiving);
+        // All of that file has come, so that there is nothing left for it to do.
+        let front = self.source_asks.front().and_then(|(id, _)| id.checked_sub(self.first));
+        let slot = front.and_then(|at| self.slots.get(at as usize));
+        let come = sending && slot.is_some_and(|slot| slot.destination.ended.is_some());
+        self.overdue = self.overdue.or(Some(now)).filter(|_| come);
         if self.overdue.is_some_and(|since| now.duration_since(since) > limit) {
             let (peer, command) = (self.source.control.peer().to_owned(), "RETR".to_owned());
             self.culprit = self.source_asks.front().map(|(id, _)| *id);
             return Err(RemoteError::Silent { peer, command, limit });
         }
-        let stream = self.channel.is_some_and(|(mode, _)| mode == Mode::Stream);
-        // There a destination whose source is done may have much to write before it says so.
-        let known = receiving && (sending || !stream) && (!stream || self.stream_moves(now));
+        let stream = self.channel.is_none_or(|(mode, _)| mode == Mode::Stream);
+        // In MODE S a destination whose source is done may have much to write before it says so.
+        let known = receiving && (!stream || sending && !(self.stall.is_due(now) && !self.stream_stands()));
         if !known {
             self.stall = Stall::new(self.worker.ctx.options().stall);
             return Ok(());
@@ -410,23 +416,22 @@ impl<'w, 'e> Flow<'w, 'e> {
         Ok(())
     }
 
-    /// No markers tell of MODE S: when it is time to know, another session is asked how long the file is. `false` where that
-    /// cannot be found out.
-    fn stream_moves(&mut self, now: Instant) -> bool {
-        if !self.stall.is_due(now) {
-            return true;
-        }
-        let Some(path) = self.slots.front().map(|slot| slot.relay.path.clone()) else { return false };
+    /// No markers tell of MODE S: when it is time to know, another session is asked how long the file is. Only of one that has
+    /// grown meanwhile a size says that it stands still: some servers keep what comes elsewhere, and devices have none.
+    fn stream_stands(&mut self) -> bool {
+        let Some(slot) = self.slots.front() else { return false };
+        let (path, id) = (slot.relay.path.clone(), self.first);
         let asked =
             Session::open(&self.destination.endpoint, &self.worker.ctx.setup).and_then(|mut session| {
                 let size = session.size(&path);
                 session.quit();
                 size
             });
-        asked.is_ok_and(|size| {
-            self.moved = size;
-            true
-        })
+        let Ok(size) = asked else { return false };
+        let before = self.seen.filter(|seen| seen.0 == id);
+        let grew = before.is_some_and(|(_, old, _)| size > old);
+        self.seen = Some((id, size, grew || before.is_some_and(|(.., grown)| grown)));
+        before.is_some_and(|(.., grown)| grown && !grew)
     }
 
     fn hear(&mut self, destination: bool, answer: Answer) {

@@ -39,7 +39,13 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
             return worker.have_already(task, proof);
         }
         Ok(None) => {}
-        Err(e) => return worker.fail(Job::File(task), e),
+        Err(e) => {
+            if !e.breaks_session() {
+                worker.keep(sessions.0);
+                worker.keep(sessions.1);
+            }
+            return worker.fail(Job::File(task), e);
+        }
     }
     let (source, mut destination) = sessions;
     worker.ctx.report.anew(&mut task);

@@ -145,6 +145,10 @@ impl Attendant for Watch<'_, '_, '_> {
         }
     }
 
+    fn excused(&mut self, progress: &Progress) {
+        self.stall.begin(Instant::now(), progress.bytes());
+    }
+
     fn watch(&self) -> Option<BorrowedFd<'_>> {
         self.failure.is_none().then(|| self.control.as_fd())
     }
@@ -166,6 +170,11 @@ impl Stall {
         Self { limit, since: Instant::now(), bytes: 0 }
     }
 
+    /// The time begins anew, with so many bytes.
+    fn begin(&mut self, now: Instant, bytes: u64) {
+        (self.since, self.bytes) = (now, bytes);
+    }
+
     /// Whether the time is over at the end of which it has to be known how much has moved.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.limit.is_some_and(|limit| now.saturating_duration_since(self.since) >= limit.time)
@@ -176,8 +185,7 @@ impl Stall {
         let limit = self.limit.filter(|_| self.is_due(now))?;
         let least = limit.bytes_per_second.saturating_mul(limit.time.as_secs().max(1));
         let stalled = bytes.saturating_sub(self.bytes) < least;
-        self.since = now;
-        self.bytes = bytes;
+        self.begin(now, bytes);
         stalled.then_some(limit)
     }
 }
@@ -196,6 +204,10 @@ mod tests {
         assert_eq!(stall.check(at(5), 50), None);
         assert_eq!(stall.check(at(9), 60), None);
         assert_eq!(stall.check(at(10), 99), Some(limit));
+        // The store kept it waiting until then.
+        stall.begin(at(12), 99);
+        assert_eq!(stall.check(at(16), 99), None);
+        assert_eq!(stall.check(at(17), 99), Some(limit));
         assert_eq!(Stall::new(None).check(at(1000), 0), None);
     }
 }

@@ -4,7 +4,8 @@ mod common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -91,12 +92,14 @@ fn logs_in_and_keeps_the_password_secret() -> Result<()> {
     Ok(())
 }
 
-/// Says what a plain FTP server does until data is to move, and then `transfer`.
-fn stuck(size: &'static str, transfer: &'static str) -> Result<Location> {
+/// Says what a plain FTP server does until data is to move, and then `transfer`. The last one of `sizes` stays.
+fn stuck(sizes: &'static [&'static str], transfer: &'static str) -> Result<Location> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = place(&format!("ftp://u:secret@{}/f", listener.local_addr()?));
+    let asked = Arc::new(AtomicUsize::new(0));
     std::thread::spawn(move || {
         for client in listener.incoming().flatten() {
+            let asked = asked.clone();
             std::thread::spawn(move || -> Result<()> {
                 let mut out = client.try_clone()?;
                 out.write_all(b"220 ready\r\n")?;
@@ -105,7 +108,7 @@ fn stuck(size: &'static str, transfer: &'static str) -> Result<Location> {
                     let answer = match line.split(' ').next().unwrap_or_default() {
                         "USER" => "230 in\r\n",
                         "FEAT" => "211-Features\r\n SIZE\r\n MDTM\r\n211 End\r\n",
-                        "SIZE" => size,
+                        "SIZE" => sizes[asked.fetch_add(1, Ordering::Relaxed).min(sizes.len() - 1)],
                         "MDTM" => "213 20200101000000\r\n",
                         "PASV" => "227 Entering (127,0,0,1,4,1)\r\n",
                         "RETR" | "STOR" => transfer,
@@ -130,8 +133,12 @@ fn transfers_between_servers_that_stand_still_are_broken_off() -> Result<()> {
     let stall = Some(StallLimit { bytes_per_second: 1, time: second });
     let options = Options { stall, reply_timeout: second, retries: 0, mode: DataMode::Stream, ..options() };
     for (source, destination, reason) in [
-        (stuck("213 1000\r\n", moving)?, stuck("213 10\r\n", moving)?, FailureKind::Stalled),
-        (stuck("213 1000\r\n", moving)?, stuck("550 none\r\n", all)?, FailureKind::Unreachable),
+        (
+            stuck(&["213 1000\r\n"], moving)?,
+            stuck(&["550 none\r\n", "213 10\r\n", "213 20\r\n", "213 30\r\n"], moving)?,
+            FailureKind::Stalled,
+        ),
+        (stuck(&["213 1000\r\n"], moving)?, stuck(&["550 none\r\n"], all)?, FailureKind::Unreachable),
     ] {
         let told = run(source, destination, &options)?;
         let failure = told.summary.failures.first().map(|failure| failure.kind);

@@ -164,6 +164,10 @@ fn two_files_of_one_name_do_not_become_one() -> Result<()> {
             run_pairs(pairs(["a/out", "b/out"].map(|name| bench.url(name)), &bench.here("u/")), &options())?;
         ensure!((told.summary.files_done, told.summary.files_failed) == (1, 1), "{:?}", told.summary);
         ensure!(fs::read(bench.local.join("u/out"))? == b"a/out");
+        // One that is named twice is there all the same.
+        let told =
+            run_pairs(pairs(["a/out", "*/out"].map(|name| bench.url(name)), &bench.here("v/")), &options())?;
+        ensure!((told.summary.files_done, told.summary.files_failed) == (1, 1), "{:?}", told.summary);
         Ok(())
     })
 }
@@ -204,6 +208,11 @@ fn a_directory_is_not_copied_into_itself() -> Result<()> {
         inside(here.path(), at("d"), at(within))?;
     }
     run(at("d"), at("dd"), &options())?.succeeded()?;
+    let without = Options { filters: vec![(false, "/backup".into())], ..options() };
+    for _ in 0..2 {
+        run(at("d/"), at("d/backup/"), &without)?.succeeded()?;
+    }
+    ensure!(here.join("d/backup/f").is_file() && !here.join("d/backup/backup").exists());
     each(&gridftp(), |bench| inside(bench.remote.path(), bench.url("d"), bench.url("d/backup/")))
 }
 

@@ -16,6 +16,11 @@ pub trait Attendant {
     fn waits(&mut self) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
+    /// Nothing moved until now because the store had nothing to give or took nothing (a pipe, a terminal): no stall of the
+    /// network.
+    fn excused(&mut self, progress: &Progress) {
+        let _ = progress;
+    }
     /// A descriptor to watch for input.
     fn watch(&self) -> Option<BorrowedFd<'_>> {
         None

@@ -141,6 +141,7 @@ impl<'a> Watch<'a> {
     /// It was not for the network that nothing moved until now.
     pub(crate) fn excuse(&mut self) {
         self.moved_at = Instant::now();
+        self.attendant.excused(self.progress);
     }
 
     /// Ticks, stalls and breaking off. Returns the time.

@@ -66,7 +66,8 @@ impl Looker<'_> {
         if !self.whole_trees || !options.recursive || options.dry_run || trees.is_empty() {
             return;
         }
-        let options = Options { filters: vec![(true, "*/".to_owned())], sync: None, ..options.clone() };
+        let options =
+            Options { filters: vec![(true, "*/".to_owned())], sync: None, retries: 0, ..options.clone() };
         // What is wrong with them the files will tell.
         let _ = copy(trees, &options, &|_: Event| {}, self.cancel);
     }
@@ -76,7 +77,7 @@ impl Looker<'_> {
         walk(&pair.source, self.options, self.events, self.cancel, &mut |entry| {
             if !entry.is_directory() {
                 pairs.push(beneath(pair, &pair.source, &entry, ""));
-            } else if entry.error.is_some() {
+            } else if entry.error.is_some() && !entry.leads_back() {
                 // Nobody knows what is in it: to copy it will say why, and it stays to be done.
                 pairs.push(beneath(pair, &pair.source, &entry, "/"));
             }

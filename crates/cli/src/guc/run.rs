@@ -86,8 +86,8 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
             }
         }
     }
-    looker.make_directories(&pairs, &options);
     let clock = guc.run_time.map(|time| Clock::start(time, &cancel)).transpose()?;
+    looker.make_directories(&pairs, &options);
     let result = copy(expanded.clone(), &options, &report, &cancel);
     let time_is_up = clock.is_some_and(Clock::stop);
 

@@ -14,6 +14,10 @@ impl<'e> Flow<'_, 'e> {
                     task.modified = entry.modified.or(task.modified);
                     task.mode = entry.mode.or(task.mode);
                 }
+                // Only the time was to be known.
+                Err(e) if !e.breaks_session() && task.size.is_some() && task.tries == 0 => {
+                    tracing::debug!(%e, "nothing is known of its time");
+                }
                 Err(e) => {
                     return self.worker.failed(Job::File(task), e).map(|()| None);
                 }
