@@ -399,7 +399,7 @@ impl<'w, 'e> Flow<'w, 'e> {
         }
         let stream = self.channel.is_none_or(|(mode, _)| mode == Mode::Stream);
         // In MODE S a destination whose source is done may have much to write before it says so.
-        let known = receiving && (!stream || sending && !(self.stall.is_due(now) && !self.stream_stands()));
+        let known = receiving && (!stream || sending && (!self.stall.is_due(now) || self.stream_stands()));
         if !known {
             self.stall = Stall::new(self.worker.ctx.options().stall);
             return Ok(());

@@ -20,6 +20,9 @@ const BURST: u32 = 8;
 /// A file is not worth further connections before so many bytes of it have come.
 const LITTLE: u64 = 1 << 20;
 
+/// Where nothing moves for so long, those who send may be waiting for streams that wait here.
+const STANDING: Duration = Duration::from_secs(1);
+
 /// The coordinating thread's part: it accepts connections, serves those that bring little and one that brings much,
 /// and gives further ones to threads of their own.
 pub(crate) struct Hub<'h, 's, 'e, 'a> {
@@ -45,6 +48,9 @@ pub(crate) struct Hub<'h, 's, 'e, 'a> {
     kept: Vec<(u32, Wire)>,
     shortage: Shortage,
     bytes: u64,
+    /// Streams beyond the limit need not wait any more; how much had moved when they began to, and since when that is all.
+    all_admitted: bool,
+    standing: Option<(u64, Instant)>,
 }
 
 /// What [`Hub::serve`] left behind.
@@ -72,6 +78,8 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
             kept: Vec::new(),
             shortage: Shortage::new(reused),
             bytes: 0,
+            all_admitted: false,
+            standing: None,
         }
     }
 
@@ -124,6 +132,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
                     continue;
                 }
             }
+            let deadline = deadline.into_iter().chain(self.admit_all_in_time()).min();
             let admitted = self.admitted();
             let interests = self.interests(listening, &admitted);
             let here = admitted.iter().map(|&at| &self.local[at]);
@@ -169,11 +178,31 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
 
     /// Streams that bring data, or have begun to, are as many as there may be: further ones wait, and with them those who send
     /// over them, until others have ended. (A sender deals its blocks out to whoever takes them, so that it can wait. It
-    /// could not do without a connection that it has made.)
+    /// could not do without a connection that it has made. One that ends no stream before all its blocks are out, as GCT's
+    /// server, waits for those that wait here: then all are let in.)
     fn is_full(&self) -> bool {
+        if self.all_admitted {
+            return false;
+        }
         let most = self.shared.core.settings.max_streams as usize;
         self.local.len() + self.serving > most
             && self.local.iter().filter(|inlet| !inlet.is_untouched()).count() + self.serving >= most
+    }
+
+    /// Lets all streams in where nothing moves while some wait; gives the time when that may be known.
+    fn admit_all_in_time(&mut self) -> Option<Instant> {
+        if !self.is_full() {
+            self.standing = None;
+            return None;
+        }
+        let moved = self.shared.core.control.moved();
+        let since = match self.standing {
+            Some((before, since)) if before == moved => since,
+            _ => Instant::now(),
+        };
+        self.standing = Some((moved, since));
+        self.all_admitted = since.elapsed() >= STANDING;
+        (!self.all_admitted).then_some(since + STANDING)
     }
 
     /// Which of the streams that are served here need not wait for others.

@@ -70,6 +70,8 @@ impl Outflow<'_> {
                 }
                 continue;
             };
+            // It takes its time, but takes.
+            watch.excuse();
             let (part, rest) = data.split_at(n);
             let range = self.at..self.at + n as u64;
             let sum = self.pieces.as_mut().map(|pieces| {

@@ -329,6 +329,7 @@ fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], passwo
     let peer = connection.context.peer;
     // Nobody can listen to what goes through ssh.
     let secured = connection.session.is_secured() || host.ssh_user.get().is_some();
+    let mut nobody = false;
     let login = match connection.context.client.subject() {
         _ if let Err(refused) = accounts::require_protected_for(&settings, user, secured) => Err(refused),
         _ if let Some(name) = host.ssh_user.get() => accounts::log_in_ssh(host, &settings, name),
@@ -345,13 +346,16 @@ fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], passwo
         {
             accounts::log_in_as(host, &settings, name)
         }
-        _ => accounts::log_in(host, &settings, user, password),
+        _ => {
+            nobody = accounts::is_anonymous(&settings, user);
+            accounts::log_in(host, &settings, user, password)
+        }
     };
     let login = login.and_then(|login| login.require_protected(secured).map(|()| login));
     match login {
         Ok(login) => {
             // Who guesses passwords may log in as nobody in between.
-            if !accounts::is_anonymous(&settings, user) {
+            if !nobody {
                 host.throttle.succeeded(peer.ip());
             }
             connection.answer = Some(Ok(Outcome::LoggedIn {

@@ -105,9 +105,13 @@ impl Journal {
         self.len() == 0
     }
 
-    /// Notes that the bytes of the first `records` records are on stable storage, and puts the journal there too.
+    /// Notes that the bytes of the first `records` records are on stable storage.
     pub fn append_synced(&self, records: u64) -> Result<()> {
-        self.append_records(&[Record::Synced { records }])?;
+        self.append_records(&[Record::Synced { records }])
+    }
+
+    /// Puts all records on stable storage.
+    pub fn sync(&self) -> Result<()> {
         self.handle.sync()
     }
 

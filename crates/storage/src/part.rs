@@ -172,7 +172,8 @@ impl PartFile {
         let recorded = self.journal.get().map(|journal| (journal, journal.len()));
         self.or_distrust(self.handle.sync())?;
         if let Some((journal, records)) = recorded {
-            self.or_distrust(journal.append_synced(records))?;
+            journal.append_synced(records)?;
+            self.or_distrust(journal.sync())?;
         }
         if !self.directory_synced.load(Ordering::Relaxed) {
             self.sync_directory()?;

@@ -102,7 +102,8 @@ fn a_password_question_that_is_broken_off_leaves_the_terminal_as_it_was() {
     let home = tempfile::tempdir().unwrap();
     let asking = client(home.path());
     let mut command = Command::new("sh");
-    command.args(["-c", "trap : INT; \"$0\" ls ftp://ada@127.0.0.1:1/; stty -a"]).arg(asking.get_program());
+    command.args(["-c", "trap : INT; \"$0\" \"$@\" ls ftp://ada@127.0.0.1:1/; stty -a"]);
+    command.arg(asking.get_program()).args(asking.get_args());
     let mut terminal = Terminal::start(&command).unwrap();
     terminal.wait_for("Password of ada at 127.0.0.1: ").unwrap();
     terminal.enter("sesa\x03").unwrap();

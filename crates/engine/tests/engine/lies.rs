@@ -183,6 +183,36 @@ fn streams_beyond_the_limit_wait_for_others() {
     }
 }
 
+/// As GCT's server: it waits for those streams, too, that wait for others.
+#[test]
+fn a_sender_that_ends_no_stream_before_all_blocks_are_out_is_let_in() {
+    const ALL: usize = 4;
+    // More than the kernel keeps of a connection.
+    const EACH: usize = 12_000_000;
+    let mut settings = settings(Mode::ExtendedBlock, 1);
+    settings.max_streams = 2;
+    let (mut channel, address) = receiver_with(settings);
+    let contents = data(ALL * EACH);
+    let mut open: Vec<TcpStream> = (0..ALL).map(|_| TcpStream::connect(address).unwrap()).collect();
+    thread::scope(|scope| {
+        let blocks = contents.chunks(EACH).enumerate();
+        let blocks: Vec<_> = blocks.map(|(n, part)| block((n * EACH) as u64, part)).collect();
+        scope.spawn(move || {
+            thread::scope(|scope| {
+                for (stream, bytes) in open.iter_mut().zip(&blocks) {
+                    scope.spawn(move || stream.write_all(bytes).unwrap());
+                }
+            });
+            for (n, stream) in open.iter_mut().enumerate() {
+                stream.write_all(&if n == 0 { eof(ALL as u64) } else { eod() }).unwrap();
+            }
+        });
+        let (result, found) = receive(&mut channel, RangeSet::from_range(0..contents.len() as u64));
+        assert_eq!(result.unwrap().streams, ALL as u32);
+        assert!(found == contents);
+    });
+}
+
 #[test]
 fn fewer_streams_than_a_sender_has_are_enough() {
     let contents = data(20_000_000);

@@ -31,8 +31,8 @@ pub(crate) struct Attend<'a> {
     ended: Option<Failure>,
     /// The control connection is of no use any more.
     lost: bool,
-    /// Since when the client has left more unread than may wait.
-    unread: Option<Instant>,
+    /// Since when the client has left more unread than may wait, without any of it becoming less, and how many bytes.
+    unread: Option<(Instant, usize)>,
 }
 
 /// Which markers a transfer sends, and what they have told already.
@@ -303,8 +303,12 @@ impl Attendant for Attend<'_> {
             }
             self.look(progress);
         }
-        self.unread = if full { self.unread.or_else(|| Some(Instant::now())) } else { None };
-        if self.unread.is_some_and(|since| since.elapsed() >= self.host.settings().config.timeouts.write) {
+        let pending = self.control.pending();
+        // It reads as long as less is left.
+        let since = self.unread.filter(|(_, before)| pending >= *before).map(|(since, _)| since);
+        self.unread = full.then(|| (since.unwrap_or_else(Instant::now), pending));
+        let limit = self.host.settings().config.timeouts.write;
+        if self.unread.is_some_and(|(since, _)| since.elapsed() >= limit) {
             return self.lose();
         }
         // The session may have wanted something from the beginning, because of what came with the command.
