@@ -66,6 +66,19 @@ impl Program {
         String::from_utf8_lossy(&self.log.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 
+    /// Waits until `wanted` finds in the log what it looks for: what a program has written is read a little later.
+    pub fn wait_for_log(&self, limit: Duration, wanted: impl Fn(&str) -> bool) -> Result<()> {
+        let end = Instant::now() + limit;
+        loop {
+            let log = self.log();
+            if wanted(&log) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "the log does not say what was waited for: {log}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// The first line of standard output for which `wanted` gives something.
     pub fn wait_for_line<T>(&self, limit: Duration, wanted: impl Fn(&str) -> Option<T>) -> Result<T> {
         let end = Instant::now() + limit;

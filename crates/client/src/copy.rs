@@ -98,14 +98,9 @@ fn spare_each_other(pairs: &[Pair], filter: &Filter) -> Result<(), RemoteError> 
         };
         Some(format!("{}/", name.trim_end_matches('/')))
     };
-    let contents = |location: &Location| match location {
-        Location::Local(path) => path.as_os_str().as_encoded_bytes().ends_with(b"/"),
-        Location::Remote(url) => url.is_directory(),
-        Location::Standard | Location::Measure { .. } => false,
-    };
     let mut names: Vec<String> = pairs.iter().filter_map(|pair| name(&pair.destination)).collect();
     names.sort_unstable();
-    for pair in pairs.iter().filter(|pair| contents(&pair.source)) {
+    for pair in pairs.iter().filter(|pair| pair.source.ends_with_slash()) {
         let Some(directory) = name(&pair.destination) else { continue };
         let first = names.partition_point(|name| *name < directory);
         let beneath = names[first..].iter().map_while(|name| name.strip_prefix(&*directory));

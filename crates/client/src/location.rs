@@ -24,6 +24,15 @@ pub enum Location {
 }
 
 impl Location {
+    /// Whether it ends with `/`: the contents of a source, the inside of a destination.
+    pub fn ends_with_slash(&self) -> bool {
+        match self {
+            Self::Local(path) => path.as_os_str().as_bytes().ends_with(b"/"),
+            Self::Remote(url) => url.is_directory(),
+            Self::Standard | Self::Measure { .. } => false,
+        }
+    }
+
     /// What events call it: a local path, or a URL without user and password whose path is not escaped. A directory's
     /// name may end with `/`; what is beneath it has its name before a `/`.
     pub fn in_events(&self, options: &Options) -> String {

@@ -135,17 +135,12 @@ impl<'p, 'e> Plan<'p, 'e> {
     }
 
     fn resolve(&self, pair: &Pair) -> Result<Ends, RemoteError> {
-        let directory = |location: &Location| match location {
-            Location::Local(path) => path.as_os_str().as_encoded_bytes().ends_with(b"/"),
-            Location::Remote(url) => url.is_directory(),
-            _ => false,
-        };
         let options = self.ctx.options();
         Ok(Ends {
             source: Place::new(&pair.source, End::Source, &self.ctx.endpoints, options)?,
             destination: Place::new(&pair.destination, End::Destination, &self.ctx.endpoints, options)?,
-            contents: directory(&pair.source),
-            into: directory(&pair.destination),
+            contents: pair.source.ends_with_slash(),
+            into: pair.destination.ends_with_slash(),
             window: pair.window,
         })
     }

@@ -30,7 +30,7 @@ use crate::inline::inline_sum;
 use crate::landing::{is_device, part_path};
 use crate::place::{Endpoint, Place};
 use crate::report::Meter;
-use crate::session::Session;
+use crate::session::{Channel, Session};
 use crate::source::{Source, Summing};
 use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, useful_streams};
@@ -227,9 +227,9 @@ impl<'e> Flow<'_, 'e> {
             if let Err(e) = self.session.sending(mode, streams, inline) {
                 return self.worker.failed(Job::Put(upload, range), e).map(|()| None);
             }
-            self.opened(streams, ahead, false);
+            self.opened(streams, ahead);
         } else {
-            self.opened(streams, ahead, true);
+            self.used_again(ahead);
         }
         self.send(upload, range, data, mode)?;
         Ok(None)
@@ -253,21 +253,16 @@ impl<'e> Flow<'_, 'e> {
         }
     }
 
-    /// A data channel was made with so many streams, for so many bytes or more. `again`: it was there, perhaps of an earlier
-    /// flow.
-    fn opened(&mut self, streams: u32, bytes: u64, again: bool) {
+    /// A data channel was made with so many streams, for so many bytes or more.
+    fn opened(&mut self, streams: u32, bytes: u64) {
         let (Some(seat), Some(channel)) = (&self.seat, self.session.channel()) else { return };
-        let streams = if again { channel.streams } else { streams };
-        let knob = if streams > 1 {
-            Knob::Here(channel.data.parallelism(), channel.data.congestion())
-        } else {
-            Knob::Fixed
-        };
-        if again {
-            seat.used_again(streams, useful_streams(bytes), knob);
-        } else {
-            seat.opened(streams, useful_streams(bytes), knob);
-        }
+        seat.opened(streams, useful_streams(bytes), knob(channel, streams));
+    }
+
+    /// A data channel that is there, perhaps of an earlier flow, is used for so many bytes or more.
+    fn used_again(&mut self, bytes: u64) {
+        let (Some(seat), Some(channel)) = (&self.seat, self.session.channel()) else { return };
+        seat.used_again(channel.streams, useful_streams(bytes), knob(channel, channel.streams));
     }
 
     fn step(&mut self) -> Result<(), RemoteError> {
@@ -292,6 +287,14 @@ impl<'e> Flow<'_, 'e> {
 
     fn hear(&mut self, answer: Answer) {
         hear(&mut self.asks, &mut self.slots, self.first, self.worker.ctx, answer);
+    }
+}
+
+/// How the streams of a channel over which we send are changed.
+fn knob(channel: &Channel, streams: u32) -> Knob {
+    match streams {
+        0 | 1 => Knob::Fixed,
+        _ => Knob::Here(channel.data.parallelism(), channel.data.congestion()),
     }
 }
 

@@ -34,7 +34,7 @@ use crate::report::Meter;
 use crate::session::{Session, port};
 use crate::setup::reachable;
 use crate::task::Task;
-use crate::tune::{Ends, Knob, Seat, Wanted};
+use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
 use crate::verify::{Check, choose, proof, same, wire};
 use crate::watch::Stall;
 use crate::worker::{Job, Route, Worker};
@@ -297,7 +297,7 @@ impl<'w, 'e> Flow<'w, 'e> {
                 // No other session takes a part of it, and this one cannot have more streams later.
                 self.worker.ctx.share_whole(streams)
             } else if let Some(seat) = seat {
-                let most = size.map_or(u32::MAX, |size| u32::try_from(size >> 20).unwrap_or(u32::MAX));
+                let most = size.map_or(u32::MAX, useful_streams);
                 let workers = self.worker.ctx.workers_for(relay.task.length());
                 seat.share(self.source.can.streams, most, workers)
             } else if self.cuts() {
@@ -317,6 +317,8 @@ impl<'w, 'e> Flow<'w, 'e> {
                 return self.worker.failed(Job::Third(relay, range), e).map(|()| None);
             }
             self.opened(streams, ahead);
+        } else {
+            self.used_again(ahead);
         }
         self.send(relay, range, mode)?;
         Ok(None)

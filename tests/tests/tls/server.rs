@@ -323,7 +323,9 @@ fn strangers_on_a_data_port() {
     assert_eq!(data.plain, b"secret");
     drop(data);
     assert!(wire.reply().unwrap().starts_with("226 "));
-    assert_eq!(site.log().matches("not that of the control connection").count(), 4, "{}", site.log());
+    let refusal = "not that of the control connection";
+    site.wait_for_log(refusal, 4);
+    assert_eq!(site.log().matches(refusal).count(), 4, "{}", site.log());
 }
 
 #[test]

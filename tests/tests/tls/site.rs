@@ -60,6 +60,11 @@ impl Site {
         self.program.log()
     }
 
+    /// Waits until the log has `words` so many times.
+    pub(crate) fn wait_for_log(&self, words: &str, times: usize) {
+        self.program.wait_for_log(LIMIT, |log| log.matches(words).count() >= times).unwrap();
+    }
+
     /// The certificate that the server has made for itself.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.path("tls/server.pem")

@@ -21,7 +21,7 @@ pub(super) struct Looker<'a> {
 impl Looker<'_> {
     /// The pairs that `pair` stands for.
     pub(super) fn expand(&self, pair: Pair) -> anyhow::Result<Vec<Pair>> {
-        let directory = ends_with_slash(&pair.source);
+        let directory = pair.source.ends_with_slash();
         if !directory && !has_glob(&pair.source) {
             return Ok(vec![pair]);
         }
@@ -36,7 +36,7 @@ impl Looker<'_> {
         {
             return Ok(vec![pair]);
         }
-        if !ends_with_slash(&pair.destination) && !matches!(pair.destination, Location::Measure { .. }) {
+        if !pair.destination.ends_with_slash() && !matches!(pair.destination, Location::Measure { .. }) {
             return Err(usage(format!(
                 "Multiple source urls must be transferred to a directory destination url:\n{}",
                 show(&pair.destination)
@@ -61,7 +61,7 @@ impl Looker<'_> {
 
     /// Makes the directories of trees of which only the files are copied, as a copy of the whole trees would.
     pub(super) fn make_directories(&self, pairs: &[Pair], options: &Options) {
-        let is_tree = |pair: &&Pair| ends_with_slash(&pair.source) && ends_with_slash(&pair.destination);
+        let is_tree = |pair: &&Pair| pair.source.ends_with_slash() && pair.destination.ends_with_slash();
         let trees: Vec<Pair> = pairs.iter().filter(is_tree).cloned().collect();
         if !self.whole_trees || !options.recursive || options.dry_run || trees.is_empty() {
             return;
@@ -111,10 +111,6 @@ fn path(location: &Location) -> &BStr {
         Location::Remote(url) => url.path.as_bstr(),
         Location::Standard | Location::Measure { .. } => b"".as_bstr(),
     }
-}
-
-pub(super) fn ends_with_slash(location: &Location) -> bool {
-    path(location).ends_with(b"/")
 }
 
 /// Only the last component may have one.
@@ -227,7 +223,7 @@ mod tests {
         assert!(has_glob(&location));
         let parent = parent(&location);
         assert!(!has_glob(&parent));
-        assert!(ends_with_slash(&parent));
+        assert!(parent.ends_with_slash());
         assert_eq!(path(&child(&parent, b"x")), "/d[1]/x");
     }
 }

@@ -175,16 +175,16 @@ impl<'e> Flow<'_, 'e> {
     pub(super) fn opened(&mut self, streams: u32, bytes: u64) {
         let Some(seat) = &self.seat else { return };
         seat.moves_elsewhere();
-        self.wanted = None;
-        let most = u32::try_from(bytes >> 20).unwrap_or(u32::MAX).max(1);
-        let knob = if streams > 1 && self.source.can.streams {
-            let wanted = Wanted::new(streams);
-            self.wanted = Some(wanted.clone());
-            Knob::There(wanted)
-        } else {
-            Knob::Fixed
-        };
-        seat.opened(streams, most, knob);
+        let told = (streams > 1 && self.source.can.streams).then(|| Wanted::new(streams));
+        self.wanted = told.clone();
+        seat.opened(streams, useful_streams(bytes), told.map_or(Knob::Fixed, Knob::There));
+    }
+
+    /// The data channel is there, and is used for so many bytes or more.
+    pub(super) fn used_again(&self, bytes: u64) {
+        let (Some(seat), Some((_, streams))) = (&self.seat, self.channel) else { return };
+        let knob = self.wanted.clone().map_or(Knob::Fixed, Knob::There);
+        seat.used_again(streams, useful_streams(bytes), knob);
     }
 
     /// Tells the source, whenever that changes, how many streams it should use.
