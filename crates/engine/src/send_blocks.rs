@@ -100,6 +100,13 @@ pub(crate) struct Done {
     pub(crate) pieces: Option<Pieces>,
 }
 
+/// What a stream with a thread of its own has sent.
+struct Sum {
+    left: bool,
+    bytes: u64,
+    pieces: Option<Pieces>,
+}
+
 impl Shared<'_> {
     pub(crate) fn sender(&self) -> MutexGuard<'_, Sender> {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner)
@@ -149,11 +156,21 @@ impl Shared<'_> {
     }
 
     /// What a stream's own thread does.
-    pub(crate) fn serve(&self, wire: Wire, id: StreamId) {
-        self.post(Message::Ended(caught(|| self.drive(wire, id))));
+    pub(crate) fn serve(&self, mut wire: Wire, id: StreamId) {
+        match caught(|| self.drive(&mut wire, id)) {
+            Ok(Sum { left, bytes, pieces }) => {
+                self.post(Message::Ended(Ok(Done { wire, left, bytes, pieces })));
+            }
+            Err(e) => {
+                // Before the connection goes: the receiver may close the others at once, and what they then run into
+                // is not the cause.
+                self.post(Message::Ended(Err(e)));
+                drop(wire);
+            }
+        }
     }
 
-    fn drive(&self, mut wire: Wire, id: StreamId) -> Result<Done> {
+    fn drive(&self, wire: &mut Wire, id: StreamId) -> Result<Sum> {
         let control = &self.core.control;
         wire.set_blocking(control).map_err(Error::io(wire.peer))?;
         let mut outlet = self.outlet();
@@ -170,12 +187,12 @@ impl Shared<'_> {
                     None => (None, None),
                 }
             };
-            send_one(&mut outlet, &mut wire, block, end, patience)?;
+            send_one(&mut outlet, wire, block, end, patience)?;
             if block.is_none() || end.is_some() {
                 break;
             }
         }
-        Ok(Done { wire, left, bytes: outlet.bytes, pieces: outlet.pieces.take() })
+        Ok(Sum { left, bytes: outlet.bytes, pieces: outlet.pieces.take() })
     }
 }
 

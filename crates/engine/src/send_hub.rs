@@ -7,7 +7,7 @@ use ropewalk_protocol::mode_e::{Block, Descriptor, Header, Next, StreamId};
 use ropewalk_storage::checksum::Pieces;
 use rustix::event::PollFlags;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::outlet::{Outlet, Patience};
 use crate::pool::Scope;
 use crate::send_blocks::{Done, Message, Shared, end_if_last, merged, send_one};
@@ -300,7 +300,16 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
         let mut outlet = self.outlet.take().unwrap_or_else(|| self.shared.outlet());
         let result = send_one(&mut outlet, wire, block, end, self);
         self.outlet = Some(outlet);
-        result
+        result.map_err(|e| self.cause(e))
+    }
+
+    /// Why a stream of this thread has failed: where another one has failed before, the receiver may have closed all.
+    fn cause(&self, error: Error) -> Error {
+        let failed = |message| match message {
+            Message::Ended(done) => done.err(),
+            Message::Connected(_) => None,
+        };
+        self.shared.take_messages().into_iter().find_map(failed).unwrap_or(error)
     }
 
     /// Ends the streams that nobody serves, once there is nothing left for them to carry.

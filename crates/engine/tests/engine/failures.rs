@@ -6,9 +6,9 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use ropewalk_engine::{Attendant, DataChannel, Error, Nobody, Progress, ReceiveJob, SendJob};
@@ -186,6 +186,65 @@ fn a_source_of_another_size_than_expected_never_looks_whole() {
             assert_eq!((sender.cached(), receiver.cached()), (0, 0));
         }
     }
+}
+
+/// The receiver that loses one stream closes the others: what they run into is not why.
+#[test]
+fn the_stream_that_failed_first_tells_why() {
+    /// Fails in other threads once the first reads its second block, which it gets when all connections are closed.
+    struct Failing {
+        file: Arc<TestFile>,
+        first: ThreadId,
+        /// Blocks that the first thread has begun to read, and whether the connections are closed.
+        state: Mutex<(u32, bool)>,
+        changed: Condvar,
+    }
+    impl ropewalk_storage::ReadHandle for Failing {
+        fn metadata(&self) -> ropewalk_storage::Result<ropewalk_storage::Metadata> {
+            ropewalk_storage::ReadHandle::metadata(&*self.file)
+        }
+
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> ropewalk_storage::Result<usize> {
+            let mut state = self.state.lock().unwrap();
+            if thread::current().id() != self.first {
+                let _state = self.changed.wait_while(state, |state| state.0 < 2).unwrap();
+                let failure = io::Error::from_raw_os_error(5);
+                return Err(ropewalk_storage::Error::from_io(&failure, "read", "file"));
+            }
+            state.0 += 1;
+            self.changed.notify_all();
+            drop(self.changed.wait_while(state, |state| state.0 >= 2 && !state.1).unwrap());
+            ropewalk_storage::ReadHandle::read_at(&*self.file, buffer, offset)
+        }
+
+        fn data_ranges(&self, start: u64, end: u64) -> ropewalk_storage::Result<RangeSet> {
+            Ok(RangeSet::from_range(start..end))
+        }
+    }
+
+    let (mut channel, listener) = sender(Mode::ExtendedBlock, 2);
+    let file = TestFile::new(&data(100 << 20), false);
+    let source = Arc::new(Failing {
+        file: Arc::clone(&file),
+        first: thread::current().id(),
+        state: Mutex::default(),
+        changed: Condvar::new(),
+    });
+    let job = SendJob { source: Arc::clone(&source) as _, ..send_job(&file) };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let first = listener.accept().unwrap().0;
+            let mut second = listener.accept().unwrap().0;
+            // It brings nothing before it is closed, while the first has brought what nobody reads: the end is a reset.
+            assert_eq!(second.read_to_end(&mut Vec::new()).unwrap(), 0);
+            assert_eq!(first.peek(&mut [0]).unwrap(), 1);
+            drop(first);
+            source.state.lock().unwrap().1 = true;
+            source.changed.notify_all();
+        });
+        let error = channel.send(&job, &mut Nobody, &Progress::new()).unwrap_err();
+        assert!(matches!(error, Error::Store(_)), "{error}");
+    });
 }
 
 #[test]
