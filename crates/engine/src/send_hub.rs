@@ -303,13 +303,16 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
         result.map_err(|e| self.cause(e))
     }
 
-    /// Why a stream of this thread has failed: where another one has failed before, the receiver may have closed all.
+    /// Why a stream of this thread has failed: where another one has failed at our end, the receiver may have closed all.
     fn cause(&self, error: Error) -> Error {
-        let failed = |message| match message {
-            Message::Ended(done) => done.err(),
+        if !error.is_network() {
+            return error;
+        }
+        let ours = |message| match message {
+            Message::Ended(done) => done.err().filter(|e| !e.is_network()),
             Message::Connected(_) => None,
         };
-        self.shared.take_messages().into_iter().find_map(failed).unwrap_or(error)
+        self.shared.take_messages().into_iter().find_map(ours).unwrap_or(error)
     }
 
     /// Ends the streams that nobody serves, once there is nothing left for them to carry.
