@@ -8,6 +8,8 @@ import subprocess
 import tempfile
 import time
 
+from . import memory
+
 TICK = os.sysconf("SC_CLK_TCK")
 LIMIT = 300
 
@@ -95,11 +97,12 @@ class Cell:
         self.samples = []
         self.failure = None
 
-    def sample(self, prepare, check):
+    def sample(self, prepare, check, size):
         if self.failure:
             return
         try:
             prepare()
+            memory.touch(size)
             before = cpu_of(self.server.pid) if self.server else 0
             wall, client = self.work()
             server = cpu_of(self.server.pid) - before if self.server else 0
@@ -142,7 +145,7 @@ class Workload:
         order = list(self.cells)
         random.Random(f"{self.key} {number}").shuffle(order)
         for cell in order:
-            cell.sample(self.prepare, self.check)
+            cell.sample(self.prepare, self.check, self.size)
 
     def best(self, group, **wanted):
         """The fastest cell of a group among those whose attributes are as wanted."""
