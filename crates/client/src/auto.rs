@@ -78,8 +78,9 @@ impl Path {
         Self { rtt, cpus: *CPUS }
     }
 
-    /// Data connections for a file of this size (or a range of one); `kept`: it comes to a disk.
-    pub(crate) fn streams(self, options: &Options, size: Option<u64>, kept: bool) -> u32 {
+    /// Data connections for a file of this size (or a range of one); `past_cache`: it may be
+    /// written to a disk directly.
+    pub(crate) fn streams(self, options: &Options, size: Option<u64>, past_cache: bool) -> u32 {
         if let Auto::Set(n) = options.streams {
             return n.max(1);
         }
@@ -88,7 +89,7 @@ impl Path {
         }
         let directly = options.direct_io != DirectIo::Never;
         let streams = match self.rtt.as_millis() {
-            0 if kept && directly && size.is_some_and(|size| size >= LARGE) => 4,
+            0 if past_cache && directly && size.is_some_and(|size| size >= LARGE) => 4,
             0 => 2,
             1..=10 => 4,
             11..=100 => 8,

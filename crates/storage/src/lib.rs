@@ -152,8 +152,8 @@ pub trait WriteHandle: Send + Sync {
         self.write_at(data, offset).map(|()| Some(data.len()))
     }
     /// `size` bytes will be written to this file, in any order, which is new or was prepared before. Space may be
-    /// reserved, so that the file has its size at once.
-    fn prepare(&self, _size: u64, _direct: DirectIo) {}
+    /// reserved, so that the file has its size at once. `sync`: it is to be on the disk when it is complete.
+    fn prepare(&self, _size: u64, _direct: DirectIo, _sync: bool) {}
     /// Bytes that are best written at a time, at multiples of it and from memory at a page boundary; `None` where it
     /// matters little.
     fn chunk(&self) -> Option<usize> {

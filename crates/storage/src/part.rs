@@ -94,7 +94,7 @@ impl PartFile {
             }
             // Not before: the size of one that was written in order says what is there, until a journal does.
             if let Some(size) = part.key.size {
-                part.handle.prepare(size, part.options.direct);
+                part.handle.prepare(size, part.options.direct, part.options.sync);
             }
         }
         Ok(part)

@@ -11,6 +11,7 @@ mod remove;
 mod root;
 #[cfg(test)]
 mod tests;
+mod unwritten;
 mod watch;
 
 use std::os::fd::AsFd as _;

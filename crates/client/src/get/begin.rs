@@ -149,7 +149,12 @@ impl<'e> Flow<'_, 'e> {
             return (mode, 1);
         }
         let size = download.task.length().map(|_| ahead);
-        let streams = Path::new(self.session.control.rtt()).streams(options, size, download.is_kept());
+        // Which is what a disk wants several streams for.
+        let past_cache = download.is_kept()
+            && download.task.length().is_some_and(|length| {
+                options.direct_io.leaves_cache(length, options.fsync != FsyncPolicy::None)
+            });
+        let streams = Path::new(self.session.control.rtt()).streams(options, size, past_cache);
         if let Some(seat) = self.seat.as_ref().filter(|_| streams > 1) {
             let most = useful_streams(ahead);
             let workers = self.worker.ctx.workers_for(download.task.length());

@@ -1,7 +1,7 @@
 //! Writing past the page cache.
 //!
-//! A file that is larger than what the kernel keeps in memory unwritten goes to the disk while it comes in, at the disk's
-//! pace. In the page cache it would take memory from everything else, and the processor's time to find it.
+//! A file that is larger than what the kernel takes before writers have to wait goes to the disk while it comes in, at the
+//! disk's pace. In the page cache it would take memory from everything else, and the processor's time to find it.
 //!
 //! There are two ways. *Uncached* writes (`RWF_DONTCACHE`) go through a few pages of the cache that are sent to the disk at
 //! once and then used again: the writer does not wait for the disk, any block will do, and the disk always has enough to
@@ -11,7 +11,6 @@
 
 mod trial;
 
-use std::fs;
 use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -31,11 +30,9 @@ const ALIGNMENT: usize = 4096;
 /// Smaller direct writes are slower than ordinary ones.
 const LEAST: usize = 512 << 10;
 /// What is sent to the disk at a time.
-const CHUNK: usize = 1 << 20;
+pub(super) const CHUNK: usize = 1 << 20;
 /// To give back less takes longer than to write it, and leaves a file in shreds.
 const WORTH: u64 = 64 << 10;
-/// Where nothing is known of the machine's memory.
-const LARGE: u64 = 1 << 30;
 
 /// To send less than this to the disk at once takes longer than to leave it to the kernel.
 const LEAST_UNCACHED: usize = 64 << 10;
@@ -110,10 +107,10 @@ impl Direct {
 
     /// `size` bytes will be written to this file, which is new or has been prepared before. Where it is not worth it, or the
     /// space for direct writes cannot be reserved, nothing changes.
-    pub(super) fn prepare(&self, file: BorrowedFd<'_>, size: u64, when: DirectIo) {
+    pub(super) fn prepare(&self, file: BorrowedFd<'_>, size: u64, when: DirectIo, sync: bool) {
         let trial =
             uncached_writes().then(|| Trial::of(rustix::fs::fstat(file).map_or(0, |stat| stat.st_dev)));
-        self.prepare_with(file, size, when, trial, |fd| {
+        self.prepare_with(file, size, (when, sync), trial, |fd| {
             retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, size))
         });
     }
@@ -122,16 +119,11 @@ impl Direct {
         &self,
         file: BorrowedFd<'_>,
         size: u64,
-        when: DirectIo,
+        (when, sync): (DirectIo, bool),
         trial: Option<Arc<Trial>>,
         reserve: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
     ) {
-        let wanted = match when {
-            DirectIo::Auto => size > background() && gains(file),
-            DirectIo::Always => size >= CHUNK as u64,
-            DirectIo::Never => false,
-        };
-        if !wanted || self.is_on() {
+        if self.is_on() || !when.leaves_cache(size, sync) || (when == DirectIo::Auto && !gains(file)) {
             return;
         }
         let way = match trial.filter(|_| when == DirectIo::Auto) {
@@ -269,27 +261,6 @@ fn is_recent(release: &str) -> bool {
     (major, minor) >= UNCACHED_SINCE
 }
 
-/// What the kernel keeps in memory before it begins to write, in bytes.
-fn background() -> u64 {
-    static BACKGROUND: OnceLock<u64> = OnceLock::new();
-    *BACKGROUND.get_or_init(|| {
-        let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-        match number("/proc/sys/vm/dirty_background_bytes") {
-            Some(bytes) if bytes > 0 => bytes,
-            _ => number("/proc/sys/vm/dirty_background_ratio")
-                .zip(available())
-                .map_or(LARGE, |(percent, available)| available / 100 * percent),
-        }
-    })
-}
-
-/// Memory that programs can have without others being swapped out, in bytes.
-fn available() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? << 10)
-}
-
 /// Whether there is space for a file of `size` bytes in place of this one: to find that out by reserving it would leave
 /// none to others meanwhile.
 fn fits(file: BorrowedFd<'_>, before: &Stat, size: u64) -> bool {
@@ -310,9 +281,11 @@ fn gains(file: BorrowedFd<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
     use std::os::fd::AsFd;
     use std::os::unix::fs::{FileExt, MetadataExt};
 
+    use super::super::unwritten::large;
     use super::*;
 
     #[test]
@@ -322,7 +295,7 @@ mod tests {
         let memory: Vec<u8> = (0..3 * CHUNK).map(|i| (i * 7 / 3) as u8).collect();
         let data = &memory[memory.as_ptr().align_offset(ALIGNMENT)..];
         let direct = Direct::default();
-        direct.prepare(file.as_fd(), 3 * CHUNK as u64, DirectIo::Always);
+        direct.prepare(file.as_fd(), 3 * CHUNK as u64, DirectIo::Always, false);
         assert_eq!(file.metadata().unwrap().len(), if direct.is_on() { 3 * CHUNK as u64 } else { 0 });
         let odd = CHUNK + 5000;
         let n = direct.write(file.as_fd(), &data[..odd], CHUNK as u64).unwrap();
@@ -352,7 +325,7 @@ mod tests {
         let data: Vec<u8> = (0..300_000).map(|i| (i * 7 / 3) as u8).collect();
         let direct = Direct::default();
         let trial = Arc::default();
-        direct.prepare_with(file.as_fd(), u64::MAX, DirectIo::Auto, Some(trial), |_| {
+        direct.prepare_with(file.as_fd(), u64::MAX, (DirectIo::Auto, false), Some(trial), |_| {
             panic!("nothing is reserved")
         });
         // Only where it is worth it.
@@ -373,8 +346,8 @@ mod tests {
     /// worth it.
     fn tried(file: &fs::File, chunks: usize) -> (Direct, Arc<Trial>) {
         let (direct, trial) = (Direct::default(), Arc::<Trial>::default());
-        let size = background() + CHUNK as u64;
-        direct.prepare_with(file.as_fd(), size, DirectIo::Auto, Some(Arc::clone(&trial)), |fd| {
+        let when = (DirectIo::Auto, false);
+        direct.prepare_with(file.as_fd(), large(), when, Some(Arc::clone(&trial)), |fd| {
             rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, (chunks * CHUNK) as u64)
         });
         (direct, trial)
@@ -471,7 +444,7 @@ mod tests {
             let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
             file.write_all_at(&vec![7; kept], 0).unwrap();
             let direct = Direct::default();
-            direct.prepare_with(file.as_fd(), 8 * CHUNK as u64, DirectIo::Always, None, |fd| {
+            direct.prepare_with(file.as_fd(), 8 * CHUNK as u64, (DirectIo::Always, false), None, |fd| {
                 rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, 4 * CHUNK as u64).unwrap();
                 Err(Errno::NOSPC)
             });
@@ -491,14 +464,13 @@ mod tests {
         for (when, size) in [(DirectIo::Never, u64::MAX), (DirectIo::Always, 1000), (DirectIo::Auto, 1 << 20)]
         {
             let direct = Direct::default();
-            direct.prepare(file.as_fd(), size, when);
+            direct.prepare(file.as_fd(), size, when, false);
             assert!(!direct.is_on());
         }
         // More than any disk has.
         let direct = Direct::default();
-        direct.prepare(file.as_fd(), 1 << 60, DirectIo::Always);
+        direct.prepare(file.as_fd(), 1 << 60, DirectIo::Always, false);
         assert!(!direct.is_on());
         assert_eq!((file.metadata().unwrap().len(), file.metadata().unwrap().blocks()), (0, 0));
-        assert!(background() > 0 && available().is_none_or(|bytes| bytes > 0));
     }
 }

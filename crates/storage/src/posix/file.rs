@@ -231,12 +231,12 @@ impl WriteHandle for PosixFile {
         }
     }
 
-    fn prepare(&self, size: u64, direct: DirectIo) {
+    fn prepare(&self, size: u64, direct: DirectIo, sync: bool) {
         // Direct writes take a descriptor of their own.
         if self.kind == Kind::File
             && let Ok(_acting) = self.user.act()
         {
-            self.direct.prepare(self.fd.as_fd(), size, direct);
+            self.direct.prepare(self.fd.as_fd(), size, direct, sync);
         }
     }
 

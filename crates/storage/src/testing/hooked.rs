@@ -170,8 +170,8 @@ impl WriteHandle for HookedFile {
         self.inner.in_order()
     }
 
-    fn prepare(&self, size: u64, direct: DirectIo) {
-        self.inner.prepare(size, direct);
+    fn prepare(&self, size: u64, direct: DirectIo, sync: bool) {
+        self.inner.prepare(size, direct, sync);
     }
 
     fn is_reserved(&self) -> bool {
