@@ -21,13 +21,14 @@ impl DirectIo {
     /// Whether a file of `size` bytes is to be written past the page cache, on a file system that gains by it.
     ///
     /// Nothing is faster than the cache until the kernel makes writers wait for the disk, for which what others have
-    /// written counts as well. But where the file has to be on the disk when it is complete (`sync`), the disk has to begin
-    /// early.
+    /// written counts as well; and until then a disk has taken its part. Files that are somewhat larger than the limit are
+    /// thus complete before they could be on the disk. But where they have to be there when they are complete (`sync`), the
+    /// disk has to begin early.
     pub fn leaves_cache(self, size: u64, sync: bool) -> bool {
         match self {
             Self::Auto if size <= SMALL => false,
             Self::Auto if sync => size > *KEPT,
-            Self::Auto => size > LARGEST.saturating_sub(unwritten()),
+            Self::Auto => size > (*LARGEST + *LARGEST / 2).saturating_sub(unwritten()),
             Self::Always => size >= CHUNK as u64,
             Self::Never => false,
         }
@@ -62,7 +63,7 @@ fn memory(name: &str) -> Option<u64> {
 /// A file that [`DirectIo::Auto`] takes past the cache, whatever else is unwritten.
 #[cfg(test)]
 pub(super) fn large() -> u64 {
-    LARGEST.max(SMALL) + CHUNK as u64
+    (2 * *LARGEST).max(SMALL) + CHUNK as u64
 }
 
 #[cfg(test)]
