@@ -9,8 +9,8 @@
 //! | up to 10 ms (campus, metro) | 4 | 4 |
 //! | above | 8, above 100 ms 16 | 8 |
 //!
-//! A file of 1 GiB or more that comes to a disk uses 4 streams at least, unless no direct writes are wanted: it takes several
-//! of those under way at a time to keep a disk busy.
+//! A file of 1 GiB or more that is written past the page cache here, or comes to a server, which may do that, uses 4 streams at
+//! least, unless no direct writes are wanted: it takes several of those under way at a time to keep a disk busy.
 //!
 //! Streams of a big file are shared out between the sessions that work on it. Files too small for a second stream
 //! to start use one. The pipeline covers a round trip at a few thousand small files a second: 32 commands and two
@@ -78,8 +78,8 @@ impl Path {
         Self { rtt, cpus: *CPUS }
     }
 
-    /// Data connections for a file of this size (or a range of one); `past_cache`: it may be
-    /// written to a disk directly.
+    /// Data connections for a file of this size (or a range of one); `past_cache`: it is
+    /// written past the page cache, or a server may do that.
     pub(crate) fn streams(self, options: &Options, size: Option<u64>, past_cache: bool) -> u32 {
         if let Auto::Set(n) = options.streams {
             return n.max(1);

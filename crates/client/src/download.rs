@@ -149,11 +149,6 @@ impl Download {
         }))
     }
 
-    /// It becomes a file.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.part.read().unwrap_or_else(PoisonError::into_inner).is_some()
-    }
-
     pub(crate) fn handle(&self) -> Arc<dyn WriteHandle> {
         self.handle.clone()
     }

@@ -159,6 +159,10 @@ pub trait WriteHandle: Send + Sync {
     fn chunk(&self) -> Option<usize> {
         None
     }
+    /// It was found worth writing past the page cache.
+    fn is_past_cache(&self) -> bool {
+        false
+    }
     /// Space was reserved that the file's size counts as written: before it is synced, a power loss may make zeros of what is
     /// there.
     fn is_reserved(&self) -> bool {

@@ -44,6 +44,8 @@ pub struct PartFile {
     journal: OnceLock<Journal>,
     started_over: Option<String>,
     directory_synced: AtomicBool,
+    /// The file was larger than what was there: an earlier transfer reserved space, or left gaps.
+    had_gaps: bool,
     /// Committed, abandoned or discarded.
     done: AtomicBool,
 }
@@ -72,7 +74,7 @@ impl PartFile {
         let store = near.unwrap_or_else(|| store.clone());
         let begun = begin::begin(&*store, &names, &key, options)?;
         let Begun { handle, present, pieces, journal, started_over } = begun;
-        let part = Self {
+        let mut part = Self {
             store,
             names,
             key,
@@ -82,6 +84,7 @@ impl PartFile {
             journal: journal.map_or_else(OnceLock::new, OnceLock::from),
             started_over,
             directory_synced: AtomicBool::new(false),
+            had_gaps: false,
             done: AtomicBool::new(false),
         };
         if part.options.journal != Journaling::Sequential {
@@ -94,6 +97,8 @@ impl PartFile {
             }
             // Not before: the size of one that was written in order says what is there, until a journal does.
             if let Some(size) = part.key.size {
+                let present = part.state().present.len();
+                part.had_gaps = part.names.journal.is_some() && part.handle.metadata()?.size > present;
                 part.handle.prepare(size, part.options.direct, part.options.sync);
             }
         }
@@ -207,8 +212,9 @@ impl PartFile {
             self.handle.set_modified(seconds, nanoseconds)?;
         }
         // What was written past the cache is on the disk already, but for its ends and the record that the reserved space
-        // is in use: a power loss must not make zeros of it once the file has its name.
-        if self.options.sync || self.handle.is_reserved() {
+        // is in use: a power loss must not make zeros of it once the file has its name. The same holds for space that an
+        // earlier transfer reserved, whichever way the rest came.
+        if self.options.sync || self.had_gaps || self.handle.is_reserved() {
             self.or_distrust(self.handle.sync())?;
         }
         if let Some(target) = &self.names.target {

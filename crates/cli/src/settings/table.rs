@@ -103,7 +103,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("fsync", None, Optional("none|end|marker", "end"), Copy, (fsync, show_fsync),
         "Force data to stable storage before a file gets its name, or also before each restart marker"),
     setting("direct-io", None, Value("auto|always|never"), Copy, (direct_io, show_direct_io),
-        "Write local files past the page cache: `auto` does so with files larger, by half, than what the kernel takes before \
+        "Write local files past the page cache: `auto` does so with files larger than what the kernel takes before \
          writers have to wait, by direct or uncached writes, whichever is found to be better; `always` by direct ones"),
     setting("resume", None, Negated, Copy, switch!(options.resume),
         "Begin anew where an earlier run was interrupted"),

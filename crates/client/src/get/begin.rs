@@ -149,11 +149,7 @@ impl<'e> Flow<'_, 'e> {
             return (mode, 1);
         }
         let size = download.task.length().map(|_| ahead);
-        // Which is what a disk wants several streams for.
-        let past_cache = download.is_kept()
-            && download.task.length().is_some_and(|length| {
-                options.direct_io.leaves_cache(length, options.fsync != FsyncPolicy::None)
-            });
+        let past_cache = download.handle().is_past_cache();
         let streams = Path::new(self.session.control.rtt()).streams(options, size, past_cache);
         if let Some(seat) = self.seat.as_ref().filter(|_| streams > 1) {
             let most = useful_streams(ahead);

@@ -19,8 +19,8 @@ pub enum Fsync {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DirectIo {
-    /// Where a file is larger, by half, than what the kernel takes before writers have to wait for the disk and the file
-    /// system is ext4 or XFS.
+    /// Where a file is larger than what the kernel keeps unwritten before writers wait long, and the file system is ext4 or
+    /// XFS.
     #[default]
     Auto,
     /// Wherever it can be done.
@@ -52,8 +52,8 @@ pub struct Files {
     /// the client its 226; `"each_marker"`, also before each restart marker. Default `"none"`.
     pub fsync: Fsync,
     /// When uploads are written past the page cache, in MODE E, where the client announced the size: `"auto"`, where a file is
-    /// larger, by half, than what the kernel takes before writers have to wait for the disk (`vm.dirty_ratio`; with `fsync`,
-    /// larger than what it takes before it begins to write), on ext4 and XFS; `"always"`; `"never"`. Default `"auto"`.
+    /// larger than `vm.dirty_ratio` and `vm.dirty_background_ratio` together, less what is unwritten already (with `fsync`: than
+    /// the latter alone), on ext4 and XFS; `"always"`; `"never"`. Default `"auto"`.
     pub direct_io: DirectIo,
     /// Uploads go to `.NAME.ropewalk-part` beside the target and get their name when they are complete. `false`:
     /// they are written under their name at once. Default `true`.

@@ -37,9 +37,9 @@ pub struct PartOptions {
 /// When to write past the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectIo {
-    /// Where a file is larger, by half, than what the kernel takes before writers have to wait for the disk (`vm.dirty_ratio`; where
-    /// it is to be on the disk in the end, before the kernel begins to write, `vm.dirty_background_ratio`) and the file
-    /// system is one that gains by it (ext4, XFS): by uncached or direct writes, whichever is found to be better there; before
+    /// Where a file has more than 64 MiB and is too large for the page cache: more than `vm.dirty_ratio` and
+    /// `vm.dirty_background_ratio` together, less what is unwritten already; where it is to be on the disk in the end, more
+    /// than the latter alone; and the file system is one that gains by it (ext4, XFS): by uncached or direct writes, whichever is found to be better there; before
     /// Linux 6.16 by direct writes.
     #[default]
     Auto,

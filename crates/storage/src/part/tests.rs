@@ -563,6 +563,29 @@ fn what_is_given_up_keeps_no_space_for_what_did_not_come() {
     assert!(whole[..MIB as usize].iter().chain(&whole[2 * MIB as usize..]).all(|byte| *byte == 0));
 }
 
+/// The rest comes another way, into a file that has its size already.
+#[test]
+fn space_that_an_earlier_transfer_reserved_is_synced() {
+    use crate::testing::{Deed, Hooked};
+    let (store, _keep, direct) = disk(Journaling::default());
+    let target = path("/f");
+    let part = PartFile::begin(&store, &target, key(8 * MIB), direct).unwrap();
+    let reserved = part.handle().is_reserved();
+    part.handle().write_at(&data(MIB as usize), 0).unwrap();
+    part.record(0..MIB, None).unwrap();
+    kill(part);
+    let (hooked, deeds) = Hooked::recorded(Arc::clone(&store));
+    let hooked: Arc<dyn Store> = Arc::new(hooked);
+    let cached = PartOptions { direct: DirectIo::Never, ..direct };
+    let part = PartFile::begin(&hooked, &target, key(8 * MIB), cached).unwrap();
+    part.handle().write_at(&data(7 * MIB as usize), MIB).unwrap();
+    part.record(MIB..8 * MIB, None).unwrap();
+    assert!(!part.handle().is_reserved());
+    part.commit(8 * MIB, None, None).unwrap();
+    let synced = deeds.lock().unwrap().contains(&(Deed::Sync, part_name(&target)));
+    assert_eq!(synced, reserved);
+}
+
 /// The kernel tells of pages that it could not write once; the next sync says nothing of them.
 #[test]
 fn what_could_not_be_synced_is_not_gone_on_with() {

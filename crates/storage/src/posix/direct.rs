@@ -22,6 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use self::trial::Trial;
 use super::root::name_of;
+use super::unwritten::leaves_cache;
 use crate::DirectIo;
 
 /// Memory, lengths and offsets of direct writes are multiples of this, in bytes. Disks with larger blocks refuse, and
@@ -108,25 +109,25 @@ impl Direct {
     /// `size` bytes will be written to this file, which is new or has been prepared before. Where it is not worth it, or the
     /// space for direct writes cannot be reserved, nothing changes.
     pub(super) fn prepare(&self, file: BorrowedFd<'_>, size: u64, when: DirectIo, sync: bool) {
-        let trial =
-            uncached_writes().then(|| Trial::of(rustix::fs::fstat(file).map_or(0, |stat| stat.st_dev)));
-        self.prepare_with(file, size, (when, sync), trial, |fd| {
+        if self.is_on() || !leaves_cache(when, size, sync) || (when == DirectIo::Auto && !gains(file)) {
+            return;
+        }
+        let trial = (when == DirectIo::Auto && uncached_writes())
+            .then(|| Trial::of(rustix::fs::fstat(file).map_or(0, |stat| stat.st_dev)));
+        self.prepare_with(file, size, trial, |fd| {
             retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, size))
         });
     }
 
+    /// By direct writes, or as the trial finds.
     fn prepare_with(
         &self,
         file: BorrowedFd<'_>,
         size: u64,
-        (when, sync): (DirectIo, bool),
         trial: Option<Arc<Trial>>,
         reserve: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
     ) {
-        if self.is_on() || !when.leaves_cache(size, sync) || (when == DirectIo::Auto && !gains(file)) {
-            return;
-        }
-        let way = match trial.filter(|_| when == DirectIo::Auto) {
+        let way = match trial {
             Some(trial) if trial.begin(Instant::now()) => match reserved(file, size, reserve) {
                 Some((fd, end)) => {
                     let extent = Mutex::new(Extent { end, reserved: true });
@@ -285,7 +286,6 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::{FileExt, MetadataExt};
 
-    use super::super::unwritten::large;
     use super::*;
 
     #[test]
@@ -325,11 +325,9 @@ mod tests {
         let data: Vec<u8> = (0..300_000).map(|i| (i * 7 / 3) as u8).collect();
         let direct = Direct::default();
         let trial = Arc::default();
-        direct.prepare_with(file.as_fd(), u64::MAX, (DirectIo::Auto, false), Some(trial), |_| {
-            panic!("nothing is reserved")
-        });
-        // Only where it is worth it.
-        assert_eq!((direct.is_on(), direct.chunk()), (gains(file.as_fd()), None));
+        // More than any disk has.
+        direct.prepare_with(file.as_fd(), u64::MAX, Some(trial), |_| panic!("nothing is reserved"));
+        assert_eq!((direct.is_on(), direct.chunk()), (true, None));
         assert_eq!(file.metadata().unwrap().len(), 0);
         // Any offset will do, and what is small goes the ordinary way.
         for (start, end) in [(100_001, 300_000), (0, 100_000), (100_000, 100_001)] {
@@ -342,13 +340,12 @@ mod tests {
         assert!(back[..300_000] == data);
     }
 
-    /// A file that both ways are tried on, with so many chunks of it reserved; as far as the disk here has space for one that is
-    /// worth it.
+    /// A file that both ways are tried on, with so many chunks reserved; as far as the disk here has space for them.
     fn tried(file: &fs::File, chunks: usize) -> (Direct, Arc<Trial>) {
         let (direct, trial) = (Direct::default(), Arc::<Trial>::default());
-        let when = (DirectIo::Auto, false);
-        direct.prepare_with(file.as_fd(), large(), when, Some(Arc::clone(&trial)), |fd| {
-            rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, (chunks * CHUNK) as u64)
+        let size = (chunks * CHUNK) as u64;
+        direct.prepare_with(file.as_fd(), size, Some(Arc::clone(&trial)), |fd| {
+            rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, size)
         });
         (direct, trial)
     }
@@ -444,7 +441,7 @@ mod tests {
             let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
             file.write_all_at(&vec![7; kept], 0).unwrap();
             let direct = Direct::default();
-            direct.prepare_with(file.as_fd(), 8 * CHUNK as u64, (DirectIo::Always, false), None, |fd| {
+            direct.prepare_with(file.as_fd(), 8 * CHUNK as u64, None, |fd| {
                 rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, 4 * CHUNK as u64).unwrap();
                 Err(Errno::NOSPC)
             });

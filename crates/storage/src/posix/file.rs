@@ -244,6 +244,10 @@ impl WriteHandle for PosixFile {
         self.direct.chunk()
     }
 
+    fn is_past_cache(&self) -> bool {
+        self.direct.is_on()
+    }
+
     fn is_reserved(&self) -> bool {
         self.direct.is_reserved()
     }

@@ -1,89 +1,139 @@
 //! How much of what is written the kernel keeps in memory before a disk has it (Linux's `vm.dirty_*`).
 
 use std::fs;
-use std::sync::LazyLock;
 
 use super::direct::CHUNK;
 use crate::DirectIo;
 
-/// Where nothing is known of the machine's memory.
-const BACKGROUND: u64 = 1 << 30;
-const LIMIT: u64 = 2 << 30;
-/// Up to this size the cache is the place for a file.
+/// Up to this size the cache is the place for a file, and nothing has to be looked up.
 const SMALL: u64 = 64 << 20;
 
-/// Bytes from which on the kernel begins to write.
-static KEPT: LazyLock<u64> = LazyLock::new(|| setting("dirty_background", BACKGROUND));
-/// Bytes from which on writers have to wait for the disk.
-static LARGEST: LazyLock<u64> = LazyLock::new(|| setting("dirty", LIMIT));
-
-impl DirectIo {
-    /// Whether a file of `size` bytes is to be written past the page cache, on a file system that gains by it.
-    ///
-    /// Nothing is faster than the cache until the kernel makes writers wait for the disk, for which what others have
-    /// written counts as well; and until then a disk has taken its part. Files that are somewhat larger than the limit are
-    /// thus complete before they could be on the disk. But where they have to be there when they are complete (`sync`), the
-    /// disk has to begin early.
-    pub fn leaves_cache(self, size: u64, sync: bool) -> bool {
-        match self {
-            Self::Auto if size <= SMALL => false,
-            Self::Auto if sync => size > *KEPT,
-            Self::Auto => size > (*LARGEST + *LARGEST / 2).saturating_sub(unwritten()),
-            Self::Always => size >= CHUNK as u64,
-            Self::Never => false,
-        }
+/// Whether a file of `size` bytes is to be written past the page cache, on a file system that gains by it; `sync`: it is to be
+/// on the disk when it is complete.
+pub(super) fn leaves_cache(when: DirectIo, size: u64, sync: bool) -> bool {
+    match when {
+        DirectIo::Auto => size > SMALL && Kernel::now().leaves_cache(size, sync),
+        DirectIo::Always => size >= CHUNK as u64,
+        DirectIo::Never => false,
     }
 }
 
-/// A limit that the system has in bytes or as a percentage of the memory that programs can have.
-fn setting(name: &str, default: u64) -> u64 {
-    let number = |unit: &str| {
-        fs::read_to_string(format!("/proc/sys/vm/{name}_{unit}")).ok()?.trim().parse::<u64>().ok()
-    };
-    match number("bytes") {
-        Some(bytes) if bytes > 0 => bytes,
-        _ => {
-            number("ratio").zip(memory("MemAvailable")).map_or(default, |(percent, all)| all / 100 * percent)
-        }
+/// What the kernel keeps, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    /// From here on it writes.
+    background: u64,
+    /// Nobody may write more than this; from the middle between the two on, writers have to wait for the disk.
+    limit: u64,
+    /// What programs can have of the memory.
+    available: u64,
+    /// What no disk has yet, of all files.
+    unwritten: u64,
+}
+
+impl Kernel {
+    fn now() -> Self {
+        let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let setting = |name: &str| fs::read_to_string(format!("/proc/sys/vm/{name}")).ok();
+        Self::of(&memory, setting)
     }
-}
 
-/// Bytes in memory that no disk has yet.
-fn unwritten() -> u64 {
-    memory("Dirty").unwrap_or(0) + memory("Writeback").unwrap_or(0)
-}
+    /// As /proc/meminfo and the settings of these names say.
+    fn of(memory: &str, setting: impl Fn(&str) -> Option<String>) -> Self {
+        let bytes = |name: &str| {
+            let line = memory.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? << 10)
+        };
+        let available = bytes("MemAvailable").unwrap_or(8 << 30);
+        let number = |name: &str| setting(name)?.trim().parse::<u64>().ok();
+        // In bytes, or as a percentage of the memory that programs can have.
+        let of = |name: &str, usual: u64| match number(&format!("{name}_bytes")) {
+            Some(bytes) if bytes > 0 => bytes,
+            _ => available / 100 * number(&format!("{name}_ratio")).unwrap_or(usual),
+        };
+        let limit = of("dirty", 20);
+        let background = match of("dirty_background", 10) {
+            // As the kernel does.
+            background if background >= limit => limit / 2,
+            background => background,
+        };
+        let unwritten = bytes("Dirty").unwrap_or(0) + bytes("Writeback").unwrap_or(0);
+        Self { background, limit, available, unwritten }
+    }
 
-/// A line of /proc/meminfo, in bytes.
-fn memory(name: &str) -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? << 10)
-}
-
-/// A file that [`DirectIo::Auto`] takes past the cache, whatever else is unwritten.
-#[cfg(test)]
-pub(super) fn large() -> u64 {
-    (2 * *LARGEST).max(SMALL) + CHUNK as u64
+    /// Nothing is faster than the cache until the kernel makes writers wait for the disk, and until then the disk has taken
+    /// its part: a file of twice as much still waits little. But where it has to be on the disk when it is complete, the disk
+    /// has to begin early; and however much may be unwritten, others need memory, too.
+    fn leaves_cache(self, size: u64, sync: bool) -> bool {
+        let most = if sync {
+            self.background
+        } else {
+            self.background.saturating_add(self.limit).min(self.available / 2)
+        };
+        size > most.saturating_sub(if sync { 0 } else { self.unwritten })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const GIB: u64 = 1 << 30;
+
+    fn kernel(memory: &str, settings: &[(&str, &str)]) -> Kernel {
+        Kernel::of(memory, |name| {
+            settings.iter().find(|setting| setting.0 == name).map(|setting| format!("{}\n", setting.1))
+        })
+    }
+
     #[test]
-    fn what_the_kernel_keeps_stays_in_the_cache() {
-        assert!(*KEPT > 0 && *LARGEST > 0 && memory("MemTotal").is_some_and(|bytes| bytes > LIMIT / 16));
-        assert!(memory("MemTotals").is_none());
-        for (when, size, sync, leaves) in [
-            (DirectIo::Auto, SMALL, true, false),
-            (DirectIo::Auto, large(), false, true),
-            (DirectIo::Auto, KEPT.max(SMALL) + 1, true, true),
-            (DirectIo::Auto, *KEPT, true, false),
-            (DirectIo::Always, CHUNK as u64, false, true),
-            (DirectIo::Always, 1000, true, false),
-            (DirectIo::Never, u64::MAX, true, false),
+    fn what_the_kernel_lets_be_unwritten_is_read() {
+        let memory =
+            "MemTotal: 25000000 kB\nMemAvailable:   20971520 kB\nDirty:  1048576 kB\nWriteback: 4 kB\n";
+        let usual = kernel(memory, &[]);
+        assert_eq!((usual.background, usual.limit), (20 * GIB / 100 * 10, 20 * GIB / 100 * 20));
+        assert_eq!((usual.available, usual.unwritten), (20 * GIB, GIB + 4096));
+        let set = kernel(
+            memory,
+            &[("dirty_ratio", "40"), ("dirty_background_bytes", "1000"), ("dirty_bytes", "0")],
+        );
+        assert_eq!((set.background, set.limit), (1000, 20 * GIB / 100 * 40));
+        let turned = kernel(memory, &[("dirty_bytes", "1000")]);
+        assert_eq!((turned.background, turned.limit), (500, 1000));
+        assert!(kernel("", &[]).limit > 0);
+        assert!(Kernel::now().available > 0);
+    }
+
+    #[test]
+    fn what_the_kernel_takes_stays_in_the_cache() {
+        let quiet = Kernel { background: GIB, limit: 2 * GIB, available: 10 * GIB, unwritten: 0 };
+        for (unwritten, size, sync, leaves) in [
+            (0, 3 * GIB, false, false),
+            (0, 3 * GIB + 1, false, true),
+            (2 * GIB, GIB, false, false),
+            (2 * GIB, GIB + 1, false, true),
+            (4 * GIB, 1, false, true),
+            (0, GIB, true, false),
+            (2 * GIB, GIB + 1, true, true),
         ] {
-            assert_eq!(when.leaves_cache(size, sync), leaves, "{when:?} {size} {sync}");
+            let kernel = Kernel { unwritten, ..quiet };
+            assert_eq!(kernel.leaves_cache(size, sync), leaves, "{unwritten} {size} {sync}");
+        }
+        // Whoever lets all of the memory be unwritten.
+        let greedy = Kernel { background: u64::MAX - 1, limit: u64::MAX, ..quiet };
+        assert!(greedy.leaves_cache(5 * GIB + 1, false) && !greedy.leaves_cache(5 * GIB, false));
+    }
+
+    #[test]
+    fn what_was_asked_for_is_done() {
+        for (when, size, leaves) in [
+            (DirectIo::Auto, SMALL, false),
+            (DirectIo::Auto, u64::MAX, true),
+            (DirectIo::Always, CHUNK as u64, true),
+            (DirectIo::Always, 1000, false),
+            (DirectIo::Never, u64::MAX, false),
+        ] {
+            assert_eq!(leaves_cache(when, size, false), leaves, "{when:?} {size}");
         }
     }
 }

@@ -174,6 +174,10 @@ impl WriteHandle for HookedFile {
         self.inner.prepare(size, direct, sync);
     }
 
+    fn is_past_cache(&self) -> bool {
+        self.inner.is_past_cache()
+    }
+
     fn is_reserved(&self) -> bool {
         self.inner.is_reserved()
     }
