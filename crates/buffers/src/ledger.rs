@@ -61,8 +61,18 @@ pub struct Ledger {
     boot: String,
     namespace: u64,
     entries: HashMap<(u64, Direction), Entry>,
-    /// Holds the lock. `None`: kept in memory only.
-    _lock: Option<File>,
+    /// `None`: kept in memory only.
+    lock: Option<Held>,
+}
+
+/// The lock, until it is dropped.
+struct Held(File);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Closing is not enough while a program that is just being started has a copy of the descriptor.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 impl Ledger {
@@ -82,7 +92,7 @@ impl Ledger {
             Err(error) => return Err(failed(&lock_path)(error.into())),
         }
         ledger.read()?;
-        ledger._lock = Some(lock);
+        ledger.lock = Some(Held(lock));
         Ok(ledger)
     }
 
@@ -99,7 +109,7 @@ impl Ledger {
 
     /// One that changes nothing on disk, for who sets nothing.
     pub fn in_memory() -> Self {
-        Self { path: PathBuf::new(), boot: String::new(), namespace: 0, entries: HashMap::new(), _lock: None }
+        Self { path: PathBuf::new(), boot: String::new(), namespace: 0, entries: HashMap::new(), lock: None }
     }
 
     /// An empty one of this boot and network namespace, in memory.
@@ -182,7 +192,7 @@ impl Ledger {
 
     /// Writes the file, whole or not at all.
     pub(crate) fn save(&self) -> Result<(), LedgerError> {
-        if self._lock.is_none() {
+        if self.lock.is_none() {
             return Ok(());
         }
         let content = Content {
@@ -228,6 +238,17 @@ mod tests {
     fn nobody(whole: bool) -> Snapshot {
         let (time_seconds, ceilings) = (0.0, Ceilings::read().unwrap());
         Snapshot { time_seconds, interval_seconds: None, ceilings, whole, connections: Vec::new() }
+    }
+
+    /// As when another thread is just starting a program.
+    #[test]
+    fn a_copy_of_the_descriptor_keeps_no_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(directory.path()).unwrap();
+        let _copy = ledger.lock.as_ref().unwrap().0.try_clone().unwrap();
+        assert!(matches!(Ledger::open(directory.path()), Err(LedgerError::Busy { .. })));
+        drop(ledger);
+        Ledger::open(directory.path()).unwrap();
     }
 
     #[test]

@@ -44,6 +44,15 @@ pub struct Store {
     file: Option<(File, PathBuf)>,
 }
 
+impl Drop for Store {
+    fn drop(&mut self) {
+        // Closing is not enough while a program that is just being started has a copy of the descriptor.
+        if let Some((file, _)) = &self.file {
+            let _ = file.unlock();
+        }
+    }
+}
+
 impl Record {
     /// Of a trial.
     pub fn new(trial: &Trial, outcome: Outcome) -> Self {
@@ -171,6 +180,17 @@ mod tests {
 
     fn measured(goodput: f64) -> Outcome {
         Outcome::Measured(Measurement { goodput, ..Measurement::default() })
+    }
+
+    /// As when another thread is just starting a program.
+    #[test]
+    fn a_copy_of_the_descriptor_keeps_no_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("results");
+        let store = Store::open(&path).unwrap();
+        let _copy = store.file.as_ref().unwrap().0.try_clone().unwrap();
+        drop(store);
+        Store::open(&path).unwrap();
     }
 
     #[test]

@@ -1,4 +1,5 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ropewalk_protocol::path::VirtualPath;
@@ -25,6 +26,16 @@ pub(super) struct PosixFile {
     direct: Direct,
     /// Where the next bytes belong, in what takes them in order only; `None` before the first.
     next: Mutex<Option<u64>>,
+    locked: AtomicBool,
+}
+
+impl Drop for PosixFile {
+    fn drop(&mut self) {
+        // Closing is not enough while a program that is just being started (ssh, say) has a copy of the descriptor.
+        if *self.locked.get_mut() {
+            let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
+        }
+    }
 }
 
 impl PosixFile {
@@ -38,6 +49,7 @@ impl PosixFile {
             null: false,
             direct: Direct::default(),
             next: Mutex::default(),
+            locked: AtomicBool::default(),
         }
     }
 
@@ -55,7 +67,9 @@ impl PosixFile {
             _ => {}
         }
         let null = kind == Kind::CharacterDevice && stats.0.st_rdev == rustix::fs::makedev(1, 3);
-        Ok(Self { fd, path, user, kind, null, direct: Direct::default(), next: Mutex::default() })
+        let mut file = Self::regular(fd, path, user);
+        (file.kind, file.null) = (kind, null);
+        Ok(file)
     }
 
     pub(super) fn new(fd: OwnedFd, path: VirtualPath, user: User) -> Result<Self> {
@@ -298,11 +312,35 @@ impl WriteHandle for PosixFile {
 
     fn lock(&self) -> Result<bool> {
         match retry_on_intr(|| rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive)) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.locked.store(true, Ordering::Relaxed);
+                Ok(true)
+            }
             Err(Errno::WOULDBLOCK) => Ok(false),
             // Some network file systems have no locks; then nobody has one.
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK | Errno::INVAL) => Ok(true),
             Err(errno) => Err(errno).context("lock", self.path.as_bytes()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// As when another thread is just starting a program.
+    #[test]
+    fn a_copy_of_the_descriptor_keeps_no_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || {
+            let file = std::fs::File::create(directory.path().join("f")).unwrap();
+            PosixFile::regular(file.into(), VirtualPath::root(), User::of(&crate::PosixOptions::default()))
+        };
+        let (first, second) = (open(), open());
+        assert!(first.lock().unwrap() && !second.lock().unwrap());
+        let _copy = first.fd.try_clone().unwrap();
+        drop(first);
+        assert!(second.lock().unwrap());
     }
 }
