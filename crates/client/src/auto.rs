@@ -9,8 +9,8 @@
 //! | up to 10 ms (campus, metro) | 4 | 4 |
 //! | above | 8, above 100 ms 16 | 8 |
 //!
-//! A file of 1 GiB or more that is written past the page cache here, or comes to a server, which may do that, uses 4 streams at
-//! least, unless no direct writes are wanted: it takes several of those under way at a time to keep a disk busy.
+//! A file of 1 GiB or more that comes to a disk uses 4 streams at least: it takes several writes under way at a time to keep a
+//! disk busy, and others that do something else while one has the file's lock.
 //!
 //! Streams of a big file are shared out between the sessions that work on it. Files too small for a second stream
 //! to start use one. The pipeline covers a round trip at a few thousand small files a second: 32 commands and two
@@ -21,7 +21,6 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use ropewalk_protocol::range::RangeSet;
-use ropewalk_storage::DirectIo;
 
 use crate::{Auto, Options};
 
@@ -78,18 +77,16 @@ impl Path {
         Self { rtt, cpus: *CPUS }
     }
 
-    /// Data connections for a file of this size (or a range of one); `past_cache`: it is
-    /// written past the page cache, or a server may do that.
-    pub(crate) fn streams(self, options: &Options, size: Option<u64>, past_cache: bool) -> u32 {
+    /// Data connections for a file of this size (or a range of one); `kept`: it comes to a disk.
+    pub(crate) fn streams(self, options: &Options, size: Option<u64>, kept: bool) -> u32 {
         if let Auto::Set(n) = options.streams {
             return n.max(1);
         }
         if size.is_some_and(|size| size <= SMALL) {
             return 1;
         }
-        let directly = options.direct_io != DirectIo::Never;
         let streams = match self.rtt.as_millis() {
-            0 if past_cache && directly && size.is_some_and(|size| size >= LARGE) => 4,
+            0 if kept && size.is_some_and(|size| size >= LARGE) => 4,
             0 => 2,
             1..=10 => 4,
             11..=100 => 8,
@@ -183,8 +180,6 @@ mod tests {
         assert_eq!(path(0, 2).streams(&options, Some(1 << 30), false), 2);
         assert_eq!(path(0, 2).streams(&options, Some(1 << 29), true), 2);
         assert_eq!(path(0, 2).streams(&options, Some(1 << 30), true), 4);
-        let never = Options { direct_io: DirectIo::Never, ..Options::default() };
-        assert_eq!(path(0, 2).streams(&never, Some(1 << 30), true), 2);
         assert_eq!(path(5, 2).streams(&options, Some(1 << 30), true), 4);
         assert_eq!(path(150, 2).streams(&options, None, true), 16);
         assert_eq!(path(150, 2).streams(&options, Some(1000), true), 1);

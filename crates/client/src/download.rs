@@ -98,6 +98,7 @@ impl Download {
                         journal: Journaling::Above(SMALL),
                         sync: options.fsync != FsyncPolicy::None,
                         direct: options.direct_io,
+                        reserve: true,
                     };
                     let begun = PartFile::begin(store, target, key, part_options).map_err(local)?;
                     let handle = begun.handle();
@@ -147,6 +148,11 @@ impl Download {
             piece: Piece::default(),
             state: Mutex::new(state),
         }))
+    }
+
+    /// It becomes a file.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.part.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     pub(crate) fn handle(&self) -> Arc<dyn WriteHandle> {

@@ -243,6 +243,7 @@ impl<'a> Intake<'a> {
             self.spliced = at..at;
         }
         let began = Instant::now();
+        self.job.sink.make_room(at, n);
         while at < end
             && let (Some(file), Some(pipe)) = (self.file, &mut self.pipe)
         {

@@ -154,14 +154,17 @@ pub trait WriteHandle: Send + Sync {
     /// `size` bytes will be written to this file, in any order, which is new or was prepared before. Space may be
     /// reserved, so that the file has its size at once. `sync`: it is to be on the disk when it is complete.
     fn prepare(&self, _size: u64, _direct: DirectIo, _sync: bool) {}
+    /// `size` bytes will be written to this file, and whoever writes them tells which stay zero ([`Self::leave_zero`]) and when
+    /// all are there ([`Self::settle`]): space may be reserved ahead of them. The size stays what was written.
+    fn reserve_ahead(&self, _size: u64) {}
+    /// So many bytes are about to be written at `start` through [`Self::descriptor`].
+    fn make_room(&self, _start: u64, _length: u64) {}
+    /// Nothing more is written, and the file has `length` bytes: it need not keep space for more.
+    fn settle(&self, _length: u64) {}
     /// Bytes that are best written at a time, at multiples of it and from memory at a page boundary; `None` where it
     /// matters little.
     fn chunk(&self) -> Option<usize> {
         None
-    }
-    /// It was found worth writing past the page cache.
-    fn is_past_cache(&self) -> bool {
-        false
     }
     /// Space was reserved that the file's size counts as written: before it is synced, a power loss may make zeros of what is
     /// there.

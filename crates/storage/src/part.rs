@@ -100,6 +100,9 @@ impl PartFile {
                 let present = part.state().present.len();
                 part.had_gaps = part.names.journal.is_some() && part.handle.metadata()?.size > present;
                 part.handle.prepare(size, part.options.direct, part.options.sync);
+                if part.options.reserve {
+                    part.handle.reserve_ahead(size);
+                }
             }
         }
         Ok(part)
@@ -204,6 +207,7 @@ impl PartFile {
         if metadata.size != length {
             self.handle.set_len(length)?;
         }
+        self.handle.settle(length);
         let marked = metadata.mode & STICKY != 0;
         if let Some(mode) = mode.or_else(|| marked.then_some(metadata.mode & !STICKY)) {
             self.handle.set_mode(mode)?;
@@ -314,11 +318,13 @@ impl PartFile {
     fn give_back(&self, state: &State) -> Result<()> {
         let size = self.key.size.unwrap_or_default();
         let missing = state.present.complement(0..size);
-        // It may have its name already, and be somebody else's business.
-        if missing.is_empty() || self.ours()?.is_none() {
+        if missing.is_empty() {
             return Ok(());
         }
+        // It may have its name already, and be somebody else's business.
+        let Some(metadata) = self.ours()? else { return Ok(()) };
         missing.iter().for_each(|range| self.handle.leave_zero(range.start, range.end - range.start));
+        self.handle.settle(metadata.size);
         Ok(())
     }
 

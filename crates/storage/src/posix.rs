@@ -9,6 +9,7 @@ mod metadata;
 mod options;
 mod remove;
 mod root;
+mod space;
 #[cfg(test)]
 mod tests;
 mod unwritten;

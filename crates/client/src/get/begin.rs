@@ -149,8 +149,7 @@ impl<'e> Flow<'_, 'e> {
             return (mode, 1);
         }
         let size = download.task.length().map(|_| ahead);
-        let past_cache = download.handle().is_past_cache();
-        let streams = Path::new(self.session.control.rtt()).streams(options, size, past_cache);
+        let streams = Path::new(self.session.control.rtt()).streams(options, size, download.is_kept());
         if let Some(seat) = self.seat.as_ref().filter(|_| streams > 1) {
             let most = useful_streams(ahead);
             let workers = self.worker.ctx.workers_for(download.task.length());

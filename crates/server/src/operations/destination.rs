@@ -195,6 +195,7 @@ impl Plan {
             },
             sync: files.fsync != Fsync::None,
             direct: files.direct_io.into(),
+            reserve: true,
         };
         let destination = match &self.way {
             Way::InPlace { truncate } => Self::open_in_place(store, place, *truncate, files),
@@ -222,7 +223,8 @@ impl Plan {
                         PartFile::interrupted(store, place, &mut |bytes| (progress.borrow_mut())(bytes));
                     let old = found?.and_then(|part| part.key);
                     let journal = Journaling::Above(files.journal_above);
-                    let options = PartOptions { resume: true, journal, ..options };
+                    // Holes between ranges are nobody's.
+                    let options = PartOptions { resume: true, journal, reserve: false, ..options };
                     PartFile::begin(store, place, old.unwrap_or_else(|| key.clone()), options)
                 })
                 .map(Destination::Shared),

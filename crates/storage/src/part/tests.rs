@@ -19,7 +19,7 @@ fn stores() -> Vec<(Arc<dyn Store>, Option<tempfile::TempDir>)> {
 }
 
 fn options(journal: Journaling) -> PartOptions {
-    PartOptions { mode: 0o640, resume: true, journal, sync: false, direct: DirectIo::Never }
+    PartOptions { mode: 0o640, resume: true, journal, sync: false, direct: DirectIo::Never, reserve: true }
 }
 
 fn key(size: u64) -> JournalKey {
@@ -561,6 +561,45 @@ fn what_is_given_up_keeps_no_space_for_what_did_not_come() {
     let whole = content(&*store, &target);
     assert!(whole[MIB as usize..2 * MIB as usize] == data && whole.len() as u64 == 8 * MIB);
     assert!(whole[..MIB as usize].iter().chain(&whole[2 * MIB as usize..]).all(|byte| *byte == 0));
+}
+
+#[test]
+fn space_ahead_is_kept_for_what_comes_only() {
+    let (store, _keep, options) = disk(Journaling::default());
+    let options = PartOptions { direct: DirectIo::Never, ..options };
+    let target = path("/f");
+    let kept = |path: &VirtualPath| {
+        let metadata = store.stat(path, false).unwrap();
+        (metadata.size, metadata.blocks * 512)
+    };
+    for reserve in [false, true] {
+        let part =
+            PartFile::begin(&store, &target, key(16 * MIB), PartOptions { reserve, ..options }).unwrap();
+        write(&part, &data(MIB as usize), 0..MIB as usize);
+        assert!(!part.handle().is_reserved());
+        let (size, blocks) = kept(&part_name(&target));
+        assert_eq!(size, MIB);
+        assert!(reserve || blocks <= 2 * MIB, "{blocks}");
+        drop(part);
+        let (size, blocks) = kept(&part_name(&target));
+        assert!(size == MIB && blocks <= 2 * MIB, "{size} {blocks}");
+    }
+    // Two holes are told one after the other, before and after there is something behind them.
+    let part = PartFile::begin(&store, &target, key(16 * MIB), options).unwrap();
+    assert_eq!(part.present(), RangeSet::from_range(0..MIB));
+    part.handle().leave_zero(MIB, 5 * MIB);
+    part.handle().write_at(&data(MIB as usize), 6 * MIB).unwrap();
+    part.handle().leave_zero(7 * MIB, 9 * MIB);
+    part.record(MIB..16 * MIB, None).unwrap();
+    part.commit(16 * MIB, None, None).unwrap();
+    drop(part);
+    let (size, blocks) = kept(&target);
+    assert!(size == 16 * MIB && (2 * MIB..3 * MIB).contains(&blocks), "{size} {blocks}");
+    let mut whole = data(MIB as usize);
+    whole.resize(6 << 20, 0);
+    whole.extend(data(MIB as usize));
+    whole.resize(16 << 20, 0);
+    assert!(content(&*store, &target) == whole);
 }
 
 /// The rest comes another way, into a file that has its size already.

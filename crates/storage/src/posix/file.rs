@@ -12,6 +12,7 @@ use super::direct::Direct;
 use super::metadata::Stats;
 use super::modification;
 use super::options::User;
+use super::space::Space;
 use crate::error::Context;
 use crate::{DirectIo, Error, ErrorKind, Kind, Metadata, ReadHandle, Result, WriteHandle};
 
@@ -24,6 +25,7 @@ pub(super) struct PosixFile {
     /// `/dev/null`: takes bytes at any position.
     null: bool,
     direct: Direct,
+    space: Space,
     /// Where the next bytes belong, in what takes them in order only; `None` before the first.
     next: Mutex<Option<u64>>,
     locked: AtomicBool,
@@ -48,6 +50,7 @@ impl PosixFile {
             kind: Kind::File,
             null: false,
             direct: Direct::default(),
+            space: Space::default(),
             next: Mutex::default(),
             locked: AtomicBool::default(),
         }
@@ -198,6 +201,7 @@ impl WriteHandle for PosixFile {
             *next = Some(offset + data.len() as u64);
             turn = Some(next);
         }
+        self.make_room(offset, data.len() as u64);
         let directly = self.direct.write(self.fd.as_fd(), data, offset);
         let mut done = directly.context("write", self.path.as_bytes()).map_err(|e| e.at(offset))?;
         while done < data.len() {
@@ -254,12 +258,22 @@ impl WriteHandle for PosixFile {
         }
     }
 
-    fn chunk(&self) -> Option<usize> {
-        self.direct.chunk()
+    fn reserve_ahead(&self, size: u64) {
+        if self.kind == Kind::File && !self.direct.is_reserved() {
+            self.space.plan(self.fd.as_fd(), size);
+        }
     }
 
-    fn is_past_cache(&self) -> bool {
-        self.direct.is_on()
+    fn make_room(&self, start: u64, length: u64) {
+        self.space.reach(self.fd.as_fd(), start, length);
+    }
+
+    fn settle(&self, length: u64) {
+        self.space.settle(self.fd.as_fd(), length);
+    }
+
+    fn chunk(&self) -> Option<usize> {
+        self.direct.chunk()
     }
 
     fn is_reserved(&self) -> bool {
@@ -268,6 +282,7 @@ impl WriteHandle for PosixFile {
 
     fn leave_zero(&self, start: u64, length: u64) {
         self.direct.free(start, length);
+        self.space.free(self.fd.as_fd(), start, length);
     }
 
     fn positionless(&self) -> bool {

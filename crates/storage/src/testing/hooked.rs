@@ -174,8 +174,16 @@ impl WriteHandle for HookedFile {
         self.inner.prepare(size, direct, sync);
     }
 
-    fn is_past_cache(&self) -> bool {
-        self.inner.is_past_cache()
+    fn reserve_ahead(&self, size: u64) {
+        self.inner.reserve_ahead(size);
+    }
+
+    fn make_room(&self, start: u64, length: u64) {
+        self.inner.make_room(start, length);
+    }
+
+    fn settle(&self, length: u64) {
+        self.inner.settle(length);
     }
 
     fn is_reserved(&self) -> bool {
