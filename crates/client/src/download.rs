@@ -25,7 +25,7 @@ const NEW_FILE: u32 = 0o666;
 pub(crate) struct Download {
     pub task: Task,
     pub check: Check,
-    /// Do not write runs of zeros: the file is new.
+    /// Do not write runs of zeros: what is not there yet is zero.
     pub sparse: bool,
     /// Bytes that were there when it began.
     pub resumed: u64,
@@ -102,7 +102,7 @@ impl Download {
                     };
                     let begun = PartFile::begin(store, target, key, part_options).map_err(local)?;
                     let handle = begun.handle();
-                    sparse = options.sparse;
+                    sparse = options.sparse && begun.is_blank();
                     part = Some(begun);
                     handle
                 }

@@ -159,8 +159,18 @@ pub trait WriteHandle: Send + Sync {
     fn reserve_ahead(&self, _size: u64) {}
     /// So many bytes are about to be written at `start` through [`Self::descriptor`].
     fn make_room(&self, _start: u64, _length: u64) {}
-    /// Nothing more is written, and the file has `length` bytes: it need not keep space for more.
+    /// Nothing more is written, by nobody, and the file has `length` bytes: it need not keep space for more.
     fn settle(&self, _length: u64) {}
+    /// Space is reserved ahead: the kernel does not by itself write the file when it takes the name of another.
+    fn reserves_ahead(&self) -> bool {
+        false
+    }
+    /// The kernel begins to write the file. Nobody waits for the end.
+    fn begin_sync(&self) {}
+    /// Makes zeros of what is there within the file's size, and gives its space back; `false` where that cannot be done.
+    fn punch(&self, _start: u64, _length: u64) -> bool {
+        false
+    }
     /// Bytes that are best written at a time, at multiples of it and from memory at a page boundary; `None` where it
     /// matters little.
     fn chunk(&self) -> Option<usize> {

@@ -16,6 +16,7 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 
 use self::begin::{Begun, Names};
+use self::names::target_of_part;
 use crate::checksum::{Algorithm, Pieces};
 use crate::{Error, ErrorKind, Journal, JournalKey, Metadata, Result, Store, WriteHandle};
 
@@ -46,6 +47,8 @@ pub struct PartFile {
     directory_synced: AtomicBool,
     /// The file was larger than what was there: an earlier transfer reserved space, or left gaps.
     had_gaps: bool,
+    /// Where bytes are still missing there is nothing but zeros.
+    blank: bool,
     /// Committed, abandoned or discarded.
     done: AtomicBool,
 }
@@ -85,6 +88,7 @@ impl PartFile {
             started_over,
             directory_synced: AtomicBool::new(false),
             had_gaps: false,
+            blank: true,
             done: AtomicBool::new(false),
         };
         if part.options.journal != Journaling::Sequential {
@@ -95,10 +99,11 @@ impl PartFile {
                     part.create_journal(&state)?;
                 }
             }
+            let there = part.handle.metadata()?.size;
+            part.had_gaps = part.names.journal.is_some() && there > part.state().present.len();
+            part.blank = there == 0 || part.clear(there);
             // Not before: the size of one that was written in order says what is there, until a journal does.
             if let Some(size) = part.key.size {
-                let present = part.state().present.len();
-                part.had_gaps = part.names.journal.is_some() && part.handle.metadata()?.size > present;
                 part.handle.prepare(size, part.options.direct, part.options.sync);
                 if part.options.reserve {
                     part.handle.reserve_ahead(size);
@@ -138,6 +143,11 @@ impl PartFile {
     /// CRC-32C of what is there, as far as it was recorded.
     pub fn pieces(&self) -> Pieces {
         self.state().pieces.clone()
+    }
+
+    /// Nothing but zeros is where bytes are still missing: those that are zero need not be written.
+    pub fn is_blank(&self) -> bool {
+        self.blank
     }
 
     /// Why what an earlier transfer left was not used.
@@ -220,6 +230,8 @@ impl PartFile {
         // earlier transfer reserved, whichever way the rest came.
         if self.options.sync || self.had_gaps || self.handle.is_reserved() {
             self.or_distrust(self.handle.sync())?;
+        } else if self.handle.reserves_ahead() && self.replaces() {
+            self.handle.begin_sync();
         }
         if let Some(target) = &self.names.target {
             self.rename(target)?;
@@ -234,6 +246,7 @@ impl PartFile {
             return Ok(());
         }
         let state = self.state();
+        let mut journaled = Ok(());
         if self.journal.get().is_none() {
             if state.present.is_empty() {
                 return self.remove();
@@ -241,9 +254,11 @@ impl PartFile {
             if self.options.journal == Journaling::Sequential && is_prefix(&state.present) {
                 return Ok(());
             }
-            self.create_journal(&state)?;
+            journaled = self.create_journal(&state);
         }
-        self.give_back(&state)
+        // Also where the disk is full.
+        let given_back = self.give_back(&state);
+        journaled.and(given_back)
     }
 
     /// Removes what is there.
@@ -278,6 +293,23 @@ impl PartFile {
         }
         Err(Error::new(ErrorKind::Busy, "finish", self.names.shown().as_bytes())
             .with_detail("the unfinished file was removed, moved or replaced meanwhile"))
+    }
+
+    /// Who was killed may have written what was not recorded any more. Whether nothing is left of it, of `there` bytes.
+    fn clear(&self, there: u64) -> bool {
+        let state = self.state();
+        let end = state.present.end();
+        // What is not there, nobody has to look for.
+        if end < there && self.handle.set_len(end).is_err() {
+            return false;
+        }
+        state.present.complement(0..end).iter().all(|gap| self.handle.punch(gap.start, gap.end - gap.start))
+    }
+
+    /// Whether it is to take the place of another file.
+    fn replaces(&self) -> bool {
+        let target = self.names.target.clone().or_else(|| target_of_part(&self.names.part));
+        target.is_some_and(|target| self.store.stat(&target, false).is_ok())
     }
 
     fn create_journal(&self, state: &State) -> Result<()> {
@@ -318,9 +350,6 @@ impl PartFile {
     fn give_back(&self, state: &State) -> Result<()> {
         let size = self.key.size.unwrap_or_default();
         let missing = state.present.complement(0..size);
-        if missing.is_empty() {
-            return Ok(());
-        }
         // It may have its name already, and be somebody else's business.
         let Some(metadata) = self.ours()? else { return Ok(()) };
         missing.iter().for_each(|range| self.handle.leave_zero(range.start, range.end - range.start));

@@ -51,9 +51,10 @@ pub struct Files {
     /// When uploads are forced to stable storage: `"none"`, when the system likes; `"at_end"`, before a file gets its name and
     /// the client its 226; `"each_marker"`, also before each restart marker. Default `"none"`.
     pub fsync: Fsync,
-    /// When uploads are written past the page cache, in MODE E, where the client announced the size: `"auto"`, where a file is
-    /// larger than `vm.dirty_ratio` and `vm.dirty_background_ratio` together, less what is unwritten already (with `fsync`: than
-    /// the latter alone), on ext4 and XFS; `"always"`; `"never"`. Default `"auto"`.
+    /// When uploads are written past the page cache, in MODE E, where the client announced the size: `"auto"`, where a file has
+    /// more than 64 MiB and is larger than `vm.dirty_ratio` and `vm.dirty_background_ratio` together, less what is unwritten
+    /// already (with `fsync`: than the latter alone), or than half of the memory that programs can have, on ext4 and XFS;
+    /// `"always"`; `"never"`. Default `"auto"`.
     pub direct_io: DirectIo,
     /// Uploads go to `.NAME.ropewalk-part` beside the target and get their name when they are complete. `false`:
     /// they are written under their name at once. Default `true`.

@@ -40,10 +40,12 @@ pub struct PartOptions {
 /// When to write past the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectIo {
-    /// Where a file has more than 64 MiB and is too large for the page cache: more than `vm.dirty_ratio` and
-    /// `vm.dirty_background_ratio` together, less what is unwritten already; where it is to be on the disk in the end, more
-    /// than the latter alone; and the file system is one that gains by it (ext4, XFS): by uncached or direct writes, whichever is found to be better there; before
-    /// Linux 6.16 by direct writes.
+    /// Where a file is too large for the page cache and the file system is one that gains by it (ext4, XFS): by uncached or
+    /// direct writes, whichever is found to be better there; before Linux 6.16 by direct writes.
+    ///
+    /// Too large is what has more than 64 MiB and more than `vm.dirty_ratio` and `vm.dirty_background_ratio` together, less what
+    /// is unwritten already; or more than the latter alone, where it is to be on the disk in the end; or more than half of the
+    /// memory that programs can have.
     #[default]
     Auto,
     /// By direct writes wherever they can be done.

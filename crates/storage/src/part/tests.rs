@@ -602,6 +602,68 @@ fn space_ahead_is_kept_for_what_comes_only() {
     assert!(content(&*store, &target) == whole);
 }
 
+/// Only then the kernel does not write it by itself.
+#[test]
+fn what_replaces_a_file_is_on_its_way_to_the_disk() {
+    use crate::testing::{Deed, Hooked};
+    let (store, _keep, options) = disk(Journaling::default());
+    let (hooked, deeds) = Hooked::recorded(Arc::clone(&store));
+    let hooked: Arc<dyn Store> = Arc::new(hooked);
+    let target = path("/f");
+    for (options, size, replaces) in [
+        (PartOptions { direct: DirectIo::Never, ..options }, MIB, false),
+        (PartOptions { direct: DirectIo::Never, ..options }, MIB, true),
+        (PartOptions { direct: DirectIo::Never, ..options }, MIB - 1, false),
+        (PartOptions { direct: DirectIo::Never, reserve: false, ..options }, MIB, false),
+    ] {
+        // Under its own name, and as a part that somebody else renames.
+        for name in [target.clone(), part_name(&target)] {
+            let part = PartFile::begin(&hooked, &name, key(size), options).unwrap();
+            let reserves = part.handle().reserves_ahead();
+            assert!(!reserves || options.reserve && size >= MIB);
+            write(&part, &data(size as usize), 0..size as usize);
+            part.commit(size, None, None).unwrap();
+            let begun = deeds.lock().unwrap().drain(..).any(|(deed, _)| deed == Deed::BeginSync);
+            assert_eq!(begun, reserves && (replaces || name != target), "{size} {replaces} {name}");
+            assert_eq!(content(&*store, &name).len() as u64, size);
+        }
+        store.remove_file(&part_name(&target)).unwrap();
+        if !replaces && size == MIB && options.reserve {
+            continue;
+        }
+        store.remove_file(&target).unwrap();
+    }
+}
+
+/// Whoever was killed may have written more than was recorded.
+#[test]
+fn what_nobody_knows_of_is_cleared() {
+    const HALF: u64 = MIB / 2;
+    for (store, keep) in stores() {
+        let target = path("/f");
+        let options = options(Journaling::Above(0));
+        let part = PartFile::begin(&store, &target, key(4 * MIB), options).unwrap();
+        assert!(part.is_blank());
+        write(&part, &data(5 << 10), 0..4096);
+        part.handle().write_at(&[7; 100_000], 300_000).unwrap();
+        part.record(HALF..HALF + 4096, None).unwrap();
+        part.handle().write_at(&[7; 100_000], HALF - 1).unwrap();
+        kill(part);
+        let part = PartFile::begin(&store, &target, key(4 * MIB), options).unwrap();
+        assert_eq!(part.present().to_string(), "0-4096,524288-528384");
+        // Memory knows no holes.
+        assert_eq!(part.is_blank(), keep.is_some());
+        if part.is_blank() {
+            part.record(0..4 * MIB, None).unwrap();
+            part.commit(4 * MIB, None, None).unwrap();
+            let content = content(&*store, &target);
+            assert!(content[..4096] == data(4096) && content[HALF as usize..][..4096] == [7; 4096]);
+            let rest = content[4096..HALF as usize].iter().chain(&content[HALF as usize + 4096..]);
+            assert!(rest.copied().all(|byte| byte == 0));
+        }
+    }
+}
+
 /// The rest comes another way, into a file that has its size already.
 #[test]
 fn space_that_an_earlier_transfer_reserved_is_synced() {

@@ -5,14 +5,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::{FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::fs::{Advice, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::direct::Direct;
 use super::metadata::Stats;
 use super::modification;
 use super::options::User;
-use super::space::Space;
+use super::space::{Space, punch};
 use crate::error::Context;
 use crate::{DirectIo, Error, ErrorKind, Kind, Metadata, ReadHandle, Result, WriteHandle};
 
@@ -266,6 +266,19 @@ impl WriteHandle for PosixFile {
 
     fn make_room(&self, start: u64, length: u64) {
         self.space.reach(self.fd.as_fd(), start, length);
+    }
+
+    fn reserves_ahead(&self) -> bool {
+        self.space.is_planned()
+    }
+
+    fn begin_sync(&self) {
+        // The other half of it, to forget what is written already, does no harm to a new file.
+        let _ = rustix::fs::fadvise(&self.fd, 0, None, Advice::DontNeed);
+    }
+
+    fn punch(&self, start: u64, length: u64) -> bool {
+        self.kind == Kind::File && punch(self.fd.as_fd(), start..start.saturating_add(length))
     }
 
     fn settle(&self, length: u64) {

@@ -1,10 +1,10 @@
 //! Space that is reserved ahead of what is written through the page cache.
 //!
 //! ext4 chooses places when it writes pages out, and keeps account of every block until then: a third to a half of what a write
-//! costs the processor. Where a file has its place before, it does not.
+//! costs the processor. Where a file has its place before, it does not. The file's size stays what was written.
 //!
-//! The file's size stays what was written. Its last page is left out: with a page that has no place yet, ext4 still sends the
-//! whole to the disk when the file takes another's name, so that a power loss leaves the one or the other.
+//! What is reserved follows what was written: whoever announces much and sends little gets little. It serves files that come
+//! roughly from front to back; others are written as they would be without.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -15,39 +15,44 @@ use ropewalk_protocol::range::RangeSet;
 use rustix::fs::FallocateFlags;
 use rustix::io::retry_on_intr;
 
-/// The file system's blocks are this long at most, in bytes.
+/// The file system's blocks are rarely longer, in bytes.
 const PAGE: u64 = 4096;
 /// For smaller files it is not worth a call, in bytes.
 const LEAST: u64 = 1 << 20;
-/// Reserved at a time, in bytes: little at first, since the file may prove to be full of holes. The last is what an extent of
-/// ext4 can have.
-const STEPS: std::ops::RangeInclusive<u64> = 8 << 20..=128 << 20;
+/// Reserved at first: little, since the file may prove to be full of holes. In bytes.
+const FIRST: u64 = 8 << 20;
+/// Reserved at a time at most: what an extent of ext4 can have. In bytes.
+const MOST: u64 = 128 << 20;
 /// Runs of zeros from here on give their space back, in bytes.
 const WORTH: u64 = 64 << 10;
 /// The part of a file that may be reserved for shorter runs of zeros: one in so many bytes.
 const WASTE: u64 = 16;
+/// Runs of zeros whose space is to be given back later; more are left.
+const PENDING: usize = 1024;
 
 /// What is reserved of a file. Nothing, until it is told how long the file will be.
 #[derive(Default)]
 pub(super) struct Space {
     /// Up to here nothing needs to be reserved (any more), in bytes.
     reached: AtomicU64,
+    /// Bytes that were written.
+    written: AtomicU64,
     /// [`Books::zeros`] is not empty.
     pending: AtomicBool,
     books: OnceLock<Mutex<Books>>,
 }
 
 struct Books {
-    /// Where the last page begins.
+    /// Where the file will end.
     end: u64,
-    /// How much is reserved next.
-    step: u64,
+    /// Bytes that were reserved here.
+    granted: u64,
     /// Behind all that was ever reserved.
     reserved: u64,
     /// Bytes in short runs of zeros.
     wasted: u64,
-    /// Too many of those.
-    given_up: bool,
+    /// No more is reserved.
+    over: bool,
     /// Long runs of zeros whose space is not given back yet: ext4 does so within a file's size only.
     zeros: RangeSet,
 }
@@ -55,17 +60,29 @@ struct Books {
 impl Space {
     /// The file will have so many bytes. Where that is not worth it, or the file system does not gain by it, nothing changes.
     pub(super) fn plan(&self, file: BorrowedFd<'_>, size: u64) {
-        if size >= LEAST && self.books.get().is_none() && gains(file, size) {
-            let end = (size - 1) / PAGE * PAGE;
-            let zeros = RangeSet::new();
-            let books = Books { end, step: *STEPS.start(), reserved: 0, wasted: 0, given_up: false, zeros };
-            let _ = self.books.set(Mutex::new(books));
+        if size < LEAST || self.is_planned() || !gains(file, size) {
+            return;
         }
+        let end = size.next_multiple_of(PAGE);
+        // What an earlier transfer has left below its end may be holes; and it may have reserved what is behind it.
+        let there = length(file);
+        let reserved = if there > 0 { end } else { 0 };
+        let books = Books { end, granted: 0, reserved, wasted: 0, over: false, zeros: RangeSet::new() };
+        self.reached.store(there / PAGE * PAGE, Ordering::Relaxed);
+        let _ = self.books.set(Mutex::new(books));
+    }
+
+    pub(super) fn is_planned(&self) -> bool {
+        self.books.get().is_some()
     }
 
     /// Bytes are about to be written there.
     pub(super) fn reach(&self, file: BorrowedFd<'_>, start: u64, length: u64) {
+        if !self.is_planned() {
+            return;
+        }
         let end = start.saturating_add(length);
+        let written = self.written.fetch_add(length, Ordering::Relaxed).saturating_add(length);
         if end <= self.reached.load(Ordering::Relaxed) && !self.pending.load(Ordering::Relaxed) {
             return;
         }
@@ -73,39 +90,47 @@ impl Space {
         // What was zero once may have been wrong, and come again.
         books.zeros.subtract(&RangeSet::from_range(start..end));
         let reached = self.reached.load(Ordering::Relaxed);
-        if end <= reached {
+        // No more than twice of what was written.
+        let step = (2 * written).saturating_add(FIRST).saturating_sub(books.granted).min(MOST);
+        if books.over || end <= reached || step < FIRST / 2 {
             return;
         }
         // What is left out on the way may be a hole; or others write it, without a place.
-        let from = if start > reached.saturating_add(books.step) { start / PAGE * PAGE } else { reached };
-        let to = books.end.min(end.max(from.saturating_add(books.step)));
-        books.step = (2 * books.step).min(*STEPS.end());
+        let from = if start > reached.saturating_add(step) { start / PAGE * PAGE } else { reached };
+        let to = books.end.min(end.max(from.saturating_add(step)));
         let mut done = true;
         if from < to {
             books.reserved = books.reserved.max(to);
+            books.granted += to - from;
             let reserve = || rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, to - from);
             // A quota, say, or others were faster: the writes will tell.
             done = retry_on_intr(reserve).is_ok();
         }
-        self.reached.store(if done && to < books.end { to } else { u64::MAX }, Ordering::Relaxed);
+        if done && to < books.end {
+            self.reached.store(to.max(reached), Ordering::Relaxed);
+        } else {
+            self.end(&mut books);
+        }
     }
 
     /// These bytes stay zero. Best effort: they read as zeros anyway.
     pub(super) fn free(&self, file: BorrowedFd<'_>, start: u64, length: u64) {
         let Some(mut books) = self.books() else { return };
-        if length == 0 {
+        if length == 0 || books.over && start >= books.reserved {
             return;
         }
-        if length < WORTH && !books.given_up {
+        if length < WORTH && books.wasted <= WORTH.max(books.reserved / WASTE) {
             books.wasted += length;
-            if books.wasted > WORTH.max(books.reserved / WASTE) {
-                books.given_up = true;
-                self.reached.store(u64::MAX, Ordering::Relaxed);
-            }
             return;
         }
-        books.zeros.insert(start..start + length);
-        let size = rustix::fs::fstat(file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+        if length < WORTH {
+            // A file full of short holes.
+            self.end(&mut books);
+        }
+        if books.zeros.count() < PENDING {
+            books.zeros.insert(start..start.saturating_add(length));
+        }
+        let size = self::length(file);
         books.punch(file, |run| run.end <= size);
         self.pending.store(!books.zeros.is_empty(), Ordering::Relaxed);
     }
@@ -113,10 +138,17 @@ impl Space {
     /// Nothing more is written, and the file has so many bytes: what is reserved behind them is given back. Best effort.
     pub(super) fn settle(&self, file: BorrowedFd<'_>, size: u64) {
         let Some(mut books) = self.books() else { return };
+        self.end(&mut books);
         books.punch(file, |run| run.start < size);
         if books.reserved > size.next_multiple_of(PAGE) {
             let _ = retry_on_intr(|| rustix::fs::ftruncate(file, size));
         }
+        books.reserved = 0;
+    }
+
+    fn end(&self, books: &mut Books) {
+        books.over = true;
+        self.reached.store(u64::MAX, Ordering::Relaxed);
     }
 
     fn books(&self) -> Option<MutexGuard<'_, Books>> {
@@ -126,13 +158,23 @@ impl Space {
 
 impl Books {
     fn punch(&mut self, file: BorrowedFd<'_>, which: impl Fn(&Range<u64>) -> bool) {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let runs: RangeSet = self.zeros.iter().filter(which).collect();
         for run in runs.iter() {
-            let _ = retry_on_intr(|| rustix::fs::fallocate(file, flags, run.start, run.end - run.start));
+            punch(file, run);
         }
         self.zeros.subtract(&runs);
     }
+}
+
+/// Makes a hole, within the file's size; whether that can be done.
+pub(super) fn punch(file: BorrowedFd<'_>, range: Range<u64>) -> bool {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    retry_on_intr(|| rustix::fs::fallocate(file, flags, range.start, range.end - range.start)).is_ok()
+}
+
+/// The file's size in bytes.
+fn length(file: BorrowedFd<'_>) -> u64 {
+    rustix::fs::fstat(file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0))
 }
 
 /// ext4, with space for all of the file.
@@ -184,19 +226,50 @@ mod tests {
         for (start, length, least, most) in [
             (0, 1000, 8 * MIB, 9 * MIB),
             (1000, MIB, 8 * MIB, 9 * MIB),
-            (8 * MIB - 5, 10, 24 * MIB, 25 * MIB),
-            // All but the last page.
-            (30 * MIB, 10, 40 * MIB - PAGE, 40 * MIB),
+            // Who has written little gets none.
+            (8 * MIB - 5, 10, 8 * MIB, 9 * MIB),
+            (8 * MIB + 5, 4 * MIB, 18 * MIB, 19 * MIB),
+            (12 * MIB + 5, 10 * MIB, 38 * MIB, 39 * MIB),
+            (37 * MIB, 2 * MIB, 40 * MIB, 41 * MIB),
         ] {
             write(&file, &space, start, length);
             assert_eq!(file.metadata().unwrap().len(), start + length);
             let kept = kept(&file);
             assert!((least..most).contains(&kept), "{kept} after {length} bytes at {start}");
         }
-        // Nothing more comes.
-        space.settle(file.as_fd(), 30 * MIB + 10);
-        assert!((30 * MIB..32 * MIB).contains(&kept(&file)), "{}", kept(&file));
-        assert_eq!(file.metadata().unwrap().len(), 30 * MIB + 10);
+    }
+
+    #[test]
+    fn what_does_not_come_keeps_no_space() {
+        for earlier in [false, true] {
+            let Some((file, mut space)) = planned(40 * MIB) else { return };
+            write(&file, &space, 0, 3 * MIB);
+            if earlier {
+                // Somebody was killed, and somebody else goes on.
+                space = Space::default();
+                space.plan(file.as_fd(), 40 * MIB);
+                write(&file, &space, 3 * MIB, 10);
+            }
+            let size = file.metadata().unwrap().len();
+            space.settle(file.as_fd(), size);
+            assert!((3 * MIB..4 * MIB).contains(&kept(&file)), "{}", kept(&file));
+            assert_eq!(file.metadata().unwrap().len(), size);
+            // Also not for who has not heard of it.
+            write(&file, &space, 5 * MIB, 10);
+            assert!((3 * MIB..4 * MIB).contains(&kept(&file)), "{}", kept(&file));
+        }
+    }
+
+    #[test]
+    fn holes_of_an_earlier_transfer_stay_holes() {
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        file.set_len(30 * MIB + 5).unwrap();
+        let space = Space::default();
+        space.plan(file.as_fd(), 40 * MIB);
+        write(&file, &space, 6 * MIB, 10);
+        space.free(file.as_fd(), 10 * MIB, 10 * MIB);
+        write(&file, &space, 20 * MIB, 10);
+        assert!(kept(&file) <= MIB, "{}", kept(&file));
     }
 
     #[test]
@@ -218,23 +291,23 @@ mod tests {
         // With the next run, or at the end: they have to be within the file.
         file.set_len(4 * MIB).unwrap();
         space.free(file.as_fd(), 3 * MIB, WORTH);
-        assert!((5 * MIB..6 * MIB).contains(&kept(&file)), "{}", kept(&file));
+        assert!((7 * MIB..8 * MIB).contains(&kept(&file)), "{}", kept(&file));
         // What is reserved after that is given back, too.
         space.free(file.as_fd(), 10 * MIB, 5 * MIB);
+        write(&file, &space, 4 * MIB, PAGE);
         // Every other page is zero.
         for page in (4 * MIB / PAGE..10 * MIB / PAGE).chain(15 * MIB / PAGE..32 * MIB / PAGE).step_by(2) {
             write(&file, &space, page * PAGE, PAGE);
             space.free(file.as_fd(), (page + 1) * PAGE, PAGE);
         }
         file.sync_data().unwrap();
-        space.settle(file.as_fd(), 32 * MIB - PAGE);
+        file.set_len(32 * MIB).unwrap();
+        space.settle(file.as_fd(), 32 * MIB);
         let least = MIB + 3 * MIB + 8 * MIB;
         assert!((least..least + least / WASTE + MIB).contains(&kept(&file)), "{}", kept(&file));
         let mut back = vec![1; 32 << 20];
-        assert_eq!(file.read_at(&mut back, 0).unwrap() as u64, 32 * MIB - PAGE);
-        for (page, bytes) in
-            back.chunks(PAGE as usize).enumerate().take(32 * MIB as usize / PAGE as usize - 1)
-        {
+        assert_eq!(file.read_at(&mut back, 0).unwrap() as u64, 32 * MIB);
+        for (page, bytes) in back.chunks(PAGE as usize).enumerate() {
             let page = page as u64 * PAGE;
             let short = page >= 4 * MIB && (page / PAGE).is_multiple_of(2);
             let written = page < MIB || short && !(10 * MIB..15 * MIB).contains(&page);

@@ -13,6 +13,7 @@ use crate::{
 pub enum Deed {
     OpenRead,
     Sync,
+    BeginSync,
     /// In place of the directory that holds the file.
     SyncSystem,
     SyncDirectory,
@@ -180,6 +181,21 @@ impl WriteHandle for HookedFile {
 
     fn make_room(&self, start: u64, length: u64) {
         self.inner.make_room(start, length);
+    }
+
+    fn reserves_ahead(&self) -> bool {
+        self.inner.reserves_ahead()
+    }
+
+    fn begin_sync(&self) {
+        // Nobody is told of an error.
+        if (self.hook)(Deed::BeginSync, &self.path).is_ok() {
+            self.inner.begin_sync();
+        }
+    }
+
+    fn punch(&self, start: u64, length: u64) -> bool {
+        self.inner.punch(start, length)
     }
 
     fn settle(&self, length: u64) {
