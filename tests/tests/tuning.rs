@@ -208,6 +208,86 @@ fn two_on_a_path(options: [&str; 2], seconds: u32) -> Option<[f64; 2]> {
     }))
 }
 
+/// What a transfer shows of a path makes the buffers of the next one's connections, where the kernel would leave them too small.
+#[test]
+fn buffers_that_do_not_suffice_are_set_and_told() {
+    let _alone = alone();
+    if !peers::available(&["ss"]) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() || !fs::exists("/dev/net/tun").unwrap_or(false) {
+        peers::skip("the lab needs root and /dev/net/tun");
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let ropewalk = peers::ropewalk().unwrap();
+    let place = |name: &str| scratch.join(name).display().to_string();
+    let scenario = scratch.join("buffers.toml");
+    let text = format!(
+        r#"
+        title = "small send buffers"
+        description = "100 Mbit/s and 50 ms, and autotuning ends at 64 KiB."
+        [kernel]
+        congestion = "cubic"
+        tcp_wmem = ["4 KiB", "16 KiB", "64 KiB"]
+        [hosts.left]
+        [hosts.right]
+        [[links]]
+        between = ["left", "right"]
+        [links.path]
+        round_trip = "50ms"
+        both = {{ rate = "100Mbit/s", queue = 500 }}
+        [[servers]]
+        name = "ropewalk"
+        host = "right"
+        run = ["{ropewalk}", "serve", "--listen", "0.0.0.0:{{port:ropewalk}}", "--anonymous=rw", "--root", "/", "--log", "info"]
+        ready = {{ port = "{{port:ropewalk}}" }}
+        environment = {{ XDG_CONFIG_HOME = "{{dir}}", XDG_STATE_HOME = "{{dir}}" }}
+        [[commands]]
+        name = "uploads"
+        host = "left"
+        at = "0s"
+        run = """
+            {ropewalk} cp --json zero:200M ftp://{{addr:right}}:{{port:ropewalk}}/dev/null > {first}
+            {ropewalk} cp --json zero:60M ftp://{{addr:right}}:{{port:ropewalk}}/dev/null > {second} &
+            sleep 2
+            ss --tcp --memory --numeric > {sockets}
+            wait
+        """
+        environment = {{ XDG_CONFIG_HOME = "{{dir}}", XDG_STATE_HOME = "{{dir}}" }}
+        "#,
+        ropewalk = ropewalk.display(),
+        first = place("first"),
+        second = place("second"),
+        sockets = place("sockets"),
+    );
+    fs::write(&scenario, text).unwrap();
+    let output = Command::new(&ropewalk)
+        .args(["lab", "run"])
+        .arg(&scenario)
+        .args(["--json", "--quiet", "--output"])
+        .arg(scratch.join("results"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for run in ["first", "second"] {
+        let log = fs::read_to_string(place(run)).unwrap();
+        let end: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+        let tuned = &end["tuned"][0];
+        let why = tuned["buffers"].as_str().unwrap_or_default();
+        assert!(why.contains("send buffer set to") && why.contains("net.ipv4.tcp_wmem"), "{log}");
+        assert_eq!(tuned["buffers_matter"], true);
+    }
+    // The kernel shows twice of what is set, and what it tunes ends at the 64 KiB.
+    let sockets = fs::read_to_string(place("sockets")).unwrap();
+    let sizes = sockets.split(",tb").skip(1).filter_map(|rest| rest.split(',').next()?.parse::<u64>().ok());
+    assert!(sizes.filter(|size| *size > 100_000).count() >= 8, "{sockets}");
+    // The server is asked to do so, too.
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("ABUF: left to kernel autotuning, nothing is known of the path yet"), "{told}");
+    assert!(told.contains("ABUF: send buffer set to"), "{told}");
+}
+
 /// How evenly two that are not polite share takes minutes to see: bench/fair.
 #[test]
 fn a_polite_one_yields() {

@@ -137,6 +137,8 @@ fn pictures() {
 fn bad_input_is_explained() {
     for (arguments, expected) in [
         (&["-b", "0", "--rtt", "1ms"][..], "--bandwidth"),
+        (&["-b", "1Gbit/s", "--rtt", "1ms", "--plot", "a.png"], ".svg"),
+        (&["fluid", "-b", "1Gbit/s", "-g", "2x1ms", "--plot", "a.png"], ".svg"),
         (&["-b", "1Gbit/s"], "--rtt"),
         (&["-b", "1Gbit/s", "--rtt", "0"], "expected more than nothing"),
         (&["-b", "1Gbit/s", "--rtt=-5ms"], "\"-5ms\" is not a time"),

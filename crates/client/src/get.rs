@@ -94,7 +94,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
         return to_standard_output(worker, task.clone());
     }
     let job = worker.cut_before_log_in(job);
-    let session = match worker.session(endpoint) {
+    let mut session = match worker.session(endpoint) {
         Ok(session) => session,
         Err(e) => return worker.fail(job, e),
     };
@@ -103,6 +103,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
     let route = Route::Get(endpoint.clone());
     let ends = Ends { source: Some(endpoint.name.clone()), destination: None };
     let seat = worker.seat(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
+    session.lane = seat.as_ref().map(|seat| seat.lane().clone());
     let mut flow = Flow {
         worker,
         session,

@@ -105,7 +105,7 @@ struct Flow<'w, 'e> {
 /// Handles `job` and those of the same kind that come after it, until there are none or the session breaks.
 pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Job) {
     let job = worker.cut_before_log_in(job);
-    let session = match worker.session(endpoint) {
+    let mut session = match worker.session(endpoint) {
         Ok(session) => session,
         Err(e) => return worker.fail(job, e),
     };
@@ -114,6 +114,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
     let route = Route::Put(endpoint.clone());
     let ends = Ends { source: None, destination: Some(endpoint.name.clone()) };
     let seat = worker.seat(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
+    session.lane = seat.as_ref().map(|seat| seat.lane().clone());
     let mut flow =
         Flow { worker, session, seat, asks: VecDeque::new(), slots: VecDeque::new(), first: 0, depth };
     let mut next = Some(job);

@@ -16,6 +16,7 @@ use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_protocol::site::SiteCommand;
 use ropewalk_protocol::url::Scheme;
 use ropewalk_storage::checksum::Algorithm;
+use ropewalk_transport::SocketOptions;
 
 use crate::abilities::Abilities;
 use crate::binding::Binding;
@@ -27,7 +28,7 @@ use crate::security::Secured;
 use crate::security::can_protect;
 use crate::setup::{Setup, advertised, reachable};
 use crate::tls;
-use crate::tune::Wanted;
+use crate::tune::{Lane, MOST_BUFFER, NEAR, Wanted};
 use crate::verify::wire;
 use crate::{DataMode, RemoteError};
 
@@ -58,6 +59,8 @@ pub(crate) struct Session<'e> {
     tells_path: bool,
     pub wants_path: bool,
     channel: Option<Channel>,
+    /// The path that its data takes, where that is tuned.
+    pub lane: Option<Arc<Lane>>,
     /// The control connection is protected.
     pub(crate) security: Option<Secured>,
     /// The session has TLS.
@@ -109,6 +112,7 @@ impl<'e> Session<'e> {
             tells_path: false,
             wants_path: false,
             channel: None,
+            lane: None,
             security: None,
             tls: None,
             kerberos: None,
@@ -227,6 +231,8 @@ impl<'e> Session<'e> {
             self.control.suggest(&Command::Opts(Opts::Checksum { markers: CHECKSUM_MARKERS }))?;
             if let Some(size) = self.setup.options.tcp_buffer {
                 self.control.suggest(&Command::Sbuf(size))?;
+            } else if self.can.is_ours() && self.control.rtt() >= NEAR {
+                self.control.suggest(&Command::Abuf(MOST_BUFFER))?;
             }
         }
         self.endpoint.saw_rtt(self.control.rtt());
@@ -419,8 +425,18 @@ impl<'e> Session<'e> {
         self.endpoint.unreachable_back.load(Ordering::Relaxed)
     }
 
+    /// As asked for; else by what is known of the path.
+    fn socket_options(&self) -> SocketOptions {
+        let mut options = self.setup.socket_options();
+        let known = self.lane.as_ref().filter(|_| self.setup.options.tcp_buffer.is_none());
+        if let Some(buffer) = known.and_then(|lane| lane.buffer()) {
+            buffer.apply(&mut options);
+        }
+        options
+    }
+
     fn connect(&self, mode: Mode, streams: u32, address: SocketAddr, binding: Option<&Binding>) -> Channel {
-        let settings = self.setup.channel_settings(mode, streams, None);
+        let settings = self.setup.channel_settings(mode, streams, None, self.socket_options());
         let data = DataChannel::active(
             self.data_driver(binding),
             vec![address],
@@ -450,10 +466,10 @@ impl<'e> Session<'e> {
         let broken = |source| RemoteError::Control { peer: "the local listener".to_owned(), source };
         let binding = self.bind()?;
         let driver = self.data_driver(binding.as_ref());
-        let listener = driver.listen(local, &self.setup.socket_options()).map_err(broken)?;
+        let listener = driver.listen(local, &self.socket_options()).map_err(broken)?;
         let address = advertised(listener.local_addr().map_err(broken)?);
         self.prepare(mode, Some(streams), inline, binding.as_ref(), Some(port(address)))?;
-        let settings = self.setup.channel_settings(mode, streams, None);
+        let settings = self.setup.channel_settings(mode, streams, None, self.socket_options());
         let data =
             DataChannel::passive(listener, settings, self.setup.pool.clone(), self.setup.budget.clone());
         let authenticated = self.authenticates_data() || binding.is_some();

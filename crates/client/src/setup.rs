@@ -59,6 +59,7 @@ impl<'e> Setup<'e> {
         mode: Mode,
         streams: u32,
         only_from: Option<IpAddr>,
+        socket: SocketOptions,
     ) -> ChannelSettings {
         ChannelSettings {
             mode,
@@ -69,7 +70,7 @@ impl<'e> Setup<'e> {
             },
             parallelism: streams.max(1),
             block_size: self.options.block_size,
-            socket: self.socket_options(),
+            socket,
             connect_timeout: self.options.connect_timeout,
             stall_timeout: self.options.stall.map(|limit| limit.time.max(Duration::from_secs(1))),
             max_streams: MAX_STREAMS.max(streams),

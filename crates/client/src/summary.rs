@@ -93,6 +93,12 @@ pub struct TunedPath {
     pub decisions: u32,
     /// Why so many, in words.
     pub reason: String,
+    /// What becomes of the socket buffers of connections that are made from now on at this host, and why; absent between two
+    /// servers, and where a size was set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffers: Option<String>,
+    /// The kernel's autotuning does not get far enough for the path.
+    pub buffers_matter: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]

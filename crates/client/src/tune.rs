@@ -5,6 +5,7 @@
 //! come and go within a file; where a server of ours sends, it is told how many (SITE STREAMS); where another server sends,
 //! workers join or leave between two ranges of a file.
 
+mod buffers;
 mod driver;
 mod lane;
 mod memory;
@@ -17,8 +18,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ropewalk_transport::Ceilings;
-use ropewalk_tuning::tuner::{CongestionControl, Connections, Fairness, Kind, Options as TunerOptions};
+use ropewalk_tuning::tuner::{
+    CongestionControl, Connections, Fairness, Kind, Options as TunerOptions, Prior,
+};
 
+pub(crate) use buffers::MOST as MOST_BUFFER;
 pub(crate) use lane::Lane;
 pub(crate) use seat::{Knob, Seat, Wanted, useful_streams};
 
@@ -27,7 +31,7 @@ use crate::tune::memory::Memory;
 use crate::{Auto, Options, TunedPath};
 
 /// Below this round trip two streams fill any path that this machine can: nothing is tuned.
-const NEAR: Duration = Duration::from_millis(1);
+pub(crate) const NEAR: Duration = Duration::from_millis(1);
 /// Decisions are made for spans of about this many seconds.
 const CHUNK_SECONDS: f64 = 10.0;
 
@@ -81,7 +85,8 @@ impl Tune {
         if let Some(lane) = lanes.iter().find(|lane| lane.ends == ends) {
             return Some(Seat::new(lane.clone()));
         }
-        let options = self.tuner_options(&ends, rtt);
+        let learnt = self.memory.recall(&ends.name());
+        let options = self.tuner_options(&ends, rtt, learnt.map(|learnt| learnt.prior));
         let tuner = match self.options.tuner.build(&options) {
             Ok(tuner) => tuner,
             Err(error) => {
@@ -90,13 +95,14 @@ impl Tune {
             }
         };
         let hires = self.options.files == Auto::Auto;
-        let lane = Arc::new(Lane::new(ends, rtt, tuner, hires, options.max_streams));
+        let known = buffers::known(learnt);
+        let lane = Arc::new(Lane::new(ends, rtt, tuner, hires, options.max_streams).knowing(known));
         lanes.push(lane.clone());
         self.changed.notify_all();
         Some(Seat::new(lane))
     }
 
-    fn tuner_options(&self, ends: &Ends, rtt: Duration) -> TunerOptions {
+    fn tuner_options(&self, ends: &Ends, rtt: Duration, prior: Option<Prior>) -> TunerOptions {
         let most = self.options.max_streams.clamp(1, ropewalk_tuning::tuner::MAX_STREAMS);
         let first = Path::new(rtt).streams(&self.options, None, false);
         let congestion = &self.options.congestion;
@@ -110,7 +116,7 @@ impl Tune {
             rtt: Some(rtt.as_secs_f64().clamp(1e-6, 60.0)),
             connections: Connections::Kept,
             fairness: self.options.fairness,
-            prior: self.memory.recall(&ends.name()),
+            prior,
             congestion: congestion.iter().filter_map(|name| CongestionControl::from_name(name)).collect(),
             max_files: most.min(32),
             // What the kernel lets a connection have in flight at our end; the other one's may be less.
@@ -148,10 +154,11 @@ impl Tune {
         // Who yields to others finds what they left.
         if self.options.fairness != Fairness::Polite {
             let usual = Options::default().max_streams;
-            let priors = lanes.iter().filter_map(|lane| Some((lane.ends.name(), lane.prior(usual)?)));
+            let priors = lanes.iter().filter_map(|lane| Some((lane.ends.name(), lane.learnt(usual)?)));
             self.memory.keep(&priors.collect::<Vec<_>>());
         }
-        lanes.iter().filter_map(|lane| lane.tuned()).collect()
+        let set = self.options.tcp_buffer.is_some();
+        lanes.iter().filter_map(|lane| lane.tuned(set)).collect()
     }
 }
 

@@ -4,6 +4,7 @@ mod entry;
 mod human;
 mod json;
 mod meter;
+mod picture;
 mod summary;
 
 use std::io::{self, IsTerminal};
@@ -11,6 +12,7 @@ use std::io::{self, IsTerminal};
 pub(crate) use entry::{EntryLine, kind_name, long_line, mode_text, shown_name};
 pub(crate) use human::Human;
 pub(crate) use json::{Json, json_line};
+pub(crate) use picture::svg;
 pub(crate) use summary::print_summary;
 
 /// How much is said.

@@ -84,6 +84,9 @@ fn lines(summary: &Summary, dry_run: bool) -> Vec<String> {
         };
         let streams = units::count(tuned.streams.into(), "stream");
         lines.push(format!("Tuned{of}: {streams} at the end; {}", tuned.reason));
+        if let Some(why) = tuned.buffers.as_ref().filter(|_| tuned.buffers_matter) {
+            lines.push(format!("Socket buffers{of}: {why}"));
+        }
     }
     if summary.interrupted {
         let left = units::count(summary.files_failed, "file");

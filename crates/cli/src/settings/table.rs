@@ -81,7 +81,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("block-size", None, Value("SIZE"), Copy, (block_size, |s| show_size(s.options.block_size as u64)),
         "Bytes of a block in MODE E"),
     setting("tcp-buffer", None, Value("SIZE|auto"), Copy, (tcp_buffer, show_tcp_buffer),
-        "Socket buffers; `auto` leaves them to the kernel, which is best on current systems"),
+        "Socket buffers; `auto` leaves them to the kernel, unless earlier transfers have shown that its tuning does not get far \
+         enough for the path (servers of ours are asked to do the same: ABUF)"),
     setting("buffer-memory", None, Value("SIZE"), Copy, (buffer_memory, |s| show_size(s.options.buffer_memory as u64)),
         "Memory for data buffers, for all transfers together"),
     setting("recursive", Some('r'), Switch, Copy, switch!(options.recursive),

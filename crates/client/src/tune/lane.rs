@@ -8,6 +8,8 @@ use ropewalk_engine::Progress;
 use ropewalk_protocol::marker::PathMarker;
 use ropewalk_tuning::tuner::{Decision, Prior, Reason, Tuner, Work};
 
+use super::buffers::{self, Buffer};
+use super::memory::Learnt;
 use super::own::Own;
 use super::pressure::Processors;
 use super::seat::Knob;
@@ -31,6 +33,9 @@ const SETTLING_ROUND_TRIPS: u32 = 20;
 /// the path carries.
 const SLOW_START_ROUND_TRIPS: u32 = 10;
 
+/// What is left in the next run of what was known before.
+const FORGETTING: f64 = 0.9;
+
 pub(crate) struct Lane {
     pub(super) ends: Ends,
     rtt: Duration,
@@ -38,6 +43,8 @@ pub(crate) struct Lane {
     hires: bool,
     /// Connections at most.
     cap: u32,
+    /// What an earlier transfer has shown of one connection.
+    known: buffers::Path,
     /// Payload bytes that the destination, or our sockets, have taken.
     moved: AtomicU64,
     state: Mutex<State>,
@@ -117,7 +124,32 @@ impl Lane {
             reached: Vec::new(),
             min_rtt: None,
         };
-        Self { ends, rtt, hires, cap, moved: AtomicU64::new(0), state: Mutex::new(state) }
+        let known = buffers::Path::default();
+        Self { ends, rtt, hires, cap, known, moved: AtomicU64::new(0), state: Mutex::new(state) }
+    }
+
+    /// With what an earlier transfer has shown.
+    pub(super) fn knowing(mut self, known: buffers::Path) -> Self {
+        self.known = known;
+        self
+    }
+
+    /// What to do with the socket buffers of new connections at our end; `None` between two servers.
+    pub(crate) fn buffer(&self) -> Option<Buffer> {
+        Buffer::of(&self.ends, self.connection())
+    }
+
+    /// What is known of the path of one connection.
+    fn connection(&self) -> buffers::Path {
+        let rtt = self.lock().min_rtt.unwrap_or(self.rtt.as_secs_f64());
+        buffers::better(self.known, buffers::path(Some(rtt), self.fastest()))
+    }
+
+    /// The most that one connection carried in this run, in bytes a second.
+    fn fastest(&self) -> f64 {
+        let state = self.lock();
+        let rates = state.reached.iter().map(|(streams, rate, _)| rate / f64::from((*streams).max(1)));
+        rates.fold(0.0, f64::max)
     }
 
     /// So many bytes more have been taken, of what this worker moves.
@@ -342,7 +374,13 @@ impl Lane {
 
     /// What the next run should know, once there is something to know. As many streams as were allowed are what the path wants
     /// only where no fewer than `usual` were.
-    pub(super) fn prior(&self, usual: u32) -> Option<Prior> {
+    pub(super) fn learnt(&self, usual: u32) -> Option<Learnt> {
+        // Among many streams each has little: what one had alone is forgotten by and by.
+        let fastest = self.fastest().max(FORGETTING * self.known.rate.unwrap_or_default() as f64);
+        Some(Learnt { prior: self.prior(usual)?, fastest })
+    }
+
+    fn prior(&self, usual: u32) -> Option<Prior> {
         let state = self.lock();
         let stayed = state.reached.iter().rev().find(|reached| reached.2);
         let best = || state.reached.iter().max_by(|a, b| a.1.total_cmp(&b.1));
@@ -356,8 +394,9 @@ impl Lane {
         })
     }
 
-    /// How it ended; `None` where there was nothing to decide.
-    pub(super) fn tuned(&self) -> Option<TunedPath> {
+    /// How it ended; `None` where there was nothing to decide. `set`: somebody has said how large buffers are.
+    pub(super) fn tuned(&self, set: bool) -> Option<TunedPath> {
+        let buffer = self.buffer().filter(|_| !set);
         let state = self.lock();
         (state.decisions > 0).then(|| TunedPath {
             path: self.ends.name(),
@@ -365,6 +404,8 @@ impl Lane {
             bits_per_second: state.reached.last().map_or(0.0, |reached| 8.0 * reached.1),
             decisions: state.decisions,
             reason: state.decision.reason.to_string(),
+            buffers_matter: buffer.as_ref().is_some_and(Buffer::matters),
+            buffers: buffer.map(|buffer| buffer.why()),
         })
     }
 

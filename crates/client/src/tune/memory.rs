@@ -28,11 +28,22 @@ struct Paths {
     paths: BTreeMap<String, Known>,
 }
 
+/// What an earlier transfer has shown of a path.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Learnt {
+    pub(super) prior: Prior,
+    /// The most that one connection carried, in bytes a second; 0: not known.
+    pub(super) fastest: f64,
+}
+
 /// What was found on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Known {
     streams: u32,
     bits_per_second: f64,
+    /// The most that one connection carried. Older versions did not note it.
+    #[serde(default)]
+    connection_bits_per_second: f64,
     min_rtt_seconds: Option<f64>,
     /// Seconds since 1970.
     at: u64,
@@ -44,22 +55,24 @@ impl Memory {
     }
 
     /// What is known of this path, unless it makes no sense.
-    pub(super) fn recall(&self, path: &str) -> Option<Prior> {
+    pub(super) fn recall(&self, path: &str) -> Option<Learnt> {
         let known = *self.read()?.paths.get(path)?;
         let sound = (1..=ropewalk_tuning::tuner::MAX_STREAMS).contains(&known.streams)
             && (8.0..=8e13).contains(&known.bits_per_second)
             && known.min_rtt_seconds.is_none_or(|rtt| (1e-6..=60.0).contains(&rtt));
-        sound.then(|| Prior {
+        let prior = Prior {
             streams: known.streams,
             rate: known.bits_per_second / 8.0,
             min_rtt: known.min_rtt_seconds,
             // A clock that was set back makes it new, no more.
             age: now().saturating_sub(known.at) as f64,
-        })
+        };
+        let fastest = Some(known.connection_bits_per_second / 8.0).filter(|rate| (0.0..=1e13).contains(rate));
+        sound.then_some(Learnt { prior, fastest: fastest.unwrap_or_default() })
     }
 
     /// Remembers what was found. Without a memory transfers work as well: a failure is only logged.
-    pub(super) fn keep(&self, found: &[(String, Prior)]) {
+    pub(super) fn keep(&self, found: &[(String, Learnt)]) {
         if found.is_empty() {
             return;
         }
@@ -68,16 +81,17 @@ impl Memory {
         }
     }
 
-    fn try_keep(&self, found: &[(String, Prior)]) -> io::Result<()> {
+    fn try_keep(&self, found: &[(String, Learnt)]) -> io::Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
         fs::create_dir_all(directory)?;
         // Two runs that end at the same time: the later one wins, and no half of a file is ever seen.
         let mut all = self.read().unwrap_or_default();
         all.version = 1;
-        for (path, prior) in found {
+        for (path, Learnt { prior, fastest }) in found {
             let known = Known {
                 streams: prior.streams,
                 bits_per_second: 8.0 * prior.rate,
+                connection_bits_per_second: 8.0 * fastest,
                 min_rtt_seconds: prior.min_rtt,
                 at: now(),
             };
@@ -128,8 +142,8 @@ mod tests {
 
     use super::*;
 
-    fn prior(streams: u32) -> Prior {
-        Prior { streams, rate: 1e6, min_rtt: Some(0.1), age: 0.0 }
+    fn prior(streams: u32) -> Learnt {
+        Learnt { prior: Prior { streams, rate: 1e6, min_rtt: Some(0.1), age: 0.0 }, fastest: 5e5 }
     }
 
     #[test]
@@ -139,8 +153,11 @@ mod tests {
         assert_eq!(memory.recall("x"), None);
         memory.keep(&[("x".into(), prior(7)), ("y".into(), prior(9))]);
         memory.keep(&[("x".into(), prior(8))]);
-        assert_eq!(memory.recall("x").map(|p| (p.streams, p.rate)), Some((8, 1e6)));
-        assert_eq!(memory.recall("y").map(|p| p.streams), Some(9));
+        assert_eq!(
+            memory.recall("x").map(|p| (p.prior.streams, p.prior.rate, p.fastest)),
+            Some((8, 1e6, 5e5))
+        );
+        assert_eq!(memory.recall("y").map(|p| p.prior.streams), Some(9));
         let mode = fs::metadata(dir.path().join("a/b").join(NAME)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
@@ -160,6 +177,12 @@ mod tests {
         ] {
             fs::write(&file, nonsense).unwrap();
             assert_eq!(memory.recall("x"), None, "{nonsense}");
+        }
+        // An older version's, and one whose last number makes no sense.
+        for more in ["", r#","connection_bits_per_second":-1"#] {
+            let known = format!(r#""streams":9,"bits_per_second":8e6,"min_rtt_seconds":0.1,"at":0{more}"#);
+            fs::write(&file, format!(r#"{{"version":1,"paths":{{"x":{{{known}}}}}}}"#)).unwrap();
+            assert_eq!(memory.recall("x").map(|p| (p.prior.streams, p.fastest)), Some((9, 0.0)));
         }
         fs::write(&file, vec![b' '; LARGEST as usize + 1]).unwrap();
         assert_eq!(memory.recall("x"), None);

@@ -13,7 +13,7 @@ use ropewalk_lab::sweep::{Design, Group, Options, Store, Trial, Vary, execute, g
 use super::progress::SweepProgress;
 use super::{ScenarioFlags, WorkloadFlags, calls, of_library, of_scenario, of_sweep, stop_at_signal};
 use crate::exit::{Exit, usage};
-use crate::output::say;
+use crate::output::{say, svg};
 
 pub(super) const STOPPING: &str = "ropewalk: stopping; what has been measured is kept, and the same command goes on with it (again: stop at once)";
 
@@ -38,7 +38,7 @@ pub(crate) struct Sweep {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Where the curve goes [default: beside the results]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = svg())]
     plot: Option<PathBuf>,
 }
 

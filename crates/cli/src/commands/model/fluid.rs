@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::quantity::{self, percent};
 use super::refused;
 use crate::exit::{Exit, usage};
-use crate::output::json_line;
+use crate::output::{json_line, svg};
 use crate::units;
 
 /// Curves that a panel can still show apart.
@@ -46,7 +46,7 @@ pub(super) struct Fluid {
     #[arg(long, value_name = "TIME", value_parser = quantity::milliseconds)]
     step: Option<f64>,
     /// Draw windows, queue, loss and goodput over time (SVG)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = svg())]
     plot: Option<PathBuf>,
     /// One JSON object a sample
     #[arg(long)]

@@ -254,7 +254,10 @@ fn measures_only_while_data_moves() {
     let decision = step(5100).decision;
     assert!(decision.is_some_and(|(decision, rate)| decision.knobs.connections() == 2
         && (rate - (1_u64 << 40) as f64 / 5.0).abs() < 1.0));
-    assert!(lane.tuned().is_some_and(|tuned| tuned.decisions == 1));
+    let tuned = lane.tuned(false).unwrap();
+    assert!(tuned.decisions == 1 && tuned.buffers.is_some(), "{tuned:?}");
+    let tuned = lane.tuned(true).unwrap();
+    assert!(!tuned.buffers_matter && tuned.buffers.is_none(), "{tuned:?}");
     drop(seat);
     lane.add(1, 1 << 40);
     assert!(step(9100).decision.is_none() && lane.lock().span.is_none());
