@@ -58,6 +58,16 @@ fn run_lab(scenario: &str, program: &str, arguments: &[&str]) -> Option<Value> {
     Some(result.unwrap_or_else(|e| panic!("{program}: {e}: {}", String::from_utf8_lossy(&output.stderr))))
 }
 
+/// What `--json` wrote.
+fn events(log: &str) -> Vec<Value> {
+    log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// The decisions among it.
+fn tuned(log: &str) -> Vec<Value> {
+    events(log).into_iter().filter(|event| event["event"] == "tuned").collect()
+}
+
 /// Eight streams carry 85 Mbit/s at most.
 const UNTUNED_STREAMS: u64 = 8;
 const UNTUNED: f64 = 90e6;
@@ -69,6 +79,19 @@ fn streams_come_while_a_file_is_fetched() {
     assert!(streams > 2 * UNTUNED_STREAMS && rate > 1.1 * UNTUNED, "{streams} connections, {rate} bit/s");
     let (streams, rate) = on_small_buffers("ropewalk --tuner fixed", &[]).unwrap();
     assert!(streams <= UNTUNED_STREAMS + 2 && rate < UNTUNED, "{streams} connections, {rate} bit/s");
+}
+
+#[test]
+fn no_more_streams_than_allowed() {
+    let _alone = alone();
+    // A server that is not ours gets sessions instead, each with a control connection.
+    for (program, way, most) in
+        [("ropewalk", &[][..], 5), ("ropewalk", &["--put"], 5), ("ropewalk-gct", &[], 6)]
+    {
+        let program = format!("{program} --max-streams 3");
+        let Some((streams, rate)) = on_small_buffers(&program, way) else { return };
+        assert!(streams <= most && rate < 34e6, "{program} {way:?}: {streams} connections, {rate} bit/s");
+    }
 }
 
 #[test]
@@ -288,6 +311,63 @@ fn buffers_that_do_not_suffice_are_set_and_told() {
     assert!(told.contains("ABUF: send buffer set to"), "{told}");
 }
 
+/// A disk that gives or takes less than the path carries is named, and gets no more streams for it: the server's as the peer's.
+#[test]
+fn the_end_that_is_the_limit_is_named() {
+    let _alone = alone();
+    for (scenario, way, limit) in [
+        ("slow-disk-source", &[][..], "the limit is the peer"),
+        ("slow-disk-destination", &["--put"], "the limit is the disk"),
+    ] {
+        let arguments = [&["--size", "1G", "--limit", "14s"], way].concat();
+        let Some(result) = run_lab(scenario, "ropewalk --json", &arguments) else { return };
+        let command = &result["commands"][0];
+        let told = tuned(command["stdout"].as_str().unwrap());
+        let named = told
+            .iter()
+            .any(|event| event["reason"] == "limited" && event["why"].as_str().unwrap().ends_with(limit));
+        assert!(named, "{scenario}: {told:?}");
+        assert!(command["streams_max"].as_u64().unwrap() <= 32, "{scenario}: {command}");
+    }
+}
+
+/// Many files over one path: what one session has asked for is not kept from others that would be sooner through with it.
+#[test]
+fn files_in_flight_end_at_about_the_same_time() {
+    const SCENARIO: &str = r#"
+        title = "many files"
+        description = "A path of 100 Mbit/s and 100 ms."
+        [kernel]
+        congestion = "cubic"
+        [hosts.left]
+        [hosts.right]
+        [[links]]
+        between = ["left", "right"]
+        [links.path]
+        round_trip = "100ms"
+        both = { rate = "100Mbit/s", queue = 400 }
+    "#;
+    let _alone = alone();
+    let scratch = Scratch::new().unwrap();
+    let scenario = scratch.join("many.toml");
+    fs::write(&scenario, SCENARIO).unwrap();
+    let arguments = ["--size", "128M", "--count", "500", "--limit", "60s"];
+    let Some(result) = run_lab(scenario.to_str().unwrap(), "ropewalk --json", &arguments) else { return };
+    let command = &result["commands"][0];
+    assert_eq!(command["end"]["exit"], 0, "{command}");
+    let events = events(command["stdout"].as_str().unwrap());
+    // Of what was under way when nine tenths were done, each session has little to do.
+    let progress: Vec<&Value> = events.iter().filter(|event| event["event"] == "progress").collect();
+    let done = |event: &&&Value| event["files_done"].as_u64().unwrap() >= 450;
+    let late = progress.iter().find(done).unwrap();
+    let active = late["files_active"].as_u64().unwrap();
+    assert!(active <= 50, "{active} files are under way: {late}");
+    let asked = progress.iter().map(|event| event["files_active"].as_u64().unwrap()).max().unwrap();
+    assert!(asked < 400, "{asked} of 500 files were asked for at the same time");
+    let streams = tuned(command["stdout"].as_str().unwrap());
+    assert!(streams.iter().all(|event| event["pipeline"].as_u64().unwrap() <= 50), "{streams:?}");
+}
+
 /// How evenly two that are not polite share takes minutes to see: bench/fair.
 #[test]
 fn a_polite_one_yields() {
@@ -321,10 +401,6 @@ fn loss_between_two_servers_is_heard() {
     let program = "ropewalk-third --json --congestion bbr,cubic";
     let Some(result) = run_lab(scenario.to_str().unwrap(), program, &["--limit", "12s"]) else { return };
     let command = &result["commands"][0];
-    let stdout = command["stdout"].as_str().unwrap();
-    let chosen = stdout
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .any(|event| event["event"] == "tuned" && event["congestion_control"] == "bbr");
-    assert!(chosen, "{command}");
+    let told = tuned(command["stdout"].as_str().unwrap());
+    assert!(told.iter().any(|event| event["congestion_control"] == "bbr"), "{command}");
 }

@@ -14,7 +14,7 @@
 //!
 //! Streams of a big file are shared out between the sessions that work on it. Files too small for a second stream
 //! to start use one. The pipeline covers a round trip at a few thousand small files a second: 32 commands and two
-//! for each millisecond, 200 at most.
+//! for each millisecond, 200 at most; towards the end of a run, and where the path is tuned, see `ahead`.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -45,9 +45,8 @@ const RANGE_SECONDS: f64 = 15.0;
 const SEARCH_SECONDS: f64 = 4.0;
 const RANGE_ROUND_TRIPS: f64 = 40.0;
 const SEARCH_ROUND_TRIPS: f64 = 30.0;
-
-/// Bytes of transfers that may wait in a session's pipeline: small files are many, a big one is alone.
-const AHEAD: u64 = 32 << 20;
+/// The most transfers by this rule whose commands may be outstanding.
+pub(crate) const DEEPEST: usize = 200;
 
 /// What is known of a tuned path when a range of a file is cut off for a session.
 #[derive(Clone, Copy, Debug)]
@@ -99,11 +98,15 @@ impl Path {
     pub(crate) fn files(self, options: &Options) -> u32 {
         match options.files {
             Auto::Set(n) => n.max(1),
-            Auto::Auto => match self.rtt.as_millis() {
-                0 => (self.cpus as u32 / 2).clamp(2, 4),
-                1..=10 => 4,
-                _ => 8,
-            },
+            Auto::Auto => {
+                let files = match self.rtt.as_millis() {
+                    0 => (self.cpus as u32 / 2).clamp(2, 4),
+                    1..=10 => 4,
+                    _ => 8,
+                };
+                // Each has one stream at least.
+                files.min(options.max_streams.max(1))
+            }
         }
     }
 
@@ -122,7 +125,7 @@ impl Path {
     pub(crate) fn pipeline(self, options: &Options) -> usize {
         match options.pipeline {
             Auto::Set(n) => n.max(1) as usize,
-            Auto::Auto => (32 + 2 * self.rtt.as_millis() as usize).min(200),
+            Auto::Auto => (32 + 2 * self.rtt.as_millis() as usize).min(DEEPEST),
         }
     }
 }
@@ -148,12 +151,6 @@ pub(crate) fn range_size(left: u64, sessions: u32, pace: Option<Pace>) -> u64 {
     let fair = left / (rounds * u64::from(sessions.max(1)));
     // Whole blocks, so that pages and checksums of neighbours do not overlap.
     usual.min(fair).max(least).next_multiple_of(1 << 20)
-}
-
-/// Whether a session takes another transfer, where so many wait in it, with so many bytes, and so many of them are ranges of
-/// files. Beside a range, however long, the next one is asked for; more would be kept from other sessions.
-pub(crate) fn may_take(waiting: usize, bytes: u64, ranges: usize) -> bool {
-    (waiting, ranges) == (1, 1) || ranges < 2 && bytes < AHEAD
 }
 
 /// Cuts the next `size` bytes that are missing off a range: what comes now, and what is left of it.
@@ -194,6 +191,8 @@ mod tests {
         let options = Options { max_streams: 1, ..Options::default() };
         for rtt in [0, 5, 50, 150] {
             assert_eq!(path(rtt, 2).streams(&options, Some(1 << 30), true), 1);
+            assert_eq!(path(rtt, 2).files(&options), 1);
+            assert_eq!(path(rtt, 2).worth(&options, 1 << 20, 1 << 40), 1);
         }
     }
 
@@ -235,14 +234,6 @@ mod tests {
         assert_eq!((left(0, 1e9, 1, 0.1, true), left(0, 1.5e6, 64, 0.1, true)), (8.0, 8.0));
         assert_eq!(range_size(256 << 20, 8, None), 16 << 20);
         assert_eq!(range_size(1, 0, None), 8 << 20);
-    }
-
-    #[test]
-    fn many_small_files_wait_and_two_ranges() {
-        assert!(may_take(0, 0, 0) && may_take(100, AHEAD - 1, 0) && !may_take(1, AHEAD, 0));
-        assert!(may_take(1, 1 << 30, 1) && !may_take(2, 1 << 20, 2));
-        // Whole files behind a range are for other sessions.
-        assert!(may_take(2, AHEAD - 1, 1) && !may_take(2, AHEAD, 1));
     }
 
     #[test]

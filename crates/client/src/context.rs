@@ -9,7 +9,8 @@ use ropewalk_storage::checksum::{Algorithm, checksum_file};
 use ropewalk_storage::{PosixOptions, PosixStore, Store};
 
 use crate::abilities::Abilities;
-use crate::auto::{RANGE, range_size};
+use crate::ahead::{Ahead, Left};
+use crate::auto::{Path, RANGE, range_size};
 use crate::backoff::pause;
 use crate::place::Endpoints;
 use crate::queue::Queue;
@@ -111,6 +112,13 @@ impl<'e> Context<'e> {
         // Others may join later where the path is tuned.
         let several = sessions > 1 || seat.is_some() && self.options().files == crate::Auto::Auto;
         several.then(|| range_size(left, sessions, seat.map(|seat| seat.pace(streams))))
+    }
+
+    /// What a session on such a path may ask for ahead; `streams`: those of its data channel, 0 before there is one.
+    pub(crate) fn ahead(&self, path: Path, seat: Option<&Seat>, streams: u32) -> Ahead {
+        let sessions = self.sessions.load(Ordering::Relaxed);
+        let left = self.report.left().map(|(files, bytes)| Left { files, bytes, sessions });
+        Ahead::new(path, self.options(), left, seat.map(|seat| seat.ahead(streams)))
     }
 
     /// How a file from or to this server is proved to be right.

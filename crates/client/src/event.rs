@@ -39,6 +39,8 @@ pub enum Event {
         streams: u32,
         /// Files in flight.
         files: u32,
+        /// Commands ahead on each control connection, to cover a round trip.
+        pipeline: u32,
         /// Of new connections; `None` is the host's own.
         congestion_control: Option<&'static str>,
         /// What the last span reached.

@@ -18,7 +18,8 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
 use ropewalk_storage::checksum::Pieces;
 
-use crate::auto::{Path, RANGE, SMALL, may_take};
+use crate::ahead::Ahead;
+use crate::auto::{Path, RANGE, SMALL};
 use crate::control::Answer;
 use crate::download::Download;
 use crate::error::reply_kind;
@@ -85,7 +86,7 @@ struct Flow<'w, 'e> {
     slots: VecDeque<Slot>,
     /// Number of the first slot.
     first: u64,
-    depth: usize,
+    path: Path,
 }
 
 /// Handles `job` and those of the same kind that come after it, until there are none or the session breaks.
@@ -99,7 +100,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
         Err(e) => return worker.fail(job, e),
     };
     let rtt = session.control.rtt();
-    let depth = Path::new(rtt).pipeline(worker.ctx.options());
+    let path = Path::new(rtt);
     let route = Route::Get(endpoint.clone());
     let ends = Ends { source: Some(endpoint.name.clone()), destination: None };
     let seat = worker.seat(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
@@ -112,13 +113,14 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
         asks: VecDeque::new(),
         slots: VecDeque::new(),
         first: 0,
-        depth,
+        path,
     };
     let mut next = Some(job);
     loop {
         // Several commands at a time: they leave in one packet.
-        let fills = flow.slots.len() <= depth - depth / 4;
-        while next.is_some() || (fills && flow.has_room()) {
+        let ahead = flow.ahead();
+        let fills = flow.slots.len() <= ahead.depth - ahead.depth / 4;
+        while next.is_some() || (fills && flow.has_room(ahead)) {
             let Some(job) = next.take().or_else(|| worker.more(&route, flow.seat.as_ref())) else { break };
             match flow.submit(job) {
                 Ok(None) => {}
@@ -144,14 +146,19 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
 }
 
 impl<'e> Flow<'_, 'e> {
-    fn has_room(&mut self) -> bool {
+    fn ahead(&mut self) -> Ahead {
+        let streams = self.session.channel().map_or(0, |channel| channel.streams);
+        self.worker.ctx.ahead(self.path, self.seat.as_ref(), streams)
+    }
+
+    fn has_room(&mut self, ahead: Ahead) -> bool {
         let waiting: u64 = self.slots.iter().filter(|s| s.moved.is_none()).map(|s| s.missing.len()).sum();
         let extended = self.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
         // Should the first file be refused, the second one's data would come over the connections made for it.
         let pipelined = extended && !self.must_connect();
         let under_way = self.slots.iter().filter(|s| s.moved.is_none()).count();
         let parts = self.slots.iter().filter(|s| s.moved.is_none() && s.is_part()).count();
-        self.slots.len() < if pipelined { self.depth } else { 1 } && may_take(under_way, waiting, parts)
+        self.slots.len() < if pipelined { ahead.depth } else { 1 } && ahead.takes(under_way, waiting, parts)
     }
 
     /// We are the ones to connect, or to do our part of an authentication, and have not done so yet.

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod abilities;
+mod ahead;
 mod auto;
 mod backoff;
 mod binding;

@@ -22,7 +22,8 @@ use ropewalk_protocol::server::Mode;
 use ropewalk_storage::checksum::{Algorithm, Hasher, Pieces};
 
 use crate::RemoteError;
-use crate::auto::{Path, RANGE, SMALL, may_take};
+use crate::ahead::Ahead;
+use crate::auto::{Path, RANGE, SMALL};
 use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
 use crate::error::is_unknown_command;
@@ -99,7 +100,7 @@ struct Flow<'w, 'e> {
     asks: VecDeque<(u64, Ask)>,
     slots: VecDeque<Slot>,
     first: u64,
-    depth: usize,
+    path: Path,
 }
 
 /// Handles `job` and those of the same kind that come after it, until there are none or the session breaks.
@@ -110,18 +111,19 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
         Err(e) => return worker.fail(job, e),
     };
     let rtt = session.control.rtt();
-    let depth = Path::new(rtt).pipeline(worker.ctx.options());
+    let path = Path::new(rtt);
     let route = Route::Put(endpoint.clone());
     let ends = Ends { source: None, destination: Some(endpoint.name.clone()) };
     let seat = worker.seat(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
     session.lane = seat.as_ref().map(|seat| seat.lane().clone());
     let mut flow =
-        Flow { worker, session, seat, asks: VecDeque::new(), slots: VecDeque::new(), first: 0, depth };
+        Flow { worker, session, seat, asks: VecDeque::new(), slots: VecDeque::new(), first: 0, path };
     let mut next = Some(job);
     loop {
         // Several commands at a time: they leave in one packet.
-        let fills = flow.slots.len() <= depth - depth / 4;
-        while next.is_some() || (fills && flow.has_room()) {
+        let ahead = flow.ahead();
+        let fills = flow.slots.len() <= ahead.depth - ahead.depth / 4;
+        while next.is_some() || (fills && flow.has_room(ahead)) {
             let Some(job) = next.take().or_else(|| worker.more(&route, flow.seat.as_ref())) else { break };
             match flow.submit(job) {
                 Ok(None) => {}
@@ -146,14 +148,19 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
 }
 
 impl<'e> Flow<'_, 'e> {
-    fn has_room(&mut self) -> bool {
+    fn ahead(&mut self) -> Ahead {
+        let streams = self.session.channel().map_or(0, |channel| channel.streams);
+        self.worker.ctx.ahead(self.path, self.seat.as_ref(), streams)
+    }
+
+    fn has_room(&mut self, ahead: Ahead) -> bool {
         let waiting: u64 = self.slots.iter().filter(|s| s.sent.is_none()).map(|s| s.data.len()).sum();
         let pipelined = self.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
-        let depth = if pipelined && self.worker.careful.get() == 0 { self.depth } else { 1 };
+        let depth = if pipelined && self.worker.careful.get() == 0 { ahead.depth } else { 1 };
         let shared = !self.slots.iter().any(|s| s.upload.must_be_alone());
         let under_way = self.slots.iter().filter(|s| s.sent.is_none()).count();
         let parts = self.slots.iter().filter(|s| s.sent.is_none() && s.is_part()).count();
-        self.slots.len() < depth && may_take(under_way, waiting, parts) && shared
+        self.slots.len() < depth && ahead.takes(under_way, waiting, parts) && shared
     }
 
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {

@@ -21,7 +21,8 @@ use ropewalk_protocol::opts::Options as Opts;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
 
-use crate::auto::{Path, RANGE, SMALL, may_take};
+use crate::ahead::Ahead;
+use crate::auto::{Path, RANGE, SMALL};
 use crate::binding::Binding;
 use crate::control::{Answer, Control, LAST_WORDS, LONG};
 use crate::data_trust::agree;
@@ -103,7 +104,7 @@ struct Flow<'w, 'e> {
     destination_asks: VecDeque<(u64, Ask)>,
     slots: VecDeque<Slot<'w, 'e>>,
     first: u64,
-    depth: usize,
+    path: Path,
     /// MODE and streams of the data channel between the two; `None` before there is one.
     channel: Option<(Mode, u32)>,
     /// The key of that channel, where both servers take one.
@@ -133,7 +134,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
         worker,
         seat,
         wanted: None,
-        depth: Path::new(rtt).pipeline(worker.ctx.options()),
+        path: Path::new(rtt),
         stall: Stall::new(worker.ctx.options().stall),
         source,
         destination,
@@ -151,7 +152,8 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
     let route = Route::Third(from.clone(), to.clone());
     let mut next = Some(job);
     loop {
-        while next.is_some() || flow.has_room() {
+        let ahead = flow.ahead();
+        while next.is_some() || flow.has_room(ahead) {
             let Some(job) = next.take().or_else(|| worker.more(&route, flow.seat.as_ref())) else { break };
             match flow.submit(job) {
                 Ok(None) => {}
@@ -192,7 +194,12 @@ impl<'w, 'e> Flow<'w, 'e> {
         }
     }
 
-    fn has_room(&self) -> bool {
+    fn ahead(&self) -> Ahead {
+        let streams = self.channel.map_or(0, |(_, streams)| streams);
+        self.worker.ctx.ahead(self.path, self.seat.as_ref(), streams)
+    }
+
+    fn has_room(&self, ahead: Ahead) -> bool {
         let waiting: u64 =
             self.slots.iter().filter(|s| !s.counted).map(|s| s.range.end - s.range.start).sum();
         let pipelined = matches!(self.channel, None | Some((Mode::ExtendedBlock, 1)))
@@ -205,7 +212,7 @@ impl<'w, 'e> Flow<'w, 'e> {
         }
         let under_way = self.slots.iter().filter(|s| !s.counted).count();
         let parts = self.slots.iter().filter(|s| !s.counted && s.is_part()).count();
-        self.slots.len() < if pipelined { self.depth } else { 1 } && may_take(under_way, waiting, parts)
+        self.slots.len() < if pipelined { ahead.depth } else { 1 } && ahead.takes(under_way, waiting, parts)
     }
 
     /// One range of a file that is cut up moves, as markers say: the next one may be asked for. Nothing else, where there are several

@@ -26,7 +26,7 @@ pub(crate) use buffers::MOST as MOST_BUFFER;
 pub(crate) use lane::Lane;
 pub(crate) use seat::{Knob, Seat, Wanted, useful_streams};
 
-use crate::auto::Path;
+use crate::auto::{DEEPEST, Path};
 use crate::tune::memory::Memory;
 use crate::{Auto, Options, TunedPath};
 
@@ -96,7 +96,8 @@ impl Tune {
         };
         let hires = self.options.files == Auto::Auto;
         let known = buffers::known(learnt);
-        let lane = Arc::new(Lane::new(ends, rtt, tuner, hires, options.max_streams).knowing(known));
+        let usual = Path::new(rtt).files(&self.options);
+        let lane = Arc::new(Lane::new(ends, rtt, tuner, hires, usual, options.max_streams).knowing(known));
         lanes.push(lane.clone());
         self.changed.notify_all();
         Some(Seat::new(lane))
@@ -119,6 +120,7 @@ impl Tune {
             prior,
             congestion: congestion.iter().filter_map(|name| CongestionControl::from_name(name)).collect(),
             max_files: most.min(32),
+            max_pipeline: DEEPEST as u32,
             // What the kernel lets a connection have in flight at our end; the other one's may be less.
             window: self.options.capacity.and_then(|_| self.window(ends)),
             ..TunerOptions::default()

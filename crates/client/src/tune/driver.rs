@@ -35,6 +35,7 @@ impl Tune {
                         path: lane.ends.name(),
                         streams: decision.knobs.connections(),
                         files: decision.knobs.files,
+                        pipeline: decision.knobs.pipeline,
                         congestion_control: decision.congestion.map(|control| control.name()),
                         bits_per_second: 8.0 * rate,
                         reason: decision.reason.name(),

@@ -15,6 +15,7 @@ use super::pressure::Processors;
 use super::seat::Knob;
 use super::span::{Heard, Span, Totals};
 use super::{Ends, TunedPath};
+use crate::ahead::Tuned;
 use crate::auto::Pace;
 
 /// Streams of one data channel whose number cannot be changed later: others come and go beside it.
@@ -43,6 +44,8 @@ pub(crate) struct Lane {
     hires: bool,
     /// Connections at most.
     cap: u32,
+    /// Workers by the static rule: no fewer are of use where there are files for them.
+    usual: u32,
     /// What an earlier transfer has shown of one connection.
     known: buffers::Path,
     /// Payload bytes that the destination, or our sockets, have taken.
@@ -88,6 +91,9 @@ struct Place {
 const LOG_IN: Duration = Duration::from_secs(10);
 const LOG_IN_ROUND_TRIPS: u32 = 40;
 
+/// A further session for files in flight should have so many of them: those at the end are not even.
+const FILES_EACH: u64 = 4;
+
 /// A span is not over before, nor before so many round trips: how much was to be moved was a guess.
 const SHORTEST: Duration = Duration::from_secs(2);
 const SHORTEST_ROUND_TRIPS: u32 = 25;
@@ -106,8 +112,15 @@ pub(super) struct Step {
 }
 
 impl Lane {
-    /// `hires`: workers may come and go; `cap`: connections at most.
-    pub(super) fn new(ends: Ends, rtt: Duration, mut tuner: Box<dyn Tuner>, hires: bool, cap: u32) -> Self {
+    /// `hires`: workers may come and go, `usual` ones are there as a rule; `cap`: connections at most.
+    pub(super) fn new(
+        ends: Ends,
+        rtt: Duration,
+        mut tuner: Box<dyn Tuner>,
+        hires: bool,
+        usual: u32,
+        cap: u32,
+    ) -> Self {
         let decision = tuner.first();
         let state = State {
             tuner,
@@ -125,7 +138,7 @@ impl Lane {
             min_rtt: None,
         };
         let known = buffers::Path::default();
-        Self { ends, rtt, hires, cap, known, moved: AtomicU64::new(0), state: Mutex::new(state) }
+        Self { ends, rtt, hires, cap, usual, known, moved: AtomicU64::new(0), state: Mutex::new(state) }
     }
 
     /// With what an earlier transfer has shown.
@@ -172,10 +185,18 @@ impl Lane {
         let mut state = self.lock();
         let rtt = self.rtt.as_secs_f64();
         let streams = if streams == 0 { state.each() } else { streams };
-        let own = state.seat(id).filter(|seat| seat.streams == streams).and_then(|seat| seat.own.rate);
-        let share = |&(all, rate, _): &(u32, f64, bool)| rate * f64::from(streams) / f64::from(all.max(1));
-        let known = own.or_else(|| state.reached.last().map(share));
-        Pace { rate: known.unwrap_or(UNKNOWN_RATE), streams, rtt, settled: state.reached.len() >= SETTLED }
+        let rate = state.rate(id, streams).unwrap_or(UNKNOWN_RATE);
+        Pace { rate, streams, rtt, settled: state.reached.len() >= SETTLED }
+    }
+
+    /// What a session with so many streams may ask for ahead.
+    pub(super) fn ahead(&self, id: u64, streams: u32) -> Tuned {
+        let mut state = self.lock();
+        Tuned {
+            rate: state.rate(id, streams),
+            rtt: self.rtt.as_secs_f64(),
+            pipeline: (state.decisions > 0).then_some(state.decision.knobs.pipeline),
+        }
     }
 
     pub(super) fn sit(&self) -> u64 {
@@ -274,6 +295,8 @@ impl Lane {
         }
         let mut state = self.lock();
         let target = state.dealt;
+        // Sessions whose streams come and go; where files are shared out between them, as many as that takes.
+        let files = state.files().map_or(target, |files| files.max(self.usual).min(target));
         let cap = self.cap;
         let others = state.seats.iter().filter(|seat| seat.id != id && seat.streams > 0 && !seat.leaving);
         let (workers, streams) =
@@ -281,7 +304,7 @@ impl Lane {
         let Some(seat) = state.seat(id) else { return false };
         // Streams that leave together with their session take their windows along: some too many do no harm.
         let (enough, target) =
-            if seat.knob.is_elastic() { (workers, target) } else { (streams, target + target / 2) };
+            if seat.knob.is_elastic() { (workers, files) } else { (streams, target + target / 2) };
         // Two at the same time must not leave to each other what is to be done.
         let too_many = enough >= target || streams + seat.streams > cap;
         seat.leaving |= workers > 0 && too_many;
@@ -354,7 +377,7 @@ impl Lane {
         let decision = state.tuner.chunk(&chunk);
         tracing::info!(
             path = %self.ends.name(), measured = ?chunk, streams = decision.knobs.streams,
-            files = decision.knobs.files, reason = %decision.reason, "tuned"
+            files = decision.knobs.files, pipeline = decision.knobs.pipeline, reason = %decision.reason, "tuned"
         );
         let changed = decision.knobs.connections() != target;
         state.decision = decision;
@@ -367,7 +390,14 @@ impl Lane {
             let totals = state.totals(moved);
             state.span = Some(Span::new(now, totals, self.shortest()));
         }
-        let hire = if waiting && self.hires { state.missing(workers, now, self.rtt) } else { 0 };
+        // Who comes to a run that is nearly over brings nothing.
+        let lasts =
+            work.is_none_or(|work| work.bytes as f64 >= rate * (LOG_IN_ROUND_TRIPS * self.rtt).as_secs_f64());
+        let hire = if waiting && lasts && self.hires {
+            state.missing(workers, now, self.rtt).max(state.missing_files(workers, work))
+        } else {
+            0
+        };
         state.coming.extend((0..hire).map(|_| now));
         Step { decision: Some((decision, rate)), hire }
     }
@@ -421,6 +451,18 @@ impl Lane {
 impl State {
     fn target(&self) -> u32 {
         self.decision.knobs.connections().max(1)
+    }
+
+    /// What a session with so many streams carried in a second, or what its streams should; `None` where nothing is known.
+    fn rate(&mut self, id: u64, streams: u32) -> Option<f64> {
+        let own = self.seat(id).filter(|seat| seat.streams == streams).and_then(|seat| seat.own.rate);
+        let share = |&(all, rate, _): &(u32, f64, bool)| rate * f64::from(streams) / f64::from(all.max(1));
+        own.or_else(|| self.reached.last().map(share))
+    }
+
+    /// Files in flight; `None` where there are not several.
+    fn files(&self) -> Option<u32> {
+        Some(self.decision.knobs.files).filter(|files| *files > 1)
     }
 
     fn seat(&mut self, id: u64) -> Option<&mut Place> {
@@ -493,6 +535,14 @@ impl State {
         missing
             .saturating_sub(u32::try_from(opening).unwrap_or(u32::MAX))
             .min(MOST_WORKERS.saturating_sub(workers))
+    }
+
+    /// Workers that would bring the files in flight that were decided, besides those that are on their way.
+    fn missing_files(&self, workers: u32, work: Option<Work>) -> u32 {
+        let worth = work.map_or(0, |work| u32::try_from(work.files / FILES_EACH).unwrap_or(u32::MAX));
+        let here = u32::try_from(self.seats.len() + self.coming.len()).unwrap_or(u32::MAX);
+        let missing = self.files().unwrap_or(1).min(worth).saturating_sub(here);
+        missing.min(MOST_WORKERS.saturating_sub(workers))
     }
 
     /// The kernel's figures of all connections, and how many bytes have arrived.

@@ -7,6 +7,7 @@ use ropewalk_engine::{Congestion, Parallelism, Progress};
 use ropewalk_protocol::marker::PathMarker;
 
 use super::lane::Lane;
+use crate::ahead::Tuned;
 use crate::auto::Pace;
 
 /// Streams that a server should use, and those that it was told.
@@ -86,6 +87,11 @@ impl Seat {
     /// What this worker is likely to carry over a data channel of so many streams; 0: it has none yet.
     pub(crate) fn pace(&self, streams: u32) -> Pace {
         self.lane.pace(self.id, streams)
+    }
+
+    /// What the path says of what this worker may ask for ahead, over a data channel of so many streams.
+    pub(crate) fn ahead(&self, streams: u32) -> Tuned {
+        self.lane.ahead(self.id, streams)
     }
 
     /// Streams for a data channel that is to be made. `most`: more are of no use to it. `workers` share the path.

@@ -479,6 +479,11 @@ impl Meter {
         Some(rate.min(each * f64::from(streams)))
     }
 
+    /// Of a rate that is hoped for, what has been seen: files are shared out by that.
+    pub(super) fn carried(&self, hoped: f64) -> f64 {
+        self.recent.last().map_or(hoped, |&(_, rate)| hoped.min(rate))
+    }
+
     /// The factor by which the last spans of markers are off `reference` (logarithm): three, six or twelve in a
     /// row (up to `longest`) whose mean is off by more than `least` (less over more spans) and more than `times`
     /// the noise.

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-use ropewalk_tuning::tuner::{Kind, Options};
+use ropewalk_tuning::tuner::{Kind, Knobs, Options};
 
 use super::super::seat::{Seat, Wanted};
 use super::*;
@@ -10,7 +10,7 @@ fn lane(streams: u32) -> Arc<Lane> {
     let options = Options { first_streams: streams, rtt: Some(0.05), ..Options::default() };
     let tuner = Kind::Fixed.build(&options).unwrap();
     let ends = Ends { source: Some("gsiftp://a".into()), destination: None };
-    Arc::new(Lane::new(ends, RTT, tuner, true, 24))
+    Arc::new(Lane::new(ends, RTT, tuner, true, 8, 24))
 }
 
 fn streams(lane: &Lane) -> Vec<u32> {
@@ -91,6 +91,53 @@ fn fixed_channels_come_until_there_are_enough_and_then_leave() {
     assert!(seats[0].is_surplus() && seats[0].is_surplus());
     assert!(!seats[1].is_surplus());
     drop(seats);
+}
+
+/// What the tuner says of files in flight is done: sessions come for it, and leave again, but not below what there would be untuned.
+#[test]
+fn files_in_flight_follow_the_tuner() {
+    let lane = lane(24);
+    let decide = |files| lane.lock().decision.knobs = Knobs { streams: 24 / files, files, pipeline: 3 };
+    let seats: Vec<Seat> = (0..8).map(|_| Seat::new(lane.clone())).collect();
+    for seat in &seats {
+        seat.opened(3, 100, Knob::There(Wanted::new(3)));
+    }
+    let work = |files| Some(Work { files, bytes: files << 20 });
+    let missing = |workers, files| lane.lock().missing_files(workers, work(files));
+    decide(12);
+    assert_eq!((missing(8, 1000), missing(62, 1000), missing(64, 1000)), (4, 2, 0));
+    // So few files are not worth a log-in.
+    assert_eq!((missing(8, 47), missing(8, 30)), (3, 0));
+    lane.lock().coming.push(Instant::now());
+    assert_eq!(missing(9, 1000), 3);
+    assert!(!seats[0].is_surplus());
+    let further: Vec<Seat> = (0..4).map(|_| Seat::new(lane.clone())).collect();
+    for seat in &further {
+        seat.opened(1, 100, Knob::There(Wanted::new(1)));
+    }
+    assert_eq!(missing(12, 1000), 0);
+    assert!(!seats[0].is_surplus());
+    // Four are too many for eight files; eight are there as a rule.
+    decide(2);
+    assert!(seats.iter().take(4).all(Seat::is_surplus));
+    assert!(!seats[4].is_surplus());
+    // Ranges of one file have as many sessions as there are streams.
+    decide(1);
+    assert!(!seats[5].is_surplus());
+}
+
+#[test]
+fn commands_ahead_follow_the_tuner() {
+    let lane = lane(24);
+    let seat = Seat::new(lane.clone());
+    assert_eq!((seat.ahead(0).rate, seat.ahead(0).pipeline), (None, None));
+    {
+        let mut state = lane.lock();
+        state.decisions = 1;
+        state.decision.knobs.pipeline = 7;
+        state.reached.push((24, 24e6, true));
+    }
+    assert_eq!((seat.ahead(3).rate, seat.ahead(3).pipeline), (Some(3e6), Some(7)));
 }
 
 #[test]

@@ -148,7 +148,7 @@ impl Pilot {
         let reason = if n > self.n { self.limits.reason(rate, rtt) } else { reason };
         self.meter.begin(self.n);
         Decision {
-            knobs: plan::plan(self.n, self.work, rate, rtt, &self.options),
+            knobs: plan::plan(self.n, self.work, self.meter.carried(rate), rtt, &self.options),
             congestion: self.congestion,
             ..Decision::streams(self.n, bytes, reason)
         }

@@ -1,0 +1,108 @@
+//! Buffers of transfers that run, divided among them by `ropewalk buffers`.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ropewalk_tests::peers;
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::{Kind, Setup};
+use serde_json::Value;
+
+/// Less than they ask for.
+const BUDGET: u64 = 512 << 10;
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The connections that one call tells of.
+fn look(scratch: &Scratch, arguments: &[&str]) -> Vec<Value> {
+    let output = Command::new(peers::ropewalk().unwrap())
+        .args(["buffers", "--json", "--interval", "300ms"])
+        .args(arguments)
+        .env("XDG_STATE_HOME", scratch.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    answer["connections"].as_array().unwrap().clone()
+}
+
+fn number(connection: &Value, field: &str) -> u64 {
+    connection[field].as_u64().unwrap_or_else(|| panic!("{field} in {connection}"))
+}
+
+/// Those of our own server and client are set, within the budget, and the data goes on; another program's is left alone.
+#[test]
+fn transfers_of_our_own_get_their_part_of_the_budget() {
+    if !rustix::process::geteuid().is_root() {
+        peers::skip("other processes' sockets are taken as root");
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let server = Setup::new(Kind::Ropewalk, "/".as_ref()).start().unwrap();
+    let client = Command::new(peers::ropewalk().unwrap())
+        .args(["cp", "--quiet", "-p", "3", "zero:100000G", &server.url("/dev/null")])
+        .env("XDG_STATE_HOME", scratch.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let client = Killed(client);
+    // Another program's: this one's.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let foreign = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut sender = foreign.try_clone().unwrap();
+    let mut receiver = listener.accept().unwrap().0;
+    let threads = [
+        thread::spawn(move || while sender.write_all(&[0; 4096]).is_ok() {}),
+        thread::spawn(move || while receiver.read(&mut [0; 65_536]).is_ok_and(|bytes| bytes > 0) {}),
+    ];
+
+    let pids = [client.0.id(), std::process::id()].map(|pid| pid.to_string());
+    let [ours, us] = &pids;
+    let began = Instant::now();
+    let moves = || look(&scratch, &["--process", ours, "--min-rate", "10Mbit/s"]);
+    while moves().len() < 3 {
+        assert!(began.elapsed() < Duration::from_secs(20), "no transfer");
+    }
+    let budget = BUDGET.to_string();
+    let policy = ["--policy", "max-min", "--budget", &budget, "--process", ours, "--process", us];
+    let decided = look(&scratch, &policy);
+    let granted: u64 = decided.iter().map(|connection| number(connection, "granted_bytes")).sum();
+    assert!(granted <= BUDGET, "{decided:?}");
+    let (own, others): (Vec<_>, Vec<_>) = decided.iter().partition(|connection| connection["own"] == true);
+    let set: Vec<_> = own.iter().filter(|connection| connection["action"]["set"].is_object()).collect();
+    let forbidden = |connection: &&Value| {
+        connection["action"]["failed"].as_str().is_some_and(|why| why.contains("pidfd_getfd"))
+    };
+    if set.is_empty() && own.iter().any(forbidden) {
+        // As a container may have it; everything else is tested without.
+        return peers::loudly("SKIPPED: no sockets may be taken here");
+    }
+    assert!(set.len() >= 3, "{decided:?}");
+    assert!(others.iter().all(|connection| connection["action"]["set"].is_null()), "{others:?}");
+    assert!(others.iter().any(|connection| connection["action"] == "would_set"), "{others:?}");
+
+    // The kernel has what was decided, and the streams carry on.
+    let after = look(&scratch, &["--process", ours]);
+    for connection in set {
+        let now = after.iter().find(|now| now["cookie"] == connection["cookie"]).unwrap();
+        let (granted, has) = (number(connection, "granted_bytes"), number(now, "kernel_buffer_bytes"));
+        assert!((granted..=2 * granted + 65_536).contains(&has), "{connection}, {now}");
+        assert!(now["bytes_per_second"].as_f64().unwrap() > 1e6, "{now}");
+    }
+    foreign.shutdown(Shutdown::Both).unwrap();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
