@@ -16,6 +16,12 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// There can be none here, which is said.
+fn no_lab() -> bool {
+    let can = rustix::process::geteuid().is_root() && fs::exists("/dev/net/tun").unwrap_or(false);
+    !can && peers::skip("the lab needs root and /dev/net/tun")
+}
+
 /// Runs `program` on a path of 200 Mbit/s and 60 ms whose hosts allow windows of 64 KiB, so that only streams help. Gives the
 /// most connections that it had at the same time, and bits of payload a second.
 fn on_small_buffers(program: &str, arguments: &[&str]) -> Option<(u64, f64)> {
@@ -40,11 +46,7 @@ fn on_small_buffers(program: &str, arguments: &[&str]) -> Option<(u64, f64)> {
 /// What a lab made of this scenario says of this program; `None` where there can be none.
 fn run_lab(scenario: &str, program: &str, arguments: &[&str]) -> Option<Value> {
     let needs = if program.contains("gct") { &["globus-gridftp-server"][..] } else { &[] };
-    if !peers::available(needs) {
-        return None;
-    }
-    if !rustix::process::geteuid().is_root() || !fs::exists("/dev/net/tun").unwrap_or(false) {
-        peers::skip("the lab needs root and /dev/net/tun");
+    if !peers::available(needs) || no_lab() {
         return None;
     }
     let scratch = Scratch::new().unwrap();
@@ -161,18 +163,16 @@ fn a_path_that_dies_and_returns() {
     }
 }
 
-/// Two uploads from the same host over one path, each with its options, for so many seconds: what each moved from 60 to 90 % of that
-/// time, in bytes.
-fn two_on_a_path(options: [&str; 2], seconds: u32) -> Option<[f64; 2]> {
-    let scratch = Scratch::new().unwrap();
+/// A path of 100 Mbit/s and 50 ms, and a server of ours at its right end; `kernel` are further settings of both hosts.
+fn with_server(kernel: &str) -> String {
     let ropewalk = peers::ropewalk().unwrap();
-    let log = |n: usize| scratch.join(format!("{n}.jsonl"));
-    let mut text = format!(
+    format!(
         r#"
-        title = "two on a path"
+        title = "uploads"
         description = "100 Mbit/s, 50 ms."
         [kernel]
         congestion = "cubic"
+        {kernel}
         [hosts.left]
         [hosts.right]
         [[links]]
@@ -183,12 +183,21 @@ fn two_on_a_path(options: [&str; 2], seconds: u32) -> Option<[f64; 2]> {
         [[servers]]
         name = "ropewalk"
         host = "right"
-        run = ["{}", "serve", "--listen", "0.0.0.0:{{port:ropewalk}}", "--anonymous=rw", "--root", "/", "--log", "error"]
+        run = ["{}", "serve", "--listen", "0.0.0.0:{{port:ropewalk}}", "--anonymous=rw", "--root", "/", "--log", "info"]
         ready = {{ port = "{{port:ropewalk}}" }}
         environment = {{ XDG_CONFIG_HOME = "{{dir}}", XDG_STATE_HOME = "{{dir}}" }}
         "#,
         ropewalk.display()
-    );
+    )
+}
+
+/// Two uploads from the same host over one path, each with its options, for so many seconds: what each moved from 60 to 90 % of that
+/// time, in bytes.
+fn two_on_a_path(options: [&str; 2], seconds: u32) -> Option<[f64; 2]> {
+    let scratch = Scratch::new().unwrap();
+    let ropewalk = peers::ropewalk().unwrap();
+    let log = |n: usize| scratch.join(format!("{n}.jsonl"));
+    let mut text = with_server("");
     for (n, options) in options.into_iter().enumerate() {
         text += &format!(
             r#"
@@ -206,8 +215,7 @@ fn two_on_a_path(options: [&str; 2], seconds: u32) -> Option<[f64; 2]> {
     }
     let scenario = scratch.join("two.toml");
     fs::write(&scenario, text).unwrap();
-    if !rustix::process::geteuid().is_root() || !fs::exists("/dev/net/tun").unwrap_or(false) {
-        peers::skip("the lab needs root and /dev/net/tun");
+    if no_lab() {
         return None;
     }
     let output = Command::new(&ropewalk)
@@ -235,37 +243,17 @@ fn two_on_a_path(options: [&str; 2], seconds: u32) -> Option<[f64; 2]> {
 #[test]
 fn buffers_that_do_not_suffice_are_set_and_told() {
     let _alone = alone();
-    if !peers::available(&["ss"]) {
-        return;
-    }
-    if !rustix::process::geteuid().is_root() || !fs::exists("/dev/net/tun").unwrap_or(false) {
-        peers::skip("the lab needs root and /dev/net/tun");
+    if !peers::available(&["ss"]) || no_lab() {
         return;
     }
     let scratch = Scratch::new().unwrap();
     let ropewalk = peers::ropewalk().unwrap();
     let place = |name: &str| scratch.join(name).display().to_string();
     let scenario = scratch.join("buffers.toml");
-    let text = format!(
+    // Where autotuning ends.
+    let mut text = with_server(r#"tcp_wmem = ["4 KiB", "16 KiB", "64 KiB"]"#);
+    text += &format!(
         r#"
-        title = "small send buffers"
-        description = "100 Mbit/s and 50 ms, and autotuning ends at 64 KiB."
-        [kernel]
-        congestion = "cubic"
-        tcp_wmem = ["4 KiB", "16 KiB", "64 KiB"]
-        [hosts.left]
-        [hosts.right]
-        [[links]]
-        between = ["left", "right"]
-        [links.path]
-        round_trip = "50ms"
-        both = {{ rate = "100Mbit/s", queue = 500 }}
-        [[servers]]
-        name = "ropewalk"
-        host = "right"
-        run = ["{ropewalk}", "serve", "--listen", "0.0.0.0:{{port:ropewalk}}", "--anonymous=rw", "--root", "/", "--log", "info"]
-        ready = {{ port = "{{port:ropewalk}}" }}
-        environment = {{ XDG_CONFIG_HOME = "{{dir}}", XDG_STATE_HOME = "{{dir}}" }}
         [[commands]]
         name = "uploads"
         host = "left"

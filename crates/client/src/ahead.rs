@@ -14,6 +14,8 @@ const MOST_BYTES: u64 = 32 << 20;
 const LEAST_BYTES: u64 = 1 << 20;
 const FIRST_BYTES: u64 = 4 << 20;
 const LEAST_FILES: usize = 2;
+/// Of so many files for each session there are plenty.
+const PLENTY: u64 = 8;
 /// Round trips that are covered in any case: the command is half of one on its way, and replies are late now and then.
 const ROUND_TRIPS: f64 = 1.5;
 /// What a session does in so many seconds, or round trips, is enough to have ahead.
@@ -45,6 +47,8 @@ pub(crate) struct Ahead {
     /// Those whose data has not moved.
     files: usize,
     bytes: u64,
+    /// There is so much for all that one may wait behind the one that moves, however long that takes.
+    second: bool,
     /// Those that are not confirmed: more of them gain nothing.
     pub depth: usize,
 }
@@ -54,7 +58,7 @@ impl Ahead {
     pub(crate) fn new(path: Path, options: &Options, left: Option<Left>, tuned: Option<Tuned>) -> Self {
         let rule = path.pipeline(options);
         let (Some(left), crate::Auto::Auto) = (left, options.pipeline) else {
-            return Self { files: rule, bytes: MOST_BYTES, depth: rule };
+            return Self { files: rule, bytes: MOST_BYTES, second: false, depth: rule };
         };
         let decided = tuned.and_then(|tuned| tuned.pipeline).map(|commands| commands as usize);
         let depth = rule.max(decided.unwrap_or_default());
@@ -72,6 +76,7 @@ impl Ahead {
         Self {
             files: part.clamp(decided.unwrap_or(rule / 4).max(LEAST_FILES), depth.max(LEAST_FILES)),
             bytes: (left.bytes / parts).clamp(least, enough.max(least)),
+            second: left.files > PLENTY * u64::from(left.sessions.max(1)),
             depth,
         }
     }
@@ -79,7 +84,8 @@ impl Ahead {
     /// Whether a session takes another transfer, where so many have not moved yet, with so many bytes, and so many of them are
     /// ranges of files. Beside a range, however long, the next one is asked for; more would be kept from other sessions.
     pub(crate) fn takes(self, waiting: usize, bytes: u64, ranges: usize) -> bool {
-        (waiting, ranges) == (1, 1) || ranges < 2 && waiting < self.files && bytes < self.bytes
+        let second = self.second && waiting < LEAST_FILES && bytes < MOST_BYTES;
+        (waiting, ranges) == (1, 1) || ranges < 2 && (second || waiting < self.files && bytes < self.bytes)
     }
 }
 
@@ -141,6 +147,15 @@ mod tests {
     }
 
     #[test]
+    fn one_may_wait_behind_the_one_that_moves_while_there_are_plenty() {
+        let slow = |files| ahead(left(files, 4 * MIB), tuned(1e6, Some(2)));
+        assert!(slow(65).takes(1, 4 * MIB, 0) && !slow(65).takes(2, 8 * MIB, 0));
+        assert!(!slow(64).takes(1, 4 * MIB, 0));
+        // What is large is alone, as always.
+        assert!(!ahead(left(1000, 64 * MIB), tuned(1e6, Some(2))).takes(1, 64 * MIB, 0));
+    }
+
+    #[test]
     fn a_tuner_may_ask_for_more_than_the_rule() {
         assert_eq!(ahead(left(1_000_000, 4096), tuned(1e8, Some(500))).depth, 500);
         assert_eq!(ahead(left(1_000_000, 4096), tuned(f64::INFINITY, Some(1))).files, 200);
@@ -153,8 +168,11 @@ mod tests {
         let one = Ahead::new(path, &set, left(1000, 4096), tuned(1e9, Some(50)));
         assert_eq!((one.files, one.depth), (1, 1));
         assert!(one.takes(0, 0, 0) && !one.takes(1, 1, 0));
-        assert_eq!(ahead(None, None), Ahead { files: 200, bytes: MOST_BYTES, depth: 200 });
+        assert_eq!(ahead(None, None), Ahead { files: 200, bytes: MOST_BYTES, second: false, depth: 200 });
         let none = Some(Left { files: 0, bytes: 0, sessions: 0 });
-        assert_eq!(ahead(none, tuned(f64::NAN, None)), Ahead { files: 50, bytes: LEAST_BYTES, depth: 200 });
+        assert_eq!(
+            ahead(none, tuned(f64::NAN, None)),
+            Ahead { files: 50, bytes: LEAST_BYTES, second: false, depth: 200 }
+        );
     }
 }

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use ropewalk_protocol::range::RangeSet;
 
+use crate::tune::NEAR;
 use crate::{Auto, Options};
 
 /// Files up to this size use one stream (unless streams were set).
@@ -104,8 +105,9 @@ impl Path {
                     1..=10 => 4,
                     _ => 8,
                 };
-                // Each has one stream at least.
-                files.min(options.max_streams.max(1))
+                // Where the path is tuned each has one stream at least.
+                let capped = self.rtt >= NEAR && options.streams == Auto::Auto;
+                if capped { files.min(options.max_streams.max(1)) } else { files }
             }
         }
     }
@@ -191,8 +193,9 @@ mod tests {
         let options = Options { max_streams: 1, ..Options::default() };
         for rtt in [0, 5, 50, 150] {
             assert_eq!(path(rtt, 2).streams(&options, Some(1 << 30), true), 1);
-            assert_eq!(path(rtt, 2).files(&options), 1);
-            assert_eq!(path(rtt, 2).worth(&options, 1 << 20, 1 << 40), 1);
+            let files = if rtt == 0 { 2 } else { 1 };
+            assert_eq!(path(rtt, 2).files(&options), files);
+            assert_eq!(path(rtt, 2).worth(&options, 1 << 20, 1 << 40), files);
         }
     }
 

@@ -216,7 +216,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             match self.given.get(&to).filter(|_| ends.window.is_none()) {
                 None => drop(self.given.insert(to, from)),
                 Some(other) if *other == from => {
-                    self.ctx.report.skipped(source.display(), "named twice");
+                    self.ctx.report.left_out(source.display(), "named twice");
                     return Ok(());
                 }
                 Some(_) => {
@@ -252,7 +252,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             let verdict = glob.judge(entry.name.as_bstr());
             if verdict.matches && entry.is_directory() && !self.ctx.options().recursive {
                 directories += 1;
-                self.ctx.report.skipped(base.join(&entry.name)?.display(), "is a directory");
+                self.ctx.report.left_out(base.join(&entry.name)?.display(), "is a directory");
             } else if verdict.matches {
                 any = true;
                 self.matched(ends, &base, &entry)?;
@@ -288,7 +288,7 @@ impl<'p, 'e> Plan<'p, 'e> {
     fn matched(&mut self, ends: &Ends, base: &Place, entry: &Entry) -> Result<(), RemoteError> {
         let source = base.join(&entry.name)?;
         if !self.filter.passes(entry.name.as_bstr(), entry.is_directory()) {
-            self.ctx.report.skipped(source.display(), "left out by a filter");
+            self.ctx.report.left_out(source.display(), "left out by a filter");
             return Ok(());
         }
         let destination = ends.destination.clone();
@@ -359,7 +359,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             Verdict::Copy => {}
             Verdict::CompareSums => task.compare = true,
             Verdict::Same(reason) => {
-                self.ctx.report.skipped(task.source.display(), reason);
+                self.ctx.report.left_out(task.source.display(), reason);
                 return Ok(None);
             }
         }
@@ -426,7 +426,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             return;
         }
         let id = self.ctx.report.next_id();
-        self.ctx.report.failed(id, false, failure(source, destination, error.kind(), error.to_string()));
+        self.ctx.report.failed_early(id, failure(source, destination, error.kind(), error.to_string()));
         if self.ctx.options().stop_on_failure {
             self.ctx.queue.stop();
         }

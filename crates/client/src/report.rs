@@ -68,6 +68,9 @@ pub(crate) struct Report<'e> {
 struct Totals {
     planned_files: u64,
     planned_bytes: u64,
+    plan_complete: bool,
+    /// Files that were skipped or failed before they were planned.
+    left_out: u64,
     files_done: u64,
     files_skipped: u64,
     files_failed: u64,
@@ -129,7 +132,8 @@ impl<'e> Report<'e> {
     }
 
     pub(crate) fn plan_complete(&self) {
-        let totals = self.lock();
+        let mut totals = self.lock();
+        totals.plan_complete = true;
         let (files, bytes) = (totals.planned_files, totals.planned_bytes);
         drop(totals);
         self.event(Event::Planned { files, bytes, complete: true });
@@ -169,7 +173,8 @@ impl<'e> Report<'e> {
     /// Files and bytes that are planned and not done, as far as the plan has got; `None` where there are none.
     pub(crate) fn left(&self) -> Option<(u64, u64)> {
         let totals = self.lock();
-        let done = totals.files_done + totals.files_skipped + totals.files_failed;
+        let done =
+            (totals.files_done + totals.files_skipped + totals.files_failed).saturating_sub(totals.left_out);
         let there = u64::try_from(self.bytes_there.load(Ordering::Relaxed)).unwrap_or_default();
         let left = (totals.planned_files.saturating_sub(done), totals.planned_bytes.saturating_sub(there));
         (left.0 > 0).then_some(left)
@@ -187,6 +192,23 @@ impl<'e> Report<'e> {
         }
         self.event(Event::FileDone { id, bytes, seconds: time.as_secs_f64(), checksum });
         self.progress();
+    }
+
+    /// All that is to be done is known.
+    pub(crate) fn knows_all(&self) -> bool {
+        self.lock().plan_complete
+    }
+
+    /// As [`Report::skipped`], of what was not planned.
+    pub(crate) fn left_out(&self, source: String, reason: &str) {
+        self.lock().left_out += 1;
+        self.skipped(source, reason);
+    }
+
+    /// As [`Report::failed`], of what was not planned.
+    pub(crate) fn failed_early(&self, id: FileId, failure: FileFailure) {
+        self.lock().left_out += 1;
+        self.failed(id, false, failure);
     }
 
     pub(crate) fn skipped(&self, source: String, reason: &str) {

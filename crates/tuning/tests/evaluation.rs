@@ -41,6 +41,25 @@ fn pilot_reaches_what_is_promised() {
     }
 }
 
+/// The tuners that others have evaluated in the same design reach what was published of them; within 15 %, since the
+/// landscapes were drawn anew.
+#[test]
+fn tuners_reach_their_published_regret() {
+    let published = [
+        ("apt", 0.09),
+        ("apt-golden", 0.0896),
+        ("apt-long", 0.0637),
+        ("track", 0.042),
+        ("track-window", 0.0439),
+        ("track+memory", 0.0388),
+    ];
+    let candidates = published.map(|(name, _)| Candidate::from_name(name).unwrap());
+    let setup = Setup { families: Family::NETWORK.to_vec(), first_seed: 10_000, draws: 50, noise: 0.05 };
+    for (report, (name, regret)) in evaluate(&setup, &candidates).unwrap().iter().zip(published) {
+        assert!((report.regret() / regret - 1.0).abs() < 0.15, "{name}: {} and {regret}", report.regret());
+    }
+}
+
 #[test]
 fn after_the_largest_seed_comes_the_first() {
     let regret = |first_seed, draws| {

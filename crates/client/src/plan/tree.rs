@@ -175,7 +175,7 @@ impl<'e> Plan<'_, 'e> {
         };
         if !self.filter.passes(name.as_bstr(), entry.is_directory()) {
             if !entry.is_directory() {
-                self.ctx.report.skipped(from.display(), "left out by a filter");
+                self.ctx.report.left_out(from.display(), "left out by a filter");
             }
             return Ok(Step::Over);
         }
@@ -225,7 +225,7 @@ impl<'e> Plan<'_, 'e> {
             return Ok(Step::Into);
         }
         if !matches!(entry.kind, Kind::File | Kind::Symlink) {
-            self.ctx.report.skipped(from.display(), "neither a file nor a directory");
+            self.ctx.report.left_out(from.display(), "neither a file nor a directory");
             return Ok(Step::Over);
         }
         let mut task = self.task(from, to, None);

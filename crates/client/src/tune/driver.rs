@@ -23,8 +23,9 @@ impl Tune {
             for lane in lanes {
                 let left = ctx.report.left();
                 let work = left.map(|(files, bytes)| Work { files, bytes });
+                let ends = left.filter(|_| ctx.report.knows_all()).map(|left| left.1);
                 let workers = ctx.sessions.load(Ordering::Relaxed);
-                let step = lane.step(now, &mut processors, work, ctx.queue.has_waiting(), workers);
+                let step = lane.step(now, &mut processors, (work, ends), ctx.queue.has_waiting(), workers);
                 for _ in 0..step.hire {
                     let workers = ctx.sessions.fetch_add(1, Ordering::Relaxed) + 1;
                     ctx.report.sessions(workers);

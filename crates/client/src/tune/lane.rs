@@ -189,11 +189,13 @@ impl Lane {
         Pace { rate, streams, rtt, settled: state.reached.len() >= SETTLED }
     }
 
-    /// What a session with so many streams may ask for ahead.
+    /// What a session may ask for ahead. `streams`: those of its data channel, where nothing is known of what it has now.
     pub(super) fn ahead(&self, id: u64, streams: u32) -> Tuned {
         let mut state = self.lock();
+        let now = state.seat(id).map_or(0, |seat| seat.streams);
+        let own = state.seat(id).and_then(|seat| seat.own.rate);
         Tuned {
-            rate: state.rate(id, streams),
+            rate: own.or_else(|| state.rate(id, if now > 0 { now } else { streams })),
             rtt: self.rtt.as_secs_f64(),
             pipeline: (state.decisions > 0).then_some(state.decision.knobs.pipeline),
         }
@@ -295,29 +297,34 @@ impl Lane {
         }
         let mut state = self.lock();
         let target = state.dealt;
-        // Sessions whose streams come and go; where files are shared out between them, as many as that takes.
-        let files = state.files().map_or(target, |files| files.max(self.usual).min(target));
+        let some_more = |n: u32| n + n / 2;
+        let files = state.files().map(|files| some_more(files.max(self.usual)));
         let cap = self.cap;
         let others = state.seats.iter().filter(|seat| seat.id != id && seat.streams > 0 && !seat.leaving);
-        let (workers, streams) =
-            others.fold((0, 0), |(workers, streams), seat| (workers + 1, streams + seat.streams));
+        let (workers, streams, room) = others.fold((0, 0, 0_u32), |(workers, streams, room), seat| {
+            let most = if seat.knob.is_elastic() { seat.most } else { seat.streams };
+            (workers + 1, streams + seat.streams, room.saturating_add(most))
+        });
         let Some(seat) = state.seat(id) else { return false };
-        // Streams that leave together with their session take their windows along: some too many do no harm.
-        let (enough, target) =
-            if seat.knob.is_elastic() { (workers, files) } else { (streams, target + target / 2) };
+        let enough = if seat.knob.is_elastic() {
+            // More than the files in flight that were decided, and without it there is room for all streams.
+            workers >= target || room >= target && files.is_some_and(|files| workers >= files)
+        } else {
+            // Streams that leave together with their session take their windows along: some too many do no harm.
+            streams >= some_more(target)
+        };
         // Two at the same time must not leave to each other what is to be done.
-        let too_many = enough >= target || streams + seat.streams > cap;
-        seat.leaving |= workers > 0 && too_many;
+        seat.leaving |= workers > 0 && (enough || streams + seat.streams > cap);
         seat.leaving
     }
 
-    /// Measures, and asks the tuner where a span has ended. `waiting`: there are jobs that nobody does; `workers`: those
+    /// Measures, and asks the tuner where a span has ended. `work` is what is known of what is left, `ends` its bytes where that is all. `waiting`: there are jobs that nobody does; `workers`: those
     /// of the run.
     pub(super) fn step(
         &self,
         now: Instant,
         processors: &mut Processors,
-        work: Option<Work>,
+        (work, ends): (Option<Work>, Option<u64>),
         waiting: bool,
         workers: u32,
     ) -> Step {
@@ -390,9 +397,9 @@ impl Lane {
             let totals = state.totals(moved);
             state.span = Some(Span::new(now, totals, self.shortest()));
         }
-        // Who comes to a run that is nearly over brings nothing.
-        let lasts =
-            work.is_none_or(|work| work.bytes as f64 >= rate * (LOG_IN_ROUND_TRIPS * self.rtt).as_secs_f64());
+        // Who comes to a run that is nearly over brings nothing. Sizes that no listing told count as nothing.
+        let log_in = rate * (LOG_IN_ROUND_TRIPS * self.rtt).as_secs_f64();
+        let lasts = ends.is_none_or(|bytes| bytes == 0 || bytes as f64 >= log_in);
         let hire = if waiting && lasts && self.hires {
             state.missing(workers, now, self.rtt).max(state.missing_files(workers, work))
         } else {

@@ -7,10 +7,14 @@ use super::*;
 const RTT: Duration = Duration::from_millis(50);
 
 fn lane(streams: u32) -> Arc<Lane> {
+    capped(streams, 24)
+}
+
+fn capped(streams: u32, cap: u32) -> Arc<Lane> {
     let options = Options { first_streams: streams, rtt: Some(0.05), ..Options::default() };
     let tuner = Kind::Fixed.build(&options).unwrap();
     let ends = Ends { source: Some("gsiftp://a".into()), destination: None };
-    Arc::new(Lane::new(ends, RTT, tuner, true, 8, 24))
+    Arc::new(Lane::new(ends, RTT, tuner, true, 8, cap))
 }
 
 fn streams(lane: &Lane) -> Vec<u32> {
@@ -117,13 +121,37 @@ fn files_in_flight_follow_the_tuner() {
     }
     assert_eq!(missing(12, 1000), 0);
     assert!(!seats[0].is_surplus());
-    // Four are too many for eight files; eight are there as a rule.
+    // Eight are there as a rule, and half as many more may stay: decisions go to and fro.
     decide(2);
-    assert!(seats.iter().take(4).all(Seat::is_surplus));
-    assert!(!seats[4].is_surplus());
+    assert!(!seats[0].is_surplus());
+    let one_more = Seat::new(lane.clone());
+    one_more.opened(1, 100, Knob::There(Wanted::new(1)));
+    assert!(seats[0].is_surplus() && !seats[1].is_surplus());
     // Ranges of one file have as many sessions as there are streams.
     decide(1);
     assert!(!seats[5].is_surplus());
+}
+
+/// Whoever comes because streams are missing does not leave because files are few.
+#[test]
+fn sessions_that_are_needed_for_their_streams_stay() {
+    let lane = capped(64, 128);
+    lane.lock().decision.knobs = Knobs { streams: 8, files: 8, pipeline: 2 };
+    let sit = |count| (0..count).map(|_| Seat::new(lane.clone())).collect::<Vec<_>>();
+    let open = |seats: &[Seat]| {
+        for seat in seats {
+            // Of a file of five MiB.
+            seat.opened(5, 5, Knob::There(Wanted::new(5)));
+        }
+    };
+    let seats = sit(8);
+    open(&seats);
+    let missing = lane.lock().missing(8, Instant::now(), RTT);
+    assert_eq!(missing, 5);
+    let further = sit(missing);
+    open(&further);
+    assert_eq!(lane.lock().missing(13, Instant::now(), RTT), 0);
+    assert!(!seats.iter().chain(&further).any(Seat::is_surplus));
 }
 
 #[test]
@@ -138,6 +166,16 @@ fn commands_ahead_follow_the_tuner() {
         state.reached.push((24, 24e6, true));
     }
     assert_eq!((seat.ahead(3).rate, seat.ahead(3).pipeline), (Some(3e6), Some(7)));
+    // Streams that were dealt later count, not those that its channel was made with.
+    seat.opened(24, 100, Knob::There(Wanted::new(24)));
+    let other = Seat::new(lane.clone());
+    other.opened(1, 100, Knob::There(Wanted::new(1)));
+    assert_eq!(seat.ahead(24).rate, Some(12e6));
+    let now = Instant::now();
+    for seconds in [0, 3] {
+        lane.lock().seats[0].own.add(now + Duration::from_secs(seconds), 6_000_000, Duration::ZERO);
+    }
+    assert_eq!(seat.ahead(24).rate, Some(2e6));
 }
 
 #[test]
@@ -266,7 +304,7 @@ fn streams_of_a_sender_that_tells_no_losses_get_over_slow_start_before_they_are_
         }
         let mut processors = Processors::default();
         for at in [Duration::ZERO, wait * RTT] {
-            lane.step(decided + at, &mut processors, None, false, 1);
+            lane.step(decided + at, &mut processors, (None, None), false, 1);
         }
         lane.lock().span.is_some()
     };
@@ -291,7 +329,7 @@ fn measures_only_while_data_moves() {
     let mut processors = Processors::default();
     let now = Instant::now();
     let at = |ms: u64| now + Duration::from_millis(ms);
-    let mut step = |ms| lane.step(at(ms), &mut processors, None, true, 1);
+    let mut step = |ms| lane.step(at(ms), &mut processors, (None, None), true, 1);
     assert!(step(0).decision.is_none());
     let seat = Seat::new(lane.clone());
     seat.opened(2, 100, Knob::Fixed);
