@@ -126,20 +126,8 @@ fn streams_come_between_two_servers() {
 /// Nothing gets through for some seconds in the middle. No tuner, time limit or retry may make a failure of that.
 #[test]
 fn a_path_that_dies_and_returns() {
-    const SCENARIO: &str = r#"
-        title = "a path that dies and returns"
-        description = "Nothing gets through from 1 s to 4 s."
-        [variables]
-        size = "32 MiB"
-        [kernel]
-        congestion = "cubic"
-        [hosts.left]
-        [hosts.right]
-        [[links]]
-        between = ["left", "right"]
-        [links.path]
-        round_trip = "40ms"
-        both = { rate = "100Mbit/s", queue = 500 }
+    let text = path("40ms", "rate = \"100Mbit/s\", queue = 500", "")
+        + r#"
         [[links.changes]]
         at = "1s"
         both = { loss = "100%" }
@@ -150,11 +138,11 @@ fn a_path_that_dies_and_returns() {
     let _alone = alone();
     let scratch = Scratch::new().unwrap();
     let scenario = scratch.join("dead.toml");
-    fs::write(&scenario, SCENARIO).unwrap();
+    fs::write(&scenario, text).unwrap();
     for (program, way) in
         [("ropewalk", &[][..]), ("ropewalk", &["--put"]), ("ropewalk-gct", &[]), ("ropewalk-third", &[])]
     {
-        let arguments = [&["--limit", "60s"], way].concat();
+        let arguments = [&["--size", "32M", "--limit", "60s"], way].concat();
         let Some(result) = run_lab(scenario.to_str().unwrap(), program, &arguments) else { return };
         let command = &result["commands"][0];
         assert_eq!(command["end"]["exit"], 0, "{program} {way:?}: {command}");
@@ -163,13 +151,13 @@ fn a_path_that_dies_and_returns() {
     }
 }
 
-/// A path of 100 Mbit/s and 50 ms, and a server of ours at its right end; `kernel` are further settings of both hosts.
-fn with_server(kernel: &str) -> String {
-    let ropewalk = peers::ropewalk().unwrap();
+/// A scenario of two hosts, `left` and `right`, with a path between them: its round trip and what is the same in both directions.
+/// `kernel` are further settings of both hosts.
+fn path(round_trip: &str, both: &str, kernel: &str) -> String {
     format!(
         r#"
-        title = "uploads"
-        description = "100 Mbit/s, 50 ms."
+        title = "a path"
+        description = "For one test."
         [kernel]
         congestion = "cubic"
         {kernel}
@@ -178,8 +166,16 @@ fn with_server(kernel: &str) -> String {
         [[links]]
         between = ["left", "right"]
         [links.path]
-        round_trip = "50ms"
-        both = {{ rate = "100Mbit/s", queue = 500 }}
+        round_trip = "{round_trip}"
+        both = {{ {both} }}
+        "#
+    )
+}
+
+/// A path of 100 Mbit/s and 50 ms, and a server of ours at its right end.
+fn with_server(kernel: &str) -> String {
+    let server = format!(
+        r#"
         [[servers]]
         name = "ropewalk"
         host = "right"
@@ -187,8 +183,9 @@ fn with_server(kernel: &str) -> String {
         ready = {{ port = "{{port:ropewalk}}" }}
         environment = {{ XDG_CONFIG_HOME = "{{dir}}", XDG_STATE_HOME = "{{dir}}" }}
         "#,
-        ropewalk.display()
-    )
+        peers::ropewalk().unwrap().display()
+    );
+    path("50ms", r#"rate = "100Mbit/s", queue = 500"#, kernel) + &server
 }
 
 /// Two uploads from the same host over one path, each with its options, for so many seconds: what each moved from 60 to 90 % of that
@@ -307,7 +304,8 @@ fn the_end_that_is_the_limit_is_named() {
         ("slow-disk-source", &[][..], "the limit is the peer"),
         ("slow-disk-destination", &["--put"], "the limit is the disk"),
     ] {
-        let arguments = [&["--size", "1G", "--limit", "14s"], way].concat();
+        // It is the second or third decision that says so, of ten seconds each.
+        let arguments = [&["--size", "1G", "--limit", "30s"], way].concat();
         let Some(result) = run_lab(scenario, "ropewalk --json", &arguments) else { return };
         let command = &result["commands"][0];
         let told = tuned(command["stdout"].as_str().unwrap());
@@ -322,23 +320,11 @@ fn the_end_that_is_the_limit_is_named() {
 /// Many files over one path: what one session has asked for is not kept from others that would be sooner through with it.
 #[test]
 fn files_in_flight_end_at_about_the_same_time() {
-    const SCENARIO: &str = r#"
-        title = "many files"
-        description = "A path of 100 Mbit/s and 100 ms."
-        [kernel]
-        congestion = "cubic"
-        [hosts.left]
-        [hosts.right]
-        [[links]]
-        between = ["left", "right"]
-        [links.path]
-        round_trip = "100ms"
-        both = { rate = "100Mbit/s", queue = 400 }
-    "#;
+    let text = path("100ms", "rate = \"100Mbit/s\", queue = 400", "");
     let _alone = alone();
     let scratch = Scratch::new().unwrap();
     let scenario = scratch.join("many.toml");
-    fs::write(&scenario, SCENARIO).unwrap();
+    fs::write(&scenario, text).unwrap();
     let arguments = ["--size", "128M", "--count", "500", "--limit", "60s"];
     let Some(result) = run_lab(scenario.to_str().unwrap(), "ropewalk --json", &arguments) else { return };
     let command = &result["commands"][0];
@@ -367,27 +353,17 @@ fn a_polite_one_yields() {
 /// Only the server that sends sees what is lost between two servers; it tells the client. Loss asks for BBR, where that is allowed.
 #[test]
 fn loss_between_two_servers_is_heard() {
-    const SCENARIO: &str = r#"
-        title = "a lossy path"
-        description = "One packet of a hundred is lost."
-        [variables]
-        size = "200 MiB"
-        [kernel]
-        congestion = "cubic"
-        [hosts.left]
-        [hosts.right]
-        [[links]]
-        between = ["left", "right"]
-        [links.path]
-        round_trip = "40ms"
-        both = { rate = "100Mbit/s", queue = 500, loss = "1%" }
-    "#;
+    // One packet of a hundred is lost.
+    let text = path("40ms", "rate = \"100Mbit/s\", queue = 500, loss = \"1%\"", "");
     let _alone = alone();
     let scratch = Scratch::new().unwrap();
     let scenario = scratch.join("lossy.toml");
-    fs::write(&scenario, SCENARIO).unwrap();
+    fs::write(&scenario, text).unwrap();
     let program = "ropewalk-third --json --congestion bbr,cubic";
-    let Some(result) = run_lab(scenario.to_str().unwrap(), program, &["--limit", "12s"]) else { return };
+    let Some(result) = run_lab(scenario.to_str().unwrap(), program, &["--size", "200M", "--limit", "12s"])
+    else {
+        return;
+    };
     let command = &result["commands"][0];
     let told = tuned(command["stdout"].as_str().unwrap());
     assert!(told.iter().any(|event| event["congestion_control"] == "bbr"), "{command}");

@@ -10,10 +10,11 @@ use crate::auto::Path;
 
 /// Bytes of transfers that may wait in a session's pipeline: small files are many, a big one is alone.
 const MOST_BYTES: u64 = 32 << 20;
-/// So many may always wait, and in the beginning so many.
+/// So many may always wait.
 const LEAST_BYTES: u64 = 1 << 20;
-const FIRST_BYTES: u64 = 4 << 20;
 const LEAST_FILES: usize = 2;
+/// So many in the beginning, where a tuned path's rate is not known yet.
+const FIRST_BYTES: u64 = 4 << 20;
 /// Of so many files for each session there are plenty.
 const PLENTY: u64 = 8;
 /// Round trips that are covered in any case: the command is half of one on its way, and replies are late now and then.
@@ -74,8 +75,8 @@ impl Ahead {
         };
         let part = usize::try_from(left.files / parts).unwrap_or(usize::MAX);
         Self {
-            files: part.clamp(decided.unwrap_or(rule / 4).max(LEAST_FILES), depth.max(LEAST_FILES)),
-            bytes: (left.bytes / parts).clamp(least, enough.max(least)),
+            files: part.clamp(decided.unwrap_or(rule / 4).max(LEAST_FILES), depth),
+            bytes: (left.bytes / parts).clamp(least, enough),
             second: left.files > PLENTY * u64::from(left.sessions.max(1)),
             depth,
         }

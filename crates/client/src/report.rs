@@ -498,6 +498,27 @@ mod tests {
     }
 
     #[test]
+    fn what_was_left_out_of_the_plan_is_not_done() {
+        let report = Report::new(&|_: Event| ());
+        for _ in 0..3 {
+            report.planned(100);
+        }
+        report.left_out("a".into(), "same size");
+        report.left_out("b".into(), "same size");
+        let entry = failure("c".into(), "d".into(), FailureKind::Other, "unreadable".into());
+        report.failed_early(7, entry);
+        assert_eq!(report.left(), Some((3, 300)));
+        // What was planned counts, however it ended.
+        report.skipped("e".into(), "same checksum");
+        assert_eq!(report.left().map(|left| left.0), Some(2));
+        assert!(!report.knows_all());
+        report.plan_complete();
+        assert!(report.knows_all());
+        let summary = report.finish(false, Vec::new());
+        assert_eq!((summary.files_skipped, summary.files_failed), (3, 1));
+    }
+
+    #[test]
     fn progress_is_rare_and_bytes_are_what_the_destination_has() {
         let events = Mutex::new(Vec::new());
         let sink = |event: Event| events.lock().unwrap().push(event);

@@ -192,10 +192,9 @@ impl Lane {
     /// What a session may ask for ahead. `streams`: those of its data channel, where nothing is known of what it has now.
     pub(super) fn ahead(&self, id: u64, streams: u32) -> Tuned {
         let mut state = self.lock();
-        let now = state.seat(id).map_or(0, |seat| seat.streams);
-        let own = state.seat(id).and_then(|seat| seat.own.rate);
+        let streams = state.seat(id).map(|seat| seat.streams).filter(|now| *now > 0).unwrap_or(streams);
         Tuned {
-            rate: own.or_else(|| state.rate(id, if now > 0 { now } else { streams })),
+            rate: state.rate(id, streams),
             rtt: self.rtt.as_secs_f64(),
             pipeline: (state.decisions > 0).then_some(state.decision.knobs.pipeline),
         }

@@ -552,21 +552,6 @@ fn connecting_takes_no_longer_than_it_may() {
     }
 }
 
-/// Keeping a byte takes a hundred of them.
-#[test]
-fn many_small_blocks_out_of_order_are_not_kept_either() {
-    const BLOCKS: u64 = 400_000;
-    let (mut channel, address) = receiver(Mode::ExtendedBlock);
-    let blocks: Vec<u8> = (1..BLOCKS).flat_map(|n| block(2 * n, b"x")).collect();
-    thread::scope(|scope| {
-        // Which breaks off at some time.
-        scope.spawn(|| TcpStream::connect(address).unwrap().write_all(&blocks));
-        let error = channel.receive_writer(&mut Vec::new(), &mut Nobody, &Progress::new()).unwrap_err();
-        let Error::OutOfOrder { missing: 0, held } = error else { panic!("{error}") };
-        assert!(held < BLOCKS - 1);
-    });
-}
-
 /// What is sent comes when it comes: only where the network is at fault has the transfer stalled.
 #[test]
 fn a_source_that_takes_its_time_is_no_stall() {

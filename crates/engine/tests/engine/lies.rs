@@ -325,3 +325,18 @@ fn a_stream_that_does_not_end_where_it_should() {
     assert!(matches!(error, Error::TooMuch { expected: 10, .. }), "{error}");
     assert_eq!(contents, b"0123456789");
 }
+
+/// Keeping a byte takes a hundred of them.
+#[test]
+fn many_small_blocks_out_of_order_are_not_kept() {
+    const BLOCKS: u64 = 400_000;
+    let (mut channel, address) = receiver(Mode::ExtendedBlock);
+    let blocks: Vec<u8> = (1..BLOCKS).flat_map(|n| block(2 * n, b"x")).collect();
+    thread::scope(|scope| {
+        // Which breaks off at some time.
+        scope.spawn(|| TcpStream::connect(address).unwrap().write_all(&blocks));
+        let error = channel.receive_writer(&mut Vec::new(), &mut Nobody, &Progress::new()).unwrap_err();
+        let Error::OutOfOrder { missing: 0, held } = error else { panic!("{error}") };
+        assert!(held < BLOCKS - 1);
+    });
+}

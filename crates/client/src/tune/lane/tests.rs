@@ -154,6 +154,33 @@ fn sessions_that_are_needed_for_their_streams_stay() {
     assert!(!seats.iter().chain(&further).any(Seat::is_surplus));
 }
 
+/// A run that lasts no longer than log-ins hires nobody; one whose end nobody knows does.
+#[test]
+fn nobody_comes_to_a_run_that_is_nearly_over() {
+    let hired = |ends: Option<u64>| {
+        let lane = lane(12);
+        let mut processors = Processors::default();
+        let now = Instant::now();
+        let seat = Seat::new(lane.clone());
+        seat.opened(2, 100, Knob::Fixed);
+        seat.moves_elsewhere();
+        let mut step = |ms: u64| {
+            let work = Some(Work { files: 100, bytes: 1000 });
+            lane.step(now + Duration::from_millis(ms), &mut processors, (work, ends), true, 1)
+        };
+        // So few streams are waited for.
+        step(0);
+        step(60_000);
+        lane.add(1, 1 << 40);
+        let step = step(70_000);
+        assert!(step.decision.is_some());
+        step.hire
+    };
+    // A fifth of these bytes moves while somebody logs in.
+    assert_eq!((hired(Some(1 << 37)), hired(Some(1 << 38))), (0, 10));
+    assert_eq!((hired(Some(0)), hired(None)), (10, 10));
+}
+
 #[test]
 fn commands_ahead_follow_the_tuner() {
     let lane = lane(24);
