@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::WriteHandle;
 use ropewalk_storage::checksum::Pieces;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{RecvFlags, recv};
 
 use crate::behind::{Behind, Stored, Storing};
 use crate::budget::{Buffer, BufferBudget};
@@ -54,6 +55,8 @@ pub(crate) struct Intake<'a> {
     budget: &'a Arc<BufferBudget>,
     /// Where `splice` may write to.
     file: Option<BorrowedFd<'a>>,
+    /// Nothing looks at the bytes and nothing is kept of them: the kernel may throw them away.
+    discard: bool,
     pipe: Option<Pipe>,
     buffer: Option<Buffer>,
     /// Bytes that were wanted of a buffer lately, and what there was.
@@ -81,6 +84,7 @@ impl<'a> Intake<'a> {
         let mut intake = Self::for_store(job, progress, core);
         let plain = wire.connection.plain_fd().is_some();
         if intake.pieces.is_none() && !job.sparse && plain {
+            intake.discard = job.sink.discards();
             intake.file = job.sink.descriptor();
         }
         intake.sealed = !plain;
@@ -97,6 +101,7 @@ impl<'a> Intake<'a> {
             control: &core.control,
             budget: &core.budget,
             file: None,
+            discard: false,
             pipe: None,
             buffer: None,
             taken: (0, 0),
@@ -118,9 +123,19 @@ impl<'a> Intake<'a> {
         if !wire.ahead().is_empty() {
             return self.take_ahead(wire, at, left);
         }
-        match self.splice(wire, left).map_err(Error::io(wire.peer))? {
+        let moved = if self.discard { self.discard(wire, left) } else { self.splice(wire, left) };
+        match moved.map_err(Error::io(wire.peer))? {
             Some(Taken::Bytes(n)) => {
-                self.empty_pipe(at, n)?;
+                if self.spliced.end != at {
+                    self.report_spliced()?;
+                    self.spliced = at..at;
+                }
+                if self.discard {
+                    self.spliced.end += n;
+                    self.progress.add_bytes(n);
+                } else {
+                    self.empty_pipe(at, n)?;
+                }
                 if n == left || self.spliced.end - self.spliced.start >= CHUNK as u64 {
                     self.report_spliced()?;
                 }
@@ -211,14 +226,30 @@ impl<'a> Intake<'a> {
         };
         let most = left.min(PIPE_SIZE as u64) as usize;
         let began = Instant::now();
-        let filled = loop {
-            match pipe.fill(socket, most) {
-                Err(Errno::INTR) => {}
-                result => break result,
-            }
-        };
+        let moved = retry_on_intr(|| pipe.fill(socket, most));
         self.progress.add_time(Stage::Network, began.elapsed());
-        match filled {
+        let counted = self.count(wire, moved)?;
+        if counted.is_none() {
+            self.file = None;
+        }
+        Ok(counted)
+    }
+
+    /// What comes is thrown away by the kernel: TCP's answer to MSG_TRUNC (tcp(7)), which leaves the buffer alone.
+    fn discard(&mut self, wire: &Wire, left: u64) -> io::Result<Option<Taken>> {
+        let Some(socket) = wire.connection.plain_fd() else { return Ok(None) };
+        let mut buffer = self.take_buffer();
+        let most = left.min(buffer.len() as u64) as usize;
+        let began = Instant::now();
+        let received = retry_on_intr(|| recv(socket, &mut buffer[..most], RecvFlags::TRUNC));
+        self.progress.add_time(Stage::Network, began.elapsed());
+        self.buffer = Some(buffer);
+        self.count(wire, received.map(|(n, _)| n))
+    }
+
+    /// `None` where it cannot be done so.
+    fn count(&self, wire: &Wire, moved: Result<usize, Errno>) -> io::Result<Option<Taken>> {
+        match moved {
             Ok(0) => Ok(Some(Taken::End)),
             Ok(n) => {
                 self.control.add_moved(n as u64);
@@ -226,10 +257,7 @@ impl<'a> Intake<'a> {
                 Ok(Some(Taken::Bytes(n as u64)))
             }
             Err(Errno::AGAIN) => Ok(Some(Taken::Blocked)),
-            Err(Errno::INVAL | Errno::NOSYS) => {
-                self.file = None;
-                Ok(None)
-            }
+            Err(Errno::INVAL | Errno::NOSYS) => Ok(None),
             Err(e) => Err(e.into()),
         }
     }
@@ -238,10 +266,6 @@ impl<'a> Intake<'a> {
     fn empty_pipe(&mut self, at: u64, n: u64) -> Result<()> {
         let mut at = at;
         let end = at + n;
-        if self.spliced.end != at {
-            self.report_spliced()?;
-            self.spliced = at..at;
-        }
         let began = Instant::now();
         self.job.sink.make_room(at, n);
         while at < end

@@ -139,6 +139,10 @@ pub trait WriteHandle: Send + Sync {
     fn positionless(&self) -> bool {
         false
     }
+    /// True where nothing of what is written is kept (/dev/null), so that it need not even be read.
+    fn discards(&self) -> bool {
+        false
+    }
     /// Bytes have to be written from the first to the last: a pipe, a terminal. A write out of turn is refused.
     fn in_order(&self) -> bool {
         false

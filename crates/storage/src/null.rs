@@ -174,6 +174,10 @@ impl WriteHandle for Nothing {
         self.descriptor.as_ref().map(|fd| fd.as_fd())
     }
 
+    fn discards(&self) -> bool {
+        true
+    }
+
     fn set_len(&self, _length: u64) -> Result<()> {
         Ok(())
     }

@@ -302,6 +302,10 @@ impl WriteHandle for PosixFile {
         !self.seekable()
     }
 
+    fn discards(&self) -> bool {
+        self.null
+    }
+
     fn in_order(&self) -> bool {
         !self.seekable() && !self.null
     }

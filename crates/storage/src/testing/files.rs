@@ -64,6 +64,7 @@ fn writes_in_any_order(store: &dyn Store) {
     file.write_at(b"", 0).unwrap();
     file.sync().unwrap();
     assert!(!file.positionless(), "a file has positions");
+    assert!(!file.discards(), "a file keeps what is written");
 }
 
 fn opens(store: &dyn Store) {

@@ -60,12 +60,13 @@ fn a_fifo_does_not_make_anybody_wait() {
 fn devices_take_bytes_as_they_come() {
     let store = PosixStore::new(Path::new("/"), PosixOptions::default()).unwrap();
     let null = store.open_write(&path("/dev/null"), CREATE).unwrap();
-    assert!(null.positionless());
+    assert!(null.positionless() && null.discards());
     assert!(null.descriptor().is_some());
     null.write_at(b"gone", 1 << 40).unwrap();
     null.set_len(10).unwrap();
     null.sync().unwrap();
     assert_eq!(null.metadata().unwrap().kind, Kind::CharacterDevice);
+    assert!(!store.open_write(&path("/dev/zero"), CREATE).unwrap().discards());
     let zero = store.open_read(&path("/dev/zero")).unwrap();
     let mut buffer = [7; 10];
     assert_eq!(zero.read_at(&mut buffer, 5).unwrap(), 10);
