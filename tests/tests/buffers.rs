@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use ropewalk_tests::peers;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Setup};
+use ropewalk_tests::terminal::Terminal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Less than they ask for.
@@ -105,4 +107,47 @@ fn transfers_of_our_own_get_their_part_of_the_budget() {
     for thread in threads {
         thread.join().unwrap();
     }
+}
+
+/// What `--watch` shows goes on until Ctrl-C: a line of JSON an interval, or a table that is written over itself.
+#[test]
+fn watching_goes_on_until_it_is_interrupted() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let _connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let _other = listener.accept().unwrap();
+    let command = ["buffers", "--watch", "--interval", "100ms", "--port", &port];
+    let mut child = Command::new(peers::ropewalk().unwrap())
+        .args(command)
+        .arg("--json")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for _ in 0..3 {
+        let look: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(look["connections"].as_array().unwrap().len(), 2, "{look}");
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let rest: Vec<_> = lines.map(Result::unwrap).collect();
+    assert!(rest.len() <= 2, "{rest:?}");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "ropewalk: stopping\n");
+
+    if !peers::available(&["script"]) {
+        return;
+    }
+    let mut watched = Command::new(peers::ropewalk().unwrap());
+    watched.args(command).env("TERM", "xterm");
+    let mut terminal = Terminal::start(&watched).unwrap();
+    for _ in 0..3 {
+        for part in ["\x1b[H2 connections, demand ", "\x1b[K", "\x1b[J"] {
+            terminal.wait_for(part).unwrap();
+        }
+    }
+    terminal.interrupt().unwrap();
+    let (status, shown) = terminal.finish().unwrap();
+    assert_eq!(status.code(), Some(130), "{shown}");
 }

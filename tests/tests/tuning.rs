@@ -172,9 +172,9 @@ fn path(round_trip: &str, both: &str, kernel: &str) -> String {
     )
 }
 
-/// A path of 100 Mbit/s and 50 ms, and a server of ours at its right end.
-fn with_server(kernel: &str) -> String {
-    let server = format!(
+/// A server of ours at the right end of a path.
+fn server() -> String {
+    format!(
         r#"
         [[servers]]
         name = "ropewalk"
@@ -184,8 +184,12 @@ fn with_server(kernel: &str) -> String {
         environment = {{ XDG_CONFIG_HOME = "{{dir}}", XDG_STATE_HOME = "{{dir}}" }}
         "#,
         peers::ropewalk().unwrap().display()
-    );
-    path("50ms", r#"rate = "100Mbit/s", queue = 500"#, kernel) + &server
+    )
+}
+
+/// A path of 100 Mbit/s and 50 ms with it.
+fn with_server(kernel: &str) -> String {
+    path("50ms", r#"rate = "100Mbit/s", queue = 500"#, kernel) + &server()
 }
 
 /// Two uploads from the same host over one path, each with its options, for so many seconds: what each moved from 60 to 90 % of that
@@ -236,9 +240,9 @@ fn two_on_a_path(options: [&str; 2], seconds: u32) -> Option<[f64; 2]> {
     }))
 }
 
-/// What a transfer shows of a path makes the buffers of the next one's connections, where the kernel would leave them too small.
-#[test]
-fn buffers_that_do_not_suffice_are_set_and_told() {
+/// Two transfers over one path, from the first of which is known what buffers of the second are to be set to: those to `here`, `"send"` or
+/// `"receive"`. `kernel` ends their autotuning at 64 KiB.
+fn second_has_buffers(here: &str, kernel: &str, [first, second]: [&str; 2]) {
     let _alone = alone();
     if !peers::available(&["ss"]) || no_lab() {
         return;
@@ -246,27 +250,30 @@ fn buffers_that_do_not_suffice_are_set_and_told() {
     let scratch = Scratch::new().unwrap();
     let ropewalk = peers::ropewalk().unwrap();
     let place = |name: &str| scratch.join(name).display().to_string();
+    fs::write(place("data"), vec![b'x'; 120_000_000]).unwrap();
+    let copy =
+        |what: &str| format!("{} cp --json {}", ropewalk.display(), what.replace("{data}", &place("data")));
     let scenario = scratch.join("buffers.toml");
-    // Where autotuning ends.
-    let mut text = with_server(r#"tcp_wmem = ["4 KiB", "16 KiB", "64 KiB"]"#);
+    let mut text = with_server(kernel);
     text += &format!(
         r#"
         [[commands]]
-        name = "uploads"
+        name = "copies"
         host = "left"
         at = "0s"
         run = """
-            {ropewalk} cp --json zero:200M ftp://{{addr:right}}:{{port:ropewalk}}/dev/null > {first}
-            {ropewalk} cp --json zero:60M ftp://{{addr:right}}:{{port:ropewalk}}/dev/null > {second} &
+            {first} > {first_log}
+            {second} > {second_log} &
             sleep 2
             ss --tcp --memory --numeric > {sockets}
             wait
         """
         environment = {{ XDG_CONFIG_HOME = "{{dir}}", XDG_STATE_HOME = "{{dir}}" }}
         "#,
-        ropewalk = ropewalk.display(),
-        first = place("first"),
-        second = place("second"),
+        first = copy(first),
+        second = copy(second),
+        first_log = place("first"),
+        second_log = place("second"),
         sockets = place("sockets"),
     );
     fs::write(&scenario, text).unwrap();
@@ -278,22 +285,47 @@ fn buffers_that_do_not_suffice_are_set_and_told() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (memory, kernel_shows) = if here == "send" { ("tcp_wmem", ",tb") } else { ("tcp_rmem", ",rb") };
     for run in ["first", "second"] {
         let log = fs::read_to_string(place(run)).unwrap();
         let end: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
         let tuned = &end["tuned"][0];
         let why = tuned["buffers"].as_str().unwrap_or_default();
-        assert!(why.contains("send buffer set to") && why.contains("net.ipv4.tcp_wmem"), "{log}");
+        let told =
+            why.contains(&format!("{here} buffer set to")) && why.contains(&format!("net.ipv4.{memory}"));
+        assert!(told, "{log}");
         assert_eq!(tuned["buffers_matter"], true);
     }
     // The kernel shows twice of what is set, and what it tunes ends at the 64 KiB.
     let sockets = fs::read_to_string(place("sockets")).unwrap();
-    let sizes = sockets.split(",tb").skip(1).filter_map(|rest| rest.split(',').next()?.parse::<u64>().ok());
+    let sizes =
+        sockets.split(kernel_shows).skip(1).filter_map(|rest| rest.split(',').next()?.parse::<u64>().ok());
     assert!(sizes.filter(|size| *size > 100_000).count() >= 8, "{sockets}");
     // The server is asked to do so, too.
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(told.contains("ABUF: left to kernel autotuning, nothing is known of the path yet"), "{told}");
-    assert!(told.contains("ABUF: send buffer set to"), "{told}");
+    let set = told
+        .split("ABUF: ")
+        .any(|line| line.lines().next().unwrap().contains(&format!("{here} buffer set to")));
+    assert!(set, "{told}");
+}
+
+/// What a transfer shows of a path makes the buffers of the next one's connections, where the kernel would leave them too small.
+#[test]
+fn buffers_that_do_not_suffice_are_set_and_told() {
+    let place = "ftp://{addr:right}:{port:ropewalk}/dev/null";
+    second_has_buffers(
+        "send",
+        r#"tcp_wmem = ["4 KiB", "16 KiB", "64 KiB"]"#,
+        [&format!("zero:200M {place}"), &format!("zero:60M {place}")],
+    );
+}
+
+/// The same where what comes is received.
+#[test]
+fn buffers_that_do_not_suffice_are_set_where_data_arrives() {
+    let copy = "ftp://{addr:right}:{port:ropewalk}{data} /dev/null";
+    second_has_buffers("receive", r#"tcp_rmem = ["4 KiB", "32 KiB", "64 KiB"]"#, [copy, copy]);
 }
 
 /// A disk that gives or takes less than the path carries is named, and gets no more streams for it: the server's as the peer's.
@@ -348,6 +380,69 @@ fn a_polite_one_yields() {
     let _alone = alone();
     let Some([bold, polite]) = two_on_a_path(["", "--polite"], 30) else { return };
     assert!(polite < 0.6 * bold, "{bold} and, polite, {polite} bytes");
+}
+
+/// Beside a transfer that does not give way, a stream more is added only while it gains what the stated share leaves it: of a path that is
+/// shared stream for stream about that share is taken, where without it as many streams as gain anything would be.
+#[test]
+fn a_stated_share_is_about_what_is_taken() {
+    let _alone = alone();
+    let Some([other, ours]) = two_on_a_path(["--streams 40", "--share 30%"], 60) else { return };
+    let share = ours / (ours + other);
+    assert!((0.17..0.45).contains(&share), "{ours} of {} bytes", ours + other);
+}
+
+/// The next transfer over the same path begins with what the one before found, and finds it right.
+#[test]
+fn what_a_path_needed_is_remembered() {
+    let _alone = alone();
+    if no_lab() {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let ropewalk = peers::ropewalk().unwrap();
+    let place = |name: &str| scratch.join(name).display().to_string();
+    let mut text = path("50ms", r#"rate = "100Mbit/s", queue = 500, loss = "0.3%""#, "") + &server();
+    for (run, begins) in ["first", "second"].iter().zip(["0s", "25s"]) {
+        text += &format!(
+            r#"
+            [[commands]]
+            name = "{run}"
+            host = "left"
+            at = "{begins}"
+            run = "exec {} cp --json {} ftp://{{addr:right}}:{{port:ropewalk}}/dev/null > {}"
+            environment = {{ XDG_CONFIG_HOME = "{{dir}}", XDG_STATE_HOME = "{{dir}}" }}
+            "#,
+            ropewalk.display(),
+            if *run == "first" { "zero:180M" } else { "zero:60M" },
+            place(run),
+        );
+    }
+    let scenario = scratch.join("twice.toml");
+    fs::write(&scenario, text).unwrap();
+    let output = Command::new(&ropewalk)
+        .args(["lab", "run"])
+        .arg(&scenario)
+        .args(["--quiet", "--output"])
+        .arg(scratch.join("results"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let [first, second] = ["first", "second"].map(|run| events(&fs::read_to_string(place(run)).unwrap()));
+    let of = |event: &Value| event["streams"].as_u64().unwrap();
+    let begun = |run: &[Value]| {
+        // Connections of the first seconds, before anything was decided.
+        let early = run.iter().take_while(|event| event["event"] != "tuned");
+        early.filter(|event| event["event"] == "progress").map(of).max().unwrap()
+    };
+    let found = of(first.iter().rfind(|event| event["event"] == "tuned").unwrap());
+    assert!(begun(&first) == UNTUNED_STREAMS && found > 2 * UNTUNED_STREAMS, "{first:?}");
+    assert!(begun(&second) > 2 * UNTUNED_STREAMS, "{found} were found: {second:?}");
+    assert_eq!(
+        second.iter().find(|event| event["event"] == "tuned").unwrap()["reason"],
+        "remembered",
+        "{second:?}"
+    );
 }
 
 /// Only the server that sends sees what is lost between two servers; it tells the client. Loss asks for BBR, where that is allowed.

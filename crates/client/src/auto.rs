@@ -123,6 +123,18 @@ impl Path {
         u32::try_from(units).unwrap_or(u32::MAX).min(self.files(options))
     }
 
+    /// Data connections of a run that is not tuned, where so many files with so many bytes are left: those of one file, but
+    /// files that are not cut up between sessions have theirs each.
+    pub(crate) fn together(self, options: &Options, files: u64, bytes: u64) -> u32 {
+        let (one, size) = (self.streams(options, None, false), bytes / files.max(1));
+        if size >= 2 * RANGE {
+            return one;
+        }
+        let sessions = u64::from(self.worth(options, files, bytes)).min(files.max(1));
+        let all = self.streams(options, Some(size), false).saturating_mul(sessions as u32);
+        all.max(one).min(options.max_streams.max(1))
+    }
+
     /// Transfers whose commands may be outstanding on one control connection.
     pub(crate) fn pipeline(self, options: &Options) -> usize {
         match options.pipeline {
@@ -197,6 +209,22 @@ mod tests {
             assert_eq!(path(rtt, 2).files(&options), files);
             assert_eq!(path(rtt, 2).worth(&options, 1 << 20, 1 << 40), files);
         }
+    }
+
+    #[test]
+    fn files_of_some_size_have_streams_each() {
+        let path = path(100, 2);
+        let together = |most, files, size| {
+            path.together(&Options { max_streams: most, ..Options::default() }, files, files * size)
+        };
+        assert_eq!(together(128, 32, 16 << 20), 64);
+        assert_eq!(together(20, 32, 16 << 20), 20);
+        assert_eq!(together(128, 3, 16 << 20), 8);
+        assert_eq!(together(128, 3, 100 << 20), 24);
+        // Small ones have a stream each, and large ones share those that one has.
+        assert_eq!(together(128, 2000, 256 << 10), 8);
+        assert_eq!(together(128, 100, 1 << 30), 8);
+        assert_eq!((together(128, 0, 0), together(128, 1, u64::MAX)), (8, 8));
     }
 
     #[test]

@@ -71,13 +71,19 @@ impl Tune {
         }
     }
 
+    /// Takes what others leave or give way to, and no less.
+    fn is_usual(&self) -> bool {
+        matches!(self.options.fairness, Fairness::Share(share) if share >= Fairness::USUAL)
+    }
+
     /// Whether anything may be tuned in this run.
     fn is_on(&self) -> bool {
         self.options.tuner != Kind::Fixed && self.options.streams == Auto::Auto
     }
 
-    /// A seat for a worker on the path between these ends; `None` where it is not tuned.
-    pub(crate) fn seat(&self, ends: Ends, rtt: Duration) -> Option<Seat> {
+    /// A seat for a worker on the path between these ends; `None` where it is not tuned. `left`: files and bytes that are to be
+    /// moved, as far as that is known.
+    pub(crate) fn seat(&self, ends: Ends, rtt: Duration, left: Option<(u64, u64)>) -> Option<Seat> {
         if !self.is_on() || rtt < NEAR {
             return None;
         }
@@ -86,7 +92,8 @@ impl Tune {
             return Some(Seat::new(lane.clone()));
         }
         let learnt = self.memory.recall(&ends.name());
-        let options = self.tuner_options(&ends, rtt, learnt.map(|learnt| learnt.prior));
+        let prior = learnt.map(|learnt| learnt.prior).filter(|_| self.is_usual());
+        let options = self.tuner_options(&ends, rtt, left, prior);
         let tuner = match self.options.tuner.build(&options) {
             Ok(tuner) => tuner,
             Err(error) => {
@@ -103,14 +110,23 @@ impl Tune {
         Some(Seat::new(lane))
     }
 
-    fn tuner_options(&self, ends: &Ends, rtt: Duration, prior: Option<Prior>) -> TunerOptions {
+    fn tuner_options(
+        &self,
+        ends: &Ends,
+        rtt: Duration,
+        left: Option<(u64, u64)>,
+        prior: Option<Prior>,
+    ) -> TunerOptions {
         let most = self.options.max_streams.clamp(1, ropewalk_tuning::tuner::MAX_STREAMS);
-        let first = Path::new(rtt).streams(&self.options, None, false);
+        let path = Path::new(rtt);
+        let one = path.streams(&self.options, None, false);
+        let usual = self.is_usual();
+        let (files, bytes) = left.filter(|_| usual).unwrap_or_default();
         let congestion = &self.options.congestion;
         TunerOptions {
-            first_streams: first,
-            // What would be used untuned.
-            least_streams: if self.options.fairness == Fairness::Polite { 1 } else { first },
+            // What would be used untuned: to climb there would take longer than many runs of a few dozen files.
+            first_streams: path.together(&self.options, files, bytes),
+            least_streams: if usual { one } else { 1 },
             max_streams: most,
             chunk_seconds: CHUNK_SECONDS,
             capacity: self.options.capacity.map(|bits| bits as f64 / 8.0),
@@ -154,7 +170,7 @@ impl Tune {
     pub(crate) fn found(&self) -> Vec<TunedPath> {
         let lanes = self.lanes();
         // Who yields to others finds what they left.
-        if self.options.fairness != Fairness::Polite {
+        if self.is_usual() {
             let usual = Options::default().max_streams;
             let priors = lanes.iter().filter_map(|lane| Some((lane.ends.name(), lane.learnt(usual)?)));
             self.memory.keep(&priors.collect::<Vec<_>>());

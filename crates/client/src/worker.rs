@@ -154,7 +154,7 @@ impl<'c, 'e> Worker<'c, 'e> {
 
     /// A place among those that move data between these ends, over a path of this round trip.
     pub(crate) fn seat(&self, ends: Ends, rtt: Duration) -> Option<Seat> {
-        self.ctx.tune.seat(ends, rtt)
+        self.ctx.tune.seat(ends, rtt, self.ctx.report.left())
     }
 
     /// The next job; idle sessions are kept alive while there is none.

@@ -1,8 +1,10 @@
 //! How evenly two tuned transfers share a path, in virtual time. `bench/fair` measures the same in the lab.
 
 #![allow(clippy::unwrap_used)]
-use ropewalk_tuning::sim::{Duel, Rng, mean};
-use ropewalk_tuning::tuner::{Connections, Kind};
+use std::cell::Cell;
+
+use ropewalk_tuning::sim::{Duel, Outcome, Rng, mean};
+use ropewalk_tuning::tuner::{Connections, Fairness, Kind, Options};
 
 const DUEL: Duel = Duel {
     capacity: 12.5e6,
@@ -91,4 +93,44 @@ fn a_longer_round_trip_is_not_starved() {
         let even = evenness(Duel { rtt, second_rtt: 2.0, delay: 10.0, ..DUEL });
         assert!(even > 0.35, "{rtt} s: {even}");
     }
+}
+
+/// What a tuner with a stated share has of a path on which others always have `others` streams, in the second half of its time.
+fn taken(share: f64, others: u32, duel: Duel) -> f64 {
+    let first = Cell::new(true);
+    let fought = duel.run(|options| {
+        if first.replace(false) {
+            return Kind::Fixed.build(&Options { first_streams: others, ..options.clone() });
+        }
+        let fairness = Fairness::Share(share);
+        Kind::Pilot.build(&Options { fairness, least_streams: 1, ..options.clone() })
+    });
+    let late = |outcome: &Outcome| -> f64 {
+        let steps = outcome.steps.iter().filter(|step| step.start >= duel.delay + duel.together / 2.0);
+        let (bytes, time) = steps.fold((0.0, 0.0), |(b, t), step| (b + step.bytes, t + step.seconds));
+        bytes / time
+    };
+    let fought = fought.unwrap();
+    let [theirs, ours] = fought.outcomes();
+    late(ours) / (late(theirs) + late(ours))
+}
+
+#[test]
+fn a_stated_share_is_what_is_taken() {
+    let mut far = Vec::new();
+    for (noise, more) in [(0.0, 0.05), (0.03, 0.1)] {
+        for (others, rtt) in [(10, 0.05), (20, 0.02), (40, 0.05), (40, 0.15), (64, 0.09)] {
+            for share in [0.2, 0.3, 0.5, 0.7] {
+                let duel = Duel { rtt, noise, delay: 10.0, together: 200.0, ..DUEL };
+                let shares: Vec<f64> =
+                    (0..3).map(|seed| taken(share, others, Duel { seed, ..duel })).collect();
+                let mean = mean(shares.iter().copied());
+                // A crowded path carries less the more streams it has, which is not worth while as early.
+                if !(share - 0.17..share + more).contains(&mean) {
+                    far.push(format!("{share} of {others}, {rtt} s, noise {noise}: {shares:.3?}"));
+                }
+            }
+        }
+    }
+    assert!(far.is_empty(), "{far:#?}");
 }

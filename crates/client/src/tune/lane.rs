@@ -479,7 +479,10 @@ impl State {
     /// others need many round trips to grow into what that frees.
     fn follow(&mut self) {
         let target = self.target();
-        let forced = matches!(self.decision.reason, Reason::Yielding { .. } | Reason::WindowTooSmall { .. });
+        let forced = matches!(
+            self.decision.reason,
+            Reason::Yielding { .. } | Reason::WindowTooSmall { .. } | Reason::FairShare { .. }
+        );
         if target >= self.dealt || forced {
             self.dealt = target;
         }

@@ -421,7 +421,15 @@ impl Meter {
 
     /// Mean rate of the markers after the start of the chunk, and over how many seconds.
     pub(super) fn steady(&self, chunk: &Chunk) -> Option<(f64, f64)> {
-        let skip = self.changed.unwrap_or_else(|| self.warm_up().min(0.45 * chunk.seconds));
+        self.steady_after(self.changed.unwrap_or_else(|| self.warm_up().min(0.45 * chunk.seconds)))
+    }
+
+    /// The same of the second half of the chunk only.
+    pub(super) fn late(&self, chunk: &Chunk) -> Option<(f64, f64)> {
+        self.steady_after(self.changed.unwrap_or_default().max(0.5 * chunk.seconds))
+    }
+
+    fn steady_after(&self, skip: f64) -> Option<(f64, f64)> {
         let mut steady: Vec<(f64, f64)> = Vec::new();
         let mut before = 0.0;
         for &(at, rate) in &self.marks {

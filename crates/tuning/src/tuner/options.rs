@@ -28,6 +28,11 @@ pub enum Fairness {
     Polite,
 }
 
+impl Fairness {
+    /// The share that a transfer stops at where nobody states one.
+    pub const USUAL: f64 = 0.95;
+}
+
 /// What an earlier transfer over the same path found. Used to start, never trusted without measuring.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prior {
@@ -85,7 +90,7 @@ impl Default for Options {
             window: None,
             loss: None,
             connections: Connections::Fresh,
-            fairness: Fairness::Share(0.95),
+            fairness: Fairness::Share(Fairness::USUAL),
             prior: None,
             congestion: Vec::new(),
             max_files: 16,

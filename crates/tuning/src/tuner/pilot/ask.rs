@@ -5,6 +5,7 @@
 
 use super::super::decision::{Decision, Reason};
 use super::super::options::{Connections, Fairness};
+use super::share::stated;
 use super::{Phase, Pilot};
 
 /// Times to ask in vain.
@@ -53,6 +54,7 @@ impl Pilot {
             && self.limits.bottleneck().is_none()
             && self.options.connections == Connections::Kept
             && self.options.fairness != Fairness::Polite
+            && stated(&self.options).is_none()
             && 4 * self.base <= self.most()
     }
 

@@ -5,6 +5,7 @@ use super::super::decision::{Bottleneck, Reason};
 use super::super::options::{Fairness, Options};
 use super::super::sample::{Chunk, Pressure};
 use super::crowd::Crowd;
+use super::share::stated;
 
 /// Share of time from which on a resource is the limit, and under which it no longer is.
 const BUSY: f64 = 0.95;
@@ -28,6 +29,8 @@ pub(super) struct Limits {
     most: u32,
     packet: f64,
     polite: bool,
+    /// A share is stated: how many streams to have on a crowded path is not for the crowd to say.
+    stated: bool,
     granted: u32,
     /// Streams that politeness allows.
     allowed: f64,
@@ -48,6 +51,7 @@ impl Limits {
             most: options.max_streams,
             packet: options.packet_bytes,
             polite: options.fairness == Fairness::Polite,
+            stated: stated(options).is_some(),
             granted: options.max_streams,
             allowed: f64::from(options.max_streams),
             least_loss: None,
@@ -97,7 +101,7 @@ impl Limits {
         let queued =
             chunk.rtt.zip(chunk.min_rtt).filter(|(rtt, least)| rtt - least > LEAST_QUEUE.max(QUEUE * least));
         self.queued = [queued.map(|queued| queued.0), self.queued[0]];
-        if let Some(rtt) = chunk.rtt.filter(|_| place) {
+        if let Some(rtt) = chunk.rtt.filter(|_| place && !self.stated) {
             let window = rate * rtt / (f64::from(chunk.streams) * self.packet);
             let full = self.full();
             self.crowd.learn(rate, noise, window, chunk.streams, full);
@@ -109,12 +113,16 @@ impl Limits {
 
     /// Others have come to the path, as it seems.
     pub(super) fn share(&mut self) {
-        self.crowd.share(false);
+        if !self.stated {
+            self.crowd.share(false);
+        }
     }
 
     /// More streams gain, or the same carry less. With the same queue before and after, others had that, or have it now.
     pub(super) fn share_path(&mut self) {
-        self.crowd.share(self.full());
+        if !self.stated {
+            self.crowd.share(self.full());
+        }
     }
 
     /// Nobody else is there.

@@ -13,6 +13,7 @@ mod hold;
 mod limits;
 mod plan;
 mod ramp;
+mod share;
 mod soft;
 mod start;
 mod surface;
@@ -187,6 +188,9 @@ impl Tuner for Pilot {
         self.dice = roll(self.dice ^ chunk.bytes ^ chunk.seconds.to_bits());
         let (corrected, seconds) = self.meter.corrected(chunk);
         let (rate, seconds) = match self.phase {
+            _ if share::stated(&self.options).is_some() => {
+                self.meter.late(chunk).unwrap_or((corrected, seconds))
+            }
             Phase::Ramp(ramp) if !ramp.again => (corrected, seconds),
             _ => self.meter.steady(chunk).unwrap_or((corrected, seconds)),
         };

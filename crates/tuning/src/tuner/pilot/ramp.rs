@@ -3,6 +3,7 @@
 use super::super::decision::{Decision, Reason, whole_bytes};
 use super::super::meter::{elasticity, knee};
 use super::super::options::Connections;
+use super::share::stated;
 use super::{Phase, Pilot, Shape};
 
 /// Elasticity up to which a step counts as flat.
@@ -50,7 +51,11 @@ impl Pilot {
     pub(super) fn ramp_seconds(&self) -> f64 {
         let noise = 20.0 * self.meter.variance() / (ERROR * 3f64.ln()).powi(2);
         let least = LEAST_SECONDS.max(LEAST_ROUND_TRIPS * self.meter.rtt());
-        noise.max(least).min(self.options.chunk_seconds)
+        match stated(&self.options) {
+            // Streams take many round trips until they have of a path what others leave them.
+            Some(_) => self.options.chunk_seconds,
+            None => noise.max(least).min(self.options.chunk_seconds),
+        }
     }
 
     /// Climbs on from a point that is already measured.
@@ -69,6 +74,7 @@ impl Pilot {
     fn step(&mut self, factor: f64, gain: f64, reason: Reason) -> Decision {
         let seconds = self.ramp_seconds();
         let from = self.points.last().map_or(self.n, |point| point.0);
+        let factor = self.within_share(from, factor);
         self.send_expecting((f64::from(from) * factor).ceil() as u32, seconds, gain, reason)
     }
 
@@ -132,6 +138,9 @@ impl Pilot {
         }
         if self.limits.bottleneck().is_some() && e.is_some_and(|e| e < LINEAR) {
             return self.bend();
+        }
+        if let Some(decision) = self.has_share() {
+            return decision;
         }
         let utilisation = self.meter.utilisation(n, rate);
         if let Some(utilisation) = utilisation.filter(|&u| u > FULL) {

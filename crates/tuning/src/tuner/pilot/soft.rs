@@ -1,6 +1,7 @@
 //! Staying where no sharp knee tells the place: the slope is measured beside it, and the place moves with it.
 
 use super::super::decision::{Decision, Reason};
+use super::share::stated;
 use super::surface::Surface;
 use super::{Phase, Pilot};
 
@@ -120,7 +121,8 @@ impl Pilot {
             false => ((n / ASIDE).floor(), Reason::ProbeDown { from }),
         };
         let noise = (self.meter.deviation() / (0.1 * ASIDE.ln())).powi(2);
-        let least = 0.5f64.max(40.0 * self.meter.rtt() / self.options.chunk_seconds).min(2.0);
+        let shortest = if stated(&self.options).is_some() { 1.5 } else { 0.5 };
+        let least = (40.0 * self.meter.rtt() / self.options.chunk_seconds).clamp(shortest, 2.0);
         self.phase = Phase::Dither;
         self.send(n as u32, noise.clamp(least, 2.0) * self.options.chunk_seconds, reason)
     }
