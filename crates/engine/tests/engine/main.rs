@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+mod discards;
 mod failures;
 mod gct;
 mod lies;
