@@ -1,6 +1,6 @@
 """Figs 5 to 8 of the report on GridFTP-APT: RED, 100 Mbit/s, 10 and 20 ms a link on three links, 500 s."""
 
-from .ns2 import Missing
+from .simulator import Missing
 
 SECONDS = 500
 FIXED = (1, 4, 8, 16, 32)

@@ -2,6 +2,7 @@
 
 Neither its source nor its program would do: they change with every comment and every other part of the program."""
 
+import functools
 import hashlib
 import json
 import math
@@ -17,6 +18,7 @@ LANDSCAPES = (
 )
 
 
+@functools.cache
 def fingerprint(program, options) -> str:
     """Of the tuner that `program model tuner options` is."""
     total = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""What Ropewalk says: its models and its fluid simulation. Tuners are started by sim/chunks.tcl."""
+"""What Ropewalk says: its models and its fluid simulation. Tuners are started by sim/chunks.*."""
 
 import json
 import subprocess

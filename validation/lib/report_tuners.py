@@ -2,7 +2,7 @@
 
 from . import apt, chart, scenarios, steady
 from .document import table
-from .ns2 import goodput_series, streams_series
+from .simulator import goodput_series, streams_series
 
 # The published evaluation's, Mbit/s: fixed 8, 16, 32, 64, apt, apt-long, track.
 PUBLISHED = {
@@ -31,7 +31,7 @@ def _head(columns):
     return [name + (", kept" if kind == "kept" else "") for name, (_, kind) in zip(names, columns)]
 
 
-def _cell(runs, tuned):
+def cell(runs, tuned):
     if not runs:
         return ""
     return f"{mean(runs):.1f}" + (f" ({mean(runs, 'streams'):.0f})" if tuned else "")
@@ -43,7 +43,7 @@ def _trials(found, group, columns):
         for column in columns:
             if (at, *column) in found:
                 sums[column].append(mean(found[(at, *column)]))
-        rows.append([at] + [_cell(found.get((at, *column)), not isinstance(column[0], int)) for column in columns])
+        rows.append([at] + [cell(found.get((at, *column)), not isinstance(column[0], int)) for column in columns])
     full = [f"{sum(sums[c]) / len(sums[c]):.1f}" if len(sums[c]) == len(group) else "" for c in columns]
     return table(["", *_head(columns)], [*rows, ["mean", *full]])
 
@@ -111,7 +111,7 @@ def settled(run):
     return changed
 
 
-def _pair(title, note, shown, seconds, top=None, steady_lines=()):
+def pair(title, note, shown, seconds, top=None, steady_lines=()):
     """N(t) above goodput(t). shown: [(label, transfer)], steady_lines likewise, in the lower panel only."""
     colours = chart.COLOURS
     above = [
@@ -136,7 +136,7 @@ def charts(found, paths):
             if (tau, name, kind) in paths]
         fixed = [(f"{number} stream" + "s" * (number > 1), paths[(tau, number, "fresh")][0]) for number in apt.FIXED if (tau, number, "fresh") in paths]
         if shown:
-            out[f"validation-apt-{tau}ms.svg"] = _pair(
+            out[f"validation-apt-{tau}ms.svg"] = pair(
                 f"GridFTP-APT, {figures}: RED, {tau} ms a link",
                 "100 Mbit/s, 1000-byte packets, windows of 64 packets, chunks of 10 s; ns-2",
                 shown, apt.SECONDS, 105, fixed,
@@ -146,7 +146,7 @@ def charts(found, paths):
             ("apt", "apt", "fresh"), ("track", "track", "fresh"), ("pilot", "pilot", "fresh"), ("pilot, kept", "pilot", "kept"))
             if (at, name, kind) in found]
         if shown:
-            out[f"validation-{at}.svg"] = _pair(
+            out[f"validation-{at}.svg"] = pair(
                 f"{at}: {words}", "100 Mbit/s unless the title says otherwise; windows of 43 packets; ns-2", shown, scenarios.SECONDS
             )
     return out

@@ -71,3 +71,12 @@ def plan():
     runs += [(at, "blind", "fresh", 1) for at in DEVELOPMENT]
     runs += [(at, "pilot", "kept", 2) for at in every]
     return runs
+
+
+# Run in ns-3 too, which costs half a minute of a processor each.
+SECOND = ("P1", "P2", "P4", "P7", "H8")
+SECOND_TUNERS = ((16, "fresh"), (32, "fresh"), ("apt", "fresh"), ("pilot", "fresh"), ("pilot", "kept"))
+
+
+def second_plan():
+    return [(at, name, connections, 1) for name, connections in SECOND_TUNERS for at in SECOND]
