@@ -123,6 +123,12 @@ impl Path {
         u32::try_from(units).unwrap_or(u32::MAX).min(self.files(options))
     }
 
+    /// Sessions that have something to do at the same time, of files that are not cut up.
+    pub(crate) fn at_once(self, options: &Options, files: u64, bytes: u64) -> u32 {
+        let files = u32::try_from(files).unwrap_or(u32::MAX);
+        self.worth(options, files.into(), bytes).min(files).max(1)
+    }
+
     /// Data connections of a run that is not tuned, where so many files with so many bytes are left: those of one file, but
     /// files that are not cut up between sessions have theirs each.
     pub(crate) fn together(self, options: &Options, files: u64, bytes: u64) -> u32 {
@@ -130,9 +136,10 @@ impl Path {
         if size >= 2 * RANGE {
             return one;
         }
-        let sessions = u64::from(self.worth(options, files, bytes)).min(files.max(1));
-        let all = self.streams(options, Some(size), false).saturating_mul(sessions as u32);
-        all.max(one).min(options.max_streams.max(1))
+        let sessions = self.at_once(options, files, bytes);
+        let all = self.streams(options, Some(size), false).saturating_mul(sessions);
+        // Twice as many can still be tried.
+        all.min(options.max_streams / 2).max(one)
     }
 
     /// Transfers whose commands may be outstanding on one control connection.
@@ -218,7 +225,9 @@ mod tests {
             path.together(&Options { max_streams: most, ..Options::default() }, files, files * size)
         };
         assert_eq!(together(128, 32, 16 << 20), 64);
-        assert_eq!(together(20, 32, 16 << 20), 20);
+        assert_eq!((together(20, 32, 16 << 20), together(4, 32, 16 << 20)), (10, 4));
+        let far = Path { rtt: Duration::from_millis(150), cpus: 2 };
+        assert_eq!(far.together(&Options::default(), 32, 32 << 24), 64);
         assert_eq!(together(128, 3, 16 << 20), 8);
         assert_eq!(together(128, 3, 100 << 20), 24);
         // Small ones have a stream each, and large ones share those that one has.

@@ -104,7 +104,14 @@ impl Tune {
         let hires = self.options.files == Auto::Auto;
         let known = buffers::known(learnt);
         let usual = Path::new(rtt).files(&self.options);
-        let lane = Arc::new(Lane::new(ends, rtt, tuner, hires, usual, options.max_streams).knowing(known));
+        let lane = Lane::new(ends, rtt, tuner, hires, usual, options.max_streams).knowing(known);
+        let path = Path::new(rtt);
+        let many =
+            options.prior.is_none() && options.first_streams > path.streams(&self.options, None, false);
+        let lane = Arc::new(match left {
+            Some((files, bytes)) if many => lane.for_many(path.at_once(&self.options, files, bytes)),
+            _ => lane,
+        });
         lanes.push(lane.clone());
         self.changed.notify_all();
         Some(Seat::new(lane))

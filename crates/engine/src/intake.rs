@@ -57,6 +57,7 @@ pub(crate) struct Intake<'a> {
     file: Option<BorrowedFd<'a>>,
     /// Nothing looks at the bytes and nothing is kept of them: the kernel may throw them away.
     discard: bool,
+    untouched: Option<Vec<u8>>,
     pipe: Option<Pipe>,
     buffer: Option<Buffer>,
     /// Bytes that were wanted of a buffer lately, and what there was.
@@ -102,6 +103,7 @@ impl<'a> Intake<'a> {
             budget: &core.budget,
             file: None,
             discard: false,
+            untouched: None,
             pipe: None,
             buffer: None,
             taken: (0, 0),
@@ -190,7 +192,7 @@ impl<'a> Intake<'a> {
         let whole = wire.ahead().len() as u64 >= left;
         let ahead = &wire.ahead()[..(wire.ahead().len() as u64).min(left) as usize];
         let n = ahead.len();
-        if self.held.is_empty() && (whole || self.file.is_some()) {
+        if self.held.is_empty() && (whole || self.file.is_some() || self.discard) {
             self.store(ahead, at)?;
         } else {
             // The start of a block whose rest comes into the same buffer, to be written in one.
@@ -238,12 +240,12 @@ impl<'a> Intake<'a> {
     /// What comes is thrown away by the kernel: TCP's answer to MSG_TRUNC (tcp(7)), which leaves the buffer alone.
     fn discard(&mut self, wire: &Wire, left: u64) -> io::Result<Option<Taken>> {
         let Some(socket) = wire.connection.plain_fd() else { return Ok(None) };
-        let mut buffer = self.take_buffer();
+        // Nothing is written to it, so that it takes no memory.
+        let buffer = self.untouched.get_or_insert_with(|| vec![0; COPY_CHUNK]);
         let most = left.min(buffer.len() as u64) as usize;
         let began = Instant::now();
         let received = retry_on_intr(|| recv(socket, &mut buffer[..most], RecvFlags::TRUNC));
         self.progress.add_time(Stage::Network, began.elapsed());
-        self.buffer = Some(buffer);
         self.count(wire, received.map(|(n, _)| n))
     }
 

@@ -4,7 +4,9 @@
 use std::cell::Cell;
 
 use ropewalk_tuning::sim::{Duel, Outcome, Rng, mean};
-use ropewalk_tuning::tuner::{Connections, Fairness, Kind, Options};
+use ropewalk_tuning::tuner::{
+    Chunk, Connections, Decision, Fairness, Kind, Options, Progress, Reason, Tuner,
+};
 
 const DUEL: Duel = Duel {
     capacity: 12.5e6,
@@ -115,22 +117,101 @@ fn taken(share: f64, others: u32, duel: Duel) -> f64 {
     late(ours) / (late(theirs) + late(ours))
 }
 
+/// What a crowded path leaves room for beside others: twelve streams for each packet of the window that all then have.
+fn room(others: u32, packets: f64) -> f64 {
+    let others = f64::from(others);
+    let ours = ((others * others + 48.0 * packets).sqrt() - others) / 2.0;
+    ours / (ours + others)
+}
+
 #[test]
 fn a_stated_share_is_what_is_taken() {
     let mut far = Vec::new();
+    let paths = [
+        (10, 0.05, 12.5e6),
+        (20, 0.02, 12.5e6),
+        (40, 0.05, 12.5e6),
+        (40, 0.15, 12.5e6),
+        (64, 0.09, 12.5e6),
+        (40, 0.05, 125e6),
+        (40, 0.05, 1.25e9),
+    ];
     for (noise, more) in [(0.0, 0.05), (0.03, 0.1)] {
-        for (others, rtt) in [(10, 0.05), (20, 0.02), (40, 0.05), (40, 0.15), (64, 0.09)] {
-            for share in [0.2, 0.3, 0.5, 0.7] {
-                let duel = Duel { rtt, noise, delay: 10.0, together: 200.0, ..DUEL };
+        for (others, rtt, capacity) in paths {
+            for share in [0.05, 0.2, 0.3, 0.5, 0.7] {
+                let duel = Duel { rtt, noise, capacity, delay: 10.0, together: 200.0, ..DUEL };
                 let shares: Vec<f64> =
                     (0..3).map(|seed| taken(share, others, Duel { seed, ..duel })).collect();
                 let mean = mean(shares.iter().copied());
-                // A crowded path carries less the more streams it has, which is not worth while as early.
-                if !(share - 0.17..share + more).contains(&mean) {
-                    far.push(format!("{share} of {others}, {rtt} s, noise {noise}: {shares:.3?}"));
+                // A crowded path carries less the more streams it has, which is not worth while as early; and one stream is
+                // the least.
+                let least = share.min(room(others, capacity * rtt / 1500.0));
+                let most = share.max(1.0 / f64::from(others + 1));
+                if !((0.5 * least).max(least - 0.17)..most + more).contains(&mean) {
+                    far.push(format!(
+                        "{share} of {others}, {rtt} s, {capacity}, noise {noise}: {shares:.3?}"
+                    ));
                 }
             }
         }
     }
     assert!(far.is_empty(), "{far:#?}");
+}
+
+/// Each takes the other's streams for those to have a share beside: together they would have no end of them.
+#[test]
+fn two_with_stated_shares_leave_the_path_passable() {
+    for share in [0.3, 0.5, 0.9] {
+        let duel = Duel { delay: 10.0, together: 200.0, ..DUEL };
+        let fought = duel.run(|options| {
+            let fairness = Fairness::Share(share);
+            Kind::Pilot.build(&Options { fairness, least_streams: 1, ..options.clone() })
+        });
+        let fought = fought.unwrap();
+        for outcome in fought.outcomes() {
+            let last = outcome.steps.last().unwrap().streams;
+            assert!(last <= 80, "{share}: {last} streams");
+        }
+        let even = fought.evenness(100.0, 200.0);
+        assert!(even > 0.4, "{share}: {even}");
+    }
+}
+
+/// Forty streams, ten after a time.
+#[derive(Debug)]
+struct Leaving(f64);
+
+impl Tuner for Leaving {
+    fn first(&mut self) -> Decision {
+        let streams = if self.0 < 150.0 { 40 } else { 10 };
+        let fixed = Options { first_streams: streams, ..Options::default() };
+        Decision { bytes: 1 << 40, ..Kind::Fixed.build(&fixed).unwrap().first() }
+    }
+
+    fn chunk(&mut self, chunk: &Chunk) -> Decision {
+        self.0 += chunk.seconds;
+        self.first()
+    }
+
+    fn progress(&mut self, progress: &Progress) -> Option<Reason> {
+        (progress.elapsed > 10.0).then_some(Reason::KnowsEnough)
+    }
+}
+
+#[test]
+fn a_share_is_found_again_when_others_leave() {
+    let first = Cell::new(true);
+    let duel = Duel { together: 300.0, noise: 0.01, ..DUEL };
+    let fought = duel.run(|options| {
+        if first.replace(false) {
+            return Ok(Box::new(Leaving(0.0)));
+        }
+        let fairness = Fairness::Share(0.3);
+        Kind::Pilot.build(&Options { fairness, least_streams: 1, ..options.clone() })
+    });
+    let steps = &fought.unwrap().outcomes()[1].steps.clone();
+    let streams = |at: f64| steps.iter().rfind(|step| step.start < at).unwrap().streams;
+    let (before, after) = (streams(140.0), streams(290.0));
+    assert!((9..=26).contains(&before), "{before} beside 40");
+    assert!((2..=8).contains(&after), "{after} beside 10");
 }

@@ -48,6 +48,8 @@ pub(crate) struct Lane {
     usual: u32,
     /// What an earlier transfer has shown of one connection.
     known: buffers::Path,
+    /// It began with as many streams as several files have together: whether fewer would do was not looked at.
+    many: bool,
     /// Payload bytes that the destination, or our sockets, have taken.
     moved: AtomicU64,
     state: Mutex<State>,
@@ -63,6 +65,8 @@ struct State {
     dealt: u32,
     descended: Instant,
     decisions: u32,
+    /// Seats that will be taken before anything is decided: the first one leaves streams to the others.
+    expected: u32,
     span: Option<Span>,
     seats: Vec<Place>,
     next: u64,
@@ -130,6 +134,7 @@ impl Lane {
             dealt: decision.knobs.connections().max(1),
             descended: Instant::now(),
             decisions: 0,
+            expected: 1,
             span: None,
             seats: Vec::new(),
             next: 0,
@@ -138,12 +143,29 @@ impl Lane {
             min_rtt: None,
         };
         let known = buffers::Path::default();
-        Self { ends, rtt, hires, cap, usual, known, moved: AtomicU64::new(0), state: Mutex::new(state) }
+        Self {
+            ends,
+            rtt,
+            hires,
+            cap,
+            usual,
+            known,
+            many: false,
+            moved: AtomicU64::new(0),
+            state: Mutex::new(state),
+        }
     }
 
     /// With what an earlier transfer has shown.
     pub(super) fn knowing(mut self, known: buffers::Path) -> Self {
         self.known = known;
+        self
+    }
+
+    /// For files that so many sessions move at the same time, with as many streams as they have together.
+    pub(super) fn for_many(mut self, sessions: u32) -> Self {
+        self.many = true;
+        self.state.get_mut().unwrap_or_else(PoisonError::into_inner).expected = sessions;
         self
     }
 
@@ -231,7 +253,7 @@ impl Lane {
         let seats = state.seats.len().max(1) as u32;
         let others = || state.seats.iter().filter(|seat| seat.id != id);
         let share = if elastic {
-            state.target().div_ceil(seats)
+            state.target().div_ceil(seats.max(state.to_come()))
         } else {
             let taken: u32 = others().map(|seat| seat.streams).sum();
             let unopened = 1 + others().filter(|seat| seat.streams == 0).count() as u32;
@@ -420,7 +442,7 @@ impl Lane {
         let state = self.lock();
         let stayed = state.reached.iter().rev().find(|reached| reached.2);
         let best = || state.reached.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-        let &(streams, rate, _) = stayed.or_else(best).filter(|_| state.decisions >= 2)?;
+        let &(streams, rate, _) = stayed.or_else(best).filter(|_| state.decisions >= 2 && !self.many)?;
         let bounded = self.cap < usual && streams >= self.cap;
         (rate >= 1.0 && !bounded).then_some(Prior {
             streams,
@@ -459,6 +481,11 @@ impl State {
         self.decision.knobs.connections().max(1)
     }
 
+    /// Seats to divide the first streams among.
+    fn to_come(&self) -> u32 {
+        if self.decisions == 0 { self.expected } else { 1 }
+    }
+
     /// What a session with so many streams carried in a second, or what its streams should; `None` where nothing is known.
     fn rate(&mut self, id: u64, streams: u32) -> Option<f64> {
         let own = self.seat(id).filter(|seat| seat.streams == streams).and_then(|seat| seat.own.rate);
@@ -481,7 +508,7 @@ impl State {
         let target = self.target();
         let forced = matches!(
             self.decision.reason,
-            Reason::Yielding { .. } | Reason::WindowTooSmall { .. } | Reason::FairShare { .. }
+            Reason::Yielding { .. } | Reason::WindowTooSmall { .. } | Reason::StatedShare { .. }
         );
         if target >= self.dealt || forced {
             self.dealt = target;
@@ -510,11 +537,12 @@ impl State {
             self.seats.iter().filter(|seat| !seat.knob.is_elastic()).map(|seat| seat.streams).sum();
         let mut left = self.dealt.saturating_sub(fixed);
         let congestion = self.decision.congestion.map(|control| control.name());
+        let to_come = self.to_come();
         let mut elastic: Vec<&mut Place> =
             self.seats.iter_mut().filter(|seat| seat.knob.is_elastic()).collect();
         // Those that can take few leave the rest to the others.
         elastic.sort_by_key(|seat| seat.most);
-        let count = elastic.len();
+        let count = elastic.len().max(to_come as usize);
         for (n, seat) in elastic.into_iter().enumerate() {
             let share = left.div_ceil((count - n) as u32).clamp(1, seat.most.max(1));
             left = left.saturating_sub(share);

@@ -127,6 +127,8 @@ pub enum Reason {
     Crowded { packets: f64 },
     /// Further streams would gain little, and from other flows: about this share is taken already.
     FairShare { share: f64 },
+    /// So many streams have the share that was asked for.
+    StatedShare { share: f64 },
     /// Politeness: the path shows a queue (round trip over its least) or loss.
     Yielding { queueing: f64, loss: f64 },
     /// The most that is allowed.
@@ -168,6 +170,7 @@ impl Reason {
             Self::WindowTooSmall { .. } => "window-too-small",
             Self::Crowded { .. } => "crowded",
             Self::FairShare { .. } => "fair-share",
+            Self::StatedShare { .. } => "stated-share",
             Self::Yielding { .. } => "yielding",
             Self::Capped { .. } => "capped",
             Self::PathDead => "path-dead",
@@ -225,6 +228,9 @@ impl fmt::Display for Reason {
             }
             Self::FairShare { share } => {
                 write!(f, "others share the path, and {:.0} % of it are taken already", 100.0 * share)
+            }
+            Self::StatedShare { share } => {
+                write!(f, "so many streams have the share that was asked for, {:.0} %", 100.0 * share)
             }
             Self::Yielding { queueing, loss } => {
                 write!(f, "yielding to others (queue {:.0} ms, loss {:.2} %)", 1e3 * queueing, 100.0 * loss)

@@ -38,6 +38,28 @@ fn elastic_channels_share_what_fixed_ones_leave() {
 }
 
 #[test]
+fn the_first_of_many_leaves_streams_to_those_that_come() {
+    let ends = Ends { source: None, destination: Some("gsiftp://a".into()) };
+    let options = Options { first_streams: 64, rtt: Some(0.05), ..Options::default() };
+    let tuner = Kind::Fixed.build(&options).unwrap();
+    let lane = Arc::new(Lane::new(ends, RTT, tuner, true, 8, 128).for_many(8));
+    let seats: Vec<Seat> = (0..2).map(|_| Seat::new(lane.clone())).collect();
+    for seat in &seats {
+        assert_eq!(seat.share(true, 100, 1), 8);
+        seat.opened(8, 100, Knob::There(Wanted::new(8)));
+    }
+    assert_eq!(streams(&lane), [8, 8]);
+    // Who has not come until something is decided has nothing to do; and what so many carried is not what a path needs.
+    let mut state = lane.lock();
+    (state.decisions, state.min_rtt) = (3, Some(0.05));
+    state.reached.push((64, 1e6, true));
+    state.follow();
+    drop(state);
+    assert_eq!((streams(&lane), lane.prior(128)), (vec![32, 32], None));
+    drop(seats);
+}
+
+#[test]
 fn a_channel_that_is_used_again_takes_part() {
     let lane = lane(16);
     let seat = Seat::new(lane.clone());
@@ -314,6 +336,12 @@ fn streams_come_at_once_and_leave_one_by_one() {
     assert_eq!(seen, [38, 36, 34, 32]);
     decide(10, Reason::Yielding { queueing: 0.1, loss: 0.0 });
     assert_eq!(streams(&lane), [10]);
+    // A share that was asked for is others' at once; one that turned out so is not.
+    for (reason, left) in [(Reason::FairShare { share: 0.5 }, 40), (Reason::StatedShare { share: 0.5 }, 10)] {
+        decide(40, Reason::Start);
+        decide(10, reason);
+        assert_eq!(streams(&lane), [left], "{reason}");
+    }
     drop(seat);
 }
 

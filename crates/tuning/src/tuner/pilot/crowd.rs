@@ -8,7 +8,7 @@ const ENOUGH: f64 = 5.6;
 const ENOUGH_SHARED: f64 = 8.0;
 /// Streams to have for each packet of that window; with more the path is crowded. Two transfers that have `n` packets in
 /// flight together have the root of 6 n streams each.
-const EACH: f64 = 12.0;
+pub(super) const EACH: f64 = 12.0;
 /// Part of the way to go at once. From 1 on the sum of several would overshoot.
 const PART: f64 = 0.5;
 /// The same where it is short: what streams carry by chance is not to be followed.

@@ -4,7 +4,7 @@
 use super::super::decision::{Bottleneck, Reason};
 use super::super::options::{Fairness, Options};
 use super::super::sample::{Chunk, Pressure};
-use super::crowd::Crowd;
+use super::crowd::{Crowd, EACH};
 use super::share::stated;
 
 /// Share of time from which on a resource is the limit, and under which it no longer is.
@@ -32,7 +32,7 @@ pub(super) struct Limits {
     /// A share is stated: how many streams to have on a crowded path is not for the crowd to say.
     stated: bool,
     granted: u32,
-    /// Streams that politeness allows.
+    /// Streams that politeness allows, or the path's others where a share is stated.
     allowed: f64,
     least_loss: Option<f64>,
     least_rtt: Option<f64>,
@@ -82,7 +82,8 @@ impl Limits {
         if let Some(reason) = self.yielding {
             return reason;
         }
-        if self.crowd.most().is_some_and(|windows| windows.max(1.0) as u32 == most) {
+        let room = if self.stated { Some(self.allowed) } else { self.crowd.most() };
+        if room.is_some_and(|room| room.max(1.0) as u32 == most) {
             return Reason::WindowTooSmall { packets: rate * rtt / self.packet / f64::from(most) };
         }
         Reason::Capped { cap: most }
@@ -101,10 +102,15 @@ impl Limits {
         let queued =
             chunk.rtt.zip(chunk.min_rtt).filter(|(rtt, least)| rtt - least > LEAST_QUEUE.max(QUEUE * least));
         self.queued = [queued.map(|queued| queued.0), self.queued[0]];
-        if let Some(rtt) = chunk.rtt.filter(|_| place && !self.stated) {
+        if let Some(rtt) = chunk.rtt.filter(|_| place) {
             let window = rate * rtt / (f64::from(chunk.streams) * self.packet);
-            let full = self.full();
-            self.crowd.learn(rate, noise, window, chunk.streams, full);
+            if self.stated {
+                // No more than others leave room for, whatever the share; not all at once, for a chunk may be a bad one.
+                self.allowed = (EACH * window).max(0.5 * f64::from(chunk.streams));
+            } else {
+                let full = self.full();
+                self.crowd.learn(rate, noise, window, chunk.streams, full);
+            }
         }
         if self.polite {
             self.yield_to_others(chunk);

@@ -25,6 +25,9 @@ use super::options::{Fairness, Options};
 use super::sample::{Chunk, Progress, Work};
 use super::{Tuner, first_bytes};
 
+/// So many times what a first chunk is taken to move is no end of it.
+const UNENDING: u64 = 64;
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     /// Looking for the ceiling.
@@ -180,7 +183,10 @@ fn roll(dice: u64) -> u64 {
 impl Tuner for Pilot {
     fn first(&mut self) -> Decision {
         let seconds = self.ramp_seconds();
-        self.send(self.start.streams, seconds, self.start.reason)
+        let decision = self.send(self.start.streams, seconds, self.start.reason);
+        // Time is what ends it, not a guess of how much that is.
+        let times = if share::stated(&self.options).is_some() { UNENDING } else { 1 };
+        Decision { bytes: decision.bytes.saturating_mul(times), ..decision }
     }
 
     fn chunk(&mut self, chunk: &Chunk) -> Decision {

@@ -128,6 +128,9 @@ impl Pilot {
             }
             return self.bend();
         }
+        if let Some(decision) = self.has_share() {
+            return decision;
+        }
         if n >= self.most() {
             return self.bend();
         }
@@ -138,9 +141,6 @@ impl Pilot {
         }
         if self.limits.bottleneck().is_some() && e.is_some_and(|e| e < LINEAR) {
             return self.bend();
-        }
-        if let Some(decision) = self.has_share() {
-            return decision;
         }
         let utilisation = self.meter.utilisation(n, rate);
         if let Some(utilisation) = utilisation.filter(|&u| u > FULL) {

@@ -64,7 +64,9 @@ impl Pilot {
         self.base = self.within(wanted.round() as u32);
         self.shape = Shape::Soft;
         self.phase = Phase::Hold;
-        Some(self.settle(Reason::FairShare { share }))
+        // What the climb reached with more is no measure of what these carry.
+        self.level = None;
+        Some(self.settle(Reason::StatedShare { share }))
     }
 }
 

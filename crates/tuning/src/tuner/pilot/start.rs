@@ -3,6 +3,7 @@
 use super::super::decision::Reason;
 use super::super::options::{Options, Prior};
 use super::ramp::MARGIN;
+use super::share::stated;
 use crate::model::window_of_loss;
 
 /// What is remembered is worth a try for this long, in seconds: thirty days.
@@ -20,6 +21,8 @@ pub(super) struct Start {
 
 pub(super) fn start(options: &Options) -> Start {
     let found = options.prior.and_then(|prior| remembered(options, prior)).or_else(|| warm(options));
+    // Both tell of what fills a path, not of what is others'.
+    let found = found.filter(|_| stated(options).is_none());
     let start = found.unwrap_or(Start { streams: options.first_streams, rate: None, reason: Reason::Start });
     Start { streams: start.streams.clamp(1, options.max_streams), ..start }
 }
