@@ -389,7 +389,7 @@ fn a_stated_share_is_about_what_is_taken() {
     let _alone = alone();
     let Some([other, ours]) = two_on_a_path(["--streams 40", "--share 30%"], 75) else { return };
     let share = ours / (ours + other);
-    assert!((0.17..0.45).contains(&share), "{ours} of {} bytes", ours + other);
+    assert!((0.1..0.55).contains(&share), "{ours} of {} bytes", ours + other);
 }
 
 /// The next transfer over the same path begins with what the one before found.

@@ -167,6 +167,36 @@ fn the_end_that_is_the_limit_is_named() {
     }
 }
 
+/// A disk that is the limit gives half as much from one moment to the next: more streams would not change that.
+#[test]
+fn what_is_the_limit_may_get_slower_without_more_streams() {
+    let options = Options { rtt: Some(0.05), connections: Connections::Kept, ..Options::default() };
+    let mut tuner = Kind::Pilot.build(&options).unwrap();
+    let mut decision = tuner.first();
+    let mut before = 0;
+    for n in 0..20 {
+        let streams = decision.knobs.connections();
+        let (rate, disk) = match n {
+            0..12 => (f64::from(streams.min(5)) * 2e6, streams >= 5),
+            _ => (5e6, true),
+        };
+        let disk = Some(if disk { 0.97 } else { 0.5 });
+        decision = tuner.chunk(&Chunk {
+            rtt: Some(0.0501),
+            min_rtt: Some(0.05),
+            loss: Some(0.0),
+            window: Some(4e6),
+            pressure: Pressure { disk, ..Pressure::default() },
+            ..Chunk::new(streams, (10.0 * rate) as u64, 10.0)
+        });
+        let now = decision.knobs.connections();
+        if (8..12).contains(&n) {
+            before = now.max(before);
+        }
+        assert!(n < 12 || now <= before, "{n}: {decision:?} after {before}");
+    }
+}
+
 #[test]
 fn a_slow_disk_is_named_and_gets_few_streams() {
     for seed in 0..4 {

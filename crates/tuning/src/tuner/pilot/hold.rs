@@ -354,6 +354,12 @@ impl Pilot {
         self.limits.forget();
         self.meter.forget_noise();
         self.ascent = Ascent::default();
+        if let Some(by) = self.limits.bottleneck() {
+            // What is measured to be the limit gives more or less now; more streams are no answer to that.
+            self.settle(Reason::Limited { by });
+            self.hold.reference = Some((rate.ln(), 5.0));
+            return self.stay(Reason::Limited { by });
+        }
         let full = self.load(self.n, rate).or_else(|| self.meter.utilisation(self.n, rate));
         if full.is_some_and(|load| load > 0.9) && self.base < self.most() {
             return self.climb_from(self.n, rate, 2.0, reason);

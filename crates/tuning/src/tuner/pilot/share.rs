@@ -12,6 +12,8 @@ use super::{Phase, Pilot, Shape};
 const ENOUGH: f64 = 0.8;
 /// Others that have less of a path than this are not told from none.
 const NOBODY: f64 = 0.12;
+/// A step of a climb (factor) where a share is stated and two numbers of streams have not told of others.
+const CAREFUL: f64 = 1.5;
 /// What a stream carries less after a step (as a factor) that tells of others.
 const LESS: f64 = 1.05;
 
@@ -51,7 +53,10 @@ impl Pilot {
 
     /// A climb goes no further than that.
     pub(super) fn within_share(&self, from: u32, factor: f64) -> f64 {
-        self.wanted_for_share().map_or(factor, |wanted| factor.min((wanted / f64::from(from)).max(1.0)))
+        // Nothing is seen of others yet, as streams that have just begun may hide: not far then.
+        let careful = stated(&self.options).is_some() && self.points.len() > 1;
+        let most = self.wanted_for_share().map(|wanted| (wanted / f64::from(from)).max(1.0));
+        factor.min(most.unwrap_or(if careful { CAREFUL } else { factor }))
     }
 
     /// Whether a climb has taken what it may.
