@@ -60,6 +60,21 @@ fn run_lab(scenario: &str, program: &str, arguments: &[&str]) -> Option<Value> {
     Some(result.unwrap_or_else(|e| panic!("{program}: {e}: {}", String::from_utf8_lossy(&output.stderr))))
 }
 
+/// Runs all commands of a scenario; gives what the lab says of it as JSON.
+fn run_scenario(scratch: &Scratch, text: &str) -> String {
+    let scenario = scratch.join("scenario.toml");
+    fs::write(&scenario, text).unwrap();
+    let output = Command::new(peers::ropewalk().unwrap())
+        .args(["lab", "run"])
+        .arg(&scenario)
+        .args(["--json", "--quiet", "--output"])
+        .arg(scratch.join("results"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// What `--json` wrote.
 fn events(log: &str) -> Vec<Value> {
     log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -214,19 +229,10 @@ fn two_on_a_path(options: [&str; 2], seconds: u32) -> Option<[f64; 2]> {
             log(n).display()
         );
     }
-    let scenario = scratch.join("two.toml");
-    fs::write(&scenario, text).unwrap();
     if no_lab() {
         return None;
     }
-    let output = Command::new(&ropewalk)
-        .args(["lab", "run"])
-        .arg(&scenario)
-        .args(["--quiet", "--output"])
-        .arg(scratch.join("results"))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    run_scenario(&scratch, &text);
     Some([0, 1].map(|n| {
         let log = fs::read_to_string(log(n)).unwrap();
         let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -253,7 +259,6 @@ fn second_has_buffers(here: &str, kernel: &str, [first, second]: [&str; 2]) {
     fs::write(place("data"), vec![b'x'; 120_000_000]).unwrap();
     let copy =
         |what: &str| format!("{} cp --json {}", ropewalk.display(), what.replace("{data}", &place("data")));
-    let scenario = scratch.join("buffers.toml");
     let mut text = with_server(kernel);
     text += &format!(
         r#"
@@ -276,15 +281,7 @@ fn second_has_buffers(here: &str, kernel: &str, [first, second]: [&str; 2]) {
         second_log = place("second"),
         sockets = place("sockets"),
     );
-    fs::write(&scenario, text).unwrap();
-    let output = Command::new(&ropewalk)
-        .args(["lab", "run"])
-        .arg(&scenario)
-        .args(["--json", "--quiet", "--output"])
-        .arg(scratch.join("results"))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let told = run_scenario(&scratch, &text);
     let (memory, kernel_shows) = if here == "send" { ("tcp_wmem", ",tb") } else { ("tcp_rmem", ",rb") };
     for run in ["first", "second"] {
         let log = fs::read_to_string(place(run)).unwrap();
@@ -302,7 +299,6 @@ fn second_has_buffers(here: &str, kernel: &str, [first, second]: [&str; 2]) {
         sockets.split(kernel_shows).skip(1).filter_map(|rest| rest.split(',').next()?.parse::<u64>().ok());
     assert!(sizes.filter(|size| *size > 100_000).count() >= 8, "{sockets}");
     // The server is asked to do so, too.
-    let told = String::from_utf8_lossy(&output.stdout);
     assert!(told.contains("ABUF: left to kernel autotuning, nothing is known of the path yet"), "{told}");
     let set = told
         .split("ABUF: ")
@@ -419,16 +415,7 @@ fn what_a_path_needed_is_remembered() {
         first = place("first"),
         second = place("second"),
     );
-    let scenario = scratch.join("twice.toml");
-    fs::write(&scenario, text).unwrap();
-    let output = Command::new(&ropewalk)
-        .args(["lab", "run"])
-        .arg(&scenario)
-        .args(["--quiet", "--output"])
-        .arg(scratch.join("results"))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    run_scenario(&scratch, &text);
     let [first, second] = ["first", "second"].map(|run| events(&fs::read_to_string(place(run)).unwrap()));
     let of = |event: &Value| event["streams"].as_u64().unwrap();
     let begun = |run: &[Value]| {

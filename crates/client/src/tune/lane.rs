@@ -18,6 +18,8 @@ use super::{Ends, TunedPath};
 use crate::ahead::Tuned;
 use crate::auto::Pace;
 
+mod state;
+
 /// Streams of one data channel whose number cannot be changed later: others come and go beside it.
 const FIXED_MOST: u32 = 8;
 /// Workers of a run at most, however many connections are wanted.
@@ -473,127 +475,6 @@ impl Lane {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn target(&self) -> u32 {
-        self.decision.knobs.connections().max(1)
-    }
-
-    /// Seats to divide the first streams among.
-    fn to_come(&self) -> u32 {
-        if self.decisions == 0 { self.expected } else { 1 }
-    }
-
-    /// What a session with so many streams carried in a second, or what its streams should; `None` where nothing is known.
-    fn rate(&mut self, id: u64, streams: u32) -> Option<f64> {
-        let own = self.seat(id).filter(|seat| seat.streams == streams).and_then(|seat| seat.own.rate);
-        let share = |&(all, rate, _): &(u32, f64, bool)| rate * f64::from(streams) / f64::from(all.max(1));
-        own.or_else(|| self.reached.last().map(share))
-    }
-
-    /// Files in flight; `None` where there are not several.
-    fn files(&self) -> Option<u32> {
-        Some(self.decision.knobs.files).filter(|files| *files > 1)
-    }
-
-    fn seat(&mut self, id: u64) -> Option<&mut Place> {
-        self.seats.iter_mut().find(|seat| seat.id == id)
-    }
-
-    /// More are dealt out at once. Fewer only where the path forces it: streams that leave take their windows along, and the
-    /// others need many round trips to grow into what that frees.
-    fn follow(&mut self) {
-        let target = self.target();
-        let forced = matches!(
-            self.decision.reason,
-            Reason::Yielding { .. } | Reason::WindowTooSmall { .. } | Reason::StatedShare { .. }
-        );
-        if target >= self.dealt || forced {
-            self.dealt = target;
-        }
-        self.deal();
-    }
-
-    /// Streams come and go within some session, so that a program of ours sends.
-    fn is_elastic(&self) -> bool {
-        self.seats.iter().any(|seat| seat.knob.is_elastic())
-    }
-
-    /// Takes some away, where there are more than was decided.
-    fn descend(&mut self, now: Instant, rtt: Duration) {
-        let step = DESCENT.max(DESCENT_ROUND_TRIPS * rtt);
-        if self.dealt > self.target() && now.saturating_duration_since(self.descended) >= step {
-            self.descended = now;
-            self.dealt = (self.dealt - (self.dealt / DESCENT_PART).max(1)).max(self.target());
-            self.deal();
-        }
-    }
-
-    /// Deals the streams that no fixed channel has out to those that can take them.
-    fn deal(&mut self) {
-        let fixed: u32 =
-            self.seats.iter().filter(|seat| !seat.knob.is_elastic()).map(|seat| seat.streams).sum();
-        let mut left = self.dealt.saturating_sub(fixed);
-        let congestion = self.decision.congestion.map(|control| control.name());
-        let to_come = self.to_come();
-        let mut elastic: Vec<&mut Place> =
-            self.seats.iter_mut().filter(|seat| seat.knob.is_elastic()).collect();
-        // Those that can take few leave the rest to the others.
-        elastic.sort_by_key(|seat| seat.most);
-        let count = elastic.len().max(to_come as usize);
-        for (n, seat) in elastic.into_iter().enumerate() {
-            let share = left.div_ceil((count - n) as u32).clamp(1, seat.most.max(1));
-            left = left.saturating_sub(share);
-            seat.streams = share;
-            seat.knob.turn(share, congestion);
-        }
-    }
-
-    /// Streams of a further worker whose number cannot be changed later.
-    fn each(&self) -> u32 {
-        (self.target() / 8).clamp(1, FIXED_MOST)
-    }
-
-    /// Workers that would bring the streams that are missing, besides those that are on their way.
-    fn missing(&mut self, workers: u32, now: Instant, rtt: Duration) -> u32 {
-        // Who is not here by then was refused, or has found something else to do.
-        let patience = LOG_IN + LOG_IN_ROUND_TRIPS * rtt;
-        self.coming.retain(|&hired| now.saturating_duration_since(hired) < patience);
-        if self.seats.iter().any(|seat| seat.knob.is_elastic() && seat.most > seat.streams) {
-            return 0;
-        }
-        let most = self.seats.iter().map(|seat| seat.most).min().unwrap_or(1).clamp(1, FIXED_MOST);
-        let each = self.each().min(most);
-        let opening = self.seats.iter().filter(|seat| seat.streams == 0).count() + self.coming.len();
-        let taken: u32 = self.seats.iter().map(|seat| seat.streams).sum();
-        let missing = self.target().saturating_sub(taken).div_ceil(each);
-        missing
-            .saturating_sub(u32::try_from(opening).unwrap_or(u32::MAX))
-            .min(MOST_WORKERS.saturating_sub(workers))
-    }
-
-    /// Workers that would bring the files in flight that were decided, besides those that are on their way.
-    fn missing_files(&self, workers: u32, work: Option<Work>) -> u32 {
-        let worth = work.map_or(0, |work| u32::try_from(work.files / FILES_EACH).unwrap_or(u32::MAX));
-        let here = u32::try_from(self.seats.len() + self.coming.len()).unwrap_or(u32::MAX);
-        let missing = self.files().unwrap_or(1).min(worth).saturating_sub(here);
-        missing.min(MOST_WORKERS.saturating_sub(workers))
-    }
-
-    /// The kernel's figures of all connections, and how many bytes have arrived.
-    fn totals(&self, moved: u64) -> Totals {
-        let mut totals = Totals { delivered: moved, ..Totals::default() };
-        for seat in self.seats.iter().filter(|seat| seat.moving) {
-            match &seat.progress {
-                Some(progress) => totals.add(progress, matches!(seat.knob, Knob::Here(..))),
-                // Between two servers.
-                None => totals.streams += seat.heard.streams().unwrap_or(seat.streams),
-            }
-            totals.hear(&seat.heard);
-        }
-        totals
     }
 }
 
