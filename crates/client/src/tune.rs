@@ -71,9 +71,9 @@ impl Tune {
         }
     }
 
-    /// Takes what others leave or give way to, and no less.
+    /// Neither polite nor with a stated share.
     fn is_usual(&self) -> bool {
-        matches!(self.options.fairness, Fairness::Share(share) if share >= Fairness::USUAL)
+        self.options.fairness != Fairness::Polite && self.options.fairness.stated().is_none()
     }
 
     /// Whether anything may be tuned in this run.

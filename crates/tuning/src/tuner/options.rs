@@ -31,6 +31,14 @@ pub enum Fairness {
 impl Fairness {
     /// The share that a transfer stops at where nobody states one.
     pub const USUAL: f64 = 0.95;
+
+    /// The share that was asked for, where that is not what a transfer takes anyway.
+    pub fn stated(self) -> Option<f64> {
+        match self {
+            Self::Share(share) if share < Self::USUAL => Some(share),
+            _ => None,
+        }
+    }
 }
 
 /// What an earlier transfer over the same path found. Used to start, never trusted without measuring.

@@ -5,7 +5,7 @@
 //! (`soft`); a crowded path gives no other number (`crowd`).
 
 use super::super::decision::{Decision, Reason};
-use super::super::options::{Fairness, Options};
+use super::super::options::Options;
 use super::{Phase, Pilot, Shape};
 
 /// With so many of the streams wanted a climb is over.
@@ -19,10 +19,7 @@ const LESS: f64 = 1.05;
 
 /// The share that was asked for, where that is not what a transfer takes anyway.
 pub(super) fn stated(options: &Options) -> Option<f64> {
-    match options.fairness {
-        Fairness::Share(share) if share < Fairness::USUAL => Some(share),
-        _ => None,
-    }
+    options.fairness.stated()
 }
 
 /// Streams of others on a path of which these numbers of streams carried these rates; `None` where nothing is seen of others.
@@ -78,6 +75,7 @@ impl Pilot {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::super::options::Fairness;
     use super::*;
 
     #[test]
