@@ -65,6 +65,7 @@ pub fn copy(
     let ctx = Context::new(options, events, cancel)?;
     let ended = Cancel::new();
     let late = std::thread::scope(|scope| {
+        let _end = End { ctx: &ctx, ended: &ended };
         scope.spawn(|| stop_when_cancelled(&ctx, &ended));
         scope.spawn(|| {
             ctx.tune.drive(&ctx, &|| {
@@ -75,8 +76,6 @@ pub fn copy(
         let (sessions, late) = Plan::new(&ctx, filter, &mut crew).run(&pairs);
         ctx.queue.close();
         crew.finish(sessions);
-        ended.cancel();
-        ctx.tune.finish();
         late
     });
     finish(&ctx, late);
@@ -85,6 +84,22 @@ pub fn copy(
         left_over(&ctx, &job, interrupted);
     }
     Ok(ctx.report.finish(interrupted, ctx.tune.found()))
+}
+
+/// Lets the threads that serve a run end when it is over, also by a panic, such as one of the caller's sink of events.
+struct End<'a, 'e> {
+    ctx: &'a Context<'e>,
+    ended: &'a Cancel,
+}
+
+impl Drop for End<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.ctx.queue.stop();
+        }
+        self.ended.cancel();
+        self.ctx.tune.finish();
+    }
 }
 
 /// With `delete` a directory is made to have what its source has, and nothing else: what other sources put there, or beneath,

@@ -11,7 +11,8 @@ pub type FileId = u64;
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// More was found to be copied. Totals so far; `complete` when the walk has ended.
+    /// More was found to be copied, or less: what turns out to be there already leaves the plan. Totals so far; `complete` when
+    /// the walk has ended.
     Planned {
         files: u64,
         bytes: u64,

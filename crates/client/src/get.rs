@@ -152,7 +152,9 @@ impl<'e> Flow<'_, 'e> {
     }
 
     fn has_room(&mut self, ahead: Ahead) -> bool {
-        let waiting: u64 = self.slots.iter().filter(|s| s.moved.is_none()).map(|s| s.missing.len()).sum();
+        // Sizes are what servers say.
+        let missing = self.slots.iter().filter(|s| s.moved.is_none()).map(|s| s.missing.len());
+        let waiting = missing.fold(0, u64::saturating_add);
         let extended = self.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
         // Should the first file be refused, the second one's data would come over the connections made for it.
         let pipelined = extended && !self.must_connect();

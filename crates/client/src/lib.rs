@@ -58,6 +58,7 @@ mod security;
 mod session;
 mod setup;
 mod side;
+mod slowest;
 mod source;
 mod ssh;
 mod state;

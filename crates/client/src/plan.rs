@@ -401,7 +401,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             let (size, modified, mode) = (task.length(), task.modified, task.mode);
             return self.ctx.report.event(Event::WouldCopy { source, destination, size, modified, mode });
         }
-        let bytes = if task.link.is_some() { 0 } else { task.length().unwrap_or_default() };
+        let bytes = task.planned_bytes();
         self.ctx.report.planned(bytes);
         if task.link.is_some() && matches!(task.destination, Place::Remote(..)) {
             return self.late.links.push(task);

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ropewalk_engine::{Progress, Stage};
+use ropewalk_engine::Progress;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::slowest::{STAGES, slowest};
 use crate::task::Task;
 use crate::tune::{Lane, Seat};
 use crate::{
@@ -18,8 +19,6 @@ use crate::{
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Failures that the summary keeps.
 const FAILURES_KEPT: usize = 100;
-const STAGES: [Stage; 5] =
-    [Stage::Source, Stage::Network, Stage::Destination, Stage::Checksum, Stage::Encryption];
 
 /// The bytes of one file that count as being at its destination, through one beginning of it: when it begins anew,
 /// they do not count any more, whoever is still busy with them.
@@ -43,7 +42,7 @@ impl Account {
     /// `false` where it is closed.
     fn add(&self, bytes: i64) -> bool {
         let mut balance = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        balance.bytes += if balance.closed { 0 } else { bytes };
+        balance.bytes = balance.bytes.saturating_add(if balance.closed { 0 } else { bytes });
         !balance.closed
     }
 }
@@ -68,9 +67,13 @@ pub(crate) struct Report<'e> {
 struct Totals {
     planned_files: u64,
     planned_bytes: u64,
+    /// The sum of the squares of their sizes.
+    planned_squares: f64,
     plan_complete: bool,
-    /// Files that were skipped or failed before they were planned.
-    left_out: u64,
+    /// It was not told since it changed.
+    plan_changed: bool,
+    /// Of the files that failed, those that failed before they were planned.
+    failed_early: u64,
     files_done: u64,
     files_skipped: u64,
     files_failed: u64,
@@ -90,6 +93,14 @@ struct Totals {
     warned: HashSet<String>,
     last_progress: Option<Instant>,
     last_planned: Option<Instant>,
+}
+
+impl Totals {
+    /// The event that tells the plan.
+    fn plan(&mut self) -> Event {
+        self.plan_changed = false;
+        Event::Planned { files: self.planned_files, bytes: self.planned_bytes, complete: self.plan_complete }
+    }
 }
 
 impl<'e> Report<'e> {
@@ -121,22 +132,42 @@ impl<'e> Report<'e> {
     pub(crate) fn planned(&self, bytes: u64) {
         let mut totals = self.lock();
         totals.planned_files += 1;
-        totals.planned_bytes += bytes;
+        // Sizes are what servers say.
+        totals.planned_bytes = totals.planned_bytes.saturating_add(bytes);
+        totals.planned_squares += (bytes as f64).powi(2);
+        self.tell_plan(totals);
+    }
+
+    /// A planned file turned out to be there already, and leaves the plan.
+    pub(crate) fn needless(&self, task: &Task, reason: &str) {
+        let bytes = task.planned_bytes();
+        let mut totals = self.lock();
+        totals.planned_files = totals.planned_files.saturating_sub(1);
+        totals.planned_bytes = totals.planned_bytes.saturating_sub(bytes);
+        totals.planned_squares -= (bytes as f64).powi(2);
+        self.tell_plan(totals);
+        self.left_out(task.source.display(), reason);
+    }
+
+    /// Tells the plan, where the last time is long enough ago; else [`Report::progress`] does.
+    fn tell_plan(&self, mut totals: MutexGuard<'_, Totals>) {
         let now = Instant::now();
         if totals.last_planned.is_none_or(|at| now - at >= PROGRESS_INTERVAL) {
             totals.last_planned = Some(now);
-            let (files, bytes) = (totals.planned_files, totals.planned_bytes);
+            let plan = totals.plan();
             drop(totals);
-            self.event(Event::Planned { files, bytes, complete: false });
+            self.event(plan);
+        } else {
+            totals.plan_changed = true;
         }
     }
 
     pub(crate) fn plan_complete(&self) {
         let mut totals = self.lock();
         totals.plan_complete = true;
-        let (files, bytes) = (totals.planned_files, totals.planned_bytes);
+        let plan = totals.plan();
         drop(totals);
-        self.event(Event::Planned { files, bytes, complete: true });
+        self.event(plan);
     }
 
     /// A file is begun, perhaps once more: what was there of it before does not count any more.
@@ -173,11 +204,21 @@ impl<'e> Report<'e> {
     /// Files and bytes that are planned and not done, as far as the plan has got; `None` where there are none.
     pub(crate) fn left(&self) -> Option<(u64, u64)> {
         let totals = self.lock();
-        let done =
-            (totals.files_done + totals.files_skipped + totals.files_failed).saturating_sub(totals.left_out);
+        let done = (totals.files_done + totals.files_failed).saturating_sub(totals.failed_early);
         let there = u64::try_from(self.bytes_there.load(Ordering::Relaxed)).unwrap_or_default();
         let left = (totals.planned_files.saturating_sub(done), totals.planned_bytes.saturating_sub(there));
         (left.0 > 0).then_some(left)
+    }
+
+    /// As [`Report::left`], but as if all files had the size of that in which a byte of the plan is found on average: a few big ones
+    /// among many small ones are few.
+    pub(crate) fn left_alike(&self) -> Option<(u64, u64)> {
+        let (files, bytes) = self.left()?;
+        let totals = self.lock();
+        let typical = totals.planned_squares / totals.planned_bytes as f64;
+        // What is no number stands for files without bytes.
+        let alike = (bytes as f64 / typical).ceil();
+        Some((if alike >= 1.0 { files.min(alike as u64) } else { files }, bytes))
     }
 
     /// A file is done. `verified`: bytes whose checksums were compared.
@@ -199,21 +240,16 @@ impl<'e> Report<'e> {
         self.lock().plan_complete
     }
 
-    /// As [`Report::skipped`], of what was not planned.
+    /// Nothing is to be done for what was not planned, or is not any more.
     pub(crate) fn left_out(&self, source: String, reason: &str) {
-        self.lock().left_out += 1;
-        self.skipped(source, reason);
+        self.lock().files_skipped += 1;
+        self.event(Event::FileSkipped { source, reason: reason.to_owned() });
     }
 
     /// As [`Report::failed`], of what was not planned.
     pub(crate) fn failed_early(&self, id: FileId, failure: FileFailure) {
-        self.lock().left_out += 1;
+        self.lock().failed_early += 1;
         self.failed(id, false, failure);
-    }
-
-    pub(crate) fn skipped(&self, source: String, reason: &str) {
-        self.lock().files_skipped += 1;
-        self.event(Event::FileSkipped { source, reason: reason.to_owned() });
     }
 
     /// A try failed and another follows.
@@ -320,7 +356,11 @@ impl<'e> Report<'e> {
         }
         totals.last_progress = Some(now);
         let (files_done, files_active) = (totals.files_done, totals.files_active);
+        let plan = totals.plan_changed.then(|| totals.plan());
         drop(totals);
+        if let Some(plan) = plan {
+            self.event(plan);
+        }
         let bytes = self.bytes_there.load(Ordering::Relaxed).max(0) as u64;
         self.event(Event::Progress { bytes, files_done, files_active, streams });
     }
@@ -436,38 +476,6 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
 }
 
-/// Judges where the time went. The CPUs come first: when they are busy, every other stage looks slow too.
-fn slowest(
-    stages: [Duration; 5],
-    reply_wait: Duration,
-    workers: Duration,
-    cpu: Duration,
-    wall: Duration,
-) -> SlowestPart {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-    let busy = cpu.as_secs_f64() / (wall.as_secs_f64() * cpus).max(1e-9);
-    if busy > 0.85 {
-        return SlowestPart::Cpu { share: busy.min(1.0) };
-    }
-    let waiting = reply_wait.as_secs_f64() / workers.as_secs_f64().max(1e-9);
-    if waiting > 0.5 {
-        return SlowestPart::RoundTrips { share: waiting.min(1.0) };
-    }
-    let total: f64 = stages.iter().map(Duration::as_secs_f64).sum();
-    if total <= 0.0 {
-        return SlowestPart::Unknown;
-    }
-    let shares = stages.map(|stage| stage.as_secs_f64() / total);
-    let (at, &share) = shares.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap_or((1, &0.0));
-    match STAGES[at] {
-        Stage::Source => SlowestPart::SourceRead { share },
-        Stage::Network => SlowestPart::Network { share },
-        Stage::Destination => SlowestPart::DestinationWrite { share },
-        Stage::Checksum => SlowestPart::Checksum { share },
-        Stage::Encryption => SlowestPart::Encryption { share },
-    }
-}
-
 /// Makes the entry of the summary for a file.
 pub(crate) fn failure(source: String, destination: String, kind: FailureKind, error: String) -> FileFailure {
     FileFailure { source, destination, kind, error }
@@ -488,16 +496,6 @@ mod tests {
     }
 
     #[test]
-    fn names_the_slowest_part() {
-        let none = Duration::ZERO;
-        let part = slowest([none, S, S * 8, S, none], none, S * 10, none, S * 10);
-        assert!(matches!(part, SlowestPart::DestinationWrite { share } if share == 0.8));
-        assert!(matches!(slowest([none; 5], S * 9, S * 10, none, S * 10), SlowestPart::RoundTrips { .. }));
-        assert!(matches!(slowest([S; 5], none, S, S * 10_000, S * 10), SlowestPart::Cpu { .. }));
-        assert!(matches!(slowest([none; 5], none, none, none, S), SlowestPart::Unknown));
-    }
-
-    #[test]
     fn what_was_left_out_of_the_plan_is_not_done() {
         let report = Report::new(&|_: Event| ());
         for _ in 0..3 {
@@ -508,14 +506,50 @@ mod tests {
         let entry = failure("c".into(), "d".into(), FailureKind::Other, "unreadable".into());
         report.failed_early(7, entry);
         assert_eq!(report.left(), Some((3, 300)));
-        // What was planned counts, however it ended.
-        report.skipped("e".into(), "same checksum");
-        assert_eq!(report.left().map(|left| left.0), Some(2));
+        // What need not be copied leaves the plan.
+        report.needless(&Task { size: Some(100), ..task() }, "same checksum");
+        assert_eq!(report.left(), Some((2, 200)));
         assert!(!report.knows_all());
         report.plan_complete();
         assert!(report.knows_all());
         let summary = report.finish(false, Vec::new());
         assert_eq!((summary.files_skipped, summary.files_failed), (3, 1));
+    }
+
+    #[test]
+    fn a_file_that_is_there_already_leaves_the_plan() {
+        let events = Mutex::new(Vec::new());
+        let sink = |event: Event| events.lock().unwrap().push(event);
+        let report = Report::new(&sink);
+        for _ in 0..2 {
+            report.planned(100);
+        }
+        report.plan_complete();
+        report.needless(&task(), "same checksum");
+        // Told together with the progress of what is left.
+        report.progress();
+        let events = events.into_inner().unwrap();
+        let plans = events.iter().filter_map(|event| match event {
+            Event::Planned { files, bytes, complete } => Some((*files, *bytes, *complete)),
+            _ => None,
+        });
+        assert_eq!(plans.collect::<Vec<_>>(), [(1, 100, false), (2, 200, true), (1, 100, true)]);
+    }
+
+    #[test]
+    fn a_big_file_among_small_ones_is_one() {
+        let alike = |plan: &[(u64, u64)]| {
+            let report = Report::new(&|_: Event| ());
+            for (files, size) in plan {
+                (0..*files).for_each(|_| report.planned(*size));
+            }
+            report.left_alike()
+        };
+        assert_eq!(alike(&[(32, 16 << 20)]), Some((32, 32 << 24)));
+        assert_eq!(alike(&[(1, 10 << 30), (100, 1 << 10)]), Some((2, (10 << 30) + (100 << 10))));
+        assert_eq!(alike(&[(20, 100 << 20), (1000, 1 << 10)]).map(|alike| alike.0), Some(21));
+        assert_eq!((alike(&[(3, 0)]), alike(&[])), (Some((3, 0)), None));
+        assert_eq!(alike(&[(2, 1 << 63)]).map(|alike| alike.0), Some(2));
     }
 
     #[test]

@@ -64,6 +64,11 @@ impl Task {
         self.window.map_or(0, |w| w.offset)
     }
 
+    /// So many bytes count in the plan.
+    pub(crate) fn planned_bytes(&self) -> u64 {
+        if self.link.is_some() { 0 } else { self.length().unwrap_or_default() }
+    }
+
     /// How many bytes are wanted, where known.
     pub(crate) fn length(&self) -> Option<u64> {
         let rest = self.size.map(|size| size.saturating_sub(self.offset()));

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use bstr::ByteSlice;
 use ropewalk_protocol::command::{Command, Placement, Restart, Retrieval};
 use ropewalk_protocol::host_port::parse_pasv_reply;
-use ropewalk_protocol::marker::Marker;
+use ropewalk_protocol::marker::{Marker, PerfMarker};
 use ropewalk_protocol::opts::Options as Opts;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
@@ -42,6 +42,8 @@ use crate::worker::{Job, Route, Worker};
 use crate::{ChecksumPolicy, DataMode, RemoteError};
 
 const CAREFUL: u32 = 16;
+/// Stripes of a destination whose markers are heard.
+const MOST_STRIPES: usize = 4096;
 /// How often a running transfer is looked after when no reply comes.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -87,6 +89,19 @@ impl Slot<'_, '_> {
     /// It is a range of a file that several pairs of sessions share out.
     fn is_part(&self) -> bool {
         self.range != self.relay.whole()
+    }
+
+    /// What a marker tells of one of the destination's stripes. More of them than servers have are not noted.
+    fn hear(&mut self, perf: PerfMarker) {
+        if self.stripes.len() < MOST_STRIPES || self.stripes.contains_key(&perf.stripe) {
+            self.stripes.insert(perf.stripe, perf.bytes);
+        }
+    }
+
+    /// Bytes that all stripes have moved, as the destination says: not more than there are.
+    fn told(&self) -> u64 {
+        let sum = self.stripes.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+        sum.min(self.range.end - self.range.start)
     }
 }
 
@@ -200,8 +215,8 @@ impl<'w, 'e> Flow<'w, 'e> {
     }
 
     fn has_room(&self, ahead: Ahead) -> bool {
-        let waiting: u64 =
-            self.slots.iter().filter(|s| !s.counted).map(|s| s.range.end - s.range.start).sum();
+        let lengths = self.slots.iter().filter(|s| !s.counted).map(|s| s.range.end - s.range.start);
+        let waiting = lengths.fold(0, u64::saturating_add);
         let pipelined = matches!(self.channel, None | Some((Mode::ExtendedBlock, 1)))
             && self.worker.careful.get() == 0
             // In place: were another file refused, this one would get its data.
@@ -465,12 +480,13 @@ impl<'w, 'e> Flow<'w, 'e> {
                     }
                 }
                 Answer::Marker(Marker::Perf(perf)) => {
-                    let before = slot.stripes.insert(perf.stripe, perf.bytes).unwrap_or_default();
-                    self.moved += perf.bytes.saturating_sub(before);
+                    let before = slot.told();
+                    slot.hear(perf);
+                    self.moved = self.moved.saturating_add(slot.told().saturating_sub(before));
                     let streams = self.channel.map_or(1, |(_, streams)| streams);
                     // Those behind it in the pipeline use the same connections.
                     let streams = if id == self.first { streams } else { 0 };
-                    slot.meter.update(slot.stripes.values().sum(), streams);
+                    slot.meter.update(slot.told(), streams);
                 }
                 _ => {}
             }

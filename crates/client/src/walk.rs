@@ -149,7 +149,7 @@ pub fn du(
             Kind::Symlink => usage.links += 1,
             _ => {
                 usage.files += 1;
-                usage.bytes += entry.size.unwrap_or_default();
+                usage.bytes = usage.bytes.saturating_add(entry.size.unwrap_or_default());
             }
         }
         ControlFlow::Continue(())

@@ -126,6 +126,7 @@ impl<'c, 'e> Worker<'c, 'e> {
     /// Until the queue ends.
     pub(crate) fn run(&self) {
         let began = Instant::now();
+        let _end = End(self.ctx);
         while let Some(job) = self.next_unless_surplus() {
             match job.route() {
                 Route::Get(endpoint) => get::run(self, &endpoint, job),
@@ -154,7 +155,7 @@ impl<'c, 'e> Worker<'c, 'e> {
 
     /// A place among those that move data between these ends, over a path of this round trip.
     pub(crate) fn seat(&self, ends: Ends, rtt: Duration) -> Option<Seat> {
-        self.ctx.tune.seat(ends, rtt, self.ctx.report.left())
+        self.ctx.tune.seat(ends, rtt, self.ctx.report.left_alike())
     }
 
     /// The next job; idle sessions are kept alive while there is none.
@@ -381,7 +382,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             self.ctx.states.remove(&task);
             report.done(task.id, bytes, took, Some(proof));
         } else {
-            report.skipped(task.source.display(), "same checksum");
+            report.needless(&task, "same checksum");
         }
         self.done();
     }
@@ -491,6 +492,17 @@ fn cannot_go_on(error: &RemoteError) -> bool {
             _ => !error.is_transient(),
         },
         _ => false,
+    }
+}
+
+/// The others do not wait for what a worker had in work when it panicked.
+struct End<'c, 'e>(&'c Context<'e>);
+
+impl Drop for End<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.queue.stop();
+        }
     }
 }
 

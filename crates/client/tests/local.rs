@@ -3,10 +3,12 @@
 mod common;
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Result, ensure};
 use common::*;
-use ropewalk_client::{Cancel, Event, FailureKind, Location, Options, Pair};
+use ropewalk_client::{Auto, Cancel, Event, FailureKind, Location, Options, Pair, copy};
 use ropewalk_tests::files::{ensure_same, write_random};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::tree;
@@ -43,6 +45,29 @@ fn a_copy_that_is_given_up_leaves_nothing() -> Result<()> {
     })?;
     ensure!(told.summary.interrupted && !here.join("g").exists(), "{:?}", told.summary);
     ensure_clean(here.path())
+}
+
+/// What panics in a worker's thread reaches the caller; the other workers do not wait for what it had begun.
+#[test]
+fn a_sink_that_panics_ends_the_run() -> Result<()> {
+    let here = Scratch::new()?;
+    for name in ["a", "b", "c"] {
+        write(&here.join("s").join(name), b"x")?;
+    }
+    let at = |name: &str| Location::Local(here.join(name));
+    let options = Options { files: Auto::Set(2), ..options() };
+    // Whichever worker has the last file: the other one has nothing to do then.
+    for _ in 0..10 {
+        let done = AtomicU32::new(0);
+        let sink = |event: Event| {
+            let last = matches!(event, Event::FileDone { .. }) && done.fetch_add(1, Ordering::Relaxed) == 2;
+            assert!(!last, "as the test wants it");
+        };
+        let pair = Pair { source: at("s/"), destination: at("t/"), window: None };
+        let run = AssertUnwindSafe(|| copy(vec![pair], &options, &sink, &Cancel::new()));
+        ensure!(catch_unwind(run).is_err());
+    }
+    Ok(())
 }
 
 /// More than the summary lists.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use common::*;
 use ropewalk_client::{
-    Cancel, DataMode, Event, FailureKind, Location, Options, Remote, RemoteError, StallLimit,
+    Cancel, ChecksumPolicy, DataMode, Event, FailureKind, Location, Options, Remote, RemoteError, StallLimit,
 };
 use ropewalk_protocol::url::Url;
 
@@ -144,6 +144,33 @@ fn transfers_between_servers_that_stand_still_are_broken_off() -> Result<()> {
         let failure = told.summary.failures.first().map(|failure| failure.kind);
         ensure!(failure == Some(reason), "{:?}", told.summary);
     }
+    Ok(())
+}
+
+/// A marker of a stripe that has moved more than any file has.
+macro_rules! lie {
+    ($stripe:literal) => {
+        concat!(
+            "112-Perf Marker\r\n Timestamp: 1.0\r\n Stripe Index: ",
+            $stripe,
+            "\r\n Stripe Bytes Transferred: 18446744073709551615\r\n Total Stripe Count: 2\r\n112 End\r\n"
+        )
+    };
+}
+
+#[test]
+fn markers_of_more_than_there_is_are_not_believed() -> Result<()> {
+    let source = stuck(&["213 100\r\n"], "150 go\r\n226 done\r\n")?;
+    let lies = concat!("150 go\r\n", lie!(0), lie!(1), lie!(1), "226 done\r\n");
+    let destination = stuck(&["550 no\r\n", "213 100\r\n"], lies)?;
+    let options = Options { checksum: ChecksumPolicy::None, mode: DataMode::Stream, ..options() };
+    let told = run(source, destination, &options)?;
+    ensure!((told.summary.files_done, told.summary.bytes) == (1, 100), "{:?}", told.summary);
+    let most = told.events.iter().filter_map(|event| match event {
+        Event::Progress { bytes, .. } => Some(*bytes),
+        _ => None,
+    });
+    ensure!(most.max() == Some(100));
     Ok(())
 }
 

@@ -31,7 +31,7 @@ impl<'e> Flow<'_, 'e> {
             match self.same_already(&task) {
                 Ok(false) => {}
                 Ok(true) => {
-                    ctx.report.skipped(task.source.display(), "same checksum");
+                    ctx.report.needless(&task, "same checksum");
                     self.worker.done();
                     return Ok(None);
                 }

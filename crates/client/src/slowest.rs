@@ -1,0 +1,59 @@
+//! Where the time of a run went.
+
+use std::time::Duration;
+
+use ropewalk_engine::Stage;
+
+use crate::SlowestPart;
+
+pub(crate) const STAGES: [Stage; 5] =
+    [Stage::Source, Stage::Network, Stage::Destination, Stage::Checksum, Stage::Encryption];
+
+/// Judges where the time went. The CPUs come first: when they are busy, every other stage looks slow too.
+pub(crate) fn slowest(
+    stages: [Duration; 5],
+    reply_wait: Duration,
+    workers: Duration,
+    cpu: Duration,
+    wall: Duration,
+) -> SlowestPart {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let busy = cpu.as_secs_f64() / (wall.as_secs_f64() * cpus).max(1e-9);
+    if busy > 0.85 {
+        return SlowestPart::Cpu { share: busy.min(1.0) };
+    }
+    let waiting = reply_wait.as_secs_f64() / workers.as_secs_f64().max(1e-9);
+    if waiting > 0.5 {
+        return SlowestPart::RoundTrips { share: waiting.min(1.0) };
+    }
+    let total: f64 = stages.iter().map(Duration::as_secs_f64).sum();
+    if total <= 0.0 {
+        return SlowestPart::Unknown;
+    }
+    let shares = stages.map(|stage| stage.as_secs_f64() / total);
+    let (at, &share) = shares.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap_or((1, &0.0));
+    match STAGES[at] {
+        Stage::Source => SlowestPart::SourceRead { share },
+        Stage::Network => SlowestPart::Network { share },
+        Stage::Destination => SlowestPart::DestinationWrite { share },
+        Stage::Checksum => SlowestPart::Checksum { share },
+        Stage::Encryption => SlowestPart::Encryption { share },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn names_the_slowest_part() {
+        let none = Duration::ZERO;
+        let part = slowest([none, S, S * 8, S, none], none, S * 10, none, S * 10);
+        assert!(matches!(part, SlowestPart::DestinationWrite { share } if share == 0.8));
+        assert!(matches!(slowest([none; 5], S * 9, S * 10, none, S * 10), SlowestPart::RoundTrips { .. }));
+        assert!(matches!(slowest([S; 5], none, S, S * 10_000, S * 10), SlowestPart::Cpu { .. }));
+        assert!(matches!(slowest([none; 5], none, none, none, S), SlowestPart::Unknown));
+    }
+}
