@@ -203,7 +203,7 @@ fn the_servers_environment() {
     ];
     let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_path())).collect();
     let server = site.serve("", &environment).unwrap();
-    assert!(server.program.log().contains("mapping callouts"), "{}", server.program.log());
+    server.program.wait_for_log(LIMIT, |log| log.contains("mapping callouts")).unwrap();
     let user = Credential::load(&site.path("proxy"), &mut |_| None).unwrap();
     let user = identity(user, Trust::directory(site.path("certificates")));
     for host in ["localhost", "data.example.org", "x.other.example.org"] {

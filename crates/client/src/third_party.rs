@@ -101,7 +101,8 @@ impl Slot<'_, '_> {
     /// Bytes that all stripes have moved, as the destination says: not more than there are.
     fn told(&self) -> u64 {
         let sum = self.stripes.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-        sum.min(self.range.end - self.range.start)
+        // Of a file whose size nobody knows, no more than files can have.
+        sum.min(self.range.end - self.range.start).min(i64::MAX as u64)
     }
 }
 

@@ -175,7 +175,9 @@ fn what_a_check_of_the_configuration_tells() {
     assert_eq!(said.lines().count(), 2, "{said}");
     // The server says so when it starts, too.
     let served = yard.serve();
-    assert!(served.program.log().contains("without a fresh one"), "{}", served.program.log());
+    // What it says on standard error is read by a thread of its own.
+    let told = |log: &str| log.contains("without a fresh one");
+    served.program.wait_for_log(grid::LIMIT, told).unwrap();
     drop(served);
     configure(&format!("{gsi}enabled = false"));
     std::fs::remove_file(at(&format!("{hash}.0"))).unwrap();
