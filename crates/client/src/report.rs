@@ -135,31 +135,26 @@ impl<'e> Report<'e> {
         // Sizes are what servers say.
         totals.planned_bytes = totals.planned_bytes.saturating_add(bytes);
         totals.planned_squares += (bytes as f64).powi(2);
-        self.tell_plan(totals);
-    }
-
-    /// A planned file turned out to be there already, and leaves the plan.
-    pub(crate) fn needless(&self, task: &Task, reason: &str) {
-        let bytes = task.planned_bytes();
-        let mut totals = self.lock();
-        totals.planned_files = totals.planned_files.saturating_sub(1);
-        totals.planned_bytes = totals.planned_bytes.saturating_sub(bytes);
-        totals.planned_squares -= (bytes as f64).powi(2);
-        self.tell_plan(totals);
-        self.left_out(task.source.display(), reason);
-    }
-
-    /// Tells the plan, where the last time is long enough ago; else [`Report::progress`] does.
-    fn tell_plan(&self, mut totals: MutexGuard<'_, Totals>) {
         let now = Instant::now();
         if totals.last_planned.is_none_or(|at| now - at >= PROGRESS_INTERVAL) {
             totals.last_planned = Some(now);
             let plan = totals.plan();
             drop(totals);
             self.event(plan);
-        } else {
+        }
+    }
+
+    /// A planned file turned out to be there already, and leaves the plan.
+    pub(crate) fn needless(&self, task: &Task, reason: &str) {
+        let bytes = task.planned_bytes();
+        {
+            let mut totals = self.lock();
+            totals.planned_files = totals.planned_files.saturating_sub(1);
+            totals.planned_bytes = totals.planned_bytes.saturating_sub(bytes);
+            totals.planned_squares -= (bytes as f64).powi(2);
             totals.plan_changed = true;
         }
+        self.left_out(task.source.display(), reason);
     }
 
     pub(crate) fn plan_complete(&self) {
@@ -182,7 +177,7 @@ impl<'e> Report<'e> {
         {
             let mut totals = self.lock();
             totals.files_active += 1;
-            totals.bytes_resumed += resumed;
+            totals.bytes_resumed = totals.bytes_resumed.saturating_add(resumed);
         }
         self.there(&task.account, resumed as i64);
         self.event(Event::FileStarted {
@@ -356,7 +351,8 @@ impl<'e> Report<'e> {
         }
         totals.last_progress = Some(now);
         let (files_done, files_active) = (totals.files_done, totals.files_active);
-        let plan = totals.plan_changed.then(|| totals.plan());
+        // Until it is complete its own thread tells it, so that nobody hears of an older one later.
+        let plan = (totals.plan_changed && totals.plan_complete).then(|| totals.plan());
         drop(totals);
         if let Some(plan) = plan {
             self.event(plan);
@@ -404,7 +400,11 @@ impl<'e> Report<'e> {
             failed_for: totals.failed_for.flatten(),
         };
         let (files_done, files_active) = (totals.files_done, totals.files_active);
+        let plan = totals.plan_changed.then(|| totals.plan());
         drop(totals);
+        if let Some(plan) = plan {
+            self.event(plan);
+        }
         self.event(Event::Progress { bytes: bytes_there, files_done, files_active, streams: 0 });
         self.event(Event::Finished(Box::new(summary.clone())));
         summary
