@@ -395,13 +395,14 @@ impl<'p, 'e> Plan<'p, 'e> {
         (entry.modified.filter(|_| preserve.times), entry.mode.filter(|_| preserve.modes))
     }
 
-    fn push(&mut self, task: Task) {
+    fn push(&mut self, mut task: Task) {
         if self.ctx.options().dry_run {
             let (source, destination) = (task.source.display(), task.destination.display());
             let (size, modified, mode) = (task.length(), task.modified, task.mode);
             return self.ctx.report.event(Event::WouldCopy { source, destination, size, modified, mode });
         }
-        let bytes = task.planned_bytes();
+        let bytes = if task.link.is_some() { 0 } else { task.length().unwrap_or_default() };
+        task.planned = bytes;
         self.ctx.report.planned(bytes);
         if task.link.is_some() && matches!(task.destination, Place::Remote(..)) {
             return self.late.links.push(task);

@@ -35,6 +35,8 @@ pub(crate) struct Task {
     /// A session that nobody knows the end of may still write the usual part file, or give it its name: another one is
     /// to be used.
     pub apart: bool,
+    /// Bytes that count in the plan: its size may be learnt, or lose its meaning, later.
+    pub planned: u64,
     /// What counts as being at the destination.
     pub account: Arc<Account>,
 }
@@ -55,6 +57,7 @@ impl Task {
             began: None,
             confirm: false,
             apart: false,
+            planned: 0,
             account: Arc::default(),
         }
     }
@@ -62,11 +65,6 @@ impl Task {
     /// Where the wanted bytes begin in the source.
     pub(crate) fn offset(&self) -> u64 {
         self.window.map_or(0, |w| w.offset)
-    }
-
-    /// So many bytes count in the plan.
-    pub(crate) fn planned_bytes(&self) -> u64 {
-        if self.link.is_some() { 0 } else { self.length().unwrap_or_default() }
     }
 
     /// How many bytes are wanted, where known.
