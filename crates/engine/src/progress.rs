@@ -46,6 +46,8 @@ struct Lives {
     before: Duration,
     since: Option<Instant>,
     streams: u32,
+    /// At a time.
+    most: u32,
 }
 
 impl Lives {
@@ -68,6 +70,11 @@ impl Progress {
     /// Data connections in use.
     pub fn streams(&self) -> u32 {
         self.streams.load(Ordering::Relaxed)
+    }
+
+    /// Most data connections that were in use at a time.
+    pub fn most_streams(&self) -> u32 {
+        self.lives().most
     }
 
     /// Time spent in a stage, summed over streams.
@@ -133,7 +140,7 @@ impl Progress {
         }
         let now = Instant::now();
         let mut lives = self.lives();
-        *lives = Lives { before: lives.until(now), since: Some(now), streams: n };
+        *lives = Lives { before: lives.until(now), since: Some(now), streams: n, most: lives.most.max(n) };
     }
 
     /// Fails where the ranges are too many.
@@ -167,11 +174,14 @@ mod tests {
         let mut lives = Lives::default();
         assert_eq!(lives.until(at(9)), Duration::ZERO);
         for (second, streams) in [(0, 1), (2, 4), (5, 0)] {
-            lives = Lives { before: lives.until(at(second)), since: Some(at(second)), streams };
+            lives = Lives { before: lives.until(at(second)), since: Some(at(second)), streams, ..lives };
         }
         assert_eq!(lives.until(at(60)), Duration::from_secs(2 + 12));
         let progress = Progress::new();
         progress.set_streams(3);
         assert!(progress.stream_time() > Duration::ZERO && progress.peers().is_empty());
+        progress.set_streams(0);
+        progress.set_streams(2);
+        assert_eq!((progress.streams(), progress.most_streams()), (2, 3));
     }
 }

@@ -178,8 +178,8 @@ fn restarted_upload_with_markers_and_checksum() {
         panic!("no transfer");
     };
     assert_eq!(
-        (transfer.present, transfer.adjust, transfer.given.as_slice()),
-        (present, Some(100), &b"a b"[..])
+        (transfer.present, transfer.adjust, transfer.path.as_bytes()),
+        (present, Some(100), &b"/home/alice/a b"[..])
     );
     assert_eq!(transfer.inline_checksum, Some(ChecksumAlgorithm::Crc32c));
     let received: RangeSet = [10..20, 30..40].into_iter().collect();

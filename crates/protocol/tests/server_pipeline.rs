@@ -129,7 +129,7 @@ fn abort_behind_other_commands() {
         ["250 CWD command successful.", ABORTED, ABORT_DONE, "257 \"/x\" is current directory."].join("\n")
     );
     let Some(Operation::Transfer(transfer)) = &host.operation else { panic!() };
-    assert_eq!((transfer.given.as_slice(), transfer.restarted), (&b"b"[..], false));
+    assert_eq!((transfer.path.as_bytes(), transfer.restarted), (&b"/x/b"[..], false));
     assert_eq!(host.complete(done()), COMPLETE);
 }
 

@@ -158,8 +158,6 @@ pub struct ExpectedChecksum {
 pub struct Transfer {
     pub direction: Direction,
     pub path: VirtualPath,
-    /// The path as the client wrote it, for replies and logs.
-    pub given: BString,
     /// Retrieve: `ERET P offset length`; wire offsets count from `offset`.
     pub window: Option<Window>,
     /// Store: `ESTO A offset`; wire offsets are added to it and the file is not truncated.
@@ -214,7 +212,6 @@ pub enum ListForm {
 pub struct List {
     pub form: ListForm,
     pub path: VirtualPath,
-    pub given: BString,
     pub facts: FactSet,
     /// MLSR: go on after an entry that cannot be read.
     pub continue_on_error: bool,

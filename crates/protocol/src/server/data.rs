@@ -118,8 +118,8 @@ impl Session {
         }
     }
 
-    pub(super) fn transfer(&mut self, kind: TransferKind, given: BString) -> Result<Step, CommandError> {
-        let path = self.resolve(&given)?;
+    pub(super) fn transfer(&mut self, kind: TransferKind, given: &BString) -> Result<Step, CommandError> {
+        let path = self.resolve(given)?;
         if let Some(refusal) = self.refuse_clear() {
             return Ok(refusal);
         }
@@ -154,7 +154,6 @@ impl Session {
         let transfer = Transfer {
             direction: kind.direction,
             path,
-            given,
             window: kind.window,
             adjust: kind.adjust,
             append: kind.append,
@@ -181,7 +180,7 @@ impl Session {
             ListForm::Long | ListForm::Names => given.and_then(|g| without_flags(&g)),
             ListForm::Facts | ListForm::Recursive => given,
         };
-        let (path, given) = self.resolve_or_here(given)?;
+        let (path, _) = self.resolve_or_here(given)?;
         if let Some(refusal) = self.refuse_clear() {
             return Ok(refusal);
         }
@@ -193,7 +192,6 @@ impl Session {
         let list = List {
             form,
             path,
-            given,
             facts: self.state.facts,
             continue_on_error: self.state.continue_on_error,
             traverse_links: self.state.traverse_links,

@@ -186,7 +186,7 @@ impl Session {
                 self.state.upload.allocated = Some(bytes);
                 reply(200, "ALLO command successful.")
             }
-            Command::Appe(path) => self.transfer(TransferKind::append(), path)?,
+            Command::Appe(path) => self.transfer(TransferKind::append(), &path)?,
             Command::Cdup => {
                 let parent = self.state.directory.parent().unwrap_or_else(VirtualPath::root);
                 change_directory(parent)
@@ -228,8 +228,8 @@ impl Session {
             Command::Dele(path) => simple(Operation::Delete(self.resolve(&path)?)),
             Command::Eprt(address) => self.active(vec![address]),
             Command::Epsv(argument) => self.extended_passive(argument),
-            Command::Eret { what, path } => self.transfer(TransferKind::partial(what)?, path)?,
-            Command::Esto { place, path } => self.transfer(TransferKind::adjusted(place)?, path)?,
+            Command::Eret { what, path } => self.transfer(TransferKind::partial(what)?, &path)?,
+            Command::Esto { place, path } => self.transfer(TransferKind::adjusted(place)?, &path)?,
             Command::Feat => {
                 let offer = Offer {
                     logged_in: self.state.is_logged_in(),
@@ -301,7 +301,7 @@ impl Session {
                 self.state.restart = Some(restart.ranges());
                 reply(350, "Restart Marker OK. Send STORE or RETR to initiate transfer.")
             }
-            Command::Retr(path) => self.transfer(TransferKind::retrieve(), path)?,
+            Command::Retr(path) => self.transfer(TransferKind::retrieve(), &path)?,
             Command::Rmd(path) => simple(Operation::RemoveDirectory(self.resolve(&path)?)),
             Command::Rnfr(path) => {
                 let path = self.resolve(&path)?;
@@ -332,7 +332,7 @@ impl Session {
                 let operation = Operation::Stat { path: path.clone(), follow: true };
                 Step::Perform(operation, Pending::Status { path, given })
             }
-            Command::Stor(path) => self.transfer(TransferKind::store(), path)?,
+            Command::Stor(path) => self.transfer(TransferKind::store(), &path)?,
             Command::Stru => reply(200, "STRU F ok."),
             Command::Syst => reply(215, "UNIX Type: L8"),
             Command::Trev { markers, seconds } => {

@@ -18,7 +18,7 @@ use crate::connection::Job;
 use crate::host::Host;
 
 pub(super) fn list(job: &mut Job<'_>, list: &List) -> Answer {
-    let log = Started::now(job, command(list.form), &list.given);
+    let log = Started::now(job, command(list.form), &list.path);
     let progress = Progress::new();
     let result = announce(job, list.delayed.as_ref()).and_then(|()| {
         let mut channel = channel::take(job.context, Direction::Retrieve)?;

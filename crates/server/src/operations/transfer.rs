@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use bstr::BString;
+use bstr::ByteSlice;
 use ropewalk_engine::Progress;
 use ropewalk_protocol::command::ChecksumAlgorithm;
+use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Direction, Event, Failure, Listen, Outcome, Transfer};
 use ropewalk_storage::checksum::Algorithm;
 
@@ -15,7 +16,7 @@ use crate::connection::Job;
 use crate::transfer_log::Record;
 
 pub(super) fn transfer(job: &mut Job<'_>, transfer: &Transfer) -> Answer {
-    let log = Started::now(job, command(transfer), &transfer.given);
+    let log = Started::now(job, command(transfer), &transfer.path);
     let progress = Arc::new(Progress::new());
     let recorded = job.host.profiling.transfer(job.context, &progress);
     let answer = announce(job, transfer.delayed.as_ref()).and_then(|()| {
@@ -78,13 +79,13 @@ pub(super) fn algorithm(algorithm: ChecksumAlgorithm) -> Algorithm {
 pub(super) struct Started {
     at: SystemTime,
     kind: &'static str,
-    given: BString,
+    path: VirtualPath,
 }
 
 impl Started {
-    pub(super) fn now(job: &Job<'_>, kind: &'static str, given: &BString) -> Self {
-        tracing::debug!(session = job.context.id, kind, path = ?given, "transfer begins");
-        Self { at: SystemTime::now(), kind, given: given.clone() }
+    pub(super) fn now(job: &Job<'_>, kind: &'static str, path: &VirtualPath) -> Self {
+        tracing::debug!(session = job.context.id, kind, path = ?path.as_bytes().as_bstr(), "transfer begins");
+        Self { at: SystemTime::now(), kind, path: path.clone() }
     }
 
     /// Leaves the record for the log, which needs the reply that the session makes of the end.
@@ -92,14 +93,14 @@ impl Started {
         let end = SystemTime::now();
         let context = &*job.context;
         let seconds = end.duration_since(self.at).unwrap_or_default().as_secs_f64();
-        let (bytes, streams) = (progress.bytes(), progress.streams());
+        let (bytes, streams) = (progress.bytes(), progress.most_streams());
         match failure {
             None => tracing::info!(
-                session = context.id, user = context.user(), kind = self.kind, path = ?self.given, bytes, streams, seconds,
+                session = context.id, user = context.user(), kind = self.kind, path = ?self.path.as_bytes().as_bstr(), bytes, streams, seconds,
                 "transfer done"
             ),
             Some(failure) => tracing::warn!(
-                session = context.id, user = context.user(), kind = self.kind, path = ?self.given, bytes, streams, seconds,
+                session = context.id, user = context.user(), kind = self.kind, path = ?self.path.as_bytes().as_bstr(), bytes, streams, seconds,
                 ?failure, "transfer failed"
             ),
         }
@@ -108,7 +109,7 @@ impl Started {
             start: self.at,
             end,
             user: context.user().to_owned(),
-            path: self.given,
+            path: self.path.as_bytes().into(),
             buffer: channel.and_then(|c| c.buffer).unwrap_or(0) as u64,
             block: context.settings.config.data.block_size,
             bytes,

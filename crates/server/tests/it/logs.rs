@@ -1,5 +1,9 @@
 //! The transfer logs.
 
+use std::io::Write as _;
+
+use crate::blocks::{EOD, EOF, block, mode_e};
+use crate::client::connect;
 use crate::fixture::{Fixture, config};
 
 #[test]
@@ -12,8 +16,10 @@ fn transfers_are_logged() {
     let mut client = server.login();
     client.command("SITE TASKID job-7", 250);
     client.get("RETR /f");
-    let _ = client.put("STOR /g", b"x");
-    client.list("MLSD /");
+    client.command("MKD /sub", 257);
+    client.command("CWD sub", 250);
+    let _ = client.put("STOR g", b"x");
+    client.list("MLSD");
     let _data = client.data();
     client.command("RETR /nope", 500);
     let log = std::fs::read_to_string(server.directory.path().join("log")).unwrap();
@@ -24,12 +30,31 @@ fn transfers_are_logged() {
         lines[0].contains(" USER=anonymous FILE=/f BUFFER=0 BLOCK=1048576 NBYTES=12 VOLUME=/ STREAMS=1 STRIPES=1 DEST=[127.0.0.1] TYPE=RETR CODE=226 TASKID=job-7"),
         "{log}"
     );
-    assert!(lines[1].contains("NBYTES=1 ") && lines[1].contains("TYPE=STOR CODE=226"), "{log}");
-    assert!(lines[2].contains("TYPE=MLSD CODE=226"), "{log}");
+    // The whole path, whatever the client wrote.
+    assert!(lines[1].contains(" FILE=/sub/g BUFFER=") && lines[1].contains("NBYTES=1 "), "{log}");
+    assert!(lines[1].contains("TYPE=STOR CODE=226"), "{log}");
+    assert!(lines[2].contains(" FILE=/sub ") && lines[2].contains("TYPE=MLSD CODE=226"), "{log}");
     assert!(lines[3].contains("TYPE=RETR CODE=500"), "{log}");
     let json = std::fs::read_to_string(server.directory.path().join("json")).unwrap();
     assert_eq!(json.lines().count(), 4);
     assert!(json.starts_with("{\"schema\":1,\"host\":\"test\","), "{json}");
+}
+
+/// When a transfer ends, its streams have ended already.
+#[test]
+fn streams_of_uploads_are_logged() {
+    let server = Fixture::with(|config, directory| config.log.transfer_log = Some(directory.join("log")));
+    let mut client = server.login();
+    mode_e(&mut client);
+    let mut data = connect(client.pasv());
+    client.send("STOR /f");
+    data.write_all(&block(0, 0, b"data")).unwrap();
+    data.write_all(&block(EOD | EOF, 1, b"")).unwrap();
+    for code in [150, 112, 112, 111, 226] {
+        client.expect(code);
+    }
+    let log = std::fs::read_to_string(server.directory.path().join("log")).unwrap();
+    assert!(log.contains(" STREAMS=1 ") && log.contains("TYPE=STOR CODE=226"), "{log}");
 }
 
 #[test]
