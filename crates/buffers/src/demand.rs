@@ -119,7 +119,8 @@ pub(crate) fn demand(measure: Measure, seen: &Observation, past: Option<Past>) -
         // Nothing shows how much more it could use.
         demand = demand.max(doubled(seen.buffer));
     }
-    let most = if seen.peer_window > 0 { doubled(seen.peer_window) } else { u64::MAX };
+    // A window seen at one moment may be small because the peer has not read yet; what it takes in a round trip, it takes.
+    let most = if seen.peer_window > 0 { doubled(seen.peer_window.max(product)) } else { u64::MAX };
     match past {
         // With less buffer it shows less demand. While it needs more than it got, what it once asked for stands: else
         // each cut would be taken back at the next negotiation, and made again at the one after.

@@ -3,6 +3,7 @@
 //! The socket does not block. Waiting is done in one place, for the socket and for [`Cancel`] together.
 
 mod asked;
+mod life;
 mod ssh;
 
 use std::collections::VecDeque;
@@ -24,6 +25,7 @@ use zeroize::Zeroize as _;
 
 pub(crate) use asked::Answer;
 use asked::{Asked, Due};
+use life::Life;
 
 use crate::dial::dial;
 use crate::error::RemoteError;
@@ -63,7 +65,7 @@ pub(crate) struct Control<'e> {
     rtt: Option<Duration>,
     samples: u32,
     reply_timeout: Duration,
-    last_heard: Instant,
+    life: Life,
     events: Option<&'e dyn EventSink>,
     cancel: Cancel,
     /// The last answer to SITE STREAMS that nobody has asked for yet.
@@ -130,7 +132,7 @@ impl<'e> Control<'e> {
             rtt: None,
             samples: 0,
             reply_timeout: options.reply_timeout,
-            last_heard: now,
+            life: Life::new(now),
             events: options.trace_control.then_some(events),
             cancel: cancel.clone(),
             granted: None,
@@ -160,9 +162,9 @@ impl<'e> Control<'e> {
         self.asked.iter().filter(|asked| asked.is_awaited()).count()
     }
 
-    /// Time since the peer was last heard of.
+    /// Time since the peer was last heard of, but for what says nothing new.
     pub(crate) fn quiet(&self) -> Duration {
-        self.last_heard.elapsed()
+        self.life.quiet()
     }
 
     /// Sends a command, or as much of it as the kernel takes now; the rest follows while replies are waited for.
@@ -185,7 +187,7 @@ impl<'e> Control<'e> {
         })?;
         let now = Instant::now();
         if self.asked.is_empty() {
-            self.last_heard = now;
+            self.life.asks(now);
         }
         self.sole = self.asked.is_empty();
         self.asked.push_back(Asked { name, at: now, answer: Due::Awaited });
@@ -248,7 +250,8 @@ impl<'e> Control<'e> {
             Some(Asked { name: "CKSM" | "SITE", .. }) => self.reply_timeout.max(LONG),
             _ => self.reply_timeout,
         };
-        let result = self.answer_until(began + limit);
+        let since = self.life.waits(began);
+        let result = self.answer_until(since + limit);
         self.waited += began.elapsed();
         let silent = || RemoteError::Silent { peer: self.peer.clone(), command: self.due(), limit };
         result?.ok_or_else(silent)
@@ -257,11 +260,13 @@ impl<'e> Control<'e> {
     /// As [`Control::answer`]; `None` when `deadline` has passed.
     pub(crate) fn answer_until(&mut self, deadline: Instant) -> Result<Option<Answer>, RemoteError> {
         loop {
-            if let Some(answer) = self.try_answer()? {
-                return Ok(Some(answer));
-            }
-            if !self.wait(deadline)? {
-                return Ok(None);
+            match self.try_answer()? {
+                Some(answer @ Answer::Final(_)) => return Ok(Some(answer)),
+                // These may come without end.
+                Some(_) if self.cancel.is_cancelled() => return Err(RemoteError::Cancelled),
+                Some(answer) => return Ok(Some(answer).filter(|_| Instant::now() < deadline)),
+                None if self.wait(deadline)? => {}
+                None => return Ok(None),
             }
         }
     }
@@ -282,8 +287,14 @@ impl<'e> Control<'e> {
                         }
                         answer.judge(&self.peer, name, reply)?;
                     }
-                    Event::Preliminary { reply, .. } => return Ok(Some(Answer::Preliminary(reply))),
-                    Event::Marker { marker, .. } => return Ok(Some(Answer::Marker(marker))),
+                    Event::Preliminary { reply, .. } => {
+                        self.life.begins();
+                        return Ok(Some(Answer::Preliminary(reply)));
+                    }
+                    Event::Marker { marker, .. } => {
+                        self.life.tells(&marker);
+                        return Ok(Some(Answer::Marker(marker)));
+                    }
                     // After a 421 every command that waited has it as its answer.
                     Event::Closing(reply) | Event::Unsolicited(reply) => {
                         tracing::debug!(peer = self.peer, %reply, "a reply that nobody waited for");
@@ -301,7 +312,7 @@ impl<'e> Control<'e> {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Err(self.ended()),
                 Ok(n) => {
-                    self.last_heard = Instant::now();
+                    self.life.hears(Instant::now());
                     let taken = match &mut self.security {
                         Some(security) => {
                             let mut answers = Vec::new();
@@ -405,7 +416,7 @@ impl<'e> Control<'e> {
                     Err(source) => return Err(RemoteError::Control { peer: self.peer.clone(), source }),
                 }
             };
-            self.last_heard = Instant::now();
+            self.life.hears(Instant::now());
         }
     }
 
@@ -543,6 +554,7 @@ impl<'e> Control<'e> {
     /// The oldest command has its final reply.
     fn answered(&mut self) -> Option<Asked> {
         let asked = self.asked.pop_front()?;
+        self.life.ends();
         if self.sole && self.asked.is_empty() && self.samples < RTT_SAMPLES {
             self.samples += 1;
             let took = asked.at.elapsed();

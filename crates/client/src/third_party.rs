@@ -37,7 +37,7 @@ use crate::setup::reachable;
 use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
 use crate::verify::{Check, choose, proof, same, wire};
-use crate::watch::Stall;
+use crate::watch::{AT_ONCE, Stall};
 use crate::worker::{Job, Route, Worker};
 use crate::{ChecksumPolicy, DataMode, RemoteError};
 
@@ -126,6 +126,8 @@ struct Flow<'w, 'e> {
     /// The key of that channel, where both servers take one.
     binding: Option<Binding>,
     stall: Stall,
+    /// When that and servers that do not answer were looked for last.
+    looked: Instant,
     moved: u64,
     /// Since when the source has not said that it is done, although the destination has.
     overdue: Option<Instant>,
@@ -152,6 +154,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
         wanted: None,
         path: Path::new(rtt),
         stall: Stall::new(worker.ctx.options().stall),
+        looked: Instant::now(),
         source,
         destination,
         source_asks: VecDeque::new(),
@@ -364,6 +367,12 @@ impl<'w, 'e> Flow<'w, 'e> {
         let heard = self.listen(true)? | self.listen(false)?;
         if !heard {
             Control::wait_either(&self.source.control, &self.destination.control, Instant::now() + TICK)?;
+        } else if self.worker.ctx.cancel.is_cancelled() {
+            return Err(RemoteError::Cancelled);
+        }
+        // Also where one of them talks without end.
+        if !heard || self.looked.elapsed() >= TICK {
+            self.looked = Instant::now();
             self.look_after()?;
         }
         self.settle()
@@ -372,7 +381,7 @@ impl<'w, 'e> Flow<'w, 'e> {
     /// Takes the replies of one side that are there.
     fn listen(&mut self, destination: bool) -> Result<bool, RemoteError> {
         let mut heard = false;
-        loop {
+        for _ in 0..AT_ONCE {
             let session = if destination { &mut self.destination } else { &mut self.source };
             match session.control.try_answer() {
                 Ok(Some(answer)) => self.hear(destination, answer),
@@ -385,6 +394,7 @@ impl<'w, 'e> Flow<'w, 'e> {
             }
             heard = true;
         }
+        Ok(heard)
     }
 
     /// Notices transfers that stand still, and servers that do not answer.

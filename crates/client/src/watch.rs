@@ -16,6 +16,9 @@ use crate::{Cancel, RemoteError, StallLimit};
 /// What an answer that came during a transfer means for it.
 pub(crate) type Judge<'w> = dyn FnMut(Answer) -> ControlFlow<()> + 'w;
 
+/// So many answers are taken at a time.
+pub(crate) const AT_ONCE: usize = 4096;
+
 /// Between two checkpoints, as between two restart markers that we ask a server for.
 const CHECKPOINTS: Duration = Duration::from_secs(1);
 
@@ -88,7 +91,8 @@ impl<'w, 'r, 'e> Watch<'w, 'r, 'e> {
     }
 
     fn replies(&mut self) -> ControlFlow<()> {
-        loop {
+        // A peer that goes on without end must not keep this from the rest: what is left comes with the next tick.
+        for _ in 0..AT_ONCE {
             match self.control.try_answer() {
                 Ok(Some(answer)) => (self.judge)(answer)?,
                 Ok(None) => break,

@@ -116,12 +116,44 @@ fn stuck(sizes: &'static [&'static str], transfer: &'static str) -> Result<Locat
                         _ => "200 ok\r\n",
                     };
                     out.write_all(answer.as_bytes())?;
+                    while answer == ENDLESS {
+                        out.write_all(answer.as_bytes())?;
+                    }
                 }
                 Ok(())
             });
         }
     });
     Ok(url)
+}
+
+/// What [`stuck`] goes on saying.
+const ENDLESS: &str = "150 here it comes\r\n";
+
+/// Who talks without end is stopped by the same limits as who says nothing, and by whoever stops the run.
+#[test]
+fn servers_that_talk_without_end_are_broken_off() -> Result<()> {
+    let second = Duration::from_secs(1);
+    let stall = Some(StallLimit { bytes_per_second: 1, time: second });
+    let options = Options { stall, reply_timeout: second, retries: 0, mode: DataMode::Stream, ..options() };
+    let source = stuck(&["213 1000\r\n"], ENDLESS)?;
+    let destination = stuck(&["550 none\r\n", "213 10\r\n", "213 20\r\n", "213 30\r\n"], ENDLESS)?;
+    let told = run(source, destination, &options)?;
+    let failure = told.summary.failures.first().map(|failure| failure.kind);
+    ensure!(failure == Some(FailureKind::Stalled), "{:?}", told.summary);
+
+    let Location::Remote(url) = stuck(&[ENDLESS], "")? else { anyhow::bail!("no URL") };
+    let mut remote = Remote::connect(&url, &options)?;
+    let Err(error) = remote.size(b"/f") else { anyhow::bail!("it has a size") };
+    ensure!(matches!(error, RemoteError::Silent { .. }), "{error}");
+
+    let patient = Options { reply_timeout: Duration::from_secs(600), ..options };
+    let cancel = Cancel::new();
+    let mut remote = Remote::connect_with(&url, &patient, &|_| {}, &cancel)?;
+    cancel.cancel();
+    let Err(error) = remote.size(b"/f") else { anyhow::bail!("it has a size") };
+    ensure!(matches!(error, RemoteError::Cancelled), "{error}");
+    Ok(())
 }
 
 /// Between two servers in MODE S nothing tells of progress.

@@ -13,7 +13,7 @@ use super::memory::Learnt;
 use super::own::Own;
 use super::pressure::Processors;
 use super::seat::Knob;
-use super::span::{Heard, Span, Totals};
+use super::span::{Heard, Span, Totals, waited};
 use super::{Ends, TunedPath};
 use crate::ahead::Tuned;
 use crate::auto::Pace;
@@ -85,10 +85,16 @@ struct Place {
     most: u32,
     knob: Knob,
     moving: bool,
+    /// When bytes of it arrived last, and the streams that its data channel was seen to use.
+    arrived: Option<Instant>,
+    used: u32,
     /// Its worker does no more than it has begun.
     leaving: bool,
     own: Own,
+    /// The last transfer's, which may be over.
     progress: Option<Arc<Progress>>,
+    /// Seconds that streams of the transfers before it waited for the storage of this host.
+    storage: f64,
     /// What the server that sends has told.
     heard: Heard,
 }
@@ -103,6 +109,11 @@ const FILES_EACH: u64 = 4;
 /// A span is not over before, nor before so many round trips: how much was to be moved was a guess.
 const SHORTEST: Duration = Duration::from_secs(2);
 const SHORTEST_ROUND_TRIPS: u32 = 25;
+
+/// A channel whose last bytes arrived no longer ago, in time or in round trips, is in use, though no file may be on its way at a
+/// look: small ones are handed to the kernel in no time.
+const PAUSE: Duration = Duration::from_millis(300);
+const PAUSE_ROUND_TRIPS: u32 = 3;
 
 /// Of streams that are too many a part leaves so often.
 const DESCENT: Duration = Duration::from_millis(500);
@@ -194,7 +205,9 @@ impl Lane {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
         let shortest = self.shortest();
         if let Some(seat) = self.lock().seat(id).filter(|_| bytes > 0) {
-            seat.own.add(Instant::now(), bytes, shortest);
+            let now = Instant::now();
+            seat.arrived = Some(now);
+            seat.own.add(now, bytes, shortest);
         }
     }
 
@@ -236,9 +249,12 @@ impl Lane {
             most: u32::MAX,
             knob: Knob::Fixed,
             moving: false,
+            arrived: None,
+            used: 0,
             leaving: false,
             own: Own::default(),
             progress: None,
+            storage: 0.0,
             heard: Heard::default(),
         });
         id
@@ -269,7 +285,7 @@ impl Lane {
         let mut state = self.lock();
         if let Some(seat) = state.seat(id) {
             (seat.streams, seat.most, seat.knob) = (streams, most, knob);
-            seat.own = Own::default();
+            (seat.own, seat.arrived, seat.used) = (Own::default(), None, 0);
         }
         state.deal();
     }
@@ -291,6 +307,7 @@ impl Lane {
 
     pub(super) fn begun(&self, id: u64, progress: Option<Arc<Progress>>) {
         if let Some(seat) = self.lock().seat(id) {
+            seat.storage += seat.progress.take().map_or(0.0, |before| waited(&before));
             (seat.moving, seat.progress) = (true, progress);
             seat.heard.begin();
         }
@@ -310,7 +327,7 @@ impl Lane {
 
     pub(super) fn ended(&self, id: u64) {
         if let Some(seat) = self.lock().seat(id) {
-            (seat.moving, seat.progress) = (false, None);
+            seat.moving = false;
         }
     }
 
@@ -353,7 +370,7 @@ impl Lane {
     ) -> Step {
         let mut state = self.lock();
         let nothing = Step { decision: None, hire: 0 };
-        if !state.seats.iter().any(|seat| seat.moving) {
+        if !state.seats.iter().any(|seat| seat.is_busy(now, self.rtt)) {
             // Between two files: what was measured of a pause says nothing of the path.
             (state.span, state.complete) = (None, None);
             state.decided = now;
@@ -361,7 +378,7 @@ impl Lane {
         }
         state.descend(now, self.rtt);
         let moved = self.moved.load(Ordering::Relaxed);
-        let totals = state.totals(moved);
+        let totals = state.totals(now, self.rtt, moved);
         state.min_rtt = match (state.min_rtt, totals.min_rtt) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -417,7 +434,7 @@ impl Lane {
         state.follow();
         if !changed {
             // Nothing has to settle: not a moment goes unmeasured.
-            let totals = state.totals(moved);
+            let totals = state.totals(now, self.rtt, moved);
             state.span = Some(Span::new(now, totals, self.shortest()));
         }
         // Who comes to a run that is nearly over brings nothing. Sizes that no listing told count as nothing.
@@ -445,6 +462,11 @@ impl Lane {
         let stayed = state.reached.iter().rev().find(|reached| reached.2);
         let best = || state.reached.iter().max_by(|a, b| a.1.total_cmp(&b.1));
         let &(streams, rate, _) = stayed.or_else(best).filter(|_| state.decisions >= 2 && !self.many)?;
+        // What was decided last may not have been measured any more.
+        let streams = match state.decision.reason {
+            Reason::Knee { .. } => streams.min(state.target()),
+            _ => streams,
+        };
         let bounded = self.cap < usual && streams >= self.cap;
         (rate >= 1.0 && !bounded).then_some(Prior {
             streams,

@@ -48,12 +48,9 @@ impl Totals {
         }
     }
 
-    /// Adds a transfer. `sends`: we are the sender, and what the kernel still holds has not arrived.
+    /// Adds a transfer, but its streams. `sends`: we are the sender, and what the kernel still holds has not arrived.
     pub(super) fn add(&mut self, progress: &Progress, sends: bool) {
-        let streams = progress.streams();
-        self.streams += streams;
-        let storage = progress.time(Stage::Source) + progress.time(Stage::Destination);
-        self.storage += storage.as_secs_f64();
+        self.storage += waited(progress);
         let path = progress.path();
         let seconds = |time: Duration| time.as_secs_f64();
         let smaller = |a: Option<f64>, b: Option<f64>| match (a, b) {
@@ -76,6 +73,11 @@ impl Totals {
             self.delivered = self.delivered.saturating_sub(waiting.sum());
         }
     }
+}
+
+/// Seconds that streams of a transfer have waited for the storage of this host.
+pub(super) fn waited(progress: &Progress) -> f64 {
+    (progress.time(Stage::Source) + progress.time(Stage::Destination)).as_secs_f64()
 }
 
 /// What a server that sends has told of the path, over all transfers of a seat.

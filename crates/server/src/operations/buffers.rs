@@ -202,7 +202,8 @@ mod tests {
         );
         assert_eq!(
             advised(8 * MIB, [4 * MIB, 32 * MIB]),
-            "send buffer set to 16 MiB; net.ipv4.tcp_wmem's third value limits autotuning to 4 MiB, the path needs 8 MiB; \
+            "send buffer set to 16 MiB; net.ipv4.tcp_wmem's third value, 4 MiB, limits autotuning to 2 MiB of data, \
+             the path needs 8 MiB or more; \
              receive buffer left to kernel autotuning, which suffices (ceiling 32 MiB, path needs 8 MiB)"
         );
     }

@@ -213,10 +213,12 @@ impl fmt::Display for Advice {
                     let sysctl = side.autotune_sysctl();
                     write!(
                         f,
-                        "{side} buffer set to {}; {sysctl}'s third value limits autotuning to ",
-                        Size(*bytes)
+                        "{side} buffer set to {}; {sysctl}'s third value, {}, limits autotuning to ",
+                        Size(*bytes),
+                        Size(*autotune_max)
                     )?;
-                    write!(f, "{}, the path needs {}", Size(*autotune_max), Size(*bdp))?;
+                    let data = *autotune_max / BOOKKEEPING;
+                    write!(f, "{} of data, the path needs {} or more", Size(data), Size(*bdp))?;
                     match held_by {
                         None => Ok(()),
                         Some(HeldBy::Session) => f.write_str("; more than the ceiling was not asked for"),
@@ -227,7 +229,11 @@ impl fmt::Display for Advice {
                 }
             },
             Self::CeilingTooLow { want, have, sysctl, bdp } => {
-                write!(f, "left to kernel autotuning, which is too small: the path needs {}, ", Size(*bdp))?;
+                write!(
+                    f,
+                    "left to kernel autotuning, which is too small: the path needs {} or more, ",
+                    Size(*bdp)
+                )?;
                 write!(f, "{sysctl}'s third value is {} and should be {}", Size(*have), Size(*want))
             }
         }
@@ -300,7 +306,8 @@ mod tests {
         assert_eq!(advice.bytes(), Some(20 * MIB));
         assert_eq!(
             advice.to_string(),
-            "send buffer set to 20 MiB; net.ipv4.tcp_wmem's third value limits autotuning to 4 MiB, the path needs 10 MiB"
+            "send buffer set to 20 MiB; net.ipv4.tcp_wmem's third value, 4 MiB, limits autotuning to 2 MiB of data, the path needs \
+             10 MiB or more"
         );
         let held = advise(path(10 * MIB), kernel(4 * MIB, 16 * MIB), 64 * MIB);
         assert_eq!(held.bytes(), Some(16 * MIB));
@@ -320,7 +327,7 @@ mod tests {
         assert_eq!(advice, Advice::CeilingTooLow { want, have, sysctl, bdp: 10 * MIB });
         assert_eq!(
             advice.to_string(),
-            "left to kernel autotuning, which is too small: the path needs 10 MiB, net.ipv4.tcp_rmem's third value is 4 MiB \
+            "left to kernel autotuning, which is too small: the path needs 10 MiB or more, net.ipv4.tcp_rmem's third value is 4 MiB \
              and should be 25 MiB"
         );
         // With the limit raised to what is said, autotuning does it.

@@ -38,8 +38,9 @@ pub struct Steady {
     pub regime: Regime,
     /// BR/N, packets: the mean window of each connection when the link is full.
     pub share: f64,
-    /// [`share`](Self::share) is at least three packets, so that the timeout probability of Eq (3) is one. Else the
-    /// numbers are extrapolated.
+    /// The window of a connection is at least three packets, up to which the timeout probability of Eq (3) is below one: that of
+    /// a full link, [`share`](Self::share), and the one that background loss leaves where that is the limit. And a buffer that
+    /// is the limit holds a packet. Else the numbers are extrapolated.
     pub valid: bool,
 }
 
@@ -62,6 +63,7 @@ pub(crate) fn goodput_of(path: &Path, streams: f64) -> Steady {
     let full = path.bandwidth() * (1.0 - loss);
     let valid = share >= VALID_WINDOW;
     if limited <= full {
+        let valid = valid && is_valid(path, regime);
         Steady { goodput: limited, loss: background, regime, share, valid }
     } else {
         Steady { goodput: full, loss, regime: Regime::Network, share, valid }
@@ -80,11 +82,21 @@ pub fn physical(path: &Path, streams: u64) -> Result<Steady, ParameterError> {
     let valid = share >= VALID_WINDOW;
     let (limited, background, regime) = limited(path, streams);
     if limited <= path.bandwidth() {
+        let valid = valid && is_valid(path, regime);
         return Ok(Steady { goodput: limited, loss: background, regime, share, valid });
     }
     // w(1-p(w)) = BR/N is what x* solves.
     let loss = loss_of_window(x_star(share)).max(background);
     Ok(Steady { goodput: path.bandwidth(), loss, regime: Regime::Network, share, valid })
+}
+
+/// Whether what is the limit instead of the link leaves windows that the model was made for.
+fn is_valid(path: &Path, regime: Regime) -> bool {
+    match regime {
+        Regime::Loss => path.loss_limited_window() >= VALID_WINDOW,
+        Regime::Window => path.window() >= 1.0,
+        Regime::Network => true,
+    }
 }
 
 /// Goodput and loss while the link is not full, and why it is not.

@@ -1,10 +1,18 @@
 //! What every tuner needs around it: only samples that make sense get in, only decisions within the options
 //! get out, and a path that is dead for a while is neither measured nor punished.
 
+use std::collections::VecDeque;
+
 use super::Tuner;
 use super::decision::{Decision, Reason};
 use super::options::Options;
-use super::sample::{Chunk, Progress};
+use super::sample::{Chunk, Progress, SampleError};
+
+/// So many times the streams that one of the last decisions asked for, and so many more, may carry a chunk: those that were too
+/// many leave by and by, and sessions of servers that are not ours have what they were made with.
+const BEYOND: (u32, u32) = (4, 16);
+/// So many decisions count.
+const LATELY: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Guard<T> {
@@ -15,6 +23,8 @@ pub(super) struct Guard<T> {
     /// At least one packet.
     least_bytes: u64,
     last: Option<Decision>,
+    /// Connections that were asked for lately.
+    asked: VecDeque<u32>,
     dead: bool,
 }
 
@@ -27,6 +37,7 @@ impl<T: Tuner + 'static> Guard<T> {
             max_pipeline: options.max_pipeline,
             least_bytes: options.packet_bytes as u64,
             last: None,
+            asked: VecDeque::new(),
             dead: false,
         })
     }
@@ -38,6 +49,10 @@ impl<T: Tuner + 'static> Guard<T> {
         knobs.pipeline = knobs.pipeline.clamp(1, self.max_pipeline);
         decision.bytes = decision.bytes.max(self.least_bytes);
         self.last = Some(decision);
+        if self.asked.len() >= LATELY {
+            self.asked.pop_front();
+        }
+        self.asked.push_back(decision.knobs.connections());
         decision
     }
 
@@ -60,7 +75,11 @@ impl<T: Tuner + 'static> Tuner for Guard<T> {
         if self.last.is_none() {
             return self.first();
         }
+        let asked = self.asked.iter().copied().max().unwrap_or(self.max_streams);
         let chunk = match chunk.checked() {
+            Ok(chunk) if chunk.streams > asked.saturating_mul(BEYOND.0).saturating_add(BEYOND.1) => {
+                return self.again(Reason::Ignored(SampleError::Streams(chunk.streams, asked)));
+            }
             Ok(chunk) => chunk,
             Err(error) => return self.again(Reason::Ignored(error)),
         };

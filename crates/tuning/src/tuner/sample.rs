@@ -68,6 +68,8 @@ pub enum SampleError {
     Rate(f64),
     #[error("no streams")]
     NoStreams,
+    #[error("{0} streams, of which nobody has asked for more than {1}")]
+    Streams(u32, u32),
 }
 
 impl Chunk {

@@ -43,7 +43,8 @@ pub(super) struct Negotiate {
     #[arg(long, requires = "policy", conflicts_with = "watch")]
     serve: bool,
     /// Give back what an earlier run has set, so that the kernel tunes it again
-    #[arg(long, visible_alias = "restore", conflicts_with = "policy")]
+    #[arg(long, visible_alias = "restore")]
+    #[arg(conflicts_with_all = ["policy", "budget", "table_compat", "apply", "dry_run", "set_all", "once", "serve"])]
     release: bool,
 }
 

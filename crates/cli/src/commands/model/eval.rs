@@ -27,8 +27,10 @@ impl Eval {
                 let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
                 Box::new(BufReader::new(file))
             };
-            for line in input.lines() {
+            // One that is no UTF-8 gets its error, as others that make no sense.
+            for line in input.split(b'\n') {
                 let line = line.with_context(|| format!("cannot read {}", path.display()))?;
+                let line = String::from_utf8_lossy(&line);
                 if line.trim().is_empty() {
                     continue;
                 }

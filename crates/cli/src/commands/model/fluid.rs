@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::quantity::{self, percent};
 use super::refused;
 use crate::exit::{Exit, usage};
-use crate::output::{json_line, svg};
+use crate::output::{json_line, say, svg};
 use crate::units;
 
 /// Curves that a panel can still show apart.
@@ -106,6 +106,14 @@ impl FromStr for RedSpec {
     }
 }
 
+/// So many steps of all groups take seconds.
+const MANY: f64 = 5e7;
+
+/// A step for people.
+fn short(ms: f64) -> String {
+    if ms >= 1e-3 { format!("{ms:.3} ms") } else { format!("{:.3} µs", 1e3 * ms) }
+}
+
 #[derive(Serialize)]
 struct Line<'a> {
     time_ms: f64,
@@ -121,6 +129,13 @@ impl Fluid {
         let scenario = self.scenario()?;
         scenario.check().and_then(|()| scenario.check_length(self.time)).map_err(refused)?;
         let mut run = Run::new(scenario.clone()).map_err(refused)?;
+        let steps = self.time / run.step_ms();
+        if steps * self.groups.len() as f64 > MANY {
+            let (millions, step) = (steps / 1e6, short(run.step_ms()));
+            say(format_args!(
+                "ropewalk: {millions:.0} million steps of {step} take minutes; --step and --time make them fewer"
+            ));
+        }
         let mut samples = vec![run.state()];
         for sample in 1..=self.samples {
             run.advance(self.time * f64::from(sample) / f64::from(self.samples)).map_err(refused)?;
@@ -181,7 +196,7 @@ impl Fluid {
     fn text(&self, scenario: &Scenario, step_ms: f64, samples: &[State]) -> anyhow::Result<String> {
         let rate = |goodput| units::link_rate(model_units::bits_per_second(goodput, self.packet) / 8.0);
         let last = &samples[samples.len() - 1];
-        let mut text = format!("After {:.3} s in steps of {} ms\n", last.time_ms / 1000.0, step_ms);
+        let mut text = format!("After {:.3} s in steps of {}\n", last.time_ms / 1000.0, short(step_ms));
         text += &format!(
             "goodput {}, loss {}, queue {:.2} of {} packets\n",
             rate(last.goodput),

@@ -109,16 +109,36 @@ impl State {
     }
 
     /// The kernel's figures of all connections, and how many bytes have arrived.
-    pub(super) fn totals(&self, moved: u64) -> Totals {
+    pub(super) fn totals(&mut self, now: Instant, rtt: Duration, moved: u64) -> Totals {
         let mut totals = Totals { delivered: moved, ..Totals::default() };
-        for seat in self.seats.iter().filter(|seat| seat.moving) {
-            match &seat.progress {
-                Some(progress) => totals.add(progress, matches!(seat.knob, Knob::Here(..))),
+        for seat in &mut self.seats {
+            let busy = seat.is_busy(now, rtt);
+            let streams = match &seat.progress {
+                Some(progress) => {
+                    totals.add(progress, matches!(seat.knob, Knob::Here(..)));
+                    seat.used = Some(progress.streams()).filter(|now| *now > 0).unwrap_or(seat.used);
+                    // Between two small files it has those of before.
+                    if seat.arrives(now, rtt) { seat.used.max(1) } else { progress.streams() }
+                }
                 // Between two servers.
-                None => totals.streams += seat.heard.streams().unwrap_or(seat.streams),
-            }
+                None => seat.heard.streams().unwrap_or(seat.streams),
+            };
+            totals.streams += if busy { streams } else { 0 };
+            totals.storage += seat.storage;
             totals.hear(&seat.heard);
         }
         totals
+    }
+}
+
+impl Place {
+    /// Data moves, or a moment ago some did.
+    pub(super) fn is_busy(&self, now: Instant, rtt: Duration) -> bool {
+        self.moving || self.arrives(now, rtt)
+    }
+
+    fn arrives(&self, now: Instant, rtt: Duration) -> bool {
+        let pause = PAUSE.max(PAUSE_ROUND_TRIPS * rtt);
+        self.arrived.is_some_and(|arrived| now.saturating_duration_since(arrived) < pause)
     }
 }

@@ -288,7 +288,7 @@ fn what_servers_tell_of_a_path_between_them_is_heard() {
     let seat = Seat::new(lane.clone());
     seat.moves_elsewhere();
     seat.opened(4, 100, Knob::There(Wanted::new(4)));
-    assert_eq!(lane.lock().totals(0).streams, 4);
+    assert_eq!(lane.lock().totals(Instant::now(), RTT, 0).streams, 4);
     let marker = |sent, retransmitted| PathMarker {
         rtt: Duration::from_millis(60),
         min_rtt: RTT,
@@ -299,15 +299,15 @@ fn what_servers_tell_of_a_path_between_them_is_heard() {
         limited: ropewalk_protocol::marker::LimitedBy::Application,
     };
     seat.hears(marker(1000, 10));
-    let totals = lane.lock().totals(0);
+    let totals = lane.lock().totals(Instant::now(), RTT, 0);
     assert_eq!((totals.streams, totals.sent, totals.resent), (3, 1000, 10));
     assert_eq!((totals.markers, totals.idle, totals.min_rtt), (1, 1, Some(0.05)));
     // The next transfer's count from nothing.
     seat.heard_out();
-    let totals = lane.lock().totals(0);
+    let totals = lane.lock().totals(Instant::now(), RTT, 0);
     assert_eq!((totals.streams, totals.sent), (4, 1000));
     seat.hears(marker(500, 0));
-    let totals = lane.lock().totals(0);
+    let totals = lane.lock().totals(Instant::now(), RTT, 0);
     assert_eq!((totals.sent, totals.resent), (1500, 10));
 }
 
@@ -401,4 +401,36 @@ fn measures_only_while_data_moves() {
     drop(seat);
     lane.add(1, 1 << 40);
     assert!(step(9100).decision.is_none() && lane.lock().span.is_none());
+}
+
+/// Small files are handed to the kernel in no time: at most looks none is on its way, and the path is full nevertheless.
+#[test]
+fn sessions_between_two_small_files_are_measured() {
+    let lane = lane(8);
+    let mut processors = Processors::default();
+    let seats: Vec<Seat> = (0..8).map(|_| Seat::new(lane.clone())).collect();
+    for seat in &seats {
+        seat.opened(1, 1, Knob::Fixed);
+    }
+    let began = Instant::now();
+    let file = |seat: &Seat| {
+        drop(seat.moves(Some(Arc::new(Progress::new()))));
+        lane.add(seat.id(), 1 << 30);
+    };
+    for seat in &seats {
+        file(seat);
+    }
+    // `add` has a clock of its own, which all of these looks are close to.
+    let mut look = |ms| lane.step(began + Duration::from_millis(ms), &mut processors, (None, None), true, 8);
+    assert!(look(1).decision.is_none() && lane.lock().span.is_some());
+    let decision = {
+        file(&seats[0]);
+        lane.lock().seats.iter_mut().for_each(|seat| seat.arrived = Some(began + Duration::from_secs(5)));
+        look(5000).decision
+    };
+    assert!(decision.is_some_and(|(_, rate)| rate > 1e6));
+    assert_eq!(lane.lock().reached.last().map(|reached| reached.0), Some(8));
+    // Nothing more comes.
+    look(60_000);
+    assert!(lane.lock().span.is_none());
 }

@@ -93,6 +93,7 @@ impl Pilot {
             && !ramp.down
             && ramp.disturbed < DISTURBED_MOST
             && self.options.connections == Connections::Kept
+            && !self.has_small_files(n, rate)
             && (rate / was).ln() < FALL.ln().min(-FALL_DEVIATIONS * self.sd(self.target))
         {
             // No streams of ours cost so much: others come meanwhile, and earlier points are of another path.
@@ -175,6 +176,13 @@ impl Pilot {
             return self.send(first / 2, seconds, Reason::LookingDown { elasticity: e });
         }
         self.bend()
+    }
+
+    /// What is left are files that fit into a stream's window: each costs the ends more than its bytes cost the path, so that
+    /// more sessions may well carry less.
+    fn has_small_files(&self, n: u32, rate: f64) -> bool {
+        let window = rate * self.meter.rtt() / f64::from(n);
+        self.work.is_some_and(|work| work.files > 1 && (work.bytes as f64) < window * work.files as f64)
     }
 
     /// New connections that overrun a short queue in slow start take seconds to recover: a step beyond full windows that
