@@ -36,6 +36,8 @@ pub(crate) struct Abilities {
     pub path_markers: bool,
     /// OPTS RETR Congestion.
     pub congestion: bool,
+    /// DSI: globus-gridftp-server, and ours.
+    pub dsi: bool,
     /// DCSC.
     pub data_credentials: bool,
     /// SITE DATAKEY.
@@ -56,6 +58,7 @@ impl Abilities {
                 "ERET" | "ESTO" => can.partial = true,
                 "MLST" => can.facts = true,
                 "MLSR" => can.recursive = true,
+                "DSI" => can.dsi = true,
                 "SIZE" => can.size = true,
                 "REST" => can.restart = true,
                 "MFMT" => can.set_time = true,

@@ -70,6 +70,8 @@ pub(crate) struct Control<'e> {
     cancel: Cancel,
     /// The last answer to SITE STREAMS that nobody has asked for yet.
     granted: Option<u32>,
+    /// The peer would do something to a file of another name.
+    pub ascii_only: bool,
     /// Time spent blocked in [`Control::answer`].
     pub waited: Duration,
 }
@@ -136,6 +138,7 @@ impl<'e> Control<'e> {
             events: options.trace_control.then_some(events),
             cancel: cancel.clone(),
             granted: None,
+            ascii_only: false,
             waited: Duration::ZERO,
         }
     }
@@ -176,6 +179,9 @@ impl<'e> Control<'e> {
     /// As [`Control::send`], but it leaves with the next flush: several commands in one packet.
     pub(crate) fn queue(&mut self, command: &Command) -> Result<(), RemoteError> {
         let name = command.verb();
+        if self.ascii_only {
+            self.check(command)?;
+        }
         self.machine.submit(command).map_err(|e| match e {
             SubmitError::Unprintable(e) => cannot_travel(e),
             SubmitError::Closing(reply) => {
@@ -198,7 +204,12 @@ impl<'e> Control<'e> {
 
     /// Whether a command can be sent: for one that must not fail when those before it are on their way.
     pub(crate) fn check(&self, command: &Command) -> Result<(), RemoteError> {
-        command.to_line().map(drop).map_err(cannot_travel)
+        let line = command.to_line().map_err(cannot_travel)?;
+        if self.ascii_only && !line.is_ascii() {
+            let line = line.trim_ascii_end().into();
+            return Err(RemoteError::NotAscii { peer: self.peer.clone(), line });
+        }
+        Ok(())
     }
 
     /// Queues a command whose answer makes no difference: it is dropped when it comes, and nothing waits for it.

@@ -52,6 +52,9 @@ pub enum RemoteError {
     PartVanished { peer: String, path: BString, reply: Reply },
     #[error("{peer} answered {command} with: {}", text(reply))]
     Refused { peer: String, command: String, reply: Reply },
+    /// Or the server does not begin where it was asked to.
+    #[error("{path}: {peer} sends more than the file had: it grew while it was copied")]
+    Grew { peer: String, path: BString },
     #[error("cannot find {host}: {source}")]
     Resolve { host: String, source: io::Error },
     #[error("{peer} gave no answer to {command} within {} s", limit.as_secs())]
@@ -59,6 +62,8 @@ pub enum RemoteError {
     /// The program that connects has failed; in its own words, or by its exit code.
     #[error("ssh to {peer} failed: {reason}")]
     Ssh { peer: String, reason: String },
+    #[error("{line}: {peer} leaves out of names what is not ASCII, and would take another file")]
+    NotAscii { peer: String, line: BString },
     #[error("{path}: the destination has {there} bytes, the source {expected}")]
     SizeMismatch { path: BString, expected: u64, there: u64 },
     #[error("{path}: the file changed while it was copied")]
@@ -69,7 +74,7 @@ pub enum RemoteError {
     #[error("{peer} lists what cannot be understood, and its entry is not known: {line:?}")]
     Listing { peer: String, line: BString },
     /// A server's recursive listing says that it could not read this (the fact `Error`).
-    #[error("{path}: the server cannot list it: {reason}")]
+    #[error("{path}: it cannot be listed: {reason}")]
     Unlisted { path: BString, reason: String },
     /// What an interrupted transfer left was of no use; the next try begins anew.
     #[error("cannot go on with what was there: {reason}")]
@@ -111,6 +116,10 @@ impl RemoteError {
             | Self::Silent { .. } => FailureKind::Unreachable,
             Self::Data { source, .. } => match **source {
                 ropewalk_engine::Error::Stalled { .. } => FailureKind::Stalled,
+                // It was reached, and talks nonsense.
+                ropewalk_engine::Error::Protocol { .. } | ropewalk_engine::Error::TooMuch { .. } => {
+                    FailureKind::Other
+                }
                 _ => FailureKind::Unreachable,
             },
             Self::Local { source, .. } => local_kind(source),
@@ -126,8 +135,10 @@ impl RemoteError {
                 FailureKind::Permission
             }
             Self::CannotTravel { .. }
+            | Self::Grew { .. }
             | Self::Listing { .. }
             | Self::Nonsense { .. }
+            | Self::NotAscii { .. }
             | Self::OtherServer { .. }
             | Self::Output(_)
             | Self::SourceChanged { .. }
@@ -146,6 +157,7 @@ impl RemoteError {
             | Self::Connect { .. }
             | Self::Control { .. }
             | Self::Data { .. }
+            | Self::Grew { .. }
             | Self::NoDataConnection { .. }
             | Self::Nonsense { .. }
             | Self::OtherServer { .. }
@@ -164,6 +176,7 @@ impl RemoteError {
             | Self::Cancelled
             | Self::Listing { .. }
             | Self::Lost { .. }
+            | Self::NotAscii { .. }
             | Self::Output(_)
             | Self::Resolve { .. }
             | Self::Security { .. }
@@ -202,6 +215,7 @@ impl RemoteError {
                     | Self::Closed { .. }
                     | Self::Control { .. }
                     | Self::Data { .. }
+                    | Self::Grew { .. }
                     | Self::NoDataConnection { .. }
                     | Self::Nonsense { .. }
                     | Self::OtherServer { .. }

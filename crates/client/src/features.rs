@@ -1,5 +1,6 @@
 //! What a server said of itself, for the sessions after the first.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bstr::BString;
@@ -11,13 +12,15 @@ use ropewalk_protocol::reply::Reply;
 pub(crate) struct Features {
     /// Of the reply, without the first and the last; none where the server does not know FEAT.
     pub lines: Vec<BString>,
+    /// It leaves out of names what is not ASCII, once that was tried.
+    pub ascii_only: OnceLock<bool>,
     /// A session was told something else: behind one address there may be several servers, or the server is a new one.
     outdated: AtomicBool,
 }
 
 impl Features {
     pub(crate) fn new(reply: &Reply) -> Self {
-        Self { lines: lines(reply), outdated: AtomicBool::new(false) }
+        Self { lines: lines(reply), ascii_only: OnceLock::new(), outdated: AtomicBool::new(false) }
     }
 
     /// Whether another session is told the same.

@@ -15,6 +15,7 @@ use ropewalk_storage::part_name;
 use crate::auto::SMALL;
 use crate::cutting::Piece;
 use crate::place::{base_name, join, parent};
+use crate::report::signed;
 use crate::task::Task;
 
 pub(crate) struct Landing {
@@ -124,7 +125,7 @@ impl Landing {
         let before = state.present.len();
         state.present.remove(range.clone());
         state.present.union(&found.intersection(range));
-        state.present.len() as i64 - before as i64
+        signed(state.present.len()) - signed(before)
     }
 
     /// What is there is not to be counted on: it is sent again. Gives how many bytes that were.

@@ -113,7 +113,8 @@ impl Session<'_> {
             length: window.and_then(|w| w.length),
             path: path.into(),
         })?;
-        Ok(reply.text().trim().to_str_lossy().to_ascii_lowercase())
+        let sum = reply.text().trim().to_str_lossy().to_ascii_lowercase();
+        if sum.is_empty() { Err(self.nonsense("CKSM", &reply)) } else { Ok(sum) }
     }
 
     /// What an interrupted upload has left (our extension).

@@ -31,6 +31,8 @@ use crate::{Amount, Entry, Event, Location, Pair, RemoteError, SyncLevel};
 const BATCH: usize = 128;
 /// Files that wait until their directories are made together.
 const GATHERED: usize = 512;
+/// Why names of unfinished copies are no part of a tree.
+const UNFINISHED: &str = "an unfinished copy, or what there is to go on with it";
 /// Parent directories that are remembered as made.
 const REMEMBERED: usize = 10_000;
 
@@ -287,6 +289,10 @@ impl<'p, 'e> Plan<'p, 'e> {
     /// An entry that a glob matches.
     fn matched(&mut self, ends: &Ends, base: &Place, entry: &Entry) -> Result<(), RemoteError> {
         let source = base.join(&entry.name)?;
+        if !entry.is_directory() && is_temporary_name(base_name(&entry.name).as_bstr()) {
+            self.ctx.report.left_out(source.display(), UNFINISHED);
+            return Ok(());
+        }
         if !self.filter.passes(entry.name.as_bstr(), entry.is_directory()) {
             self.ctx.report.left_out(source.display(), "left out by a filter");
             return Ok(());

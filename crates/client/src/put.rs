@@ -30,7 +30,7 @@ use crate::error::is_unknown_command;
 use crate::inline::inline_sum;
 use crate::landing::{is_device, part_path};
 use crate::place::{Endpoint, Place};
-use crate::report::Meter;
+use crate::report::{Meter, signed};
 use crate::session::{Channel, Session};
 use crate::source::{Source, Summing};
 use crate::task::Task;

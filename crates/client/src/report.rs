@@ -61,6 +61,8 @@ pub(crate) struct Report<'e> {
     /// Data goes from one server to another.
     elsewhere: AtomicBool,
     totals: Mutex<Totals>,
+    /// Held while totals of the plan are told: nobody hears of older ones later.
+    telling: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -117,6 +119,7 @@ impl<'e> Report<'e> {
             next_id: AtomicU64::new(0),
             elsewhere: AtomicBool::new(false),
             totals: Mutex::default(),
+            telling: Mutex::default(),
         }
     }
 
@@ -151,18 +154,28 @@ impl<'e> Report<'e> {
             let mut totals = self.lock();
             totals.planned_files = totals.planned_files.saturating_sub(1);
             totals.planned_bytes = totals.planned_bytes.saturating_sub(bytes);
-            totals.planned_squares -= (bytes as f64).powi(2);
+            totals.planned_squares = (totals.planned_squares - (bytes as f64).powi(2)).max(0.0);
             totals.plan_changed = true;
         }
         self.left_out(task.source.display(), reason);
     }
 
     pub(crate) fn plan_complete(&self) {
+        self.tell_plan(|totals| {
+            totals.plan_complete = true;
+            true
+        });
+    }
+
+    /// Tells the totals of the plan, where `whether` says so.
+    fn tell_plan(&self, whether: impl FnOnce(&mut Totals) -> bool) {
+        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let mut totals = self.lock();
-        totals.plan_complete = true;
-        let plan = totals.plan();
+        let plan = whether(&mut totals).then(|| totals.plan());
         drop(totals);
-        self.event(plan);
+        if let Some(plan) = plan {
+            self.event(plan);
+        }
     }
 
     /// A file is begun, perhaps once more: what was there of it before does not count any more.
@@ -179,7 +192,7 @@ impl<'e> Report<'e> {
             totals.files_active += 1;
             totals.bytes_resumed = totals.bytes_resumed.saturating_add(resumed);
         }
-        self.there(&task.account, resumed as i64);
+        self.there(&task.account, signed(resumed));
         self.event(Event::FileStarted {
             id: task.id,
             source: task.source.display(),
@@ -211,9 +224,9 @@ impl<'e> Report<'e> {
         let (files, bytes) = self.left()?;
         let totals = self.lock();
         let typical = totals.planned_squares / totals.planned_bytes as f64;
-        // What is no number stands for files without bytes.
-        let alike = (bytes as f64 / typical).ceil();
-        Some((if alike >= 1.0 { files.min(alike as u64) } else { files }, bytes))
+        // Of the large ones none is left, or, where it is no number, there are no bytes.
+        let alike = bytes as f64 / typical;
+        Some((if alike >= 0.5 { files.min(alike.ceil() as u64) } else { files }, bytes))
     }
 
     /// A file is done. `verified`: bytes whose checksums were compared.
@@ -351,12 +364,9 @@ impl<'e> Report<'e> {
         }
         totals.last_progress = Some(now);
         let (files_done, files_active) = (totals.files_done, totals.files_active);
-        // Until it is complete its own thread tells it, so that nobody hears of an older one later.
-        let plan = (totals.plan_changed && totals.plan_complete).then(|| totals.plan());
         drop(totals);
-        if let Some(plan) = plan {
-            self.event(plan);
-        }
+        // Until it is complete, whoever makes it tells it.
+        self.tell_plan(|totals| totals.plan_changed && totals.plan_complete);
         let bytes = self.bytes_there.load(Ordering::Relaxed).max(0) as u64;
         self.event(Event::Progress { bytes, files_done, files_active, streams });
     }
@@ -400,11 +410,8 @@ impl<'e> Report<'e> {
             failed_for: totals.failed_for.flatten(),
         };
         let (files_done, files_active) = (totals.files_done, totals.files_active);
-        let plan = totals.plan_changed.then(|| totals.plan());
         drop(totals);
-        if let Some(plan) = plan {
-            self.event(plan);
-        }
+        self.tell_plan(|totals| totals.plan_changed);
         self.event(Event::Progress { bytes: bytes_there, files_done, files_active, streams: 0 });
         self.event(Event::Finished(Box::new(summary.clone())));
         summary
@@ -440,7 +447,7 @@ impl<'r, 'e> Meter<'r, 'e> {
     pub(crate) fn update(&mut self, bytes: u64, streams: u32) {
         let more = bytes.saturating_sub(self.bytes);
         self.bytes = self.bytes.max(bytes);
-        self.report.there(&self.account, more as i64);
+        self.report.there(&self.account, signed(more));
         self.report.bytes_moved.fetch_add(more, Ordering::Relaxed);
         if let Some((lane, seat)) = &self.lane {
             lane.add(*seat, more);
@@ -459,7 +466,7 @@ impl<'r, 'e> Meter<'r, 'e> {
 
     /// Of what this transfer moved, the destination has only `kept` for certain; the rest comes again.
     pub(crate) fn failed(&mut self, kept: u64) {
-        self.report.there(&self.account, -(self.bytes.saturating_sub(kept) as i64));
+        self.report.there(&self.account, -signed(self.bytes.saturating_sub(kept)));
         self.bytes = 0;
     }
 }
@@ -468,6 +475,11 @@ impl Drop for Meter<'_, '_> {
     fn drop(&mut self) {
         self.report.streams.fetch_sub(i64::from(self.streams), Ordering::Relaxed);
     }
+}
+
+/// As many bytes as can be counted: a server's size may be more.
+pub(crate) fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 /// CPU time of this process, user and system.

@@ -235,8 +235,22 @@ impl<'e> Session<'e> {
                 self.control.suggest(&Command::Abuf(MOST_BUFFER))?;
             }
         }
+        if self.can.dsi && self.can.facts && !self.can.is_ours() {
+            let ascii_only = match features.ascii_only.get() {
+                Some(known) => *known,
+                None => self.leaves_out_what_is_not_ascii()?,
+            };
+            let _ = features.ascii_only.set(ascii_only);
+            self.control.ascii_only = ascii_only;
+        }
         self.endpoint.saw_rtt(self.control.rtt());
         Ok(())
+    }
+
+    /// globus-gridftp-server drops bytes above 0x7f from paths, and takes one file for another: of this name it finds the root.
+    fn leaves_out_what_is_not_ascii(&mut self) -> Result<bool, RemoteError> {
+        let reply = self.control.call(&Command::Mlst(Some("/\u{e9}".into())))?;
+        Ok(reply.is_success() && !reply.lines().any(|line| line.contains(&0xc3)))
     }
 
     /// Its server's process knows nothing of what other sessions write: ours started by ssh, which keeps a journal of what
@@ -256,13 +270,23 @@ impl<'e> Session<'e> {
         &mut self,
         commands: &[Command],
     ) -> Result<Vec<Result<Reply, RemoteError>>, RemoteError> {
-        let mut replies = Vec::with_capacity(commands.len());
+        let mut sent = Vec::with_capacity(commands.len());
         for command in commands {
-            self.control.send(command)?;
+            sent.push(match self.control.send(command) {
+                Err(e) if e.breaks_session() => return Err(e),
+                // One that cannot be sent; the others are on their way.
+                sent => sent,
+            });
         }
-        for command in commands {
-            let reply = self.control.finish()?;
-            replies.push(self.accept(command.verb(), reply));
+        let mut replies = Vec::with_capacity(commands.len());
+        for (command, sent) in commands.iter().zip(sent) {
+            replies.push(match sent {
+                Ok(()) => {
+                    let reply = self.control.finish()?;
+                    self.accept(command.verb(), reply)
+                }
+                Err(e) => Err(e),
+            });
         }
         Ok(replies)
     }

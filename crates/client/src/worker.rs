@@ -18,7 +18,7 @@ use crate::place::{Endpoint, Place, parent};
 use crate::queue::Next;
 use crate::ready::Taker;
 use crate::relay::Relay;
-use crate::report::failure;
+use crate::report::{failure, signed};
 use crate::session::Session;
 use crate::task::Task;
 use crate::tune::{Ends, Seat};
@@ -343,7 +343,7 @@ impl<'c, 'e> Worker<'c, 'e> {
     /// What is there of it is sent again. Gives how many bytes that are.
     fn forget(&self, landing: &Landing) -> u64 {
         let bytes = landing.forget_present();
-        self.ctx.report.there(&landing.task.account, -(bytes as i64));
+        self.ctx.report.there(&landing.task.account, -signed(bytes));
         bytes
     }
 
@@ -377,7 +377,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             report.anew(&mut task);
             report.started(&task, 0);
             let bytes = task.length().unwrap_or_default();
-            report.there(&task.account, bytes as i64);
+            report.there(&task.account, signed(bytes));
             let took = task.began.map(|at| at.elapsed()).unwrap_or_default();
             self.ctx.states.remove(&task);
             report.done(task.id, bytes, took, Some(proof));
@@ -475,6 +475,7 @@ fn is_of_no_use(error: &RemoteError) -> bool {
     matches!(
         error,
         RemoteError::ChecksumMismatch { .. }
+            | RemoteError::Grew { .. }
             | RemoteError::PartVanished { .. }
             | RemoteError::SizeMismatch { .. }
             | RemoteError::SourceChanged { .. }

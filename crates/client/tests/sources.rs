@@ -286,3 +286,28 @@ fn long_pauses_between_signs_of_life_are_possible() -> Result<()> {
         Ok(())
     })
 }
+
+/// Whoever reads a file that is written meanwhile is told so; the server does what it should.
+#[test]
+fn a_file_that_grows_is_told_as_one() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.remote.join("f"), &[b'x'; 1 << 16])?;
+        let over = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| -> Result<()> {
+                let mut file = fs::File::options().append(true).open(bench.remote.join("f"))?;
+                while over.load(Ordering::Relaxed) == 0 {
+                    file.write_all(&[b'y'; 100])?;
+                }
+                Ok(())
+            });
+            let options = Options { retries: 1, ..options() };
+            let told = run(bench.url("f"), bench.here("f"), &options);
+            over.store(1, Ordering::Relaxed);
+            let told = told?.summary;
+            let kinds: Vec<_> = told.failures.iter().map(|failure| failure.kind).collect();
+            ensure!(kinds.iter().all(|kind| *kind == FailureKind::Other), "{:?}", told.failures);
+            Ok(())
+        })
+    })
+}

@@ -214,3 +214,48 @@ fn a_directory_that_a_pattern_leads_through_has_to_be_readable() -> Result<()> {
     run(all, Location::Local(here.join("circle/")), &options())?.succeeded()?;
     Ok(())
 }
+
+/// Names of unfinished copies at the source would be those of ours while the file arrives.
+#[test]
+fn unfinished_copies_are_no_part_of_a_tree() -> Result<()> {
+    let names = [".x.ropewalk-part", ".x.ropewalk-journal", "x", "d/.y.ropewalk-part"];
+    let ensure_whole = |to: &Path| {
+        ensure!(fs::read(to.join("x"))? == b"x", "the file");
+        for name in names.iter().filter(|name| **name != "x") {
+            ensure!(!to.join(name).exists(), "{name}");
+        }
+        Ok(())
+    };
+    each_way(&gridftp(), |from, source, to, destination| {
+        names.iter().try_for_each(|name| write(&from.join(name), name.as_bytes()))?;
+        let told = run(source, destination, &options())?.succeeded()?.summary;
+        ensure!((told.files_done, told.files_skipped) == (1, 3), "{told:?}");
+        ensure_whole(to)
+    })?;
+    // This one lists them.
+    each(&[Kind::Gct], |bench| {
+        names.iter().try_for_each(|name| write(&bench.remote.join("s").join(name), name.as_bytes()))?;
+        run(bench.url("s"), bench.here("t"), &options())?.succeeded()?;
+        ensure_whole(&bench.local.join("t"))
+    })
+}
+
+/// globus-gridftp-server takes both for `a-`: one would overwrite the other, or be removed for it.
+#[test]
+fn names_that_a_server_would_cut_are_not_sent() -> Result<()> {
+    each(&[Kind::Gct], |bench| {
+        write(&bench.local.join("s/a-\u{e9}"), b"1")?;
+        write(&bench.local.join("s/a-\u{e8}"), b"22")?;
+        write(&bench.local.join("s/\u{fc}/x"), b"333")?;
+        write(&bench.remote.join("t/a-"), b"theirs")?;
+        let told = run(bench.here("s/"), bench.url("t/"), &Options { retries: 1, ..options() })?.summary;
+        ensure!((told.files_failed, told.retries) == (4, 0), "{told:?}");
+        let reason = format!("{:?}", told.failures);
+        ensure!(reason.contains("not ASCII"), "{reason}");
+        ensure!(fs::read(bench.remote.join("t/a-"))? == b"theirs");
+        ensure!(fs::read_dir(bench.remote.join("t"))?.count() == 1);
+        let told = run(bench.url("t/a-\u{e9}"), bench.here("u"), &options())?.summary;
+        ensure!((told.files_failed, bench.local.join("u").exists()) == (1, false), "{told:?}");
+        Ok(())
+    })
+}

@@ -78,7 +78,7 @@ pub enum Target {
 pub enum UrlError {
     #[error("no scheme: expected gsiftp://, ftp://, ftpes://, ftps://, sshftp:// or file:")]
     NoScheme,
-    #[error("unknown scheme {scheme:?}: expected gsiftp, sshftp, ftp or file")]
+    #[error("unknown scheme {scheme:?}: expected gsiftp, ftp, ftpes, ftps, sshftp or file")]
     UnknownScheme { scheme: String },
     #[error("a file: URL names no server: expected gsiftp://, sshftp:// or ftp://")]
     FileNotRemote,

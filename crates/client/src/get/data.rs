@@ -57,6 +57,8 @@ impl<'e> Flow<'_, 'e> {
             (slot.download.clone(), slot.missing.clone(), slot.origin)
         };
         let path = download.task.source.path();
+        // Where what is asked for reaches to the end of the file.
+        let end = Some(download.end()).filter(|end| accept.end() == *end);
         let progress = Arc::new(Progress::new());
         let mut meter = Meter::new(&ctx.report, &download.task).on(self.seat.as_ref());
         let _moving = self.seat.as_ref().map(|seat| seat.moves(Some(progress.clone())));
@@ -120,7 +122,11 @@ impl<'e> Flow<'_, 'e> {
                 }
                 drop(channel);
                 let peer = self.session.control.peer().to_owned();
-                let mut error = failure.unwrap_or_else(|| RemoteError::data(&peer, path, source));
+                let grew = end.is_some_and(|end| goes_beyond(&source, end));
+                let mut error = failure.unwrap_or_else(|| match grew {
+                    true => RemoteError::Grew { peer, path },
+                    false => RemoteError::data(&peer, path, source),
+                });
                 if matches!(error, RemoteError::Data { .. }) {
                     let (asks, slots) = (&mut self.asks, &mut self.slots);
                     self.session.control.last_words(&mut |answer| {
@@ -165,5 +171,40 @@ impl<'e> Flow<'_, 'e> {
              instead, which is slower",
             self.session.endpoint.name
         ));
+    }
+}
+
+/// Whether bytes came that a file which ends at `end` does not have.
+fn goes_beyond(error: &ropewalk_engine::Error, end: u64) -> bool {
+    use ropewalk_engine::Error as E;
+    use ropewalk_protocol::mode_e::ReceiveError;
+    match error {
+        E::TooMuch { .. } => true,
+        E::Protocol { source: ReceiveError::OutsideAccepted { offset, count, origin, .. }, .. } => {
+            origin.saturating_add(*offset).saturating_add(*count) > end
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ropewalk_engine::Error;
+    use ropewalk_protocol::mode_e::ReceiveError;
+
+    use super::*;
+
+    #[test]
+    fn only_what_a_file_does_not_have_makes_it_grow() {
+        let peer = ([127, 0, 0, 1], 1).into();
+        let block = |offset, count, origin| Error::Protocol {
+            peer,
+            stream: 0,
+            source: ReceiveError::OutsideAccepted { offset, count, origin, nearest: None },
+        };
+        assert!(goes_beyond(&Error::TooMuch { peer, expected: 5 }, 5));
+        assert!(goes_beyond(&block(3, 3, 0), 5) && goes_beyond(&block(1, 3, 2), 5));
+        assert!(goes_beyond(&block(u64::MAX, 3, 2), 5));
+        assert!(!goes_beyond(&block(1, 3, 1), 5));
     }
 }

@@ -173,6 +173,11 @@ impl<'e> Plan<'_, 'e> {
                 return Ok(Step::Over);
             }
         };
+        // Of somebody's unfinished copy: it would take the place of our own while the file that it is of arrives.
+        if !entry.is_directory() && is_temporary_name(base_name(&name).as_bstr()) {
+            self.ctx.report.left_out(from.display(), UNFINISHED);
+            return Ok(Step::Over);
+        }
         if !self.filter.passes(name.as_bstr(), entry.is_directory()) {
             if !entry.is_directory() {
                 self.ctx.report.left_out(from.display(), "left out by a filter");

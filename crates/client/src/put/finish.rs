@@ -163,7 +163,7 @@ impl<'e> Flow<'_, 'e> {
                 // It is sent again, but for what is known to be there.
                 let mut lost = slot.data.clone();
                 lost.subtract(&upload.present());
-                report.there(&upload.task.account, -(lost.len() as i64));
+                report.there(&upload.task.account, -signed(lost.len()));
             }
             let job = if slot.counted && slot.committing {
                 upload.give_up();

@@ -48,10 +48,8 @@ impl<'e> Flow<'_, 'e> {
         if !slot.counted {
             slot.counted = true;
             if slot.relay.task.size.is_some() {
-                // Without markers (MODE S) this is the first that is known of progress.
-                let all = slot.range.end - slot.range.start - slot.there.len();
-                let moved = if slot.stripes.is_empty() { all } else { slot.told() };
-                slot.meter.update(moved, 0);
+                // Without markers (MODE S) this is the first that is known of progress, and the last one may have told less.
+                slot.meter.update(slot.range.end - slot.range.start - slot.there.len(), 0);
             }
             let mut moved = RangeSet::from_range(slot.range.clone());
             moved.subtract(&slot.there);
