@@ -196,7 +196,7 @@ impl Predict {
             );
         }
         if extrapolated {
-            text += "* extrapolated: less than three packets a stream, where the model is not valid\n";
+            text += "* extrapolated: windows of less than three packets (or a buffer of less than one), where the model is not valid\n";
         }
         text += &format!(
             "\nBest: {} ({:.2} before rounding), {}, loss {}\nWhy: {}\n",
@@ -208,7 +208,7 @@ impl Predict {
         );
         if !optimum.steady.valid {
             text +=
-                "Even so there are less than three packets a stream in flight: do not trust these numbers\n";
+                "Even so windows have less than three packets (or buffers less than one): do not trust these numbers\n";
         }
         if optimum.streams_99_percent < optimum.streams {
             let fewer = units::count(optimum.streams_99_percent, "stream");

@@ -76,7 +76,7 @@ function draw() {
     : "so many windows fill the link; more only add loss";
   document.getElementById("best").textContent =
     `Best: ${best.streams} stream${best.streams === 1 ? "" : "s"}, ${si(best.goodput * 8000 * v.packet, "bit/s")}, loss ${percent(at.loss)}: ${why}.`
-    + (model.goodput(path, last).valid ? "" : " The right end is extrapolated: less than three packets a stream.");
+    + (model.goodput(path, last).valid ? "" : " The right end is extrapolated: windows of less than three packets.");
 }
 
 const form = document.getElementById("sliders");
