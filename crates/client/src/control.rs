@@ -4,6 +4,7 @@
 
 mod asked;
 mod life;
+mod protect;
 mod ssh;
 
 use std::collections::VecDeque;
@@ -31,7 +32,7 @@ use crate::dial::dial;
 use crate::error::RemoteError;
 use crate::features::Features;
 use crate::link::Link;
-use crate::sealing::{OverTls, Seal, Sealing, Security};
+use crate::sealing::Security;
 use crate::{Cancel, EventSink, Options};
 
 /// Round trips that are taken for the estimate.
@@ -359,89 +360,6 @@ impl<'e> Control<'e> {
         }
         // There may be a password in it.
         plain.zeroize();
-    }
-
-    /// Everything is protected from here on. Nothing may have come in clear behind the last reply.
-    pub(crate) fn protect(&mut self, session: Box<dyn Seal>) -> Result<(), RemoteError> {
-        self.nothing_came()?;
-        self.security = Some(Box::new(Sealing::new(session)));
-        Ok(())
-    }
-
-    fn nothing_came(&self) -> Result<(), RemoteError> {
-        if self.machine.is_at_rest() {
-            return Ok(());
-        }
-        let reason = "more came in clear when the connection was to be protected".to_owned();
-        Err(RemoteError::Nonsense { peer: self.peer.clone(), reason })
-    }
-
-    /// A TLS handshake; `at_once`: the server has said nothing before it.
-    pub(crate) fn shake(
-        &mut self,
-        mut handshake: Handshake,
-        at_once: bool,
-    ) -> Result<Box<Established>, RemoteError> {
-        if !at_once {
-            self.nothing_came()?;
-        }
-        let limit = self.reply_timeout;
-        let deadline = Instant::now() + limit;
-        let closed = |peer: &str| RemoteError::Closed { peer: peer.to_owned(), command: "TLS".to_owned() };
-        let mut buffer = [0; 16 << 10];
-        let mut came = 0;
-        loop {
-            let mut out = Vec::new();
-            let step = handshake.step(&buffer[..came], &mut out);
-            self.out.extend(out);
-            self.flush()?;
-            match step {
-                Ok(None) => {}
-                Ok(Some(established)) => return Ok(established),
-                Err(error) => {
-                    let hint = match error {
-                        // In clear a server speaks first.
-                        HandshakeError::NotTls(_) if at_once => {
-                            "; where a server begins in clear, ftpes:// (or --tls with ftp://) asks it for TLS"
-                        }
-                        _ => "",
-                    };
-                    return Err(RemoteError::Security {
-                        peer: self.peer.clone(),
-                        reason: format!("{error}{hint}"),
-                    });
-                }
-            }
-            came = loop {
-                match self.stream.read(&mut buffer) {
-                    Ok(0) => return Err(closed(&self.peer)),
-                    Ok(n) => break n,
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                        if !self.wait(deadline)? {
-                            let command = "TLS".to_owned();
-                            return Err(RemoteError::Silent { peer: self.peer.clone(), command, limit });
-                        }
-                        self.flush()?;
-                    }
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                    Err(source) => return Err(RemoteError::Control { peer: self.peer.clone(), source }),
-                }
-            };
-            self.life.hears(Instant::now());
-        }
-    }
-
-    /// Everything travels in TLS from here on.
-    pub(crate) fn protect_with_tls(&mut self, established: Box<Established>) -> Result<(), RemoteError> {
-        let mut security = OverTls::new(established);
-        // The first bytes may have come with the handshake's last.
-        let mut answers = Vec::new();
-        let opened = security.open(&[], &mut self.machine, &mut answers);
-        self.out.extend(answers);
-        self.tell();
-        opened.map_err(|reason| RemoteError::Nonsense { peer: self.peer.clone(), reason })?;
-        self.security = Some(Box::new(security));
-        Ok(())
     }
 
     /// By which data connections resume the control connection's TLS session.

@@ -1,5 +1,7 @@
 //! What a run has done so far: totals, events, and in the end the summary.
 
+mod meter;
+
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,9 +10,10 @@ use std::time::{Duration, Instant};
 use ropewalk_engine::Progress;
 use rustix::time::{ClockId, clock_gettime};
 
+pub(crate) use self::meter::Meter;
 use crate::slowest::{STAGES, slowest};
 use crate::task::Task;
-use crate::tune::{Lane, Seat};
+use crate::tune::Lane;
 use crate::{
     Event, EventSink, FailureKind, FileFailure, FileId, SlowestPart, StageTimes, Summary, TunedPath,
 };
@@ -419,61 +422,6 @@ impl<'e> Report<'e> {
 
     fn lock(&self) -> MutexGuard<'_, Totals> {
         self.totals.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Follows one transfer's progress into the report.
-pub(crate) struct Meter<'r, 'e> {
-    report: &'r Report<'e>,
-    account: Arc<Account>,
-    /// The path that is tuned, and whose place there it is.
-    lane: Option<(Arc<Lane>, u64)>,
-    bytes: u64,
-    streams: u32,
-}
-
-impl<'r, 'e> Meter<'r, 'e> {
-    pub(crate) fn new(report: &'r Report<'e>, task: &Task) -> Self {
-        Self { report, account: task.account.clone(), lane: None, bytes: 0, streams: 0 }
-    }
-
-    /// What moves goes over this path.
-    pub(crate) fn on(mut self, seat: Option<&Seat>) -> Self {
-        self.lane = seat.map(|seat| (seat.lane().clone(), seat.id()));
-        self
-    }
-
-    /// The transfer has moved `bytes` so far, over `streams` connections.
-    pub(crate) fn update(&mut self, bytes: u64, streams: u32) {
-        let more = bytes.saturating_sub(self.bytes);
-        self.bytes = self.bytes.max(bytes);
-        self.report.there(&self.account, signed(more));
-        self.report.bytes_moved.fetch_add(more, Ordering::Relaxed);
-        if let Some((lane, seat)) = &self.lane {
-            lane.add(*seat, more);
-        }
-        self.report.streams.fetch_add(i64::from(streams) - i64::from(self.streams), Ordering::Relaxed);
-        self.streams = streams;
-        self.report.progress();
-    }
-
-    /// The engine's figures of a transfer, at its end.
-    pub(crate) fn finish(&mut self, progress: &Progress) {
-        let streams = self.streams.max(progress.streams());
-        self.update(progress.bytes(), streams);
-        self.report.stages(progress);
-    }
-
-    /// Of what this transfer moved, the destination has only `kept` for certain; the rest comes again.
-    pub(crate) fn failed(&mut self, kept: u64) {
-        self.report.there(&self.account, -signed(self.bytes.saturating_sub(kept)));
-        self.bytes = 0;
-    }
-}
-
-impl Drop for Meter<'_, '_> {
-    fn drop(&mut self) {
-        self.report.streams.fetch_sub(i64::from(self.streams), Ordering::Relaxed);
     }
 }
 

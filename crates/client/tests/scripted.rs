@@ -116,8 +116,10 @@ fn stuck(sizes: &'static [&'static str], transfer: &'static str) -> Result<Locat
                         _ => "200 ok\r\n",
                     };
                     out.write_all(answer.as_bytes())?;
-                    while answer == ENDLESS {
-                        out.write_all(answer.as_bytes())?;
+                    if answer == ENDLESS {
+                        loop {
+                            out.write_all(answer.as_bytes())?;
+                        }
                     }
                 }
                 Ok(())

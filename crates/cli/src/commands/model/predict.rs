@@ -207,8 +207,7 @@ impl Predict {
             report::why(prediction),
         );
         if !optimum.steady.valid {
-            text +=
-                "Even so windows have less than three packets (or buffers less than one): do not trust these numbers\n";
+            text += "Even so windows have less than three packets (or buffers less than one): do not trust these numbers\n";
         }
         if optimum.streams_99_percent < optimum.streams {
             let fewer = units::count(optimum.streams_99_percent, "stream");
