@@ -57,6 +57,11 @@ impl Entry {
         self.error.as_deref() == Some(LEADS_BACK)
     }
 
+    /// Something is there whose name a listing cannot tell; [`Entry::name`] is not it.
+    pub fn is_nameless(&self) -> bool {
+        self.error.as_deref() == Some(facts::UNPRINTABLE_NAME)
+    }
+
     pub(crate) fn local(name: impl Into<BString>, metadata: Metadata) -> Self {
         Self {
             size: Some(metadata.size),

@@ -252,7 +252,11 @@ impl<'p, 'e> Plan<'p, 'e> {
         let (mut any, mut directories) = (false, 0u64);
         let walked = from.walk(&base.path(), links, &mut |_, entry| {
             let verdict = glob.judge(entry.name.as_bstr());
-            if verdict.matches && entry.is_directory() && !self.ctx.options().recursive {
+            if verdict.matches && entry.is_nameless() {
+                any = true;
+                let from = base.join(&entry.name)?;
+                self.fail(from.display(), ends.destination.display(), &tree::nameless(&from));
+            } else if verdict.matches && entry.is_directory() && !self.ctx.options().recursive {
                 directories += 1;
                 self.ctx.report.left_out(base.join(&entry.name)?.display(), "is a directory");
             } else if verdict.matches {

@@ -259,3 +259,36 @@ fn names_that_a_server_would_cut_are_not_sent() -> Result<()> {
         Ok(())
     })
 }
+
+/// Listings of our servers show that something is there whose name would be two lines.
+#[test]
+fn what_a_listing_cannot_name_is_neither_copied_nor_removed() -> Result<()> {
+    let ours: Vec<Kind> = gridftp().into_iter().filter(|kind| *kind == Kind::Ropewalk).collect();
+    each(&ours, |bench| {
+        for name in ["a\rb", "a?b", "d/c\nd", "ok"] {
+            write(&bench.remote.join("s").join(name), name.as_bytes())?;
+        }
+        for name in ["a\rb", "gone", "d/c\nd", "d/gone", "e/gone"] {
+            write(&bench.local.join("t").join(name), b"here")?;
+        }
+        let mirror = Options { sync: Some(SyncLevel::Size), delete: true, retries: 0, ..options() };
+        let told = run(bench.url("s/"), bench.here("t/"), &mirror)?.summary;
+        ensure!((told.files_done, told.files_failed) == (2, 2), "{told:?}");
+        ensure!(fs::read(bench.local.join("t/a?b"))? == b"a?b");
+        // Whether they are of those names nobody knows.
+        for name in ["a\rb", "gone", "d/c\nd", "d/gone", "e/gone"] {
+            ensure!(fs::read(bench.local.join("t").join(name))? == b"here", "{name:?}");
+        }
+        // Neither plainly nor by a pattern.
+        let told = run(bench.url("s"), bench.here("u"), &Options { retries: 0, ..options() })?.summary;
+        ensure!((told.files_done, told.files_failed) == (2, 2), "{told:?}");
+        let told = run(bench.url("s/a*"), bench.here("v/"), &Options { retries: 0, ..options() })?.summary;
+        ensure!((told.files_done, told.files_failed) == (1, 1), "{told:?}");
+        // At the other end nothing is removed for the name that is shown.
+        write(&bench.local.join("w/x"), b"x")?;
+        fs::remove_file(bench.remote.join("s/a?b"))?;
+        run(bench.here("w/"), bench.url("s/"), &mirror)?.succeeded()?;
+        ensure!(bench.remote.join("s/a\rb").exists() && !bench.remote.join("s/ok").exists());
+        Ok(())
+    })
+}

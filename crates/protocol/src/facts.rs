@@ -5,6 +5,8 @@ mod print;
 
 use bstr::BString;
 
+use crate::listing::{has_line_end, on_one_line};
+
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
@@ -28,6 +30,10 @@ impl EntryKind {
         matches!(self, Self::Directory | Self::CurrentDirectory | Self::ParentDirectory)
     }
 }
+
+/// The [`Entry::error`] of an entry whose name has CR or LF: the name that is shown is not its own, and what has the shown
+/// name, if anything, is another entry.
+pub const UNPRINTABLE_NAME: &str = "UnprintableName";
 
 /// One entry of a listing. What a peer does not tell is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +64,7 @@ pub struct Entry {
     pub searchable: bool,
     /// Entries of the directory that is being listed.
     pub count: Option<u64>,
-    /// Why a part of the tree is missing (`OpenFailed`, `InvalidLink`).
+    /// Why a part of the tree is missing (`OpenFailed`, `InvalidLink`, [`UNPRINTABLE_NAME`]).
     pub error: Option<String>,
 }
 
@@ -84,6 +90,23 @@ impl Entry {
             searchable: true,
             count: None,
             error: None,
+        }
+    }
+
+    /// The entry as MLSD, MLSR and MLSC show it. A name that would be several lines is shown with `?` for CR and LF; since nobody
+    /// can ask for it by that name, it is shown as neither file nor directory ([`EntryKind::Other`]), with
+    /// [`UNPRINTABLE_NAME`]: left out, it would be taken for missing.
+    #[must_use]
+    pub fn shown(self) -> Self {
+        if !has_line_end(&self.name) {
+            return self;
+        }
+        Self {
+            name: on_one_line(&self.name).into_owned().into(),
+            kind: EntryKind::Other,
+            target: None,
+            error: Some(UNPRINTABLE_NAME.to_owned()),
+            ..self
         }
     }
 }
@@ -220,6 +243,28 @@ mod tests {
              UNIX.slink*;X.count;"
         );
         assert!(FactSet::empty().feature().starts_with("Type;Size;Modify;"));
+    }
+
+    #[test]
+    fn a_name_of_several_lines_is_an_entry_that_nobody_takes_for_a_file() {
+        let lines = Entry {
+            size: Some(5),
+            target: Some("x".into()),
+            ..Entry::new("d/a\rb\n c", EntryKind::Directory)
+        };
+        let mut out = Vec::new();
+        lines.shown().print(FactSet::default(), &mut out);
+        assert_eq!(
+            BString::from(&out[..]),
+            "Type=OS.unix=other;Size=5;Perm=;Error=UnprintableName; d/a?b? c"
+        );
+        let parsed = Entry::parse(&out).ok();
+        assert_eq!(
+            parsed.map(|entry| (entry.kind, entry.error)),
+            Some((EntryKind::Other, Some(UNPRINTABLE_NAME.to_owned())))
+        );
+        let usual = Entry::new("a?b", EntryKind::File);
+        assert_eq!(usual.clone().shown(), usual);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod parse;
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use bstr::{BStr, ByteSlice};
@@ -23,11 +24,24 @@ pub fn print_long(entry: &Entry, out: &mut Vec<u8>) {
     // Writing to a string cannot fail.
     let _ = write!(line, " {links:>3} {owner:>8} {group:>8} {size:>12} {time} ");
     out.extend_from_slice(line.as_bytes());
-    out.extend_from_slice(&entry.name);
+    out.extend_from_slice(&on_one_line(&entry.name));
     if let (EntryKind::Symlink, Some(target)) = (entry.kind, &entry.target) {
         out.extend_from_slice(b" -> ");
-        out.extend_from_slice(target);
+        out.extend_from_slice(&on_one_line(target));
     }
+}
+
+/// Whether a name would be several lines of a listing.
+pub fn has_line_end(name: &[u8]) -> bool {
+    name.find_byteset(b"\r\n").is_some()
+}
+
+/// A name as a listing shows it: `?` for CR and LF, as `ls` has it on a terminal.
+pub fn on_one_line(name: &[u8]) -> Cow<'_, [u8]> {
+    if !has_line_end(name) {
+        return name.into();
+    }
+    name.iter().map(|&b| if matches!(b, b'\r' | b'\n') { b'?' } else { b }).collect()
 }
 
 /// Parses a line of LIST or STAT. `None` where it is none (`total 12`, an empty line, another form).
@@ -131,6 +145,8 @@ mod tests {
         let by_number = Entry { uid: Some(1000), gid: Some(7), mode: Some(0o7777), ..bare };
         assert!(print(&by_number).starts_with("-rwsrwsrwt   1     1000        7 "));
         assert_eq!(mode_text(EntryKind::Socket, 0o7000), "s--S--S--T");
+        let lines = Entry { name: "a\r\n-rw b".into(), target: Some("x\ny".into()), ..link };
+        assert!(print(&lines).ends_with(" a??-rw b -> x?y"), "{}", print(&lines));
     }
 
     #[test]

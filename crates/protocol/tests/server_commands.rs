@@ -466,3 +466,24 @@ fn nonsense_from_the_host() {
     host.session.event(Event::Begun { reused: false });
     assert_eq!(host.poll(), "");
 }
+
+#[test]
+fn nothing_gets_a_name_of_several_lines() {
+    const REFUSED: &str = "553 A name must have neither CR nor LF in it: listings could not tell it.";
+    let mut host = Host::logged_in();
+    host.check(&[
+        ("MKD a\rb", REFUSED),
+        ("MKD d/a\nb", REFUSED),
+        ("SITE SYMLINK f a\rb", REFUSED),
+        ("SITE SYMLINKFROM f", "350 OK. Send SITE SYMLINKTO with symlink name."),
+        ("SITE SYMLINKTO a\rb", REFUSED),
+        ("SITE SYMLINKTO b", ARGUMENTS),
+        ("RNFR a\rb", "350 OK. Send RNTO with destination name."),
+        ("RNTO a\nb", REFUSED),
+        ("RNTO b", ARGUMENTS),
+        ("MKD a\rb/c", "257 Directory \"/home/alice/a?b/c\" created successfully."),
+        ("DELE a\rb", OK),
+        ("RMD a\rb", OK),
+        ("SITE RDEL a\rb", OK),
+    ]);
+}

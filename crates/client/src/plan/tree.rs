@@ -173,6 +173,15 @@ impl<'e> Plan<'_, 'e> {
                 return Ok(Step::Over);
             }
         };
+        if entry.is_nameless() {
+            // What it is called nobody knows: nothing at the destination may be taken for what the source has not.
+            if self.ctx.options().sync.is_some() {
+                self.visit(destination, directory_of(name.as_bstr()), synced)?;
+            }
+            synced.incomplete = true;
+            self.fail(from.display(), to.display(), &nameless(&from));
+            return Ok(Step::Over);
+        }
         // Of somebody's unfinished copy: it would take the place of our own while the file that it is of arrives.
         if !entry.is_directory() && is_temporary_name(base_name(&name).as_bstr()) {
             self.ctx.report.left_out(from.display(), UNFINISHED);
@@ -280,7 +289,10 @@ impl<'e> Plan<'_, 'e> {
             if directory.is_empty() { destination.path() } else { join(&destination.path(), directory) };
         let names = &mut synced.names;
         let listed = self.side(destination, true)?.list(&path, &mut |entry| {
-            names.insert(entry.name.clone(), entry);
+            // What is shown of such a name is perhaps another's.
+            if !entry.is_nameless() {
+                names.insert(entry.name.clone(), entry);
+            }
             Ok(true)
         });
         match listed {
@@ -350,4 +362,8 @@ impl<'e> Plan<'_, 'e> {
         }
         Ok(())
     }
+}
+
+pub(super) fn nameless(from: &Place) -> RemoteError {
+    RemoteError::Unlisted { path: from.path(), reason: "there is an end of line in its name".to_owned() }
 }

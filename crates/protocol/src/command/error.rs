@@ -76,6 +76,9 @@ pub enum CommandError {
     DcauParameter,
     #[error("OPTS failed.")]
     Options,
+    /// A new name has CR or LF in it.
+    #[error("A name must have neither CR nor LF in it: listings could not tell it.")]
+    NameWithLineEnd,
 }
 
 impl CommandError {
@@ -91,6 +94,7 @@ impl CommandError {
             Self::InvalidBuffer | Self::UnsupportedEvent => 502,
             Self::UnknownProtocol => 522,
             Self::ProtectionLevel(_) => 536,
+            Self::NameWithLineEnd => 553,
             _ => 501,
         }
     }

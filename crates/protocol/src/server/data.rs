@@ -119,7 +119,16 @@ impl Session {
     }
 
     pub(super) fn transfer(&mut self, kind: TransferKind, given: &BString) -> Result<Step, CommandError> {
-        let path = self.resolve(given)?;
+        let store = kind.direction == Direction::Store;
+        let path = if store {
+            self.resolve_new(given).inspect_err(|_| {
+                // What was said of it is not about the next one.
+                self.state.restart = None;
+                self.state.upload = UploadAttributes::default();
+            })?
+        } else {
+            self.resolve(given)?
+        };
         if let Some(refusal) = self.refuse_clear() {
             return Ok(refusal);
         }
@@ -128,7 +137,6 @@ impl Session {
             return Ok(no_channel());
         };
         let restart = self.state.restart.take();
-        let store = kind.direction == Direction::Store;
         let upload = if store { mem::take(&mut self.state.upload) } else { UploadAttributes::default() };
         let options = &self.state.options;
         // GCT sends markers for uploads in MODE E, and where they were asked for with OPTS RETR.

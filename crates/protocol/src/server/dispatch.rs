@@ -16,6 +16,7 @@ use crate::command::{Command, CommandError, DataAuthentication, MarkerKind, Prot
 use crate::congestion::CongestionName;
 use crate::feature::{self, Offer};
 use crate::help;
+use crate::listing::has_line_end;
 use crate::opts::{Options, RetrOptions};
 use crate::path::VirtualPath;
 use crate::reply::Reply;
@@ -252,7 +253,7 @@ impl Session {
                 simple(Operation::SetModified { path: self.resolve(&path)?, modified })
             }
             Command::Mkd(path) => {
-                let path = self.resolve(&path)?;
+                let path = self.resolve_new(&path)?;
                 Step::Perform(Operation::MakeDirectory(path.clone()), Pending::MakeDirectory(path))
             }
             Command::Mlsc(path) => {
@@ -310,8 +311,8 @@ impl Session {
                 Step::Perform(operation, Pending::RenameFrom(path))
             }
             Command::Rnto(path) => {
-                let to = self.resolve(&path)?;
                 let from = self.state.rename_from.take().ok_or(CommandError::InvalidArguments)?;
+                let to = self.resolve_new(&path)?;
                 simple(Operation::Rename { from, to })
             }
             Command::Sbuf(bytes) => {
@@ -367,6 +368,16 @@ impl Session {
     /// The path that the client means.
     pub(super) fn resolve(&self, given: &[u8]) -> Result<VirtualPath, CommandError> {
         self.state.directory.join(given).map_err(|_| CommandError::InvalidArguments)
+    }
+
+    /// The path that the client means, to which something is to be given as its name. What has CR or LF in its name already
+    /// can be read, renamed and removed only.
+    pub(super) fn resolve_new(&self, given: &[u8]) -> Result<VirtualPath, CommandError> {
+        let path = self.resolve(given)?;
+        match path.file_name() {
+            Some(name) if has_line_end(name) => Err(CommandError::NameWithLineEnd),
+            _ => Ok(path),
+        }
     }
 
     /// The path that the client means, by default the working directory, with the text for replies.

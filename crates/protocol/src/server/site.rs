@@ -118,7 +118,7 @@ impl Session {
                 ok()
             }
             SiteCommand::Symlink { target, link } => {
-                simple(Operation::Symlink { target, link: self.resolve(&link)? })
+                simple(Operation::Symlink { target, link: self.resolve_new(&link)? })
             }
             SiteCommand::SymlinkFrom(path) => {
                 let path = self.resolve(&path)?;
@@ -127,8 +127,8 @@ impl Session {
                 Step::Perform(operation, Pending::SymlinkFrom(path))
             }
             SiteCommand::SymlinkTo(link) => {
-                let link = self.resolve(&link)?;
                 let from = self.state.symlink_from.take().ok_or(CommandError::InvalidArguments)?;
+                let link = self.resolve_new(&link)?;
                 // The whole path, as GCT does: what was given counts from the working directory, not from the link.
                 simple(Operation::Symlink { target: from.as_bytes().into(), link })
             }

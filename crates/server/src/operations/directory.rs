@@ -1,6 +1,6 @@
 //! The entries that a listing of one directory shows.
 
-use bstr::{BStr, ByteSlice as _};
+use bstr::BStr;
 use ropewalk_protocol::facts::{Entry, EntryKind};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Failure, ListForm};
@@ -32,6 +32,10 @@ pub(super) fn list(
     sink: &mut Sink<'_>,
 ) -> std::result::Result<(), Failure> {
     let directory = Directory { host, login, form, go_on };
+    let sink: &mut Sink<'_> = &mut |entry| match form {
+        ListForm::Facts | ListForm::Recursive => sink(entry.shown()),
+        ListForm::Long | ListForm::Names => sink(entry),
+    };
     let found = login
         .existing(path, Access::List)
         .and_then(|place| login.store.stat(&place, true).map(|metadata| (place, metadata)).map_err(failure));
@@ -116,7 +120,8 @@ impl Directory<'_> {
             if !(self.go_on)() {
                 return Err(stopped(place));
             }
-            if !wanted(name) || is_hidden(name) {
+            // Uploads that are not whole are not shown.
+            if !wanted(name) || is_temporary_name(name) {
                 return Ok(());
             }
             let Ok(child) = place.child(name) else {
@@ -152,13 +157,4 @@ impl Directory<'_> {
         let metadata = self.login.store.stat(&place, true).ok()?;
         Some(self.special(&place, "..", EntryKind::ParentDirectory, &metadata))
     }
-}
-
-/// Uploads that are not whole are not shown; neither are names that would look like several lines.
-pub(super) fn is_hidden(name: &BStr) -> bool {
-    if name.find_byteset(b"\r\n").is_some() {
-        tracing::warn!(?name, "a name with an end of line cannot be listed");
-        return true;
-    }
-    is_temporary_name(name)
 }

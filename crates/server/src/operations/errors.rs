@@ -9,15 +9,20 @@ use ropewalk_storage::{Error, ErrorKind};
 
 /// Of a file operation.
 pub(crate) fn failure(error: Error) -> Failure {
-    match (error.kind(), error.errno()) {
-        (ErrorKind::Outside | ErrorKind::NotAllowed, _) => Failure::NotAllowed,
-        (ErrorKind::Interrupted, _) => Failure::Aborted,
-        (ErrorKind::Busy, _) => Failure::Class {
+    match (error.kind(), error.errno(), error.detail()) {
+        (ErrorKind::Outside | ErrorKind::NotAllowed, ..) => Failure::NotAllowed,
+        (ErrorKind::Interrupted, ..) => Failure::Aborted,
+        (ErrorKind::Busy, _, detail) => Failure::Class {
             class: ErrorClass::TooBusy,
-            lines: vec![format!("GridFTP-Reason: {}", error.detail().unwrap_or("The file is in use."))],
+            lines: vec![format!("GridFTP-Reason: {}", detail.unwrap_or("The file is in use."))],
         },
-        (_, Some(errno)) => Failure::System { errno, action: error.action().to_owned() },
-        (_, None) => Failure::Class {
+        // Its number would say neither what stands in the way nor that it stays there.
+        (ErrorKind::Unsupported, _, Some(detail)) => Failure::Class {
+            class: ErrorClass::NotImplemented,
+            lines: vec![format!("GridFTP-Reason: {detail}")],
+        },
+        (_, Some(errno), _) => Failure::System { errno, action: error.action().to_owned() },
+        (_, None, _) => Failure::Class {
             class: ErrorClass::InternalError,
             lines: vec![format!("GridFTP-Reason: {error}")],
         },

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
 use ropewalk_protocol::facts::{Entry, EntryKind, FactSet};
-use ropewalk_protocol::listing::print_long;
+use ropewalk_protocol::listing::{on_one_line, print_long};
 use ropewalk_protocol::server::{Failure, ListForm};
 use ropewalk_storage::{Error, ErrorKind, Result};
 
@@ -67,7 +67,7 @@ impl Rows {
     fn print(&mut self, entry: &Entry) {
         match self.form {
             ListForm::Long => print_long(entry, &mut self.rows),
-            ListForm::Names => self.rows.extend_from_slice(&entry.name),
+            ListForm::Names => self.rows.extend_from_slice(&on_one_line(&entry.name)),
             ListForm::Facts | ListForm::Recursive => entry.print(self.facts, &mut self.rows),
         }
         self.rows.extend_from_slice(b"\r\n");

@@ -7,10 +7,10 @@ use ropewalk_protocol::facts::{Entry, EntryKind};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Failure, List};
 use ropewalk_security::Access;
-use ropewalk_storage::{Error, ErrorKind, Kind};
+use ropewalk_storage::{Error, ErrorKind, Kind, is_temporary_name};
 use rustix::io::Errno;
 
-use super::directory::{GoOn, Sink, is_hidden};
+use super::directory::{GoOn, Sink};
 use super::files::system;
 use super::{entries, failure};
 use crate::accounts::Login;
@@ -53,7 +53,7 @@ pub(super) fn list(
             let Ok(child) = directory.place.child(name) else {
                 return Ok(());
             };
-            if is_hidden(name) || !login.shows(&child) {
+            if is_temporary_name(name) || !login.shows(&child) {
                 return Ok(());
             }
             let mut full = directory.name.clone();
@@ -66,6 +66,8 @@ pub(super) fn list(
             } else {
                 entries::entry(host, login, &child, full.clone(), &metadata)
             };
+            // What is in a directory whose name cannot be shown would seem to be in another one.
+            let entry = entry.shown();
             if entry.kind == EntryKind::Directory {
                 let identity = (entry.device.unwrap_or(0), entry.inode.unwrap_or(0));
                 if !list.traverse_links || seen.insert(identity) {

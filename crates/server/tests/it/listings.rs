@@ -177,3 +177,71 @@ fn a_listing_without_rows_can_be_broken_off() {
     drop(client);
     crate::uploads::wait_for(|| server.handle.sessions() == 0);
 }
+
+/// Left out of listings, they would be missing to whoever makes a copy like the original.
+#[test]
+fn names_of_several_lines_are_shown_and_are_no_files() {
+    let server = Fixture::new();
+    server.write("d/a\rb", "12345");
+    server.write("d/a?b", "1");
+    server.write("d/x\r\n-rw y/inner", "");
+    std::os::unix::fs::symlink("nowhere\nz", server.root().join("d/link")).unwrap();
+    let mut client = server.login();
+    let sorted = |mut lines: Vec<String>| {
+        lines.sort_unstable();
+        lines
+    };
+    for command in ["MLSD /d", "MLSR /d"] {
+        let lines = client.list(command);
+        assert!(lines[0].contains("X.count=4;"), "{command}: {lines:?}");
+        let lines: Vec<_> = lines.iter().filter(|line| !name(line).starts_with('.')).cloned().collect();
+        let told = |line: &String| {
+            let error = line.contains("Error=UnprintableName;");
+            (name(line).to_owned(), line.split_once(';').unwrap().0.to_owned(), error)
+        };
+        let mut told: Vec<_> = lines.iter().map(told).collect();
+        told.sort_unstable();
+        let entry = |name: &str, kind: &str, error| (name.to_owned(), format!("Type={kind}"), error);
+        let expected = [
+            entry("a?b", "OS.unix=other", true),
+            entry("a?b", "file", false),
+            entry("link", "slink", false),
+            entry("x??-rw y", "OS.unix=other", true),
+        ];
+        assert_eq!(told, expected, "{command}");
+    }
+    let here = client.command("MLSC /d", 250);
+    assert_eq!(here.matches("Type=OS.unix=other;").count(), 2, "{here}");
+    assert_eq!(sorted(client.list("NLST /d")), [".", "..", "a?b", "a?b", "link", "x??-rw y"]);
+    let long = client.list("LIST /d");
+    assert_eq!(long.len(), 4, "{long:?}");
+    for end in [" x??-rw y", " link -> nowhere?z", " a?b"] {
+        assert!(long.iter().any(|line| line.ends_with(end)), "{end}: {long:?}");
+    }
+}
+
+/// So that what came in another way can be got and put right.
+#[test]
+fn names_of_several_lines_can_be_read_renamed_and_removed() {
+    let server = Fixture::new();
+    server.write("a\rb", "12345");
+    server.write("c\nd", "");
+    let mut client = server.login();
+    assert!(client.command("MLST a\rb", 250).contains("| Type=file;"));
+    assert_eq!(client.get("RETR a\rb"), b"12345");
+    client.command("RNFR a\rb", 350);
+    client.command("RNTO ab", 250);
+    client.command("DELE c\nd", 250);
+    assert_eq!(client.list("NLST"), [".", "..", "ab"]);
+    // Nothing else gets such a name.
+    client.command("RNFR ab", 350);
+    client.command("RNTO a\rb", 553);
+    for line in ["MKD a\rb", "MKD a\nb", "SITE SYMLINK ab a\rb"] {
+        client.command(line, 553);
+    }
+    let _data = client.data();
+    for line in ["STOR a\rb", "APPE a\nb", "ESTO A 0 a\rb"] {
+        client.command(line, 553);
+    }
+    assert_eq!(client.list("NLST"), [".", "..", "ab"]);
+}

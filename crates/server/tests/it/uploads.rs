@@ -420,3 +420,25 @@ fn a_port_is_free_after_its_transfer() {
     client.command("NOOP", 200);
     assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
 }
+
+/// Not "in use": that would be tried again for ever.
+#[test]
+fn a_link_in_the_place_of_the_part_is_told_as_what_it_is() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    server.write("elsewhere", "gold");
+    for target in ["nowhere", "elsewhere"] {
+        client.command(&format!("SITE SYMLINK {target} {PART}"), 250);
+        let _data = client.data();
+        for before in ["NOOP", "REST 2"] {
+            client.send(before);
+            client.reply();
+            let text = client.command("STOR f", 500);
+            assert!(text.contains("GridFTP-Reason: .f.ropewalk-part is a symbolic link"), "{text}");
+        }
+        client.command(&format!("DELE {PART}"), 250);
+    }
+    assert!(!server.exists("nowhere"));
+    assert_eq!(server.read("elsewhere"), b"gold");
+    assert_eq!(client.put("STOR f", b"abc").code, 226);
+}

@@ -145,8 +145,16 @@ fn make(
     Ok(Some(handle))
 }
 
-/// Opens and locks the part that is there; `None` where there is none (any more).
+/// Opens and locks the part that is there; `None` where there is none (any more). Where something else has its name, that is
+/// left alone: it will not go away by itself.
 fn open_locked(store: &dyn Store, names: &Names) -> Result<Option<(Arc<dyn WriteHandle>, Metadata)>> {
+    // Asked before it is opened, which would follow a symbolic link: to nothing, or to what another one has locked.
+    match store.stat(&names.part, false) {
+        Ok(named) if named.kind != Kind::File => return Err(no_part(names, named.kind)),
+        Ok(_) => {}
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error),
+    }
     let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
     let handle = match store.open_write(&names.part, write) {
         Ok(handle) => handle,
@@ -159,10 +167,7 @@ fn open_locked(store: &dyn Store, names: &Names) -> Result<Option<(Arc<dyn Write
     // It may have got its name, or have been removed, before we had the lock.
     let metadata = handle.metadata()?;
     match store.stat(&names.part, false) {
-        Ok(named) if named.kind != Kind::File => {
-            Err(Error::new(ErrorKind::Unsupported, "open", names.part.as_bytes())
-                .with_detail("what should be an unfinished file is something else"))
-        }
+        Ok(named) if named.kind != Kind::File => Err(no_part(names, named.kind)),
         Ok(named) if (named.device, named.inode) == (metadata.device, metadata.inode) => {
             Ok(Some((handle, metadata)))
         }
@@ -225,4 +230,18 @@ fn is_missing(store: &dyn Store, path: &VirtualPath) -> Result<bool> {
 
 fn busy(names: &Names) -> Error {
     Error::new(ErrorKind::Busy, "open", names.shown().as_bytes()).with_detail("another transfer writes it")
+}
+
+fn no_part(names: &Names, kind: Kind) -> Error {
+    let what = match kind {
+        Kind::File => "file",
+        Kind::Directory => "directory",
+        Kind::Symlink => "symbolic link",
+        Kind::BlockDevice | Kind::CharacterDevice => "device",
+        Kind::Fifo => "pipe",
+        Kind::Socket => "socket",
+    };
+    let name = names.part.file_name().unwrap_or_default();
+    Error::new(ErrorKind::Unsupported, "open", names.part.as_bytes())
+        .with_detail(format!("{name} is a {what} and no unfinished upload: remove it first"))
 }

@@ -398,6 +398,16 @@ fn a_link_in_the_place_of_a_part_is_not_written_through() {
             PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         store.remove_file(&part_name(&path("/f"))).unwrap();
+        // Nor is one that leads nowhere another transfer, whose end would be worth waiting for.
+        store.symlink("nowhere".into(), &part_name(&path("/f"))).unwrap();
+        for resume in [false, true] {
+            let options = PartOptions { resume, ..options(Journaling::Above(0)) };
+            let error = PartFile::begin(&store, &path("/f"), key(100), options).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.to_string().contains(".f.ropewalk-part is a symbolic link"), "{error}");
+        }
+        assert!(store.stat(&path("/nowhere"), false).unwrap_err().is_not_found());
+        store.remove_file(&part_name(&path("/f"))).unwrap();
         store.symlink("precious".into(), &journal_name(&path("/f"))).unwrap();
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
         write(&part, &data(100), 0..50);
