@@ -7,6 +7,9 @@ use ropewalk_protocol::marker::Marker;
 /// So many preliminary replies that are no markers a command may have: 125 or 150, and one in reserve.
 const PRELIMINARY: u32 = 2;
 
+/// So often a marker may say the same: a server that waits for its disk after the last byte sends one every five seconds or so.
+const REPEATED: u32 = 120;
+
 /// Who waits again no later than this has done nothing besides.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
@@ -21,11 +24,19 @@ pub(super) struct Life {
     preliminary: u32,
     /// The last marker of each code, without its time.
     markers: [Option<Marker>; 3],
+    repeated: u32,
 }
 
 impl Life {
     pub(super) fn new(now: Instant) -> Self {
-        Self { heard: now, sign: now, waiting: None, preliminary: 0, markers: [None, None, None] }
+        Self {
+            heard: now,
+            sign: now,
+            waiting: None,
+            preliminary: 0,
+            markers: [None, None, None],
+            repeated: 0,
+        }
     }
 
     /// A command goes out, and nothing was due before it.
@@ -52,7 +63,7 @@ impl Life {
 
     /// A command has its final reply.
     pub(super) fn ends(&mut self) {
-        (self.preliminary, self.markers) = (0, [None, None, None]);
+        (self.preliminary, self.markers, self.repeated) = (0, [None, None, None], 0);
         self.lives();
     }
 
@@ -77,7 +88,9 @@ impl Life {
             // What a path is like says nothing of what gets done.
             Marker::Path(_) => return self.talks(),
         };
-        if self.markers[at].as_ref() == Some(&now) {
+        self.repeated = if self.markers[at].as_ref() == Some(&now) { self.repeated + 1 } else { 0 };
+        if self.repeated > REPEATED {
+            self.repeated = REPEATED;
             return self.talks();
         }
         self.markers[at] = Some(now);
@@ -116,7 +129,11 @@ mod tests {
         assert!(alive(&mut life, &|life| life.begins()) && alive(&mut life, &|life| life.begins()));
         assert!(!alive(&mut life, &|life| life.begins()));
         assert!(alive(&mut life, &|life| life.tells(&perf(1, 5))));
-        assert!(!alive(&mut life, &|life| life.tells(&perf(2, 5))));
+        assert!((0..REPEATED).all(|n| alive(&mut life, &|life| life.tells(&perf(2 + u64::from(n), 5)))));
+        assert!(
+            !alive(&mut life, &|life| life.tells(&perf(2, 5)))
+                && !alive(&mut life, &|life| life.tells(&perf(9, 5)))
+        );
         assert!(alive(&mut life, &|life| life.tells(&perf(3, 6))));
         assert!(alive(&mut life, &|life| life.ends()) && alive(&mut life, &|life| life.begins()));
         assert_eq!(life.waits(began), began);
