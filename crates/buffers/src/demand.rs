@@ -161,8 +161,11 @@ mod tests {
         assert_eq!(demand(Measure::Window, &idle, None), 0);
         let bound = Observation { limited_by: LimitedBy::Buffer, ..SENDER };
         assert_eq!(demand(Measure::Window, &bound, None), 2 << 20);
-        let peer = Observation { peer_window: 65536, ..bound };
+        let peer = Observation { peer_window: 65536, rate: 5e5, ..bound };
         assert_eq!(demand(Measure::Window, &peer, None), 131_072);
+        // It takes more in a round trip than it tells just now.
+        let unread = Observation { rate: 1e6, ..peer };
+        assert_eq!(demand(Measure::Window, &unread, None), 200_000);
         let slow = Observation { limited_by: LimitedBy::Application, rate: 1e5, ..SENDER };
         assert_eq!(demand(Measure::Window, &slow, None), 40_000);
         for rate in [f64::NAN, f64::INFINITY, -1.0, 1e300] {

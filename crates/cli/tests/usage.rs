@@ -363,3 +363,23 @@ fn a_crash_writes_no_secrets_to_disk() {
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
     assert!(matches!(core.split_whitespace().nth(4), Some("0" | "1")), "{core}");
 }
+
+#[test]
+fn events_that_cannot_be_written_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    fs::write(path("a"), "0123456789").unwrap();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output =
+        program().arg("cp").arg("--json").arg(path("a")).arg(path("b")).stdout(full).output().unwrap();
+    assert_eq!(code(&output), 1);
+    assert!(err(&output).contains("events were lost"), "{}", err(&output));
+    // The copy is there all the same.
+    assert_eq!(fs::read(path("b")).unwrap(), b"0123456789");
+    // Nobody reads any more: that is his business.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output =
+        program().arg("cp").arg("--json").arg(path("a")).arg(path("c")).stdout(writer).output().unwrap();
+    assert_eq!((code(&output), err(&output)), (0, String::new()));
+}

@@ -321,6 +321,13 @@ impl<'p, 'e> Plan<'p, 'e> {
             );
             return Err(RemoteError::Usage(what));
         }
+        // Of pipes and devices 0 is told, and more may come.
+        if let (Some(window), Some(size)) = (task.window, task.size.filter(|size| *size > 0))
+            && window.offset > size
+        {
+            let (source, offset) = (task.source.display(), window.offset);
+            return Err(RemoteError::Usage(format!("{source}: it has {size} bytes and none at {offset}")));
+        }
         let Some(task) = self.wanted(task, there)? else { return Ok(()) };
         let options = self.ctx.options();
         if options.create_directories && !options.dry_run && there.is_none() {

@@ -292,3 +292,20 @@ fn what_a_listing_cannot_name_is_neither_copied_nor_removed() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn a_part_that_is_not_there_is_no_empty_file() -> Result<()> {
+    each_way(&gridftp(), |from, source, to, destination| {
+        write(from, b"12345")?;
+        let copy = |offset| {
+            let window = Some(Window { offset, length: None });
+            let pair = Pair { source: source.clone(), destination: destination.clone(), window };
+            run_pairs(vec![pair], &options())
+        };
+        let told = copy(6)?.summary;
+        ensure!((told.files_failed, to.exists()) == (1, false), "{told:?}");
+        copy(3)?.succeeded()?;
+        ensure!(fs::read(to)?.ends_with(b"45"));
+        Ok(())
+    })
+}

@@ -111,7 +111,8 @@ impl Cp {
         };
         let human =
             if self.json { Human::plain(Loudness::Quiet, &cancel) } else { Human::new(loudness, &cancel) };
-        let events: &dyn EventSink = if self.json { &Json } else { &human };
+        let json = Json::default();
+        let events: &dyn EventSink = if self.json { &json } else { &human };
         let result = copy(pairs, &options, events, &cancel);
         human.finish();
         let summary = result?;
@@ -120,7 +121,12 @@ impl Cp {
         } else if summary.files_failed > 0 && self.json {
             say(format_args!("ropewalk: {} failed", units::count(summary.files_failed, "file")));
         }
-        Ok(Exit::of_summary(&summary))
+        let exit = Exit::of_summary(&summary);
+        if let Some(error) = json.lost() {
+            say(format_args!("ropewalk: events were lost: cannot write to standard output: {error}"));
+            return Ok(if exit == Exit::Done { Exit::Failed } else { exit });
+        }
+        Ok(exit)
     }
 
     fn settings(&self) -> anyhow::Result<Settings> {

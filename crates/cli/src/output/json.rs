@@ -1,6 +1,7 @@
 //! `--json`: one object a line on standard output.
 
 use std::io::{self, Write};
+use std::sync::OnceLock;
 
 use ropewalk_client::{Event, EventSink};
 use serde::Serialize;
@@ -22,14 +23,25 @@ pub(crate) fn json_line<T: Serialize>(out: &mut impl Write, content: &T) -> io::
     out.write_all(&line)
 }
 
-/// Writes every event.
-pub(crate) struct Json;
+/// Writes every event. The copy is wanted also where they cannot be written.
+#[derive(Default)]
+pub(crate) struct Json {
+    lost: OnceLock<io::Error>,
+}
+
+impl Json {
+    /// Why events were lost, unless whoever read them has gone.
+    pub(crate) fn lost(&self) -> Option<&io::Error> {
+        self.lost.get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
+    }
+}
 
 impl EventSink for Json {
     fn event(&self, event: Event) {
-        // Whoever read the lines is gone; the copy is still wanted.
         let mut out = io::stdout().lock();
-        let _ = json_line(&mut out, &event).and_then(|()| out.flush());
+        if let Err(error) = json_line(&mut out, &event).and_then(|()| out.flush()) {
+            let _ = self.lost.set(error);
+        }
     }
 }
 

@@ -32,7 +32,10 @@ const model = (() => {
   function limited(path, n) {
     const byLoss = path.loss > 0 ? windowOfLoss(path.loss) : Infinity;
     const window = Math.min(byLoss, path.window);
-    return { goodput: n * window / path.rtt * (1 - path.loss), regime: byLoss < path.window ? "loss" : "window" };
+    const regime = byLoss < path.window ? "loss" : "window";
+    // Windows that the model was made for, or a buffer that holds a packet.
+    const valid = regime === "loss" ? byLoss >= 3 : path.window >= 1;
+    return { goodput: n * window / path.rtt * (1 - path.loss), regime, valid };
   }
 
   // Eq (12).
@@ -41,7 +44,7 @@ const model = (() => {
     const loss = lossOfWindow(share), full = path.bandwidth * (1 - loss), free = limited(path, n);
     const valid = share >= 3;
     return free.goodput <= full
-      ? { goodput: free.goodput, loss: path.loss, regime: free.regime, valid }
+      ? { goodput: free.goodput, loss: path.loss, regime: free.regime, valid: valid && free.valid }
       : { goodput: full, loss, regime: "network", valid };
   }
 
@@ -50,7 +53,7 @@ const model = (() => {
     const share = path.bandwidth * path.rtt / n, free = limited(path, n);
     const valid = share >= 3;
     return free.goodput <= path.bandwidth
-      ? { goodput: free.goodput, loss: path.loss, regime: free.regime, valid }
+      ? { goodput: free.goodput, loss: path.loss, regime: free.regime, valid: valid && free.valid }
       : { goodput: path.bandwidth, loss: Math.max(path.loss, lossOfWindow(xStar(share))), regime: "network", valid };
   }
 
