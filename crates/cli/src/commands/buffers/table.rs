@@ -79,6 +79,20 @@ pub(super) fn of_round(round: &Round) -> String {
         units::count(decisions.len() as u64, "connection"),
         units::size(round.demand_bytes),
     );
+    let tuned = decisions.iter().filter(|decision| decision.action == Action::Left(Left::Autotuning));
+    let (mut left, mut granted, mut taken) = (0, 0_u64, 0_u64);
+    for decision in tuned {
+        left += 1;
+        granted = granted.saturating_add(decision.granted_bytes);
+        taken = taken.saturating_add(decision.flow.kernel_buffer_bytes / 2);
+    }
+    if taken > granted {
+        let left = units::count(left, "connection");
+        let taken = units::size(taken);
+        text += &format!(
+            "Not within that: {left}, left to the kernel's autotuning, with buffers of {taken} now (--set-all sets them)\n"
+        );
+    }
     head(&mut text, "      share  done");
     for decision in decisions {
         let share = format!(" {:>10}  {}", units::size(decision.granted_bytes), done(&decision.action));
