@@ -33,7 +33,7 @@ enum Found {
 
 /// Gives the entries of a directory, the file itself, or what a pattern matches; with `recursive`, all that is beneath,
 /// symbolic links as such.
-/// Directories that cannot be read are told at once and are an error at the end.
+/// What cannot be read (directories, names of several lines) is told at once and is an error at the end.
 pub(crate) fn each_entry(
     client: &Client,
     sessions: &mut Sessions<'_>,
@@ -53,7 +53,13 @@ pub(crate) fn each_entry(
         let location = base.locate(&entry.name);
         if let Some(error) = &entry.error {
             unread += 1;
-            say(format_args!("ropewalk: {location}: {error}"));
+            if entry.is_nameless() {
+                say(format_args!(
+                    "ropewalk: {location}: shown so, since there is an end of line in its name"
+                ));
+            } else {
+                say(format_args!("ropewalk: {location}: {error}"));
+            }
             return Ok(());
         }
         each(entry, location.as_bstr())
@@ -83,8 +89,8 @@ pub(crate) fn each_entry(
     }
     match unread {
         0 => Ok(()),
-        1 => bail!("one directory could not be read"),
-        n => Err(anyhow!("{n} directories could not be read")),
+        1 => bail!("one entry could not be read"),
+        n => Err(anyhow!("{n} entries could not be read")),
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 /// The test vectors of the models themselves.
 const VECTORS: &str = include_str!("../../tuning/tests/golden.jsonl");
 
-fn model(arguments: &[&str], input: &str) -> Output {
+fn model(arguments: &[&str], input: impl AsRef<[u8]>) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ropewalk"))
         .arg("model")
         .args(arguments)
@@ -25,10 +25,10 @@ fn model(arguments: &[&str], input: &str) -> Output {
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    let input = input.to_owned();
+    let input = input.as_ref().to_owned();
     // The program answers line by line; who only writes would fill its pipe.
     let writer = std::thread::spawn(move || {
-        let _ = stdin.write_all(input.as_bytes());
+        let _ = stdin.write_all(&input);
     });
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
@@ -93,6 +93,8 @@ fn what_is_no_vector_does_not_stop_the_others() {
         lines[0].contains("not a JSON object") && lines[1].starts_with("{\"id\":\"x\",\"out\":{"),
         "{out}"
     );
+    let output = model(&["eval"], b"\xc3\x28\n{\"id\":\"x\",\"group\":\"x_star\",\"in\":{\"W\":1000}}\n");
+    assert_eq!((code(&output), text(&output.stdout).lines().nth(1)), (1, Some(lines[1])));
 }
 
 #[test]

@@ -262,8 +262,8 @@ impl<'e> Control<'e> {
             Some(Asked { name: "CKSM" | "SITE", .. }) => self.reply_timeout.max(LONG),
             _ => self.reply_timeout,
         };
-        let since = self.life.waits(began);
-        let result = self.answer_until(since + limit);
+        let deadline = self.life.waits(began, limit);
+        let result = self.answer_until(deadline);
         self.waited += began.elapsed();
         let silent = || RemoteError::Silent { peer: self.peer.clone(), command: self.due(), limit };
         result?.ok_or_else(silent)
@@ -300,11 +300,11 @@ impl<'e> Control<'e> {
                         answer.judge(&self.peer, name, reply)?;
                     }
                     Event::Preliminary { reply, .. } => {
-                        self.life.begins();
+                        self.life.begins(Instant::now());
                         return Ok(Some(Answer::Preliminary(reply)));
                     }
                     Event::Marker { marker, .. } => {
-                        self.life.tells(&marker);
+                        self.life.tells(Instant::now(), &marker);
                         return Ok(Some(Answer::Marker(marker)));
                     }
                     // After a 421 every command that waited has it as its answer.
@@ -483,7 +483,7 @@ impl<'e> Control<'e> {
     /// The oldest command has its final reply.
     fn answered(&mut self) -> Option<Asked> {
         let asked = self.asked.pop_front()?;
-        self.life.ends();
+        self.life.ends(Instant::now());
         if self.sole && self.asked.is_empty() && self.samples < RTT_SAMPLES {
             self.samples += 1;
             let took = asked.at.elapsed();

@@ -63,6 +63,7 @@ pub enum Event {
     },
     FileFailed {
         id: FileId,
+        /// Of what is only made or removed at the destination: that.
         source: String,
         error: String,
         retry_in: Option<f64>,

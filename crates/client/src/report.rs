@@ -290,7 +290,8 @@ impl<'e> Report<'e> {
 
     /// A file failed for good.
     pub(crate) fn failed(&self, id: FileId, active: bool, failure: FileFailure) {
-        let (source, error) = (failure.source.clone(), failure.error.clone());
+        let known = if failure.source.is_empty() { &failure.destination } else { &failure.source };
+        let (source, error) = (known.clone(), failure.error.clone());
         {
             let mut totals = self.lock();
             if active {
@@ -511,6 +512,12 @@ mod tests {
         assert_eq!(alike(&[(20, 100 << 20), (1000, 1 << 10)]).map(|alike| alike.0), Some(21));
         assert_eq!((alike(&[(3, 0)]), alike(&[])), (Some((3, 0)), None));
         assert_eq!(alike(&[(2, 1 << 63)]).map(|alike| alike.0), Some(2));
+        // The big one is there.
+        let report = Report::new(&|_: Event| ());
+        [10 << 30].into_iter().chain([1 << 10; 100]).for_each(|size| report.planned(size));
+        report.there(&Account::default(), 10 << 30);
+        report.done(1, 10 << 30, Duration::ZERO, None);
+        assert_eq!(report.left_alike(), Some((100, 100 << 10)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use common::*;
-use ropewalk_client::{Cancel, Event, Location, Options, Pair, Preserve, SyncLevel, Window, walk};
+use ropewalk_client::{Auto, Cancel, Event, Location, Options, Pair, Preserve, SyncLevel, Window, walk};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Setup};
 
@@ -306,6 +306,47 @@ fn a_part_that_is_not_there_is_no_empty_file() -> Result<()> {
         ensure!((told.files_failed, to.exists()) == (1, false), "{told:?}");
         copy(3)?.succeeded()?;
         ensure!(fs::read(to)?.ends_with(b"45"));
+        Ok(())
+    })
+}
+
+/// Nothing of it is on its way: the sessions of the others go on.
+#[test]
+fn a_name_that_one_of_two_servers_would_cut_fails_alone() -> Result<()> {
+    if !gridftp().contains(&Kind::Ropewalk) {
+        return Ok(());
+    }
+    let (Some(ours), Some(gct)) = (Bench::new(Kind::Ropewalk)?, Bench::new(Kind::Gct)?) else {
+        return Ok(());
+    };
+    let mut whole = 0;
+    for n in 0..40 {
+        let content = vec![b'x'; 1000 + n];
+        whole += content.len() as u64;
+        write(&ours.remote.join(format!("s/f{n}")), &content)?;
+        write(&ours.remote.join(format!("s/g{n}-\u{e9}")), b"cut")?;
+    }
+    let options = Options { retries: 0, files: Auto::Set(1), pipeline: Auto::Set(16), ..options() };
+    let told = run(ours.url("s/"), gct.url("t/"), &options)?;
+    ensure!((told.summary.files_done, told.summary.files_failed) == (40, 40), "{:?}", told.summary);
+    // Each once.
+    ensure!(told.summary.bytes == whole, "{} of {whole}", told.summary.bytes);
+    ensure!(fs::read_dir(gct.remote.join("t"))?.count() == 40);
+    Ok(())
+}
+
+/// What is made or removed at the destination has no source.
+#[test]
+fn a_directory_that_cannot_be_made_is_named() -> Result<()> {
+    each(&[Kind::Gct], |bench| {
+        write(&bench.local.join("s/\u{fc}/x"), b"x")?;
+        let told = run(bench.here("s/"), bench.url("t/"), &options())?;
+        let named = told.events.iter().filter_map(|event| match event {
+            Event::FileFailed { source, .. } => Some(source),
+            _ => None,
+        });
+        let named: Vec<_> = named.collect();
+        ensure!(named.len() == 2 && named.iter().all(|name| name.contains('\u{fc}')), "{named:?}");
         Ok(())
     })
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 use ropewalk_tuning::sim::{Curve, Family, Outcome, Path, Scenario, World, run};
-use ropewalk_tuning::tuner::{Connections, Kind, Options, Reason};
+use ropewalk_tuning::tuner::{Chunk, Connections, Kind, Options, Reason, Work};
 
 const KEPT: Connections = Connections::Kept;
 
@@ -85,4 +85,26 @@ fn nobody_is_blamed_on_an_empty_path() {
             assert!(20 * blamed <= all, "{}, {noise}: {blamed} of {all}", family.name());
         }
     }
+}
+
+/// That more sessions carry less is their cost where files are small, and others that came where they are not.
+#[test]
+fn more_sessions_that_carry_less_of_small_files_are_too_many() {
+    let third = |size: u64| {
+        let options = Options { first_streams: 8, max_files: 128, connections: KEPT, ..Options::default() };
+        let mut tuner = Kind::Pilot.build(&options).unwrap();
+        tuner.first();
+        let work = Some(Work { files: 10_000, bytes: 10_000 * size });
+        let mut chunk = |streams, bytes| {
+            let chunk = Chunk { rtt: Some(0.1), min_rtt: Some(0.1), work, ..Chunk::new(streams, bytes, 5.0) };
+            tuner.chunk(&chunk).knobs.connections()
+        };
+        let second = chunk(8, 80_000_000);
+        assert!(second > 8, "{second}");
+        (second, chunk(second, 40_000_000))
+    };
+    let (second, next) = third(8 << 10);
+    assert!(next <= second, "{second} {next}");
+    let (second, next) = third(64 << 20);
+    assert!(next > second, "{second} {next}");
 }

@@ -1,42 +1,82 @@
-//! Whether a peer that talks also gets on: replies that say nothing new do not keep a command alive for ever.
+//! Whether a peer that talks also gets on: replies that tell of nothing more do not keep a command alive for ever.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::marker::Marker;
+use ropewalk_protocol::range::RangeSet;
 
 /// So many preliminary replies that are no markers a command may have: 125 or 150, and one in reserve.
 const PRELIMINARY: u32 = 2;
 
-/// So often a marker may say the same: a server that waits for its disk after the last byte sends one every five seconds or so.
-const REPEATED: u32 = 120;
+/// Who sends markers that tell of nothing more is waited for so many times as long as who is silent: after the last byte it may
+/// wait for a disk, or for a tape.
+const PATIENCE: u32 = 5;
 
 /// Who waits again no later than this has done nothing besides.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
+/// So many stripes or ranges are noted; what others do is no sign of life.
+const NOTED: usize = 4096;
+
 #[derive(Debug)]
 pub(super) struct Life {
-    /// When anything came last, but for what says nothing new.
+    /// When anything came last, but for what tells of nothing more.
     heard: Instant,
-    /// The last reply that says something new.
+    /// The last reply that tells of something more.
     sign: Instant,
-    /// Since when an answer is waited for without one, and when something came last in that time.
-    waiting: Option<(Instant, Instant)>,
+    waiting: Option<Waiting>,
     preliminary: u32,
-    /// The last marker of each code, without its time.
-    markers: [Option<Marker>; 3],
-    repeated: u32,
+    told: Told,
+}
+
+/// For an answer, without a sign of life.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    since: Instant,
+    /// When something came last.
+    came: Instant,
+    /// Markers came.
+    markers: bool,
+}
+
+/// What markers have told of a command.
+#[derive(Debug, Default)]
+struct Told {
+    ranges: RangeSet,
+    stripes: HashMap<u32, u64>,
+    summed: u64,
+}
+
+impl Told {
+    /// Whether this one tells of more.
+    fn takes(&mut self, marker: &Marker) -> bool {
+        match marker {
+            Marker::Range(ranges) if self.ranges.count() < NOTED => {
+                let before = self.ranges.len();
+                self.ranges.union(ranges);
+                self.ranges.len() > before
+            }
+            Marker::Perf(perf) if self.stripes.len() < NOTED || self.stripes.contains_key(&perf.stripe) => {
+                let known = self.stripes.entry(perf.stripe).or_default();
+                let more = perf.bytes > *known;
+                *known = perf.bytes.max(*known);
+                more
+            }
+            Marker::Status(status) => {
+                let more = status.bytes > self.summed;
+                self.summed = status.bytes.max(self.summed);
+                more
+            }
+            // What a path is like says nothing of what gets done.
+            Marker::Range(_) | Marker::Perf(_) | Marker::Path(_) => false,
+        }
+    }
 }
 
 impl Life {
     pub(super) fn new(now: Instant) -> Self {
-        Self {
-            heard: now,
-            sign: now,
-            waiting: None,
-            preliminary: 0,
-            markers: [None, None, None],
-            repeated: 0,
-        }
+        Self { heard: now, sign: now, waiting: None, preliminary: 0, told: Told::default() }
     }
 
     /// A command goes out, and nothing was due before it.
@@ -53,89 +93,107 @@ impl Life {
         self.heard.elapsed()
     }
 
-    /// Since when the present answer is waited for, without what was done besides.
-    pub(super) fn waits(&mut self, now: Instant) -> Instant {
-        let at_once = |came: &Instant| now.saturating_duration_since(*came) < AT_ONCE;
-        let waiting = self.waiting.filter(|(_, came)| at_once(came)).unwrap_or((now, now));
+    /// Until when the present answer is waited for, where a silent peer is for `limit`. What was done besides does not count.
+    pub(super) fn waits(&mut self, now: Instant, limit: Duration) -> Instant {
+        let at_once = |waiting: &Waiting| now.saturating_duration_since(waiting.came) < AT_ONCE;
+        let fresh = Waiting { since: now, came: now, markers: false };
+        let waiting = self.waiting.filter(at_once).unwrap_or(fresh);
         self.waiting = Some(waiting);
-        waiting.0
+        waiting.since + if waiting.markers { PATIENCE * limit } else { limit }
     }
 
     /// A command has its final reply.
-    pub(super) fn ends(&mut self) {
-        (self.preliminary, self.markers, self.repeated) = (0, [None, None, None], 0);
-        self.lives();
+    pub(super) fn ends(&mut self, now: Instant) {
+        (self.preliminary, self.told) = (0, Told::default());
+        self.lives(now);
     }
 
-    pub(super) fn begins(&mut self) {
+    pub(super) fn begins(&mut self, now: Instant) {
         self.preliminary = self.preliminary.saturating_add(1);
-        if self.preliminary <= PRELIMINARY { self.lives() } else { self.talks() }
+        if self.preliminary <= PRELIMINARY { self.lives(now) } else { self.talks(now, false) }
     }
 
-    pub(super) fn tells(&mut self, marker: &Marker) {
-        let (at, now) = match marker {
-            Marker::Range(_) => (0, marker.clone()),
-            Marker::Perf(perf) => {
-                let mut perf = *perf;
-                perf.timestamp = 0;
-                (1, Marker::Perf(perf))
-            }
-            Marker::Status(status) => {
-                let mut status = *status;
-                status.timestamp = 0;
-                (2, Marker::Status(status))
-            }
-            // What a path is like says nothing of what gets done.
-            Marker::Path(_) => return self.talks(),
-        };
-        self.repeated = if self.markers[at].as_ref() == Some(&now) { self.repeated + 1 } else { 0 };
-        if self.repeated > REPEATED {
-            self.repeated = REPEATED;
-            return self.talks();
-        }
-        self.markers[at] = Some(now);
-        self.lives();
+    pub(super) fn tells(&mut self, now: Instant, marker: &Marker) {
+        if self.told.takes(marker) { self.lives(now) } else { self.talks(now, true) }
     }
 
-    fn lives(&mut self) {
-        let now = Instant::now();
+    fn lives(&mut self, now: Instant) {
         (self.heard, self.sign, self.waiting) = (now, now, None);
     }
 
-    fn talks(&mut self) {
+    fn talks(&mut self, now: Instant, marker: bool) {
         self.heard = self.sign;
-        if let Some((_, came)) = &mut self.waiting {
-            *came = Instant::now();
+        if let Some(waiting) = &mut self.waiting {
+            waiting.came = now;
+            waiting.markers |= marker;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_protocol::marker::PerfMarker;
+    use ropewalk_protocol::marker::{PerfMarker, StatusMarker};
 
     use super::*;
 
-    #[test]
-    fn what_says_nothing_new_is_no_sign_of_life() {
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    /// How long a peer is waited for that says the same once a second: `None` where that has no end.
+    fn patience(says: impl Fn(&mut Life, Instant, u64)) -> Option<u64> {
         let began = Instant::now();
         let mut life = Life::new(began);
-        let perf = |timestamp, bytes| Marker::Perf(PerfMarker { timestamp, stripe: 0, bytes, stripes: 1 });
-        let alive = |life: &mut Life, what: &dyn Fn(&mut Life)| {
-            life.waits(began);
-            what(life);
-            life.waiting.is_none()
+        (0..1000).find(|&second| {
+            let now = began + Duration::from_secs(second);
+            let over = life.waits(now, LIMIT) <= now;
+            // Half a second before it is asked again.
+            says(&mut life, now + Duration::from_millis(500), second);
+            over
+        })
+    }
+
+    fn perf(timestamp: u64, stripe: u32, bytes: u64) -> Marker {
+        Marker::Perf(PerfMarker { timestamp, stripe, bytes, stripes: 2 })
+    }
+
+    #[test]
+    fn what_tells_of_nothing_more_is_no_sign_of_life() {
+        // The first two count.
+        assert_eq!(patience(|life, now, _| life.begins(now)), Some(12));
+        // As do the first ones of each stripe.
+        let same = |life: &mut Life, now, second: u64| life.tells(now, &perf(second, 0, 5));
+        assert_eq!(patience(same), Some(51));
+        let stripes = |life: &mut Life, now, second: u64| {
+            let stripe = (second % 2) as u32;
+            life.tells(now, &perf(second, stripe, 5 + u64::from(stripe)));
         };
-        assert!(alive(&mut life, &|life| life.begins()) && alive(&mut life, &|life| life.begins()));
-        assert!(!alive(&mut life, &|life| life.begins()));
-        assert!(alive(&mut life, &|life| life.tells(&perf(1, 5))));
-        assert!((0..REPEATED).all(|n| alive(&mut life, &|life| life.tells(&perf(2 + u64::from(n), 5)))));
-        assert!(
-            !alive(&mut life, &|life| life.tells(&perf(2, 5)))
-                && !alive(&mut life, &|life| life.tells(&perf(9, 5)))
+        assert_eq!(patience(stripes), Some(52));
+        // One value after the other is no more than the greater one.
+        assert_eq!(patience(|life, now, second| life.tells(now, &perf(second, 0, 5 + second % 2))), Some(52));
+        let ranges = |life: &mut Life, now, _| life.tells(now, &Marker::Range(RangeSet::from_range(0..5)));
+        assert_eq!(patience(ranges), Some(51));
+    }
+
+    #[test]
+    fn what_tells_of_more_is_one() {
+        assert_eq!(patience(|life, now, second| life.tells(now, &perf(second, 0, second))), None);
+        assert_eq!(
+            patience(|life, now, second| life.tells(now, &perf(second, second as u32 % 2, second))),
+            None
         );
-        assert!(alive(&mut life, &|life| life.tells(&perf(3, 6))));
-        assert!(alive(&mut life, &|life| life.ends()) && alive(&mut life, &|life| life.begins()));
-        assert_eq!(life.waits(began), began);
+        let ranges = |life: &mut Life, now, second| {
+            life.tells(now, &Marker::Range(RangeSet::from_range(second..second + 1)));
+        };
+        assert_eq!(patience(ranges), None);
+        let sums = |life: &mut Life, now, bytes| {
+            life.tells(now, &Marker::Status(StatusMarker { timestamp: 0, bytes }));
+        };
+        assert_eq!(patience(sums), None);
+        assert_eq!(patience(|life, now, _| life.ends(now)), None);
+        // Something else was done between two waits.
+        let mut life = Life::new(Instant::now());
+        let began = Instant::now();
+        assert_eq!(life.waits(began, LIMIT), began + LIMIT);
+        let later = began + Duration::from_secs(3600);
+        assert_eq!(life.waits(later, LIMIT), later + LIMIT);
     }
 }

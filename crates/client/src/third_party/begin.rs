@@ -250,6 +250,12 @@ impl<'e> Flow<'_, 'e> {
             let what = Retrieval::Partial(Window { offset: origin, length });
             (Command::Eret { what, path: from }, Command::Esto { place: Placement::Adjusted(origin), path })
         };
+        // Nothing of it is on its way yet: it fails alone.
+        let sendable =
+            self.destination.control.check(&store).and_then(|()| self.source.control.check(&retrieve));
+        if let Err(e) = sendable {
+            return self.worker.failed(Job::Third(relay, range), e);
+        }
         let mut to_destination = Vec::new();
         if let Some(size) = relay.task.length().filter(|size| *size > SMALL && whole) {
             to_destination.push((Ask::Hint, Command::Allo(size)));

@@ -155,6 +155,22 @@ mod tests {
     }
 
     #[test]
+    fn windows_that_the_model_was_not_made_for_are_flagged() {
+        // A fifth lost leaves two packets.
+        for (loss, valid) in [(0.01, true), (0.2, false), (0.9, false)] {
+            let lossy = Path::new(83.0, 100.0, 1000.0).unwrap().with_background_loss(loss).unwrap();
+            assert_eq!(
+                (goodput(&lossy, 2).unwrap().valid, physical(&lossy, 2).unwrap().valid),
+                (valid, valid)
+            );
+        }
+        for (window, valid) in [(2.0, true), (0.5, false)] {
+            let tiny = Path::new(83.0, 100.0, window).unwrap();
+            assert_eq!(goodput(&tiny, 2).unwrap().valid, valid, "{window}");
+        }
+    }
+
+    #[test]
     fn numbers_of_streams_have_limits() {
         for streams in [0, super::super::MAX_STREAMS + 1, u64::MAX] {
             let error = goodput(&path(10.0), streams).unwrap_err().to_string();

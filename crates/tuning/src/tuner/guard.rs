@@ -100,3 +100,24 @@ impl<T: Tuner + 'static> Tuner for Guard<T> {
         self.inner.progress(&progress.checked().ok()?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::tuner::{Chunk, Connections, Kind, Options, Reason, SampleError};
+
+    #[test]
+    fn far_more_streams_than_were_asked_for_are_not_believed() {
+        let options = Options { first_streams: 4, connections: Connections::Kept, ..Options::default() };
+        let mut tuner = Kind::Pilot.build(&options).unwrap();
+        let first = tuner.first().knobs.connections();
+        for streams in [33, 1000, u32::MAX] {
+            let decision = tuner.chunk(&Chunk::new(streams, 50_000_000, 5.0));
+            let asked = decision.knobs.connections();
+            assert_eq!((asked, decision.reason), (first, Reason::Ignored(SampleError::Streams(streams, 4))));
+        }
+        // Sessions may have more than was asked for, and those that are too many leave by and by.
+        let decision = tuner.chunk(&Chunk::new(32, 50_000_000, 5.0));
+        assert!(!matches!(decision.reason, Reason::Ignored(_)), "{}", decision.reason);
+    }
+}

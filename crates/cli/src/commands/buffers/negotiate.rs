@@ -44,7 +44,7 @@ pub(super) struct Negotiate {
     serve: bool,
     /// Give back what an earlier run has set, so that the kernel tunes it again
     #[arg(long, visible_alias = "restore")]
-    #[arg(conflicts_with_all = ["policy", "budget", "table_compat", "apply", "dry_run", "set_all", "once", "serve"])]
+    #[arg(conflicts_with_all = ["policy", "budget", "table_compat", "apply", "dry_run", "set_all", "once", "serve", "watch"])]
     release: bool,
 }
 

@@ -434,3 +434,19 @@ fn sessions_between_two_small_files_are_measured() {
     look(60_000);
     assert!(lane.lock().span.is_none());
 }
+
+/// A run may end before what was decided last was measured.
+#[test]
+fn a_knee_that_was_not_measured_any_more_is_remembered() {
+    let streams = |reason: Reason| {
+        let lane = lane(57);
+        {
+            let mut state = lane.lock();
+            state.reached = vec![(48, 1e6, false), (96, 1.1e6, false)];
+            (state.decisions, state.decision.reason) = (2, reason);
+        }
+        lane.prior(8).map(|prior| prior.streams)
+    };
+    assert_eq!(streams(Reason::Knee { each: 1e6, ceiling: 5e7 }), Some(57));
+    assert_eq!(streams(Reason::Growing { elasticity: 0.5 }), Some(96));
+}
