@@ -111,6 +111,18 @@ impl Side<'_> {
         links: bool,
         visit: &mut dyn FnMut(&mut Self, Entry) -> Result<Step, RemoteError>,
     ) -> Result<(), RemoteError> {
+        self.walk_on(root, links, false, visit)
+    }
+
+    /// As [`Side::walk`]; `past_top`: `root` itself is such an entry (without a name) where there is a line in its
+    /// listing that cannot be understood, and the walk goes on with the rest of it.
+    pub(crate) fn walk_on(
+        &mut self,
+        root: &[u8],
+        links: bool,
+        past_top: bool,
+        visit: &mut dyn FnMut(&mut Self, Entry) -> Result<Step, RemoteError>,
+    ) -> Result<(), RemoteError> {
         let mut directories = vec![Directory { name: BString::default(), above: None, links: 0 }];
         while let Some(directory) = directories.pop() {
             let path = if directory.name.is_empty() { root.into() } else { join(root, &directory.name) };
@@ -173,7 +185,8 @@ impl Side<'_> {
                 .map_or(Ok(()), |ended| ended.map(drop)),
             };
             if let Err(e) = listed {
-                if directory.name.is_empty() || e.breaks_session() {
+                let top = directory.name.is_empty() && !(past_top && matches!(e, RemoteError::Listing { .. }));
+                if top || e.breaks_session() {
                     return Err(e);
                 }
                 let entry =

@@ -293,6 +293,29 @@ fn what_a_listing_cannot_name_is_neither_copied_nor_removed() -> Result<()> {
     })
 }
 
+/// globus-gridftp-server lists such a name as two lines, of which the second is none.
+#[test]
+fn a_line_that_cannot_be_understood_harms_its_directory_alone() -> Result<()> {
+    each(&[Kind::Gct], |bench| {
+        for name in ["a\n0", "ok", "d/ok", "d/e/ok"] {
+            write(&bench.remote.join("s").join(name), name.as_bytes())?;
+        }
+        for name in ["0", "gone", "d/gone"] {
+            write(&bench.local.join("t").join(name), b"here")?;
+        }
+        let mirror = Options { sync: Some(SyncLevel::Size), delete: true, retries: 0, ..options() };
+        let told = run(bench.url("s/"), bench.here("t/"), &mirror)?.summary;
+        ensure!(told.failures.len() == 2, "{told:?}");
+        ensure!(told.failures.iter().any(|failure| failure.error.contains("cannot be understood")), "{told:?}");
+        for name in ["ok", "d/ok", "d/e/ok"] {
+            ensure!(fs::read(bench.local.join("t").join(name))? == name.as_bytes(), "{name}");
+        }
+        let left = |name| bench.local.join("t").join(name).exists();
+        ensure!(left("0") && left("gone") && !left("d/gone"));
+        Ok(())
+    })
+}
+
 #[test]
 fn a_part_that_is_not_there_is_no_empty_file() -> Result<()> {
     each_way(&gridftp(), |from, source, to, destination| {

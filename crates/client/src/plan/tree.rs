@@ -39,7 +39,7 @@ impl<'e> Plan<'_, 'e> {
         let result = if whole {
             self.whole_tree(&mut from, source, destination, &mut gathered)
         } else {
-            from.walk(&source.path(), options.preserve.links, &mut |_, entry| {
+            from.walk_on(&source.path(), options.preserve.links, true, &mut |_, entry| {
                 self.found(source, destination, entry, &mut gathered, &mut synced)
             })
         };
@@ -83,7 +83,7 @@ impl<'e> Plan<'_, 'e> {
             Err(e) if e.breaks_session() => return Err(e),
             // Perhaps a part of it can be listed.
             Err(_) => {
-                return from.walk(&source.path(), links, &mut |_, entry| {
+                return from.walk_on(&source.path(), links, true, &mut |_, entry| {
                     self.found(source, destination, entry, gathered, &mut Synced::default())
                 });
             }
@@ -133,7 +133,7 @@ impl<'e> Plan<'_, 'e> {
                     let top = Entry { name: name.clone(), target: None, ..entry };
                     if self.found(source, destination, top, gathered, &mut Synced::default())? == Step::Into {
                         // One by one, so that links that lead in a circle are noticed.
-                        from.walk(&path, links, &mut |_, entry| {
+                        from.walk_on(&path, links, true, &mut |_, entry| {
                             self.found(&inner, &there, entry, gathered, &mut Synced::default())
                         })?;
                     }
@@ -165,6 +165,17 @@ impl<'e> Plan<'_, 'e> {
             return Ok(Step::Stop);
         }
         let name = entry.name.clone();
+        if let (true, Some(reason)) = (name.is_empty(), &entry.error) {
+            // The top, of which there is more than could be understood: nothing at the destination may be taken for what
+            // the source has not.
+            if self.ctx.options().sync.is_some() {
+                self.visit(destination, b"".as_bstr(), synced)?;
+            }
+            synced.incomplete = true;
+            let unlisted = RemoteError::Unlisted { path: source.path(), reason: reason.clone() };
+            self.fail(source.display(), destination.display(), &unlisted);
+            return Ok(Step::Over);
+        }
         let (from, to) = (source.join(&name), destination_of(destination, &name));
         let (from, to) = match (from, to) {
             (Ok(from), Ok(to)) => (from, to),
