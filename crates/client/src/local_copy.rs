@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::checksum::Hasher;
-use ropewalk_storage::{Pages, Store};
+use ropewalk_storage::{Kind, Pages, Store};
 
 use crate::download::Download;
 use crate::landing::part_apart;
@@ -66,6 +66,10 @@ fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u
         return Ok(0);
     }
     let source = Source::open(task, &*ctx.store)?;
+    if is_one_file(task, &*ctx.store) {
+        let (source, destination) = (task.source.display(), task.destination.display());
+        return Err(RemoteError::Usage(format!("{source} and {destination} are the same file")));
+    }
     ctx.report.started(task, 0);
     let mut meter = Meter::new(&ctx.report, task);
     let mut total = 0;
@@ -114,6 +118,16 @@ fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u
         std::io::stdout().flush().map_err(RemoteError::Output)?;
     }
     Ok(total)
+}
+
+/// Whether both names are of one file: the copy would take its place, and its other names would keep another.
+fn is_one_file(task: &Task, store: &dyn Store) -> bool {
+    let file = |place: &Place| match place {
+        Place::Local(path) => store.stat(path, true).ok().filter(|m| m.kind == Kind::File),
+        _ => None,
+    };
+    let (source, destination) = (file(&task.source), file(&task.destination));
+    source.zip(destination).is_some_and(|(s, d)| (s.device, s.inode) == (d.device, d.inode) && s.inode != 0)
 }
 
 /// All that is wanted of a source, in order.

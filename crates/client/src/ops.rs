@@ -312,8 +312,12 @@ impl Session<'_> {
 
     /// Makes a symbolic link, in two commands as GCT's server knows it or in one as GCT's client sends it.
     ///
-    /// GCT's server takes a relative target from the current directory, makes it absolute, and wants it to exist.
+    /// GCT's server takes a relative target from the current directory, makes it absolute, and wants it to exist. Ours takes
+    /// it in one command as it is, whatever it leads to.
     pub(crate) fn symlink(&mut self, target: &[u8], link: &[u8]) -> Result<(), RemoteError> {
+        if self.can.is_ours() {
+            return self.symlink_at_once(target, link);
+        }
         let here = self.call(&Command::Pwd)?;
         let (Some(back), Some(beside)) =
             (quoted(here.text()), parent(link).filter(|_| !target.starts_with(b"/")))
@@ -331,6 +335,10 @@ impl Session<'_> {
         if self.try_call(&from)? {
             return self.call(&Command::Site(SiteCommand::SymlinkTo(link.into()))).map(drop);
         }
+        self.symlink_at_once(target, link)
+    }
+
+    fn symlink_at_once(&mut self, target: &[u8], link: &[u8]) -> Result<(), RemoteError> {
         let once = Command::Site(SiteCommand::Symlink { target: target.into(), link: link.into() });
         self.call(&once).map(drop)
     }

@@ -31,6 +31,23 @@ fn files_and_trees_are_copied_here() -> Result<()> {
     ensure_clean(&here.join("t"))
 }
 
+/// Its other names would keep what it was, apart from it.
+#[test]
+fn nothing_is_copied_onto_itself() -> Result<()> {
+    let here = Scratch::new()?;
+    write(&here.join("f"), b"text")?;
+    fs::hard_link(here.join("f"), here.join("hard"))?;
+    std::os::unix::fs::symlink("f", here.join("soft"))?;
+    let at = |name: &str| Location::Local(here.join(name));
+    for (source, destination) in [("f", "f"), ("f", "hard"), ("soft", "f"), ("f", "soft")] {
+        let told = run(at(source), at(destination), &options())?.summary;
+        ensure!(told.failures.iter().any(|f| f.error.ends_with("are the same file")), "{told:?}");
+    }
+    ensure!(fs::read_link(here.join("soft"))? == std::path::Path::new("f"));
+    run(at("f"), at("g"), &options())?.succeeded()?;
+    ensure_clean(here.path())
+}
+
 #[test]
 fn a_copy_that_is_given_up_leaves_nothing() -> Result<()> {
     let here = Scratch::new()?;

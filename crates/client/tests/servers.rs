@@ -307,6 +307,28 @@ fn attributes_are_kept_when_asked() -> Result<()> {
     })
 }
 
+/// globus-gridftp-server makes no link to what is not there.
+#[test]
+fn links_that_lead_nowhere_are_kept() -> Result<()> {
+    let ours: Vec<Kind> = gridftp().into_iter().filter(|kind| *kind == Kind::Ropewalk).collect();
+    each(&ours, |bench| {
+        write(&bench.local.join("s/f"), b"x")?;
+        for (target, name) in [("gone", "a"), ("../../f", "b"), ("f", "c")] {
+            symlink(target, bench.local.join("s").join(name))?;
+        }
+        let options =
+            Options { preserve: Preserve { times: false, modes: false, links: true }, ..options() };
+        run(bench.here("s/"), bench.url("t/"), &options)?.succeeded()?;
+        run(bench.url("t/"), bench.url("u/"), &options)?.succeeded()?;
+        for (target, name) in [("gone", "a"), ("../../f", "b"), ("f", "c")] {
+            for top in ["t", "u"] {
+                ensure!(fs::read_link(bench.remote.join(top).join(name))? == std::path::Path::new(target), "{top}/{name}");
+            }
+        }
+        Ok(())
+    })
+}
+
 #[test]
 fn links_are_followed_and_circles_noticed() -> Result<()> {
     each(&gridftp(), |bench| {
