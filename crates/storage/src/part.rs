@@ -16,7 +16,7 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 
 use self::begin::{Begun, Names};
-use self::names::target_of_part;
+use self::names::{is_cut, target_of_part};
 use crate::checksum::{Algorithm, Pieces};
 use crate::{Error, ErrorKind, Journal, JournalKey, Metadata, Result, Store, WriteHandle};
 
@@ -71,6 +71,10 @@ impl PartFile {
         options: PartOptions,
     ) -> Result<Self> {
         let names = Names::of(target, &**store);
+        if let Some(target) = names.target.as_ref().filter(|target| is_cut(target)) {
+            // Not only when everything is there.
+            store.stat(target, false).map(drop).or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })?;
+        }
         // Making the part, looking whether it is still there and giving it its name need not find the directory each time.
         let directory = names.part.parent().filter(|_| names.journal.is_some());
         let near = directory.and_then(|directory| store.near(&directory));

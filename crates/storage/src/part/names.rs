@@ -42,9 +42,14 @@ pub fn is_temporary_name(name: &BStr) -> bool {
     stem.is_some_and(|stem| !stem.is_empty())
 }
 
+/// Whether the part's name says nothing of whether the file system takes the name itself.
+pub(super) fn is_cut(target: &VirtualPath) -> bool {
+    target.file_name().is_some_and(|name| name.len() > LONGEST_STEM)
+}
+
 fn beside(target: &VirtualPath, ending: &[u8]) -> VirtualPath {
     let name = target.file_name().unwrap_or_default().as_bytes();
-    if name.len() <= LONGEST_STEM {
+    if !is_cut(target) {
         return sibling(target, name, ending);
     }
     let hash = format!("~{:016x}", xxh3_64(name));

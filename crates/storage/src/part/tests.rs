@@ -253,6 +253,16 @@ fn a_journal_that_lost_its_part_does_not_speak_of_the_next() {
 }
 
 #[test]
+fn a_name_that_is_too_long_is_told_before_a_byte_comes() {
+    let (store, _directory) = stores().swap_remove(0);
+    let long = |length| path(&format!("/{}", "x".repeat(length)));
+    let error = PartFile::begin(&store, &long(256), key(1), options(Journaling::Above(0))).err().unwrap();
+    assert!(error.to_string().contains("too long"), "{error}");
+    assert!(names(&*store).is_empty());
+    PartFile::begin(&store, &long(255), key(1), options(Journaling::Above(0))).unwrap();
+}
+
+#[test]
 fn two_transfers_do_not_write_the_same_part() {
     for (store, _keep) in stores() {
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
