@@ -111,6 +111,12 @@ fn pictures() {
     }
     assert_eq!(code(&model(&["-b", "10Gbit/s", "--rtt", "80ms", "--plot", &place("n.svg")], "")), 0);
     is_svg("n.svg");
+    let output = model(&["figures", "--png", &place("figures")], "");
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    let bitmap = fs::read(place("figures/fig2.png")).unwrap();
+    assert!(bitmap.starts_with(b"\x89PNG\r\n"));
+    // Two dots a pixel of 880.
+    assert_eq!(bitmap[16..20], 1760u32.to_be_bytes());
     let output = model(
         &[
             "fluid",
@@ -143,8 +149,8 @@ fn pictures() {
 fn bad_input_is_explained() {
     for (arguments, expected) in [
         (&["-b", "0", "--rtt", "1ms"][..], "--bandwidth"),
-        (&["-b", "1Gbit/s", "--rtt", "1ms", "--plot", "a.png"], ".svg"),
-        (&["fluid", "-b", "1Gbit/s", "-g", "2x1ms", "--plot", "a.png"], ".svg"),
+        (&["-b", "1Gbit/s", "--rtt", "1ms", "--plot", "a.gif"], ".svg or .png"),
+        (&["fluid", "-b", "1Gbit/s", "-g", "2x1ms", "--plot", "a.gif"], ".svg or .png"),
         (&["-b", "1Gbit/s"], "--rtt"),
         (&["-b", "1Gbit/s", "--rtt", "0"], "expected more than nothing"),
         (&["-b", "1Gbit/s", "--rtt=-5ms"], "\"-5ms\" is not a time"),

@@ -185,7 +185,8 @@ impl Side<'_> {
                 .map_or(Ok(()), |ended| ended.map(drop)),
             };
             if let Err(e) = listed {
-                let top = directory.name.is_empty() && !(past_top && matches!(e, RemoteError::Listing { .. }));
+                let top =
+                    directory.name.is_empty() && !(past_top && matches!(e, RemoteError::Listing { .. }));
                 if top || e.breaks_session() {
                     return Err(e);
                 }

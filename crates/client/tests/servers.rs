@@ -316,13 +316,15 @@ fn links_that_lead_nowhere_are_kept() -> Result<()> {
         for (target, name) in [("gone", "a"), ("../../f", "b"), ("f", "c")] {
             symlink(target, bench.local.join("s").join(name))?;
         }
-        let options =
-            Options { preserve: Preserve { times: false, modes: false, links: true }, ..options() };
+        let options = Options { preserve: Preserve { times: false, modes: false, links: true }, ..options() };
         run(bench.here("s/"), bench.url("t/"), &options)?.succeeded()?;
         run(bench.url("t/"), bench.url("u/"), &options)?.succeeded()?;
         for (target, name) in [("gone", "a"), ("../../f", "b"), ("f", "c")] {
             for top in ["t", "u"] {
-                ensure!(fs::read_link(bench.remote.join(top).join(name))? == std::path::Path::new(target), "{top}/{name}");
+                ensure!(
+                    fs::read_link(bench.remote.join(top).join(name))? == std::path::Path::new(target),
+                    "{top}/{name}"
+                );
             }
         }
         Ok(())

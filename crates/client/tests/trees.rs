@@ -306,7 +306,10 @@ fn a_line_that_cannot_be_understood_harms_its_directory_alone() -> Result<()> {
         let mirror = Options { sync: Some(SyncLevel::Size), delete: true, retries: 0, ..options() };
         let told = run(bench.url("s/"), bench.here("t/"), &mirror)?.summary;
         ensure!(told.failures.len() == 2, "{told:?}");
-        ensure!(told.failures.iter().any(|failure| failure.error.contains("cannot be understood")), "{told:?}");
+        ensure!(
+            told.failures.iter().any(|failure| failure.error.contains("cannot be understood")),
+            "{told:?}"
+        );
         for name in ["ok", "d/ok", "d/e/ok"] {
             ensure!(fs::read(bench.local.join("t").join(name))? == name.as_bytes(), "{name}");
         }

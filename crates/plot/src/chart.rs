@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::axis::Axis;
 use crate::error::PlotError;
+use crate::png::png;
 use crate::render;
 use crate::series::Series;
 
@@ -89,13 +90,23 @@ impl Chart {
         render::svg(self)
     }
 
-    /// Writes the SVG document to a file.
+    /// The chart as a PNG file, two dots a pixel.
     ///
     /// # Errors
-    /// As [`to_svg`](Self::to_svg), and [`PlotError::Write`].
+    /// As [`to_svg`](Self::to_svg), and [`PlotError::Draw`] where the machine has no font.
+    pub fn to_png(&self) -> Result<Vec<u8>, PlotError> {
+        png(&self.to_svg()?).map_err(|reason| PlotError::Draw { title: self.title.clone(), reason })
+    }
+
+    /// Writes it to a file: PNG where its name ends in `.png`, else SVG.
+    ///
+    /// # Errors
+    /// As [`to_svg`](Self::to_svg) or [`to_png`](Self::to_png), and [`PlotError::Write`].
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), PlotError> {
         let path = path.as_ref();
-        fs::write(path, self.to_svg()?).map_err(|source| PlotError::Write { path: path.to_owned(), source })
+        let bitmap = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png"));
+        let content = if bitmap { self.to_png()? } else { self.to_svg()?.into_bytes() };
+        fs::write(path, content).map_err(|source| PlotError::Write { path: path.to_owned(), source })
     }
 }
 

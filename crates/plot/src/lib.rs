@@ -1,4 +1,4 @@
-//! Charts of measurements and of curves, as SVG files that need nothing else.
+//! Charts of measurements and of curves, as SVG files that need nothing else, or as PNG.
 //!
 //! A [`Chart`] has one or more [`Panel`]s, one above the other, which share the horizontal [`Axis`]. A panel has
 //! [`Series`]. Colours are told apart by people who see colours differently; series beyond the eighth also differ in
@@ -26,6 +26,7 @@
 mod axis;
 mod chart;
 mod error;
+mod png;
 mod render;
 mod series;
 mod style;

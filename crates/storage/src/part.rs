@@ -73,7 +73,10 @@ impl PartFile {
         let names = Names::of(target, &**store);
         if let Some(target) = names.target.as_ref().filter(|target| is_cut(target)) {
             // Not only when everything is there.
-            store.stat(target, false).map(drop).or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })?;
+            store
+                .stat(target, false)
+                .map(drop)
+                .or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })?;
         }
         // Making the part, looking whether it is still there and giving it its name need not find the directory each time.
         let directory = names.part.parent().filter(|_| names.journal.is_some());

@@ -12,7 +12,7 @@ use std::io::{self, IsTerminal};
 pub(crate) use entry::{EntryLine, kind_name, long_line, mode_text, shown_name};
 pub(crate) use human::Human;
 pub(crate) use json::{Json, json_line};
-pub(crate) use picture::svg;
+pub(crate) use picture::picture;
 pub(crate) use summary::print_summary;
 
 /// How much is said.

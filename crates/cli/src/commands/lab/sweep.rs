@@ -13,7 +13,7 @@ use ropewalk_lab::sweep::{Design, Group, Options, Store, Trial, Vary, execute, g
 use super::progress::SweepProgress;
 use super::{ScenarioFlags, WorkloadFlags, calls, of_library, of_scenario, of_sweep, stop_at_signal};
 use crate::exit::{Exit, usage};
-use crate::output::{say, svg};
+use crate::output::{picture, say};
 
 pub(super) const STOPPING: &str = "ropewalk: stopping; what has been measured is kept, and the same command goes on with it (again: stop at once)";
 
@@ -37,8 +37,8 @@ pub(crate) struct Sweep {
     /// Where results go; when the file is there already, the sweep goes on with it [default: lab-SCENARIO.jsonl]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Where the curve goes [default: beside the results]
-    #[arg(long, value_name = "FILE", value_parser = svg())]
+    /// Where the curve goes, as SVG or PNG by its ending [default: beside the results]
+    #[arg(long, value_name = "FILE", value_parser = picture())]
     plot: Option<PathBuf>,
 }
 

@@ -24,6 +24,9 @@ const BUFFERS: [f64; 5] = [16.0, 32.0, 64.0, 128.0, 256.0];
 pub(super) struct Figures {
     /// Where to: fig2.svg to fig6.svg
     directory: PathBuf,
+    /// Write fig2.png to fig6.png
+    #[arg(long)]
+    png: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -52,8 +55,9 @@ impl Figures {
             (5, "Packet loss probability", of_buffers, &buffers, Shown::Loss),
             (6, "GridFTP goodput", of_fast, &fast, Shown::Goodput),
         ];
+        let ending = if self.png { "png" } else { "svg" };
         for (number, title, note, curves, shown) in figures {
-            let file = self.directory.join(format!("fig{number}.svg"));
+            let file = self.directory.join(format!("fig{number}.{ending}"));
             chart(&format!("Fig. {number}: {title}"), note, curves, shown)?.write(&file)?;
             writeln!(io::stdout().lock(), "{}", file.display())?;
         }

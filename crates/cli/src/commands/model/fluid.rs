@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::quantity::{self, percent};
 use super::refused;
 use crate::exit::{Exit, usage};
-use crate::output::{json_line, say, svg};
+use crate::output::{json_line, picture, say};
 use crate::units;
 
 /// Curves that a panel can still show apart.
@@ -45,8 +45,8 @@ pub(super) struct Fluid {
     /// Step of the integration, at most the shortest round trip is used; chosen if not given
     #[arg(long, value_name = "TIME", value_parser = quantity::milliseconds)]
     step: Option<f64>,
-    /// Draw windows, queue, loss and goodput over time (SVG)
-    #[arg(long, value_name = "FILE", value_parser = svg())]
+    /// Draw windows, queue, loss and goodput over time (SVG; PNG where the name ends in .png)
+    #[arg(long, value_name = "FILE", value_parser = picture())]
     plot: Option<PathBuf>,
     /// One JSON object a sample
     #[arg(long)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::quantity::{self, percent, show_ms};
 use super::{refused, report};
 use crate::exit::Exit;
-use crate::output::{json_line, svg};
+use crate::output::{json_line, picture};
 use crate::units;
 
 /// From what is known of a path: goodput and loss by number of streams, and the best number. See docs/models.md for what
@@ -33,8 +33,8 @@ pub(super) struct Predict {
     /// Most streams
     #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=MAX_STREAMS))]
     pub(super) max_streams: u64,
-    /// Draw goodput and loss by number of streams (SVG)
-    #[arg(long, value_name = "FILE", value_parser = svg())]
+    /// Draw goodput and loss by number of streams (SVG; PNG where the name ends in .png)
+    #[arg(long, value_name = "FILE", value_parser = picture())]
     plot: Option<PathBuf>,
     /// One JSON object
     #[arg(long)]
