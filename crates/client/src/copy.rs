@@ -105,18 +105,10 @@ impl Drop for End<'_, '_> {
 /// With `delete` a directory is made to have what its source has, and nothing else: what other sources put there, or beneath,
 /// would be removed.
 fn spare_each_other(pairs: &[Pair], filter: &Filter) -> Result<(), RemoteError> {
-    let name = |location: &Location| {
-        let name = match location {
-            Location::Local(path) => path.to_string_lossy().into_owned(),
-            Location::Remote(url) => url.to_string(),
-            Location::Standard | Location::Measure { .. } => return None,
-        };
-        Some(format!("{}/", name.trim_end_matches('/')))
-    };
-    let mut names: Vec<String> = pairs.iter().filter_map(|pair| name(&pair.destination)).collect();
+    let mut names: Vec<String> = pairs.iter().filter_map(made_by).collect();
     names.sort_unstable();
-    for pair in pairs.iter().filter(|pair| pair.source.ends_with_slash()) {
-        let Some(directory) = name(&pair.destination) else { continue };
+    for pair in pairs {
+        let Some(directory) = made_by(pair) else { continue };
         let first = names.partition_point(|name| *name < directory);
         let beneath = names[first..].iter().map_while(|name| name.strip_prefix(&*directory));
         // What a filter leaves out is not removed.
@@ -128,6 +120,23 @@ fn spare_each_other(pairs: &[Pair], filter: &Filter) -> Result<(), RemoteError> 
         }
     }
     Ok(())
+}
+
+/// What a pair makes if its source is a directory, with `/` at its end: the destination, or what is called like the source in
+/// there.
+pub(crate) fn made_by(pair: &Pair) -> Option<String> {
+    let name = |location: &Location| match location {
+        Location::Local(path) => Some(path.to_string_lossy().into_owned()),
+        Location::Remote(url) => Some(url.to_string()),
+        Location::Standard | Location::Measure { .. } => None,
+    };
+    let directory = name(&pair.destination)?;
+    let directory = directory.trim_end_matches('/');
+    let source = name(&pair.source).filter(|_| !pair.source.ends_with_slash());
+    Some(match source.as_deref().and_then(|source| source.rsplit('/').next()) {
+        Some(called) => format!("{directory}/{called}/"),
+        None => format!("{directory}/"),
+    })
 }
 
 /// What had to wait until everything else is there: links, then times and modes of directories, the deepest first.

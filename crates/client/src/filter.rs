@@ -33,6 +33,11 @@ impl Filter {
         Ok(Self { rules })
     }
 
+    /// It leaves nothing out.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
     /// Whether `path`, relative to the top of the tree, takes part. A directory that does not is not entered, except
     /// where only includes could have let it in: files beneath it still may.
     pub(crate) fn passes(&self, path: &BStr, directory: bool) -> bool {

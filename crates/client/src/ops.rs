@@ -270,6 +270,11 @@ impl Session<'_> {
         }
     }
 
+    /// A directory that has nothing in it.
+    pub(crate) fn remove_directory(&mut self, path: &[u8]) -> Result<(), RemoteError> {
+        self.call(&Command::Rmd(path.into())).map(drop)
+    }
+
     /// Removes a whole tree.
     pub(crate) fn remove_tree(&mut self, path: &[u8]) -> Result<(), RemoteError> {
         if self.can.extended {

@@ -1,5 +1,6 @@
 //! Finds out what is to be copied, while it is being copied: files go to the queue as they are found.
 
+mod removal;
 mod sides;
 mod tree;
 
@@ -16,6 +17,7 @@ use bstr::{BString, ByteSlice};
 use ropewalk_storage::{Kind, is_temporary_name};
 
 use crate::context::Context;
+use crate::copy::made_by;
 use crate::filter::Filter;
 use crate::glob::{Glob, is_glob};
 use crate::place::{End, Place, base_name, join, parent};
@@ -60,9 +62,10 @@ pub(crate) struct Plan<'p, 'e> {
     /// One for each endpoint and purpose; index by name, `true` for the destination.
     sides: HashMap<(String, bool), Side<'e>>,
     made: HashSet<String>,
-    /// Hashes of the destinations that files were given by their names, with those of the sources; whether one goes to
-    /// standard output.
+    /// Hashes of the destinations that files and directories were given, with those of the sources; of files in
+    /// directories only where several of these may become one.
     given: HashMap<u64, u64>,
+    merging: bool,
     chance: RandomState,
     poured: bool,
     stopped: bool,
@@ -97,6 +100,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             sides: HashMap::new(),
             made: HashSet::new(),
             given: HashMap::new(),
+            merging: false,
             chance: RandomState::new(),
             poured: false,
             stopped: false,
@@ -106,6 +110,7 @@ impl<'p, 'e> Plan<'p, 'e> {
 
     /// Goes through all pairs. Gives the sessions that it has no more use for, and what is left to do in the end.
     pub(crate) fn run(mut self, pairs: &[Pair]) -> (Vec<Session<'e>>, Late) {
+        self.merging = may_merge(pairs);
         for batch in pairs.chunks(BATCH) {
             let ends: Vec<Result<Ends, RemoteError>> = batch.iter().map(|pair| self.resolve(pair)).collect();
             if self.sides.is_empty()
@@ -196,6 +201,23 @@ impl<'p, 'e> Plan<'p, 'e> {
                 let what = format!("{source}: cannot be copied into itself ({destination})");
                 return Err(RemoteError::Usage(what));
             }
+            if !file_like {
+                match self.give(source, &destination) {
+                    Given::First => {}
+                    Given::Twice => {
+                        self.ctx.report.left_out(source.display(), "named twice");
+                        return Ok(());
+                    }
+                    Given::Another if self.ctx.options().delete && self.ctx.options().sync.is_some() => {
+                        let (source, destination) = (source.display(), destination.display());
+                        let what = format!(
+                            "{source}: another directory of this copy is {destination} already, and would lose what it has not (--delete)"
+                        );
+                        return Err(RemoteError::Usage(what));
+                    }
+                    Given::Another => {}
+                }
+            }
             let exists = if named && !matches!(destination, Place::Measure(_)) {
                 self.stat(&destination, true, &mut Known::new())?.is_some()
             } else {
@@ -213,19 +235,14 @@ impl<'p, 'e> Plan<'p, 'e> {
         let (destination, there) = if into && !file_like {
             let destination = ends.destination.join(&name)?;
             // Two directories may have files of one name.
-            let hash = |place: &Place| self.chance.hash_one((self.key(place), place.path()));
-            let (from, to) = (hash(source), hash(&destination));
-            match self.given.get(&to).filter(|_| ends.window.is_none()) {
-                None => drop(self.given.insert(to, from)),
-                Some(other) if *other == from => {
+            match self.give(source, &destination) {
+                _ if ends.window.is_some() => {}
+                Given::First => {}
+                Given::Twice => {
                     self.ctx.report.left_out(source.display(), "named twice");
                     return Ok(());
                 }
-                Some(_) => {
-                    let (source, destination) = (source.display(), destination.display());
-                    let what = format!("{source}: another file of this copy is {destination} already");
-                    return Err(RemoteError::Usage(what));
-                }
+                Given::Another => return Err(given_already(source, &destination)),
             }
             let there = if self.ctx.options().sync.is_some() {
                 self.stat(&destination, true, &mut Known::new())?
@@ -287,6 +304,20 @@ impl<'p, 'e> Plan<'p, 'e> {
             (false, _) => {
                 Err(RemoteError::Usage(format!("{path}: only directories match (copy them with -r)")))
             }
+        }
+    }
+
+    /// Notes that a source goes to a destination.
+    fn give(&mut self, source: &Place, destination: &Place) -> Given {
+        let hash = |place: &Place| self.chance.hash_one((self.key(place), place.path()));
+        let (from, to) = (hash(source), hash(destination));
+        match self.given.get(&to) {
+            None => {
+                self.given.insert(to, from);
+                Given::First
+            }
+            Some(other) if *other == from => Given::Twice,
+            Some(_) => Given::Another,
         }
     }
 
@@ -387,6 +418,13 @@ impl<'p, 'e> Plan<'p, 'e> {
                 let what = format!("{}: is a directory at the destination", task.destination.display());
                 return Err(RemoteError::Usage(what));
             }
+            if !is_link && !self.filter.is_empty() {
+                let what = format!(
+                    "{}: is a directory at the destination, and may have what a filter leaves out: not removed",
+                    task.destination.display()
+                );
+                return Err(RemoteError::Usage(what));
+            }
             self.remove(&task.destination.clone(), !is_link)?;
         }
         Ok(Some(task))
@@ -451,6 +489,33 @@ impl<'p, 'e> Plan<'p, 'e> {
     }
 }
 
+/// Whether a destination has a source already.
+enum Given {
+    First,
+    /// The same one.
+    Twice,
+    Another,
+}
+
+fn given_already(source: &Place, destination: &Place) -> RemoteError {
+    let (source, destination) = (source.display(), destination.display());
+    RemoteError::Usage(format!("{source}: another file of this copy is {destination} already"))
+}
+
+/// Whether two sources may be directories that become one at the destination.
+fn may_merge(pairs: &[Pair]) -> bool {
+    let mut made = HashSet::new();
+    pairs.iter().any(|pair| {
+        let path = match &pair.source {
+            Location::Local(path) => path.as_os_str().as_bytes().as_bstr().to_owned(),
+            Location::Remote(url) => url.path.clone(),
+            Location::Standard | Location::Measure { .. } => return false,
+        };
+        let above = path.rfind_byte(b'/').map_or(b"".as_bstr(), |at| path[..at].as_bstr());
+        is_glob(above) || made_by(pair).is_some_and(|made_here| !made.insert(made_here))
+    })
+}
+
 /// The destination's side of a walk with `sync`.
 #[derive(Default)]
 struct Synced {
@@ -462,6 +527,8 @@ struct Synced {
     waiting: HashSet<Vec<u8>>,
     /// Not all of the directory could be read at the source: nothing is to be removed from it.
     incomplete: bool,
+    /// The directory could not be listed at the destination.
+    unknown: bool,
 }
 
 fn fill(task: &mut Task, entry: &Entry) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bstr::{BStr, BString, ByteSlice};
 use ropewalk_protocol::path::VirtualPath;
-use ropewalk_storage::{Kind, Store};
+use ropewalk_storage::{ErrorKind, Kind, Store};
 
 use crate::entry::LEADS_BACK;
 use crate::place::{join, parent};
@@ -84,7 +84,7 @@ impl Side<'_> {
                         Ok(true) => Ok(()),
                         ended => {
                             failure = Some(ended.err());
-                            Err(ropewalk_storage::Error::from_errno(0, "stop", path.as_bytes()))
+                            Err(ropewalk_storage::Error::new(ErrorKind::Io, "stop", path.as_bytes()))
                         }
                     });
                 match failure {
@@ -242,6 +242,17 @@ impl Side<'_> {
             }
             Self::Remote(session) if tree => session.remove_tree(path),
             Self::Remote(session) => session.remove(path),
+        }
+    }
+
+    /// Removes a directory that has nothing in it.
+    pub(crate) fn remove_directory(&mut self, path: &[u8]) -> Result<(), RemoteError> {
+        match self {
+            Self::Local(store) => {
+                let path = virtual_path(path)?;
+                store.remove_directory(&path).map_err(|e| RemoteError::local(path.as_bytes(), e))
+            }
+            Self::Remote(session) => session.remove_directory(path),
         }
     }
 

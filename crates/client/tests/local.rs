@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Result, ensure};
 use common::*;
-use ropewalk_client::{Auto, Cancel, Event, FailureKind, Location, Options, Pair, copy};
+use ropewalk_client::{Auto, Cancel, Event, FailureKind, Location, Options, Pair, copy, walk};
 use ropewalk_tests::files::{ensure_same, write_random};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::tree;
@@ -29,6 +29,21 @@ fn files_and_trees_are_copied_here() -> Result<()> {
     run(Location::Measure { size: 3_000_000 }, at("t/zeros"), &options())?.succeeded()?;
     ensure!(fs::read(here.join("t/zeros"))? == vec![0; 3_000_000]);
     ensure_clean(&here.join("t"))
+}
+
+#[test]
+fn a_walk_can_be_stopped() -> Result<()> {
+    let here = Scratch::new()?;
+    for name in ["a", "b/c", "d"] {
+        write(&here.join(name), b"x")?;
+    }
+    let mut found = 0;
+    walk(&Location::Local(here.path().into()), &options(), &|_: Event| {}, &Cancel::new(), &mut |_| {
+        found += 1;
+        std::ops::ControlFlow::Break(())
+    })?;
+    ensure!(found == 1, "{found}");
+    Ok(())
 }
 
 /// Its other names would keep what it was, apart from it.

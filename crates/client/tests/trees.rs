@@ -319,6 +319,57 @@ fn a_line_that_cannot_be_understood_harms_its_directory_alone() -> Result<()> {
     })
 }
 
+/// Beneath directories that go, too.
+#[test]
+fn what_a_filter_leaves_out_is_not_removed() -> Result<()> {
+    each_way(&gridftp(), |from, source, to, destination| {
+        write(&from.join("new.root"), b"new")?;
+        for name in ["old/notes.txt", "old/b.root", "old/sub/c.root", "gone/d.root", "top.txt"] {
+            write(&to.join(name), b"there")?;
+        }
+        let mirror = Options {
+            sync: Some(SyncLevel::Size),
+            delete: true,
+            filters: vec![(true, "*.root".to_owned())],
+            into_directories: false,
+            ..options()
+        };
+        let told = run(source, destination, &mirror)?.succeeded()?.summary;
+        for name in ["old/notes.txt", "top.txt", "new.root"] {
+            ensure!(to.join(name).exists(), "{name}");
+        }
+        for name in ["old/b.root", "old/sub", "gone"] {
+            ensure!(!to.join(name).exists(), "{name}");
+        }
+        // Three files, two directories.
+        ensure!(told.removed == 5, "{told:?}");
+        Ok(())
+    })
+}
+
+/// Two directories of one name go to one: neither is the whole of what is to be there.
+#[test]
+fn directories_of_one_name_do_not_remove_each_other() -> Result<()> {
+    each(&gridftp(), |bench| {
+        for name in ["x/a/f", "x/a/x1", "y/a/f", "y/a/y1"] {
+            write(&bench.local.join(name), name.as_bytes())?;
+        }
+        let pairs = |names: [&str; 2]| {
+            names.map(|name| Pair { source: bench.here(name), destination: bench.url("t/"), window: None })
+        };
+        let told = run_pairs(pairs(["x/a", "y/a"]).to_vec(), &options())?.summary;
+        // Of the two files of one name the first is kept, and the other is told.
+        ensure!((told.files_done, told.files_failed) == (3, 1), "{told:?}");
+        ensure!(fs::read(bench.remote.join("t/a/f"))? == b"x/a/f");
+        let mirror = Options { sync: Some(SyncLevel::Size), delete: true, ..options() };
+        let refused = run_pairs(pairs(["x/a", "y/a"]).to_vec(), &mirror);
+        ensure!(refused.is_err_and(|e| format!("{e:#}").contains("--delete")), "it was not refused");
+        let told = run(bench.here("*/a"), bench.url("t/"), &mirror)?.summary;
+        ensure!(told.failures.iter().any(|failure| failure.error.contains("--delete")), "{told:?}");
+        Ok(())
+    })
+}
+
 #[test]
 fn a_part_that_is_not_there_is_no_empty_file() -> Result<()> {
     each_way(&gridftp(), |from, source, to, destination| {

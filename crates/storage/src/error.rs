@@ -147,8 +147,11 @@ impl Error {
         Self { kind, errno: None, action, path: path.as_ref().into(), offset: None, detail: None }
     }
 
-    /// From an error number of the system.
+    /// From an error number of the system; what is none is [`ErrorKind::Io`].
     pub fn from_errno(errno: i32, action: &'static str, path: impl AsRef<[u8]>) -> Self {
+        if !(1..4096).contains(&errno) {
+            return Self::new(ErrorKind::Io, action, path);
+        }
         let kind = ErrorKind::from_errno(Errno::from_raw_os_error(errno));
         Self { errno: Some(errno), ..Self::new(kind, action, path) }
     }
@@ -262,6 +265,9 @@ mod tests {
             assert_eq!(back, kind, "errno {raw}");
         }
         assert_eq!(Error::new(ErrorKind::Outside, "open", "/x").errno(), None);
+        for no_number in [0, -1, 4096, i32::MIN] {
+            assert_eq!(Error::from_errno(no_number, "open", "/x").kind(), ErrorKind::Io);
+        }
     }
 
     #[test]

@@ -208,11 +208,13 @@ impl<'e> Plan<'_, 'e> {
         // Also of what cannot be read at the source: its counterpart is not one that the source has not. (A directory whose
         // listing broke off is the one that the walk is in.)
         let within = synced.directory.as_ref() == Some(&name);
-        let mut there = if options.sync.is_some() && !within {
-            self.there(destination, name.as_bstr(), synced)?
-        } else {
-            None
-        };
+        let mut there = None;
+        if options.sync.is_some() && !within {
+            if !self.visit(destination, directory_of(name.as_bstr()), synced)? {
+                return Ok(Step::Over);
+            }
+            there = synced.names.remove(base_name(&name));
+        }
         // Of a file a server may say so by mistake (GCT's does of those before a link that leads nowhere); whether it
         // can be read will show.
         if let Some(error) = entry.error.as_ref().filter(|_| entry.kind != Kind::File) {
@@ -229,7 +231,13 @@ impl<'e> Plan<'_, 'e> {
                     self.fail(from.display(), to.display(), &e);
                     return Ok(Step::Over);
                 }
-                self.remove(&to, false)?;
+                if let Err(e) = self.remove(&to, false) {
+                    if e.breaks_session() {
+                        return Err(e);
+                    }
+                    self.fail(String::new(), to.display(), &e);
+                    return Ok(Step::Over);
+                }
                 there = None;
             }
             if there.is_some() {
@@ -253,6 +261,19 @@ impl<'e> Plan<'_, 'e> {
             self.ctx.report.left_out(from.display(), "neither a file nor a directory");
             return Ok(Step::Over);
         }
+        if self.merging && !matches!(to, Place::Measure(_)) {
+            match self.give(&from, &to) {
+                Given::First => {}
+                Given::Twice => {
+                    self.ctx.report.left_out(from.display(), "named twice");
+                    return Ok(Step::Over);
+                }
+                Given::Another => {
+                    self.fail(from.display(), to.display(), &given_already(&from, &to));
+                    return Ok(Step::Over);
+                }
+            }
+        }
         let mut task = self.task(from, to, None);
         fill(&mut task, &entry);
         let (source_name, destination_name) = (task.source.display(), task.destination.display());
@@ -268,33 +289,23 @@ impl<'e> Plan<'_, 'e> {
         Ok(Step::Over)
     }
 
-    /// What the destination has of this name. Its directories are listed as the walk comes to them.
-    pub(super) fn there(
-        &mut self,
-        destination: &Place,
-        name: &bstr::BStr,
-        synced: &mut Synced,
-    ) -> Result<Option<Entry>, RemoteError> {
-        self.visit(destination, directory_of(name), synced)?;
-        Ok(synced.names.remove(base_name(name)))
-    }
-
-    /// The walk has come to a directory: its counterpart is listed, the one before is left.
+    /// The walk has come to a directory: its counterpart is listed, the one before is left. `false`: what is there cannot be
+    /// listed, so that nothing in it can be compared. It has been told.
     pub(super) fn visit(
         &mut self,
         destination: &Place,
         directory: &bstr::BStr,
         synced: &mut Synced,
-    ) -> Result<(), RemoteError> {
+    ) -> Result<bool, RemoteError> {
         if synced.directory.as_ref().is_some_and(|current| current.as_bstr() == directory) {
-            return Ok(());
+            return Ok(!synced.unknown);
         }
         self.leave_directory(destination, synced)?;
         synced.directory = Some(directory.into());
-        synced.incomplete = false;
+        (synced.incomplete, synced.unknown) = (false, false);
         if !synced.waiting.remove(directory.as_bytes()) {
             // It is new: there is nothing to compare with.
-            return Ok(());
+            return Ok(true);
         }
         let path =
             if directory.is_empty() { destination.path() } else { join(&destination.path(), directory) };
@@ -307,52 +318,15 @@ impl<'e> Plan<'_, 'e> {
             Ok(true)
         });
         match listed {
-            Err(e) if !crate::side::is_missing(&e) && !self.ctx.options().dry_run => Err(e),
-            _ => Ok(()),
-        }
-    }
-
-    /// Removes what the source has not, in the directory that the walk was in.
-    pub(super) fn leave_directory(
-        &mut self,
-        destination: &Place,
-        synced: &mut Synced,
-    ) -> Result<(), RemoteError> {
-        let names = std::mem::take(&mut synced.names);
-        let (Some(directory), true, false) =
-            (&synced.directory, self.ctx.options().delete, synced.incomplete)
-        else {
-            return Ok(());
-        };
-        for (name, entry) in names {
-            // Of transfers that are under way, or were interrupted: `clean` removes what nobody wants any more.
-            if is_temporary_name(name.as_bstr()) {
-                continue;
+            Err(e) if e.breaks_session() => Err(e),
+            Err(e) if !crate::side::is_missing(&e) && !self.ctx.options().dry_run => {
+                self.fail(String::new(), with_path(destination, path).display(), &e);
+                (synced.incomplete, synced.unknown) = (true, true);
+                synced.names.clear();
+                Ok(false)
             }
-            let relative = if directory.is_empty() { name } else { join(directory, &name) };
-            if !self.filter.passes(relative.as_bstr(), entry.is_directory()) {
-                continue;
-            }
-            let place = destination.join(&relative)?;
-            let tree = entry.is_directory() && entry.target.is_none();
-            if let Err(e) = self.remove(&place, tree) {
-                if e.breaks_session() {
-                    return Err(e);
-                }
-                self.fail(String::new(), place.display(), &e);
-            }
+            _ => Ok(true),
         }
-        Ok(())
-    }
-
-    pub(super) fn remove(&mut self, place: &Place, tree: bool) -> Result<(), RemoteError> {
-        if self.ctx.options().dry_run {
-            self.ctx.report.event(Event::WouldRemove { path: place.display() });
-            return Ok(());
-        }
-        self.side(place, true)?.remove(&place.path(), tree)?;
-        self.ctx.report.removed();
-        Ok(())
     }
 
     /// Makes the directories that were found, and queues the files in them.

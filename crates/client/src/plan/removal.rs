@@ -1,0 +1,117 @@
+//! What `delete` removes at the destination.
+
+use super::*;
+
+impl Plan<'_, '_> {
+    /// Removes what the source has not, in the directory that the walk was in.
+    pub(super) fn leave_directory(
+        &mut self,
+        destination: &Place,
+        synced: &mut Synced,
+    ) -> Result<(), RemoteError> {
+        let names = std::mem::take(&mut synced.names);
+        let (Some(directory), true, false) =
+            (&synced.directory, self.ctx.options().delete, synced.incomplete)
+        else {
+            return Ok(());
+        };
+        for (name, entry) in names {
+            // Of transfers that are under way, or were interrupted: `clean` removes what nobody wants any more.
+            if is_temporary_name(name.as_bstr()) {
+                continue;
+            }
+            let relative = if directory.is_empty() { name } else { join(directory, &name) };
+            if !self.filter.passes(relative.as_bstr(), entry.is_directory()) {
+                continue;
+            }
+            let place = destination.join(&relative)?;
+            let tree = entry.is_directory() && entry.target.is_none();
+            let removed = if tree && !self.filter.is_empty() {
+                self.remove_what_passes(&place, &relative)
+            } else {
+                self.remove(&place, tree)
+            };
+            if let Err(e) = removed {
+                if e.breaks_session() {
+                    return Err(e);
+                }
+                self.fail(String::new(), place.display(), &e);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, place: &Place, tree: bool) -> Result<(), RemoteError> {
+        if self.ctx.options().dry_run {
+            self.ctx.report.event(Event::WouldRemove { path: place.display() });
+            return Ok(());
+        }
+        self.side(place, true)?.remove(&place.path(), tree)?;
+        self.ctx.report.removed();
+        Ok(())
+    }
+
+    /// Removes a tree but for what a filter leaves out, and the directories that this is in. `relative`: the name that
+    /// the filter knows it by.
+    fn remove_what_passes(&mut self, top: &Place, relative: &BString) -> Result<(), RemoteError> {
+        // Parents before children, with whether it is a directory.
+        let mut found: Vec<(BString, bool)> = vec![(BString::default(), true)];
+        let mut kept: HashSet<BString> = HashSet::new();
+        let mut failures = Vec::new();
+        self.side(top, true)?;
+        let filter = &self.filter;
+        let side = match self.sides.get_mut(&(self.key(top), true)) {
+            Some(side) => side,
+            None => return Err(RemoteError::Cancelled),
+        };
+        side.walk(&top.path(), true, &mut |_, entry| {
+            let directory = entry.is_directory() && entry.target.is_none();
+            if let Some(error) = entry.error {
+                keep(&mut kept, entry.name.as_bstr());
+                failures.push((entry.name, error));
+                return Ok(Step::Over);
+            }
+            if entry.is_nameless() || !filter.passes(join(relative, &entry.name).as_bstr(), directory) {
+                keep(&mut kept, directory_of(entry.name.as_bstr()));
+                return Ok(Step::Over);
+            }
+            found.push((entry.name, directory));
+            Ok(Step::Into)
+        })?;
+        for (name, reason) in failures {
+            let place = top.join(&name)?;
+            let unlisted = RemoteError::Unlisted { path: place.path(), reason };
+            self.fail(String::new(), place.display(), &unlisted);
+        }
+        for (name, directory) in found.into_iter().rev() {
+            if kept.contains(&name) {
+                continue;
+            }
+            let place = if name.is_empty() { top.clone() } else { top.join(&name)? };
+            let removed = match directory && !self.ctx.options().dry_run {
+                true => self
+                    .side(&place, true)?
+                    .remove_directory(&place.path())
+                    .inspect(|()| self.ctx.report.removed()),
+                false => self.remove(&place, false),
+            };
+            match removed {
+                Err(e) if e.breaks_session() => return Err(e),
+                Err(e) => {
+                    keep(&mut kept, directory_of(name.as_bstr()));
+                    self.fail(String::new(), place.display(), &e);
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Notes that a directory stays, and with it those above.
+fn keep(kept: &mut HashSet<BString>, directory: &bstr::BStr) {
+    let mut directory = directory;
+    while kept.insert(directory.into()) && !directory.is_empty() {
+        directory = directory_of(directory);
+    }
+}
