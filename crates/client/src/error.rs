@@ -79,6 +79,9 @@ pub enum RemoteError {
     /// What an interrupted transfer left was of no use; the next try begins anew.
     #[error("cannot go on with what was there: {reason}")]
     Unresumable { reason: String },
+    /// A pipe, of which something was read.
+    #[error("{source} (and the source cannot be read a second time)")]
+    Spent { source: Box<RemoteError> },
     #[error("{peer} cannot {what}")]
     Unsupported { peer: String, what: String },
     #[error("{0}")]
@@ -126,6 +129,7 @@ impl RemoteError {
             Self::Login { .. } | Self::Nameless { .. } | Self::Security { .. } => FailureKind::Authentication,
             Self::Ssh { reason, .. } => crate::ssh::kind(reason),
             Self::Lost { kind, .. } => *kind,
+            Self::Spent { source } => source.kind(),
             Self::PartVanished { reply, .. } | Self::Refused { reply, .. } => reply_kind(reply),
             Self::Stalled { .. } => FailureKind::Stalled,
             // As servers put it that may not open a directory.
@@ -180,6 +184,7 @@ impl RemoteError {
             | Self::Output(_)
             | Self::Resolve { .. }
             | Self::Security { .. }
+            | Self::Spent { .. }
             | Self::Unlisted { .. }
             | Self::Unsupported { .. }
             | Self::Usage(_) => false,
@@ -206,6 +211,9 @@ impl RemoteError {
 
     /// Whether the control connection cannot be used after it.
     pub(crate) fn breaks_session(&self) -> bool {
+        if let Self::Spent { source } = self {
+            return source.breaks_session();
+        }
         // 421: the server closes the session.
         let closing = matches!(self, Self::Refused { reply, .. } if reply.code() == 421);
         closing

@@ -1,6 +1,7 @@
 //! From here to here: files, standard input and output, and what is measured; also a server's file to standard output.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::sync::Arc;
 use std::time::Instant;
 
 use ropewalk_protocol::path::VirtualPath;
@@ -15,7 +16,7 @@ use crate::source::{Source, unchanged, wanted};
 use crate::task::Task;
 use crate::verify::{Check, proof, same};
 use crate::worker::{Job, Worker};
-use crate::{Options, RemoteError};
+use crate::{Cancel, Options, RemoteError};
 
 /// Takes data that belongs at an offset.
 type Taker<'t> = dyn FnMut(&[u8], u64) -> Result<(), RemoteError> + 't;
@@ -103,7 +104,7 @@ fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u
         });
         download = Some(begun);
     }
-    let poured = pour(&source, task, &mut |data| pass(data, &mut each));
+    let poured = pour(&source, task, ctx.cancel, &mut |data| pass(data, &mut each));
     drop(each);
     if let (Err(_), Some(download)) = (&poured, &download) {
         // To begin anew is as fast as to go on.
@@ -134,6 +135,7 @@ fn is_one_file(task: &Task, store: &dyn Store) -> bool {
 fn pour(
     source: &Source,
     task: &Task,
+    cancel: &Cancel,
     pass: &mut dyn FnMut(&[u8]) -> Result<(), RemoteError>,
 ) -> Result<(), RemoteError> {
     let mut buffer = Pages::new(BUFFER);
@@ -158,11 +160,13 @@ fn pour(
             let read = |e| {
                 RemoteError::local(task.source.path(), ropewalk_storage::Error::from_io(&e, "read", b"-"))
             };
-            let mut reader = stream.open(task.window).map_err(read)?;
+            let mut reader = stream.open(task.window, Arc::default()).map_err(read)?;
             loop {
-                match reader.read(&mut buffer).map_err(read)? {
-                    0 => return Ok(()),
-                    n => pass(&buffer[..n])?,
+                match reader.read(&mut buffer) {
+                    Ok(0) => return Ok(()),
+                    Ok(n) => pass(&buffer[..n])?,
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => reader.wait(cancel)?,
+                    Err(e) => return Err(read(e)),
                 }
             }
         }

@@ -2,20 +2,23 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read, Take};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bstr::BString;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::Hasher;
 use ropewalk_storage::{Kind, Metadata, ReadHandle, Result, Store};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 
 use crate::place::Place;
 use crate::task::Task;
-use crate::{RemoteError, Window};
+use crate::{Cancel, RemoteError, Window};
 
 /// An open source.
 pub(crate) enum Source {
@@ -32,38 +35,84 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// What is wanted of it: bytes before a window are read and dropped.
-    pub(crate) fn open(&self, window: Option<Window>) -> io::Result<Take<File>> {
-        let mut file = match self {
+    /// What is wanted of it. `spent` is set as soon as another try would find less.
+    pub(crate) fn open(&self, window: Option<Window>, spent: Arc<AtomicBool>) -> io::Result<Pouring> {
+        let file = match self {
             // Without the buffer that the whole program shares: what is in there no poll tells of.
             Self::Standard => File::from(rustix::io::dup(io::stdin())?),
-            Self::Path(path) => File::open(OsStr::from_bytes(path))?,
+            // A named pipe that nobody writes to yet would keep us here.
+            Self::Path(path) => {
+                let flags = OFlags::NONBLOCK.bits() as i32;
+                let file = File::options().read(true).custom_flags(flags).open(OsStr::from_bytes(path))?;
+                // Whoever writes to it finds nobody there between two tries.
+                spent.store(file.metadata()?.file_type().is_fifo(), Ordering::Relaxed);
+                file
+            }
         };
         let Window { offset, length } = window.unwrap_or(Window { offset: 0, length: None });
-        io::copy(&mut file.by_ref().take(offset), &mut io::sink())?;
-        Ok(file.take(length.unwrap_or(u64::MAX)))
-    }
-
-    /// As [`Stream::open`], for who waits for the descriptor with other things: where nothing is there, reading fails with
-    /// [`io::ErrorKind::WouldBlock`].
-    pub(crate) fn open_polled(&self, window: Option<Window>) -> io::Result<(impl Read + use<>, OwnedFd)> {
-        let reader = self.open(window)?;
-        let descriptor = reader.get_ref().as_fd().try_clone_to_owned()?;
-        Ok((Polled(reader), descriptor))
+        Ok(Pouring { file, skip: offset, left: length.unwrap_or(u64::MAX), spent })
     }
 }
 
-/// Reads what is there, and waits for nothing.
-struct Polled<R>(Take<R>);
+/// Reads what is there, and waits for nothing: where nothing is there, reading fails with [`io::ErrorKind::WouldBlock`].
+pub(crate) struct Pouring {
+    file: File,
+    /// Bytes before those that are wanted.
+    skip: u64,
+    left: u64,
+    spent: Arc<AtomicBool>,
+}
 
-impl<R: Read + AsFd> Read for Polled<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut fds = [PollFd::new(self.0.get_ref(), PollFlags::IN)];
-        // A program that has ended is there, too: with the end.
-        if self.0.limit() > 0 && poll(&mut fds, Some(&Timespec::default()))? == 0 {
-            return Err(io::ErrorKind::WouldBlock.into());
+impl Pouring {
+    /// For who waits for it with other things.
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.file.as_fd().try_clone_to_owned()
+    }
+
+    /// Waits until there is something to read, or an end, or the run is cancelled.
+    pub(crate) fn wait(&self, cancel: &Cancel) -> std::result::Result<(), RemoteError> {
+        while !cancel.is_cancelled() {
+            let mut fds = vec![PollFd::new(&self.file, PollFlags::IN)];
+            fds.extend(cancel.descriptor().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            match poll(&mut fds, None) {
+                Ok(_) if fds[0].revents().is_empty() => {}
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(RemoteError::Output(error.into())),
+            }
         }
-        self.0.read(buffer)
+        Err(RemoteError::Cancelled)
+    }
+
+    fn is_ready(&self) -> io::Result<bool> {
+        let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
+        // A program that has ended is there, too: with the end.
+        Ok(poll(&mut fds, Some(&Timespec::default()))? > 0)
+    }
+}
+
+impl Read for Pouring {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.left > 0 {
+            if !self.is_ready()? {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let most =
+                usize::try_from(if self.skip > 0 { self.skip } else { self.left }).unwrap_or(usize::MAX);
+            let most = most.min(buffer.len());
+            let n = self.file.read(&mut buffer[..most])?;
+            if n > 0 {
+                self.spent.store(true, Ordering::Relaxed);
+            }
+            match self.skip.checked_sub(n as u64) {
+                Some(skip) if self.skip > 0 && n > 0 => self.skip = skip,
+                _ => {
+                    self.left -= n as u64;
+                    return Ok(n);
+                }
+            }
+        }
+        Ok(0)
     }
 }
 

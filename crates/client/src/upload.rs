@@ -1,6 +1,7 @@
 //! A file on its way to a server, perhaps by several sessions at once.
 
 use std::ops::{Deref, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ropewalk_protocol::range::RangeSet;
@@ -25,6 +26,8 @@ pub(crate) struct Upload {
     pub wanted: Range<u64>,
     /// The sum of a small file, which the server is to expect.
     pub expected: Option<(Algorithm, String)>,
+    /// Something was read of what cannot be read again.
+    pub spent: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
@@ -101,6 +104,7 @@ impl Upload {
             source,
             wanted,
             expected,
+            spent: Arc::default(),
             state: Mutex::new(state),
         }))
     }
@@ -111,13 +115,16 @@ impl Upload {
         self.direct && self.expected.is_none()
     }
 
+    pub(crate) fn is_spent(&self) -> bool {
+        self.spent.load(Ordering::Relaxed)
+    }
+
     /// A stream cannot be read a second time: what failed with it has failed.
     pub(crate) fn once_only(&self, error: RemoteError) -> RemoteError {
-        match &self.source {
-            UploadSource::Stream(_) if !matches!(error, RemoteError::Cancelled) => {
-                RemoteError::Usage(format!("{error} (and the source cannot be read a second time)"))
-            }
-            _ => error,
+        match error {
+            RemoteError::Cancelled | RemoteError::Spent { .. } => error,
+            error if self.is_spent() => RemoteError::Spent { source: Box::new(error) },
+            error => error,
         }
     }
 

@@ -43,8 +43,11 @@ impl<'e> Flow<'_, 'e> {
                 };
                 channel.data.send(&job, &mut watch, &progress)
             }
-            UploadSource::Stream(stream) => match stream.open_polled(upload.task.window) {
-                Ok((reader, descriptor)) => {
+            UploadSource::Stream(stream) => match stream
+                .open(upload.task.window, upload.spent.clone())
+                .and_then(|reader| Ok((reader.descriptor()?, reader)))
+            {
+                Ok((descriptor, reader)) => {
                     let hasher = upload.check.algorithm().map(Hasher::new);
                     let mut reader = Summing { reader, hasher };
                     let sent =
@@ -90,14 +93,11 @@ impl<'e> Flow<'_, 'e> {
                     });
                     error = self.slots[at].error.take().unwrap_or(error);
                 }
-                if progress.bytes() > 0 {
-                    error = upload.once_only(error);
-                }
                 let refused = matches!(error, RemoteError::Refused { .. });
                 if refused {
                     self.worker.careful.set(CAREFUL);
                 }
-                self.slots[at].error = Some(error);
+                self.slots[at].error = Some(upload.once_only(error));
                 // The last command was answered: the session is as good as new, its channel is not.
                 let clean = refused && self.slots.len() == 1 && self.asks.is_empty();
                 if clean { Ok(()) } else { Err(RemoteError::Cancelled) }

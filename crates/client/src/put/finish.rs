@@ -40,8 +40,8 @@ impl<'e> Flow<'_, 'e> {
         self.first += 1;
         // Data may have gone into the void.
         self.session.drop_channel();
-        let Some(error) = slot.error else { return Ok(()) };
         let upload = slot.upload;
+        let Some(error) = slot.error.map(|error| upload.once_only(error)) else { return Ok(()) };
         let over = !error.is_transient() && slot.range == upload.wanted;
         let part = upload.path.clone();
         let leftover = over && !upload.direct && slot.ended.is_some();
@@ -180,7 +180,7 @@ impl<'e> Flow<'_, 'e> {
                 };
                 job
             };
-            if slot.sent.is_some() && matches!(upload.source, UploadSource::Stream(_)) {
+            if upload.is_spent() {
                 let broken = || RemoteError::Usage("the session broke".to_owned());
                 error = Some(upload.once_only(error.unwrap_or_else(broken)));
             }
