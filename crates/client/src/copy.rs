@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::auto::Path;
 use crate::context::Context;
 use crate::filter::{Filter, PatternError};
+use crate::local_copy::replace_link;
 use crate::place::{Endpoint, Place};
 use crate::plan::{Late, Plan, Sink};
 use crate::report::failure;
@@ -148,9 +149,10 @@ fn finish(ctx: &Context<'_>, late: Late) {
             continue;
         }
         let target = task.link.clone().unwrap_or_default();
-        let made = sides.at(&task.destination).and_then(|side| match side {
-            Side::Remote(session) => session.replace_link(&target, &task.destination.path()),
-            Side::Local(_) => Ok(()),
+        let made = sides.at(&task.destination).and_then(|side| match (side, &task.destination) {
+            (Side::Remote(session), place) => session.replace_link(&target, &place.path()),
+            (Side::Local(store), Place::Local(link)) => replace_link(&**store, &target, link),
+            (Side::Local(_), _) => Ok(()),
         });
         match made {
             Ok(()) => ctx.report.linked(&task),

@@ -24,7 +24,7 @@ use crate::control::Answer;
 use crate::download::Download;
 use crate::error::reply_kind;
 use crate::inline::inline_sum;
-use crate::local_copy::{replace_link, to_standard_output};
+use crate::local_copy::to_standard_output;
 use crate::place::{Endpoint, Place};
 use crate::report::Meter;
 use crate::session::Session;
@@ -174,10 +174,6 @@ impl<'e> Flow<'_, 'e> {
         let (download, range) = match job {
             Job::Get(download, range) => (download, range),
             Job::Sum(download) => return self.ask_sum(download).map(|()| None),
-            Job::File(task) if task.link.is_some() => {
-                self.link(task);
-                return Ok(None);
-            }
             Job::File(task) => {
                 // Another try, or a size that nobody knows: ask first. A part that may be there is of this version of the
                 // source, or of none: listings may not tell the time.
@@ -222,20 +218,6 @@ impl<'e> Flow<'_, 'e> {
         }
         self.send(download, range, missing, mode)?;
         Ok(None)
-    }
-
-    /// A symbolic link needs no transfer.
-    fn link(&self, task: Task) {
-        let (Some(target), Place::Local(link)) = (&task.link, &task.destination) else {
-            return self.worker.done();
-        };
-        match replace_link(&*self.worker.ctx.store, target, link) {
-            Ok(()) => {
-                self.worker.ctx.report.linked(&task);
-                self.worker.done();
-            }
-            Err(e) => self.worker.fail(Job::File(task), e),
-        }
     }
 
     /// Moves the next file's data, or waits for a reply; then settles what is finished.

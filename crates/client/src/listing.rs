@@ -6,6 +6,7 @@ use bstr::{BString, ByteSlice};
 use tempfile::SpooledTempFile;
 
 use crate::entry::Line;
+use crate::place::base_name;
 use crate::{Entry, RemoteError};
 
 /// So much of a line that cannot be understood is told.
@@ -17,6 +18,8 @@ pub(crate) struct Listing {
     lines: BufReader<SpooledTempFile>,
     parse: fn(&[u8]) -> Line,
     peer: String,
+    /// Of one directory: there is no `/` in a name of it, unless a server tells full paths.
+    flat: bool,
     /// The first line that cannot be understood.
     unknown: Option<BString>,
     /// There is a line that needs to be understood no further.
@@ -26,7 +29,22 @@ pub(crate) struct Listing {
 impl Listing {
     /// `lines` from their beginning, as `peer` sent them.
     pub(crate) fn new(lines: SpooledTempFile, parse: fn(&[u8]) -> Line, peer: String) -> Self {
-        Self { lines: BufReader::new(lines), parse, peer, unknown: None, totals: false }
+        Self { lines: BufReader::new(lines), parse, peer, flat: false, unknown: None, totals: false }
+    }
+
+    /// The entries are those of one directory.
+    pub(crate) fn flat(self) -> Self {
+        Self { flat: true, ..self }
+    }
+
+    /// A name must not lead away from the directory that was asked for.
+    fn named(&self, line: Line) -> Line {
+        let Line::Entry(mut entry) = line else { return line };
+        if self.flat && entry.name.contains(&b'/') {
+            entry.name = base_name(&entry.name).into();
+        }
+        let leads_away = |part: &[u8]| matches!(part, b"" | b"." | b"..");
+        if entry.name.split_str("/").any(leads_away) { Line::Unknown } else { Line::Entry(entry) }
     }
 
     /// Whether there is a line that can be understood.
@@ -54,7 +72,7 @@ impl Iterator for Listing {
                 Err(error) => return Some(Err(RemoteError::Output(error))),
             }
             let text = line.trim_end_with(|c| c == '\r' || c == '\n');
-            match (self.parse)(text) {
+            match self.named((self.parse)(text)) {
                 Line::Entry(entry) => return Some(Ok(*entry)),
                 Line::Nothing => self.totals = true,
                 Line::Unknown if text.trim_ascii().is_empty() => {}
@@ -86,6 +104,26 @@ mod tests {
 
     fn listing(lines: SpooledTempFile, parse: fn(&[u8]) -> Line) -> Listing {
         Listing::new(lines, parse, "host".into())
+    }
+
+    #[test]
+    fn names_do_not_lead_away() {
+        for (flat, name, shown) in [
+            (true, "/d/f", Some("f")),
+            (true, "../../etc/f", Some("f")),
+            (true, "d/..", None),
+            (false, "d/f", Some("d/f")),
+            (false, "d/../../f", None),
+            (false, "/etc/f", None),
+            (false, "d/.", None),
+        ] {
+            let mut spool = tempfile::spooled_tempfile(1024);
+            write!(spool, "Type=file;Size=1; {name}\r\n").unwrap();
+            spool.rewind().unwrap();
+            let all = listing(spool, |line| from_facts(line.as_bstr()));
+            let first = if flat { all.flat() } else { all }.next().unwrap();
+            assert_eq!(first.ok().map(|entry| entry.name.to_string()).as_deref(), shown, "{name}");
+        }
     }
 
     #[test]

@@ -61,11 +61,6 @@ fn same_already(worker: &Worker<'_, '_>, task: &Task) -> Result<Option<String>, 
 
 fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u64, RemoteError> {
     let ctx = worker.ctx;
-    if let (Some(target), Place::Local(link)) = (&task.link, &task.destination) {
-        ctx.report.started(task, 0);
-        replace_link(&*ctx.store, target, link)?;
-        return Ok(0);
-    }
     let source = Source::open(task, &*ctx.store)?;
     if is_one_file(task, &*ctx.store) {
         let (source, destination) = (task.source.display(), task.destination.display());

@@ -372,21 +372,23 @@ impl Session<'_> {
     /// The entries of a directory, or the file itself.
     pub(crate) fn listing(&mut self, path: &[u8]) -> Result<Listing, RemoteError> {
         if self.can.facts {
-            return self.entries(&Command::Mlsd(Some(path.into())), |line| from_facts(line.as_bstr()));
+            let command = Command::Mlsd(Some(path.into()));
+            return self.entries(&command, |line| from_facts(line.as_bstr())).map(Listing::flat);
         }
         // Many servers leave out names that begin with a dot unless they are asked as `ls` is. Others take the option
         // for a name, and have nothing of that name.
         let asked = [b"-a ", path].concat();
         match self.entries(&Command::List(Some(asked.into())), from_long) {
             Err(e) if e.breaks_session() => return Err(e),
-            Ok(mut listing) => {
+            Ok(listing) => {
+                let mut listing = listing.flat();
                 if listing.tells_something()? {
                     return Ok(listing);
                 }
             }
             Err(_) => {}
         }
-        self.entries(&Command::List(Some(path.into())), from_long)
+        self.entries(&Command::List(Some(path.into())), from_long).map(Listing::flat)
     }
 
     /// Everything beneath a directory in one listing; names are relative to it. Needs MLSR. A directory that cannot be

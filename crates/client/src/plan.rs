@@ -51,7 +51,7 @@ type Known = HashMap<(String, bool), Option<Entry>>;
 pub(crate) struct Late {
     /// Times (seconds since 1970) and modes of directories.
     pub attributes: Vec<(Place, Option<i64>, Option<u32>)>,
-    /// Symbolic links on servers: GCT's make them only where the target exists.
+    /// Symbolic links: GCT's servers make them only where the target exists, and nothing may go through them.
     pub links: Vec<Task>,
 }
 
@@ -87,6 +87,8 @@ struct Ends {
 struct Gathered {
     directories: Vec<BString>,
     files: Vec<Task>,
+    /// Directories in whose place there are links, which nothing goes through.
+    closed: HashSet<BString>,
     /// Times and modes of directories, set when all is there.
     attributes: Vec<(BString, Option<i64>, Option<u32>)>,
 }
@@ -459,7 +461,8 @@ impl<'p, 'e> Plan<'p, 'e> {
         let bytes = if task.link.is_some() { 0 } else { task.length().unwrap_or_default() };
         task.planned = bytes;
         self.ctx.report.planned(bytes);
-        if task.link.is_some() && matches!(task.destination, Place::Remote(..)) {
+        // Here they are made in the end, too, so that nothing goes through one to where it leads.
+        if task.link.is_some() {
             return self.late.links.push(task);
         }
         let sides = &mut self.sides;

@@ -20,7 +20,7 @@ impl<'e> Plan<'_, 'e> {
                 return Err(crate::walk::missing(&destination.path()));
             } else if !exists {
                 self.side(destination, true)?
-                    .make_directories(&[destination.path()])?
+                    .make_directories(&[destination.path()], true)?
                     .pop()
                     .unwrap_or(Ok(true))?;
             }
@@ -56,10 +56,11 @@ impl<'e> Plan<'_, 'e> {
             }
             self.leave_directory(destination, &mut synced)?;
         }
+        let attributes = std::mem::take(&mut gathered.attributes);
         self.late.attributes.extend(
-            gathered
-                .attributes
+            attributes
                 .into_iter()
+                .filter(|(path, ..)| !gathered.is_closed(path))
                 .map(|(path, time, mode)| (with_path(destination, path), time, mode)),
         );
         result
@@ -331,21 +332,48 @@ impl<'e> Plan<'_, 'e> {
 
     /// Makes the directories that were found, and queues the files in them.
     pub(super) fn flush(&mut self, destination: &Place, gathered: &mut Gathered) -> Result<(), RemoteError> {
-        let directories = std::mem::take(&mut gathered.directories);
+        // With links kept, whoever made the source could have the files of a directory go to where a link leads.
+        let links = !self.ctx.options().preserve.links;
+        let mut directories = std::mem::take(&mut gathered.directories);
+        directories.retain(|path| !gathered.is_closed(path));
         if !directories.is_empty() && !self.ctx.options().dry_run {
-            let results = self.side(destination, true)?.make_directories(&directories)?;
+            let results = self.side(destination, true)?.make_directories(&directories, links)?;
             for (path, result) in directories.into_iter().zip(results) {
                 match result {
                     Ok(true) => self.ctx.report.directory_made(),
                     Ok(false) => {}
-                    Err(e) => self.fail(String::new(), with_path(destination, path).display(), &e),
+                    Err(e) => {
+                        self.fail(String::new(), with_path(destination, path.clone()).display(), &e);
+                        if !links && matches!(destination, Place::Local(_)) {
+                            gathered.closed.insert(path);
+                        }
+                    }
                 }
             }
         }
         for task in std::mem::take(&mut gathered.files) {
-            self.push(task);
+            if gathered.is_closed(&task.destination.path()) {
+                let closed = RemoteError::Usage("its directory could not be made".to_owned());
+                self.fail(task.source.display(), task.destination.display(), &closed);
+            } else {
+                self.push(task);
+            }
         }
         Ok(())
+    }
+}
+
+impl Gathered {
+    /// Whether it is, or is beneath, a link that stands for a directory.
+    fn is_closed(&self, path: &BString) -> bool {
+        let mut above = if self.closed.is_empty() { None } else { Some(path.as_slice()) };
+        while let Some(directory) = above {
+            if self.closed.contains(directory) {
+                return true;
+            }
+            above = parent(directory);
+        }
+        false
     }
 }
 
