@@ -79,6 +79,9 @@ pub enum RemoteError {
     /// What an interrupted transfer left was of no use; the next try begins anew.
     #[error("cannot go on with what was there: {reason}")]
     Unresumable { reason: String },
+    /// Others are open, and do the work.
+    #[error("{peer} takes no further session: {source}")]
+    Crowded { peer: String, source: Box<RemoteError> },
     /// A pipe, of which something was read.
     #[error("{source} (and the source cannot be read a second time)")]
     Spent { source: Box<RemoteError> },
@@ -129,7 +132,7 @@ impl RemoteError {
             Self::Login { .. } | Self::Nameless { .. } | Self::Security { .. } => FailureKind::Authentication,
             Self::Ssh { reason, .. } => crate::ssh::kind(reason),
             Self::Lost { kind, .. } => *kind,
-            Self::Spent { source } => source.kind(),
+            Self::Crowded { source, .. } | Self::Spent { source } => source.kind(),
             Self::PartVanished { reply, .. } | Self::Refused { reply, .. } => reply_kind(reply),
             Self::Stalled { .. } => FailureKind::Stalled,
             // As servers put it that may not open a directory.
@@ -178,6 +181,7 @@ impl RemoteError {
             Self::Local { .. } => self.is_busy(),
             Self::CannotTravel { .. }
             | Self::Cancelled
+            | Self::Crowded { .. }
             | Self::Listing { .. }
             | Self::Lost { .. }
             | Self::NotAscii { .. }
@@ -198,6 +202,11 @@ impl RemoteError {
         } else {
             Self::Refused { peer, command: command.to_owned(), reply }
         }
+    }
+
+    /// The server answers, and lets nobody in.
+    pub(crate) fn is_refused_log_in(&self) -> bool {
+        matches!(self, Self::Login { .. } | Self::Nameless { .. } | Self::Refused { .. })
     }
 
     /// Somebody else writes the file.

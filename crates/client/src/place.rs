@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ pub(crate) struct Endpoint {
     pub name: String,
     /// The server could not reach a port of ours: data connections go the other way from now on.
     pub unreachable_back: AtomicBool,
+    /// Sessions that move data, and those that are to and are being opened.
+    serving: AtomicU32,
+    opening: AtomicU32,
     /// Could not be reached any more, for all the tries.
     lost: Mutex<Option<(FailureKind, String)>>,
     /// sshftp:// only: what its sessions have in common.
@@ -31,6 +34,15 @@ pub(crate) struct Endpoint {
     features: OnceLock<Arc<Features>>,
     /// Least round-trip time that a session saw, in microseconds; `u64::MAX` where none did.
     rtt: AtomicU64,
+}
+
+/// A session that moves data.
+pub(crate) struct Serving(Arc<Endpoint>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.serving.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Endpoint {
@@ -51,11 +63,32 @@ impl Endpoint {
             end,
             name,
             unreachable_back: AtomicBool::new(false),
+            serving: AtomicU32::new(0),
+            opening: AtomicU32::new(0),
             lost: Mutex::new(None),
             ssh: crate::ssh::Shared::default(),
             features: OnceLock::new(),
             rtt: AtomicU64::new(u64::MAX),
         }
+    }
+
+    /// Notes a session that moves data, as long as it lasts.
+    pub(crate) fn serve(self: &Arc<Self>) -> Serving {
+        self.serving.fetch_add(1, Ordering::Relaxed);
+        Serving(self.clone())
+    }
+
+    /// There is a session that moves data.
+    pub(crate) fn serves(&self) -> bool {
+        self.serving.load(Ordering::Relaxed) > 0
+    }
+
+    /// Opens a session that is to move data. `open` is told by its argument whether others are being opened.
+    pub(crate) fn opening<T>(&self, open: impl FnOnce(&dyn Fn() -> bool) -> T) -> T {
+        self.opening.fetch_add(1, Ordering::Relaxed);
+        let opened = open(&|| self.opening.load(Ordering::Relaxed) > 1);
+        self.opening.fetch_sub(1, Ordering::Relaxed);
+        opened
     }
 
     /// Nobody need try to connect any more.

@@ -23,7 +23,7 @@ use crate::binding::Binding;
 use crate::control::Control;
 use crate::error::is_unknown_command;
 use crate::features::Features;
-use crate::place::Endpoint;
+use crate::place::{Endpoint, Serving};
 use crate::security::Secured;
 use crate::security::can_protect;
 use crate::setup::{Setup, advertised, reachable};
@@ -45,6 +45,8 @@ const PATH_MARKERS: u32 = 1;
 pub(crate) struct Session<'e> {
     pub control: Control<'e>,
     pub endpoint: Arc<Endpoint>,
+    /// It moves data.
+    pub serving: Option<Serving>,
     pub can: Abilities,
     pub setup: Arc<Setup<'e>>,
     pub greeting: String,
@@ -99,6 +101,7 @@ impl<'e> Session<'e> {
         };
         let mut session = Self {
             control,
+            serving: None,
             endpoint: endpoint.clone(),
             can: Abilities::default(),
             setup: setup.clone(),

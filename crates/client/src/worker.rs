@@ -103,7 +103,7 @@ pub(crate) struct Worker<'c, 'e> {
 
 impl<'c, 'e> Worker<'c, 'e> {
     pub(crate) fn new(ctx: &'c Context<'e>, sessions: Vec<Session<'e>>) -> Self {
-        let sessions = RefCell::new(sessions);
+        let sessions = RefCell::new(sessions.into_iter().map(at_work).collect());
         Self {
             ctx,
             taker: ctx.queue.taker(),
@@ -146,9 +146,12 @@ impl<'c, 'e> Worker<'c, 'e> {
     }
 
     fn next_unless_surplus(&self) -> Option<Job> {
-        if self.leaving.get() && self.carry.borrow().is_none() {
-            self.ctx.sessions.fetch_sub(1, Ordering::Relaxed);
-            return None;
+        if self.carry.borrow().is_none() && self.leaving.replace(false) {
+            // Somebody has to do the rest.
+            let others = |sessions: u32| sessions.checked_sub(1).filter(|others| *others > 0);
+            if self.ctx.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, others).is_ok() {
+                return None;
+            }
         }
         self.next()
     }
@@ -204,7 +207,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             session.quit();
         }
         drop(idle);
-        open(self.ctx, endpoint)
+        open_another(self.ctx, endpoint)
     }
 
     /// Sessions with both servers of a third-party transfer. Where both are new they are begun at the same time: over a
@@ -226,8 +229,8 @@ impl<'c, 'e> Worker<'c, 'e> {
         }
         let ctx = self.ctx;
         let (source, destination) = std::thread::scope(|scope| {
-            let other = scope.spawn(|| open(ctx, to));
-            let source = open(ctx, from);
+            let other = scope.spawn(|| open_another(ctx, to));
+            let source = open_another(ctx, from);
             (source, other.join().unwrap_or(Err(RemoteError::Cancelled)))
         });
         match (source, destination) {
@@ -262,6 +265,11 @@ impl<'c, 'e> Worker<'c, 'e> {
     pub(crate) fn fail(&self, job: Job, error: RemoteError) {
         // The latter is no fault of the job, and does not come again: further sessions take nothing for granted.
         if matches!(error, RemoteError::Cancelled | RemoteError::OtherServer { .. }) {
+            return self.put_back(job);
+        }
+        if let RemoteError::Crowded { .. } = error {
+            self.ctx.report.warn_once(format!("{error}; going on with fewer"));
+            self.leaving.set(true);
             return self.put_back(job);
         }
         tracing::debug!(%error, file = %job.task().source.display(), "a try failed");
@@ -427,8 +435,34 @@ impl<'c, 'e> Worker<'c, 'e> {
     }
 }
 
+/// A session that moves data from now on.
+fn at_work(mut session: Session<'_>) -> Session<'_> {
+    session.serving.get_or_insert_with(|| session.endpoint.serve());
+    session
+}
+
+/// As [`open`], for a session that moves data. Where the server takes no more beside those that do already, their workers do
+/// the work: [`RemoteError::Crowded`].
+fn open_another<'e>(ctx: &Context<'e>, endpoint: &Arc<Endpoint>) -> Result<Session<'e>, RemoteError> {
+    endpoint.opening(|others| {
+        let crowded = |error: &RemoteError, last: bool| {
+            endpoint.serves() && (last || error.is_refused_log_in()) || last && others()
+        };
+        open_unless(ctx, endpoint, &crowded).map(at_work)
+    })
+}
+
 /// A new session with a server. Connecting is tried as often as a file would be.
 pub(crate) fn open<'e>(ctx: &Context<'e>, endpoint: &Arc<Endpoint>) -> Result<Session<'e>, RemoteError> {
+    open_unless(ctx, endpoint, &|_, _| false)
+}
+
+/// `crowded`: whether there is no need for another session after this error, `true` for the last try's.
+fn open_unless<'e>(
+    ctx: &Context<'e>,
+    endpoint: &Arc<Endpoint>,
+    crowded: &dyn Fn(&RemoteError, bool) -> bool,
+) -> Result<Session<'e>, RemoteError> {
     let mut tries = 0;
     loop {
         if let Some(reason) = endpoint.lost() {
@@ -439,7 +473,11 @@ pub(crate) fn open<'e>(ctx: &Context<'e>, endpoint: &Arc<Endpoint>) -> Result<Se
             Err(e) => e,
         };
         tries += 1;
-        let Some(pause) = ctx.retry(&error, tries) else {
+        let pause = ctx.retry(&error, tries);
+        if !matches!(error, RemoteError::Cancelled) && crowded(&error, pause.is_none()) {
+            return Err(RemoteError::Crowded { peer: endpoint.name.clone(), source: Box::new(error) });
+        }
+        let Some(pause) = pause else {
             endpoint.lose(&error);
             return Err(error);
         };

@@ -17,9 +17,10 @@ use ropewalk_client::{
 };
 use ropewalk_protocol::command::Password;
 use ropewalk_tests::files::{ensure_same, write_random};
+use ropewalk_tests::peers;
 use ropewalk_tests::proxy::Proxy;
 use ropewalk_tests::scratch::Scratch;
-use ropewalk_tests::server::Kind;
+use ropewalk_tests::server::{Kind, Setup};
 
 const MIB: u64 = 1 << 20;
 
@@ -119,6 +120,24 @@ fn a_server_that_is_full_for_a_moment_is_asked_again() -> Result<()> {
     let options = Options { sync: Some(SyncLevel::Checksum), ..options() };
     run(place(&format!("{url}/f")), Location::Local(here.join("f")), &options)?.succeeded()?;
     ensure!(came.load(Ordering::Relaxed) >= 3);
+    Ok(())
+}
+
+/// The sessions that it takes do the work of the others.
+#[test]
+fn a_server_that_takes_two_sessions_gives_all_files() -> Result<()> {
+    if !peers::available(&["globus-gridftp-server"]) {
+        return Ok(());
+    }
+    let (here, there) = (Scratch::new()?, Scratch::new()?);
+    let server = Setup::new(Kind::Gct, there.path()).argument("-connections-max").argument("2").start()?;
+    for n in 0..60 {
+        write(&there.join("s").join(n.to_string()), format!("file {n}").as_bytes())?;
+    }
+    let options = Options { files: Auto::Set(4), retries: 1, pipeline: Auto::Set(1), ..options() };
+    let source = place(&server.url("s"));
+    let told = run(source, Location::Local(here.join("t")), &options)?.succeeded()?.summary;
+    ensure!((told.files_done, told.files_failed) == (60, 0), "{told:?}");
     Ok(())
 }
 
