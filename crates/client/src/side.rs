@@ -7,7 +7,8 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::{ErrorKind, Kind, Store};
 
 use crate::entry::LEADS_BACK;
-use crate::place::{join, parent};
+use crate::listing::Listing;
+use crate::place::{Endpoint, join, parent};
 use crate::session::Session;
 use crate::{Entry, FailureKind, RemoteError};
 
@@ -15,6 +16,9 @@ pub(crate) enum Side<'e> {
     Local(Arc<dyn Store>),
     Remote(Box<Session<'e>>),
 }
+
+/// A new session in the place of one that broke, after so many tries; `None` where there is no use in one.
+pub(crate) type Reopen<'r, 'e> = dyn Fn(&Arc<Endpoint>, &RemoteError, u32) -> Option<Session<'e>> + 'r;
 
 /// Directories within directories through symbolic links, at most.
 const LINKS_DEEP: usize = 32;
@@ -36,7 +40,7 @@ fn virtual_path(path: &[u8]) -> Result<VirtualPath, RemoteError> {
     VirtualPath::parse(path).map_err(|_| RemoteError::Usage(format!("{}: not a path", path.as_bstr())))
 }
 
-impl Side<'_> {
+impl<'e> Side<'e> {
     /// `None` where there is nothing. Links are followed.
     pub(crate) fn stat(&mut self, path: &[u8]) -> Result<Option<Entry>, RemoteError> {
         let found = match self {
@@ -66,6 +70,14 @@ impl Side<'_> {
             Ok(metadata) => Ok(Some(Entry::local(name, metadata))),
             Err(e) if e.is_not_found() => Ok(None),
             Err(e) => Err(RemoteError::local(path.as_bytes(), e)),
+        }
+    }
+
+    /// The entries of a server's directory.
+    fn listing(&mut self, path: &[u8]) -> Result<Listing, RemoteError> {
+        match self {
+            Self::Remote(session) => session.listing(path),
+            Self::Local(_) => Err(RemoteError::Usage("not at a server".to_owned())),
         }
     }
 
@@ -111,16 +123,50 @@ impl Side<'_> {
         links: bool,
         visit: &mut dyn FnMut(&mut Self, Entry) -> Result<Step, RemoteError>,
     ) -> Result<(), RemoteError> {
-        self.walk_on(root, links, false, visit)
+        self.walk_from(root, links, None, visit)
     }
 
-    /// As [`Side::walk`]; `past_top`: `root` itself is such an entry (without a name) where there is a line in its
-    /// listing that cannot be understood, and the walk goes on with the rest of it.
+    /// As [`Side::walk`], whatever happens on the way: sessions that break are replaced, and `root` itself is such an entry
+    /// (without a name) where there is a line in its listing that cannot be understood, and the walk goes on with the rest.
     pub(crate) fn walk_on(
         &mut self,
         root: &[u8],
         links: bool,
-        past_top: bool,
+        reopen: &Reopen<'_, 'e>,
+        visit: &mut dyn FnMut(&mut Self, Entry) -> Result<Step, RemoteError>,
+    ) -> Result<(), RemoteError> {
+        self.walk_from(root, links, Some(reopen), visit)
+    }
+
+    /// What `ask` gives, by another session where this one has broken.
+    pub(crate) fn ask<T>(
+        &mut self,
+        reopen: Option<&Reopen<'_, 'e>>,
+        ask: &mut dyn FnMut(&mut Self) -> Result<T, RemoteError>,
+    ) -> Result<T, RemoteError> {
+        let mut tries = 0;
+        loop {
+            let error = match ask(self) {
+                Err(e) if e.breaks_session() => e,
+                answer => return answer,
+            };
+            tries += 1;
+            let another = match (&*self, reopen) {
+                (Self::Remote(session), Some(reopen)) => reopen(&session.endpoint, &error, tries),
+                _ => None,
+            };
+            match another {
+                Some(session) => *self = Self::Remote(Box::new(session)),
+                None => return Err(error),
+            }
+        }
+    }
+
+    fn walk_from(
+        &mut self,
+        root: &[u8],
+        links: bool,
+        reopen: Option<&Reopen<'_, 'e>>,
         visit: &mut dyn FnMut(&mut Self, Entry) -> Result<Step, RemoteError>,
     ) -> Result<(), RemoteError> {
         let mut directories = vec![Directory { name: BString::default(), above: None, links: 0 }];
@@ -139,7 +185,7 @@ impl Side<'_> {
                 if links && entry.target.is_some() {
                     entry.kind = Kind::Symlink;
                 } else if !links && entry.kind == Kind::Symlink {
-                    entry = match side.stat(&join(root, &name)) {
+                    entry = match side.ask(reopen, &mut |side| side.stat(&join(root, &name))) {
                         Ok(Some(target)) => target,
                         Ok(None) => Entry { error: Some("a dangling symbolic link".to_owned()), ..entry },
                         Err(e) if matches!(e, RemoteError::Cancelled) => return Err(e),
@@ -172,7 +218,7 @@ impl Side<'_> {
                     let mut side = Self::Local(store.clone());
                     self.list(&path, &mut |entry| found(&mut side, entry))
                 }
-                Self::Remote(session) => match session.listing(&path) {
+                Self::Remote(_) => match self.ask(reopen, &mut |side| side.listing(&path)) {
                     Ok(listing) => listing
                         .map(|entry| entry.and_then(|entry| found(self, entry)))
                         .find(|go_on| !matches!(go_on, Ok(true))),
@@ -181,8 +227,8 @@ impl Side<'_> {
                 .map_or(Ok(()), |ended| ended.map(drop)),
             };
             if let Err(e) = listed {
-                let top =
-                    directory.name.is_empty() && !(past_top && matches!(e, RemoteError::Listing { .. }));
+                let top = directory.name.is_empty()
+                    && !(reopen.is_some() && matches!(e, RemoteError::Listing { .. }));
                 if top || e.breaks_session() {
                     return Err(e);
                 }

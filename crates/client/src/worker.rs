@@ -487,7 +487,7 @@ fn open_unless<'e>(
 }
 
 /// Waits, unless the run is cancelled.
-fn sleep(ctx: &Context<'_>, time: Duration) -> Result<(), RemoteError> {
+pub(crate) fn sleep(ctx: &Context<'_>, time: Duration) -> Result<(), RemoteError> {
     let deadline = Instant::now() + time;
     loop {
         let rest = deadline.saturating_duration_since(Instant::now());

@@ -1,4 +1,4 @@
-//! Servers that mean harm.
+//! Servers that mean harm, or end sessions when they like.
 
 mod common;
 
@@ -6,6 +6,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use common::*;
@@ -17,17 +19,25 @@ type Listings = &'static [(&'static str, &'static [&'static str])];
 
 /// A server with these directories; every file has one byte.
 fn server(listings: Listings) -> Result<Location> {
+    impatient(listings, "")
+}
+
+/// As [`server`]; the session that first asks for this directory is ended.
+fn impatient(listings: Listings, ends: &'static str) -> Result<Location> {
+    let ended = Arc::new(AtomicBool::new(ends.is_empty()));
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = place(&format!("ftp://u:secret@{}/d/", listener.local_addr()?));
     std::thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            std::thread::spawn(move || serve(client, listings));
+            let ended = ended.clone();
+            let ends = move |path: &str| path == ends && !ended.swap(true, Ordering::Relaxed);
+            std::thread::spawn(move || serve(client, listings, &ends));
         }
     });
     Ok(url)
 }
 
-fn serve(client: TcpStream, listings: Listings) -> Result<()> {
+fn serve(client: TcpStream, listings: Listings, ends: &dyn Fn(&str) -> bool) -> Result<()> {
     let mut out = client.try_clone()?;
     let mut data: Option<TcpListener> = None;
     out.write_all(b"220 ready\r\n")?;
@@ -48,6 +58,7 @@ fn serve(client: TcpStream, listings: Listings) -> Result<()> {
                 data = Some(listener);
                 format!("227 Entering (127,0,0,1,{},{})", port >> 8, port & 255)
             }
+            "MLSD" if ends(path) => return Ok(out.write_all(b"421 You said nothing for too long.\r\n")?),
             "MLSD" | "RETR" => {
                 out.write_all(b"150 here it comes\r\n")?;
                 let mut channel = data.take().context("no data connection")?.accept()?.0;
@@ -117,5 +128,20 @@ fn names_that_lead_away_are_not_copied() -> Result<()> {
     // As a name of that directory, like of servers that tell full paths.
     ensure!(here.join("a/b/t/evil").exists() && here.join("a/b/t/ok").exists());
     ensure!(!here.join("a/evil").exists() && !here.join("evil").exists());
+    Ok(())
+}
+
+/// While a plan waits for files to be copied it says nothing.
+#[test]
+fn a_session_that_is_ended_loses_no_part_of_a_tree() -> Result<()> {
+    const TREE: Listings = &[
+        ("/d", &["Type=file;Size=1;Modify=20200101000000; f", "Type=dir;Modify=20200101000000; sub"]),
+        ("/d/sub", &["Type=file;Size=1;Modify=20200101000000; g"]),
+    ];
+    for ends in ["/d/sub", "/d"] {
+        let here = Scratch::new()?;
+        let told = run(impatient(TREE, ends)?, Location::Local(here.join("t/")), &options())?.summary;
+        ensure!((told.files_done, told.files_failed) == (2, 0), "{ends}: {told:?}");
+    }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Whole trees.
 
 use super::*;
+use crate::place::Endpoint;
+use crate::worker;
 
 impl<'e> Plan<'_, 'e> {
     /// What is in a directory, recursively. `named`: the destination is within the directory that was asked for.
@@ -39,7 +41,7 @@ impl<'e> Plan<'_, 'e> {
         let result = if whole {
             self.whole_tree(&mut from, source, destination, &mut gathered)
         } else {
-            from.walk_on(&source.path(), options.preserve.links, true, &mut |_, entry| {
+            from.walk_on(&source.path(), options.preserve.links, &reopen(self.ctx), &mut |_, entry| {
                 self.found(source, destination, entry, &mut gathered, &mut synced)
             })
         };
@@ -75,16 +77,21 @@ impl<'e> Plan<'_, 'e> {
         gathered: &mut Gathered,
     ) -> Result<(), RemoteError> {
         let links = self.ctx.options().preserve.links;
-        let Side::Remote(session) = from else { return Ok(()) };
         // Entries may come in any order, but for directories before what is in them.
         let mut left_out: HashSet<BString> = HashSet::new();
         let mut followed = Vec::new();
-        let listing = match session.tree(&source.path()) {
-            Ok(listing) => listing,
+        let reopened = reopen(self.ctx);
+        let listing = from.ask(Some(&reopened), &mut |side| match side {
+            Side::Remote(session) => session.tree(&source.path()).map(Some),
+            Side::Local(_) => Ok(None),
+        });
+        let listing = match listing {
+            Ok(None) => return Ok(()),
+            Ok(Some(listing)) => listing,
             Err(e) if e.breaks_session() => return Err(e),
             // Perhaps a part of it can be listed.
             Err(_) => {
-                return from.walk_on(&source.path(), links, true, &mut |_, entry| {
+                return from.walk_on(&source.path(), links, &reopen(self.ctx), &mut |_, entry| {
                     self.found(source, destination, entry, gathered, &mut Synced::default())
                 });
             }
@@ -121,7 +128,7 @@ impl<'e> Plan<'_, 'e> {
         }
         for name in followed {
             let path = join(&source.path(), &name);
-            let target = match from.stat(&path) {
+            let target = match from.ask(Some(&reopened), &mut |side| side.stat(&path)) {
                 Err(e) if !e.breaks_session() => {
                     self.fail(source.join(&name)?.display(), destination.join(&name)?.display(), &e);
                     continue;
@@ -134,7 +141,7 @@ impl<'e> Plan<'_, 'e> {
                     let top = Entry { name: name.clone(), target: None, ..entry };
                     if self.found(source, destination, top, gathered, &mut Synced::default())? == Step::Into {
                         // One by one, so that links that lead in a circle are noticed.
-                        from.walk_on(&path, links, true, &mut |_, entry| {
+                        from.walk_on(&path, links, &reopen(self.ctx), &mut |_, entry| {
                             self.found(&inner, &there, entry, gathered, &mut Synced::default())
                         })?;
                     }
@@ -360,6 +367,17 @@ impl<'e> Plan<'_, 'e> {
             }
         }
         Ok(())
+    }
+}
+
+/// Servers end sessions that say nothing for a while, and a plan has nothing to say while the queue is full.
+fn reopen<'p, 'e>(
+    ctx: &'p Context<'e>,
+) -> impl Fn(&Arc<Endpoint>, &RemoteError, u32) -> Option<Session<'e>> + 'p {
+    move |endpoint, error, tries| {
+        let pause = ctx.retry(error, tries)?;
+        worker::sleep(ctx, pause).ok()?;
+        worker::open(ctx, endpoint).ok()
     }
 }
 
