@@ -131,6 +131,8 @@ struct Flow<'w, 'e> {
     moved: u64,
     /// Since when the source has not said that it is done, although the destination has.
     overdue: Option<Instant>,
+    /// Since when a destination of MODE S, whose source is done, has not said that it is.
+    late: Option<Instant>,
     /// MODE S: the file, its size at the destination when it was asked for last, and whether it has grown before.
     seen: Option<(u64, u64, bool)>,
     /// The file whose command a session broke at.
@@ -165,6 +167,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
         binding: None,
         moved: 0,
         overdue: None,
+        late: None,
         seen: None,
         culprit: None,
     };
@@ -433,8 +436,13 @@ impl<'w, 'e> Flow<'w, 'e> {
             return Err(RemoteError::Silent { peer, command, limit });
         }
         let stream = self.channel.is_none_or(|(mode, _)| mode == Mode::Stream);
-        // In MODE S a destination whose source is done may have much to write before it says so.
-        let known = receiving && (!stream || sending && (!self.stall.is_due(now) || self.stream_stands()));
+        self.late = self.late.or(Some(now)).filter(|_| stream && receiving && !sending);
+        if self.late.is_some_and(|since| now.duration_since(since) > LONG) {
+            let peer = self.destination.control.peer().to_owned();
+            self.culprit = self.destination_asks.front().map(|(id, _)| *id);
+            return Err(RemoteError::Silent { peer, command: "STOR".to_owned(), limit: LONG });
+        }
+        let known = receiving && (!stream || !self.stall.is_due(now) || self.stream_stands(sending));
         if !known {
             self.stall = Stall::new(self.worker.ctx.options().stall);
             return Ok(());
@@ -452,10 +460,12 @@ impl<'w, 'e> Flow<'w, 'e> {
     }
 
     /// No markers tell of MODE S: when it is time to know, another session is asked how long the file is. Only of one that has
-    /// grown meanwhile a size says that it stands still: some servers keep what comes elsewhere, and devices have none.
-    fn stream_stands(&mut self) -> bool {
+    /// grown meanwhile a size says that it stands still: some servers keep what comes elsewhere, and devices have none. One
+    /// whose source is done may have all, and much to do before it says so.
+    fn stream_stands(&mut self, sending: bool) -> bool {
         let Some(slot) = self.slots.front() else { return false };
         let (path, id) = (slot.relay.path.clone(), self.first);
+        let whole = slot.relay.task.size.filter(|_| !sending && slot.relay.task.window.is_none());
         let asked =
             Session::open(&self.destination.endpoint, &self.worker.ctx.setup).and_then(|mut session| {
                 let size = session.size(&path);
@@ -467,6 +477,7 @@ impl<'w, 'e> Flow<'w, 'e> {
         let grew = before.is_some_and(|(_, old, _)| size > old);
         self.seen = Some((id, size, grew || before.is_some_and(|(.., grown)| grown)));
         before.is_some_and(|(.., grown)| grown && !grew)
+            && (sending || whole.is_some_and(|whole| size < whole))
     }
 
     fn hear(&mut self, destination: bool, answer: Answer) {

@@ -173,6 +173,12 @@ fn transfers_between_servers_that_stand_still_are_broken_off() -> Result<()> {
             FailureKind::Stalled,
         ),
         (stuck(&["213 1000\r\n"], moving)?, stuck(&["550 none\r\n"], all)?, FailureKind::Unreachable),
+        // The source is done, the destination has not got all of it.
+        (
+            stuck(&["213 1000\r\n"], all)?,
+            stuck(&["550 none\r\n", "213 10\r\n", "213 20\r\n"], moving)?,
+            FailureKind::Stalled,
+        ),
     ] {
         let told = run(source, destination, &options)?;
         let failure = told.summary.failures.first().map(|failure| failure.kind);
