@@ -5,8 +5,8 @@ use std::time::Duration;
 
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The pause before try `number` (the first one after a failure is 1): `first` doubled each time, a minute at most,
-/// less up to half of it by chance.
+/// The pause before try `number` (the first one after a failure is 1): `first` doubled each time, a minute at most
+/// (unless the first one is longer), less up to half of it by chance.
 pub(crate) fn pause(first: Duration, number: u32) -> Duration {
     // A hasher's random keys are randomness enough here.
     let chance = RandomState::new().hash_one(number);
@@ -14,7 +14,7 @@ pub(crate) fn pause(first: Duration, number: u32) -> Duration {
 }
 
 fn pause_with(first: Duration, number: u32, chance: u64) -> Duration {
-    let full = first.saturating_mul(1 << number.saturating_sub(1).min(16)).min(LONGEST);
+    let full = first.saturating_mul(1 << number.saturating_sub(1).min(16)).min(LONGEST.max(first));
     full.mul_f64(1.0 - (chance as f64 / u64::MAX as f64) / 2.0)
 }
 
@@ -29,6 +29,8 @@ mod tests {
         assert_eq!(pause_with(first, 4, 0), Duration::from_secs(8));
         assert_eq!(pause_with(first, 40, 0), LONGEST);
         assert_eq!(pause_with(first, 40, u64::MAX), LONGEST / 2);
+        let long = Duration::from_secs(600);
+        assert_eq!((pause_with(long, 1, 0), pause_with(long, 9, 0)), (long, long));
     }
 
     #[test]

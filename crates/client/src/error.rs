@@ -204,6 +204,14 @@ impl RemoteError {
         }
     }
 
+    /// The code of the reply by which a server refused.
+    pub(crate) fn reply_code(&self) -> Option<u16> {
+        match self {
+            Self::Refused { reply, .. } => Some(reply.code()),
+            _ => None,
+        }
+    }
+
     /// The server answers, and lets nobody in.
     pub(crate) fn is_refused_log_in(&self) -> bool {
         matches!(self, Self::Login { .. } | Self::Nameless { .. } | Self::Refused { .. })

@@ -16,7 +16,7 @@ use crate::source::{Source, unchanged, wanted};
 use crate::task::Task;
 use crate::verify::{Check, proof, same};
 use crate::worker::{Job, Worker};
-use crate::{Cancel, Options, RemoteError};
+use crate::{Cancel, ChecksumPolicy, Options, RemoteError};
 
 /// Takes data that belongs at an offset.
 type Taker<'t> = dyn FnMut(&[u8], u64) -> Result<(), RemoteError> + 't;
@@ -35,9 +35,9 @@ pub(crate) fn run(worker: &Worker<'_, '_>, job: Job) {
     }
     ctx.report.anew(&mut task);
     match copy(worker, &mut task, ctx.options()) {
-        Ok(bytes) => {
+        Ok((bytes, proof)) => {
             let took = task.began.map(|at| at.elapsed()).unwrap_or_default();
-            ctx.report.done(task.id, bytes, took, None);
+            ctx.report.done(task.id, bytes, took, proof);
             worker.done();
         }
         Err(e) => {
@@ -59,7 +59,12 @@ fn same_already(worker: &Worker<'_, '_>, task: &Task) -> Result<Option<String>, 
     Ok(same(&ours, &theirs).then(|| proof(algorithm, &ours)))
 }
 
-fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u64, RemoteError> {
+/// Gives how many bytes went, and how they were proved to be right.
+fn copy(
+    worker: &Worker<'_, '_>,
+    task: &mut Task,
+    options: &Options,
+) -> Result<(u64, Option<String>), RemoteError> {
     let ctx = worker.ctx;
     let source = Source::open(task, &*ctx.store)?;
     if is_one_file(task, &*ctx.store) {
@@ -69,11 +74,20 @@ fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u
     ctx.report.started(task, 0);
     let mut meter = Meter::new(&ctx.report, task);
     let mut total = 0;
+    // Nothing is lost on the way from here to here: only who asks for it has it read back.
+    let check = match options.checksum {
+        ChecksumPolicy::Require(algorithm) => Check::Asked(algorithm),
+        ChecksumPolicy::Default | ChecksumPolicy::None => Check::Size,
+    };
+    let mut hasher = check.algorithm().map(Hasher::new);
     let mut pass = |data: &[u8], write: &mut Taker<'_>| {
         if ctx.cancel.is_cancelled() {
             return Err(RemoteError::Cancelled);
         }
         write(data, total)?;
+        if let Some(hasher) = &mut hasher {
+            hasher.update(data);
+        }
         total += data.len() as u64;
         meter.update(total, 0);
         Ok(())
@@ -84,12 +98,8 @@ fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u
         let mut out = std::io::stdout().lock();
         each = Box::new(move |data, _| out.write_all(data).map_err(RemoteError::Output));
     } else {
-        let begun = Download::begin(
-            task.clone(),
-            Check::Size,
-            &ctx.store,
-            &Options { resume: false, ..options.clone() },
-        )?;
+        let begun =
+            Download::begin(task.clone(), check, &ctx.store, &Options { resume: false, ..options.clone() })?;
         let (writer, handle) = (begun.clone(), begun.handle());
         let (path, offset) = (task.destination.path(), task.offset());
         each = Box::new(move |data, at| {
@@ -106,14 +116,17 @@ fn copy(worker: &Worker<'_, '_>, task: &mut Task, options: &Options) -> Result<u
         download.discard();
     }
     poured?;
-    if let Some(download) = download {
-        let end = task.offset() + total;
-        download.arrived(&ropewalk_protocol::range::RangeSet::from_range(task.offset()..end), None, None)?;
-        download.commit(options)?;
-    } else {
+    let Some(download) = download else {
         std::io::stdout().flush().map_err(RemoteError::Output)?;
+        return Ok((total, None));
+    };
+    let end = task.offset() + total;
+    let arrived = ropewalk_protocol::range::RangeSet::from_range(task.offset()..end);
+    download.arrived(&arrived, None, None)?;
+    if let Some(hasher) = hasher {
+        download.compare(&hasher.finish()).inspect_err(|_| download.discard())?;
     }
-    Ok(total)
+    Ok((total, download.commit(options)?))
 }
 
 /// Whether both names are of one file: the copy would take its place, and its other names would keep another.

@@ -56,7 +56,7 @@ impl<'e> Side<'e> {
             Ok(entry) => Ok(Some(entry)),
             Err(e) if is_missing(&e) => Ok(None),
             // Some servers only say 550.
-            Err(RemoteError::Refused { reply, .. }) if reply.code() == 550 => Ok(None),
+            Err(e) if e.kind() == FailureKind::Other && e.reply_code() == Some(550) => Ok(None),
             Err(e) => Err(e),
         }
     }

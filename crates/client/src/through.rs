@@ -245,7 +245,13 @@ fn settle<'e>(
     let time = task.modified.filter(|_| options.preserve.times);
     let mode = task.mode.filter(|_| options.preserve.modes);
     for command in destination.attributes(&landing.path, time, mode) {
-        destination.call(&command)?;
+        match destination.call(&command) {
+            Err(e) if !e.breaks_session() => worker
+                .ctx
+                .report
+                .warn_once(format!("{}: times or modes could not be set: {e}", task.destination.display())),
+            set => drop(set?),
+        }
     }
     if !landing.direct {
         destination.rename(&landing.path, &task.destination.path())?;

@@ -1,5 +1,6 @@
 //! Trees, local or remote, entry by entry.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -60,19 +61,25 @@ pub fn walk(
         None if is_glob(path.as_bstr()) => {
             let glob = Glob::new(path.as_bstr()).map_err(|e| RemoteError::Usage(e.to_string()))?;
             let base = glob.base.clone();
-            let mut whole: Vec<BString> = Vec::new();
+            let mut whole: HashSet<BString> = HashSet::new();
+            let mut any = false;
             side.walk(&base, options.preserve.links, &mut |_, entry| {
                 // All names of a directory come before what is beneath them.
-                let beneath = whole.iter().any(|top| entry.name.starts_with(top));
+                let mut above = entry.name.find_iter("/").map(|at| entry.name[..at].as_bstr());
+                let beneath = !whole.is_empty() && above.any(|above| whole.contains(above));
                 let verdict = glob.judge(entry.name.as_bstr());
                 if verdict.matches || beneath || verdict.misses(&entry) {
+                    any = true;
                     if verdict.matches && entry.is_directory() && !beneath {
-                        whole.push([entry.name.as_slice(), b"/"].concat().into());
+                        whole.insert(entry.name.clone());
                     }
                     return tell(cancel, entry);
                 }
                 Ok(if verdict.enter { Step::Into } else { Step::Over })
             })?;
+            if !any {
+                return Err(missing(&path));
+            }
         }
         None => return Err(missing(&path)),
     }
@@ -106,6 +113,9 @@ pub fn list(
                 }
                 Ok(if verdict.enter { Step::Into } else { Step::Over })
             })?;
+            if entries.is_empty() {
+                return Err(missing(&path));
+            }
         }
         None => return Err(missing(&path)),
     }

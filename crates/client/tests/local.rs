@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Result, ensure};
 use common::*;
-use ropewalk_client::{Auto, Cancel, Event, FailureKind, Location, Options, Pair, copy, walk};
+use ropewalk_client::{
+    Auto, Cancel, ChecksumPolicy, Event, FailureKind, Location, Options, Pair, copy, list, walk,
+};
+use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tests::files::{ensure_same, write_random};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::tree;
@@ -29,6 +32,36 @@ fn files_and_trees_are_copied_here() -> Result<()> {
     run(Location::Measure { size: 3_000_000 }, at("t/zeros"), &options())?.succeeded()?;
     ensure!(fs::read(here.join("t/zeros"))? == vec![0; 3_000_000]);
     ensure_clean(&here.join("t"))
+}
+
+/// Who requires a checksum gets what was written read back.
+#[test]
+fn a_checksum_that_is_required_is_compared_here_too() -> Result<()> {
+    let here = Scratch::new()?;
+    write_random(&here.join("s/f"), 3_000_001, 1)?;
+    let at = |name: &str| Location::Local(here.join(name));
+    let options = Options { checksum: ChecksumPolicy::Require(Algorithm::Md5), ..options() };
+    let told = run(at("s/f"), at("t"), &options)?.succeeded()?;
+    let proved = told
+        .events
+        .iter()
+        .any(|event| matches!(event, Event::FileDone { checksum: Some(sum), .. } if sum.starts_with("md5:")));
+    ensure!(proved && told.summary.bytes_verified == 3_000_001, "{:?}", told.summary);
+    let told = run(at("s/f"), Location::Measure { size: 0 }, &options)?.summary;
+    ensure!(told.files_failed == 1, "{told:?}");
+    Ok(())
+}
+
+#[test]
+fn patterns_that_match_nothing_are_told() -> Result<()> {
+    let here = Scratch::new()?;
+    write(&here.join("a"), b"x")?;
+    let (pattern, events) = (Location::Local(here.join("*.dat")), |_: Event| {});
+    let walked =
+        walk(&pattern, &options(), &events, &Cancel::new(), &mut |_| std::ops::ControlFlow::Continue(()));
+    ensure!(walked.is_err_and(|e| e.kind() == FailureKind::NotFound));
+    ensure!(list(&pattern, &options(), &events, &Cancel::new()).is_err());
+    Ok(())
 }
 
 #[test]

@@ -319,6 +319,24 @@ fn a_line_that_cannot_be_understood_harms_its_directory_alone() -> Result<()> {
     })
 }
 
+/// globus-gridftp-server says of what it lists beside a link that leads nowhere that it is an invalid link.
+#[test]
+fn links_beside_one_that_leads_nowhere_are_copied() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.remote.join("s/sub/x"), b"x")?;
+        write(&bench.remote.join("s/f"), b"f")?;
+        for (target, name) in [("sub", "a"), ("nowhere", "b"), ("sub", "c"), ("f", "d"), ("../../out", "e")] {
+            symlink(target, bench.remote.join("s").join(name))?;
+        }
+        run(bench.url("s/"), bench.here("t/"), &archive())?.succeeded()?;
+        for name in ["a", "b", "c", "d", "e"] {
+            ensure!(fs::symlink_metadata(bench.local.join("t").join(name))?.is_symlink(), "{name}");
+        }
+        ensure!(fs::read(bench.local.join("t/sub/x"))? == b"x");
+        Ok(())
+    })
+}
+
 /// Beneath directories that go, too.
 #[test]
 fn what_a_filter_leaves_out_is_not_removed() -> Result<()> {

@@ -104,7 +104,13 @@ impl<'e> Plan<'_, 'e> {
         let links = self.ctx.options().preserve.links && !destination;
         let side = self.side(place, destination)?;
         let result = if links { side.stat_link(&place.path()) } else { side.stat(&place.path()) };
-        result.inspect_err(|e| self.forget(place, destination, e))
+        match result {
+            // Some servers let somebody write where they do not let him look.
+            Err(e) if destination && self.ctx.options().sync.is_none() && e.reply_code() == Some(550) => {
+                Ok(None)
+            }
+            result => result.inspect_err(|e| self.forget(place, destination, e)),
+        }
     }
 
     /// What there is at the destination.

@@ -223,9 +223,10 @@ impl<'e> Plan<'_, 'e> {
             }
             there = synced.names.remove(base_name(&name));
         }
-        // Of a file a server may say so by mistake (GCT's does of those before a link that leads nowhere); whether it
-        // can be read will show.
-        if let Some(error) = entry.error.as_ref().filter(|_| entry.kind != Kind::File) {
+        // Of a file a server may say so by mistake, and whether it can be read will show. GCT's says of what it lists beside
+        // a link that leads nowhere that it is one; of one that is kept nothing has to be read.
+        let wrong = |error: &&String| entry.kind != Kind::File && *error != "InvalidLink";
+        if let Some(error) = entry.error.as_ref().filter(wrong) {
             let unlisted = RemoteError::Unlisted { path: from.path(), reason: error.clone() };
             self.fail(from.display(), to.display(), &unlisted);
             synced.incomplete = true;
