@@ -13,6 +13,7 @@ use ropewalk_transport::Driver;
 use crate::binding::Binding;
 use crate::credential::Own;
 use crate::data_trust::DataTrust;
+use crate::place::End;
 use crate::session::Session;
 use crate::{Authentication, DataCredential, DataProtection, Options, RemoteError};
 use crate::{kerberos, tls};
@@ -162,8 +163,13 @@ impl<'e> Session<'e> {
 
 /// What was asked for is given, or nothing is done: neither protection of data nor a look at the server's certificate must be
 /// left out in silence.
-pub(crate) fn can_protect(options: &Options, scheme: Scheme) -> Result<(), String> {
+pub(crate) fn can_protect(options: &Options, end: Option<End>, scheme: Scheme) -> Result<(), String> {
     looks_at_certificate(options, scheme)?;
+    if options.end(end).server_subject.is_some() && !matches!(scheme, Scheme::Gsiftp | Scheme::Sshftp) {
+        return Err("the server's certificate was to have a subject (--server-subject), and only gsiftp:// looks for one: \
+                    with TLS (ftps://, ftpes://, --tls) say --fingerprint"
+            .to_owned());
+    }
     logs_in_as_asked(options, scheme)?;
     let hindrance = match options.data_protection {
         DataProtection::Auto | DataProtection::Clear => return Ok(()),
@@ -234,52 +240,64 @@ fn secured_options() -> InitiatorOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::EndOptions;
+
+    fn can_protect_both(options: &Options, scheme: Scheme) -> Result<(), String> {
+        can_protect(options, None, scheme)
+    }
 
     #[test]
     fn protection_that_was_asked_for_is_not_left_out() {
         let private = || Options { data_protection: DataProtection::Private, ..Options::default() };
-        assert_eq!(can_protect(&private(), Scheme::Gsiftp), Ok(()));
-        assert_eq!(can_protect(&Options::default(), Scheme::Ftp), Ok(()));
-        assert!(can_protect(&private(), Scheme::Ftp).is_err());
+        assert_eq!(can_protect_both(&private(), Scheme::Gsiftp), Ok(()));
+        assert_eq!(can_protect_both(&Options::default(), Scheme::Ftp), Ok(()));
+        assert!(can_protect_both(&private(), Scheme::Ftp).is_err());
         for hindered in [
             Options { insecure: true, ..private() },
             Options { data_authentication: false, ..private() },
             Options { delegate: false, ..private() },
             Options { delegate: false, data_protection: DataProtection::Safe, ..Options::default() },
         ] {
-            assert!(can_protect(&hindered, Scheme::Gsiftp).is_err(), "{hindered:?}");
+            assert!(can_protect_both(&hindered, Scheme::Gsiftp).is_err(), "{hindered:?}");
         }
     }
 
     #[test]
     fn a_certificate_that_was_asked_for_is_not_left_out() {
         let gsi = || Options { authentication: Authentication::Gsi, ..Options::default() };
-        let error = can_protect(&gsi(), Scheme::Ftp).err().unwrap_or_default();
+        let error = can_protect_both(&gsi(), Scheme::Ftp).err().unwrap_or_default();
         assert!(error.contains("--auth gsi"), "{error}");
         for scheme in [Scheme::Gsiftp, Scheme::Sshftp, Scheme::Ftps, Scheme::Ftpes] {
-            assert_eq!(can_protect(&gsi(), scheme), Ok(()), "{scheme:?}");
+            assert_eq!(can_protect_both(&gsi(), scheme), Ok(()), "{scheme:?}");
         }
         for said in [Options { tls: true, ..gsi() }, Options { insecure: true, ..gsi() }] {
-            assert_eq!(can_protect(&said, Scheme::Ftp), Ok(()), "{said:?}");
+            assert_eq!(can_protect_both(&said, Scheme::Ftp), Ok(()), "{said:?}");
         }
         // Tickets are for ftp:// too.
         let tickets = Options { authentication: Authentication::Kerberos, ..Options::default() };
-        assert_eq!(can_protect(&tickets, Scheme::Ftp), Ok(()));
+        assert_eq!(can_protect_both(&tickets, Scheme::Ftp), Ok(()));
     }
 
     #[test]
     fn certificates_that_were_to_be_looked_at_are_there() {
         let lists = || Options { revocations: Some("lists.pem".into()), ..Options::default() };
         for scheme in [Scheme::Ftp, Scheme::Gsiftp, Scheme::Sshftp] {
-            let error = can_protect(&lists(), scheme).err().unwrap_or_default();
+            let error = can_protect_both(&lists(), scheme).err().unwrap_or_default();
             assert!(error.contains("--revocations"), "{scheme:?}: {error}");
             assert_eq!(error.contains("HASH.r0"), scheme == Scheme::Gsiftp, "{error}");
         }
         for (tls, scheme) in [(true, Scheme::Ftp), (false, Scheme::Ftps), (false, Scheme::Ftpes)] {
-            assert_eq!(can_protect(&Options { tls, ..lists() }, scheme), Ok(()), "{scheme:?}");
+            assert_eq!(can_protect_both(&Options { tls, ..lists() }, scheme), Ok(()), "{scheme:?}");
         }
+        let subject = EndOptions { server_subject: Some("/CN=a".into()), ..EndOptions::default() };
+        let subject = Options { source: subject, ..Options::default() };
+        for scheme in [Scheme::Ftp, Scheme::Ftps, Scheme::Ftpes] {
+            assert!(can_protect(&subject, Some(End::Source), scheme).is_err(), "{scheme:?}");
+            assert_eq!(can_protect(&subject, Some(End::Destination), scheme), Ok(()), "{scheme:?}");
+        }
+        assert_eq!(can_protect(&subject, Some(End::Source), Scheme::Gsiftp), Ok(()));
         let shown = Options { fingerprint: "0".repeat(64).parse().ok(), ..Options::default() };
-        assert!(can_protect(&shown, Scheme::Ftp).is_err());
-        assert_eq!(can_protect(&shown, Scheme::Ftps), Ok(()));
+        assert!(can_protect_both(&shown, Scheme::Ftp).is_err());
+        assert_eq!(can_protect_both(&shown, Scheme::Ftps), Ok(()));
     }
 }

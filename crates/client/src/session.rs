@@ -92,7 +92,7 @@ impl<'e> Session<'e> {
     /// Connects, logs in and finds out what the server can do.
     pub(crate) fn open(endpoint: &Arc<Endpoint>, setup: &Arc<Setup<'e>>) -> Result<Self, RemoteError> {
         let url = &endpoint.url;
-        can_protect(&setup.options, url.scheme)
+        can_protect(&setup.options, endpoint.end, url.scheme)
             .map_err(|reason| RemoteError::Security { peer: endpoint.name.clone(), reason })?;
         let options = &setup.options;
         let control = match url.scheme {

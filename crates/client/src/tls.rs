@@ -1,7 +1,8 @@
 //! TLS (RFC 4217): the log-in over it, whom it believes, and data connections.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ropewalk_layers::{Layer, TlsLayer};
 use ropewalk_protocol::command::{Command, Protection};
@@ -9,13 +10,15 @@ use ropewalk_protocol::url::Scheme;
 use ropewalk_tls::{Client, ClientSettings, Distrust, Established, Fingerprint, Ticket, X509};
 
 use crate::known_hosts::{Known, KnownHosts};
+use crate::place::End;
 use crate::session::Session;
 use crate::{DataProtection, Options, RemoteError};
 
 /// What the sessions of a run share.
 #[derive(Default)]
 pub(crate) struct Shared {
-    client: OnceLock<Result<Client, String>>,
+    /// By the credential that is shown.
+    clients: Mutex<HashMap<Option<PathBuf>, Result<Client, String>>>,
     /// Servers that were accepted in this run. Held while somebody is asked: several sessions begin at once.
     accepted: Mutex<HashMap<String, Fingerprint>>,
 }
@@ -48,17 +51,19 @@ pub(crate) fn begin(scheme: Scheme, options: &Options) -> Option<Begin> {
 }
 
 impl Shared {
-    fn client(&self, options: &Options) -> Result<Client, String> {
+    fn client(&self, options: &Options, end: Option<End>) -> Result<Client, String> {
+        let credential = options.end(end).credential;
         let make = || {
             let settings = ClientSettings {
                 authorities: options.authorities.clone(),
                 revocations: options.revocations.clone(),
-                credential: options.credential.clone(),
+                credential: credential.clone(),
                 ..ClientSettings::default()
             };
             Client::new(&settings).map_err(|e| e.to_string())
         };
-        self.client.get_or_init(make).clone()
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.entry(credential.clone()).or_insert_with(make).clone()
     }
 
     /// Whether the server that was connected to as `host` is believed. `name`: host and port, for what is remembered.
@@ -180,7 +185,7 @@ impl Session<'_> {
         let setup = Arc::clone(&self.setup);
         let peer = self.control.peer().to_owned();
         let failed = |reason: String| RemoteError::Security { peer: peer.clone(), reason };
-        let client = setup.tls.client(&setup.options).map_err(failed)?;
+        let client = setup.tls.client(&setup.options, self.endpoint.end).map_err(failed)?;
         if begin == Begin::Asked {
             let reply = self.control.call(&Command::Auth("TLS".into()))?;
             if reply.code() != 234 {

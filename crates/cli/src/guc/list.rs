@@ -1,11 +1,12 @@
 //! `-list`.
 
 use std::ffi::OsStr;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use ropewalk_client::{Cancel, EventSink, Options, list};
 
 use crate::client::Target;
+use crate::output::shown_name;
 
 pub(super) fn run(
     url: &OsStr,
@@ -14,6 +15,7 @@ pub(super) fn run(
     events: &dyn EventSink,
     cancel: &Cancel,
 ) -> anyhow::Result<()> {
+    let terminal = io::stdout().is_terminal();
     let mut out = io::stdout().lock();
     writeln!(out, "{}", url.to_string_lossy())?;
     let entries = match list(&target.location, options, events, cancel) {
@@ -25,7 +27,7 @@ pub(super) fn run(
     };
     for entry in entries {
         out.write_all(b"    ")?;
-        out.write_all(&entry.name)?;
+        out.write_all(&shown_name(&entry.name, terminal))?;
         out.write_all(if entry.is_directory() { b"/\n" } else { b" \n" })?;
     }
     writeln!(out)?;

@@ -147,9 +147,9 @@ pub(super) fn parse(arguments: Vec<OsString>) -> Result<Guc, Wrong> {
             Action::Set(set) => set(&mut guc, value).map_err(|problem| wrong(&problem))?,
             Action::Ignored => {}
             Action::NotPossible => {
+                let what = if option.help.is_empty() { String::new() } else { format!(" ({})", option.help) };
                 return Err(Wrong::NotPossible(format!(
-                    "-{name} is not possible with this program ({}); nothing was copied",
-                    option.help
+                    "-{name} is not possible with this program{what}; nothing was copied"
                 )));
             }
         }

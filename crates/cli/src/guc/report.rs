@@ -1,7 +1,7 @@
 //! Events as GCT's program tells them.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::expand::{escaped, show};
 use super::options::Guc;
 use super::pending::{self, Facts};
 use super::perf::Perf;
-use crate::output::say;
+use crate::output::{say, shown_text};
 
 pub(super) struct Report {
     verbose: bool,
@@ -257,7 +257,8 @@ fn print(text: &str) {
 
 /// GCT writes URLs throughout.
 fn as_url(name: &str) -> String {
-    if name.starts_with('/') { format!("file://{name}") } else { name.to_owned() }
+    let name = shown_text(name, io::stdout().is_terminal());
+    if name.starts_with('/') { format!("file://{name}") } else { name.into_owned() }
 }
 
 /// The lines before a file: the directories, then the names, one where they are the same.

@@ -99,6 +99,11 @@ pub(crate) fn shown_name(name: &[u8], terminal: bool) -> Cow<'_, [u8]> {
     if terminal { Cow::Owned(harmless(&name.to_str_lossy()).into_bytes()) } else { Cow::Borrowed(name) }
 }
 
+/// As [`shown_name`], of what a server says in text.
+pub(crate) fn shown_text(text: &str, terminal: bool) -> Cow<'_, str> {
+    if terminal { Cow::Owned(harmless(text)) } else { Cow::Borrowed(text) }
+}
+
 /// A line as `ls -l` has it; the time is UTC.
 pub(crate) fn long_line(out: &mut impl Write, entry: &Entry, human: bool, terminal: bool) -> io::Result<()> {
     let size = match entry.size {
@@ -111,8 +116,8 @@ pub(crate) fn long_line(out: &mut impl Write, entry: &Entry, human: bool, termin
         out,
         "{} {:<8} {:<8} {size:>14} {time:<19} ",
         mode_text(entry.kind, entry.mode),
-        entry.owner.as_deref().unwrap_or("?"),
-        entry.group.as_deref().unwrap_or("?"),
+        shown_text(entry.owner.as_deref().unwrap_or("?"), terminal),
+        shown_text(entry.group.as_deref().unwrap_or("?"), terminal),
     )?;
     out.write_all(&shown_name(&entry.name, terminal))?;
     if let Some(target) = &entry.target {
@@ -149,6 +154,10 @@ mod tests {
             line(false, false),
             "lrwsr-x--x me       ?                  1536 1970-01-01 00:00:00 a\x1b[2Jb -> t\n"
         );
+        let owned = Entry { owner: Some("\x1b[2J".into()), ..entry() };
+        let mut out = Vec::new();
+        long_line(&mut out, &owned, false, true).unwrap();
+        assert!(!out.contains(&0x1b));
         assert!(line(true, true).ends_with("1.50 KiB 1970-01-01 00:00:00 a\u{fffd}[2Jb -> t\n"));
     }
 

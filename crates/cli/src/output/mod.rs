@@ -9,7 +9,7 @@ mod summary;
 
 use std::io::{self, IsTerminal};
 
-pub(crate) use entry::{EntryLine, kind_name, long_line, mode_text, shown_name};
+pub(crate) use entry::{EntryLine, kind_name, long_line, mode_text, shown_name, shown_text};
 pub(crate) use human::Human;
 pub(crate) use json::{Json, json_line};
 pub(crate) use picture::picture;

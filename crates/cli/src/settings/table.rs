@@ -40,6 +40,17 @@ macro_rules! duration {
     };
 }
 
+/// A limit: nothing ends within no time.
+macro_rules! limit {
+    ($($field:ident).+) => {
+        (|settings: &mut Settings, text: &str| match parse_duration(text)? {
+            time if time.is_zero() => Err("expected more than no time".to_owned()),
+            time => Ok(settings.$($field).+ = time),
+         },
+         |settings: &Settings| show_duration(settings.$($field).+))
+    };
+}
+
 type Access = (fn(&mut Settings, &str) -> Result<(), String>, fn(&Settings) -> String);
 
 const fn setting(
@@ -180,9 +191,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "What sshftp:// starts on the server's host instead of its script `sshftp`; the user's shell there reads it"),
     setting("ssh-sharing", None, Negated, Security, switch!(options.ssh.share),
         "Log in with ssh for every control connection, instead of once for a server"),
-    setting("connect-timeout", None, Value("TIME"), Connection, duration!(options.connect_timeout),
+    setting("connect-timeout", None, Value("TIME"), Connection, limit!(options.connect_timeout),
         "Longest wait for a connection"),
-    setting("reply-timeout", None, Value("TIME"), Connection, duration!(options.reply_timeout),
+    setting("reply-timeout", None, Value("TIME"), Connection, limit!(options.reply_timeout),
         "Longest silence of a server that owes an answer"),
     setting("keepalive", None, Value("TIME"), Connection, duration!(options.keepalive),
         "NOOP after a control connection was idle for so long"),

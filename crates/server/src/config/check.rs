@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use ropewalk_protocol::congestion::CongestionName;
+use ropewalk_protocol::help;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_security::{PasswordFile, Rules, valid_user_name};
 
@@ -383,6 +384,15 @@ fn check_congestion(config: &Config, report: &mut Report) {
     }
 }
 
+/// Whether it is a command that a session may know, whatever is turned on; upper case.
+fn is_command(name: &str) -> bool {
+    const UNLISTED: [&str; 7] = ["ABOR", "AUTH", "ADAT", "CCC", "DCSC", "SITE FAULT", "SITE PROFILE"];
+    match name.strip_prefix("SITE ") {
+        Some(verb) => help::knows_site(verb) || UNLISTED.contains(&name),
+        None => help::knows(name) || UNLISTED.contains(&name),
+    }
+}
+
 fn check_places(config: &Config, report: &mut Report) {
     let logs = [
         ("log.transfer_log", &config.log.transfer_log),
@@ -402,6 +412,8 @@ fn check_places(config: &Config, report: &mut Report) {
             name.split(' ').all(|word| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic()));
         if name.eq_ignore_ascii_case("QUIT") || !words {
             report.error("disabled_commands", format!("{name:?} is not a command that can be turned off"));
+        } else if !is_command(&name.to_ascii_uppercase()) {
+            report.warning("disabled_commands", format!("{name:?} is no command that this server knows"));
         }
     }
 }
@@ -415,6 +427,22 @@ mod tests {
     fn errors(config: &Config) -> Vec<String> {
         let problems = config.check().into_iter().filter(|p| p.severity == Severity::Error);
         problems.map(|p| p.setting).collect()
+    }
+
+    #[test]
+    fn a_command_that_is_none_is_told() {
+        let told = |name: &str| {
+            let config = Config { disabled_commands: vec![name.to_owned()], ..Config::default() };
+            let problems = config.check().into_iter().filter(|p| p.setting == "disabled_commands");
+            problems.map(|p| p.severity).collect::<Vec<_>>()
+        };
+        for known in ["dele", "SITE RDEL", "ABOR", "AUTH", "MFMT", "CKSM", "site fault"] {
+            assert!(told(known).is_empty(), "{known}");
+        }
+        for unknown in ["FOO", "SITE RDLE", "RDEL"] {
+            assert_eq!(told(unknown), [Severity::Warning], "{unknown}");
+        }
+        assert_eq!(told("QUIT"), [Severity::Error]);
     }
 
     #[test]
