@@ -38,6 +38,8 @@ pub(crate) struct Download {
     state: Mutex<State>,
     /// Tries that failed in this run.
     pub tries: AtomicU32,
+    /// Tries after which the source was found to be what it was.
+    found: AtomicU32,
 }
 
 struct State {
@@ -137,6 +139,7 @@ impl Download {
         };
         Ok(Arc::new(Self {
             tries: AtomicU32::new(task.tries),
+            found: AtomicU32::new(task.tries),
             task,
             check,
             sparse,
@@ -224,6 +227,16 @@ impl Download {
 
     pub(crate) fn has_failed(&self) -> bool {
         self.lock().failed
+    }
+
+    /// A try failed, since when nobody has looked whether the source is still what came so far.
+    pub(crate) fn must_look(&self) -> bool {
+        self.tries.load(Ordering::Relaxed) != self.found.load(Ordering::Relaxed) && !self.present().is_empty()
+    }
+
+    /// Somebody looks now.
+    pub(crate) fn looks(&self) {
+        self.found.store(self.tries.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     pub(crate) fn count_try(&self) -> u32 {

@@ -172,7 +172,19 @@ impl<'e> Flow<'_, 'e> {
     /// is one of the session; what is wrong with the job alone is settled here.
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
         let (download, range) = match job {
-            Job::Get(download, range) => (download, range),
+            Job::Get(download, range) => {
+                if download.must_look() {
+                    if !self.slots.is_empty() {
+                        return Ok(Some(Job::Get(download, range)));
+                    }
+                    // Of ranges of one file that come again one looks for all.
+                    download.looks();
+                    if let Err(e) = self.unchanged(&download.task) {
+                        return self.worker.failed(Job::Get(download, range), e).map(|()| None);
+                    }
+                }
+                (download, range)
+            }
             Job::Sum(download) => return self.ask_sum(download).map(|()| None),
             Job::File(task) => {
                 // Another try, or a size that nobody knows: ask first. A part that may be there is of this version of the

@@ -43,8 +43,12 @@ pub(crate) trait Sink {
     fn push(&mut self, job: Job, bytes: u64, idle: &mut dyn FnMut()) -> bool;
 }
 
-/// Attributes that were asked for ahead: by name, `true` at the destination.
-type Known = HashMap<(String, bool), Option<Entry>>;
+/// Attributes that were asked for ahead, `true` at the destination.
+type Known = HashMap<(Spot, bool), Option<Entry>>;
+
+/// A log-in (see [`Plan::key`]), and a path there: what is beneath somebody's home is not what has the same name beneath
+/// another's.
+type Spot = (String, BString);
 
 /// What is done when everything is there.
 #[derive(Default)]
@@ -61,7 +65,7 @@ pub(crate) struct Plan<'p, 'e> {
     sink: &'p mut dyn Sink,
     /// One for each endpoint and purpose; index by name, `true` for the destination.
     sides: HashMap<(String, bool), Side<'e>>,
-    made: HashSet<String>,
+    made: HashSet<Spot>,
     /// Hashes of the destinations that files and directories were given, with those of the sources; of files in
     /// directories only where several of these may become one.
     given: HashMap<u64, u64>,
@@ -378,7 +382,7 @@ impl<'p, 'e> Plan<'p, 'e> {
         if self.made.len() >= REMEMBERED {
             self.made.clear();
         }
-        if self.made.insert(directory.display()) {
+        if self.made.insert(self.spot(&directory)) {
             let made = self.side(place, true)?.make_path(&directory.path());
             made.inspect_err(|e| self.forget(place, true, e))?;
         }

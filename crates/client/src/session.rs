@@ -27,10 +27,11 @@ use crate::place::{Endpoint, Serving};
 use crate::security::Secured;
 use crate::security::can_protect;
 use crate::setup::{Setup, advertised, reachable};
+use crate::task::Task;
 use crate::tls;
 use crate::tune::{Lane, MOST_BUFFER, NEAR, Wanted};
 use crate::verify::wire;
-use crate::{DataMode, RemoteError};
+use crate::{DataMode, Entry, RemoteError};
 
 /// The user that the server's gridmap has for our certificate.
 const MAPPED: &str = ":globus-mapping:";
@@ -543,6 +544,13 @@ impl<'e> Session<'e> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the server tells another size or time of a file than it did (by LIST only the day may be known).
+    pub(crate) fn differs(&self, task: &Task, entry: &Entry) -> bool {
+        let times = task.modified.zip(entry.modified).filter(|_| self.can.facts);
+        let sizes = task.size.zip(entry.size);
+        sizes.is_some_and(|(old, new)| old != new) || times.is_some_and(|(old, new)| old != new)
     }
 
     /// How long this session may stay quiet before [`Session::keep_alive`] is due.

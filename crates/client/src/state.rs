@@ -12,6 +12,7 @@ use ropewalk_storage::checksum::{Algorithm, Hasher};
 use serde::{Deserialize, Serialize};
 
 use crate::auto::SMALL;
+use crate::place::Place;
 use crate::task::Task;
 
 /// The directory of the journals; without a home directory nothing is kept.
@@ -90,6 +91,13 @@ impl States {
         // source has begun since.
         let mut hasher = Hasher::new(Algorithm::Sha256);
         hasher.update(task.destination.display().as_bytes());
+        if let Place::Remote(endpoint, _) = &task.destination
+            && let Some(user) = &endpoint.url.user
+        {
+            // What is beneath somebody's home is not what has the same name beneath another's.
+            hasher.update(b"\0");
+            hasher.update(user);
+        }
         Some(self.directory.as_ref()?.join(&hasher.finish()[..32]).with_extension("json"))
     }
 }
@@ -142,7 +150,6 @@ impl State {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::place::Place;
 
     fn task(modified: i64) -> Task {
         let local =

@@ -261,6 +261,9 @@ impl<'w, 'e> Flow<'w, 'e> {
                     return Ok(Some(Job::Third(relay, range)));
                 }
                 if again {
+                    if let Err(e) = self.unchanged(&relay.task) {
+                        return self.worker.failed(Job::Third(relay, range), e).map(|()| None);
+                    }
                     // The server may have more than its markers told, or less.
                     let found = self.destination.received(&relay.path, relay.present(), relay.task.size);
                     match found {

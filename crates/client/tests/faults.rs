@@ -7,11 +7,13 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use common::*;
-use ropewalk_client::{Auto, Cancel, DataMode, Event, FailureKind, Location, Options, Pair, StallLimit};
+use ropewalk_client::{
+    Auto, Cancel, ChecksumPolicy, DataMode, Event, FailureKind, Location, Options, Pair, StallLimit,
+};
 use ropewalk_tests::fake_server::{Data, FakeServer};
 use ropewalk_tests::files::{ensure_same, write_random};
 use ropewalk_tests::proxy::Proxy;
@@ -67,6 +69,50 @@ fn a_cut_between_servers_is_survived() -> Result<()> {
         ensure_same(&bench.remote.join("f"), &bench.remote.join("third"))?;
         ensure_clean(bench.remote.path())
     })
+}
+
+/// What came before belongs to another version, though it is as long. No checksum would tell.
+#[test]
+fn a_source_that_changes_between_two_tries_is_sent_anew() -> Result<()> {
+    for here in [false, true] {
+        changing(here)?;
+    }
+    Ok(())
+}
+
+fn changing(here: bool) -> Result<()> {
+    each(&gridftp(), |bench| {
+        let source = bench.remote.join("f");
+        write_random(&source, 24 * MIB, 1)?;
+        let proxy = Proxy::start(bench.server.address())?;
+        proxy.set_rate(Some(8 * MIB));
+        proxy.cut_after(20 * MIB);
+        let proxied = |path| place(&bench.server.url_at(proxy.address(), path));
+        let state_directory = Some(bench.local.directory("state")?);
+        let options = Options { state_directory, checksum: ChecksumPolicy::None, ..options() };
+        let changed = AtomicBool::new(false);
+        let (pair, arrived) = match here {
+            true => ((proxied("f"), bench.here("third")), bench.local.join("third")),
+            false => ((bench.url("f"), proxied("third")), bench.remote.join("third")),
+        };
+        let pair = Pair { source: pair.0, destination: pair.1, window: None };
+        let told = run_until(vec![pair], &options, &Cancel::new(), &|event| {
+            if matches!(event, Event::Progress { bytes, .. } if *bytes > 2 * MIB)
+                && !changed.swap(true, Ordering::Relaxed)
+            {
+                let other = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+                let new = bench.remote.join("new");
+                let _ = write_random(&new, 24 * MIB, 2)
+                    .and_then(|()| Ok(fs::File::options().write(true).open(&new)?.set_modified(other)?))
+                    .and_then(|()| Ok(fs::rename(&new, &source)?));
+            }
+        })?;
+        ensure!(told.summary.retries >= 1 && changed.into_inner(), "{:?}", told.summary);
+        told.succeeded()?;
+        ensure_same(&source, &arrived)?;
+        ensure_clean(bench.remote.path())
+    })
+    .with_context(|| format!("here: {here}"))
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl<'e> Plan<'_, 'e> {
                         let place = with_path(&place, path);
                         // Errors are met again, and told, when it is asked for alone.
                         if let Ok(entry) = entry {
-                            known.insert((place.display(), destination), Some(entry));
+                            known.insert((self.spot(&place), destination), Some(entry));
                         }
                     }
                 }
@@ -98,7 +98,7 @@ impl<'e> Plan<'_, 'e> {
         destination: bool,
         known: &mut Known,
     ) -> Result<Option<Entry>, RemoteError> {
-        if let Some(entry) = known.remove(&(place.display(), destination)) {
+        if let Some(entry) = known.remove(&(self.spot(place), destination)) {
             return Ok(entry);
         }
         let links = self.ctx.options().preserve.links && !destination;
@@ -123,6 +123,10 @@ impl<'e> Plan<'_, 'e> {
             Place::Standard | Place::Measure(_) => Ok(None),
             _ => self.stat(&ends.destination, true, known),
         }
+    }
+
+    pub(super) fn spot(&self, place: &Place) -> Spot {
+        (self.key(place), place.path())
     }
 
     pub(super) fn key(&self, place: &Place) -> String {

@@ -103,19 +103,19 @@ impl<'e> Flow<'_, 'e> {
         &mut self,
         mut task: Task,
         ask: bool,
-        known: Option<RangeSet>,
+        mut known: Option<RangeSet>,
         resumable: bool,
     ) -> Result<Option<Part>, RemoteError> {
         let ctx = self.worker.ctx;
         if ask {
             let entry = self.source.stat(&task.source.path())?;
-            let changed = known.is_some() && (entry.size != task.size);
+            if self.source.differs(&task, &entry) && known.take().is_some() {
+                // What came is of another version.
+                ctx.states.remove(&task);
+            }
             task.size = entry.size.or(task.size);
             task.modified = entry.modified.or(task.modified);
             task.mode = entry.mode.or(task.mode);
-            if changed {
-                return Err(RemoteError::SourceChanged { path: task.source.path() });
-            }
         }
         if (task.compare || task.confirm)
             && let Some(proof) = self.same_already(&task)?
@@ -141,6 +141,13 @@ impl<'e> Flow<'_, 'e> {
             self.destination.control.call(&Command::Dele(relay.path.clone()))?;
         }
         Ok(Some((relay, whole)))
+    }
+
+    /// The source is still of the size and time that it had.
+    pub(super) fn unchanged(&mut self, task: &Task) -> Result<(), RemoteError> {
+        let path = task.source.path();
+        let entry = self.source.stat(&path)?;
+        if self.source.differs(task, &entry) { Err(RemoteError::SourceChanged { path }) } else { Ok(()) }
     }
 
     /// Whether one of the two servers is faster with several sessions for a big file.
