@@ -81,10 +81,10 @@ pub enum RemoteError {
     Unresumable { reason: String },
     /// Others are open, and do the work.
     #[error("{peer} takes no further session: {source}")]
-    Crowded { peer: String, source: Box<RemoteError> },
+    Crowded { peer: String, source: Box<Self> },
     /// A pipe, of which something was read.
     #[error("{source} (and the source cannot be read a second time)")]
-    Spent { source: Box<RemoteError> },
+    Spent { source: Box<Self> },
     #[error("{peer} cannot {what}")]
     Unsupported { peer: String, what: String },
     #[error("{0}")]

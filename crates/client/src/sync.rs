@@ -1,5 +1,9 @@
 //! Whether a file that the destination has is copied again.
 
+use bstr::BString;
+use ropewalk_protocol::path::VirtualPath;
+
+use crate::place::{Place, join, parent};
 use crate::task::Task;
 use crate::{Entry, SyncLevel};
 
@@ -17,7 +21,11 @@ pub(crate) fn compare(level: Option<SyncLevel>, task: &Task, there: &Entry) -> V
     let Some(level) = level else { return Verdict::Copy };
     // A link to a directory is told as a directory by some.
     if let Some(target) = &task.link {
-        return if there.target.as_ref() == Some(target) {
+        return if there
+            .target
+            .as_ref()
+            .is_some_and(|there| there == target || Some(there) == absolute(task, target).as_ref())
+        {
             Verdict::Same("same link")
         } else {
             Verdict::Copy
@@ -41,14 +49,20 @@ pub(crate) fn compare(level: Option<SyncLevel>, task: &Task, there: &Entry) -> V
     }
 }
 
+/// Where a relative link leads: GCT's servers make links absolute.
+fn absolute(task: &Task, target: &BString) -> Option<BString> {
+    let Place::Remote(_, link) = &task.destination else { return None };
+    let directory = parent(link).filter(|_| !target.starts_with(b"/"))?;
+    VirtualPath::parse(&join(directory, target)).ok().map(|path| path.as_bytes().into())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use ropewalk_protocol::path::VirtualPath;
     use ropewalk_storage::Kind;
 
     use super::*;
-    use crate::place::Place;
+    use crate::place::Endpoint;
 
     fn check(level: SyncLevel, size: u64, modified: Option<i64>) -> Verdict {
         let place = Place::Local(VirtualPath::parse(b"/x").unwrap());
@@ -68,5 +82,30 @@ mod tests {
         assert_eq!(check(SyncLevel::Time, 9, Some(200)), Verdict::Copy);
         assert_eq!(check(SyncLevel::Checksum, 10, Some(1)), Verdict::CompareSums);
         assert_eq!(check(SyncLevel::Checksum, 9, Some(100)), Verdict::Copy);
+    }
+
+    #[test]
+    fn links_are_the_same_where_they_lead_to_the_same() {
+        let here = Place::Local(VirtualPath::parse(b"/d/s/x").unwrap());
+        let url = ropewalk_protocol::url::Url::parse("ftp://h/").unwrap();
+        let at_a_server = Place::Remote(std::sync::Arc::new(Endpoint::new(&url)), "/d/s/x".into());
+        let link = |place: &Place, target: &str, there: &str| {
+            let task = Task { link: Some(target.into()), ..Task::new(0, place.clone(), place.clone()) };
+            let there = Entry { target: Some(there.into()), ..Entry::new("x", Kind::Symlink) };
+            compare(Some(SyncLevel::Size), &task, &there) == Verdict::Same("same link")
+        };
+        for (target, there, same) in [
+            ("f", "f", true),
+            ("/a", "/a", true),
+            ("f", "/d/f", false),
+            ("f", "g", false),
+            ("/a", "/d/s/a", false),
+        ] {
+            assert_eq!(link(&here, target, there), same, "{target} {there}");
+            assert_eq!(link(&at_a_server, target, there), same, "{target} {there}");
+        }
+        for (target, there) in [("f", "/d/s/f"), ("../g", "/d/g")] {
+            assert!(link(&at_a_server, target, there) && !link(&here, target, there), "{target} {there}");
+        }
     }
 }

@@ -60,9 +60,8 @@ impl Plan<'_, '_> {
         let mut failures = Vec::new();
         self.side(top, true)?;
         let filter = &self.filter;
-        let side = match self.sides.get_mut(&(self.key(top), true)) {
-            Some(side) => side,
-            None => return Err(RemoteError::Cancelled),
+        let Some(side) = self.sides.get_mut(&(self.key(top), true)) else {
+            return Err(RemoteError::Cancelled);
         };
         side.walk(&top.path(), true, &mut |_, entry| {
             let directory = entry.is_directory() && entry.target.is_none();
