@@ -377,8 +377,9 @@ impl<'a> Intake<'a> {
         if let (Some(pieces), Some(sum)) = (&mut self.pieces, sum) {
             pieces.insert(range.clone(), sum);
         }
-        self.progress.add_received(range.start, range.end)?;
-        Ok((self.job.written)(range, sum)?)
+        // First: what is told of as received has to be known to whoever keeps account of it.
+        (self.job.written)(range.clone(), sum)?;
+        self.progress.add_received(range.start, range.end)
     }
 
     fn take_buffer(&mut self) -> Buffer {

@@ -80,9 +80,9 @@ impl Outflow<'_> {
                 sum
             });
             watch.progress.add_bytes(n as u64);
-            watch.progress.add_received(range.start, range.end)?;
             self.at = range.end;
-            (self.job.written)(range, sum)?;
+            (self.job.written)(range.clone(), sum)?;
+            watch.progress.add_received(range.start, range.end)?;
             data = rest;
         }
         Ok(())

@@ -7,7 +7,7 @@ mod options;
 mod tests;
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 pub use names::{is_temporary_name, journal_name, journal_of_part, part_name};
@@ -44,7 +44,8 @@ pub struct PartFile {
     state: Mutex<State>,
     journal: OnceLock<Journal>,
     started_over: Option<String>,
-    directory_synced: AtomicBool,
+    /// How many names, that of the part and then that of its journal, the disk has.
+    names_synced: AtomicU8,
     /// The file was larger than what was there: an earlier transfer reserved space, or left gaps.
     had_gaps: bool,
     /// Where bytes are still missing there is nothing but zeros.
@@ -93,7 +94,7 @@ impl PartFile {
             state: Mutex::new(State { present, pieces, recorded: 0 }),
             journal: journal.map_or_else(OnceLock::new, OnceLock::from),
             started_over,
-            directory_synced: AtomicBool::new(false),
+            names_synced: AtomicU8::new(0),
             had_gaps: false,
             blank: true,
             done: AtomicBool::new(false),
@@ -183,7 +184,7 @@ impl PartFile {
                         Some(size) => size > threshold,
                         None => state.recorded > threshold.min(UNKNOWN),
                     },
-                    Journaling::Sequential => !is_prefix(&state.present),
+                    Journaling::Sequential => !self.is_told_by_size(&state),
                 };
                 return if needed { self.create_journal(&state) } else { Ok(()) };
             }
@@ -191,20 +192,43 @@ impl PartFile {
         self.journal.get().map_or(Ok(()), |journal| journal.append(range, crc32c))
     }
 
+    /// From now on what has been recorded so far is gone on with even where this process is killed, however small the
+    /// file is.
+    pub fn keep(&self) -> Result<()> {
+        if self.journal.get().is_some() {
+            return Ok(());
+        }
+        // Under the lock: what others record meanwhile comes either into the new journal or after it.
+        let state = self.state();
+        if self.journal.get().is_some() || state.present.is_empty() || self.is_told_by_size(&state) {
+            return Ok(());
+        }
+        self.create_journal(&state)
+    }
+
     /// Puts on stable storage what has been recorded so far. A crash of the machine does not lose it. Where that fails,
     /// nothing of the file is left.
     pub fn checkpoint(&self) -> Result<()> {
+        self.keep()?;
         let recorded = self.journal.get().map(|journal| (journal, journal.len()));
-        self.or_distrust(self.handle.sync())?;
+        self.sync()?;
+        let mut names = 1;
         if let Some((journal, records)) = recorded {
             journal.append_synced(records)?;
             self.or_distrust(journal.sync())?;
+            names = 2;
         }
-        if !self.directory_synced.load(Ordering::Relaxed) {
+        if self.names_synced.load(Ordering::Relaxed) < names {
             self.sync_directory()?;
-            self.directory_synced.store(true, Ordering::Relaxed);
+            self.names_synced.fetch_max(names, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Puts the bytes on stable storage, but not what says which of them are there: for a file that is whole, and is about to
+    /// be given its name. Where that fails, nothing of the file is left.
+    pub fn sync(&self) -> Result<()> {
+        self.or_distrust(self.handle.sync())
     }
 
     /// The file is whole: gives it its length, attributes and name.
@@ -236,7 +260,7 @@ impl PartFile {
         // is in use: a power loss must not make zeros of it once the file has its name. The same holds for space that an
         // earlier transfer reserved, whichever way the rest came.
         if self.options.sync || self.had_gaps || self.handle.is_reserved() {
-            self.or_distrust(self.handle.sync())?;
+            self.sync()?;
         } else if self.handle.reserves_ahead() && self.replaces() {
             self.handle.begin_sync();
         }
@@ -258,7 +282,7 @@ impl PartFile {
             if state.present.is_empty() {
                 return self.remove();
             }
-            if self.options.journal == Journaling::Sequential && is_prefix(&state.present) {
+            if self.is_told_by_size(&state) {
                 return Ok(());
             }
             journaled = self.create_journal(&state);
@@ -317,6 +341,11 @@ impl PartFile {
     fn replaces(&self) -> bool {
         let target = self.names.target.clone().or_else(|| target_of_part(&self.names.part));
         target.is_some_and(|target| self.store.stat(&target, false).is_ok())
+    }
+
+    /// What is there needs no journal to be known.
+    fn is_told_by_size(&self, state: &State) -> bool {
+        self.options.journal == Journaling::Sequential && is_prefix(&state.present)
     }
 
     fn create_journal(&self, state: &State) -> Result<()> {

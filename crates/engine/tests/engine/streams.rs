@@ -411,3 +411,27 @@ fn a_transfer_ends_with_its_last_stream() {
     // A tick is 200 ms: on average half of it was lost each time.
     assert!(late < Duration::from_millis(500), "{late:?}");
 }
+
+/// A marker that tells of a range which its journal does not have would promise too much.
+#[test]
+fn what_is_told_of_is_recorded_already() {
+    for (mode, streams) in [(Mode::Stream, 1), (Mode::ExtendedBlock, 1), (Mode::ExtendedBlock, 3)] {
+        for plain in [true, false] {
+            let (mut sender, mut receiver) = channels(mode, streams);
+            let (source, sink) = (TestFile::new(&data(3_000_000), plain), TestFile::new(b"", plain));
+            let progress = Progress::new();
+            let written = |range: Range<u64>, _: Option<u32>| {
+                let told = progress.received();
+                assert!(told.intersection(range.clone()).is_empty(), "{range:?} of {told}");
+                Ok(())
+            };
+            let job = ReceiveJob { written: &written, ..receive_job(&sink) };
+            thread::scope(|scope| {
+                let sent = scope.spawn(|| sender.send(&send_job(&source), &mut Nobody, &Progress::new()));
+                let received = receiver.receive(&job, &mut Nobody, &progress).unwrap();
+                assert_eq!(progress.received(), received.ranges);
+                sent.join().unwrap().unwrap();
+            });
+        }
+    }
+}

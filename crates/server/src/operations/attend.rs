@@ -35,6 +35,9 @@ pub(crate) struct Attend<'a> {
     unread: Option<(Instant, usize)>,
 }
 
+/// Told whether all of the file has come, so that it is about to get its name.
+pub(super) type Secure<'a> = dyn Fn(bool) -> ropewalk_storage::Result<()> + 'a;
+
 /// Which markers a transfer sends, and what they have told already.
 pub(super) struct Markers<'a> {
     pub(super) perf: Schedule,
@@ -42,7 +45,7 @@ pub(super) struct Markers<'a> {
     /// Wire offsets are so much smaller than the file's.
     pub(super) origin: u64,
     /// Makes what was received safe before a restart marker tells of it; the transfer fails where it fails.
-    pub(super) secure: Option<&'a dyn Fn() -> ropewalk_storage::Result<()>>,
+    pub(super) secure: Option<&'a Secure<'a>>,
     /// Path markers go with the performance markers.
     pub(super) path: Option<PathWatch>,
     /// What the connections show is kept for later ones.
@@ -154,8 +157,9 @@ impl<'a> Attend<'a> {
         }
     }
 
-    /// The transfer's last markers, where it has begun: what is there although it failed counts as well.
-    pub(super) fn last_markers(&mut self, progress: &Progress) {
+    /// The transfer's last markers, where it has begun: what is there although it failed counts as well. `whole`: all of the
+    /// file has come.
+    pub(super) fn last_markers(&mut self, progress: &Progress, whole: bool) {
         self.learn(progress);
         if !self.markers.begun || self.lost {
             return;
@@ -163,7 +167,7 @@ impl<'a> Attend<'a> {
         // Nothing is broken off by this any more.
         let _ = self.perf(progress);
         if self.markers.restart.is_on() {
-            let _ = self.ranges(progress);
+            let _ = self.ranges(progress, whole);
         }
     }
 
@@ -256,10 +260,10 @@ impl<'a> Attend<'a> {
     }
 
     /// A restart marker with what came since the last one.
-    fn ranges(&mut self, progress: &Progress) -> ControlFlow<()> {
+    fn ranges(&mut self, progress: &Progress, whole: bool) -> ControlFlow<()> {
         let received = progress.received();
         if let Some(secure) = self.markers.secure
-            && let Err(error) = secure()
+            && let Err(error) = secure(whole)
         {
             return self.end(failure(error));
         }
@@ -299,7 +303,7 @@ impl Attendant for Attend<'_> {
                 self.perf(progress)?;
             }
             if !full && self.markers.restart.due() {
-                self.ranges(progress)?;
+                self.ranges(progress, false)?;
             }
             self.look(progress);
         }

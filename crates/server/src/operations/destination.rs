@@ -304,12 +304,33 @@ impl Destination {
         }
     }
 
-    /// What is written so far survives a crash.
-    pub(super) fn secure(&self) -> Result<()> {
+    /// What is written so far can be gone on with after a crash, as a restart marker promises: of this program, or, where
+    /// markers are to be `fsync`ed, of the machine. Of a part that is `whole` nothing need say so: it is about to get its name.
+    pub(super) fn secure(&self, whole: bool, fsync: Fsync) -> Result<()> {
+        let machine = fsync == Fsync::EachMarker;
         match self {
-            Self::Part(part) => part.checkpoint(),
-            Self::Shared(part) => part.checkpoint(),
-            Self::InPlace { handle, .. } if handle.positionless() => Ok(()),
+            Self::Part(part) if whole => {
+                if machine {
+                    part.sync()
+                } else {
+                    Ok(())
+                }
+            }
+            Self::Part(part) => {
+                if machine {
+                    part.checkpoint()
+                } else {
+                    part.keep()
+                }
+            }
+            Self::Shared(part) => {
+                if machine {
+                    part.checkpoint()
+                } else {
+                    part.keep()
+                }
+            }
+            Self::InPlace { handle, .. } if handle.positionless() || !machine => Ok(()),
             Self::InPlace { handle, .. } => handle.sync(),
         }
     }

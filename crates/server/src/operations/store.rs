@@ -16,7 +16,6 @@ use super::errors::transfer_failure;
 use super::failure;
 use super::files::system;
 use super::transfer::{Checksum, algorithm};
-use crate::config::Fsync;
 use crate::connection::Job;
 
 /// Sums of smaller files are computed anew as fast as they are looked up.
@@ -78,11 +77,9 @@ fn receive_file(
     drop(acting);
     let origin = plan.origin;
     let sum = wanted_sum(transfer);
-    let secure = || destination.secure();
+    let secure = |whole| destination.secure(whole, files.fsync);
     let mut markers = Markers::new(transfer.perf_interval, transfer.restart_interval, origin);
-    if files.fsync == Fsync::EachMarker {
-        markers.secure = Some(&secure);
-    }
+    markers.secure = Some(&secure);
     markers.sight = Some(Sight::new(false));
     let mut attend = Attend::new(job.host, job.session, job.control, None, markers);
     let receive = ReceiveJob {
@@ -97,7 +94,7 @@ fn receive_file(
     };
     attend.reply_early(channel);
     let result = channel.data.receive(&receive, &mut attend, progress).map_err(transfer_failure);
-    attend.last_markers(progress);
+    attend.last_markers(progress, result.is_ok());
     // A client that dies closes its connections together: what ends the data may be its death. MODE E says when all
     // has come.
     if result.is_err() || transfer.mode == Mode::Stream {

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::checksum::{Algorithm, block_sum};
@@ -99,6 +100,75 @@ fn another_version_does_not_complete_the_file() {
     client.command("SITE STORATTR modify=20200101000000;", 250);
     assert_eq!(first_half(&mut client, "STOR /f").code, 226);
     assert_eq!(server.read("f"), b"abcdefgh");
+}
+
+/// The client goes on from there, whatever becomes of the server.
+#[test]
+fn what_a_marker_tells_of_is_kept() {
+    for fsync in [ropewalk_server::Fsync::None, ropewalk_server::Fsync::EachMarker] {
+        for command in ["ALLO 8", "NOOP"] {
+            let server = Fixture::with(|config, _| config.files.fsync = fsync);
+            let mut client = server.login();
+            mode_e(&mut client);
+            client.command("TREV PERF 0", 200);
+            client.command("TREV RESTART 1", 200);
+            let mut data = connect(client.pasv());
+            client.command(command, 200);
+            client.send("STOR /f");
+            data.write_all(&block(0, 4, b"efgh")).unwrap();
+            client.expect(150);
+            assert_eq!(client.expect(111), "111 Range Marker 4-8");
+            // What a server that was killed now would leave.
+            let left = tempfile::tempdir().unwrap();
+            for name in [".f.ropewalk-part", ".f.ropewalk-journal"] {
+                std::fs::copy(server.root().join(name), left.path().join(name)).unwrap();
+            }
+            let store: Arc<dyn Store> =
+                Arc::new(PosixStore::new(left.path(), PosixOptions::default()).unwrap());
+            let place = VirtualPath::parse(b"/f").unwrap();
+            let found = PartFile::interrupted(&store, &place, &mut |_| Ok(())).unwrap().unwrap();
+            assert_eq!(found.present.to_string(), "4-8");
+            data.write_all(&block(0, 0, b"abcd")).unwrap();
+            data.write_all(&block(EOD | EOF, 1, b"")).unwrap();
+            while client.reply().code < 200 {}
+            assert_eq!(server.read("f"), b"abcdefgh");
+            assert_eq!(std::fs::read_dir(server.root()).unwrap().count(), 1);
+        }
+    }
+}
+
+/// Its last marker comes with the reply.
+#[test]
+fn a_small_file_that_is_whole_gets_no_journal() {
+    for fsync in [ropewalk_server::Fsync::None, ropewalk_server::Fsync::EachMarker] {
+        let root = tempfile::tempdir().unwrap();
+        let store = PosixStore::new(root.path(), PosixOptions::default()).unwrap();
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        let guard = move |path: &VirtualPath, _| {
+            count.fetch_add(u32::from(path.as_bytes().ends_with(b"-journal")), Ordering::Relaxed);
+            true
+        };
+        let store = store.guarded(Arc::new(guard)).unwrap();
+        let (hooked, deeds) = Hooked::recorded(store);
+        let server = Fixture::with_store(Arc::new(hooked), |config, _| config.files.fsync = fsync);
+        let mut client = server.login();
+        mode_e(&mut client);
+        let mut data = connect(client.pasv());
+        client.send("STOR /f");
+        data.write_all(&block(0, 0, b"abcd")).unwrap();
+        data.write_all(&block(EOD | EOF, 1, b"")).unwrap();
+        client.expect(150);
+        client.expect(112);
+        client.expect(112);
+        assert_eq!(client.expect(111), "111 Range Marker 0-4");
+        assert_eq!(client.expect(226), "226 Transfer Complete.");
+        assert_eq!(std::fs::read(root.path().join("f")).unwrap(), b"abcd");
+        // To remove one that speaks of an older part.
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        let synced = deeds.lock().unwrap().iter().any(|(deed, _)| *deed == Deed::Sync);
+        assert_eq!(synced, fsync == ropewalk_server::Fsync::EachMarker);
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub enum Journaling {
     Sequential,
     /// From the first byte where the file is to have more than so many bytes, written in any order; where its size is
     /// not known, as soon as more than so many (1 MiB at most) are written. If the process is killed before, the file
-    /// begins anew; if it is abandoned, a journal is written then.
+    /// begins anew, unless it was to be kept ([`super::PartFile::keep`]); if it is abandoned, a journal is written then.
     Above(u64),
 }
 

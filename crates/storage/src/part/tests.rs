@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod disk;
+mod kept;
 mod owners;
 
 use super::*;

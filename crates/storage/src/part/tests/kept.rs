@@ -1,0 +1,82 @@
+//! What a restart marker promises.
+
+use super::*;
+use crate::testing::{Deed, Hooked};
+
+#[test]
+fn what_is_to_be_kept_outlasts_a_kill_however_little_it_is() {
+    let target = path("/f");
+    for (store, _keep) in stores() {
+        for size in [Some(100), None] {
+            for safe in [PartFile::keep, PartFile::checkpoint] {
+                let key = JournalKey { size, ..key(100) };
+                let small = options(Journaling::default());
+                let part = PartFile::begin(&store, &target, key.clone(), small).unwrap();
+                safe(&part).unwrap();
+                assert_eq!(
+                    names(&*store),
+                    [".f.ropewalk-part"],
+                    "nothing is there that a journal could tell of"
+                );
+                write(&part, &data(100), 50..70);
+                assert_eq!(names(&*store), [".f.ropewalk-part"]);
+                safe(&part).unwrap();
+                safe(&part).unwrap();
+                // What follows is recorded as well.
+                write(&part, &data(100), 0..10);
+                kill(part);
+                let part = PartFile::begin(&store, &target, key, small).unwrap();
+                assert_eq!(part.present().to_string(), "0-10,50-70");
+                assert_eq!(part.pieces().covered(), part.present());
+                write(&part, &data(100), 10..50);
+                write(&part, &data(100), 70..100);
+                part.commit(100, None, None).unwrap();
+                assert_eq!(content(&*store, &target), data(100));
+                assert_eq!(names(&*store), ["f"]);
+                store.remove_file(&target).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn what_came_in_order_needs_nothing_to_be_kept() {
+    for (store, _keep) in stores() {
+        let target = path("/f");
+        let part = PartFile::begin(&store, &target, key(100), options(Journaling::Sequential)).unwrap();
+        write(&part, &data(100), 0..30);
+        part.keep().unwrap();
+        part.checkpoint().unwrap();
+        assert_eq!(names(&*store), [".f.ropewalk-part"]);
+        kill(part);
+        assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), Some(30));
+    }
+}
+
+/// A journal without a name on the disk is lost with the machine's power.
+#[test]
+fn the_name_of_a_journal_that_comes_late_is_synced_too() {
+    let (store, _directory) = stores().swap_remove(0);
+    let (hooked, deeds) = Hooked::recorded(store);
+    let hooked: Arc<dyn Store> = Arc::new(hooked);
+    let syncs_of_names = || {
+        let of_names = |deed: &Deed| matches!(deed, Deed::SyncDirectory | Deed::SyncSystem);
+        deeds.lock().unwrap().drain(..).filter(|(deed, _)| of_names(deed)).count()
+    };
+    for journal in [Journaling::Above(50), Journaling::Sequential] {
+        let key = JournalKey { size: None, ..key(100) };
+        let part = PartFile::begin(&hooked, &path("/f"), key, options(journal)).unwrap();
+        part.checkpoint().unwrap();
+        assert_eq!(syncs_of_names(), 1);
+        part.checkpoint().unwrap();
+        assert_eq!(syncs_of_names(), 0);
+        // Out of order, and more than goes without a journal.
+        write(&part, &data(100), 20..100);
+        assert!(names(&*hooked).contains(&".f.ropewalk-journal".to_owned()));
+        part.checkpoint().unwrap();
+        assert_eq!(syncs_of_names(), 1);
+        part.checkpoint().unwrap();
+        assert_eq!(syncs_of_names(), 0);
+        part.discard().unwrap();
+    }
+}
