@@ -1,16 +1,24 @@
 //! Sets of byte ranges: restart markers, what is there, what is still to move.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound::{Excluded, Included};
 use std::ops::Range;
 
 use bstr::{BString, ByteSlice};
 
-/// So many ranges are put in or taken out one by one; of more, each would move what stands behind it.
+/// So many ranges are put in or taken out one by one, and so is a small part of as many as there are. With more of them all
+/// are gone through instead.
 const FEW: usize = 4;
+/// What part of the ranges that are there is small.
+const SMALL_PART: usize = 8;
 
-/// A set of bytes, kept as sorted, disjoint, non-adjacent, non-empty half-open ranges.
+/// A set of bytes: disjoint, non-adjacent, non-empty half-open ranges, each by its start.
+///
+/// Whoever sends them decides how many there are and in what order they come, so that no order may be slow: putting one in or
+/// taking it out takes a time that grows with the logarithm of their number.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct RangeSet(Vec<Range<u64>>);
+pub struct RangeSet(BTreeMap<u64, u64>);
 
 impl RangeSet {
     pub fn new() -> Self {
@@ -30,7 +38,7 @@ impl RangeSet {
 
     /// Number of bytes in the set.
     pub fn len(&self) -> u64 {
-        self.0.iter().map(|r| r.end - r.start).sum()
+        self.0.iter().map(|(start, end)| end - start).sum()
     }
 
     /// Number of ranges.
@@ -39,35 +47,43 @@ impl RangeSet {
     }
 
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Range<u64>> + ExactSizeIterator + '_ {
-        self.0.iter().cloned()
+        self.0.iter().map(|(&start, &end)| start..end)
     }
 
     /// The end of the last range, 0 where there is none.
     pub fn end(&self) -> u64 {
-        self.0.last().map_or(0, |r| r.end)
+        self.0.last_key_value().map_or(0, |(_, &end)| end)
     }
 
     /// The bytes from 0 up to the first hole.
     pub fn prefix(&self) -> u64 {
-        self.0.first().filter(|r| r.start == 0).map_or(0, |r| r.end)
+        self.0.get(&0).copied().unwrap_or(0)
     }
 
     pub fn insert(&mut self, range: Range<u64>) {
         if range.start >= range.end {
             return;
         }
-        // The common case: blocks that come in order.
-        if self.0.last().is_none_or(|last| range.start >= last.start) {
-            self.append(range);
-            return;
-        }
-        let first = self.0.partition_point(|r| r.end < range.start);
-        let after = self.0.partition_point(|r| r.start <= range.end);
-        if first == after {
-            self.0.insert(first, range);
-        } else {
-            let merged = self.0[first].start.min(range.start)..self.0[after - 1].end.max(range.end);
-            self.0.splice(first..after, [merged]);
+        let joined = match self.0.range_mut(..=range.start).next_back() {
+            Some((&start, end)) if range.start <= *end => {
+                if range.end <= *end {
+                    return;
+                }
+                *end = range.end;
+                start
+            }
+            _ => {
+                self.0.insert(range.start, range.end);
+                range.start
+            }
+        };
+        // What follows within it, or at its end, becomes a part of it.
+        while let Some((&start, &end)) = self.0.range((Excluded(joined), Included(range.end))).next() {
+            self.0.remove(&start);
+            if end > range.end {
+                self.0.insert(joined, end);
+                return;
+            }
         }
     }
 
@@ -75,117 +91,139 @@ impl RangeSet {
         if range.start >= range.end {
             return;
         }
-        let first = self.0.partition_point(|r| r.end <= range.start);
-        let after = self.0.partition_point(|r| r.start < range.end);
-        if first >= after {
-            return;
+        if let Some((_, end)) = self.0.range_mut(..range.start).next_back()
+            && *end > range.start
+        {
+            let right = range.end..std::mem::replace(end, range.start);
+            if right.start < right.end {
+                self.0.insert(right.start, right.end);
+                return;
+            }
         }
-        let left = self.0[first].start..range.start;
-        let right = range.end..self.0[after - 1].end;
-        self.0.splice(first..after, [left, right].into_iter().filter(|r| r.start < r.end));
+        while let Some((&start, &end)) = self.0.range(range.start..range.end).next() {
+            self.0.remove(&start);
+            if end > range.end {
+                self.0.insert(range.end, end);
+                return;
+            }
+        }
     }
 
     pub fn contains(&self, range: Range<u64>) -> bool {
         if range.start >= range.end {
             return true;
         }
-        let at = self.0.partition_point(|r| r.end <= range.start);
-        self.0.get(at).is_some_and(|r| r.start <= range.start && range.end <= r.end)
+        self.0.range(..=range.start).next_back().is_some_and(|(_, &end)| range.end <= end)
     }
 
     pub fn union(&mut self, other: &Self) {
-        if other.0.len() <= FEW {
+        if self.dwarfs(other) {
             other.iter().for_each(|range| self.insert(range));
             return;
         }
-        let mut all = Self(Vec::with_capacity(self.0.len().max(other.0.len())));
-        let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
-        while let Some(first) = match (a.peek(), b.peek()) {
-            (Some(x), Some(y)) if x.start > y.start => b.next(),
-            (Some(_), _) => a.next(),
-            (None, _) => b.next(),
-        } {
-            all.append(first.clone());
+        let mut all = Joined::with_capacity(self.count().max(other.count()));
+        {
+            let (mut a, mut b) = (self.iter().peekable(), other.iter().peekable());
+            while let Some(first) = match (a.peek(), b.peek()) {
+                (Some(x), Some(y)) if x.start > y.start => b.next(),
+                (Some(_), _) => a.next(),
+                (None, _) => b.next(),
+            } {
+                all.append(first);
+            }
         }
-        *self = all;
+        *self = all.into();
     }
 
     pub fn subtract(&mut self, other: &Self) {
-        if other.0.len() <= FEW {
+        if self.dwarfs(other) {
             other.iter().for_each(|range| self.remove(range));
             return;
         }
-        let mut left = Vec::with_capacity(self.0.len());
-        let mut at = 0;
-        for range in &self.0 {
+        let mut left = Vec::with_capacity(self.count());
+        let mut holes = other.from(self.0.first_key_value().map_or(0, |(&start, _)| start)).peekable();
+        for range in self.iter() {
             let mut start = range.start;
-            at += other.0[at..].iter().take_while(|hole| hole.end <= start).count();
-            // The last hole may reach into the next range: it is looked at again.
-            while let Some(hole) = other.0.get(at).filter(|hole| hole.start < range.end) {
+            while holes.next_if(|hole| hole.end <= start).is_some() {}
+            while let Some(hole) = holes.peek().filter(|hole| hole.start < range.end) {
                 if start < hole.start {
-                    left.push(start..hole.start);
+                    left.push((start, hole.start));
                 }
                 start = hole.end;
+                // It may reach into the next range.
                 if hole.end > range.end {
                     break;
                 }
-                at += 1;
+                holes.next();
             }
             if start < range.end {
-                left.push(start..range.end);
+                left.push((start, range.end));
             }
         }
-        self.0 = left;
+        self.0 = left.into_iter().collect();
     }
 
     /// The bytes of `within` that are not in the set.
     pub fn complement(&self, within: Range<u64>) -> Self {
         let mut set = Self::from_range(within);
-        set.subtract(self);
+        // Most of the ranges may lie outside of it.
+        match set.0.first_key_value().map(|(&start, &end)| start..end) {
+            Some(within) if self.count() > FEW => set.subtract(&self.intersection(within)),
+            _ => set.subtract(self),
+        }
         set
     }
 
     /// The bytes that are in both.
     pub fn intersection(&self, within: Range<u64>) -> Self {
-        if within.start >= within.end {
-            return Self::new();
-        }
-        let first = self.0.partition_point(|r| r.end <= within.start);
-        let after = self.0.partition_point(|r| r.start < within.end);
-        let mut ranges = self.0[first..after.max(first)].to_vec();
-        if let Some(first) = ranges.first_mut() {
-            first.start = first.start.max(within.start);
-        }
-        if let Some(last) = ranges.last_mut() {
-            last.end = last.end.min(within.end);
-        }
-        Self(ranges)
+        let ranges = self.from(within.start).take_while(|range| range.start < within.end);
+        let cut = ranges.map(|range| (range.start.max(within.start), range.end.min(within.end)));
+        Self(cut.filter(|(start, end)| start < end).collect())
     }
 
-    /// Adds a range that begins nowhere before the last one does.
-    fn append(&mut self, range: Range<u64>) {
-        match self.0.last_mut() {
-            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => self.0.push(range),
-        }
+    /// The ranges from the last one on that begins nowhere behind `start`.
+    fn from(&self, start: u64) -> impl Iterator<Item = Range<u64>> + '_ {
+        let first = self.0.range(..=start).next_back().map_or(start, |(&start, _)| start);
+        self.0.range(first..).map(|(&start, &end)| start..end)
+    }
+
+    /// Few ranges, or few beside those that are here.
+    fn dwarfs(&self, other: &Self) -> bool {
+        other.count() <= FEW.max(self.count() / SMALL_PART)
     }
 
     /// Every range moved up by `by`; `None` where that overflows.
     pub fn shift_up(&self, by: u64) -> Option<Self> {
-        let mut ranges = Vec::with_capacity(self.0.len());
-        for r in &self.0 {
-            ranges.push(r.start.checked_add(by)?..r.end.checked_add(by)?);
-        }
-        Some(Self(ranges))
+        let moved = self.0.iter().map(|(start, end)| Some((start.checked_add(by)?, end.checked_add(by)?)));
+        moved.collect::<Option<_>>().map(Self)
     }
 
     /// Every range moved down by `by`; what would be below 0 is cut off.
     pub fn shift_down(&self, by: u64) -> Self {
-        let mut set = Self::new();
-        for r in &self.0 {
-            set.insert(r.start.saturating_sub(by)..r.end.saturating_sub(by));
+        self.iter().map(|range| range.start.saturating_sub(by)..range.end.saturating_sub(by)).collect()
+    }
+}
+
+/// Ranges that are put together in the order of their starts.
+struct Joined(Vec<(u64, u64)>);
+
+impl Joined {
+    fn with_capacity(ranges: usize) -> Self {
+        Self(Vec::with_capacity(ranges))
+    }
+
+    /// Adds one that begins nowhere before the last one does.
+    fn append(&mut self, range: Range<u64>) {
+        match self.0.last_mut() {
+            Some((_, end)) if range.start <= *end => *end = range.end.max(*end),
+            _ => self.0.push((range.start, range.end)),
         }
-        set
+    }
+}
+
+impl From<Joined> for RangeSet {
+    fn from(joined: Joined) -> Self {
+        Self(joined.0.into_iter().collect())
     }
 }
 
@@ -230,9 +268,9 @@ impl FromIterator<Range<u64>> for RangeSet {
         let mut ranges: Vec<_> = iter.into_iter().filter(|r| r.start < r.end).collect();
         // Putting them in in order is quick, whatever a peer sends.
         ranges.sort_unstable_by_key(|r| r.start);
-        let mut set = Self::new();
-        ranges.into_iter().for_each(|range| set.append(range));
-        set
+        let mut joined = Joined::with_capacity(ranges.len());
+        ranges.into_iter().for_each(|range| joined.append(range));
+        joined.into()
     }
 }
 
@@ -245,7 +283,7 @@ impl fmt::Debug for RangeSet {
 /// The form of 111 markers and REST: `0-10,20-30`, ends exclusive (GFD.20 section 3.5).
 impl fmt::Display for RangeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, r) in self.0.iter().enumerate() {
+        for (i, r) in self.iter().enumerate() {
             let comma = if i == 0 { "" } else { "," };
             write!(f, "{comma}{}-{}", r.start, r.end)?;
         }

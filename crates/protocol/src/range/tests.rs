@@ -167,3 +167,27 @@ fn a_million_fragments() {
     gaps.iter().rev().for_each(|gap| both.insert(gap));
     assert_eq!(both.count(), 1);
 }
+
+/// From the last to the first, and from both ends to the middle: each of these would take minutes if every fragment moved those
+/// behind it.
+#[test]
+fn many_fragments_one_by_one() {
+    const MANY: u64 = 1 << 19;
+    let at = |i: u64| 2 * i..2 * i + 1;
+    let all: RangeSet = (0..MANY).map(at).collect();
+    let mut descending = RangeSet::new();
+    (0..MANY).rev().for_each(|i| descending.insert(at(i)));
+    assert!(descending == all);
+    let mut inwards = RangeSet::new();
+    (0..MANY / 2).flat_map(|i| [i, MANY - 1 - i]).for_each(|i| inwards.insert(at(i)));
+    assert!(inwards == all);
+    // Nor are all of them gone through for a few.
+    for i in (0..MANY).step_by(16) {
+        assert_eq!(all.intersection(2 * i..2 * i + 2).len(), 1);
+        assert_eq!(all.complement(2 * i..2 * i + 2).len(), 1);
+        descending.subtract(&RangeSet::from_range(at(i)));
+        inwards.union(&RangeSet::from_range(2 * i + 1..2 * i + 2));
+    }
+    assert_eq!(descending.len(), MANY - MANY / 16);
+    assert_eq!(inwards.count() as u64, MANY - MANY / 16);
+}

@@ -21,7 +21,8 @@ pub(crate) struct Loaded {
 /// Reads the journal at `path` of the unfinished file `part`; `Err` within `Ok` says why it is of no use.
 ///
 /// With a `key`, the journal must be of that source. After a crash of the machine the blocks are read and checked, and
-/// the journal is brought up to date. `own` says whether a file may be what we left ourselves; `progress` is told how many bytes were read, and can stop it by an error.
+/// the journal is brought up to date. `own` says whether a file may be what we left ourselves; `progress` is told how many bytes of
+/// the file were read, now and then also where none are, and can stop it by an error.
 pub(crate) fn load(
     store: &dyn Store,
     path: &VirtualPath,
@@ -56,7 +57,7 @@ pub(crate) fn load(
         return Ok(Err(difference));
     }
     let reader = Reader { bytes: &*bytes, start: start as u64, seed: header.seed };
-    let survey = reader.survey(header.boot)?;
+    let survey = reader.survey(header.boot, progress)?;
     if survey.boot.is_current()
         && let Some(place) = survey.damaged
     {
@@ -76,10 +77,15 @@ pub(crate) fn load(
         buffer: if survey.boot.is_current() { Vec::new() } else { vec![0; 1 << 20] },
         progress,
     };
-    reader.each(survey.first, &mut |place, record| match record {
-        Some(Record::Data { range, sum }) if survey.boot.is_current() => replay.trust(range, sum),
-        Some(Record::Data { range, sum }) => replay.check(place, range, sum),
-        _ => Ok(()),
+    reader.each(survey.first, &mut |place, record| {
+        if pauses(place) {
+            (replay.progress)(replay.checked)?;
+        }
+        match record {
+            Some(Record::Data { range, sum }) if survey.boot.is_current() => replay.trust(range, sum),
+            Some(Record::Data { range, sum }) => replay.check(place, range, sum),
+            _ => Ok(()),
+        }
     })?;
     let Replay { present, pieces, .. } = replay;
     let options = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
@@ -96,6 +102,14 @@ pub(crate) fn load(
 }
 
 const REPLACED: &str = "its journal was replaced while it was read";
+
+/// Whoever sends a file decides how many records there are. So many are gone through in a moment.
+const RECORDS_AT_ONCE: u64 = 8192;
+
+/// Whether it is time to ask if this is to go on.
+fn pauses(place: u64) -> bool {
+    (place + 1).is_multiple_of(RECORDS_AT_ONCE)
+}
 
 fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.kind, one.device, one.inode) == (Kind::File, other.device, other.inode)
@@ -158,9 +172,12 @@ impl Reader<'_> {
         }
     }
 
-    fn survey(&self, boot: BootId) -> Result<Survey> {
+    fn survey(&self, boot: BootId, progress: &mut dyn FnMut(u64) -> Result<()>) -> Result<Survey> {
         let mut survey = Survey { boot, first: 0, synced: 0, records: 0, damaged: None };
         survey.records = self.each(0, &mut |place, record| {
+            if pauses(place) {
+                progress(0)?;
+            }
             match record {
                 Some(Record::Boot { id }) => {
                     survey = Survey { boot: id, first: place + 1, damaged: None, ..survey };

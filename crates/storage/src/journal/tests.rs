@@ -122,6 +122,35 @@ fn checking_can_be_stopped() {
     assert_eq!(result.err(), Some(stop()));
 }
 
+/// Also where nothing has to be read but its many records.
+#[test]
+fn going_through_many_records_can_be_stopped() {
+    const MANY: u64 = 20_000;
+    let stop = || Error::new(ErrorKind::Interrupted, "check", "/part");
+    let records: Vec<Record> = (0..MANY).rev().map(|at| plain(at % 1000..at % 1000 + 1)).collect();
+    let store = store(BootId::current(), &records);
+    let load = |progress: &mut dyn FnMut(u64) -> Result<()>| {
+        load(&store, &path("/journal"), &path("/part"), None, &|_| true, progress)
+    };
+    let mut asked = 0;
+    let loaded = load(&mut |read| {
+        asked += 1;
+        assert_eq!(read, 0);
+        Ok(())
+    });
+    assert_eq!(loaded.unwrap().ok().unwrap().present.to_string(), "0-1000");
+    // Each record is looked at twice.
+    assert_eq!(asked, 4);
+    for end in 0..asked {
+        let mut left = end;
+        let result = load(&mut |_| {
+            left -= 1;
+            if left < 0 { Err(stop()) } else { Ok(()) }
+        });
+        assert_eq!(result.err(), Some(stop()));
+    }
+}
+
 #[test]
 fn damage_is_noticed() {
     let records = [summed(0..100), summed(100..200)];
