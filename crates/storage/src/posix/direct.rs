@@ -9,6 +9,7 @@
 //! thread waits for each, and it takes several of them to keep the disk busy. Where the kernel has both, they are tried
 //! ([`Trial`]), unless direct ones were asked for.
 
+mod steps;
 mod trial;
 
 use std::io::IoSlice;
@@ -20,6 +21,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use rustix::time::{ClockId, clock_gettime};
 
+use self::steps::Steps;
 use self::trial::Trial;
 use super::root::name_of;
 use super::unwritten::leaves_cache;
@@ -48,14 +50,13 @@ pub(super) struct Direct(OnceLock<Way>);
 
 enum Way {
     Uncached,
-    /// A second descriptor of the file.
-    Direct(OwnedFd),
+    Direct(Reserved),
     /// The same, and which way is to be gone now.
     Either(Reserved, Arc<Trial>),
 }
 
-/// A descriptor for direct writes into space that was reserved, for which the file has its size from the beginning. Where it
-/// is found that direct writes are not wanted, the file gets the size that it would have without.
+/// A second descriptor of the file, for direct writes into space that is reserved, for which the file has its size from the
+/// beginning. Where it is found that direct writes are not wanted, the file gets the size that it would have without.
 struct Reserved {
     fd: OwnedFd,
     extent: Mutex<Extent>,
@@ -65,6 +66,7 @@ struct Extent {
     /// Behind all that was or is just being written.
     end: u64,
     reserved: bool,
+    steps: Steps,
 }
 
 impl Reserved {
@@ -72,14 +74,40 @@ impl Reserved {
         self.extent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before anything up to `end` is written.
-    fn reach(&self, end: u64, trial: &Trial) {
+    /// Before `length` bytes are written at `offset`; shorter writes than `least` need no space.
+    fn reach(&self, offset: u64, length: u64, least: usize, trial: Option<&Trial>) {
         let mut extent = self.extent();
+        let end = offset.saturating_add(length);
         extent.end = extent.end.max(end);
-        if extent.reserved && !trial.is_on() && trial.way() == trial::Way::Uncached {
+        if !extent.reserved {
+            return;
+        }
+        if trial.is_some_and(|trial| !trial.is_on() && trial.way() == trial::Way::Uncached) {
             // Best effort: what stays reserved is given up with the file's last size.
             extent.reserved = retry_on_intr(|| rustix::fs::ftruncate(&self.fd, extent.end)).is_err();
+            return;
         }
+        extent.steps.came(length);
+        if length < least as u64 {
+            return;
+        }
+        // Under the lock: those who write there meanwhile would have to wait in the kernel as well.
+        for range in extent.steps.reach(offset..end).iter() {
+            let flags = FallocateFlags::KEEP_SIZE;
+            let reserve = || rustix::fs::fallocate(&self.fd, flags, range.start, range.end - range.start);
+            if retry_on_intr(reserve).is_err() {
+                // A quota, say: the writes will tell.
+                extent.steps.end();
+                break;
+            }
+        }
+    }
+
+    fn free(&self, start: u64, length: u64) {
+        let mut extent = self.extent();
+        extent.steps.leave_out(start..start.saturating_add(length));
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = retry_on_intr(|| rustix::fs::fallocate(&self.fd, flags, start, length));
     }
 }
 
@@ -114,30 +142,34 @@ impl Direct {
         }
         let trial = (when == DirectIo::Auto && uncached_writes())
             .then(|| Trial::of(rustix::fs::fstat(file).map_or(0, |stat| stat.st_dev)));
+        let first = size.min(steps::LEAST);
         self.prepare_with(file, size, trial, |fd| {
-            retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, size))
+            retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, first))?;
+            let length = rustix::fs::fstat(fd)?.st_size;
+            // All of it could make the disk full for everybody, and never come.
+            if u64::try_from(length).unwrap_or_default() < size {
+                retry_on_intr(|| rustix::fs::ftruncate(fd, size))?;
+            }
+            Ok(first)
         });
     }
 
-    /// By direct writes, or as the trial finds.
+    /// By direct writes, or as the trial finds. `reserve` gives the file its size, and says how much is reserved from its start on.
     fn prepare_with(
         &self,
         file: BorrowedFd<'_>,
         size: u64,
         trial: Option<Arc<Trial>>,
-        reserve: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
+        reserve: impl FnOnce(&OwnedFd) -> Result<u64, Errno>,
     ) {
         let way = match trial {
             Some(trial) if trial.begin(Instant::now()) => match reserved(file, size, reserve) {
-                Some((fd, end)) => {
-                    let extent = Mutex::new(Extent { end, reserved: true });
-                    Way::Either(Reserved { fd, extent }, trial)
-                }
+                Some(reserved) => Way::Either(reserved, trial),
                 None => Way::Uncached,
             },
             Some(_) => Way::Uncached,
             None => match reserved(file, size, reserve) {
-                Some((fd, _)) => Way::Direct(fd),
+                Some(reserved) => Way::Direct(reserved),
                 None => return,
             },
         };
@@ -148,10 +180,13 @@ impl Direct {
     pub(super) fn write(&self, file: BorrowedFd<'_>, data: &[u8], offset: u64) -> Result<usize, Errno> {
         match self.0.get() {
             Some(Way::Uncached) if data.len() >= LEAST_UNCACHED => write_uncached(file, data, offset),
-            Some(Way::Direct(fd)) => write_directly(fd, data, offset),
+            Some(Way::Direct(reserved)) => {
+                reserved.reach(offset, data.len() as u64, LEAST, None);
+                write_directly(&reserved.fd, data, offset)
+            }
             Some(Way::Either(reserved, trial)) => {
                 // Also for what the caller writes.
-                reserved.reach(offset.saturating_add(data.len() as u64), trial);
+                reserved.reach(offset, data.len() as u64, LEAST_UNCACHED, Some(trial));
                 if data.len() < LEAST_UNCACHED {
                     return Ok(0);
                 }
@@ -163,27 +198,27 @@ impl Direct {
 
     /// Gives back the space that was reserved for zeros. Best effort: they read as zeros anyway.
     pub(super) fn free(&self, start: u64, length: u64) {
-        if let Some(Way::Direct(fd) | Way::Either(Reserved { fd, .. }, _)) = self.0.get()
+        if let Some(Way::Direct(reserved) | Way::Either(reserved, _)) = self.0.get()
             && length >= WORTH
         {
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let _ = retry_on_intr(|| rustix::fs::fallocate(fd, flags, start, length));
+            reserved.free(start, length);
         }
     }
 }
 
-/// A descriptor for direct writes to this file, in which there is space for so many bytes now; and its size before.
+/// For direct writes to this file, which has so many bytes from now on.
 fn reserved(
     file: BorrowedFd<'_>,
     size: u64,
-    reserve: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
-) -> Option<(OwnedFd, u64)> {
+    reserve: impl FnOnce(&OwnedFd) -> Result<u64, Errno>,
+) -> Option<Reserved> {
     let before = rustix::fs::fstat(file).ok().filter(|before| fits(file, before, size))?;
     let length = u64::try_from(before.st_size).unwrap_or_default();
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     let fd = rustix::fs::open(name_of(file), flags, Mode::empty()).ok()?;
-    if reserve(&fd).is_ok() {
-        return Some((fd, length));
+    if let Ok(first) = reserve(&fd) {
+        let extent = Extent { end: length, reserved: true, steps: Steps::new(size, first) };
+        return Some(Reserved { fd, extent: Mutex::new(extent) });
     }
     // Where there was too little (a quota, say), ext4 keeps what it got, and the size that goes with it.
     let _ = retry_on_intr(|| rustix::fs::ftruncate(&fd, length));
@@ -345,7 +380,7 @@ mod tests {
         let (direct, trial) = (Direct::default(), Arc::<Trial>::default());
         let size = (chunks * CHUNK) as u64;
         direct.prepare_with(file.as_fd(), size, Some(Arc::clone(&trial)), |fd| {
-            rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, size)
+            rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, size).map(|()| size)
         });
         (direct, trial)
     }

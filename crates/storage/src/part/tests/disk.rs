@@ -62,6 +62,33 @@ fn what_is_given_up_keeps_no_space_for_what_did_not_come() {
     assert!(whole[..MIB as usize].iter().chain(&whole[2 * MIB as usize..]).all(|byte| *byte == 0));
 }
 
+/// A disk is not to be filled by a few bytes and a number.
+#[test]
+fn who_announces_much_gets_no_more_space_than_what_came_deserves() {
+    let (store, _keep, options) = disk(Journaling::default());
+    let target = path("/f");
+    let size = 2 << 30;
+    let part = PartFile::begin(&store, &target, key(size), options).unwrap();
+    if !part.handle().is_reserved() {
+        return;
+    }
+    let kept = || {
+        let metadata = store.stat(&part_name(&target), false).unwrap();
+        assert_eq!(metadata.size, size);
+        metadata.blocks * 512
+    };
+    part.handle().write_at(b"hello", 0).unwrap();
+    assert!(kept() <= 17 * MIB, "{} bytes are kept", kept());
+    let data = data(MIB as usize);
+    for at in 0..40 {
+        part.handle().write_at(&data, at * MIB).unwrap();
+    }
+    part.handle().write_at(&data, 1 << 30).unwrap();
+    let most = 2 * 41 * MIB + 64 * MIB;
+    assert!((40 * MIB..=most).contains(&kept()), "{} bytes are kept", kept());
+    part.discard().unwrap();
+}
+
 #[test]
 fn space_ahead_is_kept_for_what_comes_only() {
     let (store, _keep, options) = disk(Journaling::default());
