@@ -212,6 +212,7 @@ fn metadata(size: u64) -> Metadata {
         kind: Kind::File,
         size,
         modified: (0, 0),
+        changed: (0, 0),
         mode: 0o644,
         uid: 0,
         gid: 0,

@@ -232,6 +232,7 @@ impl Handle {
             kind: Kind::File,
             size,
             modified: (0, 0),
+            changed: (0, 0),
             mode: 0o644,
             uid: 0,
             gid: 0,

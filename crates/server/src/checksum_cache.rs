@@ -28,6 +28,8 @@ struct Sum {
     path: VirtualPath,
     size: u64,
     modified: (i64, u32),
+    /// Restoring programs set the other time to what it was.
+    changed: (i64, u32),
     algorithm: ChecksumAlgorithm,
     value: String,
 }
@@ -49,6 +51,7 @@ impl ChecksumCache {
             path: path.clone(),
             size: metadata.size,
             modified: metadata.modified,
+            changed: metadata.changed,
             algorithm,
             value: value.to_owned(),
         };
@@ -76,6 +79,7 @@ impl ChecksumCache {
             && sum.algorithm == algorithm
             && sum.size == metadata.size
             && sum.modified == metadata.modified
+            && sum.changed == metadata.changed
             && sum.path == *path;
         same.then(|| sum.value.clone())
     }
@@ -102,6 +106,7 @@ mod tests {
             kind: Kind::File,
             size,
             modified: (1, 2),
+            changed: (3, 4),
             mode: 0o644,
             uid: 0,
             gid: 0,
@@ -128,6 +133,8 @@ mod tests {
         assert_eq!(cache.recall(None, &path, &file(1, 10), ChecksumAlgorithm::Md5), None);
         assert_eq!(cache.recall(Some(7), &path, &file(1, 10), algorithm), None);
         assert_eq!(cache.recall(None, &VirtualPath::root(), &file(1, 10), algorithm), None);
+        let touched = Metadata { changed: (3, 5), ..file(1, 10) };
+        assert_eq!(cache.recall(None, &path, &touched, algorithm), None);
         cache.forget(&file(1, 10));
         assert_eq!(cache.recall(None, &path, &file(1, 10), algorithm), None);
     }

@@ -77,6 +77,8 @@ pub struct Metadata {
     pub size: u64,
     /// Modification time: seconds since 1970 and nanoseconds.
     pub modified: (i64, u32),
+    /// When the content or an attribute was changed last, which nobody can set: seconds since 1970 and nanoseconds.
+    pub changed: (i64, u32),
     /// Permission bits, 0o7777.
     pub mode: u32,
     pub uid: u32,

@@ -145,21 +145,21 @@ impl Store for MemoryStore {
     fn set_modified(&self, path: &VirtualPath, seconds: i64, nanoseconds: u32) -> Result<()> {
         let tree = self.read();
         let id = tree.existing(path, true).map_err(fail("set time", path))?;
-        tree.node(id).attributes().modified = (seconds, nanoseconds);
+        tree.node(id).attributes().set_modified(seconds, nanoseconds);
         Ok(())
     }
 
     fn set_mode(&self, path: &VirtualPath, mode: u32) -> Result<()> {
         let tree = self.read();
         let id = tree.existing(path, true).map_err(fail("chmod", path))?;
-        tree.node(id).attributes().mode = mode & 0o7777;
+        tree.node(id).attributes().set_mode(mode);
         Ok(())
     }
 
     fn set_group(&self, path: &VirtualPath, gid: u32) -> Result<()> {
         let tree = self.read();
         let id = tree.existing(path, true).map_err(fail("chgrp", path))?;
-        tree.node(id).attributes().gid = gid;
+        tree.node(id).attributes().set_group(gid);
         Ok(())
     }
 

@@ -104,6 +104,7 @@ fn metadata(kind: Kind, size: u64) -> Metadata {
         kind,
         size,
         modified: (0, 0),
+        changed: (0, 0),
         mode,
         uid: 0,
         gid: 0,

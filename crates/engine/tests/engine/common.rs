@@ -109,6 +109,7 @@ impl TestFile {
             kind: Kind::File,
             size: self.file.metadata().unwrap().len(),
             modified: (0, 0),
+            changed: (0, 0),
             mode: 0o644,
             uid: 0,
             gid: 0,

@@ -138,7 +138,7 @@ fn remember(
     value: &str,
 ) {
     if let Ok(after) = source.metadata()
-        && (after.size, after.modified) == (before.size, before.modified)
+        && (after.size, after.modified, after.changed) == (before.size, before.modified, before.changed)
     {
         let who = job.context.acting_uid();
         job.host.checksums.remember(who, place, &after, algorithm, value);

@@ -225,7 +225,7 @@ fn finish(
         destination.discard(&storage, place);
         return Err(taken);
     }
-    let written = matches!(destination, Destination::Part(_)).then(|| destination.handle());
+    let written = destination.handle();
     destination
         .commit(length, transfer.modified, plan, &job.context.settings.config.files, (&storage, place))
         .map_err(|error| match (error.kind(), job.context.login()) {
@@ -237,13 +237,11 @@ fn finish(
         })?;
     if let (Some(algorithm), Some(value)) = (sum, &whole)
         && length >= WORTH_KEEPING
-        && let Ok(metadata) = storage.stat(place, false)
+        && let (Ok(metadata), Ok(named)) = (written.metadata(), storage.stat(place, false))
         && metadata.kind == Kind::File
         && metadata.size == length
         // The directory can have been moved, and another have taken its name.
-        && written.is_none_or(|written| {
-            written.metadata().is_ok_and(|own| (own.device, own.inode) == (metadata.device, metadata.inode))
-        })
+        && (named.device, named.inode) == (metadata.device, metadata.inode)
     {
         job.host.checksums.remember(job.context.acting_uid(), place, &metadata, algorithm, value);
     }

@@ -81,9 +81,45 @@ fn remembered_sums_do_not_survive_writing_in_place() {
     assert_ne!(client.command("CKSM CRC32C 0 -1 /f", 213), "213 e3069283");
 }
 
+/// As programs do that restore files, or bring them up to date.
+#[test]
+fn remembered_sums_do_not_survive_a_change_that_leaves_size_and_time() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    client.command("OPTS RETR Checksum=CRC32C;", 200);
+    let size = 100_000;
+    let path = server.root().join("f");
+    std::fs::write(server.root().join("other"), vec![b'b'; size]).unwrap();
+    let other = client.command("CKSM CRC32C 0 -1 /other", 213);
+    for downloaded in [false, true] {
+        assert_eq!(client.put("STOR /f", &vec![b'a'; size]).code, 226);
+        if downloaded {
+            let mut data = client.data();
+            client.command("RETR /f", 150);
+            std::io::Read::read_to_end(&mut data, &mut Vec::new()).unwrap();
+            client.expect(226);
+        }
+        assert_ne!(client.command("CKSM CRC32C 0 -1 /f", 213), other);
+        let before = std::fs::metadata(&path).unwrap().modified().unwrap();
+        // Not within the same tick of the kernel's clock.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let mut file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.write_all(&vec![b'b'; size]).unwrap();
+        file.set_modified(before).unwrap();
+        drop(file);
+        assert_eq!(client.command("CKSM CRC32C 0 -1 /f", 213), other);
+    }
+}
+
 #[test]
 fn the_sum_of_an_upload_is_not_remembered_for_another_file() {
-    let server = Fixture::new();
+    for part_files in [true, false] {
+        the_sum_is_not_that_of_another_file(part_files);
+    }
+}
+
+fn the_sum_is_not_that_of_another_file(part_files: bool) {
+    let server = Fixture::with(|config, _| config.files.part_files = part_files);
     let size = 100_000;
     for directory in ["in", "next"] {
         std::fs::create_dir(server.root().join(directory)).unwrap();

@@ -39,13 +39,33 @@ pub(super) struct Attributes {
     pub(super) mode: u32,
     pub(super) gid: u32,
     pub(super) modified: (i64, u32),
+    changed: (i64, u32),
     pub(super) inode: u64,
     pub(super) links: u64,
 }
 
 impl Attributes {
     pub(super) fn new(mode: u32, inode: u64) -> Self {
-        Self { mode: mode & 0o7777, gid: 0, modified: now(), inode, links: 1 }
+        let now = now();
+        Self { mode: mode & 0o7777, gid: 0, modified: now, changed: now, inode, links: 1 }
+    }
+
+    /// The content is another one.
+    pub(super) fn modify(&mut self) {
+        self.modified = now();
+        self.changed = self.modified;
+    }
+
+    pub(super) fn set_modified(&mut self, seconds: i64, nanoseconds: u32) {
+        (self.modified, self.changed) = ((seconds, nanoseconds), now());
+    }
+
+    pub(super) fn set_mode(&mut self, mode: u32) {
+        (self.mode, self.changed) = (mode & 0o7777, now());
+    }
+
+    pub(super) fn set_group(&mut self, gid: u32) {
+        (self.gid, self.changed) = (gid, now());
     }
 
     pub(super) fn metadata(&self, kind: Kind, size: u64) -> Metadata {
@@ -53,6 +73,7 @@ impl Attributes {
             kind,
             size,
             modified: self.modified,
+            changed: self.changed,
             mode: self.mode,
             uid: 0,
             gid: self.gid,
@@ -68,7 +89,7 @@ impl Attributes {
     }
 }
 
-pub(super) fn now() -> (i64, u32) {
+fn now() -> (i64, u32) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
 }
@@ -117,14 +138,14 @@ impl File {
         // It fits: the content is in memory, so both are `usize`.
         let start = end as usize - data.len();
         content[start..start + data.len()].copy_from_slice(data);
-        self.attributes().modified = now();
+        self.attributes().modify();
         Ok(())
     }
 
     pub(super) fn set_len(&self, length: u64) -> Result<(), ErrorKind> {
         let mut content = self.content.write().unwrap_or_else(PoisonError::into_inner);
         self.resize(&mut content, length)?;
-        self.attributes().modified = now();
+        self.attributes().modify();
         Ok(())
     }
 
@@ -202,12 +223,12 @@ impl WriteHandle for Handle {
     }
 
     fn set_modified(&self, seconds: i64, nanoseconds: u32) -> Result<()> {
-        self.file.attributes().modified = (seconds, nanoseconds);
+        self.file.attributes().set_modified(seconds, nanoseconds);
         Ok(())
     }
 
     fn set_mode(&self, mode: u32) -> Result<()> {
-        self.file.attributes().mode = mode & 0o7777;
+        self.file.attributes().set_mode(mode);
         Ok(())
     }
 

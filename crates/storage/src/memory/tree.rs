@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bstr::{BString, ByteSlice};
 use ropewalk_protocol::path::VirtualPath;
 
-use super::file::{Attributes, File, now};
+use super::file::{Attributes, File};
 use crate::{ErrorKind, Kind, Metadata};
 
 const ROOT: u64 = 1;
@@ -103,7 +103,7 @@ impl Tree {
 
     fn set_entry(&mut self, directory: u64, name: &BString, id: Option<u64>) {
         let Some(node) = self.nodes.get_mut(&directory) else { return };
-        node.attributes().modified = now();
+        node.attributes().modify();
         if let Body::Directory(entries) = &mut node.body {
             match id {
                 Some(id) => entries.insert(name.clone(), id),

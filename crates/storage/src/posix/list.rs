@@ -65,6 +65,7 @@ fn unknown(file_type: FileType, inode: u64) -> Metadata {
         kind: kind(file_type).unwrap_or(Kind::File),
         size: 0,
         modified: (0, 0),
+        changed: (0, 0),
         mode: 0,
         uid: u32::MAX,
         gid: u32::MAX,

@@ -22,6 +22,7 @@ impl Stats {
             kind,
             size: u64::try_from(stat.st_size).unwrap_or(0),
             modified: (stat.st_mtime as i64, stat.st_mtime_nsec as u32),
+            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as u32),
             mode,
             uid: stat.st_uid,
             gid: stat.st_gid,
