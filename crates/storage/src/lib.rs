@@ -201,6 +201,13 @@ pub trait WriteHandle: Send + Sync {
     fn lock(&self) -> Result<bool> {
         Ok(true)
     }
+    /// As [`Self::lock`], but beside others who share it. A lock that this handle has becomes one of this kind, or is lost where
+    /// that cannot be.
+    fn lock_shared(&self) -> Result<bool> {
+        self.lock()
+    }
+    /// Gives back what [`Self::lock`] or [`Self::lock_shared`] took.
+    fn unlock(&self) {}
     fn set_modified(&self, seconds: i64, nanoseconds: u32) -> Result<()>;
     fn set_mode(&self, mode: u32) -> Result<()>;
 }

@@ -21,7 +21,7 @@ pub(crate) struct Loaded {
 /// Reads the journal at `path` of the unfinished file `part`; `Err` within `Ok` says why it is of no use.
 ///
 /// With a `key`, the journal must be of that source. After a crash of the machine the blocks are read and checked, and
-/// the journal is brought up to date. `own` says whether a file may be what we left ourselves; `progress` is told how many bytes of
+/// the journal is brought up to date, for which `alone` keeps out everybody else. `own` says whether a file may be what we left ourselves; `progress` is told how many bytes of
 /// the file were read, now and then also where none are, and can stop it by an error.
 pub(crate) fn load(
     store: &dyn Store,
@@ -29,6 +29,7 @@ pub(crate) fn load(
     part: &VirtualPath,
     key: Option<&JournalKey>,
     own: &dyn Fn(&Metadata) -> bool,
+    alone: &dyn Fn() -> Result<()>,
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Result<Loaded, String>> {
     let bytes = match store.stat(path, false) {
@@ -57,7 +58,12 @@ pub(crate) fn load(
         return Ok(Err(difference));
     }
     let reader = Reader { bytes: &*bytes, start: start as u64, seed: header.seed };
-    let survey = reader.survey(header.boot, progress)?;
+    let mut survey = reader.survey(header.boot, progress)?;
+    if !survey.boot.is_current() {
+        alone()?;
+        // Until then somebody else may have brought it up to date.
+        survey = reader.survey(header.boot, progress)?;
+    }
     if survey.boot.is_current()
         && let Some(place) = survey.damaged
     {

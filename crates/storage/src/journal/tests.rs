@@ -51,7 +51,8 @@ fn store(boot: BootId, records: &[Record]) -> MemoryStore {
 }
 
 fn load_it(store: &MemoryStore) -> Result<Loaded, String> {
-    load(store, &path("/journal"), &path("/part"), Some(&key()), &|_| true, &mut |_| Ok(())).unwrap()
+    load(store, &path("/journal"), &path("/part"), Some(&key()), &|_| true, &|| Ok(()), &mut |_| Ok(()))
+        .unwrap()
 }
 
 fn present(store: &MemoryStore) -> String {
@@ -88,7 +89,7 @@ fn after_a_crash_blocks_are_compared_with_their_sums() {
     let options = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
     store.open_write(&path("/part"), options).unwrap().write_at(&[0; 50], 120).unwrap();
     let mut read = 0;
-    let loaded = load(&store, &path("/journal"), &path("/part"), None, &|_| true, &mut |n| {
+    let loaded = load(&store, &path("/journal"), &path("/part"), None, &|_| true, &|| Ok(()), &mut |n| {
         read = n;
         Ok(())
     });
@@ -114,11 +115,35 @@ fn after_a_crash_blocks_without_a_sum_count_where_they_were_synced() {
     assert_eq!(present(&store(BootId::current(), &boot_between)), "5-10");
 }
 
+/// Only who has the file alone may write its journal.
+#[test]
+fn others_are_kept_out_where_the_journal_is_brought_up_to_date() {
+    let busy = || Error::new(ErrorKind::Busy, "open", "/part");
+    for (boot, asks) in [(BootId::current(), false), (OTHER_BOOT, true)] {
+        let store = store(boot, &[summed(0..100)]);
+        let before = get(&store, &path("/journal"));
+        let load = |alone: &dyn Fn() -> Result<()>| {
+            load(&store, &path("/journal"), &path("/part"), None, &|_| true, alone, &mut |_| Ok(()))
+        };
+        assert_eq!(load(&|| Err(busy())).err(), asks.then(busy));
+        assert_eq!(get(&store, &path("/journal")), before);
+        // Who had it before may have written it.
+        let loaded = load(&|| {
+            assert!(asks);
+            let other = load(&|| Ok(())).unwrap().ok().unwrap();
+            other.journal.append(500..600, None)
+        });
+        let expected = if asks { "0-100,500-600" } else { "0-100" };
+        assert_eq!(loaded.unwrap().ok().unwrap().present.to_string(), expected);
+    }
+}
+
 #[test]
 fn checking_can_be_stopped() {
     let stop = || Error::new(ErrorKind::Interrupted, "check", "/part");
     let store = store(OTHER_BOOT, &[summed(0..100)]);
-    let result = load(&store, &path("/journal"), &path("/part"), None, &|_| true, &mut |_| Err(stop()));
+    let result =
+        load(&store, &path("/journal"), &path("/part"), None, &|_| true, &|| Ok(()), &mut |_| Err(stop()));
     assert_eq!(result.err(), Some(stop()));
 }
 
@@ -130,7 +155,7 @@ fn going_through_many_records_can_be_stopped() {
     let records: Vec<Record> = (0..MANY).rev().map(|at| plain(at % 1000..at % 1000 + 1)).collect();
     let store = store(BootId::current(), &records);
     let load = |progress: &mut dyn FnMut(u64) -> Result<()>| {
-        load(&store, &path("/journal"), &path("/part"), None, &|_| true, progress)
+        load(&store, &path("/journal"), &path("/part"), None, &|_| true, &|| Ok(()), progress)
     };
     let mut asked = 0;
     let loaded = load(&mut |read| {
@@ -214,7 +239,8 @@ fn a_long_source_fits() {
     )
     .unwrap();
     let loaded =
-        load(&store, &path("/journal"), &path("/part"), Some(&long), &|_| true, &mut |_| Ok(())).unwrap();
+        load(&store, &path("/journal"), &path("/part"), Some(&long), &|_| true, &|| Ok(()), &mut |_| Ok(()))
+            .unwrap();
     assert_eq!(loaded.ok().unwrap().present.to_string(), "0-10");
 }
 

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -94,11 +94,15 @@ fn now() -> (i64, u32) {
     (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
+/// One handle has a file's lock.
+const ALONE: i32 = -1;
+
 /// The content of a file; handles keep it when its name is removed.
 pub(super) struct File {
     content: RwLock<Vec<u8>>,
     attributes: Mutex<Attributes>,
-    locked: AtomicBool,
+    /// How many handles share it, or [`ALONE`].
+    locks: Mutex<i32>,
     space: Arc<Space>,
 }
 
@@ -107,7 +111,7 @@ impl File {
         Self {
             content: RwLock::default(),
             attributes: Mutex::new(Attributes::new(0, 0)),
-            locked: AtomicBool::new(false),
+            locks: Mutex::new(0),
             space,
         }
     }
@@ -173,20 +177,32 @@ impl Drop for File {
 pub(super) struct Handle {
     file: Arc<File>,
     path: VirtualPath,
-    holds_lock: AtomicBool,
+    /// Its part of the file's locks.
+    lock: Mutex<i32>,
 }
 
 impl Handle {
     pub(super) fn new(file: Arc<File>, path: VirtualPath) -> Self {
-        Self { file, path, holds_lock: AtomicBool::new(false) }
+        Self { file, path, lock: Mutex::new(0) }
+    }
+
+    /// Gives back the lock that it has, and takes another one.
+    fn lock_as(&self, wanted: i32) -> bool {
+        let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.file.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        *all -= std::mem::take(&mut *held);
+        let free = if wanted == ALONE { *all == 0 } else { *all >= 0 };
+        if free {
+            *all += wanted;
+            *held = wanted;
+        }
+        free
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if *self.holds_lock.get_mut() {
-            self.file.locked.store(false, Ordering::Release);
-        }
+        self.lock_as(0);
     }
 }
 
@@ -233,11 +249,14 @@ impl WriteHandle for Handle {
     }
 
     fn lock(&self) -> Result<bool> {
-        if self.holds_lock.load(Ordering::Relaxed) {
-            return Ok(true);
-        }
-        let got = !self.file.locked.swap(true, Ordering::Acquire);
-        self.holds_lock.store(got, Ordering::Relaxed);
-        Ok(got)
+        Ok(self.lock_as(ALONE))
+    }
+
+    fn lock_shared(&self) -> Result<bool> {
+        Ok(self.lock_as(1))
+    }
+
+    fn unlock(&self) {
+        self.lock_as(0);
     }
 }

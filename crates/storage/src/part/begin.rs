@@ -1,4 +1,6 @@
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
@@ -12,6 +14,10 @@ use crate::journal::{self, Loaded};
 use crate::{
     Error, ErrorKind, Journal, JournalKey, Kind, Metadata, Result, Store, WriteHandle, WriteOptions,
 };
+
+/// Who begins a transfer waits so long for those who look what is there, which takes a moment; and looks this often.
+const LOOKING: Duration = Duration::from_secs(1);
+const NAP: Duration = Duration::from_millis(1);
 
 /// Where everything is.
 pub(super) struct Names {
@@ -74,11 +80,11 @@ pub(super) fn begin(
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
-        let Some((handle, metadata)) = open_locked(store, names)? else { continue };
+        let Some((handle, metadata)) = open_locked(store, names, &lock)? else { continue };
         if options.resume && !is_own(store, names, &metadata) {
             why = Some("it belongs to another user".into());
         } else if options.resume {
-            match load(store, names, journal, &metadata, Some(key), &mut |_| Ok(()))? {
+            match load(store, names, journal, &metadata, Some(key), &|| Ok(()), &mut |_| Ok(()))? {
                 Ok(Found { present, pieces, journal, .. }) => {
                     let unordered = options.journal != Journaling::Sequential;
                     if unordered && journal.is_none() && present.is_empty() {
@@ -103,18 +109,23 @@ pub(super) fn interrupted(
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Option<Interrupted>> {
     let Some(journal) = &names.journal else { return Ok(None) };
-    let Some((_locked, metadata)) = open_locked(store, names)? else { return Ok(None) };
+    let Some((handle, metadata)) = open_locked(store, names, &|handle| handle.lock_shared())? else {
+        return Ok(None);
+    };
     if !is_own(store, names, &metadata) {
         return Ok(None);
     }
-    let found = load(store, names, journal, &metadata, None, progress)?;
+    let alone = || if lock(&*handle)? { Ok(()) } else { Err(busy(names)) };
+    let found = load(store, names, journal, &metadata, None, &alone, progress)?;
     let found = found.ok().filter(|found| !found.present.is_empty());
     Ok(found.map(|found| Interrupted { present: found.present, key: found.key }))
 }
 
 pub(super) fn sequential_prefix(store: &dyn Store, names: &Names) -> Result<Option<u64>> {
     let Some(journal) = &names.journal else { return Ok(None) };
-    let Some((_locked, metadata)) = open_locked(store, names)? else { return Ok(None) };
+    let Some((_locked, metadata)) = open_locked(store, names, &|handle| handle.lock_shared())? else {
+        return Ok(None);
+    };
     if !is_own(store, names, &metadata) {
         return Ok(None);
     }
@@ -133,7 +144,7 @@ fn make(
     let mode = (options.mode & !STICKY) | sticky;
     let write = WriteOptions { create: true, truncate: false, exclusive: true, mode };
     let handle = store.open_write(&names.part, write)?;
-    if !handle.lock()? {
+    if !lock(&*handle)? {
         return Err(busy(names));
     }
     // Whoever opened it before we had the lock may have removed it.
@@ -145,9 +156,27 @@ fn make(
     Ok(Some(handle))
 }
 
+/// Takes the part for a transfer. Another transfer keeps it for long; who only looks shares the lock, and is waited for.
+fn lock(handle: &dyn WriteHandle) -> Result<bool> {
+    let mut until = None;
+    while !handle.lock()? {
+        let until = *until.get_or_insert_with(|| Instant::now() + LOOKING);
+        if !handle.lock_shared()? || Instant::now() >= until {
+            return Ok(false);
+        }
+        handle.unlock();
+        thread::sleep(NAP);
+    }
+    Ok(true)
+}
+
 /// Opens and locks the part that is there; `None` where there is none (any more). Where something else has its name, that is
 /// left alone: it will not go away by itself.
-fn open_locked(store: &dyn Store, names: &Names) -> Result<Option<(Arc<dyn WriteHandle>, Metadata)>> {
+fn open_locked(
+    store: &dyn Store,
+    names: &Names,
+    lock: &dyn Fn(&dyn WriteHandle) -> Result<bool>,
+) -> Result<Option<(Arc<dyn WriteHandle>, Metadata)>> {
     // Asked before it is opened, which would follow a symbolic link: to nothing, or to what another one has locked.
     match store.stat(&names.part, false) {
         Ok(named) if named.kind != Kind::File => return Err(no_part(names, named.kind)),
@@ -161,7 +190,7 @@ fn open_locked(store: &dyn Store, names: &Names) -> Result<Option<(Arc<dyn Write
         Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => return Err(error),
     };
-    if !handle.lock()? {
+    if !lock(&*handle)? {
         return Err(busy(names));
     }
     // It may have got its name, or have been removed, before we had the lock.
@@ -204,11 +233,12 @@ fn load(
     journal: &VirtualPath,
     metadata: &Metadata,
     key: Option<&JournalKey>,
+    alone: &dyn Fn() -> Result<()>,
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Result<Found, String>> {
     // Another user's would say that bytes are there which never came.
     let own = |metadata: &Metadata| is_own(store, names, metadata);
-    match journal::load(store, journal, &names.part, key, &own, progress)? {
+    match journal::load(store, journal, &names.part, key, &own, alone, progress)? {
         Ok(Loaded { key, present, pieces, journal }) => {
             Ok(Ok(Found { present, pieces, journal: Some(journal), key: Some(key) }))
         }

@@ -2,6 +2,7 @@
 
 mod disk;
 mod kept;
+mod looks;
 mod owners;
 
 use super::*;

@@ -34,9 +34,7 @@ pub(super) struct PosixFile {
 impl Drop for PosixFile {
     fn drop(&mut self) {
         // Closing is not enough while a program that is just being started (ssh, say) has a copy of the descriptor.
-        if *self.locked.get_mut() {
-            let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
-        }
+        self.unlock();
     }
 }
 
@@ -343,12 +341,30 @@ impl WriteHandle for PosixFile {
     }
 
     fn lock(&self) -> Result<bool> {
-        match retry_on_intr(|| rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive)) {
+        self.lock_as(FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn lock_shared(&self) -> Result<bool> {
+        self.lock_as(FlockOperation::NonBlockingLockShared)
+    }
+
+    fn unlock(&self) {
+        if self.locked.swap(false, Ordering::Relaxed) {
+            let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
+        }
+    }
+}
+
+impl PosixFile {
+    fn lock_as(&self, how: FlockOperation) -> Result<bool> {
+        match retry_on_intr(|| rustix::fs::flock(&self.fd, how)) {
             Ok(()) => {
                 self.locked.store(true, Ordering::Relaxed);
                 Ok(true)
             }
             Err(Errno::WOULDBLOCK) => Ok(false),
+            // NFS shares a lock only with who may read.
+            Err(Errno::BADF) if how == FlockOperation::NonBlockingLockShared => self.lock(),
             // Some network file systems have no locks; then nobody has one.
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK | Errno::INVAL) => Ok(true),
             Err(errno) => Err(errno).context("lock", self.path.as_bytes()),

@@ -172,6 +172,19 @@ fn locks(store: &dyn Store) {
     if other.lock().unwrap() {
         return; // A store without locks.
     }
+    assert!(!other.lock_shared().unwrap(), "nobody shares it");
     drop(file);
     assert!(other.lock().unwrap(), "the lock goes with its handle");
+    let third = store.open_write(&path("/f"), EXISTING).unwrap();
+    other.unlock();
+    assert!(third.lock().unwrap(), "a lock that was given back is free");
+    // A store may know only locks that nobody shares.
+    if third.lock_shared().unwrap() && other.lock_shared().unwrap() {
+        assert!(!third.lock().unwrap(), "nobody has alone what is shared");
+        assert!(other.lock().unwrap(), "who could not have it alone has lost his share");
+        assert!(!third.lock_shared().unwrap(), "nobody shares what one has alone");
+        assert!(other.lock_shared().unwrap() && third.lock_shared().unwrap(), "it can be shared again");
+        drop(other);
+        assert!(third.lock().unwrap(), "the last one has it alone");
+    }
 }

@@ -17,6 +17,8 @@ pub enum Deed {
     /// In place of the directory that holds the file.
     SyncSystem,
     SyncDirectory,
+    /// Alone.
+    Lock,
     Rename,
     List,
     /// The end of a listing, which begins once more where the hook gives an error.
@@ -225,7 +227,16 @@ impl WriteHandle for HookedFile {
     }
 
     fn lock(&self) -> Result<bool> {
+        (self.hook)(Deed::Lock, &self.path)?;
         self.inner.lock()
+    }
+
+    fn lock_shared(&self) -> Result<bool> {
+        self.inner.lock_shared()
+    }
+
+    fn unlock(&self) {
+        self.inner.unlock();
     }
 
     fn set_modified(&self, seconds: i64, nanoseconds: u32) -> Result<()> {

@@ -1,0 +1,82 @@
+//! Transfers, and those who only look what is there.
+
+use super::*;
+use crate::testing::{Deed, Hooked};
+
+const EXISTING: WriteOptions = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
+
+/// As somebody who looks has it.
+fn shared(store: &dyn Store) -> Arc<dyn WriteHandle> {
+    let handle = store.open_write(&part_name(&path("/f")), EXISTING).unwrap();
+    assert!(handle.lock_shared().unwrap());
+    handle
+}
+
+/// A store in which somebody looks at a part when it is about to be locked for the first time, and goes on looking until this is
+/// tried for the third time; and how often it was tried.
+fn watched(store: &Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Mutex<u32>>) {
+    let tries = Arc::new(Mutex::new(0));
+    let (count, inner) = (Arc::clone(&tries), Arc::clone(store));
+    let looks = Mutex::new(None);
+    let hooked = Hooked::new(Arc::clone(store), move |deed, _| {
+        if deed == Deed::Lock {
+            let mut count = count.lock().unwrap();
+            *count += 1;
+            match *count {
+                1 => *looks.lock().unwrap() = Some(shared(&*inner)),
+                3 => drop(looks.lock().unwrap().take()),
+                _ => {}
+            }
+        }
+        Ok(())
+    });
+    (Arc::new(hooked), tries)
+}
+
+#[test]
+fn who_only_looks_is_in_no_transfers_way() {
+    for (store, _keep) in stores() {
+        for (left, resume) in [(false, false), (true, true), (true, false)] {
+            let options = PartOptions { resume, ..options(Journaling::Sequential) };
+            if left {
+                let part = PartFile::begin(&store, &path("/f"), key(100), options).unwrap();
+                write(&part, &data(100), 0..10);
+                kill(part);
+            }
+            let (watched, tries) = watched(&store);
+            let part = PartFile::begin(&watched, &path("/f"), key(100), options).unwrap();
+            assert!(*tries.lock().unwrap() >= 3);
+            assert_eq!(part.present().len(), if resume { 10 } else { 0 });
+            part.discard().unwrap();
+        }
+    }
+}
+
+#[test]
+fn those_who_look_are_not_in_one_anothers_way() {
+    for (store, _keep) in stores() {
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Sequential)).unwrap();
+        write(&part, &data(100), 0..10);
+        kill(part);
+        let _looks = shared(&*store);
+        assert_eq!(PartFile::sequential_prefix(&store, &path("/f")).unwrap(), Some(10));
+        let left = PartFile::interrupted(&store, &path("/f"), &mut |_| Ok(())).unwrap().unwrap();
+        assert_eq!(left.present, RangeSet::from_range(0..10));
+    }
+}
+
+/// It keeps the part for long.
+#[test]
+fn another_transfer_is_not_waited_for() {
+    for (store, _keep) in stores() {
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Sequential)).unwrap();
+        let (hooked, deeds) = Hooked::recorded(Arc::clone(&store));
+        let hooked: Arc<dyn Store> = Arc::new(hooked);
+        let again = PartFile::begin(&hooked, &path("/f"), key(100), options(Journaling::Sequential));
+        assert_eq!(again.err().unwrap().kind(), ErrorKind::Busy);
+        assert_eq!(deeds.lock().unwrap().iter().filter(|(deed, _)| *deed == Deed::Lock).count(), 1);
+        let looked = PartFile::sequential_prefix(&store, &path("/f"));
+        assert_eq!(looked.err().unwrap().kind(), ErrorKind::Busy);
+        drop(part);
+    }
+}
