@@ -192,6 +192,11 @@ pub trait WriteHandle: Send + Sync {
     fn set_len(&self, length: u64) -> Result<()>;
     /// Data and size are on stable storage.
     fn sync(&self) -> Result<()>;
+    /// Nothing more is written to this file, which is as `metadata` says. Where the store has taken bytes that it may be unable
+    /// to keep, as those on other machines' disks do, it says so now. That does not put them on stable storage.
+    fn confirm(&self, _metadata: &Metadata) -> Result<()> {
+        Ok(())
+    }
     /// All that the file system of this file was told is on stable storage, names among it.
     fn sync_system(&self) -> Result<()> {
         Ok(())

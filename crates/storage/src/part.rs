@@ -225,6 +225,13 @@ impl PartFile {
         Ok(())
     }
 
+    /// Nothing more is written, at least not now: has the store say what of it it could not keep. Where that is so, nothing of
+    /// the file is left.
+    pub fn confirm(&self) -> Result<()> {
+        let metadata = self.handle.metadata()?;
+        self.or_distrust(self.handle.confirm(&metadata))
+    }
+
     /// Puts the bytes on stable storage, but not what says which of them are there: for a file that is whole, and is about to
     /// be given its name. Where that fails, nothing of the file is left.
     pub fn sync(&self) -> Result<()> {
@@ -264,6 +271,7 @@ impl PartFile {
         } else if self.handle.reserves_ahead() && self.replaces() {
             self.handle.begin_sync();
         }
+        self.or_distrust(self.handle.confirm(&metadata))?;
         if let Some(target) = &self.names.target {
             self.rename(target)?;
         }
@@ -278,10 +286,12 @@ impl PartFile {
         }
         let state = self.state();
         let mut journaled = Ok(());
+        if self.journal.get().is_none() && state.present.is_empty() {
+            return self.remove();
+        }
+        // What is gone on with is trusted as it was told.
+        self.confirm()?;
         if self.journal.get().is_none() {
-            if state.present.is_empty() {
-                return self.remove();
-            }
             if self.is_told_by_size(&state) {
                 return Ok(());
             }

@@ -3,6 +3,7 @@
 mod acting;
 mod direct;
 mod file;
+mod late;
 mod list;
 mod manual;
 mod metadata;

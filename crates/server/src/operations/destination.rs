@@ -389,17 +389,19 @@ impl Destination {
                 if let Some(seconds) = modified {
                     handle.set_modified(seconds, 0)?;
                 }
-                if files.fsync == Fsync::None { Ok(()) } else { part.checkpoint() }
+                if files.fsync == Fsync::None { part.confirm() } else { part.checkpoint() }
             }
             Self::InPlace { handle, .. } if handle.positionless() => Ok(()),
             Self::InPlace { handle, created } => {
                 // Zeros at the end may not have been written.
-                if handle.metadata()?.size < length {
+                let metadata = handle.metadata()?;
+                if metadata.size < length {
                     handle.set_len(length)?;
                 }
                 if let Some(seconds) = modified {
                     handle.set_modified(seconds, 0)?;
                 }
+                handle.confirm(&metadata)?;
                 if files.fsync != Fsync::None {
                     handle.sync()?;
                     if created {

@@ -2,6 +2,7 @@
 
 mod disk;
 mod kept;
+mod late;
 mod looks;
 mod owners;
 

@@ -9,6 +9,7 @@ use rustix::fs::{Advice, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::direct::Direct;
+use super::late;
 use super::metadata::Stats;
 use super::modification;
 use super::options::User;
@@ -321,6 +322,13 @@ impl WriteHandle for PosixFile {
             Err(Errno::INVAL) if !self.seekable() => Ok(()),
             result => result.context("sync", self.path.as_bytes()),
         }
+    }
+
+    fn confirm(&self, metadata: &Metadata) -> Result<()> {
+        if self.kind != Kind::File || !late::tells_late(self.fd.as_fd(), metadata.device) {
+            return Ok(());
+        }
+        late::close_copy(self.fd.as_fd()).context("close", self.path.as_bytes())
     }
 
     fn sync_system(&self) -> Result<()> {

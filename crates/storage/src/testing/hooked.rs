@@ -14,6 +14,8 @@ pub enum Deed {
     OpenRead,
     Sync,
     BeginSync,
+    /// Nothing more is written.
+    Confirm,
     /// In place of the directory that holds the file.
     SyncSystem,
     SyncDirectory,
@@ -219,6 +221,11 @@ impl WriteHandle for HookedFile {
     fn sync(&self) -> Result<()> {
         (self.hook)(Deed::Sync, &self.path)?;
         self.inner.sync()
+    }
+
+    fn confirm(&self, metadata: &Metadata) -> Result<()> {
+        (self.hook)(Deed::Confirm, &self.path)?;
+        self.inner.confirm(metadata)
     }
 
     fn sync_system(&self) -> Result<()> {

@@ -1,0 +1,117 @@
+//! File systems that tell late what they could not keep.
+//!
+//! What is written to another machine's disk (NFS, CIFS, many FUSE) is sent there later: that the disk or a quota is full may
+//! be told only when the file is closed.
+
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::unistd::close;
+use rustix::io::{Errno, fcntl_dupfd_cloexec, retry_on_intr};
+
+/// The number of a device may belong to another file system after some time.
+const LASTS: Duration = Duration::from_secs(60);
+/// So many devices are remembered.
+const MOST: usize = 1024;
+
+/// Whether the file's system, which has this device number, may tell of errors when the file is closed. It is asked rarely, not
+/// for each file.
+pub(super) fn tells_late(file: BorrowedFd<'_>, device: u64) -> bool {
+    static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.ask(device, Instant::now(), || {
+        // The field's type is not the same on all machines. Nobody knows: closing it does no harm.
+        #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast)]
+        rustix::fs::fstatfs(file).map_or(true, |stat| !is_local(stat.f_type as u64))
+    })
+}
+
+#[derive(Default)]
+struct Known(HashMap<u64, (bool, Instant)>);
+
+impl Known {
+    fn ask(&mut self, device: u64, now: Instant, find_out: impl FnOnce() -> bool) -> bool {
+        if let Some(&(late, since)) = self.0.get(&device)
+            && now.saturating_duration_since(since) < LASTS
+        {
+            return late;
+        }
+        if self.0.len() >= MOST {
+            self.0.clear();
+        }
+        let late = find_out();
+        self.0.insert(device, (late, now));
+        late
+    }
+}
+
+/// By the numbers of linux/magic.h and of the file systems themselves: those whose files are closed without a word.
+fn is_local(magic: u64) -> bool {
+    const LOCAL: [u64; 15] = [
+        0xef53,      // ext2, ext3, ext4
+        0x5846_5342, // XFS
+        0x9123_683e, // Btrfs
+        0x2fc1_2fc1, // ZFS
+        0xf2f5_2010, // F2FS
+        0xca45_1a4e, // bcachefs
+        0x0102_1994, // tmpfs
+        0x8584_58f6, // ramfs
+        0x794c_7630, // overlayfs, whose upper directory is local
+        0x3153_464a, // JFS
+        0x5265_4973, // ReiserFS
+        0x3434,      // NILFS
+        0x4d44,      // FAT
+        0x2011_bab0, // exFAT
+        0x7366_746e, // NTFS
+    ];
+    LOCAL.contains(&(magic & 0xffff_ffff))
+}
+
+/// Closes a copy of the descriptor, which sends what was written on its way, and gives the error that a close gives.
+pub(super) fn close_copy(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    retry_on_intr(|| {
+        let copy = fcntl_dupfd_cloexec(file, 0)?;
+        close(copy).map_err(|errno| Errno::from_raw_os_error(errno as i32))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    #[test]
+    fn each_device_is_asked_now_and_then() {
+        let (mut known, begin) = (Known::default(), Instant::now());
+        let mut asked = 0;
+        for (device, second, times) in [(1, 0, 1), (1, 59, 1), (2, 59, 2), (1, 61, 3), (2, 62, 3)] {
+            let late = known.ask(device, begin + Duration::from_secs(second), || {
+                asked += 1;
+                device == 2
+            });
+            assert_eq!((late, asked), (device == 2, times));
+        }
+        for device in 0..3000 {
+            known.ask(device, begin, || false);
+        }
+        assert!(known.0.len() <= MOST);
+    }
+
+    #[test]
+    fn what_is_on_other_machines_tells_late() {
+        for (magic, local) in [(0xef53, true), (0x6969, false), (0xff53_4d42, false), (0x6573_5546, false)] {
+            assert_eq!(is_local(magic), local, "{magic:x}");
+        }
+    }
+
+    #[test]
+    fn the_file_stays_open() {
+        let file = tempfile::tempfile().unwrap();
+        close_copy(file.as_fd()).unwrap();
+        std::io::Write::write_all(&mut &file, b"x").unwrap();
+    }
+}
