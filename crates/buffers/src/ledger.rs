@@ -45,6 +45,9 @@ pub enum LedgerError {
     Nonsense { path: PathBuf, source: serde_json::Error },
     #[error("another negotiator is at work: it holds {path}")]
     Busy { path: PathBuf },
+    /// It was opened to look only.
+    #[error("{path} was only looked at: who sets nothing gives nothing back")]
+    Looked { path: PathBuf },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -150,6 +153,11 @@ impl Ledger {
         let mut entries: Vec<Entry> = self.entries.values().cloned().collect();
         entries.sort_by_key(|entry| (entry.cookie, entry.direction.name()));
         entries
+    }
+
+    /// For who changes sockets: the lock is held.
+    pub(crate) fn ours(&self) -> Result<(), LedgerError> {
+        if self.lock.is_some() { Ok(()) } else { Err(LedgerError::Looked { path: self.path.clone() }) }
     }
 
     pub(crate) fn get(&self, cookie: u64, direction: Direction) -> Option<&Entry> {

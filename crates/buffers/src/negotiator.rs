@@ -260,8 +260,9 @@ impl Negotiator {
     /// Makes everything as it was before the first negotiation: of this run and of those before, whatever the filter.
     ///
     /// # Errors
-    /// Connections cannot all be seen, or the ledger cannot be written.
+    /// Connections cannot all be seen, or the ledger cannot be written, or was not opened for that: another may be at work.
     pub fn release(&mut self) -> Result<Vec<(Flow, Action)>, RoundError> {
+        self.ledger.ours()?;
         let snapshot = self.everyone()?;
         // Closed: nothing to give back.
         self.ledger.forget_gone(&snapshot);

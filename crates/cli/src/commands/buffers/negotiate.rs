@@ -80,7 +80,7 @@ impl Negotiate {
     }
 
     fn negotiate(&self, negotiator: &mut Negotiator, show: &Show) -> anyhow::Result<Exit> {
-        let stop = stopper(if self.serve {
+        let stop = stopper(if self.serve && !self.dry_run {
             "ropewalk: giving back what was set; once more to leave it as it is"
         } else {
             "ropewalk: stopping"
@@ -93,6 +93,10 @@ impl Negotiate {
         let end = self.rounds(stop, negotiator, show);
         if !self.serve {
             return end;
+        }
+        if self.dry_run {
+            // It has set nothing: what is noted is what others have set.
+            return end.map(|_| Exit::Done);
         }
         match (end, give_back(negotiator)) {
             (Ok(_), given_back) => given_back,
@@ -252,31 +256,69 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_service_that_fails_gives_back_what_it_has_set() {
-        let mut peer = Peer::start();
+    fn service(peer: &Peer, more: &str) -> Program {
+        let port = peer.1.peer_addr().unwrap().port().to_string();
+        let options =
+            format!("x --policy max-min --serve --measure requested --direction in --port {port}{more}");
+        let Program { show, negotiate } = Program::parse_from(options.split(' '));
+        Program { show: Show { interval: Duration::ZERO, ..show }, negotiate }
+    }
+
+    fn negotiator(program: &Program, reach: Reach, ledger: Ledger) -> Negotiator {
+        let looking = (program.show.measure, program.show.filter());
+        let rule = program.negotiate.policy.unwrap();
+        Negotiator::new(rule, 16384, looking, (reach, false), ledger).unwrap()
+    }
+
+    /// Sets the peer's buffer; `None`, loudly, where sockets may not be taken.
+    fn set(peer: &mut Peer, program: &Program, ledger: Ledger) -> Option<(u64, Negotiator)> {
         let before = match peer.kernel_bytes() {
             Err(error @ (SocketError::Forbidden { .. } | SocketError::Unsupported)) => {
                 eprintln!("skipped: {error}");
-                return;
+                return None;
             }
             other => other.unwrap(),
         };
-        let port = peer.1.peer_addr().unwrap().port().to_string();
-        let options = "x --policy max-min --apply --serve --measure requested --direction in --port";
-        let options = options.split(' ').chain([&*port]);
-        let Program { show, negotiate } = Program::parse_from(options);
-        let show = Show { interval: Duration::ZERO, ..show };
-
-        let state = tempfile::tempdir().unwrap();
-        let ledger = Ledger::open(state.path()).unwrap();
-        let (rule, looking) = (negotiate.policy.unwrap(), (show.measure, show.filter()));
-        let mut negotiator = Negotiator::new(rule, 16384, looking, (Reach::All, false), ledger).unwrap();
+        let mut negotiator = negotiator(program, Reach::All, ledger);
         negotiator.look().unwrap();
         peer.exchange();
         let snapshot = negotiator.look().unwrap();
         negotiator.negotiate(snapshot).unwrap();
         assert_eq!(peer.kernel_bytes().unwrap(), 32768);
+        Some((before, negotiator))
+    }
+
+    #[test]
+    fn a_service_that_sets_nothing_gives_nothing_back() {
+        let mut peer = Peer::start();
+        let state = tempfile::tempdir().unwrap();
+        let real = service(&peer, " --apply");
+        let ledger = Ledger::open(state.path()).unwrap();
+        let Some((_, setter)) = set(&mut peer, &real, ledger) else { return };
+        // While the one that has set it is at work, and afterwards.
+        for setter in [Some(setter), None] {
+            let dry = service(&peer, " --dry-run");
+            let looked = ledger_for(Reach::Nobody, Ok(state.path().into())).unwrap();
+            assert_eq!(looked.entries().len(), 1);
+            let mut negotiator = negotiator(&dry, Reach::Nobody, looked);
+            let (sender, stop) = mpsc::channel();
+            sender.send(()).unwrap();
+            assert_eq!(dry.negotiate.until(&stop, &mut negotiator, &dry.show).unwrap(), Exit::Done);
+            assert_eq!(peer.kernel_bytes().unwrap(), 32768);
+            // Nor does the library do it: who has not the lock only looks.
+            assert!(matches!(negotiator.release(), Err(RoundError::Ledger(LedgerError::Looked { .. }))));
+            assert_eq!(peer.kernel_bytes().unwrap(), 32768);
+            drop(setter);
+        }
+    }
+
+    #[test]
+    fn a_service_that_fails_gives_back_what_it_has_set() {
+        let mut peer = Peer::start();
+        let program = service(&peer, " --apply");
+        let state = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(state.path()).unwrap();
+        let Some((before, mut negotiator)) = set(&mut peer, &program, ledger) else { return };
 
         // Who only asks what would be done knows it, and is not in the way.
         let looked = ledger_for(Reach::Nobody, Ok(state.path().into())).unwrap();
@@ -286,7 +328,7 @@ mod tests {
         // The next round is when nothing moves any more. What is left cannot be noted then.
         fs::remove_dir_all(state.path()).unwrap();
         let (_sender, stop) = mpsc::channel();
-        let error = negotiate.until(&stop, &mut negotiator, &show).unwrap_err();
+        let error = program.negotiate.until(&stop, &mut negotiator, &program.show).unwrap_err();
         assert!(error.downcast_ref::<LedgerError>().is_some(), "{error:#}");
         assert_eq!(peer.kernel_bytes().unwrap() / 2, before / 2);
     }
