@@ -1,36 +1,58 @@
-//! Ctrl-C: once, to stop with everything kept that a later run can use; twice, at once.
+//! Ctrl-C: once, to stop with everything kept that a later run can use; twice, at once. A closed terminal counts as once.
 
+use std::fs;
 use std::io;
 use std::process;
 use std::thread;
 
 use anyhow::Context;
 use ropewalk_client::{Cancel, RemoteError};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::exit::Exit;
 use crate::output::say;
 
-/// Cancels at the first SIGINT or SIGTERM and ends the process at the second.
+/// Cancels at the first SIGINT, SIGTERM or SIGHUP and ends the process at the second SIGINT or SIGTERM.
 pub(crate) fn watch(cancel: &Cancel, message: &'static str) -> anyhow::Result<()> {
     let cancel = cancel.clone();
     on_first(message, move || cancel.cancel())
 }
 
-/// Says `message` and calls `act` at the first SIGINT or SIGTERM, and ends the process at the second.
+/// Says `message` and calls `act` at the first SIGINT, SIGTERM or SIGHUP, and ends the process at the second SIGINT or SIGTERM.
 pub(crate) fn on_first(message: &'static str, act: impl Fn() + Send + 'static) -> anyhow::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
+    let mut watched = vec![SIGINT, SIGTERM];
+    if !hangup_is_ignored() {
+        watched.push(SIGHUP);
+    }
+    let mut signals = Signals::new(watched).context("cannot watch for signals")?;
     let run = move || {
-        for (count, _) in signals.forever().enumerate() {
-            if count > 0 {
-                process::exit(Exit::Interrupted as i32);
+        let (mut acted, mut asked) = (false, false);
+        for signal in signals.forever() {
+            // Of a closed terminal both the shell and the kernel may tell, and the end of a session sends SIGTERM too: nobody
+            // is in a hurry.
+            if signal != SIGHUP {
+                if asked {
+                    process::exit(Exit::Interrupted as i32);
+                }
+                asked = true;
             }
-            say(message);
-            act();
+            if !acted {
+                acted = true;
+                say(message);
+                act();
+            }
         }
     };
     thread::Builder::new().name("signals".into()).spawn(run).map(drop).context("cannot start a thread")
+}
+
+/// nohup(1) starts programs so, which are to go on when the terminal is closed.
+fn hangup_is_ignored() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 << (SIGHUP - 1) != 0)
 }
 
 /// A program whose output goes to `head` should end as others do there, not with an error: SIGPIPE is ignored by

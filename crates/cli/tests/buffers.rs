@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
 
 use rustix::net::sockopt::socket_send_buffer_size;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 fn program(arguments: &[&str], state: &str) -> Command {
@@ -107,6 +108,36 @@ fn wrong_use_is_refused() {
 
 #[test]
 fn a_service_gives_back_what_it_has_set() {
+    gives_back(&[Signal::TERM]);
+}
+
+/// Its terminal was closed: both the shell and the kernel tell of that, and a session that ends says more.
+#[test]
+fn a_service_gives_back_when_its_terminal_is_closed() {
+    gives_back(&[Signal::HUP, Signal::HUP, Signal::TERM]);
+}
+
+/// As nohup(1) starts it.
+#[test]
+fn who_was_told_to_ignore_closed_terminals_goes_on() {
+    let (_client, _server, port) = connection();
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"trap "" HUP; exec "$@""#, "sh", env!("CARGO_BIN_EXE_ropewalk"), "buffers"]);
+    command.args(["--watch", "--json", "--interval", "100ms", "--port", &port]);
+    let mut watching = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    let pid = Pid::from_child(&watching);
+    kill_process(pid, Signal::HUP).unwrap();
+    for _ in 0..3 {
+        lines.next().unwrap().unwrap();
+    }
+    kill_process(pid, Signal::TERM).unwrap();
+    lines.map(Result::unwrap).for_each(drop);
+    assert_eq!(watching.wait_with_output().unwrap().status.code(), Some(130));
+}
+
+fn gives_back(signals: &[Signal]) {
     let state = tempfile::tempdir().unwrap();
     let (mut client, server, port) = connection();
     let before = socket_send_buffer_size(&client).unwrap();
@@ -147,8 +178,9 @@ fn a_service_gives_back_what_it_has_set() {
     let client = writer.join().unwrap();
     let set = &round["connections"][0]["action"]["set"];
     let during = socket_send_buffer_size(&client).unwrap();
-    let pid = rustix::process::Pid::from_raw(service.id() as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    for &signal in signals {
+        kill_process(Pid::from_child(&service), signal).unwrap();
+    }
     let output = service.wait_with_output().unwrap();
     if round["connections"][0]["action"].get("failed").is_some() {
         eprintln!("skipped: {}", round["connections"][0]["action"]);
