@@ -30,6 +30,17 @@ pub struct Entry {
     /// field.
     #[serde(default = "was_set")]
     pub set: bool,
+    /// What the kernel made of it, as it counts. Files of versions that did not ask have no such field.
+    #[serde(default)]
+    pub kernel_bytes: Option<u64>,
+}
+
+impl Entry {
+    /// Whether the buffer, of `kernel_bytes` now, still is what it was set to: its program may have set it since.
+    pub(crate) fn stands(&self, kernel_bytes: u64) -> bool {
+        // 0: not told.
+        self.set && (kernel_bytes == 0 || self.kernel_bytes == Some(kernel_bytes))
+    }
 }
 
 fn was_set() -> bool {
@@ -179,10 +190,10 @@ impl Ledger {
         self.entries.insert(key, entry);
     }
 
-    /// A buffer was set to what was noted.
-    pub(crate) fn confirm(&mut self, cookie: u64, direction: Direction) {
+    /// A buffer was set to what was noted, of which the kernel made so much.
+    pub(crate) fn confirm(&mut self, cookie: u64, direction: Direction, kernel_bytes: u64) {
         if let Some(entry) = self.entries.get_mut(&(cookie, direction)) {
-            entry.set = true;
+            (entry.set, entry.kernel_bytes) = (true, Some(kernel_bytes));
         }
     }
 
@@ -239,7 +250,15 @@ mod tests {
 
     fn entry(cookie: u64, kernel_bytes: u64) -> Entry {
         let before = Before { kernel_bytes, locked: Some(false) };
-        Entry { cookie, direction: Direction::Out, before, demand: 5000, granted: 4096, set: true }
+        Entry {
+            cookie,
+            direction: Direction::Out,
+            before,
+            demand: 5000,
+            granted: 4096,
+            set: true,
+            kernel_bytes: None,
+        }
     }
 
     /// One in which nobody is there.
@@ -320,7 +339,9 @@ mod tests {
     #[test]
     fn entries_of_earlier_versions_were_set() {
         let mut json = serde_json::to_value(entry(1, 100_000)).unwrap();
-        json.as_object_mut().unwrap().remove("set");
+        for field in ["set", "kernel_bytes"] {
+            json.as_object_mut().unwrap().remove(field).unwrap();
+        }
         assert_eq!(serde_json::from_value::<Entry>(json).unwrap(), entry(1, 100_000));
     }
 

@@ -147,12 +147,33 @@ impl Negotiator {
         self.analyzer.look(self.measure, |cookie, direction| self.ledger.past(cookie, direction))
     }
 
-    /// Whether connections have come or gone, or demands have moved by a quarter, since the last negotiation.
+    /// Whether connections have come or gone, demands have moved by a quarter, or programs have set buffers themselves, since the
+    /// last negotiation.
     pub fn is_due(&self, snapshot: &Snapshot) -> bool {
         let Some(last) = &self.last else { return true };
+        if snapshot.connections.iter().any(|flow| self.is_overruled(flow)) {
+            return true;
+        }
         let now = demands(snapshot);
         let moved = |(before, now): (u64, u64)| now.abs_diff(before) as f64 > MOVED * before as f64;
         last.len() != now.len() || last.iter().zip(&now).any(|(a, b)| a.0 != b.0 || moved((a.1, b.1)))
+    }
+
+    /// Whether its program has set the buffer after us, where that can be answered.
+    fn is_overruled(&self, flow: &Flow) -> bool {
+        let overruled = |entry: &Entry| entry.set && !entry.stands(flow.kernel_buffer_bytes);
+        flow.demand_bytes > 0
+            && flow.owner.is_some()
+            && self.is_within_reach(flow)
+            && self.ledger.get(flow.cookie, flow.direction).is_some_and(overruled)
+    }
+
+    fn is_within_reach(&self, flow: &Flow) -> bool {
+        match self.reach {
+            Reach::Nobody => false,
+            Reach::Own => flow.own,
+            Reach::All => true,
+        }
     }
 
     /// Divides and sets. What cannot be set is in the decisions.
@@ -197,18 +218,15 @@ impl Negotiator {
         let unlimited = granted >= flow.demand_bytes && granted <= limits.autotune / 2 && !self.set_all;
         match &noted {
             None if unlimited => return Ok(Action::Left(Left::Autotuning)),
-            Some(entry) if !unlimited && entry.set && entry.granted == granted => {
+            Some(entry)
+                if !unlimited && entry.granted == granted && entry.stands(flow.kernel_buffer_bytes) =>
+            {
                 return Ok(Action::Left(Left::AsBefore));
             }
             _ => {}
         }
         let Some(owner) = &flow.owner else { return Ok(Action::Left(Left::NoOwner)) };
-        let wanted = match self.reach {
-            Reach::Nobody => false,
-            Reach::Own => flow.own,
-            Reach::All => true,
-        };
-        if !wanted {
+        if !self.is_within_reach(flow) {
             return Ok(if unlimited { Action::WouldGiveBack } else { Action::WouldSet });
         }
         let taken = match Taken::new(owner, flow.cookie) {
@@ -231,7 +249,7 @@ impl Negotiator {
         self.note(flow, before, granted)?;
         match taken.set(flow.direction, granted) {
             Ok(applied) => {
-                self.ledger.confirm(flow.cookie, flow.direction);
+                self.ledger.confirm(flow.cookie, flow.direction, applied.kernel_bytes);
                 Ok(Action::Set(applied))
             }
             Err(error) => Ok(Action::Failed(error.to_string())),
@@ -240,7 +258,8 @@ impl Negotiator {
 
     fn note(&mut self, flow: &Flow, before: Before, granted: u64) -> Result<(), LedgerError> {
         let (cookie, direction, demand) = (flow.cookie, flow.direction, flow.demand_bytes);
-        self.ledger.note(Entry { cookie, direction, before, demand, granted, set: false });
+        let entry = Entry { cookie, direction, before, demand, granted, set: false, kernel_bytes: None };
+        self.ledger.note(entry);
         self.ledger.save()
     }
 

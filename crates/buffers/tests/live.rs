@@ -291,6 +291,42 @@ fn what_an_earlier_run_has_set_is_known() {
     assert!(noted[0].set && noted[0].before == before, "{noted:?}");
 }
 
+/// Its program is free to set it, but not to take more than its share unnoticed.
+#[test]
+fn what_the_program_sets_meanwhile_is_set_again() {
+    let mut echo = Echo::receiver();
+    let flow = echo.flow();
+    if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
+        return;
+    }
+    let (rule, looking) = (Rule::Policy(Policy::MaxMin), (Measure::Requested, echo.filter()));
+    let ledger = Ledger::in_memory();
+    let mut negotiator = Negotiator::new(rule, 8192, looking, (Reach::All, false), ledger).unwrap();
+    // As if by the program; not kept, since we would be its owner too.
+    let socket = || Taken::new(flow.owner.as_ref().unwrap(), flow.cookie).unwrap();
+    negotiator.look().unwrap();
+    for bytes in [100_000, 3000] {
+        // The first time, and after the program has had its way.
+        echo.exchange();
+        let snapshot = negotiator.look().unwrap();
+        let round = negotiator.negotiate(snapshot).unwrap();
+        assert!(matches!(round.connections[0].action, Action::Set(_)), "{round:?}");
+        echo.exchange();
+        let snapshot = negotiator.look().unwrap();
+        assert!(!negotiator.is_due(&snapshot));
+        let round = negotiator.negotiate(snapshot).unwrap();
+        assert_eq!(round.connections[0].action, Action::Left(Left::AsBefore));
+        socket().set(Direction::In, bytes).unwrap();
+        echo.exchange();
+        let snapshot = negotiator.look().unwrap();
+        assert!(negotiator.is_due(&snapshot), "{bytes}");
+        let round = negotiator.negotiate(snapshot).unwrap();
+        assert!(matches!(round.connections[0].action, Action::Set(_)), "{round:?}");
+        assert_eq!(socket().look(Direction::In).unwrap().kernel_bytes, 16384);
+        socket().set(Direction::In, bytes).unwrap();
+    }
+}
+
 #[test]
 fn who_has_become_slow_stays_in_the_sum() {
     let mut echo = Echo::receiver();
