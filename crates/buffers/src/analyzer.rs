@@ -16,6 +16,8 @@ use crate::owners::Owners;
 const OWN: &str = "ropewalk";
 /// Who was held up for less of the time was not limited by it.
 const LIMITED: f64 = 0.1;
+/// A connection whose buffer was set has turned round when more than so many times as much goes the other way.
+const TURNED: u64 = 2;
 /// Lists that changed while they were made are asked for again so often.
 const ATTEMPTS: usize = 3;
 
@@ -117,9 +119,15 @@ impl Analyzer {
             (acked, received) if received > acked => Direction::In,
             _ => Direction::Out,
         };
+        let is_set = |direction| past(seen.cookie, direction).is_some();
+        // Where data goes both ways, or nothing moves, a buffer would be given back and the other one set at each look.
+        let turns = is_set(direction)
+            || !is_set(direction.opposite())
+            || moved.bytes(direction) > moved.bytes(direction.opposite()).saturating_mul(TURNED);
+        let direction = if turns { direction } else { direction.opposite() };
         let unsent = info.not_sent.unwrap_or(0);
         let outstanding = info.unacknowledged > 0 || unsent > 0;
-        let bytes = if direction == Direction::Out { moved.acked } else { moved.received };
+        let bytes = moved.bytes(direction);
         let bytes_per_second = match since {
             Some((seconds, _)) => bytes as f64 / seconds,
             // An old estimate, unless it sends just now.
@@ -205,6 +213,13 @@ impl Counters {
             received: info.bytes_received.unwrap_or(0),
             limited_by_peer: info.receive_window_limited.unwrap_or_default(),
             limited_by_buffer: info.send_buffer_limited.unwrap_or_default(),
+        }
+    }
+
+    fn bytes(self, direction: Direction) -> u64 {
+        match direction {
+            Direction::Out => self.acked,
+            Direction::In => self.received,
         }
     }
 

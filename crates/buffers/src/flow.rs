@@ -42,6 +42,14 @@ impl Direction {
             Self::In => "in",
         }
     }
+
+    /// The other one.
+    pub(crate) fn opposite(self) -> Self {
+        match self {
+            Self::Out => Self::In,
+            Self::In => Self::Out,
+        }
+    }
 }
 
 impl LimitedBy {

@@ -30,7 +30,7 @@ pub use demand::{Measure, MeasureName, Past};
 pub use exposition::exposition;
 pub use flow::{Direction, Filter, Flow, LimitedBy, Owner, SCHEMA, Snapshot};
 pub use ledger::{Entry, Ledger, LedgerError};
-pub use negotiator::{Action, Decision, Left, Negotiator, Reach, Round, RoundError};
+pub use negotiator::{Action, Decision, Left, Negotiator, Reach, Round, RoundError, Turned};
 pub use owners::runs;
 pub use rule::{Rule, RuleName};
 pub use socket::{Applied, Before, GiveBack, SocketError, Taken};

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::analyzer::{AnalyzeError, Analyzer};
 use crate::demand::Measure;
-use crate::flow::{Direction, Filter, Flow, Snapshot};
+use crate::flow::{Direction, Filter, Flow, Owner, Snapshot};
 use crate::ledger::{Entry, Ledger, LedgerError};
 use crate::rule::Rule;
 use crate::socket::{Applied, Before, GiveBack, SocketError, Taken};
@@ -66,6 +66,16 @@ pub struct Decision {
     pub action: Action,
 }
 
+/// A connection whose buffer was set while its data went the other way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Turned {
+    /// As it is now.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// What was done with the buffer of the other direction.
+    pub action: Action,
+}
+
 /// A negotiation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Round {
@@ -76,6 +86,9 @@ pub struct Round {
     pub demand_bytes: u64,
     pub granted_bytes: u64,
     pub connections: Vec<Decision>,
+    /// Those that have turned round, also where they no longer count.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub turned: Vec<Turned>,
     /// What the decisions are from.
     #[serde(skip)]
     pub snapshot: Snapshot,
@@ -105,8 +118,10 @@ pub struct Negotiator {
     set_all: bool,
     share: CurrentShare,
     ledger: Ledger,
-    /// Cookies and demands of the last negotiation.
-    last: Option<Vec<(u64, u64)>>,
+    /// Of the last look.
+    turned: Vec<Flow>,
+    /// Of the last negotiation.
+    last: Option<Vec<Demand>>,
 }
 
 impl Negotiator {
@@ -124,7 +139,19 @@ impl Negotiator {
     ) -> Result<Self, AnalyzeError> {
         let share = CurrentShare::new(budget);
         let analyzer = Analyzer::new()?;
-        Ok(Self { analyzer, filter, measure, rule, budget, reach, set_all, share, ledger, last: None })
+        Ok(Self {
+            analyzer,
+            filter,
+            measure,
+            rule,
+            budget,
+            reach,
+            set_all,
+            share,
+            ledger,
+            turned: Vec::new(),
+            last: None,
+        })
     }
 
     /// Takes a look only: rates are measured from one to the next.
@@ -134,6 +161,13 @@ impl Negotiator {
     pub fn look(&mut self) -> Result<Snapshot, AnalyzeError> {
         let mut snapshot = self.everyone()?;
         self.ledger.forget_gone(&snapshot);
+        // A direction that is left out does not keep its limit either.
+        let any_way = Filter { least_rate: 0.0, direction: None, ..self.filter.clone() };
+        let turned = |flow: &&Flow| {
+            let set = self.ledger.get(flow.cookie, flow.direction.opposite()).is_some();
+            set && flow.demand_bytes > 0 && any_way.admits(flow) && self.is_within_reach(flow)
+        };
+        self.turned = snapshot.connections.iter().filter(turned).cloned().collect();
         // Who has become slow still has the buffer that was set, and it may be full: it stays part of the sum.
         let any_rate = Filter { least_rate: 0.0, ..self.filter.clone() };
         snapshot.connections.retain(|flow| {
@@ -147,7 +181,7 @@ impl Negotiator {
         self.analyzer.look(self.measure, |cookie, direction| self.ledger.past(cookie, direction))
     }
 
-    /// Whether connections have come or gone, demands have moved by a quarter, or programs have set buffers themselves, since the
+    /// Whether connections have come, gone or turned round, demands have moved by a quarter, or programs have set buffers themselves, since the
     /// last negotiation.
     pub fn is_due(&self, snapshot: &Snapshot) -> bool {
         let Some(last) = &self.last else { return true };
@@ -155,8 +189,11 @@ impl Negotiator {
             return true;
         }
         let now = demands(snapshot);
-        let moved = |(before, now): (u64, u64)| now.abs_diff(before) as f64 > MOVED * before as f64;
-        last.len() != now.len() || last.iter().zip(&now).any(|(a, b)| a.0 != b.0 || moved((a.1, b.1)))
+        let moved = |before: &Demand, now: &Demand| {
+            (before.cookie, before.direction) != (now.cookie, now.direction)
+                || now.bytes.abs_diff(before.bytes) as f64 > MOVED * before.bytes as f64
+        };
+        last.len() != now.len() || last.iter().zip(&now).any(|(before, now)| moved(before, now))
     }
 
     /// Whether its program has set the buffer after us, where that can be answered.
@@ -181,6 +218,8 @@ impl Negotiator {
     /// # Errors
     /// The ledger cannot be written: then nothing more is set.
     pub fn negotiate(&mut self, snapshot: Snapshot) -> Result<Round, RoundError> {
+        let turned = std::mem::take(&mut self.turned);
+        let turned: Vec<Turned> = turned.into_iter().filter_map(|flow| self.turn(flow)).collect();
         let wants: Vec<u64> = snapshot.connections.iter().map(|flow| flow.demand_bytes).collect();
         let grants = match self.rule {
             Rule::Policy(policy) => negotiate(policy, self.budget, &wants),
@@ -201,6 +240,7 @@ impl Negotiator {
             demand_bytes: wants.iter().fold(0, |sum, &want| sum.saturating_add(want)),
             granted_bytes: grants.iter().fold(0, |sum, &grant| sum.saturating_add(grant)),
             connections,
+            turned,
             snapshot,
         })
     }
@@ -229,14 +269,9 @@ impl Negotiator {
         if !self.is_within_reach(flow) {
             return Ok(if unlimited { Action::WouldGiveBack } else { Action::WouldSet });
         }
-        let taken = match Taken::new(owner, flow.cookie) {
+        let taken = match self.take(flow, owner) {
             Ok(taken) => taken,
-            Err(error) => {
-                if matches!(error, SocketError::Gone { .. }) {
-                    self.analyzer.forget_owner(flow.inode);
-                }
-                return Ok(Action::Failed(error.to_string()));
-            }
+            Err(failed) => return Ok(failed),
         };
         if let (true, Some(entry)) = (unlimited, noted) {
             return Ok(self.give_back(&taken, &entry));
@@ -254,6 +289,28 @@ impl Negotiator {
             }
             Err(error) => Ok(Action::Failed(error.to_string())),
         }
+    }
+
+    /// Gives back the buffer of the direction in which hardly anything goes any more: only the other one counts.
+    fn turn(&mut self, flow: Flow) -> Option<Turned> {
+        let entry = self.ledger.get(flow.cookie, flow.direction.opposite())?.clone();
+        let action = match &flow.owner {
+            None => Action::Left(Left::NoOwner),
+            Some(owner) => match self.take(&flow, owner) {
+                Ok(taken) => self.give_back(&taken, &entry),
+                Err(failed) => failed,
+            },
+        };
+        Some(Turned { flow, action })
+    }
+
+    fn take(&mut self, flow: &Flow, owner: &Owner) -> Result<Taken, Action> {
+        Taken::new(owner, flow.cookie).map_err(|error| {
+            if matches!(error, SocketError::Gone { .. }) {
+                self.analyzer.forget_owner(flow.inode);
+            }
+            Action::Failed(error.to_string())
+        })
     }
 
     fn note(&mut self, flow: &Flow, before: Before, granted: u64) -> Result<(), LedgerError> {
@@ -298,7 +355,7 @@ impl Negotiator {
                     Err(error) => Action::Failed(error.to_string()),
                 },
             };
-            done.push((flow.clone(), action));
+            done.push((Flow { direction: entry.direction, ..flow.clone() }, action));
         }
         self.ledger.save()?;
         self.last = None;
@@ -306,8 +363,17 @@ impl Negotiator {
     }
 }
 
+/// What a connection asked for.
+struct Demand {
+    cookie: u64,
+    direction: Direction,
+    bytes: u64,
+}
+
 /// Of those that ask for something, in the order of cookies, as the analyzer has them.
-fn demands(snapshot: &Snapshot) -> Vec<(u64, u64)> {
+fn demands(snapshot: &Snapshot) -> Vec<Demand> {
     let wanting = snapshot.connections.iter().filter(|flow| flow.demand_bytes > 0);
-    wanting.map(|flow| (flow.cookie, flow.demand_bytes)).collect()
+    let demand =
+        |flow: &Flow| Demand { cookie: flow.cookie, direction: flow.direction, bytes: flow.demand_bytes };
+    wanting.map(demand).collect()
 }

@@ -327,6 +327,62 @@ fn what_the_program_sets_meanwhile_is_set_again() {
     }
 }
 
+/// It has only one limit: that of the direction in which its data goes.
+#[test]
+fn who_turns_round_gets_the_other_buffer_back() {
+    let long = "y".repeat(3000);
+    for direction in [None, Some(Direction::In)] {
+        // Lines are answered with empty ones, but for one that is answered with a long one.
+        let mut sed = Command::new("sed");
+        sed.args(["-u", "-e", &format!("s/^long$/{long}/"), "-e", "t", "-e", "s/.*//"]);
+        let mut echo = Echo::run(sed, 1);
+        let flow = echo.flow();
+        if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
+            return;
+        }
+        let turn = |echo: &mut Echo| {
+            echo.ours.write_all(b"long\n").unwrap();
+            echo.ours.read_exact(&mut [0; 3001]).unwrap();
+        };
+        let filter = Filter { direction, ..echo.filter() };
+        let (rule, looking) = (Rule::Policy(Policy::MaxMin), (Measure::Requested, filter));
+        let ledger = Ledger::in_memory();
+        let mut negotiator = Negotiator::new(rule, 8192, looking, (Reach::All, false), ledger).unwrap();
+        let socket = || Taken::new(flow.owner.as_ref().unwrap(), flow.cookie).unwrap();
+        let before = socket().look(Direction::In).unwrap();
+        negotiator.look().unwrap();
+        echo.exchange();
+        let snapshot = negotiator.look().unwrap();
+        let round = negotiator.negotiate(snapshot).unwrap();
+        assert!(matches!(round.connections[0].action, Action::Set(_)), "{round:?}");
+        assert!(round.turned.is_empty());
+
+        // More out than in, but not much more, and then nothing.
+        turn(&mut echo);
+        (0..2).for_each(|_| echo.exchange());
+        for _ in 0..2 {
+            let snapshot = negotiator.look().unwrap();
+            assert_eq!(flow_of(&snapshot, echo.its).unwrap().direction, Direction::In);
+        }
+        // The second one acknowledges the first.
+        (0..2).for_each(|_| turn(&mut echo));
+        let snapshot = negotiator.look().unwrap();
+        assert!(negotiator.is_due(&snapshot));
+        let round = negotiator.negotiate(snapshot).unwrap();
+        assert_eq!(round.turned.len(), 1);
+        assert_eq!(round.turned[0].action, Action::GivenBack);
+        let now = socket().look(Direction::In).unwrap();
+        assert_eq!((now.kernel_bytes / 2, now.locked), (before.kernel_bytes / 2, before.locked));
+        if direction.is_none() {
+            assert!(matches!(round.connections[0].action, Action::Set(_)), "{round:?}");
+            assert_eq!(socket().look(Direction::Out).unwrap().kernel_bytes, 16384);
+        } else {
+            assert!(round.connections.is_empty(), "{round:?}");
+            assert_ne!(socket().look(Direction::Out).unwrap().kernel_bytes, 16384);
+        }
+    }
+}
+
 #[test]
 fn who_has_become_slow_stays_in_the_sum() {
     let mut echo = Echo::receiver();

@@ -93,6 +93,11 @@ pub(super) fn of_round(round: &Round) -> String {
             "Not within that: {left}, left to the kernel's autotuning, with buffers of {taken} now (--set-all sets them)\n"
         );
     }
+    for turned in &round.turned {
+        let before = if turned.flow.direction == Direction::Out { Direction::In } else { Direction::Out };
+        let name = name_of(&Flow { direction: before, ..turned.flow.clone() });
+        text += &format!("Its data goes the other way now, {name}: {}\n", done(&turned.action));
+    }
     head(&mut text, "      share  done");
     for decision in decisions {
         let share = format!(" {:>10}  {}", units::size(decision.granted_bytes), done(&decision.action));
