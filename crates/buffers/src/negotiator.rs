@@ -255,7 +255,12 @@ impl Negotiator {
             Direction::In => snapshot.ceilings.receive,
         };
         // The kernel keeps half for itself.
-        let unlimited = granted >= flow.demand_bytes && granted <= limits.autotune / 2 && !self.set_all;
+        let reached = granted >= flow.demand_bytes && granted <= limits.autotune / 2 && !self.set_all;
+        let unlimited = reached
+            && match &noted {
+                None => !self.is_fixed_below(flow, granted),
+                Some(entry) => !is_below(&entry.before, granted),
+            };
         match &noted {
             None if unlimited => return Ok(Action::Left(Left::Autotuning)),
             Some(entry)
@@ -289,6 +294,16 @@ impl Negotiator {
             }
             Err(error) => Ok(Action::Failed(error.to_string())),
         }
+    }
+
+    /// Whether its program has fixed the buffer to less than it could use: autotuning is off for it.
+    fn is_fixed_below(&self, flow: &Flow, bytes: u64) -> bool {
+        // Most are seen to be large enough without taking the socket.
+        flow.kernel_buffer_bytes < kernel_size(bytes)
+            && flow.owner.as_ref().is_some_and(|owner| {
+                let now = Taken::new(owner, flow.cookie).and_then(|taken| taken.look(flow.direction));
+                now.is_ok_and(|now| is_below(&now, bytes))
+            })
     }
 
     /// Gives back the buffer of the direction in which hardly anything goes any more: only the other one counts.
@@ -361,6 +376,16 @@ impl Negotiator {
         self.last = None;
         if missed > 0 { Err(RoundError::Interrupted(missed)) } else { Ok(done) }
     }
+}
+
+/// Whether a program has fixed its buffer to less than so much payload.
+fn is_below(before: &Before, bytes: u64) -> bool {
+    before.locked == Some(true) && before.kernel_bytes < kernel_size(bytes)
+}
+
+/// The kernel doubles what a program sets.
+fn kernel_size(payload: u64) -> u64 {
+    payload.saturating_mul(2)
 }
 
 /// What a connection asked for.

@@ -327,6 +327,52 @@ fn what_the_program_sets_meanwhile_is_set_again() {
     }
 }
 
+/// Autotuning is off for it: it would stay as small as its program has made it.
+#[test]
+fn what_a_program_has_fixed_too_small_is_set_to_its_share() {
+    let mut echo = Echo::receiver();
+    let flow = echo.flow();
+    if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
+        return;
+    }
+    let socket = || Taken::new(flow.owner.as_ref().unwrap(), flow.cookie).unwrap();
+    // As if by the program.
+    socket().set(Direction::In, 8192).unwrap();
+    let fixed = socket().look(Direction::In).unwrap();
+    if fixed.locked.is_none() {
+        eprintln!("skipped: this kernel has no SO_BUF_LOCK");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let ledger = |reach| match reach {
+        Reach::All => Ledger::open(directory.path()).unwrap(),
+        _ => Ledger::look(directory.path()).unwrap(),
+    };
+    let asks = |echo: &mut Echo, bytes, reach| {
+        let (rule, looking) = (Rule::Policy(Policy::MaxMin), (Measure::Window, echo.filter()));
+        let mut negotiator = Negotiator::new(rule, 1 << 20, looking, (reach, false), ledger(reach)).unwrap();
+        negotiator.look().unwrap();
+        echo.exchange();
+        let mut snapshot = negotiator.look().unwrap();
+        snapshot.connections[0].demand_bytes = bytes;
+        negotiator.negotiate(snapshot).unwrap().connections.swap_remove(0).action
+    };
+    assert_eq!(asks(&mut echo, 8192, Reach::All), Action::Left(Left::Autotuning));
+    assert_eq!(asks(&mut echo, 50_000, Reach::Nobody), Action::WouldSet);
+    assert_eq!(socket().look(Direction::In).unwrap(), fixed);
+    let Action::Set(applied) = asks(&mut echo, 50_000, Reach::All) else { panic!("not set") };
+    assert_eq!((applied.before, applied.kernel_bytes), (fixed, 100_000));
+    assert_eq!(asks(&mut echo, 50_000, Reach::All), Action::Left(Left::AsBefore));
+    assert!(matches!(asks(&mut echo, 60_000, Reach::All), Action::Set(_)));
+    // What its program has fixed is enough again.
+    assert_eq!(asks(&mut echo, 5000, Reach::All), Action::GivenBack);
+    assert_eq!(socket().look(Direction::In).unwrap(), fixed);
+
+    // Who is not fixed is left alone.
+    socket().give_back(Direction::In, Before { locked: Some(false), ..fixed }).unwrap();
+    assert_eq!(asks(&mut echo, 50_000, Reach::All), Action::Left(Left::Autotuning));
+}
+
 /// It has only one limit: that of the direction in which its data goes.
 #[test]
 fn who_turns_round_gets_the_other_buffer_back() {
