@@ -8,7 +8,7 @@ use ropewalk_netlink::{Connections, List, Seen, States};
 use ropewalk_transport::{Ceilings, CeilingsError};
 use thiserror::Error;
 
-use crate::demand::{Measure, Observation, Past, demand};
+use crate::demand::{Measure, Observation, Past, demand, faded};
 use crate::flow::{Direction, Flow, LimitedBy, Snapshot};
 use crate::owners::Owners;
 
@@ -169,6 +169,12 @@ impl Analyzer {
             outstanding,
             limited_by,
         };
+        let past = past(seen.cookie, direction);
+        // The first look tells neither rates nor limits.
+        let past_demand = past.map(|past| match since {
+            Some(_) => faded(measure, &observation, past),
+            None => past.demand,
+        });
         let owner = self.owners.of(seen.inode).cloned();
         Flow {
             cookie: seen.cookie,
@@ -185,7 +191,8 @@ impl Analyzer {
             kernel_buffer_bytes: kernel_buffer.into(),
             kernel_queued_bytes: queued.into(),
             limited_by,
-            demand_bytes: demand(measure, &observation, past(seen.cookie, direction)),
+            demand_bytes: demand(measure, &observation, past),
+            past_demand_bytes: past_demand,
         }
     }
 }

@@ -131,6 +131,25 @@ pub(crate) fn demand(measure: Measure, seen: &Observation, past: Option<Past>) -
     .clamp(LEAST, MOST)
 }
 
+/// What is left of a connection's past demand after this look. It was seen at one moment, of slow start perhaps: where what
+/// is seen now is not the cut itself, the past fades towards it, by half each time.
+pub(crate) fn faded(measure: Measure, seen: &Observation, past: Past) -> u64 {
+    let now = demand(measure, seen, None);
+    if measure == Measure::Requested || now <= past.granted || is_held(seen) {
+        return past.demand;
+    }
+    past.demand.min(now.saturating_add(past.demand.saturating_sub(now) / 2))
+}
+
+/// Whether its buffer may be what holds it, so that more could be needed than is seen.
+fn is_held(seen: &Observation) -> bool {
+    match seen.direction {
+        Direction::Out => seen.limited_by == LimitedBy::Buffer,
+        // Not told: the window that a full buffer allows is about what it takes in a round trip.
+        Direction::In => seen.rate * seen.rtt >= seen.buffer as f64 * 0.75,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,5 +205,33 @@ mod tests {
         let peer = Observation { peer_window: 120_000, ..SENDER };
         assert_eq!(demand(Measure::Window, &peer, Some(past)), 240_000);
         assert_eq!(demand(Measure::Requested, &SENDER, Some(past)), 700_000);
+    }
+
+    #[test]
+    fn a_past_demand_fades_where_it_is_not_the_cut_that_is_seen() {
+        let past = Past { demand: 1_000_000, granted: 200_000, requested: 700_000 };
+        let fading = |seen: &Observation| {
+            let each = |past: &Past| {
+                Some(Past { demand: faded(Measure::Window, seen, *past), ..*past }).filter(|now| now != past)
+            };
+            std::iter::successors(Some(past), each).map(|past| past.demand).collect::<Vec<_>>()
+        };
+        let demands = fading(&SENDER);
+        assert_eq!(demands[..4], [1_000_000, 650_000, 475_000, 387_500]);
+        assert_eq!(demands.last(), Some(&300_000));
+        let receiver = Observation { direction: Direction::In, limited_by: LimitedBy::Unknown, ..SENDER };
+        assert_eq!(fading(&receiver).last(), Some(&300_000));
+
+        let stands = [
+            Observation { limited_by: LimitedBy::Buffer, ..SENDER },
+            Observation { buffer: 120_000, ..receiver },
+            // Content for a moment, and asking for more than ever.
+            Observation { window: 50_000, ..SENDER },
+            Observation { window: 2_000_000, ..SENDER },
+        ];
+        for seen in stands {
+            assert_eq!(fading(&seen), [1_000_000], "{seen:?}");
+        }
+        assert_eq!(faded(Measure::Requested, &SENDER, past), 1_000_000);
     }
 }

@@ -105,6 +105,9 @@ pub struct Flow {
     pub limited_by: LimitedBy,
     /// Buffer that it could use, payload. 0 if it moves nothing.
     pub demand_bytes: u64,
+    /// What is left after this look of what it asked for when it was given less, payload.
+    #[serde(skip)]
+    pub past_demand_bytes: Option<u64>,
 }
 
 /// All connections at a moment.

@@ -22,7 +22,7 @@ pub struct Entry {
     pub cookie: u64,
     pub direction: Direction,
     pub before: Before,
-    /// What it asked for when it was last given less, bytes.
+    /// What it asked for when it was last given less, bytes; what is left of that.
     pub demand: u64,
     /// What it has, bytes; or was about to get.
     pub granted: u64,
@@ -194,6 +194,13 @@ impl Ledger {
     pub(crate) fn confirm(&mut self, cookie: u64, direction: Direction, kernel_bytes: u64) {
         if let Some(entry) = self.entries.get_mut(&(cookie, direction)) {
             (entry.set, entry.kernel_bytes) = (true, Some(kernel_bytes));
+        }
+    }
+
+    /// What it asked for when it was given less counts for so much from now on.
+    pub(crate) fn fade(&mut self, cookie: u64, direction: Direction, demand: u64) {
+        if let Some(entry) = self.entries.get_mut(&(cookie, direction)) {
+            entry.demand = demand;
         }
     }
 

@@ -161,6 +161,11 @@ impl Negotiator {
     pub fn look(&mut self) -> Result<Snapshot, AnalyzeError> {
         let mut snapshot = self.everyone()?;
         self.ledger.forget_gone(&snapshot);
+        for flow in &snapshot.connections {
+            if let Some(bytes) = flow.past_demand_bytes {
+                self.ledger.fade(flow.cookie, flow.direction, bytes);
+            }
+        }
         // A direction that is left out does not keep its limit either.
         let any_way = Filter { least_rate: 0.0, direction: None, ..self.filter.clone() };
         let turned = |flow: &&Flow| {

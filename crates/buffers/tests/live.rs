@@ -373,6 +373,37 @@ fn what_a_program_has_fixed_too_small_is_set_to_its_share() {
     assert_eq!(asks(&mut echo, 50_000, Reach::All), Action::Left(Left::Autotuning));
 }
 
+/// As one of slow start.
+#[test]
+fn a_large_demand_of_one_moment_does_not_stand_for_ever() {
+    let mut echo = Echo::receiver();
+    let flow = echo.flow();
+    if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
+        return;
+    }
+    let (rule, looking) = (Rule::Policy(Policy::MaxMin), (Measure::Window, echo.filter()));
+    let ledger = Ledger::in_memory();
+    let mut negotiator = Negotiator::new(rule, 8192, looking, (Reach::All, false), ledger).unwrap();
+    let looks = |negotiator: &mut Negotiator, echo: &mut Echo| {
+        echo.exchange();
+        negotiator.look().unwrap()
+    };
+    negotiator.look().unwrap();
+    let mut snapshot = looks(&mut negotiator, &mut echo);
+    let usual = snapshot.connections[0].demand_bytes;
+    assert!(usual > 8192, "{snapshot:?}");
+    snapshot.connections[0].demand_bytes = 1 << 30;
+    let round = negotiator.negotiate(snapshot).unwrap();
+    assert!(matches!(round.connections[0].action, Action::Set(_)), "{round:?}");
+    // What is seen with the smaller buffer is not believed at once.
+    let demand = looks(&mut negotiator, &mut echo).connections[0].demand_bytes;
+    assert!(demand > 1 << 28, "{demand}");
+    assert!((0..30).any(|_| looks(&mut negotiator, &mut echo).connections[0].demand_bytes <= 2 * usual));
+    let snapshot = looks(&mut negotiator, &mut echo);
+    assert!(snapshot.connections[0].demand_bytes > 8192, "{snapshot:?}");
+    assert!(negotiator.is_due(&snapshot));
+}
+
 /// It has only one limit: that of the direction in which its data goes.
 #[test]
 fn who_turns_round_gets_the_other_buffer_back() {
