@@ -11,6 +11,8 @@ use ropewalk_tuning::buffers::Path;
 const MOST: usize = 4096;
 /// What is older says nothing any more: routes change.
 const MEMORY: Duration = Duration::from_secs(24 * 3600);
+/// A round trip that takes longer than the least by no more than this part of it confirms it.
+const ABOUT: u32 = 8;
 
 #[derive(Default)]
 pub(crate) struct Routes(Mutex<HashMap<IpAddr, Seen>>);
@@ -18,6 +20,8 @@ pub(crate) struct Routes(Mutex<HashMap<IpAddr, Seen>>);
 struct Seen {
     path: Path,
     last: Instant,
+    /// When a round trip was seen that took about as little as the least.
+    least: Instant,
 }
 
 impl Routes {
@@ -37,15 +41,19 @@ impl Routes {
             let oldest = all.iter().min_by_key(|(_, seen)| seen.last).map(|(peer, _)| *peer);
             oldest.and_then(|peer| all.remove(&peer));
         }
-        let seen = all.entry(peer).or_insert(Seen { path: Path::default(), last: now });
+        let seen = all.entry(peer).or_insert(Seen { path: Path::default(), last: now, least: now });
         if now.duration_since(seen.last) >= MEMORY {
             seen.path = Path::default();
         }
         seen.last = now;
-        seen.path.rtt = match (seen.path.rtt, path.rtt) {
-            (Some(before), Some(now)) => Some(before.min(now)),
-            (before, now) => before.or(now),
-        };
+        if let Some(rtt) = path.rtt {
+            // A longer route shows only in what is no longer seen, however often the peer comes.
+            let before = seen.path.rtt.filter(|_| now.duration_since(seen.least) < MEMORY);
+            if before.is_none_or(|before| rtt <= before + before / ABOUT) {
+                seen.least = now;
+            }
+            seen.path.rtt = before.into_iter().chain([rtt]).min();
+        }
         seen.path.rate = match (seen.path.rate, path.rate) {
             // A slow transfer may have had other reasons than the path: it counts, but little.
             (Some(before), Some(now)) if now < before => Some(before - (before - now) / 8),
@@ -76,6 +84,38 @@ mod tests {
         assert_eq!(routes.path(peer, later), Path::default());
         routes.learn(peer, path(70, 5), later);
         assert_eq!(routes.path(peer, later), path(70, 5));
+    }
+
+    /// Though there is a transfer every hour: the route has become longer.
+    #[test]
+    fn a_least_time_that_is_not_seen_for_a_day_is_forgotten() {
+        let (routes, peer, start) = (Routes::default(), IpAddr::from([192, 0, 2, 1]), Instant::now());
+        let hour = |n: u64| start + Duration::from_secs(n * 3600);
+        let rtt = |at| routes.path(peer, at).rtt.map(|rtt| rtt.as_millis());
+        routes.learn(peer, path(5, 800), hour(0));
+        for n in 1..24 {
+            routes.learn(peer, path(100, 800), hour(n));
+            assert_eq!(rtt(hour(n)), Some(5), "{n}");
+        }
+        routes.learn(peer, path(110, 800), hour(24));
+        assert_eq!(rtt(hour(24)), Some(110));
+        assert_eq!(routes.path(peer, hour(24)).rate, Some(800));
+        // About the least is as good as it: queues come and go.
+        for n in 25..100 {
+            let now = match n % 20 {
+                5 => 100,
+                6 => 112,
+                _ => 180,
+            };
+            routes.learn(peer, path(now, 800), hour(n));
+            assert_eq!(rtt(hour(n)), Some(100), "{n}");
+        }
+        // Who only told of rates keeps nothing alive.
+        for n in 100..123 {
+            routes.learn(peer, Path { rtt: None, rate: Some(800) }, hour(n));
+        }
+        routes.learn(peer, path(300, 800), hour(123));
+        assert_eq!(rtt(hour(123)), Some(300));
     }
 
     #[test]
