@@ -197,6 +197,13 @@ impl Ledger {
         }
     }
 
+    /// Whether a buffer is what it was set to can no longer be said.
+    pub(crate) fn doubt(&mut self, cookie: u64, direction: Direction) {
+        if let Some(entry) = self.entries.get_mut(&(cookie, direction)) {
+            entry.set = false;
+        }
+    }
+
     /// What it asked for when it was given less counts for so much from now on.
     pub(crate) fn fade(&mut self, cookie: u64, direction: Direction, demand: u64) {
         if let Some(entry) = self.entries.get_mut(&(cookie, direction)) {

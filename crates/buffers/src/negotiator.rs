@@ -14,6 +14,9 @@ use crate::socket::{Applied, Before, GiveBack, SocketError, Taken};
 /// A demand that moved by more than this part calls for a new negotiation.
 const MOVED: f64 = 0.25;
 
+/// What failed is tried again at so many looks in a row.
+const TRIES: u32 = 3;
+
 /// Whose buffers are set. Shares are computed for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
@@ -122,6 +125,10 @@ pub struct Negotiator {
     turned: Vec<Flow>,
     /// Of the last negotiation.
     last: Option<Vec<Demand>>,
+    /// Whether something failed in this negotiation that may work the next time.
+    failed: bool,
+    /// Negotiations in a row in which something did.
+    failures: u32,
 }
 
 impl Negotiator {
@@ -151,6 +158,8 @@ impl Negotiator {
             ledger,
             turned: Vec::new(),
             last: None,
+            failed: false,
+            failures: 0,
         })
     }
 
@@ -186,11 +195,12 @@ impl Negotiator {
         self.analyzer.look(self.measure, |cookie, direction| self.ledger.past(cookie, direction))
     }
 
-    /// Whether connections have come, gone or turned round, demands have moved by a quarter, or programs have set buffers themselves, since the
+    /// Whether something failed that is worth another try, or connections have come, gone or turned round, demands have moved by a quarter, or programs have set buffers themselves, since the
     /// last negotiation.
     pub fn is_due(&self, snapshot: &Snapshot) -> bool {
         let Some(last) = &self.last else { return true };
-        if snapshot.connections.iter().any(|flow| self.is_overruled(flow)) {
+        let tries = 1..=TRIES;
+        if tries.contains(&self.failures) || snapshot.connections.iter().any(|flow| self.is_overruled(flow)) {
             return true;
         }
         let now = demands(snapshot);
@@ -223,6 +233,7 @@ impl Negotiator {
     /// # Errors
     /// The ledger cannot be written: then nothing more is set.
     pub fn negotiate(&mut self, snapshot: Snapshot) -> Result<Round, RoundError> {
+        self.failed = false;
         let turned = std::mem::take(&mut self.turned);
         let turned: Vec<Turned> = turned.into_iter().filter_map(|flow| self.turn(flow)).collect();
         let wants: Vec<u64> = snapshot.connections.iter().map(|flow| flow.demand_bytes).collect();
@@ -237,6 +248,7 @@ impl Negotiator {
         }
         self.ledger.save()?;
         self.last = Some(demands(&snapshot));
+        self.failures = if self.failed { self.failures.saturating_add(1) } else { 0 };
         Ok(Round {
             time_seconds: snapshot.time_seconds,
             policy: self.rule.name(),
@@ -281,7 +293,11 @@ impl Negotiator {
         }
         let taken = match self.take(flow, owner) {
             Ok(taken) => taken,
-            Err(failed) => return Ok(failed),
+            Err(failed) => {
+                // Not said to be overruled at every look from now on.
+                self.ledger.doubt(flow.cookie, flow.direction);
+                return Ok(failed);
+            }
         };
         if let (true, Some(entry)) = (unlimited, noted) {
             return Ok(self.give_back(&taken, &entry));
@@ -289,7 +305,7 @@ impl Negotiator {
         // Noted first: whoever is killed in between has it in the file.
         let before = match taken.look(flow.direction) {
             Ok(before) => before,
-            Err(error) => return Ok(Action::Failed(error.to_string())),
+            Err(error) => return Ok(self.fail(&error)),
         };
         self.note(flow, before, granted)?;
         match taken.set(flow.direction, granted) {
@@ -297,7 +313,7 @@ impl Negotiator {
                 self.ledger.confirm(flow.cookie, flow.direction, applied.kernel_bytes);
                 Ok(Action::Set(applied))
             }
-            Err(error) => Ok(Action::Failed(error.to_string())),
+            Err(error) => Ok(self.fail(&error)),
         }
     }
 
@@ -329,8 +345,14 @@ impl Negotiator {
             if matches!(error, SocketError::Gone { .. }) {
                 self.analyzer.forget_owner(flow.inode);
             }
-            Action::Failed(error.to_string())
+            self.fail(&error)
         })
+    }
+
+    fn fail(&mut self, error: &SocketError) -> Action {
+        // What is forbidden stays so.
+        self.failed |= !matches!(error, SocketError::Forbidden { .. } | SocketError::Unsupported);
+        Action::Failed(error.to_string())
     }
 
     fn note(&mut self, flow: &Flow, before: Before, granted: u64) -> Result<(), LedgerError> {
@@ -349,7 +371,7 @@ impl Negotiator {
                     GiveBack::WithoutAutotuning => Action::GivenBackWithoutAutotuning,
                 }
             }
-            Err(error) => Action::Failed(error.to_string()),
+            Err(error) => self.fail(&error),
         }
     }
 

@@ -404,6 +404,57 @@ fn a_large_demand_of_one_moment_does_not_stand_for_ever() {
     assert!(negotiator.is_due(&snapshot));
 }
 
+/// Its owner passed it to another process when it was to be taken, say.
+#[test]
+fn what_failed_is_tried_again() {
+    let mut echo = Echo::receiver();
+    let flow = echo.flow();
+    if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
+        return;
+    }
+    let (rule, looking) = (Rule::Policy(Policy::MaxMin), (Measure::Requested, echo.filter()));
+    let ledger = Ledger::in_memory();
+    let mut negotiator = Negotiator::new(rule, 8192, looking, (Reach::All, false), ledger).unwrap();
+    negotiator.look().unwrap();
+    let mut round = |due: bool, is_there: bool| {
+        echo.exchange();
+        let mut snapshot = negotiator.look().unwrap();
+        assert_eq!(negotiator.is_due(&snapshot), due);
+        if !is_there {
+            // Its standard error.
+            snapshot.connections[0].owner.as_mut().unwrap().descriptor = 2;
+        }
+        negotiator.negotiate(snapshot).unwrap().connections.swap_remove(0).action
+    };
+    assert!(matches!(round(true, false), Action::Failed(_)));
+    assert!(matches!(round(true, true), Action::Set(_)));
+    assert_eq!(round(false, true), Action::Left(Left::AsBefore));
+}
+
+/// Nobody wants a line a second about that.
+#[test]
+fn what_fails_again_and_again_is_given_up() {
+    let mut echo = Echo::receiver();
+    let flow = echo.flow();
+    if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
+        return;
+    }
+    let (rule, looking) = (Rule::Policy(Policy::MaxMin), (Measure::Requested, echo.filter()));
+    let ledger = Ledger::in_memory();
+    let mut negotiator = Negotiator::new(rule, 8192, looking, (Reach::All, false), ledger).unwrap();
+    negotiator.look().unwrap();
+    let mut due = Vec::new();
+    for _ in 0..5 {
+        echo.exchange();
+        let mut snapshot = negotiator.look().unwrap();
+        due.push(negotiator.is_due(&snapshot));
+        snapshot.connections[0].owner.as_mut().unwrap().descriptor = 2;
+        let round = negotiator.negotiate(snapshot).unwrap();
+        assert!(matches!(round.connections[0].action, Action::Failed(_)), "{round:?}");
+    }
+    assert_eq!(due, [true, true, true, true, false]);
+}
+
 /// It has only one limit: that of the direction in which its data goes.
 #[test]
 fn who_turns_round_gets_the_other_buffer_back() {
