@@ -36,7 +36,17 @@ pub enum AnalyzeError {
 pub struct Analyzer {
     netlink: Connections,
     owners: Owners,
-    before: Option<(Instant, HashMap<u64, Counters>)>,
+    /// When connections were last looked at, and what is known of each.
+    before: Option<(Instant, HashMap<u64, Known>)>,
+}
+
+/// A connection when it was last listed.
+#[derive(Clone, Copy)]
+struct Known {
+    at: Instant,
+    counters: Counters,
+    /// It was not in the last list.
+    missed: bool,
 }
 
 /// What grows.
@@ -73,30 +83,23 @@ impl Analyzer {
         self.owners
             .learn(&seen.iter().map(|seen| seen.inode).filter(|&inode| inode != 0).collect::<HashSet<_>>());
 
-        let (interval, before) = match self.before.take() {
-            Some((at, before)) => (Some(now.duration_since(at).as_secs_f64()), before),
-            None => (None, HashMap::new()),
-        };
+        let (last, before) = self.before.take().unzip();
+        let before = before.unwrap_or_default();
         let flow = |seen: &Seen| {
-            // A connection that was not there began with nothing.
-            let before = before.get(&seen.cookie).copied().unwrap_or_default();
-            self.flow(
-                seen,
-                interval.filter(|&seconds| seconds > 0.0).map(|seconds| (seconds, before)),
-                measure,
-                &past,
-            )
+            let since = last.map(|last| since(last, before.get(&seen.cookie), now));
+            self.flow(seen, since.filter(|&(seconds, _)| seconds > 0.0), measure, &past)
         };
         let snapshot = Snapshot {
             time_seconds: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0.0, |since| since.as_secs_f64()),
-            interval_seconds: interval,
+            interval_seconds: last.map(|last| now.duration_since(last).as_secs_f64()),
             ceilings: Ceilings::read()?,
             whole: list == List::Whole,
             connections: seen.iter().map(flow).collect(),
         };
-        self.before = Some((now, seen.iter().map(|seen| (seen.cookie, Counters::of(seen))).collect()));
+        let listed = seen.iter().map(|seen| (seen.cookie, Counters::of(seen)));
+        self.before = Some((now, remember(before, listed, now)));
         Ok(snapshot)
     }
 
@@ -212,6 +215,27 @@ fn connections(kernel: &mut Connections) -> io::Result<(Vec<Seen>, List)> {
     Ok((all, list))
 }
 
+/// Seconds since a connection was last listed, and what it had then. One that was not there at the `last` look began with
+/// nothing.
+fn since(last: Instant, known: Option<&Known>, now: Instant) -> (f64, Counters) {
+    let (at, counters) = known.map_or((last, Counters::default()), |known| (known.at, known.counters));
+    (now.duration_since(at).as_secs_f64(), counters)
+}
+
+/// What is known after a list. A connection that is missing once is not forgotten, since lists that change while they are made
+/// may lack some: all that it ever moved would count for one interval when it is there again.
+fn remember(
+    before: HashMap<u64, Known>,
+    listed: impl Iterator<Item = (u64, Counters)>,
+    now: Instant,
+) -> HashMap<u64, Known> {
+    let missing = before.into_iter().filter(|(_, known)| !known.missed);
+    let mut all: HashMap<u64, Known> =
+        missing.map(|(cookie, known)| (cookie, Known { missed: true, ..known })).collect();
+    all.extend(listed.map(|(cookie, counters)| (cookie, Known { at: now, counters, missed: false })));
+    all
+}
+
 impl Counters {
     fn of(seen: &Seen) -> Self {
         let info = &seen.info;
@@ -237,5 +261,32 @@ impl Counters {
             limited_by_peer: self.limited_by_peer.saturating_sub(before.limited_by_peer),
             limited_by_buffer: self.limited_by_buffer.saturating_sub(before.limited_by_buffer),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_is_missing_from_one_list_is_remembered() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let acked = |acked| Counters { acked, ..Counters::default() };
+        let seen = |before: &HashMap<u64, Known>, cookie, now| {
+            let (seconds, counters) = since(at(now - 1), before.get(&cookie), at(now));
+            (seconds as u64, counters.acked)
+        };
+        let mut known = remember(HashMap::new(), [(1, acked(1000)), (2, acked(50))].into_iter(), at(1));
+        assert_eq!([1, 2, 3].map(|cookie| seen(&known, cookie, 2)), [(1, 1000), (1, 50), (1, 0)]);
+        known = remember(known, [(2, acked(60))].into_iter(), at(2));
+        assert_eq!([1, 2].map(|cookie| seen(&known, cookie, 3)), [(2, 1000), (1, 60)]);
+        // There again, and then gone for good.
+        known = remember(known, [(1, acked(1100)), (2, acked(70))].into_iter(), at(3));
+        assert_eq!([1, 2].map(|cookie| seen(&known, cookie, 4)), [(1, 1100), (1, 70)]);
+        for now in 4..6 {
+            known = remember(known, [(2, acked(80))].into_iter(), at(now));
+        }
+        assert!(known.len() == 1 && known.contains_key(&2));
     }
 }

@@ -206,6 +206,7 @@ impl Negotiator {
         let now = demands(snapshot);
         let moved = |before: &Demand, now: &Demand| {
             (before.cookie, before.direction) != (now.cookie, now.direction)
+                || now.owned && !before.owned
                 || now.bytes.abs_diff(before.bytes) as f64 > MOVED * before.bytes as f64
         };
         last.len() != now.len() || last.iter().zip(&now).any(|(before, now)| moved(before, now))
@@ -420,12 +421,18 @@ struct Demand {
     cookie: u64,
     direction: Direction,
     bytes: u64,
+    /// Somebody is known who has it open.
+    owned: bool,
 }
 
 /// Of those that ask for something, in the order of cookies, as the analyzer has them.
 fn demands(snapshot: &Snapshot) -> Vec<Demand> {
     let wanting = snapshot.connections.iter().filter(|flow| flow.demand_bytes > 0);
-    let demand =
-        |flow: &Flow| Demand { cookie: flow.cookie, direction: flow.direction, bytes: flow.demand_bytes };
+    let demand = |flow: &Flow| Demand {
+        cookie: flow.cookie,
+        direction: flow.direction,
+        bytes: flow.demand_bytes,
+        owned: flow.owner.is_some(),
+    };
     wanting.map(demand).collect()
 }

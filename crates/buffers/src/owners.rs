@@ -3,36 +3,75 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::flow::Owner;
 
+/// The most looks between two searches for who has a socket open.
+const LONGEST_WAIT: u32 = 64;
+
 /// Owners that were found, by the socket's inode.
-#[derive(Default)]
 pub(crate) struct Owners {
+    /// Where proc(5) is.
+    root: PathBuf,
     known: HashMap<u32, Owner>,
-    /// Sockets of processes that may not be looked into: asked for only once.
-    hidden: HashSet<u32>,
+    /// Sockets whose owner was not found: of processes that may not be looked into, or just between two.
+    hidden: HashMap<u32, Hidden>,
+}
+
+/// When a socket is searched for again: each time after twice as many looks, since all processes have to be searched.
+struct Hidden {
+    wait: u32,
+    left: u32,
+}
+
+impl Default for Owners {
+    fn default() -> Self {
+        Self { root: "/proc".into(), known: HashMap::new(), hidden: HashMap::new() }
+    }
 }
 
 impl Owners {
     /// Makes sure that what can be known of `inodes` is, and forgets the others.
     pub(crate) fn learn(&mut self, inodes: &HashSet<u32>) {
-        self.known.retain(|inode, _| inodes.contains(inode));
-        self.hidden.retain(|inode| inodes.contains(inode));
-        let unknown = |inode: &u32| !self.known.contains_key(inode) && !self.hidden.contains(inode);
-        let mut wanted: HashSet<u32> = inodes.iter().copied().filter(unknown).collect();
+        self.check(inodes);
+        self.hidden.retain(|inode, _| inodes.contains(inode));
+        let mut wanted = HashSet::new();
+        for &inode in inodes.iter().filter(|inode| !self.known.contains_key(inode)) {
+            if self.hidden.get_mut(&inode).is_none_or(Hidden::is_due) {
+                wanted.insert(inode);
+            }
+        }
         if wanted.is_empty() {
             return;
         }
-        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             self.search(pid, &entry.path(), &mut wanted);
             if wanted.is_empty() {
                 return;
             }
         }
-        self.hidden.extend(wanted);
+        for inode in wanted {
+            self.hidden.entry(inode).and_modify(Hidden::missed).or_insert(Hidden { wait: 1, left: 1 });
+        }
+    }
+
+    /// Forgets owners that have closed the socket, perhaps after another got it, and sees what program they are now.
+    fn check(&mut self, inodes: &HashSet<u32>) {
+        let (root, mut programs) = (&self.root, HashMap::new());
+        self.known.retain(|inode, owner| {
+            let directory = root.join(owner.pid.to_string());
+            let descriptor = directory.join("fd").join(owner.descriptor.to_string());
+            let has_it = inodes.contains(inode)
+                && fs::read_link(descriptor)
+                    .is_ok_and(|target| socket_inode(target.as_os_str().as_bytes()) == Some(*inode));
+            if has_it {
+                let program = programs.entry(owner.pid).or_insert_with(|| program_of(&directory));
+                owner.program.clone_from(program);
+            }
+            has_it
+        });
     }
 
     /// `None`: nobody has it open, or it belongs to a process that this one may not look into.
@@ -59,8 +98,22 @@ impl Owners {
                 continue;
             };
             let program = program.get_or_insert_with(|| program_of(directory)).clone();
+            self.hidden.remove(&inode);
             self.known.insert(inode, Owner { pid, descriptor, program });
         }
+    }
+}
+
+impl Hidden {
+    /// Whether this is the look at which it is searched for again.
+    fn is_due(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
+    }
+
+    fn missed(&mut self) {
+        self.wait = (self.wait * 2).min(LONGEST_WAIT);
+        self.left = self.wait;
     }
 }
 
@@ -91,7 +144,77 @@ fn socket_inode(link: &[u8]) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::symlink;
+
     use super::*;
+
+    /// A directory like that of proc(5), with a process of number 10.
+    fn processes() -> (tempfile::TempDir, Owners) {
+        let root = tempfile::tempdir().unwrap();
+        let owners = Owners { root: root.path().to_owned(), ..Owners::default() };
+        start(root.path(), "10");
+        (root, owners)
+    }
+
+    fn start(root: &Path, pid: &str) {
+        fs::create_dir_all(root.join(pid).join("fd")).unwrap();
+        symlink("/usr/bin/one", root.join(pid).join("exe")).unwrap();
+    }
+
+    #[test]
+    fn who_was_not_found_at_first_is_found_later() {
+        let (root, mut owners) = processes();
+        let inodes = HashSet::from([77]);
+        owners.learn(&inodes);
+        assert!(owners.of(77).is_none());
+        // It was between accept(2) and its place in the table of descriptors.
+        symlink("socket:[77]", root.path().join("10/fd/5")).unwrap();
+        owners.learn(&inodes);
+        let found = Owner { pid: 10, descriptor: 5, program: "one".into() };
+        assert_eq!(owners.of(77), Some(&found));
+        assert!(owners.hidden.is_empty());
+    }
+
+    #[test]
+    fn who_is_not_found_is_searched_for_less_and_less() {
+        let (_root, mut owners) = processes();
+        let inodes = HashSet::from([77]);
+        let mut searches = Vec::new();
+        for look in 0..200 {
+            let before = owners.hidden.get(&77).map(|hidden| hidden.left);
+            owners.learn(&inodes);
+            if before.is_none_or(|left| left == 1) {
+                searches.push(look);
+            }
+        }
+        assert_eq!(searches, [0, 1, 3, 7, 15, 31, 63, 127, 191]);
+        owners.learn(&HashSet::new());
+        assert!(owners.hidden.is_empty());
+    }
+
+    #[test]
+    fn a_program_that_takes_the_place_of_another_is_known_by_its_name() {
+        let (root, mut owners) = processes();
+        symlink("socket:[77]", root.path().join("10/fd/5")).unwrap();
+        let inodes = HashSet::from([77]);
+        let program = |owners: &mut Owners| {
+            owners.learn(&inodes);
+            owners.of(77).map(|owner| (owner.pid, owner.program.clone()))
+        };
+        assert_eq!(program(&mut owners), Some((10, "one".into())));
+        let file = root.path().join("10/exe");
+        fs::remove_file(&file).unwrap();
+        symlink("/usr/bin/ropewalk", &file).unwrap();
+        assert_eq!(program(&mut owners), Some((10, "ropewalk".into())));
+        // It is a child's, and then nobody's.
+        fs::remove_file(root.path().join("10/fd/5")).unwrap();
+        start(root.path(), "11");
+        symlink("socket:[77]", root.path().join("11/fd/4")).unwrap();
+        assert_eq!(program(&mut owners), Some((11, "one".into())));
+        fs::remove_file(root.path().join("11/fd/4")).unwrap();
+        assert_eq!(program(&mut owners), None);
+    }
 
     #[test]
     fn links() {

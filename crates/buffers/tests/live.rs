@@ -559,4 +559,10 @@ fn when_a_negotiation_is_due() {
     let mut fewer = snapshot.clone();
     fewer.connections.pop();
     assert!(negotiator.is_due(&fewer));
+    // Whose it is was found only now.
+    let mut hidden = snapshot.clone();
+    hidden.connections[0].owner = None;
+    assert!(!negotiator.is_due(&hidden));
+    negotiator.negotiate(hidden).unwrap();
+    assert!(negotiator.is_due(&snapshot));
 }
