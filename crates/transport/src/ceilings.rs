@@ -83,6 +83,17 @@ fn largest_receive_buffer() -> io::Result<u64> {
     Ok(socket.recv_buffer_size()? as u64 / 2)
 }
 
+/// The least that SO_SNDBUF and SO_RCVBUF make of any size, in bytes as they take them: no sysctl tells it.
+///
+/// # Errors
+/// No socket can be made.
+pub fn least_buffers() -> io::Result<[u64; 2]> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_send_buffer_size(1)?;
+    socket.set_recv_buffer_size(1)?;
+    Ok([socket.send_buffer_size()?, socket.recv_buffer_size()?].map(|kernel| kernel as u64 / 2))
+}
+
 fn number(path: &Path, index: usize, expected: &'static str) -> Result<u64, CeilingsError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| CeilingsError::Read { path: path.to_owned(), source })?;
@@ -105,6 +116,8 @@ mod tests {
         for limits in [ceilings.send, ceilings.receive] {
             assert!(limits.autotune >= 4096 && limits.setsockopt >= 4096, "{limits:?}");
         }
+        let least = least_buffers().unwrap();
+        assert!(least.iter().all(|least| (64..4096).contains(least)), "{least:?}");
         assert_eq!(largest_send_buffer().unwrap(), ceilings.send.setsockopt);
         assert_eq!(largest_receive_buffer().unwrap(), ceilings.receive.setsockopt);
     }

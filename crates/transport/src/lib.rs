@@ -15,7 +15,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use ceilings::{BufferLimits, Ceilings, CeilingsError};
+pub use ceilings::{BufferLimits, Ceilings, CeilingsError, least_buffers};
 use rustix::event::{PollFd, PollFlags, Timespec};
 pub use tcp::Tcp;
 pub use tcp_info::TcpInfo;

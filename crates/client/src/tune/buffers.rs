@@ -31,7 +31,9 @@ impl Buffer {
             (_, None) => (Side::Receive, ceilings.receive),
             _ => return None,
         };
-        let kernel = Kernel { side, autotune_max: limits.autotune, setsockopt_max: limits.setsockopt };
+        let (autotune_max, setsockopt_max) = (limits.autotune, limits.setsockopt);
+        // No ceiling of a session is below it.
+        let kernel = Kernel { side, autotune_max, setsockopt_min: 0, setsockopt_max };
         Some(Self { side, advice: advise(path, kernel, MOST) })
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ropewalk_engine::Flow;
 use ropewalk_protocol::server::ChannelOptions;
 use ropewalk_security::canonical;
-use ropewalk_transport::{Ceilings, TcpInfo};
+use ropewalk_transport::{Ceilings, TcpInfo, least_buffers};
 use ropewalk_tuning::buffers::{Advice, Kernel, Leave, Path, Side, advise};
 
 use crate::connection::Job;
@@ -76,8 +76,12 @@ fn advice(job: &Job<'_>, peer: IpAddr, ceiling: u64) -> Result<[Advice; 2], Stri
         let control = TcpInfo::of(job.control.as_fd()).as_ref().and_then(least_rtt);
         path.rtt = path.rtt.into_iter().chain(control).min();
     }
-    Ok([(Side::Send, ceilings.send), (Side::Receive, ceilings.receive)].map(|(side, limits)| {
-        let kernel = Kernel { side, autotune_max: limits.autotune, setsockopt_max: limits.setsockopt };
+    // Where no socket can be made there will be no connection either.
+    let [send, receive] = least_buffers().unwrap_or_default();
+    let sides = [(Side::Send, ceilings.send, send), (Side::Receive, ceilings.receive, receive)];
+    Ok(sides.map(|(side, limits, setsockopt_min)| {
+        let (autotune_max, setsockopt_max) = (limits.autotune, limits.setsockopt);
+        let kernel = Kernel { side, autotune_max, setsockopt_min, setsockopt_max };
         advise(path, kernel, ceiling)
     }))
 }
@@ -181,7 +185,8 @@ mod tests {
     fn advised(bdp: u64, autotune: [u64; 2]) -> String {
         let path = Path { rtt: Some(Duration::from_secs(1)), rate: Some(bdp) };
         let advice = |side, autotune_max| {
-            advise(path, Kernel { side, autotune_max, setsockopt_max: 64 * MIB }, 64 * MIB)
+            let kernel = Kernel { side, autotune_max, setsockopt_min: 0, setsockopt_max: 64 * MIB };
+            advise(path, kernel, 64 * MIB)
         };
         both(&advice(Side::Send, autotune[0]), &advice(Side::Receive, autotune[1]))
     }

@@ -279,6 +279,9 @@ fn automatic_buffers() {
     );
     let held = buffer(&mut client);
     assert!(held <= 3 * 4096 && held < free, "{held}, {free}");
+    // It is told as what it is, which is more than was asked for.
+    let size = format!("send buffer set to {:.1} KiB, ", held as f64 / 2048.0);
+    assert!(held > 2 * 64 && told.contains(&size), "{told}, {held}");
     client.command("SBUF 65536", 200);
     assert_eq!(buffer(&mut client), 2 * 65536);
     assert_eq!(client.command("ABUF 0", 200), "200 ABUF: off, kernel autotuning sizes buffers.");

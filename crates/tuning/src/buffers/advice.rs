@@ -75,6 +75,8 @@ impl fmt::Display for Side {
 pub struct Kernel {
     pub side: Side,
     pub autotune_max: u64,
+    /// What SO_SNDBUF or SO_RCVBUF makes of any smaller size.
+    pub setsockopt_min: u64,
     pub setsockopt_max: u64,
 }
 
@@ -122,6 +124,8 @@ pub enum Set {
     AutotuningTooLow { side: Side, autotune_max: u64, bdp: u64, held_by: Option<HeldBy> },
     /// The session wants no larger one, and autotuning would make one.
     Ceiling { side: Side, bdp: u64 },
+    /// The session wants a smaller one than the kernel makes.
+    Least { side: Side, bdp: u64 },
 }
 
 /// Why a buffer that is set is smaller than it should be.
@@ -148,13 +152,15 @@ pub fn advise(path: Path, kernel: Kernel, ceiling: u64) -> Advice {
     let Some(bdp) = path.bdp() else {
         return Advice::Leave { reason: Leave::Unknown };
     };
-    let Kernel { side, autotune_max, setsockopt_max } = kernel;
+    let Kernel { side, autotune_max, setsockopt_min, setsockopt_max } = kernel;
     let needed = bdp.saturating_mul(MARGIN.0) / MARGIN.1;
     let reached = kernel.autotuned_data();
     if ceiling < needed {
         // Autotuning would go beyond what the session wants.
         return if ceiling < reached && ceiling <= setsockopt_max {
-            Advice::Set { bytes: ceiling, reason: Set::Ceiling { side, bdp } }
+            let below = ceiling < setsockopt_min;
+            let reason = if below { Set::Least { side, bdp } } else { Set::Ceiling { side, bdp } };
+            Advice::Set { bytes: ceiling.max(setsockopt_min), reason }
         } else if reached < ceiling.min(setsockopt_max) {
             let bytes = ceiling.min(setsockopt_max);
             let held_by = Some(if ceiling <= setsockopt_max { HeldBy::Session } else { HeldBy::Setsockopt });
@@ -208,6 +214,14 @@ impl fmt::Display for Advice {
                 Set::Ceiling { side, bdp } => {
                     write!(f, "{side} buffer set to {}, the ceiling that was asked for; ", Size(*bytes))?;
                     write!(f, "the path needs {}", Size(*bdp))
+                }
+                Set::Least { side, bdp } => {
+                    write!(
+                        f,
+                        "{side} buffer set to {}, the least that the kernel makes, instead of ",
+                        Size(*bytes)
+                    )?;
+                    write!(f, "the ceiling that was asked for; the path needs {}", Size(*bdp))
                 }
                 Set::AutotuningTooLow { side, autotune_max, bdp, held_by } => {
                     let sysctl = side.autotune_sysctl();
@@ -274,7 +288,7 @@ mod tests {
     }
 
     fn kernel(autotune_max: u64, setsockopt_max: u64) -> Kernel {
-        Kernel { side: Side::Send, autotune_max, setsockopt_max }
+        Kernel { side: Side::Send, autotune_max, setsockopt_min: 0, setsockopt_max }
     }
 
     #[test]
@@ -349,6 +363,20 @@ mod tests {
         assert!(advice.to_string().contains("gets as far as the ceiling of 3 MiB"), "{advice}");
     }
 
+    #[test]
+    fn what_is_told_is_what_the_kernel_makes() {
+        let kernel = Kernel { setsockopt_min: 2304, ..kernel(64 * MIB, 64 * MIB) };
+        let advice = advise(path(10 * MIB), kernel, 1);
+        assert_eq!(advice.bytes(), Some(2304));
+        assert_eq!(
+            advice.to_string(),
+            "send buffer set to 2.2 KiB, the least that the kernel makes, instead of the ceiling that was asked for; the path needs \
+             10 MiB"
+        );
+        let advice = advise(path(10 * MIB), kernel, 2304);
+        let Advice::Set { bytes: 2304, reason: Set::Ceiling { .. } } = advice else { panic!("{advice}") };
+    }
+
     /// A rate that the buffer itself limits leads to a larger buffer, until the path is the limit.
     #[test]
     fn it_grows_to_the_path() {
@@ -373,6 +401,7 @@ mod tests {
                 prop_assert!(bytes <= ceiling && bytes <= setsockopt && bytes <= bdp * FIXED);
                 match reason {
                     Set::Ceiling { .. } => prop_assert_eq!(bytes, ceiling),
+                    Set::Least { .. } => prop_assert!(false, "no ceiling is below 0"),
                     Set::AutotuningTooLow { .. } => prop_assert!(bytes > autotune / BOOKKEEPING),
                 }
             }
