@@ -102,7 +102,7 @@ impl Tune {
             }
         };
         let hires = self.options.files == Auto::Auto;
-        let known = buffers::known(learnt);
+        let known = buffers::Known::new(learnt, options.capacity);
         let usual = Path::new(rtt).files(&self.options);
         let lane = Lane::new(ends, rtt, tuner, hires, usual, options.max_streams).knowing(known);
         let path = Path::new(rtt);

@@ -59,25 +59,77 @@ impl Buffer {
 
 /// A path of so long ago is another one, in seconds.
 const OLD: f64 = 30.0 * 86_400.0;
+/// Round trips this far apart (logarithm) are of different paths.
+const SAME_PATH: f64 = 0.25;
+/// No connection is believed to have carried more, in bytes a second: 400 Gbit/s.
+const MOST_RATE: f64 = 5e10;
+/// After so many spans a run has shown about what its path carries, and one connection does not carry more than so many times that.
+const SHOWN: usize = 3;
+const MORE: f64 = 2.0;
+/// What is left in the next run of what was known before.
+const FORGETTING: f64 = 0.9;
 
 /// What an earlier transfer has shown of one connection.
-pub(super) fn known(learnt: Option<Learnt>) -> Path {
-    let Some(Learnt { prior, fastest }) = learnt.filter(|learnt| learnt.prior.age <= OLD) else {
-        return Path::default();
-    };
-    path(prior.min_rtt, fastest.max(prior.rate / f64::from(prior.streams.max(1))))
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Known {
+    min_rtt: Option<f64>,
+    /// The most that one connection carried, in bytes a second, and the streams that there were then.
+    fastest: f64,
+    of: u32,
+    /// What the path is said to carry.
+    capacity: Option<f64>,
+}
+
+impl Known {
+    pub(super) fn new(learnt: Option<Learnt>, capacity: Option<f64>) -> Self {
+        let Some(learnt) = learnt.filter(|learnt| learnt.prior.age <= OLD) else { return Self::default() };
+        let Learnt { prior, fastest, fastest_of } = learnt;
+        let each = prior.rate / f64::from(prior.streams.max(1));
+        let (fastest, of) = if fastest >= each { (fastest, fastest_of) } else { (each, prior.streams) };
+        // A rate that makes no sense is no rate.
+        let fastest = if fastest <= MOST_RATE { fastest } else { 0.0 };
+        Self { min_rtt: prior.min_rtt, fastest, of, capacity }
+    }
+
+    /// What that is worth on a path with this round trip, where spans of this run have shown so many streams and rates.
+    fn rate(&self, rtt: f64, shown: &[Reached]) -> f64 {
+        if self.min_rtt.is_some_and(|known| (known / rtt).ln().abs() > SAME_PATH) {
+            return 0.0;
+        }
+        let most = shown.iter().map(|reached| reached.1).fold(0.0, f64::max);
+        let most = if shown.len() >= SHOWN { MORE * most } else { f64::INFINITY };
+        self.fastest.min(most).min(self.capacity.unwrap_or(f64::INFINITY))
+    }
+
+    /// What is known of one connection with that and with what this run has shown. Its round trip is this run's.
+    pub(super) fn path(&self, rtt: f64, shown: &[Reached]) -> Path {
+        path(Some(rtt), self.rate(rtt, shown).max(fastest(shown).0))
+    }
+
+    /// The most that one connection carried, for the next run, and among how many streams. Among many each has little: what one had
+    /// among fewer is forgotten by and by, unless this run has stayed at as few.
+    pub(super) fn learnt(&self, rtt: f64, shown: &[Reached]) -> (f64, u32) {
+        let before = (FORGETTING * self.rate(rtt, shown), self.of);
+        let now = fastest(shown);
+        let as_few = shown.iter().any(|reached| reached.2 && reached.0 <= self.of);
+        if as_few || now.0 >= before.0 { now } else { before }
+    }
+}
+
+/// What a span reached: streams, bytes a second, and whether they were there to stay.
+pub(super) type Reached = (u32, f64, bool);
+
+/// The most that one connection carried in these spans, and among how many.
+fn fastest(shown: &[Reached]) -> (f64, u32) {
+    let each = |&(streams, rate, _): &Reached| (rate / f64::from(streams.max(1)), streams);
+    shown.iter().map(each).fold((0.0, 0), |a, b| if b.0 > a.0 { b } else { a })
 }
 
 /// Seconds, and bytes a second.
-pub(super) fn path(rtt: Option<f64>, rate: f64) -> Path {
+fn path(rtt: Option<f64>, rate: f64) -> Path {
     let rtt = rtt.and_then(|rtt| Duration::try_from_secs_f64(rtt).ok()).filter(|rtt| !rtt.is_zero());
     // As far as it goes, and 0 of what is no number.
     Path { rtt, rate: Some(rate as u64).filter(|rate| *rate > 0) }
-}
-
-/// What both have shown.
-pub(super) fn better(a: Path, b: Path) -> Path {
-    Path { rtt: a.rtt.into_iter().chain(b.rtt).min(), rate: a.rate.max(b.rate) }
 }
 
 #[cfg(test)]
@@ -119,19 +171,55 @@ mod tests {
         assert!(receives.why().contains("net.ipv4.tcp_rmem"), "{}", receives.why());
     }
 
+    fn learnt(prior: Prior, fastest: f64, fastest_of: u32) -> Option<Learnt> {
+        Some(Learnt { prior, fastest, fastest_of })
+    }
+
+    const PRIOR: Prior = Prior { streams: 4, rate: 4e6, min_rtt: Some(0.05), age: 0.0 };
+
     #[test]
     fn one_connection_has_its_part() {
-        let prior = Prior { streams: 4, rate: 4e6, min_rtt: Some(0.05), age: 0.0 };
-        let known = known(Some(Learnt { prior, fastest: 0.0 }));
-        assert_eq!(known, Path { rtt: Some(Duration::from_millis(50)), rate: Some(1_000_000) });
-        assert_eq!(super::known(Some(Learnt { prior, fastest: 3e6 })).rate, Some(3_000_000));
-        let old = Prior { age: OLD + 1.0, ..prior };
-        assert_eq!(super::known(Some(Learnt { prior: old, fastest: 3e6 })), Path::default());
-        assert_eq!(super::known(None), Path::default());
-        let both = better(known, path(Some(0.04), 10.0));
-        assert_eq!(both, Path { rtt: Some(Duration::from_millis(40)), rate: Some(1_000_000) });
+        let of = |known: Option<Learnt>| Known::new(known, None).path(0.05, &[]);
+        let rtt = Some(Duration::from_millis(50));
+        assert_eq!(of(learnt(PRIOR, 0.0, 0)), Path { rtt, rate: Some(1_000_000) });
+        assert_eq!(of(learnt(PRIOR, 3e6, 1)).rate, Some(3_000_000));
+        assert_eq!(of(learnt(Prior { age: OLD + 1.0, ..PRIOR }, 3e6, 1)), Path { rtt, rate: None });
+        assert_eq!(of(None), Path { rtt, rate: None });
         for (rtt, rate) in [(f64::NAN, f64::NAN), (-1.0, -5.0), (f64::INFINITY, 0.0), (0.0, 0.0)] {
             assert_eq!(path(Some(rtt), rate), Path::default());
         }
+    }
+
+    #[test]
+    fn what_is_known_counts_for_the_same_path_only_and_with_the_round_trip_of_now() {
+        let near = Known::new(learnt(Prior { min_rtt: Some(1e-4), ..PRIOR }, 1e8, 1), None);
+        assert_eq!(near.path(0.06, &[]).rate, None);
+        assert_eq!(near.learnt(0.06, &[(8, 8e6, true)]), (1e6, 8));
+        let same = Known::new(learnt(PRIOR, 1e8, 1), None);
+        for rtt in [0.045, 0.06] {
+            let rtt_now = Duration::try_from_secs_f64(rtt).ok();
+            assert_eq!(same.path(rtt, &[]), Path { rtt: rtt_now, rate: Some(100_000_000) });
+        }
+    }
+
+    #[test]
+    fn what_is_known_is_bounded_by_what_the_path_shows() {
+        // Noted as 80 Tbit/s.
+        assert_eq!(Known::new(learnt(PRIOR, 1e13, 1), None).path(0.05, &[]).rate, None);
+        assert_eq!(Known::new(learnt(PRIOR, 1e10, 1), Some(12.5e6)).path(0.05, &[]).rate, Some(12_500_000));
+        let known = Known::new(learnt(PRIOR, 1e10, 2), None);
+        let climb = [(4, 4e6, false), (12, 12e6, false), (36, 12e6, false)];
+        assert_eq!(known.path(0.05, &climb[..2]).rate, Some(10_000_000_000));
+        assert_eq!(known.path(0.05, &climb).rate, Some(24_000_000));
+        assert_eq!(known.learnt(0.05, &climb), (FORGETTING * 24e6, 2));
+    }
+
+    #[test]
+    fn what_as_few_streams_carried_now_takes_the_place_of_what_was_known() {
+        let known = Known::new(learnt(PRIOR, 5e6, 4), None);
+        // More of them have less each.
+        assert_eq!(known.learnt(0.05, &[(4, 4e6, false), (12, 12e6, true)]), (FORGETTING * 5e6, 4));
+        assert_eq!(known.learnt(0.05, &[(4, 4e6, true)]), (1e6, 4));
+        assert_eq!(known.learnt(0.05, &[(12, 120e6, true)]), (10e6, 12));
     }
 }

@@ -8,7 +8,7 @@ use ropewalk_engine::Progress;
 use ropewalk_protocol::marker::PathMarker;
 use ropewalk_tuning::tuner::{Decision, Prior, Reason, Tuner, Work};
 
-use super::buffers::{self, Buffer};
+use super::buffers::{self, Buffer, Reached};
 use super::memory::Learnt;
 use super::own::Own;
 use super::pressure::Processors;
@@ -36,9 +36,6 @@ const SETTLING_ROUND_TRIPS: u32 = 20;
 /// the path carries.
 const SLOW_START_ROUND_TRIPS: u32 = 10;
 
-/// What is left in the next run of what was known before.
-const FORGETTING: f64 = 0.9;
-
 pub(crate) struct Lane {
     pub(super) ends: Ends,
     rtt: Duration,
@@ -49,7 +46,7 @@ pub(crate) struct Lane {
     /// Workers by the static rule: no fewer are of use where there are files for them.
     usual: u32,
     /// What an earlier transfer has shown of one connection.
-    known: buffers::Path,
+    known: buffers::Known,
     /// It began with as many streams as several files have together: whether fewer would do was not looked at.
     many: bool,
     /// Payload bytes that the destination, or our sockets, have taken.
@@ -74,8 +71,8 @@ struct State {
     next: u64,
     /// When workers were hired that have not sat down yet: a log-in takes many round trips.
     coming: Vec<Instant>,
-    /// What spans reached: streams, bytes a second, and whether they were there to stay.
-    reached: Vec<(u32, f64, bool)>,
+    /// What the last spans reached.
+    reached: Vec<Reached>,
     min_rtt: Option<f64>,
 }
 
@@ -155,7 +152,7 @@ impl Lane {
             reached: Vec::new(),
             min_rtt: None,
         };
-        let known = buffers::Path::default();
+        let known = buffers::Known::default();
         Self {
             ends,
             rtt,
@@ -170,7 +167,7 @@ impl Lane {
     }
 
     /// With what an earlier transfer has shown.
-    pub(super) fn knowing(mut self, known: buffers::Path) -> Self {
+    pub(super) fn knowing(mut self, known: buffers::Known) -> Self {
         self.known = known;
         self
     }
@@ -189,15 +186,13 @@ impl Lane {
 
     /// What is known of the path of one connection.
     fn connection(&self) -> buffers::Path {
-        let rtt = self.lock().min_rtt.unwrap_or(self.rtt.as_secs_f64());
-        buffers::better(self.known, buffers::path(Some(rtt), self.fastest()))
+        let state = self.lock();
+        self.known.path(self.round_trip(&state), &state.reached)
     }
 
-    /// The most that one connection carried in this run, in bytes a second.
-    fn fastest(&self) -> f64 {
-        let state = self.lock();
-        let rates = state.reached.iter().map(|(streams, rate, _)| rate / f64::from((*streams).max(1)));
-        rates.fold(0.0, f64::max)
+    /// Of the path without queues, in seconds.
+    fn round_trip(&self, state: &State) -> f64 {
+        state.min_rtt.unwrap_or(self.rtt.as_secs_f64())
     }
 
     /// So many bytes more have been taken, of what this worker moves.
@@ -452,9 +447,10 @@ impl Lane {
     /// What the next run should know, once there is something to know. As many streams as were allowed are what the path wants
     /// only where no fewer than `usual` were.
     pub(super) fn learnt(&self, usual: u32) -> Option<Learnt> {
-        // Among many streams each has little: what one had alone is forgotten by and by.
-        let fastest = self.fastest().max(FORGETTING * self.known.rate.unwrap_or_default() as f64);
-        Some(Learnt { prior: self.prior(usual)?, fastest })
+        let prior = self.prior(usual)?;
+        let state = self.lock();
+        let (fastest, fastest_of) = self.known.learnt(self.round_trip(&state), &state.reached);
+        Some(Learnt { prior, fastest, fastest_of })
     }
 
     fn prior(&self, usual: u32) -> Option<Prior> {
@@ -471,7 +467,7 @@ impl Lane {
         (rate >= 1.0 && !bounded).then_some(Prior {
             streams,
             rate,
-            min_rtt: Some(state.min_rtt.unwrap_or(self.rtt.as_secs_f64())),
+            min_rtt: Some(self.round_trip(&state)),
             age: 0.0,
         })
     }

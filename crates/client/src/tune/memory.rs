@@ -34,6 +34,8 @@ pub(super) struct Learnt {
     pub(super) prior: Prior,
     /// The most that one connection carried, in bytes a second; 0: not known.
     pub(super) fastest: f64,
+    /// Streams that there were then; 0: not known.
+    pub(super) fastest_of: u32,
 }
 
 /// What was found on one path.
@@ -44,6 +46,9 @@ struct Known {
     /// The most that one connection carried. Older versions did not note it.
     #[serde(default)]
     connection_bits_per_second: f64,
+    /// Among how many.
+    #[serde(default)]
+    connection_streams: u32,
     min_rtt_seconds: Option<f64>,
     /// Seconds since 1970.
     at: u64,
@@ -68,7 +73,8 @@ impl Memory {
             age: now().saturating_sub(known.at) as f64,
         };
         let fastest = Some(known.connection_bits_per_second / 8.0).filter(|rate| (0.0..=1e13).contains(rate));
-        sound.then_some(Learnt { prior, fastest: fastest.unwrap_or_default() })
+        let (fastest, fastest_of) = (fastest.unwrap_or_default(), known.connection_streams);
+        sound.then_some(Learnt { prior, fastest, fastest_of })
     }
 
     /// Remembers what was found. Without a memory transfers work as well: a failure is only logged.
@@ -87,11 +93,12 @@ impl Memory {
         // Two runs that end at the same time: the later one wins, and no half of a file is ever seen.
         let mut all = self.read().unwrap_or_default();
         all.version = 1;
-        for (path, Learnt { prior, fastest }) in found {
+        for (path, Learnt { prior, fastest, fastest_of }) in found {
             let known = Known {
                 streams: prior.streams,
                 bits_per_second: 8.0 * prior.rate,
                 connection_bits_per_second: 8.0 * fastest,
+                connection_streams: *fastest_of,
                 min_rtt_seconds: prior.min_rtt,
                 at: now(),
             };
@@ -143,7 +150,8 @@ mod tests {
     use super::*;
 
     fn prior(streams: u32) -> Learnt {
-        Learnt { prior: Prior { streams, rate: 1e6, min_rtt: Some(0.1), age: 0.0 }, fastest: 5e5 }
+        let prior = Prior { streams, rate: 1e6, min_rtt: Some(0.1), age: 0.0 };
+        Learnt { prior, fastest: 5e5, fastest_of: 2 }
     }
 
     #[test]
@@ -154,8 +162,8 @@ mod tests {
         memory.keep(&[("x".into(), prior(7)), ("y".into(), prior(9))]);
         memory.keep(&[("x".into(), prior(8))]);
         assert_eq!(
-            memory.recall("x").map(|p| (p.prior.streams, p.prior.rate, p.fastest)),
-            Some((8, 1e6, 5e5))
+            memory.recall("x").map(|p| (p.prior.streams, p.prior.rate, p.fastest, p.fastest_of)),
+            Some((8, 1e6, 5e5, 2))
         );
         assert_eq!(memory.recall("y").map(|p| p.prior.streams), Some(9));
         let mode = fs::metadata(dir.path().join("a/b").join(NAME)).unwrap().permissions().mode();

@@ -15,7 +15,7 @@ impl State {
     /// What a session with so many streams carried in a second, or what its streams should; `None` where nothing is known.
     pub(super) fn rate(&mut self, id: u64, streams: u32) -> Option<f64> {
         let own = self.seat(id).filter(|seat| seat.streams == streams).and_then(|seat| seat.own.rate);
-        let share = |&(all, rate, _): &(u32, f64, bool)| rate * f64::from(streams) / f64::from(all.max(1));
+        let share = |&(all, rate, _): &Reached| rate * f64::from(streams) / f64::from(all.max(1));
         own.or_else(|| self.reached.last().map(share))
     }
 
