@@ -5,6 +5,7 @@ use super::super::decision::{Bottleneck, Reason};
 use super::super::options::{Fairness, Options};
 use super::super::sample::{Chunk, Pressure};
 use super::crowd::{Crowd, EACH};
+use super::polite::{Calm, Congestion, SAME, queue};
 use super::share::stated;
 
 /// Share of time from which on a resource is the limit, and under which it no longer is.
@@ -12,13 +13,6 @@ const BUSY: f64 = 0.95;
 const FREE: f64 = 0.75;
 /// With fewer of the streams that were asked for, the peer grants no more; single ones may just be on their way.
 const GRANTED: f64 = 0.75;
-/// A queue of this part of the round trip, and at least of this many seconds, is a sign of congestion.
-const QUEUE: f64 = 0.15;
-const LEAST_QUEUE: f64 = 0.005;
-/// Round trips no farther apart than this (logarithm) are of the same queue.
-const SAME: f64 = 0.12;
-/// So is this much loss, over what the path always has.
-const LOSS: f64 = 3e-4;
 /// What is left after yielding.
 const YIELD: f64 = 0.7;
 /// Loss under which the path counts as free of it.
@@ -34,8 +28,7 @@ pub(super) struct Limits {
     granted: u32,
     /// Streams that politeness allows, or the path's others where a share is stated.
     allowed: f64,
-    least_loss: Option<f64>,
-    least_rtt: Option<f64>,
+    calm: Calm,
     busy: Option<Bottleneck>,
     /// The last trial showed neither loss nor a queue.
     suspect: bool,
@@ -54,8 +47,7 @@ impl Limits {
             stated: stated(options).is_some(),
             granted: options.max_streams,
             allowed: f64::from(options.max_streams),
-            least_loss: None,
-            least_rtt: None,
+            calm: Calm::default(),
             busy: None,
             suspect: false,
             yielding: None,
@@ -99,8 +91,7 @@ impl Limits {
             self.granted = self.most.min(self.granted.saturating_mul(2));
         }
         self.busy = busy(&chunk.pressure, self.busy);
-        let queued =
-            chunk.rtt.zip(chunk.min_rtt).filter(|(rtt, least)| rtt - least > LEAST_QUEUE.max(QUEUE * least));
+        let queued = chunk.rtt.zip(chunk.min_rtt).filter(|(rtt, least)| rtt - least > queue(*least));
         self.queued = [queued.map(|queued| queued.0), self.queued[0]];
         if let Some(rtt) = chunk.rtt.filter(|_| place) {
             let window = rate * rtt / (f64::from(chunk.streams) * self.packet);
@@ -153,16 +144,7 @@ impl Limits {
     }
 
     fn yield_to_others(&mut self, chunk: &Chunk) {
-        let least = |old: Option<f64>, now: Option<f64>| match (old, now) {
-            (Some(old), Some(now)) => Some(old.min(now)),
-            (old, now) => old.or(now),
-        };
-        self.least_rtt = least(self.least_rtt, chunk.min_rtt.or(chunk.rtt));
-        self.least_loss = least(self.least_loss, chunk.loss);
-        let queueing = chunk.rtt.zip(self.least_rtt).map_or(0.0, |(rtt, least)| rtt - least);
-        let loss = chunk.loss.unwrap_or(0.0);
-        let queue = LEAST_QUEUE.max(QUEUE * self.least_rtt.unwrap_or(0.0));
-        if queueing > queue || loss > LOSS + 2.0 * self.least_loss.unwrap_or(0.0) {
+        if let Some(Congestion { queueing, loss }) = self.calm.congestion(chunk) {
             self.allowed = (YIELD * f64::from(chunk.streams)).max(1.0);
             self.yielding = Some(Reason::Yielding { queueing, loss });
         } else {

@@ -12,6 +12,7 @@ mod crowd;
 mod hold;
 mod limits;
 mod plan;
+mod polite;
 mod ramp;
 mod share;
 mod soft;

@@ -1,0 +1,54 @@
+//! What a polite transfer yields to: a queue and loss that the path has now and did not always have.
+
+#![allow(clippy::unwrap_used)]
+use ropewalk_tuning::tuner::{Chunk, Connections, Decision, Fairness, Kind, Options};
+
+const CAPACITY: f64 = 125e6;
+const WINDOW: f64 = 65_536.0;
+
+/// Streams and share of the path at the end of each chunk, as `seconds` of the transfer go by. `path`: the round trip without a
+/// queue, and the loss. Alone on it, a transfer makes a queue of three tenths of the round trip where it fills it.
+fn alone(fairness: Fairness, seconds: f64, path: impl Fn(f64) -> (f64, f64)) -> Vec<(f64, u32, f64)> {
+    let options = Options { connections: Connections::Kept, fairness, ..Options::default() };
+    let mut tuner = Kind::Pilot.build(&options).unwrap();
+    let (mut decision, mut time, mut seen): (Decision, f64, Vec<_>) = (tuner.first(), 0.0, Vec::new());
+    while time < seconds {
+        let (rtt, loss) = path(time);
+        let streams = decision.knobs.connections();
+        let could = f64::from(streams) * WINDOW / rtt;
+        let rate = could.min(CAPACITY);
+        let took = (decision.bytes as f64 / rate).clamp(2.0, 60.0);
+        time += took;
+        seen.push((time, streams, rate / CAPACITY));
+        decision = tuner.chunk(&Chunk {
+            rtt: Some(if could > CAPACITY { 1.3 * rtt } else { rtt }),
+            min_rtt: Some(rtt),
+            loss: Some(loss),
+            ..Chunk::new(streams, (rate * took) as u64, took)
+        });
+    }
+    seen
+}
+
+/// The mean share of the path from one second to another.
+fn share(seen: &[(f64, u32, f64)], from: f64, until: f64) -> f64 {
+    let shares: Vec<f64> = seen.iter().filter(|at| at.0 > from && at.0 <= until).map(|at| at.2).collect();
+    shares.iter().sum::<f64>() / shares.len() as f64
+}
+
+#[test]
+fn a_longer_round_trip_is_no_queue_for_ever() {
+    let seen = alone(Fairness::Polite, 1500.0, |time| (if time < 300.0 { 0.05 } else { 0.065 }, 0.0));
+    let (before, after) = (share(&seen, 200.0, 300.0), share(&seen, 900.0, 1500.0));
+    assert!(before > 0.7 && after > 0.75 * before, "{before} before, {after} after");
+}
+
+#[test]
+fn loss_that_does_not_go_is_the_path_s_own() {
+    let seen = alone(Fairness::Polite, 1500.0, |time| (0.05, if time < 300.0 { 0.0 } else { 1e-3 }));
+    let (before, after) = (share(&seen, 200.0, 300.0), share(&seen, 1000.0, 1500.0));
+    assert!(before > 0.7 && after > 0.75 * before, "{before} before, {after} after");
+    // It may be of others, who have the path for some minutes.
+    let meanwhile = share(&seen, 450.0, 590.0);
+    assert!(meanwhile < 0.1, "{meanwhile}");
+}
