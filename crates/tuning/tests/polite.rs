@@ -52,3 +52,12 @@ fn loss_that_does_not_go_is_the_path_s_own() {
     let meanwhile = share(&seen, 450.0, 590.0);
     assert!(meanwhile < 0.1, "{meanwhile}");
 }
+
+/// The climb itself makes a queue, and yields to it. That is not where to stay: streams come back until there is one again.
+#[test]
+fn an_idle_path_is_filled_between_queues() {
+    let path = |_| (0.05, 0.0);
+    let polite = share(&alone(Fairness::Polite, 600.0, path), 300.0, 600.0);
+    let usual = share(&alone(Options::default().fairness, 600.0, path), 300.0, 600.0);
+    assert!(polite > 0.85 * usual, "{polite} and {usual}");
+}

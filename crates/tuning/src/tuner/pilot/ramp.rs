@@ -248,7 +248,7 @@ impl Pilot {
         }
         let best = self.points.iter().map(|point| point.1).fold(0.0, f64::max);
         let reached = self.points.iter().filter(|point| point.1 >= PROVEN * best).map(|point| point.0);
-        reached.min().unwrap_or(1).min(self.most())
+        reached.min().unwrap_or(1)
     }
 
     /// The climb is over: where it bends is where to stay.
@@ -272,7 +272,9 @@ impl Pilot {
             }
             _ => Shape::Soft,
         };
-        self.base = self.within(n).max(self.proven(windows_bind));
+        // What politeness allows may be less for the moment.
+        self.wanted = n.max(self.proven(windows_bind));
+        self.base = self.within(self.wanted);
         self.ascent.ended(self.base);
         // A last step that gained nothing has shown that the ceiling is flat.
         let flat = match *self.points.as_slice() {
