@@ -111,13 +111,21 @@ impl Known {
     pub(super) fn learnt(&self, rtt: f64, shown: &[Reached]) -> (f64, u32) {
         let before = (FORGETTING * self.rate(rtt, shown), self.of);
         let now = fastest(shown);
-        let as_few = shown.iter().any(|reached| reached.2 && reached.0 <= self.of);
+        let as_few = shown.iter().any(|reached| reached.2 == Purpose::Stay && reached.0 <= self.of);
         if as_few || now.0 >= before.0 { now } else { before }
     }
 }
 
-/// What a span reached: streams, bytes a second, and whether they were there to stay.
-pub(super) type Reached = (u32, f64, bool);
+/// What a span reached: streams, bytes a second, and what they were there for.
+pub(super) type Reached = (u32, f64, Purpose);
+
+/// What the streams of a span were there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Stay,
+    Climb,
+    Trial,
+}
 
 /// The most that one connection carried in these spans, and among how many.
 fn fastest(shown: &[Reached]) -> (f64, u32) {
@@ -194,7 +202,7 @@ mod tests {
     fn what_is_known_counts_for_the_same_path_only_and_with_the_round_trip_of_now() {
         let near = Known::new(learnt(Prior { min_rtt: Some(1e-4), ..PRIOR }, 1e8, 1), None);
         assert_eq!(near.path(0.06, &[]).rate, None);
-        assert_eq!(near.learnt(0.06, &[(8, 8e6, true)]), (1e6, 8));
+        assert_eq!(near.learnt(0.06, &[(8, 8e6, Purpose::Stay)]), (1e6, 8));
         let same = Known::new(learnt(PRIOR, 1e8, 1), None);
         for rtt in [0.045, 0.06] {
             let rtt_now = Duration::try_from_secs_f64(rtt).ok();
@@ -208,7 +216,7 @@ mod tests {
         assert_eq!(Known::new(learnt(PRIOR, 1e13, 1), None).path(0.05, &[]).rate, None);
         assert_eq!(Known::new(learnt(PRIOR, 1e10, 1), Some(12.5e6)).path(0.05, &[]).rate, Some(12_500_000));
         let known = Known::new(learnt(PRIOR, 1e10, 2), None);
-        let climb = [(4, 4e6, false), (12, 12e6, false), (36, 12e6, false)];
+        let climb = [(4, 4e6, Purpose::Climb), (12, 12e6, Purpose::Climb), (36, 12e6, Purpose::Climb)];
         assert_eq!(known.path(0.05, &climb[..2]).rate, Some(10_000_000_000));
         assert_eq!(known.path(0.05, &climb).rate, Some(24_000_000));
         assert_eq!(known.learnt(0.05, &climb), (FORGETTING * 24e6, 2));
@@ -218,8 +226,11 @@ mod tests {
     fn what_as_few_streams_carried_now_takes_the_place_of_what_was_known() {
         let known = Known::new(learnt(PRIOR, 5e6, 4), None);
         // More of them have less each.
-        assert_eq!(known.learnt(0.05, &[(4, 4e6, false), (12, 12e6, true)]), (FORGETTING * 5e6, 4));
-        assert_eq!(known.learnt(0.05, &[(4, 4e6, true)]), (1e6, 4));
-        assert_eq!(known.learnt(0.05, &[(12, 120e6, true)]), (10e6, 12));
+        assert_eq!(
+            known.learnt(0.05, &[(4, 4e6, Purpose::Climb), (12, 12e6, Purpose::Stay)]),
+            (FORGETTING * 5e6, 4)
+        );
+        assert_eq!(known.learnt(0.05, &[(4, 4e6, Purpose::Stay)]), (1e6, 4));
+        assert_eq!(known.learnt(0.05, &[(12, 120e6, Purpose::Stay)]), (10e6, 12));
     }
 }

@@ -8,7 +8,7 @@ use ropewalk_engine::Progress;
 use ropewalk_protocol::marker::PathMarker;
 use ropewalk_tuning::tuner::{Decision, Prior, Reason, Tuner, Work};
 
-use super::buffers::{self, Buffer, Reached};
+use super::buffers::{self, Buffer, Purpose, Reached};
 use super::memory::Learnt;
 use super::own::Own;
 use super::pressure::Processors;
@@ -35,6 +35,9 @@ const SETTLING_ROUND_TRIPS: u32 = 20;
 /// Streams of servers that tell nothing of losses are given so many round trips more: what slow start lost would be taken for what
 /// the path carries.
 const SLOW_START_ROUND_TRIPS: u32 = 10;
+
+/// Of the best rate, what counts as about as much.
+const AS_GOOD: f64 = 0.95;
 
 pub(crate) struct Lane {
     pub(super) ends: Ends,
@@ -406,15 +409,17 @@ impl Lane {
         chunk.work = work;
         chunk.pressure.cpu = processors.busiest();
         let rate = if chunk.seconds > 0.0 { chunk.rate() } else { 0.0 };
-        let stays = matches!(
-            state.decision.reason,
-            Reason::Holding | Reason::Knee { .. } | Reason::MovedUp { .. } | Reason::MovedDown { .. }
-        );
+        let purpose = match state.decision.reason {
+            reason if reason.tries() => Purpose::Trial,
+            // What is remembered has to hold for a first chunk.
+            reason if reason.stays() && state.decisions > 0 => Purpose::Stay,
+            _ => Purpose::Climb,
+        };
         if chunk.bytes > 0 && rate.is_finite() {
             if state.reached.len() >= 8 {
                 state.reached.remove(0);
             }
-            state.reached.push((chunk.streams, rate, stays));
+            state.reached.push((chunk.streams, rate, purpose));
         }
         let decision = state.tuner.chunk(&chunk);
         tracing::info!(
@@ -455,14 +460,16 @@ impl Lane {
 
     fn prior(&self, usual: u32) -> Option<Prior> {
         let state = self.lock();
-        let stayed = state.reached.iter().rev().find(|reached| reached.2);
-        let best = || state.reached.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-        let &(streams, rate, _) = stayed.or_else(best).filter(|_| state.decisions >= 2 && !self.many)?;
-        // What was decided last may not have been measured any more.
-        let streams = match state.decision.reason {
-            Reason::Knee { .. } => streams.min(state.target()),
-            _ => streams,
+        let of = |purpose| state.reached.iter().filter(move |reached| reached.2 == purpose);
+        // Of a climb that did not end, the fewest that carried about as much as the best: what came after may have gained nothing.
+        let best = of(Purpose::Climb).map(|reached| reached.1).fold(0.0, f64::max);
+        let climbed = || {
+            of(Purpose::Climb).filter(|reached| reached.1 >= AS_GOOD * best).min_by_key(|reached| reached.0)
         };
+        let stayed = of(Purpose::Stay).next_back();
+        let &(streams, rate, _) = stayed.or_else(climbed).filter(|_| state.decisions >= 2 && !self.many)?;
+        // What was decided last may not have been measured any more.
+        let streams = if state.decision.reason.stays() { streams.min(state.target()) } else { streams };
         let bounded = self.cap < usual && streams >= self.cap;
         (rate >= 1.0 && !bounded).then_some(Prior {
             streams,

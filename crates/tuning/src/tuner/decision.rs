@@ -144,6 +144,31 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// The streams are there to stay, as far as is known: no step of a climb, and no trial.
+    pub const fn stays(&self) -> bool {
+        matches!(
+            self,
+            Self::WarmStart { .. }
+                | Self::Remembered { .. }
+                | Self::Knee { .. }
+                | Self::Vertex { .. }
+                | Self::Holding
+                | Self::MovedUp { .. }
+                | Self::MovedDown { .. }
+                | Self::Settled
+                | Self::Limited { .. }
+                | Self::WindowTooSmall { .. }
+                | Self::Crowded { .. }
+                | Self::FairShare { .. }
+                | Self::StatedShare { .. }
+        )
+    }
+
+    /// More streams or fewer are tried beside those that stay.
+    pub const fn tries(&self) -> bool {
+        matches!(self, Self::ProbeUp { .. } | Self::ProbeDown { .. })
+    }
+
     /// A short fixed name, for metrics and snapshots.
     pub const fn name(&self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-use ropewalk_tuning::tuner::{Kind, Knobs, Options};
+use ropewalk_tuning::tuner::{Bottleneck, Kind, Knobs, Options};
 
 use super::super::seat::{Seat, Wanted};
 use super::*;
@@ -52,7 +52,7 @@ fn the_first_of_many_leaves_streams_to_those_that_come() {
     // Who has not come until something is decided has nothing to do; and what so many carried is not what a path needs.
     let mut state = lane.lock();
     (state.decisions, state.min_rtt) = (3, Some(0.05));
-    state.reached.push((64, 1e6, true));
+    state.reached.push((64, 1e6, Purpose::Stay));
     state.follow();
     drop(state);
     assert_eq!((streams(&lane), lane.prior(128)), (vec![32, 32], None));
@@ -85,7 +85,7 @@ fn a_cap_is_not_remembered_as_what_a_path_wants() {
     {
         let mut state = lane.lock();
         state.decisions = 3;
-        state.reached.push((24, 1e6, true));
+        state.reached.push((24, 1e6, Purpose::Stay));
         state.min_rtt = Some(0.05);
     }
     assert_eq!(lane.prior(128), None);
@@ -212,7 +212,7 @@ fn commands_ahead_follow_the_tuner() {
         let mut state = lane.lock();
         state.decisions = 1;
         state.decision.knobs.pipeline = 7;
-        state.reached.push((24, 24e6, true));
+        state.reached.push((24, 24e6, Purpose::Stay));
     }
     assert_eq!((seat.ahead(3).rate, seat.ahead(3).pipeline), (Some(3e6), Some(7)));
     // Streams that were dealt later count, not those that its channel was made with.
@@ -256,7 +256,7 @@ fn a_session_is_expected_to_carry_the_share_of_its_streams() {
     let lane = lane(24);
     let seat = Seat::new(lane.clone());
     assert_eq!(seat.pace(1).rate, UNKNOWN_RATE);
-    lane.lock().reached.push((24, 24e6, true));
+    lane.lock().reached.push((24, 24e6, Purpose::Stay));
     assert_eq!((seat.pace(8).rate, seat.pace(1).rate, seat.pace(0).rate), (8e6, 1e6, 3e6));
     // Or what it carried itself, with as many streams as it has.
     seat.opened(8, 100, Knob::Fixed);
@@ -442,11 +442,69 @@ fn a_knee_that_was_not_measured_any_more_is_remembered() {
         let lane = lane(57);
         {
             let mut state = lane.lock();
-            state.reached = vec![(48, 1e6, false), (96, 1.1e6, false)];
+            state.reached = vec![(48, 1e6, Purpose::Climb), (96, 1.1e6, Purpose::Climb)];
             (state.decisions, state.decision.reason) = (2, reason);
         }
         lane.prior(8).map(|prior| prior.streams)
     };
     assert_eq!(streams(Reason::Knee { each: 1e6, ceiling: 5e7 }), Some(57));
     assert_eq!(streams(Reason::Growing { elasticity: 0.5 }), Some(96));
+}
+
+#[test]
+fn what_is_remembered_is_where_a_transfer_stayed_and_not_what_it_tried() {
+    let streams = |reached: &[Reached]| {
+        let lane = lane(24);
+        {
+            let mut state = lane.lock();
+            state.reached = reached.to_vec();
+            (state.decisions, state.decision.reason) = (reached.len() as u32, Reason::ProbeUp { from: 8 });
+        }
+        lane.prior(8).map(|prior| prior.streams)
+    };
+    let (stay, climb, trial) = (Purpose::Stay, Purpose::Climb, Purpose::Trial);
+    // Of a climb that gained nothing any more, the fewest that carried about as much as the best.
+    assert_eq!(streams(&[(4, 1e6, climb), (12, 3e6, climb), (36, 3.1e6, climb)]), Some(12));
+    assert_eq!(streams(&[(4, 1e6, climb), (12, 3e6, climb), (36, 3.3e6, climb)]), Some(36));
+    assert_eq!(streams(&[(12, 3e6, climb), (20, 4e6, trial)]), Some(12));
+    assert_eq!(streams(&[(36, 3.3e6, climb), (12, 3e6, stay), (20, 4e6, trial)]), Some(12));
+    assert_eq!(streams(&[(20, 4e6, trial), (33, 5e6, trial)]), None);
+}
+
+/// Every reason for which a tuner stays, and the first chunk, which has not shown yet whether what is remembered still holds.
+#[test]
+fn a_span_is_of_a_place_of_a_climb_or_of_a_trial() {
+    let purpose = |decisions: u32, reason: Reason| {
+        let lane = lane(8);
+        let seat = Seat::new(lane.clone());
+        seat.opened(8, 100, Knob::Fixed);
+        seat.moves_elsewhere();
+        let mut processors = Processors::default();
+        let now = Instant::now();
+        {
+            let mut state = lane.lock();
+            (state.decisions, state.decision.reason) = (decisions, reason);
+        }
+        let mut look = |ms: u64| {
+            lane.step(now + Duration::from_millis(ms), &mut processors, (None, None), false, 1);
+        };
+        look(0);
+        look(60_000);
+        lane.add(seat.id(), 1 << 40);
+        look(70_000);
+        lane.lock().reached.last().map(|reached| reached.2)
+    };
+    for reason in [
+        Reason::Limited { by: Bottleneck::Disk },
+        Reason::FairShare { share: 0.5 },
+        Reason::Crowded { packets: 2.0 },
+        Reason::WindowTooSmall { packets: 2.0 },
+        Reason::Vertex { low: 4, high: 12 },
+        Reason::Remembered { streams: 8 },
+    ] {
+        assert_eq!(purpose(3, reason), Some(Purpose::Stay), "{reason}");
+    }
+    assert_eq!(purpose(0, Reason::Remembered { streams: 8 }), Some(Purpose::Climb));
+    assert_eq!(purpose(3, Reason::Growing { elasticity: 1.0 }), Some(Purpose::Climb));
+    assert_eq!(purpose(3, Reason::ProbeUp { from: 8 }), Some(Purpose::Trial));
 }
