@@ -105,6 +105,11 @@ impl Flows {
         all
     }
 
+    /// Whether these are the connections of the same channel.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The other ends of all live connections; the kernel is not asked.
     pub fn peers(&self) -> Vec<SocketAddr> {
         self.lock().live.iter().map(|entry| entry.peer).collect()
@@ -288,6 +293,7 @@ mod tests {
         let path = flows.path();
         assert_eq!((path.streams, path.bytes), (1, 5000));
         assert!(path.segments_sent > 0);
+        assert!(flows.is(&flows.clone()) && !flows.is(&Flows::default()));
         drop(other);
         assert_eq!((flows.path().streams, flows.path().rtt), (0, None));
     }

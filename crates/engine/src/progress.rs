@@ -118,7 +118,8 @@ impl Progress {
         self.channel_flows().map(|flows| flows.path()).unwrap_or_default()
     }
 
-    fn channel_flows(&self) -> Option<Flows> {
+    /// The data connections of the channel that is used; `None` before there is one.
+    pub fn channel_flows(&self) -> Option<Flows> {
         self.flows.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -13,7 +13,7 @@ use super::memory::Learnt;
 use super::own::Own;
 use super::pressure::Processors;
 use super::seat::Knob;
-use super::span::{Heard, Span, Totals, waited};
+use super::span::{Counter, Heard, Span, Totals, waited};
 use super::{Ends, TunedPath};
 use crate::ahead::Tuned;
 use crate::auto::Pace;
@@ -71,6 +71,8 @@ struct State {
     expected: u32,
     span: Option<Span>,
     seats: Vec<Place>,
+    /// What those counted that have left.
+    gone: Totals,
     next: u64,
     /// When workers were hired that have not sat down yet: a log-in takes many round trips.
     coming: Vec<Instant>,
@@ -95,6 +97,8 @@ struct Place {
     progress: Option<Arc<Progress>>,
     /// Seconds that streams of the transfers before it waited for the storage of this host.
     storage: f64,
+    /// Segments that it sent.
+    counter: Counter,
     /// What the server that sends has told.
     heard: Heard,
 }
@@ -150,6 +154,7 @@ impl Lane {
             expected: 1,
             span: None,
             seats: Vec::new(),
+            gone: Totals::default(),
             next: 0,
             coming: Vec::new(),
             reached: Vec::new(),
@@ -253,6 +258,7 @@ impl Lane {
             own: Own::default(),
             progress: None,
             storage: 0.0,
+            counter: Counter::default(),
             heard: Heard::default(),
         });
         id
@@ -260,7 +266,12 @@ impl Lane {
 
     pub(super) fn leave(&self, id: u64) {
         let mut state = self.lock();
-        state.seats.retain(|seat| seat.id != id);
+        if let Some(at) = state.seats.iter().position(|seat| seat.id == id) {
+            let mut seat = state.seats.remove(at);
+            let mut totals = Totals::default();
+            seat.add_to(&mut totals);
+            state.gone.keep(&totals);
+        }
         state.deal();
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ropewalk_engine::{Progress, Stage};
+use ropewalk_engine::{Flows, Progress, Stage};
 use ropewalk_protocol::marker::{LimitedBy, PathMarker};
 use ropewalk_tuning::tuner::{Chunk, Pressure, Progress as Mark};
 
@@ -48,8 +48,17 @@ impl Totals {
         }
     }
 
+    /// Adds what counts up, of somebody who has left.
+    pub(super) fn keep(&mut self, gone: &Self) {
+        self.sent = self.sent.saturating_add(gone.sent);
+        self.resent = self.resent.saturating_add(gone.resent);
+        self.storage += gone.storage;
+        self.markers = self.markers.saturating_add(gone.markers);
+        self.idle = self.idle.saturating_add(gone.idle);
+    }
+
     /// Adds a transfer, but its streams. `sends`: we are the sender, and what the kernel still holds has not arrived.
-    pub(super) fn add(&mut self, progress: &Progress, sends: bool) {
+    pub(super) fn add(&mut self, progress: &Progress, counter: &mut Counter, sends: bool) {
         self.storage += waited(progress);
         let path = progress.path();
         let seconds = |time: Duration| time.as_secs_f64();
@@ -64,14 +73,54 @@ impl Totals {
         };
         self.min_rtt = smaller(self.min_rtt, path.min_rtt.map(seconds));
         if sends {
-            self.sent += path.segments_sent;
-            self.resent += path.retransmitted;
+            let (sent, resent) = counter.look(progress);
+            self.sent = self.sent.saturating_add(sent);
+            self.resent = self.resent.saturating_add(resent);
             let waiting = progress.flows().into_iter().map(|flow| {
                 let sent = u64::from(flow.info.unacknowledged) * u64::from(flow.info.mss);
                 sent + u64::from(flow.info.not_sent.unwrap_or(0))
             });
             self.delivered = self.delivered.saturating_sub(waiting.sum());
         }
+    }
+}
+
+/// Segments sent, and sent again, over all data channels of a seat. Each channel counts from nothing, and on over all transfers that
+/// use it.
+#[derive(Debug, Default)]
+pub(super) struct Counter {
+    channel: Option<Flows>,
+    /// What the channel had counted.
+    seen: (u64, u64),
+    sum: (u64, u64),
+}
+
+impl Counter {
+    /// All until now.
+    fn look(&mut self, progress: &Progress) -> (u64, u64) {
+        if let Some(channel) = progress.channel_flows() {
+            if self.channel.as_ref().is_none_or(|before| !before.is(&channel)) {
+                self.look_again();
+                self.replace(channel);
+            }
+            self.look_again();
+        }
+        self.sum
+    }
+
+    fn look_again(&mut self) {
+        let Some(path) = self.channel.as_ref().map(Flows::path) else { return };
+        self.count((path.segments_sent, path.retransmitted));
+    }
+
+    fn replace(&mut self, channel: Flows) {
+        (self.channel, self.seen) = (Some(channel), (0, 0));
+    }
+
+    fn count(&mut self, now: (u64, u64)) {
+        let more = (now.0.saturating_sub(self.seen.0), now.1.saturating_sub(self.seen.1));
+        self.sum = (self.sum.0.saturating_add(more.0), self.sum.1.saturating_add(more.1));
+        self.seen = now;
     }
 }
 
@@ -189,8 +238,9 @@ impl Span {
         let mut settled = self.streams[self.streams.len() / 2..].to_vec();
         settled.sort_unstable();
         let streams = settled.get(settled.len() / 2).copied().unwrap_or_default().max(1);
-        let sent = self.last.sent.saturating_sub(self.first.sent);
-        let resent = self.last.resent.saturating_sub(self.first.resent);
+        // Counters that fell are not of the same connections.
+        let sent = self.last.sent.checked_sub(self.first.sent);
+        let lost = sent.zip(self.last.resent.checked_sub(self.first.resent));
         let disk = (self.last.storage - self.first.storage).max(0.0) / (seconds * f64::from(streams));
         // A server tells once a second.
         let markers = self.last.markers.saturating_sub(self.first.markers);
@@ -200,7 +250,7 @@ impl Span {
             rtt: (self.rtts.1 > 0).then(|| self.rtts.0 / f64::from(self.rtts.1)),
             min_rtt: self.last.min_rtt,
             // A thousand packets tell of a loss of a thousandth.
-            loss: (sent >= 1000).then(|| resent as f64 / sent as f64),
+            loss: lost.filter(|(sent, _)| *sent >= 1000).map(|(sent, resent)| resent as f64 / sent as f64),
             pressure: Pressure { disk: Some(disk.min(1.0)), peer, ..Pressure::default() },
             ..Chunk::new(streams, bytes, seconds)
         }
@@ -289,5 +339,22 @@ mod tests {
         span.look(began + Duration::from_secs(1), Totals { sent: 10, resent: 0, ..totals(90, 1) }, 10_000);
         let chunk = span.chunk();
         assert_eq!((chunk.bytes, chunk.loss), (0, None));
+        let mut span = Span::new(began, Totals { sent: 5000, resent: 10, ..totals(100, 2) }, Duration::ZERO);
+        span.look(began + Duration::from_secs(1), Totals { sent: 7000, resent: 0, ..totals(900, 1) }, 10_000);
+        assert_eq!(span.chunk().loss, None);
+    }
+
+    #[test]
+    fn segments_are_counted_over_channels_and_over_transfers_on_one() {
+        let mut counter = Counter::default();
+        counter.replace(Flows::default());
+        for now in [(1000, 1), (3000, 5)] {
+            counter.count(now);
+        }
+        // Another transfer over the same channel, and one over another.
+        counter.count((4000, 5));
+        counter.replace(Flows::default());
+        counter.count((500, 2));
+        assert_eq!(counter.sum, (4500, 7));
     }
 }

@@ -111,11 +111,12 @@ impl State {
     /// The kernel's figures of all connections, and how many bytes have arrived.
     pub(super) fn totals(&mut self, now: Instant, rtt: Duration, moved: u64) -> Totals {
         let mut totals = Totals { delivered: moved, ..Totals::default() };
+        totals.keep(&self.gone);
         for seat in &mut self.seats {
             let busy = seat.is_busy(now, rtt);
+            seat.add_to(&mut totals);
             let streams = match &seat.progress {
                 Some(progress) => {
-                    totals.add(progress, matches!(seat.knob, Knob::Here(..)));
                     seat.used = Some(progress.streams()).filter(|now| *now > 0).unwrap_or(seat.used);
                     // Between two small files it has those of before.
                     if seat.arrives(now, rtt) { seat.used.max(1) } else { progress.streams() }
@@ -124,14 +125,21 @@ impl State {
                 None => seat.heard.streams().unwrap_or(seat.streams),
             };
             totals.streams += if busy { streams } else { 0 };
-            totals.storage += seat.storage;
-            totals.hear(&seat.heard);
         }
         totals
     }
 }
 
 impl Place {
+    /// All but its streams.
+    pub(super) fn add_to(&mut self, totals: &mut Totals) {
+        if let Some(progress) = &self.progress {
+            totals.add(progress, &mut self.counter, matches!(self.knob, Knob::Here(..)));
+        }
+        totals.storage += self.storage;
+        totals.hear(&self.heard);
+    }
+
     /// Data moves, or a moment ago some did.
     pub(super) fn is_busy(&self, now: Instant, rtt: Duration) -> bool {
         self.moving || self.arrives(now, rtt)

@@ -508,3 +508,31 @@ fn a_span_is_of_a_place_of_a_climb_or_of_a_trial() {
     assert_eq!(purpose(3, Reason::Growing { elasticity: 1.0 }), Some(Purpose::Climb));
     assert_eq!(purpose(3, Reason::ProbeUp { from: 8 }), Some(Purpose::Trial));
 }
+
+#[test]
+fn what_a_session_counted_stays_when_it_leaves() {
+    let lane = lane(4);
+    let seats: Vec<Seat> = (0..2).map(|_| Seat::new(lane.clone())).collect();
+    for (seat, sent) in seats.iter().zip([3000, 5000]) {
+        seat.hears(PathMarker {
+            rtt: RTT,
+            min_rtt: RTT,
+            retransmitted: sent / 100,
+            sent,
+            congestion_window: 1 << 20,
+            streams: 2,
+            limited: ropewalk_protocol::marker::LimitedBy::Application,
+        });
+    }
+    lane.lock().seats[0].storage = 2.5;
+    let counted = || {
+        let totals = lane.lock().totals(Instant::now(), RTT, 0);
+        (totals.sent, totals.resent, totals.markers, totals.idle, totals.storage)
+    };
+    let before = counted();
+    assert_eq!(before, (8000, 80, 2, 2, 2.5));
+    for seat in seats {
+        drop(seat);
+        assert_eq!(counted(), before);
+    }
+}
