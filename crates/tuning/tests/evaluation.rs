@@ -6,7 +6,9 @@ use ropewalk_tuning::sim::{
     Setup, World, evaluate, oracle, run, run_shared,
 };
 use ropewalk_tuning::tuner::apt::{Below, Rule, Search, Settings};
-use ropewalk_tuning::tuner::{Bottleneck, Chunk, Connections, Fairness, Kind, Options, Pressure, Reason};
+use ropewalk_tuning::tuner::{
+    Bottleneck, Chunk, Connections, Decision, Fairness, Kind, Options, Pressure, Reason,
+};
 
 #[test]
 fn pilot_beats_apt_and_track() {
@@ -167,6 +169,51 @@ fn the_end_that_is_the_limit_is_named() {
         assert!(named, "{by:?}: {decision:?}");
         assert!(decision.knobs.connections() <= 16, "{by:?}: {decision:?}");
     }
+}
+
+/// Streams of a chunk, and how it goes on, over a path on which the peer's windows hold streams back for nearly all of the time.
+fn behind_windows(carried: impl Fn(u32) -> (f64, f64)) -> Vec<Decision> {
+    let options = Options { rtt: Some(0.05), connections: Connections::Kept, ..Options::default() };
+    let mut tuner = Kind::Pilot.build(&options).unwrap();
+    let mut decision = tuner.first();
+    let mut all = Vec::new();
+    for _ in 0..20 {
+        let streams = decision.knobs.connections();
+        let (rate, rtt) = carried(streams);
+        decision = tuner.chunk(&Chunk {
+            rtt: Some(rtt),
+            min_rtt: Some(0.05),
+            loss: Some(0.0),
+            pressure: Pressure { window: Some(0.9), ..Pressure::default() },
+            ..Chunk::new(streams, (10.0 * rate) as u64, 10.0)
+        });
+        all.push(decision);
+    }
+    all
+}
+
+/// It takes no more, however many streams offer it.
+#[test]
+fn a_peer_that_closes_its_windows_is_named() {
+    // What its windows let through comes in bursts, which queue.
+    let decisions = behind_windows(|streams| (f64::from(streams.min(5)) * 2e6, 0.08));
+    let named = Reason::Limited { by: Bottleneck::Peer };
+    assert!(decisions.iter().any(|decision| decision.reason == named), "{decisions:#?}");
+    let most = decisions.iter().map(|decision| decision.knobs.connections()).max();
+    let last = decisions.last().map(|decision| decision.knobs.connections());
+    assert!(most <= Some(36) && last <= Some(12), "{decisions:#?}");
+}
+
+/// Its windows are small: streams add up, until all that is beyond the path's own is in a queue.
+#[test]
+fn windows_that_are_small_are_not_the_peer_s_limit() {
+    let decisions = behind_windows(|streams| {
+        (f64::from(streams.min(60)) * 1e6, f64::from(streams.max(60)) * 50_000.0 / 60e6)
+    });
+    let named = Reason::Limited { by: Bottleneck::Peer };
+    assert!(decisions.iter().all(|decision| decision.reason != named), "{decisions:#?}");
+    let last = decisions.last().unwrap().knobs.connections();
+    assert!((50..=128).contains(&last), "{last}");
 }
 
 /// A disk that is the limit gives half as much from one moment to the next: more streams would not change that.

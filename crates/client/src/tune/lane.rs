@@ -419,6 +419,10 @@ impl Lane {
         let mut chunk = span.chunk();
         chunk.work = work;
         chunk.pressure.cpu = processors.busiest();
+        if self.ends.destination.is_none() {
+            // The windows are our own: what closes them is this host's storage, which tells of itself.
+            chunk.pressure.window = None;
+        }
         let rate = if chunk.seconds > 0.0 { chunk.rate() } else { 0.0 };
         let purpose = match state.decision.reason {
             reason if reason.tries() => Purpose::Trial,

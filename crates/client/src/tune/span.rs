@@ -28,9 +28,13 @@ pub(super) struct Totals {
     pub(super) resent: u64,
     /// Seconds that streams waited for the storage of this host.
     pub(super) storage: f64,
-    /// Markers of servers that send, and those of them that say that there was nothing to send.
+    /// Seconds that our streams waited for the peer's windows.
+    pub(super) closed: f64,
+    /// Markers of servers that send, those of them that say that there was nothing to send, and those by which the receiver's windows
+    /// held them back.
     pub(super) markers: u32,
     pub(super) idle: u32,
+    pub(super) closed_markers: u32,
 }
 
 impl Totals {
@@ -38,6 +42,7 @@ impl Totals {
     pub(super) fn hear(&mut self, heard: &Heard) {
         self.markers = self.markers.saturating_add(heard.markers);
         self.idle = self.idle.saturating_add(heard.idle);
+        self.closed_markers = self.closed_markers.saturating_add(heard.closed);
         let (sent, resent) = heard.last.map_or((0, 0), |last| (last.sent, last.retransmitted));
         self.sent = self.sent.saturating_add(heard.sent).saturating_add(sent);
         self.resent = self.resent.saturating_add(heard.resent).saturating_add(resent);
@@ -55,6 +60,8 @@ impl Totals {
         self.storage += gone.storage;
         self.markers = self.markers.saturating_add(gone.markers);
         self.idle = self.idle.saturating_add(gone.idle);
+        self.closed += gone.closed;
+        self.closed_markers = self.closed_markers.saturating_add(gone.closed_markers);
     }
 
     /// Adds a transfer, but its streams. `sends`: we are the sender, and what the kernel still holds has not arrived.
@@ -73,9 +80,10 @@ impl Totals {
         };
         self.min_rtt = smaller(self.min_rtt, path.min_rtt.map(seconds));
         if sends {
-            let (sent, resent) = counter.look(progress);
-            self.sent = self.sent.saturating_add(sent);
-            self.resent = self.resent.saturating_add(resent);
+            let counted = counter.look(progress);
+            self.sent = self.sent.saturating_add(counted.sent);
+            self.resent = self.resent.saturating_add(counted.resent);
+            self.closed += counted.closed.as_secs_f64();
             let waiting = progress.flows().into_iter().map(|flow| {
                 let sent = u64::from(flow.info.unacknowledged) * u64::from(flow.info.mss);
                 sent + u64::from(flow.info.not_sent.unwrap_or(0))
@@ -85,41 +93,50 @@ impl Totals {
     }
 }
 
-/// Segments sent, and sent again, over all data channels of a seat. Each channel counts from nothing, and on over all transfers that
-/// use it.
+/// What streams counted that send.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Count {
+    sent: u64,
+    resent: u64,
+    /// Time for which the peer's windows held them back.
+    closed: Duration,
+}
+
+impl Count {
+    fn of(channel: &Flows) -> Self {
+        let path = channel.path();
+        Self { sent: path.segments_sent, resent: path.retransmitted, closed: path.receive_window_limited }
+    }
+}
+
+/// Segments sent and the like over all data channels of a seat. Each channel counts from nothing, and on over all transfers that use it.
 #[derive(Debug, Default)]
 pub(super) struct Counter {
     channel: Option<Flows>,
     /// What the channel had counted.
-    seen: (u64, u64),
-    sum: (u64, u64),
+    seen: Count,
+    sum: Count,
 }
 
 impl Counter {
     /// All until now.
-    fn look(&mut self, progress: &Progress) -> (u64, u64) {
+    fn look(&mut self, progress: &Progress) -> Count {
         if let Some(channel) = progress.channel_flows() {
-            if self.channel.as_ref().is_none_or(|before| !before.is(&channel)) {
-                self.look_again();
-                self.replace(channel);
+            if let Some(before) = self.channel.take_if(|before| !before.is(&channel)) {
+                self.count(Count::of(&before));
+                self.seen = Count::default();
             }
-            self.look_again();
+            self.count(Count::of(&channel));
+            self.channel = Some(channel);
         }
         self.sum
     }
 
-    fn look_again(&mut self) {
-        let Some(path) = self.channel.as_ref().map(Flows::path) else { return };
-        self.count((path.segments_sent, path.retransmitted));
-    }
-
-    fn replace(&mut self, channel: Flows) {
-        (self.channel, self.seen) = (Some(channel), (0, 0));
-    }
-
-    fn count(&mut self, now: (u64, u64)) {
-        let more = (now.0.saturating_sub(self.seen.0), now.1.saturating_sub(self.seen.1));
-        self.sum = (self.sum.0.saturating_add(more.0), self.sum.1.saturating_add(more.1));
+    fn count(&mut self, now: Count) {
+        let Count { sent, resent, closed } = &mut self.sum;
+        *sent = sent.saturating_add(now.sent.saturating_sub(self.seen.sent));
+        *resent = resent.saturating_add(now.resent.saturating_sub(self.seen.resent));
+        *closed = closed.saturating_add(now.closed.saturating_sub(self.seen.closed));
         self.seen = now;
     }
 }
@@ -137,8 +154,9 @@ pub(super) struct Heard {
     sent: u64,
     resent: u64,
     markers: u32,
-    /// Those that said that there was nothing to send.
+    /// Those that said that there was nothing to send, and those that said that windows were closed.
     idle: u32,
+    closed: u32,
 }
 
 impl Heard {
@@ -158,6 +176,7 @@ impl Heard {
     pub(super) fn add(&mut self, marker: PathMarker) {
         self.markers = self.markers.saturating_add(1);
         self.idle = self.idle.saturating_add(u32::from(marker.limited == LimitedBy::Application));
+        self.closed = self.closed.saturating_add(u32::from(marker.limited == LimitedBy::ReceiveWindow));
         self.last = Some(marker);
     }
 }
@@ -244,14 +263,24 @@ impl Span {
         let disk = (self.last.storage - self.first.storage).max(0.0) / (seconds * f64::from(streams));
         // A server tells once a second.
         let markers = self.last.markers.saturating_sub(self.first.markers);
-        let idle = self.last.idle.saturating_sub(self.first.idle);
-        let peer = (markers >= 2).then(|| f64::from(idle.min(markers)) / f64::from(markers));
+        let told = |last: u32, first: u32| {
+            (markers >= 2).then(|| f64::from(last.saturating_sub(first).min(markers)) / f64::from(markers))
+        };
+        let peer = told(self.last.idle, self.first.idle);
+        let closed =
+            ((self.last.closed - self.first.closed) / (seconds * f64::from(streams))).clamp(0.0, 1.0);
+        let window = told(self.last.closed_markers, self.first.closed_markers).unwrap_or(closed);
         Chunk {
             rtt: (self.rtts.1 > 0).then(|| self.rtts.0 / f64::from(self.rtts.1)),
             min_rtt: self.last.min_rtt,
             // A thousand packets tell of a loss of a thousandth.
             loss: lost.filter(|(sent, _)| *sent >= 1000).map(|(sent, resent)| resent as f64 / sent as f64),
-            pressure: Pressure { disk: Some(disk.min(1.0)), peer, ..Pressure::default() },
+            pressure: Pressure {
+                disk: Some(disk.min(1.0)),
+                peer,
+                window: Some(window),
+                ..Pressure::default()
+            },
             ..Chunk::new(streams, bytes, seconds)
         }
     }
@@ -325,11 +354,21 @@ mod tests {
         heard.begin();
         heard.begin();
         span.look(at(2), told(&heard, 150), 1_000_000);
-        heard.add(marker(2000, 20, LimitedBy::CongestionWindow));
+        heard.add(marker(2000, 20, LimitedBy::ReceiveWindow));
         span.look(at(3), told(&heard, 200), 1_000_000);
         let chunk = span.chunk();
         assert_eq!(chunk.loss, Some(0.01));
         assert_eq!((chunk.min_rtt, chunk.pressure.peer), (Some(0.05), Some(0.5)));
+        assert_eq!(chunk.pressure.window, Some(0.5));
+    }
+
+    #[test]
+    fn windows_that_the_peer_closes_are_seen_where_we_send() {
+        let began = Instant::now();
+        let closed = |closed, delivered| Totals { closed, ..totals(delivered, 4) };
+        let mut span = Span::new(began, closed(3.0, 0), Duration::ZERO);
+        span.look(began + Duration::from_secs(5), closed(18.0, 100), 100);
+        assert_eq!((span.chunk().pressure.window, span.chunk().pressure.peer), (Some(0.75), None));
     }
 
     #[test]
@@ -346,15 +385,15 @@ mod tests {
 
     #[test]
     fn segments_are_counted_over_channels_and_over_transfers_on_one() {
+        let of = |sent, resent, closed| Count { sent, resent, closed: Duration::from_secs(closed) };
         let mut counter = Counter::default();
-        counter.replace(Flows::default());
-        for now in [(1000, 1), (3000, 5)] {
+        for now in [of(1000, 1, 0), of(3000, 5, 2)] {
             counter.count(now);
         }
         // Another transfer over the same channel, and one over another.
-        counter.count((4000, 5));
-        counter.replace(Flows::default());
-        counter.count((500, 2));
-        assert_eq!(counter.sum, (4500, 7));
+        counter.count(of(4000, 5, 3));
+        counter.seen = Count::default();
+        counter.count(of(500, 2, 1));
+        assert_eq!(counter.sum, of(4500, 7, 4));
     }
 }

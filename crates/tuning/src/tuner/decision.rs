@@ -133,6 +133,8 @@ pub enum Reason {
     Yielding { queueing: f64, loss: f64 },
     /// The most that is allowed.
     Capped { cap: u32 },
+    /// More streams did not come: the most that the peer grants.
+    Granted { streams: u32 },
     /// Nothing arrived.
     PathDead,
     /// Data arrives again.
@@ -198,6 +200,7 @@ impl Reason {
             Self::StatedShare { .. } => "stated-share",
             Self::Yielding { .. } => "yielding",
             Self::Capped { .. } => "capped",
+            Self::Granted { .. } => "granted",
             Self::PathDead => "path-dead",
             Self::PathReturned => "path-returned",
             Self::Ignored(_) => "ignored",
@@ -261,6 +264,9 @@ impl fmt::Display for Reason {
                 write!(f, "yielding to others (queue {:.0} ms, loss {:.2} %)", 1e3 * queueing, 100.0 * loss)
             }
             Self::Capped { cap } => write!(f, "at the most allowed, {cap}"),
+            Self::Granted { streams } => {
+                write!(f, "at the most that came when more were asked for, {streams}")
+            }
             Self::PathDead => f.write_str("nothing arrives"),
             Self::PathReturned => f.write_str("data arrives again"),
             Self::Ignored(error) => write!(f, "sample left out: {error}"),

@@ -17,8 +17,11 @@ pub struct Pressure {
     pub disk: Option<f64>,
     /// The busiest core's.
     pub cpu: Option<f64>,
-    /// Time for which the other end gave no window, or had nothing to send.
+    /// Time for which the other end had nothing to send.
     pub peer: Option<f64>,
+    /// Time for which streams waited for the other end's receive windows. These are small, or it takes no more: that is told apart by
+    /// what more streams carry.
+    pub window: Option<f64>,
 }
 
 /// What is left to do, for the choice of files in flight and pipeline depth.
@@ -109,9 +112,13 @@ impl Chunk {
         // All lost, and yet something arrived: not a loss rate.
         self.loss = self.loss.filter(|loss| share(loss) && *loss < 1.0);
         self.window = self.window.filter(|window| (1.0..=1e12).contains(window));
-        let Pressure { disk, cpu, peer } = self.pressure;
-        self.pressure =
-            Pressure { disk: disk.filter(share), cpu: cpu.filter(share), peer: peer.filter(share) };
+        let Pressure { disk, cpu, peer, window } = self.pressure;
+        self.pressure = Pressure {
+            disk: disk.filter(share),
+            cpu: cpu.filter(share),
+            peer: peer.filter(share),
+            window: window.filter(share),
+        };
         Ok(self)
     }
 }
@@ -153,7 +160,7 @@ mod tests {
             min_rtt: Some(f64::NAN),
             loss: Some(1.0),
             window: Some(0.0),
-            pressure: Pressure { disk: Some(7.0), cpu: Some(0.5), peer: None },
+            pressure: Pressure { disk: Some(7.0), cpu: Some(0.5), peer: None, window: Some(f64::NAN) },
             ..Chunk::new(1, 1, 1.0)
         };
         let expected =

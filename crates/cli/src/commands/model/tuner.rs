@@ -13,7 +13,7 @@ use crate::exit::Exit;
 const PROTOCOL: &str = "\
 A JSON object a line. It writes {\"streams\":N,\"bytes\":X} for the chunk to send. It reads \
 {\"streams\":N,\"bytes\":X,\"seconds\":T} when that has ended, and answers with the next chunk; where they are known, also \
-\"rtt_ms\", \"min_rtt_ms\", \"loss\" and \"window_bytes\", and \"disk\", \"cpu\" and \"peer\", the shares of time in which these \
+\"rtt_ms\", \"min_rtt_ms\", \"loss\" and \"window_bytes\", and \"disk\", \"cpu\", \"peer\" and \"peer_window\", the shares of time in which these \
 were the limit. It reads {\"elapsed\":s,\"rate_bps\":r} while a chunk moves, r in bits a second, and answers {\"stop\":true} or \
 {\"stop\":false}. What it cannot read it answers with {\"error\":...}, and goes on.";
 
@@ -88,6 +88,7 @@ struct Line {
     disk: Option<f64>,
     cpu: Option<f64>,
     peer: Option<f64>,
+    peer_window: Option<f64>,
     elapsed: Option<f64>,
     rate_bps: Option<f64>,
 }
@@ -168,7 +169,7 @@ fn chunk(line: &Line) -> Chunk {
         min_rtt: line.min_rtt_ms.map(|ms| ms / 1e3),
         loss: line.loss,
         window: line.window_bytes,
-        pressure: Pressure { disk: line.disk, cpu: line.cpu, peer: line.peer },
+        pressure: Pressure { disk: line.disk, cpu: line.cpu, peer: line.peer, window: line.peer_window },
         ..Chunk::new(
             line.streams.unwrap_or(0.0).round() as u32,
             line.bytes.unwrap_or(0.0).round() as u64,

@@ -2,6 +2,7 @@
 //! the bottleneck, politeness, and what the peer grants.
 
 use super::super::decision::{Bottleneck, Reason};
+use super::super::meter::elasticity;
 use super::super::options::{Fairness, Options};
 use super::super::sample::{Chunk, Pressure};
 use super::crowd::{Crowd, EACH};
@@ -13,6 +14,12 @@ const BUSY: f64 = 0.95;
 const FREE: f64 = 0.75;
 /// With fewer of the streams that were asked for, the peer grants no more; single ones may just be on their way.
 const GRANTED: f64 = 0.75;
+/// Streams have come after so many seconds, if they come.
+const TO_COME: f64 = 6.0;
+/// Share of time for which the peer's windows held streams back from which on it may be the peer that takes no more.
+const WINDOW: f64 = 0.5;
+/// Of windows that are small, more streams have as many bytes in flight each: with an elasticity under this they do not use them.
+const UNUSED: f64 = 0.7;
 /// What is left after yielding.
 const YIELD: f64 = 0.7;
 /// Loss under which the path counts as free of it.
@@ -26,12 +33,20 @@ pub(super) struct Limits {
     /// A share is stated: how many streams to have on a crowded path is not for the crowd to say.
     stated: bool,
     granted: u32,
+    /// For so many seconds there have been too few.
+    missing: f64,
     /// Streams that politeness allows, or the path's others where a share is stated.
     allowed: f64,
     calm: Calm,
     busy: Option<Bottleneck>,
+    /// What must be the limit, since more streams gained nothing.
+    concluded: Option<Bottleneck>,
     /// The last trial showed neither loss nor a queue.
     suspect: bool,
+    /// The peer's windows hold streams back, and more streams had no more in flight: it takes no more.
+    closed: bool,
+    /// Streams of the last chunk, and bytes that they had in flight.
+    in_flight: Option<(u32, f64)>,
     yielding: Option<Reason>,
     /// Round trips of the last chunk and of the one before, where there was a queue.
     queued: [Option<f64>; 2],
@@ -46,10 +61,14 @@ impl Limits {
             polite: options.fairness == Fairness::Polite,
             stated: stated(options).is_some(),
             granted: options.max_streams,
+            missing: 0.0,
             allowed: f64::from(options.max_streams),
             calm: Calm::default(),
             busy: None,
+            concluded: None,
             suspect: false,
+            closed: false,
+            in_flight: None,
             yielding: None,
             queued: [None; 2],
             crowd: Crowd::default(),
@@ -65,7 +84,12 @@ impl Limits {
 
     /// What is known to be the bottleneck instead of the network.
     pub(super) fn bottleneck(&self) -> Option<Bottleneck> {
-        self.busy
+        self.busy.or(self.concluded)
+    }
+
+    /// The peer's windows hold streams back, and not because they are small.
+    pub(super) fn at_peer(&self) -> bool {
+        self.closed
     }
 
     /// Why no more streams than [`most`](Self::most) are used.
@@ -78,6 +102,9 @@ impl Limits {
         if room.is_some_and(|room| room.max(1.0) as u32 == most) {
             return Reason::WindowTooSmall { packets: rate * rtt / self.packet / f64::from(most) };
         }
+        if self.granted == most && most < self.most {
+            return Reason::Granted { streams: most };
+        }
         Reason::Capped { cap: most }
     }
 
@@ -85,19 +112,31 @@ impl Limits {
     /// they are those to stay with.
     pub(super) fn learn(&mut self, chunk: &Chunk, asked: u32, rate: f64, noise: f64, place: bool) {
         if f64::from(chunk.streams) < GRANTED * f64::from(asked) {
-            // The peer grants no more; it may again later.
-            self.granted = chunk.streams;
-        } else if chunk.streams >= self.granted {
-            self.granted = self.most.min(self.granted.saturating_mul(2));
+            self.missing += chunk.seconds;
+            if self.missing >= TO_COME {
+                // The peer grants no more; it may again later.
+                self.granted = chunk.streams;
+            }
+        } else {
+            self.missing = 0.0;
+            if chunk.streams >= self.granted {
+                self.granted = self.most.min(self.granted.saturating_mul(2));
+            }
         }
         self.busy = busy(&chunk.pressure, self.busy);
+        self.learn_windows(chunk, rate);
         let queued = chunk.rtt.zip(chunk.min_rtt).filter(|(rtt, least)| rtt - least > queue(*least));
+        // What the peer lets through at a time queues, too.
+        let queued = queued.filter(|_| !self.closed);
         self.queued = [queued.map(|queued| queued.0), self.queued[0]];
         if let Some(rtt) = chunk.rtt.filter(|_| place) {
             let window = rate * rtt / (f64::from(chunk.streams) * self.packet);
             if self.stated {
                 // No more than others leave room for, whatever the share; not all at once, for a chunk may be a bad one.
                 self.allowed = (EACH * window).max(0.5 * f64::from(chunk.streams));
+            } else if self.closed {
+                // What streams have in flight is the peer's to say, not others'.
+                self.crowd.alone();
             } else {
                 let full = self.full();
                 self.crowd.learn(rate, noise, window, chunk.streams, full);
@@ -108,16 +147,24 @@ impl Limits {
         }
     }
 
+    fn learn_windows(&mut self, chunk: &Chunk, rate: f64) {
+        let now = chunk.rtt.map(|rtt| (chunk.streams, rate * rtt));
+        let before = std::mem::replace(&mut self.in_flight, now);
+        let changed = before.zip(now).filter(|(before, now)| before.0 != now.0);
+        let unused = changed.map_or(self.closed, |(before, now)| elasticity(before, now) < UNUSED);
+        self.closed = unused && chunk.pressure.window.is_some_and(|share| share >= WINDOW);
+    }
+
     /// Others have come to the path, as it seems.
     pub(super) fn share(&mut self) {
-        if !self.stated {
+        if !self.stated && !self.closed {
             self.crowd.share(false);
         }
     }
 
     /// More streams gain, or the same carry less. With the same queue before and after, others had that, or have it now.
     pub(super) fn share_path(&mut self) {
-        if !self.stated {
+        if !self.stated && !self.closed {
             self.crowd.share(self.full());
         }
     }
@@ -157,14 +204,15 @@ impl Limits {
     /// at an end must be the limit.
     pub(super) fn infer(&mut self, chunk: &Chunk) {
         let lossless = chunk.loss.is_some_and(|loss| loss < NO_LOSS);
-        let queueless = chunk.rtt.zip(chunk.min_rtt).is_some_and(|(rtt, least)| rtt < 1.02 * least);
+        let queueless = chunk.rtt.zip(chunk.min_rtt).is_some_and(|(rtt, least)| rtt - least <= queue(least));
         self.suspect = lossless && queueless;
     }
 
     /// The plateau is certain now.
     pub(super) fn conclude(&mut self) {
-        if self.suspect && self.busy.is_none() {
-            self.busy = Some(Bottleneck::Ends);
+        if self.busy.is_none() {
+            let suspect = self.suspect.then_some(Bottleneck::Ends);
+            self.concluded = self.closed.then_some(Bottleneck::Peer).or(suspect).or(self.concluded);
         }
     }
 
@@ -176,7 +224,8 @@ impl Limits {
     /// The path changed.
     pub(super) fn forget(&mut self) {
         self.suspect = false;
-        self.busy = self.busy.filter(|&busy| busy != Bottleneck::Ends);
+        // As long as its windows hold streams back it is the peer that gives or takes less.
+        self.concluded = self.concluded.filter(|&by| by == Bottleneck::Peer && self.closed);
     }
 
     /// Whether `base` must be lowered, or may be raised again towards `wanted`; and why.
@@ -206,7 +255,7 @@ fn busy(pressure: &Pressure, before: Option<Bottleneck>) -> Option<Bottleneck> {
     match busiest {
         Some((which, share)) if share >= BUSY => Some(which),
         Some((which, share)) if share >= FREE && before == Some(which) => before,
-        _ => before.filter(|&before| before == Bottleneck::Ends),
+        _ => None,
     }
 }
 
@@ -254,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_busy_disk_is_named_until_it_is_free() {
-        let with = |disk| Pressure { disk: Some(disk), cpu: Some(0.5), peer: None };
+        let with = |disk| Pressure { disk: Some(disk), cpu: Some(0.5), ..Pressure::default() };
         assert_eq!(busy(&with(0.97), None), Some(Bottleneck::Disk));
         assert_eq!(busy(&with(0.8), Some(Bottleneck::Disk)), Some(Bottleneck::Disk));
         assert_eq!(busy(&with(0.8), None), None);
@@ -264,8 +313,15 @@ mod tests {
     #[test]
     fn the_peer_grants_fewer() {
         let mut limits = Limits::new(&Options::default());
+        // Some are only on their way.
+        let short = Chunk { seconds: 3.0, ..chunk(7, 0.05, 0.0) };
+        limits.learn(&short, 16, 1e7, 0.0, true);
+        limits.learn(&chunk(16, 0.05, 0.0), 16, 1e7, 0.0, true);
+        limits.learn(&short, 16, 1e7, 0.0, true);
+        assert_eq!(limits.most(), 128);
         limits.learn(&chunk(5, 0.05, 0.0), 16, 1e7, 0.0, true);
         assert_eq!(limits.most(), 5);
+        assert_eq!(limits.reason(1e7, 0.05), Reason::Granted { streams: 5 });
         limits.learn(&chunk(5, 0.05, 0.0), 5, 1e7, 0.0, true);
         assert_eq!(limits.most(), 10);
     }

@@ -1,6 +1,6 @@
 //! The climb: few short chunks until more streams stop paying, then the knee is computed.
 
-use super::super::decision::{Decision, Reason, whole_bytes};
+use super::super::decision::{Bottleneck, Decision, Reason, whole_bytes};
 use super::super::meter::{elasticity, knee};
 use super::super::options::Connections;
 use super::share::stated;
@@ -154,6 +154,11 @@ impl Pilot {
         if e > LINEAR {
             return self.step(3.0, 1.0, reason);
         }
+        if e < BENT && self.limits.at_peer() {
+            // Windows that are small let streams add up; and what fills the buffers of the new ones looks like a gain.
+            self.limits.conclude();
+            return self.bend();
+        }
         if e < BENT && self.windows_bind() {
             return self.bend();
         }
@@ -243,7 +248,8 @@ impl Pilot {
     /// the first points of a climb promise too much: streams that have just begun have not met the path's losses yet. A
     /// knee that was computed from those is not gone down to.
     fn proven(&self, windows_bind: bool) -> u32 {
-        if windows_bind || self.options.connections == Connections::Fresh {
+        let peer = self.limits.bottleneck() == Some(Bottleneck::Peer);
+        if windows_bind || peer || self.options.connections == Connections::Fresh {
             return 1;
         }
         let best = self.points.iter().map(|point| point.1).fold(0.0, f64::max);
