@@ -162,19 +162,18 @@ fn read(line: &[u8]) -> serde_json::Result<Line> {
     serde_json::from_value(object.into())
 }
 
-/// Casts saturate and make 0 of what is no number, which the tuner refuses.
+/// Casts saturate and make 0 of what is no number, which the tuner refuses. No bytes are a path that is dead, and fewer than none are
+/// nonsense, which has no time either.
 fn chunk(line: &Line) -> Chunk {
+    let bytes = line.bytes.unwrap_or(f64::NAN);
+    let seconds = line.seconds.filter(|_| bytes >= 0.0).unwrap_or(f64::NAN);
     Chunk {
         rtt: line.rtt_ms.map(|ms| ms / 1e3),
         min_rtt: line.min_rtt_ms.map(|ms| ms / 1e3),
         loss: line.loss,
         window: line.window_bytes,
         pressure: Pressure { disk: line.disk, cpu: line.cpu, peer: line.peer, window: line.peer_window },
-        ..Chunk::new(
-            line.streams.unwrap_or(0.0).round() as u32,
-            line.bytes.unwrap_or(0.0).round() as u64,
-            line.seconds.unwrap_or(f64::NAN),
-        )
+        ..Chunk::new(line.streams.unwrap_or(0.0).round() as u32, bytes.round() as u64, seconds)
     }
 }
 
@@ -192,6 +191,16 @@ mod tests {
         for bad in [&b"[4,1,1]"[..], b"{\"streams\":\"4\"}", b"\xff", b"{"] {
             assert!(read(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn fewer_bytes_than_none_are_nonsense_and_no_dead_path() {
+        let bytes = |bytes: &str| {
+            let line = format!(r#"{{"streams":4,"bytes":{bytes},"seconds":2}}"#);
+            chunk(&read(line.as_bytes()).unwrap()).checked().map(|chunk| chunk.bytes)
+        };
+        assert_eq!(bytes("0"), Ok(0));
+        assert!(bytes("-5").is_err() && bytes("-0.4").is_err());
     }
 
     #[test]
