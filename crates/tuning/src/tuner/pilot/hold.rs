@@ -218,7 +218,7 @@ impl Pilot {
         }
         if self.limits.crowded() {
             let packets = rate * self.meter.rtt() / self.options.packet_bytes / f64::from(self.n);
-            return self.settle(Reason::WindowTooSmall { packets });
+            return self.settle(Reason::Crowded { packets });
         }
         let before = self.level.replace(now);
         let reference = match self.hold.reference {
@@ -376,5 +376,24 @@ impl Pilot {
             return self.stay(reason);
         }
         self.probe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tuner::{Chunk, Options, Tuner};
+
+    #[test]
+    fn as_many_streams_as_a_crowded_path_leaves_room_for_are_not_too_many() {
+        let mut pilot = Pilot::new(&Options { first_streams: 20, ..Options::default() });
+        pilot.first();
+        (pilot.phase, pilot.base) = (Phase::Hold, 20);
+        pilot.limits.share();
+        // Each has 1.67 packets of window, and that leaves room for twelve times as many streams.
+        let chunk = Chunk { rtt: Some(0.05), min_rtt: Some(0.05), ..Chunk::new(20, 10_000_000, 10.0) };
+        let decision = pilot.chunk(&chunk);
+        assert_eq!(decision.knobs.connections(), 20);
+        assert!(matches!(decision.reason, Reason::Crowded { .. }), "{}", decision.reason);
     }
 }

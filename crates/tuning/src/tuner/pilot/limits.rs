@@ -99,7 +99,7 @@ impl Limits {
             return reason;
         }
         let room = if self.stated { Some(self.allowed) } else { self.crowd.most() };
-        if room.is_some_and(|room| room.max(1.0) as u32 == most) {
+        if most < self.most && room.is_some_and(|room| room.max(1.0) as u32 == most) {
             return Reason::WindowTooSmall { packets: rate * rtt / self.packet / f64::from(most) };
         }
         if self.granted == most && most < self.most {
