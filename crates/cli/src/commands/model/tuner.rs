@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Write};
 
 use clap::Args;
 use ropewalk_tuning::tuner::{Chunk, Connections, Decision, Kind, Options, Pressure, Progress};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::{quantity, refused};
@@ -74,23 +74,35 @@ fn kind(name: &str) -> Result<Kind, String> {
     })
 }
 
-/// A line that was read. What is missing or no number is not known.
+/// A line that was read. What is missing is not known, and neither is what need not be there and is no number.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Line {
     streams: Option<f64>,
     bytes: Option<f64>,
     seconds: Option<f64>,
+    #[serde(deserialize_with = "number")]
     rtt_ms: Option<f64>,
+    #[serde(deserialize_with = "number")]
     min_rtt_ms: Option<f64>,
+    #[serde(deserialize_with = "number")]
     loss: Option<f64>,
+    #[serde(deserialize_with = "number")]
     window_bytes: Option<f64>,
+    #[serde(deserialize_with = "number")]
     disk: Option<f64>,
+    #[serde(deserialize_with = "number")]
     cpu: Option<f64>,
+    #[serde(deserialize_with = "number")]
     peer: Option<f64>,
+    #[serde(deserialize_with = "number")]
     peer_window: Option<f64>,
     elapsed: Option<f64>,
     rate_bps: Option<f64>,
+}
+
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    Value::deserialize(from).map(|value| value.as_f64())
 }
 
 impl Tuner {
@@ -201,6 +213,15 @@ mod tests {
         };
         assert_eq!(bytes("0"), Ok(0));
         assert!(bytes("-5").is_err() && bytes("-0.4").is_err());
+    }
+
+    #[test]
+    fn what_need_not_be_there_and_is_no_number_is_not_known() {
+        let line =
+            br#"{"streams":4,"bytes":1,"seconds":2.5,"rtt_ms":"x","min_rtt_ms":[],"loss":null,"disk":0.5}"#;
+        let chunk = chunk(&read(line).unwrap());
+        assert_eq!((chunk.streams, chunk.rtt, chunk.min_rtt, chunk.loss), (4, None, None, None));
+        assert_eq!(chunk.pressure.disk, Some(0.5));
     }
 
     #[test]
