@@ -12,6 +12,11 @@ pub(crate) fn parse_size(given: &str) -> Result<u64, String> {
 /// Bytes a second from `10M`, `10MiB/s`, or bits with `100Mbit/s`. A small `b` is refused: whether it means bits or bytes,
 /// nobody knows.
 pub(crate) fn parse_rate(given: &str) -> Result<u64, String> {
+    parse_exact_rate(given).map(|bytes| bytes as u64)
+}
+
+/// The same, with what is not a whole number of bytes.
+pub(crate) fn parse_exact_rate(given: &str) -> Result<f64, String> {
     let text = given.strip_suffix("/s").unwrap_or(given);
     if let Some(number) = text.trim_end().strip_suffix('b') {
         let number = number.trim_end().trim_end_matches('i');
@@ -21,7 +26,6 @@ pub(crate) fn parse_rate(given: &str) -> Result<u64, String> {
         Some(prefix) => bit_factor(prefix).map(|factor| factor / 8.0),
         None => byte_factor(unit).map(|factor| factor as f64),
     })
-    .map(|bytes| bytes as u64)
     .ok_or_else(|| format!("{given:?} is not a rate: expected for example 10MiB/s or 100Mbit/s"))
 }
 

@@ -4,10 +4,10 @@ use crate::units;
 
 /// Bits a second from `10Gbit/s` or `100MiB/s`.
 pub(super) fn bits_per_second(text: &str) -> Result<f64, String> {
-    match units::parse_rate(text)? {
-        0 => Err("expected more than nothing".into()),
-        bytes => Ok(bytes as f64 * 8.0),
-    }
+    let bits = units::parse_exact_rate(text)? * 8.0;
+    // Without digits that nobody gave.
+    let bits = (bits * 1e6).round() / 1e6;
+    if bits > 0.0 { Ok(bits) } else { Err("expected more than nothing".into()) }
 }
 
 /// Milliseconds from `80ms` or `350us`. Not from a bare number: elsewhere it would be seconds, but round trips are thought
@@ -70,6 +70,9 @@ mod tests {
     #[test]
     fn quantities() {
         assert_eq!(bits_per_second("10Gbit/s"), Ok(1e10));
+        for (text, bits) in [("9bit/s", 9.0), ("1bit/s", 1.0), ("1.1Mbit/s", 1.1e6), ("0.3kbit/s", 300.0)] {
+            assert_eq!(bits_per_second(text), Ok(bits), "{text}");
+        }
         assert_eq!(milliseconds("80ms"), Ok(80.0));
         assert_eq!(milliseconds("350us"), Ok(0.35));
         assert_eq!(bytes("64KiB"), Ok(65536.0));
