@@ -10,13 +10,15 @@ pub(super) fn bits_per_second(text: &str) -> Result<f64, String> {
     if bits > 0.0 { Ok(bits) } else { Err("expected more than nothing".into()) }
 }
 
-/// Milliseconds from `80ms` or `350us`. Not from a bare number: elsewhere it would be seconds, but round trips are thought
+/// Milliseconds from `80ms`, `350us` or `350µs`. Not from a bare number: elsewhere it would be seconds, but round trips are thought
 /// of in milliseconds.
 pub(super) fn milliseconds(text: &str) -> Result<f64, String> {
     if text.trim().parse::<f64>().is_ok_and(|number| number > 0.0) {
         return Err(format!("{text:?} has no unit: expected for example 80ms or 30s"));
     }
-    let micro = text.strip_suffix("us").map(|number| number.trim().parse::<f64>());
+    // The micro sign, and the Greek letter that looks like it.
+    let micro = ["us", "\u{b5}s", "\u{3bc}s"].iter().find_map(|unit| text.trim_end().strip_suffix(unit));
+    let micro = micro.map(|number| number.trim().parse::<f64>());
     let ms = match micro {
         Some(Ok(us)) if us.is_finite() => us / 1000.0,
         Some(_) => return Err(format!("{text:?} is not a time: expected for example 350us")),
@@ -74,7 +76,9 @@ mod tests {
             assert_eq!(bits_per_second(text), Ok(bits), "{text}");
         }
         assert_eq!(milliseconds("80ms"), Ok(80.0));
-        assert_eq!(milliseconds("350us"), Ok(0.35));
+        for text in ["350us", "350\u{b5}s", "350 \u{3bc}s"] {
+            assert_eq!(milliseconds(text), Ok(0.35), "{text}");
+        }
         assert_eq!(bytes("64KiB"), Ok(65536.0));
         assert_eq!(share("0.1%"), Ok(0.001));
         assert_eq!(share("0"), Ok(0.0));
