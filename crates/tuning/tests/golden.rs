@@ -73,6 +73,7 @@ fn what_is_no_vector() {
         ("[]", "not a JSON object"),
         ("{}", "\"group\" is missing"),
         (r#"{"group":"nonsense","in":{}}"#, "group \"nonsense\" is not known"),
+        (r#"{"group":5,"in":{}}"#, "\"group\" is 5: expected a text"),
         (r#"{"group":"x_star"}"#, "\"in\" is missing"),
         (r#"{"group":"x_star","in":7}"#, "\"in\" is 7: expected an object"),
         (r#"{"group":"x_star","in":{}}"#, "\"W\" is missing"),

@@ -82,7 +82,7 @@ impl Evaluator {
         let object = entry.as_object().ok_or_else(|| EvalError::Json(input::short(entry)))?;
         let group = match object.get("group") {
             Some(Value::String(group)) => group.as_str(),
-            Some(_) => return Err(EvalError::Missing("group".into())),
+            Some(other) => return Err(input::wrong("group", other, "a text")),
             // The id begins with it.
             None => match object.get("id").and_then(Value::as_str).and_then(|id| id.rsplit_once('/')) {
                 Some((group, _)) => group,
