@@ -59,7 +59,10 @@ impl<T: Tuner + 'static> Guard<T> {
     /// The last decision again, for another reason.
     fn again(&mut self, reason: Reason) -> Decision {
         match self.last {
-            Some(last) => Decision { reason, ..last },
+            Some(last) => {
+                self.inner.lost();
+                Decision { reason, ..last }
+            }
             None => self.first(),
         }
     }
@@ -99,12 +102,16 @@ impl<T: Tuner + 'static> Tuner for Guard<T> {
         self.last?;
         self.inner.progress(&progress.checked().ok()?)
     }
+
+    fn lost(&mut self) {
+        self.inner.lost();
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use crate::tuner::{Chunk, Connections, Kind, Options, Reason, SampleError};
+    use crate::tuner::{Chunk, Connections, Kind, Options, Progress, Reason, SampleError};
 
     #[test]
     fn far_more_streams_than_were_asked_for_are_not_believed() {
@@ -119,5 +126,33 @@ mod tests {
         // Sessions may have more than was asked for, and those that are too many leave by and by.
         let decision = tuner.chunk(&Chunk::new(32, 50_000_000, 5.0));
         assert!(!matches!(decision.reason, Reason::Ignored(_)), "{}", decision.reason);
+    }
+
+    #[test]
+    fn what_was_reported_of_a_lost_chunk_says_nothing_of_the_next() {
+        let options = Options { rtt: Some(0.1), connections: Connections::Kept, ..Options::default() };
+        // What is decided three chunks after one that is lost, and of which this rate was reported; and what was said of that.
+        let decided = |at: u32, lost: Chunk, reported: Option<f64>| {
+            let mut tuner = Kind::Pilot.build(&options).unwrap();
+            let (mut decision, mut said) = (tuner.first(), None);
+            for n in 0..=at + 3 {
+                let streams = decision.knobs.connections();
+                let rate = 1e7 * f64::from(streams.min(10));
+                let factor = if n == at { reported } else { Some(1.0) };
+                for elapsed in (1..=10).map(f64::from) {
+                    let report = factor.map(|factor| Progress { elapsed, rate: factor * rate });
+                    let reason = report.and_then(|report| tuner.progress(&report));
+                    said = said.or(reason.filter(|_| n == at));
+                }
+                let chunk = Chunk { rtt: Some(0.1), ..Chunk::new(streams, (10.0 * rate) as u64, 10.0) };
+                decision = tuner.chunk(if n == at { &lost } else { &chunk });
+            }
+            (decision, said)
+        };
+        for lost in [Chunk::new(10, 1, f64::NAN), Chunk::new(10, 0, 10.0)] {
+            let changed = |at: &u32| matches!(decided(*at, lost, Some(0.5)).1, Some(Reason::Changed { .. }));
+            let at = (5..40).find(changed).unwrap();
+            assert_eq!(decided(at, lost, Some(0.5)).0, decided(at, lost, None).0);
+        }
     }
 }

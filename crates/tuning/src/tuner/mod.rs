@@ -31,6 +31,9 @@ pub trait Tuner: fmt::Debug + Send {
 
     /// A chunk fares so. A reason means: end it now.
     fn progress(&mut self, progress: &Progress) -> Option<Reason>;
+
+    /// The chunk that ran does not count, and what was reported of it neither: the same decision is carried out again.
+    fn lost(&mut self) {}
 }
 
 /// The tuners there are.

@@ -272,4 +272,8 @@ impl Tuner for Track {
         let factor = self.meter.shifted(reference, 0.16, 3.2, 3)?;
         Some(Reason::Changed { factor })
     }
+
+    fn lost(&mut self) {
+        self.meter.begin(self.n);
+    }
 }

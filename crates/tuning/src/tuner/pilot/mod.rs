@@ -244,4 +244,8 @@ impl Tuner for Pilot {
             Phase::Hold => self.watch(),
         }
     }
+
+    fn lost(&mut self) {
+        self.meter.begin(self.n);
+    }
 }
