@@ -329,6 +329,12 @@ impl Session {
         self.queue.len()
     }
 
+    /// QUIT is among the commands that wait.
+    pub fn takes_leave(&self) -> bool {
+        let is_quit = |line: &[u8]| split_verb(line).is_ok_and(|(verb, _)| verb == "QUIT");
+        self.queue.iter().any(|queued| matches!(queued, Queued::Line(line) if is_quit(line)))
+    }
+
     /// The client has been silent for too long: 421 and close, unless an operation is under way.
     pub fn idle_timeout(&mut self) {
         if self.running.is_none() && self.connection != Connection::Closed {

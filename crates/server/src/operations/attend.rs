@@ -31,6 +31,8 @@ pub(crate) struct Attend<'a> {
     ended: Option<Failure>,
     /// The control connection is of no use any more.
     lost: bool,
+    /// Nothing but the client's presence says that the data came to its end by intention.
+    vouches: bool,
     /// Since when the client has left more unread than may wait, without any of it becoming less, and how many bytes.
     unread: Option<(Instant, usize)>,
 }
@@ -108,7 +110,23 @@ impl<'a> Attend<'a> {
         streams: Option<Parallelism>,
         markers: Markers<'a>,
     ) -> Self {
-        Self { host, session, control, markers, streams, ended: None, lost: false, unread: None }
+        Self {
+            host,
+            session,
+            control,
+            markers,
+            streams,
+            ended: None,
+            lost: false,
+            vouches: false,
+            unread: None,
+        }
+    }
+
+    /// A client that ends its side of the control connection has died, also where commands of it wait, unless it has taken
+    /// its leave (QUIT): for what ends with a data connection and says nothing of its length.
+    pub(super) fn vouching(self, vouches: bool) -> Self {
+        Self { vouches, ..self }
     }
 
     /// Where there are no markers.
@@ -149,6 +167,18 @@ impl<'a> Attend<'a> {
         self.alive()
     }
 
+    /// Hears all that the client has said until now, its end included.
+    pub(super) fn hear_out(&mut self) -> ControlFlow<()> {
+        self.check()?;
+        // Who never ends has not died.
+        for _ in 0..64 {
+            if !self.hear()? {
+                break;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     /// As [`Self::check`], for what goes on in a store.
     pub(super) fn go_on(&mut self, place: &VirtualPath) -> ropewalk_storage::Result<()> {
         match self.check() {
@@ -174,6 +204,29 @@ impl<'a> Attend<'a> {
     /// The failure to tell, where the operation was broken off from here.
     pub(super) fn broken_off(&self) -> Option<Failure> {
         self.ended.clone()
+    }
+
+    /// True where something came.
+    fn hear(&mut self) -> ControlFlow<(), bool> {
+        let mut buffer = [0; 4096];
+        match self.control.receive(&mut buffer) {
+            Ok(Received::Bytes(bytes)) => {
+                self.session.input(&bytes);
+                self.pump()?;
+                ControlFlow::Continue(true)
+            }
+            Ok(Received::Nothing) => ControlFlow::Continue(false),
+            // A client that has said all that it has to say may close its side early.
+            Ok(Received::End) if self.has_said_all() => ControlFlow::Continue(false),
+            Ok(Received::End) | Err(_) => {
+                self.lose()?;
+                ControlFlow::Continue(false)
+            }
+        }
+    }
+
+    fn has_said_all(&self) -> bool {
+        self.session.queued() > 0 && (!self.vouches || self.session.takes_leave())
     }
 
     fn end(&mut self, why: Failure) -> ControlFlow<()> {
@@ -331,17 +384,7 @@ impl Attendant for Attend<'_> {
     }
 
     fn readable(&mut self) -> ControlFlow<()> {
-        let mut buffer = [0; 4096];
-        match self.control.receive(&mut buffer) {
-            Ok(Received::Bytes(bytes)) => {
-                self.session.input(&bytes);
-                self.pump()
-            }
-            Ok(Received::Nothing) => ControlFlow::Continue(()),
-            // A client that has said all that it has to say, QUIT among it, may close its side early.
-            Ok(Received::End) if self.session.queued() > 0 => ControlFlow::Continue(()),
-            Ok(Received::End) | Err(_) => self.lose(),
-        }
+        self.hear().map_continue(|_| ())
     }
 }
 

@@ -81,7 +81,8 @@ fn receive_file(
     let mut markers = Markers::new(transfer.perf_interval, transfer.restart_interval, origin);
     markers.secure = Some(&secure);
     markers.sight = Some(Sight::new(false));
-    let mut attend = Attend::new(job.host, job.session, job.control, None, markers);
+    let mut attend =
+        Attend::new(job.host, job.session, job.control, None, markers).vouching(!proves_its_end(transfer));
     let receive = ReceiveJob {
         sink: destination.handle(),
         origin,
@@ -98,7 +99,7 @@ fn receive_file(
     // A client that dies closes its connections together: what ends the data may be its death. MODE E says when all
     // has come.
     if result.is_err() || transfer.mode == Mode::Stream {
-        let _ = attend.check();
+        let _ = attend.hear_out();
     }
     let result = match attend.broken_off() {
         Some(failure) => Err(failure),
@@ -130,13 +131,25 @@ fn accepted(transfer: &Transfer, present: &RangeSet, origin: u64) -> RangeSet {
     }
 }
 
+/// Half a file is told from a whole one without the client.
+fn proves_its_end(transfer: &Transfer) -> bool {
+    transfer.mode == Mode::ExtendedBlock
+        || transfer.expected.is_some()
+        || counts_bytes(transfer) && !transfer.restarted && transfer.allocated.is_some_and(|size| size > 0)
+}
+
+/// In MODE S: a size that was announced is that of what comes.
+fn counts_bytes(transfer: &Transfer) -> bool {
+    transfer.mode == Mode::Stream
+        && transfer.representation == RepresentationType::Image
+        && !transfer.append
+        && transfer.adjust.is_none()
+}
+
 /// In MODE S the end of the connection is the end of the file, also when the sender died; the announced size tells. After
 /// REST that may be the size of the whole file or of the rest (RFC 959 does not say): no whole file is shorter than either.
 fn complete(transfer: &Transfer, plan: &Plan, received: &Received) -> Result<(), Failure> {
-    let plain = transfer.mode == Mode::Stream
-        && transfer.representation == RepresentationType::Image
-        && !transfer.append
-        && transfer.adjust.is_none();
+    let plain = counts_bytes(transfer);
     let mut there = plan.present.clone();
     there.union(&received.ranges);
     let there = there.prefix();

@@ -158,6 +158,35 @@ fn an_upload_ends_with_its_client() {
     assert!(!server.exists("f"));
 }
 
+/// What ends the data is its client's death, whatever it had asked for before; only who takes its leave has sent all.
+#[test]
+fn a_client_that_dies_with_commands_ahead_leaves_a_part() {
+    for (ahead, size, whole) in [
+        ("", None, false),
+        ("\r\nNOOP", None, false),
+        ("\r\nNOOP\r\nPASV", None, false),
+        ("\r\nNOOP", Some(6), false),
+        ("\r\nNOOP", Some(3), true),
+        ("\r\nNOOP\r\nQUIT", None, true),
+        ("\r\nquit", None, true),
+    ] {
+        let server = Fixture::new();
+        let mut client = server.login();
+        if let Some(size) = size {
+            client.command(&format!("ALLO {size}"), 200);
+        }
+        let mut data = client.data();
+        client.command(&format!("STOR /f{ahead}"), 150);
+        data.write_all(b"abc").unwrap();
+        wait_for(|| std::fs::metadata(server.root().join(PART)).is_ok_and(|part| part.len() == 3));
+        client.shut();
+        drop(data);
+        while client.try_reply().is_some() {}
+        wait_for(|| server.handle.sessions() == 0);
+        assert_eq!((server.exists("f"), server.exists(PART)), (whole, !whole), "{ahead:?} {size:?}");
+    }
+}
+
 #[test]
 fn a_new_upload_begins_anew() {
     let server = Fixture::new();
