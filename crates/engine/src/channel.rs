@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ropewalk_protocol::server::{Mode, RepresentationType};
-use ropewalk_transport::{Breaker, Driver, Listener, SocketOptions};
+use ropewalk_transport::{Breaker, Connection, Driver, Listener, SocketOptions};
 
 use crate::connect::{Core, End};
 use crate::error::{Error, Result};
@@ -45,6 +45,12 @@ pub struct ChannelSettings {
 pub struct DataChannel {
     core: Core,
     cache: Vec<Wire>,
+}
+
+/// Connections that a channel has let go of. They are closed with this.
+pub struct Discarded {
+    _cached: Vec<Wire>,
+    _waiting: Vec<Box<dyn Connection>>,
 }
 
 impl DataChannel {
@@ -148,7 +154,7 @@ impl DataChannel {
         })
     }
 
-    /// Sends a file's ranges. On an error the cache is emptied, as the protocol wants.
+    /// Sends a file's ranges. On an error the cache is emptied, as the protocol wants, and what waits to be accepted is closed.
     pub fn send(
         &mut self,
         job: &SendJob,
@@ -160,8 +166,8 @@ impl DataChannel {
         self.ended(result)
     }
 
-    /// Receives a file's ranges. On an error the cache is emptied; what came before it is in the store, and in
-    /// [`Progress::received`].
+    /// Receives a file's ranges. On an error the cache is emptied and what waits to be accepted is closed; what came before
+    /// it is in the store, and in [`Progress::received`].
     pub fn receive(
         &mut self,
         job: &ReceiveJob<'_>,
@@ -224,9 +230,16 @@ impl DataChannel {
         self.ended(result)
     }
 
+    /// Lets go of the connections of earlier transfers, and of those that wait to be accepted: what they bring was meant for
+    /// a transfer that is over, and the next one would take it for its own.
+    pub fn discard(&mut self) -> Discarded {
+        let waiting = self.core.listener().map(|listener| listener.turn_away()).unwrap_or_default();
+        Discarded { _cached: std::mem::take(&mut self.cache), _waiting: waiting }
+    }
+
     fn ended<T>(&mut self, result: Result<T>) -> Result<T> {
         if result.is_err() {
-            self.cache.clear();
+            drop(self.discard());
         }
         // A thread whose connection was broken off may have been the first to say something.
         if self.core.control.is_broken() { result.map_err(|_| Error::Aborted) } else { result }

@@ -39,7 +39,7 @@ mod wire;
 
 pub use attendant::{Attendant, Nobody};
 pub use budget::{Buffer, BufferBudget, MIN_BUFFER};
-pub use channel::{ChannelSettings, DataChannel};
+pub use channel::{ChannelSettings, DataChannel, Discarded};
 pub use congestion::Congestion;
 pub use error::{Error, Result};
 pub use flow::{Flow, Flows, PathSample};

@@ -130,6 +130,11 @@ impl Listener for SecureListener {
         }
     }
 
+    fn turn_away(&self) -> Vec<Box<dyn Connection>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.inner.turn_away()
+    }
+
     fn poll_fd(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mio::{Registry, Token};
+use ropewalk_engine::Discarded;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Failure, Operation, Outcome, Session};
 use ropewalk_security::canonical;
@@ -31,6 +32,8 @@ pub(crate) struct Connection {
     pub(crate) waiting: Option<Operation>,
     /// A transfer whose final reply is still to be made.
     pub(crate) record: Option<Box<Record>>,
+    /// Data connections of a transfer or listing that has failed.
+    pub(crate) leftovers: Vec<Discarded>,
     since: Instant,
     _permit: SessionPermit,
 }
@@ -78,6 +81,7 @@ impl Connection {
             answer: None,
             waiting: None,
             record: None,
+            leftovers: Vec::new(),
             since: Instant::now(),
             _permit: permit,
         })
@@ -137,6 +141,24 @@ impl Connection {
         self.context.channel = None;
         self.context.profile = None;
         self.context.login = Some(Box::new(login));
+    }
+
+    /// An upload was refused for which data may have been sent.
+    pub(crate) fn decline(&mut self) {
+        if let Some(channel) = &mut self.context.channel {
+            let declined = channel.decline();
+            self.leftovers.push(declined);
+        }
+    }
+
+    /// Closes what a transfer that failed has left, once the client can know of it: who saw its data connection end first
+    /// would take that for the failure.
+    pub(crate) fn tidy(&mut self) {
+        if !self.leftovers.is_empty() {
+            // A client that has gone shows when it is read.
+            let _ = self.control.flush();
+            self.leftovers = Vec::new();
+        }
     }
 
     /// When a session that is parked now has waited for too long.

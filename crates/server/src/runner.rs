@@ -134,9 +134,16 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
             log_unanswered(host, connection);
             return wait(connection);
         }
-        match connection.session.poll() {
+        let action = connection.session.poll();
+        if matches!(action, Some(Action::Perform(_)) | None) {
+            connection.tidy();
+        }
+        match action {
             Some(Action::Send(reply)) => {
                 log_transfer(host, connection, reply.code());
+                if connection.session.declined_upload() {
+                    connection.decline();
+                }
                 if let Some(refused) = connection.session.refused_login() {
                     audit::log_in_refused(host, &connection.context, &refused);
                 }
@@ -222,12 +229,18 @@ fn input(connection: &mut Connection, mut bytes: Cow<'_, [u8]>) {
 /// Carries out what a turn was taken for.
 fn perform_long(host: &Arc<Host>, connection: &mut Connection, operation: Operation) {
     let _turn = Turn(host);
+    let uses_channel =
+        matches!(operation, Operation::Transfer(_) | Operation::List(_) | Operation::FetchProfile(_));
     let answer = if host.phase() == Phase::Running {
         operations::perform(&mut connection.job(host), operation)
     } else {
         Err(Failure::Busy("Service not available, closing control connection.".into()))
     };
+    let failed = answer.is_err();
     connection.session.completed(answer);
+    if failed && uses_channel {
+        connection.leftovers.extend(connection.context.channel.as_mut().and_then(|channel| channel.tidy()));
+    }
     // In MODE S it is used up: its port is free for others.
     if !connection.session.has_channel() {
         connection.context.channel = None;

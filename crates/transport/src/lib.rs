@@ -86,6 +86,11 @@ pub trait Listener: Send + Sync {
     /// The next connection; `Ok(None)` when `deadline` passed (a deadline in the past: do not wait at all).
     /// Fails with `ConnectionAborted` once the listener is broken off.
     fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>>;
+    /// The connections that wait to be accepted, for somebody to close them. Those whose handshake is not through are closed.
+    fn turn_away(&self) -> Vec<Box<dyn Connection>> {
+        let now = Instant::now();
+        std::iter::from_fn(|| self.accept(now).ok().flatten()).collect()
+    }
     fn poll_fd(&self) -> BorrowedFd<'_>;
     fn breaker(&self) -> io::Result<Breaker>;
 }

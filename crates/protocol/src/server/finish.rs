@@ -216,8 +216,10 @@ impl Session {
     }
 
     fn data_ended(&mut self, data: DataPending, result: Result<Outcome, Failure>) -> Reply {
-        // In stream mode the end of the connection is the end of the data.
-        if (data.begun && data.mode == Mode::Stream) || data.delayed.is_some() {
+        // In stream mode the end of the connection is the end of the data. That of an upload that was broken off, or waited
+        // for it in vain, may still come, and must not be taken for the next file.
+        let late = data.receives && matches!(result, Err(Failure::Aborted | Failure::DataConnection(_)));
+        if ((data.begun || late) && data.mode == Mode::Stream) || data.delayed.is_some() {
             self.state.channel = Channel::None;
         }
         match result {

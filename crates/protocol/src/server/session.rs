@@ -38,6 +38,8 @@ pub struct Session {
     actions: VecDeque<Action>,
     running: Option<Box<Running>>,
     connection: Connection,
+    /// An upload was answered without having been asked of the host.
+    declined: bool,
 }
 
 /// What a place in the queue costs, besides its line.
@@ -102,6 +104,7 @@ impl Session {
             actions: VecDeque::new(),
             running: None,
             connection: Connection::Open,
+            declined: false,
         }
     }
 
@@ -203,6 +206,7 @@ impl Session {
                 Queued::Line(mut line) => {
                     self.queued_bytes -= QUEUED_SIZE + line.len();
                     let step = self.command(&line, self.queued_aborts > 0);
+                    self.declined |= matches!(step, Step::Reply(_)) && is_upload(&line);
                     // It may have had a password or a key in it.
                     line.zeroize();
                     self.take(step);
@@ -319,6 +323,12 @@ impl Session {
         self.state.refused.take()
     }
 
+    /// Whether an upload was refused or broken off since this was last asked, without the host being asked for it: its data
+    /// may be under way. To be asked when there is a reply to send.
+    pub fn declined_upload(&mut self) -> bool {
+        mem::take(&mut self.declined)
+    }
+
     /// The local user, once logged in.
     pub fn user(&self) -> Option<&str> {
         self.state.local_user.as_deref()
@@ -403,4 +413,8 @@ impl Session {
             self.close(Some(Reply::new(500, "Pipeline queue full.")));
         }
     }
+}
+
+fn is_upload(line: &[u8]) -> bool {
+    split_verb(line).is_ok_and(|(verb, _)| matches!(&*verb, "STOR" | "APPE" | "ESTO"))
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use ropewalk_engine::{ChannelSettings, DataChannel, Parallelism};
+use ropewalk_engine::{ChannelSettings, DataChannel, Discarded, Parallelism};
 use ropewalk_layers::{KeyLayer, SecureDriver};
 use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::server::{ChannelOptions, Connect, Direction, Failure, Family, Listen, Mode, Outcome};
@@ -30,12 +30,26 @@ pub(crate) struct Channel {
     tls: bool,
     /// The larger of the socket buffers in bytes, where they were set.
     pub(super) buffer: Option<usize>,
+    /// The client may have sent data that no transfer has taken.
+    pub(super) out_of_step: bool,
 }
 
 impl Channel {
     /// The next transfer uses connections that are there.
     pub(crate) fn is_connected(&self) -> bool {
         self.data.cached() > 0
+    }
+
+    /// A transfer or listing has failed: what was sent for it must not become that of the next one. In MODE E nothing comes
+    /// for a download that was refused, and its connections stay.
+    pub(crate) fn tidy(&mut self) -> Option<Discarded> {
+        let wrong = std::mem::take(&mut self.out_of_step) || self.options.mode == Mode::Stream;
+        wrong.then(|| self.data.discard())
+    }
+
+    /// As [`Self::tidy`], for an upload that no operation was made of.
+    pub(crate) fn decline(&mut self) -> Discarded {
+        self.data.discard()
     }
 
     /// The preliminary reply has to come before the data connection is ready.
@@ -94,6 +108,7 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
         peer: context.peer.ip(),
         tls: has_tls(context, &listen.channel),
         buffer: buffers.larger(),
+        out_of_step: false,
     }));
     Ok(vec![address])
 }
@@ -130,7 +145,9 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let buffer = buffers.larger();
     let tls = has_tls(context, &connect.channel);
     let options = ChannelOptions { key: None, ..connect.channel };
-    context.channel = Some(Box::new(Channel { data, options, passive: false, peer: first, tls, buffer }));
+    let (passive, out_of_step) = (false, false);
+    context.channel =
+        Some(Box::new(Channel { data, options, passive, peer: first, tls, buffer, out_of_step }));
     Ok(Outcome::Done)
 }
 

@@ -27,6 +27,8 @@ pub(super) fn store(
     progress: &Progress,
 ) -> Result<Checksum, Failure> {
     let mut channel = channel::take(job.context, Direction::Store)?;
+    // Until all of it has come.
+    channel.out_of_step = true;
     let result = receive_file(job, &mut channel, transfer, progress);
     job.context.channel = Some(channel);
     result
@@ -95,6 +97,7 @@ fn receive_file(
     };
     attend.reply_early(channel);
     let result = channel.data.receive(&receive, &mut attend, progress).map_err(transfer_failure);
+    channel.out_of_step = result.is_err();
     attend.last_markers(progress, result.is_ok());
     // A client that dies closes its connections together: what ends the data may be its death. MODE E says when all
     // has come.

@@ -15,6 +15,7 @@ mod logs;
 mod passive;
 mod pipes;
 mod profile;
+mod refused;
 mod restart;
 mod rules;
 mod session;
