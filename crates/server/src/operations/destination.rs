@@ -254,23 +254,15 @@ impl Plan {
     }
 
     /// Bytes of the whole file after this transfer. What goes on at some place never makes the file shorter than that, even
-    /// where nothing comes.
-    pub(super) fn length(&self, transfer: &Transfer, received: &Received) -> u64 {
-        let end = received.ranges.end().max(self.present.end()).max(self.origin);
-        match transfer.allocated {
-            // A sender in MODE E need not send the holes of a sparse file, not even a last one.
-            Some(size) if transfer.mode == Mode::ExtendedBlock && self.is_whole(transfer) => end.max(size),
-            _ => end,
-        }
+    /// where nothing comes. ALLO says how much room is wanted (RFC 959 section 4.1.3), and makes no bytes up: who leaves out
+    /// a hole at a file's end sends its last byte.
+    pub(super) fn length(&self, received: &Received) -> u64 {
+        received.ranges.end().max(self.present.end()).max(self.origin)
     }
 
     /// The file will have bytes that this transfer does not send.
     pub(super) fn goes_on(&self) -> bool {
         !self.fresh && (self.origin > 0 || !self.present.is_empty())
-    }
-
-    fn is_whole(&self, transfer: &Transfer) -> bool {
-        !transfer.append && transfer.adjust.is_none()
     }
 }
 

@@ -205,7 +205,7 @@ fn finish(
 ) -> Result<Checksum, Failure> {
     let login = job.context.login()?;
     let storage = login.store_for(place);
-    let length = plan.length(transfer, received);
+    let length = plan.length(received);
     let whole = sum.and_then(|_| received.pieces.as_ref()?.total(0..length));
     // The sum of bytes that others sent would tell them to who may not read, be it by saying whether a guess is right.
     let own =

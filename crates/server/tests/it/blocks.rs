@@ -81,6 +81,32 @@ fn an_upload_over_two_streams_with_markers() {
     assert_eq!(server.read("f"), b"abcdefghij");
 }
 
+/// RFC 959 section 4.1.3: it is room that ALLO asks for. Holes are what lies before a byte that was sent.
+#[test]
+fn what_does_not_come_is_not_made_up() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    mode_e(&mut client);
+    for (last, length) in [(0, 5), (70_000, 70_005), (200_000, 200_005)] {
+        client.command("ALLO 100000", 200);
+        let mut data = connect(client.pasv());
+        client.send("STOR /f");
+        data.write_all(&block(0, last, b"hello")).unwrap();
+        data.write_all(&block(EOD | EOF, 1, b"")).unwrap();
+        while client.reply().code < 200 {}
+        let mut expected = vec![0; length - 5];
+        expected.extend(b"hello");
+        assert!(server.read("f") == expected, "{} bytes", server.read("f").len());
+    }
+    // Nothing at all is an empty file.
+    client.command("ALLO 100000", 200);
+    let mut data = connect(client.pasv());
+    client.send("STOR /f");
+    data.write_all(&block(EOD | EOF, 1, b"")).unwrap();
+    while client.reply().code < 200 {}
+    assert_eq!(server.read("f"), b"");
+}
+
 #[test]
 fn uploads_reuse_connections() {
     let server = Fixture::new();
