@@ -1,6 +1,7 @@
 //! Part files that several sessions fill at the same time: a client may send the ranges of one file over several
 //! control connections (ESTO), and one journal has to know of them all.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -15,7 +16,14 @@ const LETTING_GO: Duration = Duration::from_secs(1);
 type Place = (u64, u64, Vec<u8>);
 
 /// Locked while a part is opened: the second of two that come at once has to find it.
-type Slot = Mutex<Weak<PartFile>>;
+type Slot = Mutex<Open>;
+
+#[derive(Default)]
+struct Open {
+    part: Weak<PartFile>,
+    /// When the source was modified of which it is, as far as somebody has told.
+    version: Option<i64>,
+}
 
 #[derive(Default)]
 pub(crate) struct SharedParts(Mutex<HashMap<Place, Arc<Slot>>>);
@@ -23,10 +31,14 @@ pub(crate) struct SharedParts(Mutex<HashMap<Place, Arc<Slot>>>);
 impl SharedParts {
     /// The part file at `place`, which others may have open already; `begin` opens it where nobody has. That may read the
     /// whole part (after a crash of the machine): only those who want the same one wait for it.
+    ///
+    /// `version` is when the source of whoever comes was modified; then it is that of the part's, where it is known. `begin`
+    /// sets it to what it finds.
     pub(crate) fn open(
         &self,
         store: &Arc<dyn Store>,
         place: &VirtualPath,
+        version: &Cell<Option<i64>>,
         begin: impl Fn() -> Result<PartFile>,
     ) -> Result<Arc<PartFile>> {
         let slot = self.slot(place_of(&**store, place));
@@ -36,9 +48,11 @@ impl SharedParts {
         match store.open_write(place, write) {
             Ok(handle) => {
                 let found = handle.metadata()?;
-                if let Some(part) = slot.upgrade() {
+                if let Some(part) = slot.part.upgrade() {
                     let open = part.handle().metadata()?;
                     if (open.device, open.inode) == (found.device, found.inode) {
+                        slot.version = slot.version.or(version.get());
+                        version.set(slot.version);
                         return Ok(part);
                     }
                 }
@@ -47,7 +61,7 @@ impl SharedParts {
             Err(error) => return Err(error),
         }
         // Whoever had it may be about to let go of it, and can no longer be joined.
-        let until = (!Weak::ptr_eq(&slot, &Weak::new())).then(|| Instant::now() + LETTING_GO);
+        let until = (!Weak::ptr_eq(&slot.part, &Weak::new())).then(|| Instant::now() + LETTING_GO);
         let part = loop {
             match begin() {
                 Err(error)
@@ -58,7 +72,7 @@ impl SharedParts {
                 begun => break Arc::new(begun?),
             }
         };
-        *slot = Arc::downgrade(&part);
+        *slot = Open { part: Arc::downgrade(&part), version: version.get() };
         Ok(part)
     }
 
@@ -66,7 +80,7 @@ impl SharedParts {
         let mut slots = lock(&self.0);
         // Those that somebody holds are just being opened; that this one was held not long ago has to be known.
         slots.retain(|other, slot| {
-            *other == place || Arc::strong_count(slot) > 1 || lock(slot).strong_count() > 0
+            *other == place || Arc::strong_count(slot) > 1 || lock(slot).part.strong_count() > 0
         });
         Arc::clone(slots.entry(place).or_default())
     }
@@ -103,7 +117,7 @@ mod tests {
 
     fn open(parts: &SharedParts, store: &Arc<dyn Store>, name: &str) -> Arc<PartFile> {
         let begin = || PartFile::begin(store, &path(name), JournalKey::default(), PartOptions::default());
-        parts.open(store, &path(name), begin).unwrap()
+        parts.open(store, &path(name), &Cell::default(), begin).unwrap()
     }
 
     #[test]
@@ -143,7 +157,7 @@ mod tests {
             }
             PartFile::begin(&store, &name, JournalKey::default(), options)
         };
-        parts.open(&store, &name, begin).unwrap();
+        parts.open(&store, &name, &Cell::default(), begin).unwrap();
         assert!(tries.load(Ordering::Relaxed) >= 3);
     }
 
@@ -165,7 +179,7 @@ mod tests {
                         PartOptions::default(),
                     )
                 };
-                parts.open(&store, &path("/.f.ropewalk-part"), begin).unwrap();
+                parts.open(&store, &path("/.f.ropewalk-part"), &Cell::default(), begin).unwrap();
             });
             waits.recv().unwrap();
             // Would never come back if it waited for the first one.

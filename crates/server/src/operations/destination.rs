@@ -1,6 +1,6 @@
 //! Where an upload goes: a part file that gets its name at the end, or the file itself.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -142,15 +142,9 @@ impl Plan {
                 .to_owned();
             return Err(Failure::Refused { code: 554, text });
         }
-        let old = part.key.as_ref().and_then(|key| key.modified);
-        if continues
-            && let (Some(old), Some(new)) = (old, transfer.modified)
-            && old != new
-        {
-            let text = format!(
-                "The upload cannot be continued: the source was modified ({old}, now {new}). Send all of it again."
-            );
-            return Err(Failure::Refused { code: 554, text });
+        if continues && let Some(key) = &part.key {
+            same_version(key.modified, transfer.modified)?;
+            same_size(key.size, transfer, &present)?;
         }
         Ok(continues.then(|| Self {
             way: Way::Continue(part.key),
@@ -159,6 +153,27 @@ impl Plan {
             fresh: false,
             mode: existing.map(|metadata| metadata.mode & 0o777),
         }))
+    }
+
+    /// Makes zeros of what an older upload has left where this one and its client say nothing of it: these are holes, as in
+    /// a new file.
+    pub(super) fn clear(&self, destination: &Destination, received: &RangeSet, length: u64) -> Result<()> {
+        let Destination::Part(part) = destination else { return Ok(()) };
+        if self.fresh {
+            return Ok(());
+        }
+        let mut known = self.present.clone();
+        known.insert(0..self.origin);
+        known.union(received);
+        let unknown = part.present().intersection(0..length);
+        let handle = part.handle();
+        for range in known.complement(0..length).iter() {
+            for old in unknown.intersection(range).iter() {
+                write_zeros(&*handle, old.clone())?;
+                part.record(old, None)?;
+            }
+        }
+        Ok(())
     }
 
     /// The transfer's origin and what it says is there, both in the file; `size` is where APPE begins.
@@ -197,6 +212,7 @@ impl Plan {
             direct: files.direct_io.into(),
             reserve: true,
         };
+        let version = Cell::new(transfer.modified);
         let destination = match &self.way {
             Way::InPlace { truncate } => Self::open_in_place(store, place, *truncate, files),
             Way::Part => match PartFile::begin(store, place, key, options) {
@@ -217,11 +233,12 @@ impl Plan {
                 PartFile::begin(store, place, key, options).map(|part| Destination::Part(Box::new(part)))
             }
             Way::Shared => parts
-                .open(store, place, || {
+                .open(store, place, &version, || {
                     // What this has read need not be read again.
                     let found =
                         PartFile::interrupted(store, place, &mut |bytes| (progress.borrow_mut())(bytes));
                     let old = found?.and_then(|part| part.key);
+                    version.set(old.as_ref().and_then(|key| key.modified).or(transfer.modified));
                     let journal = Journaling::Above(files.journal_above);
                     // Holes between ranges are nobody's.
                     let options = PartOptions { resume: true, journal, reserve: false, ..options };
@@ -230,6 +247,10 @@ impl Plan {
                 .map(Destination::Shared),
         };
         let destination = destination.map_err(failure)?;
+        if matches!(destination, Destination::Shared(_)) {
+            // Nobody looks at it again before it gets its name.
+            same_version(version.get(), transfer.modified)?;
+        }
         if let Destination::Part(part) = &destination {
             let there = part.present();
             if !self.present.iter().all(|range| there.contains(range)) {
@@ -264,6 +285,47 @@ impl Plan {
     pub(super) fn goes_on(&self) -> bool {
         !self.fresh && (self.origin > 0 || !self.present.is_empty())
     }
+}
+
+/// What is there is of the version of the source that is to come, as far as both say.
+fn same_version(old: Option<i64>, new: Option<i64>) -> std::result::Result<(), Failure> {
+    match (old, new) {
+        (Some(old), Some(new)) if old != new => {
+            Err(another_source(&format!("the source was modified ({old}, now {new})")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The same of its size. In MODE S what is announced can be the rest.
+fn same_size(old: Option<u64>, transfer: &Transfer, present: &RangeSet) -> std::result::Result<(), Failure> {
+    let whole = !transfer.append && transfer.adjust.is_none();
+    let (Some(old), Some(new)) = (old, transfer.allocated.filter(|_| whole)) else { return Ok(()) };
+    let is_rest = transfer.mode == Mode::Stream && old.checked_sub(present.prefix()) == Some(new);
+    if old == new || is_rest {
+        return Ok(());
+    }
+    Err(another_source(&format!("the size was {old} and is {new}")))
+}
+
+fn another_source(why: &str) -> Failure {
+    let text = format!("The upload cannot be continued: {why}. Send all of it again.");
+    Failure::Refused { code: 554, text }
+}
+
+/// At once where the file system can do that.
+fn write_zeros(handle: &dyn WriteHandle, range: Range<u64>) -> Result<()> {
+    const ZEROS: &[u8] = &[0; 64 << 10];
+    if handle.punch(range.start, range.end - range.start) {
+        return Ok(());
+    }
+    let mut at = range.start;
+    while at < range.end {
+        let n = (range.end - at).min(ZEROS.len() as u64);
+        handle.write_at(&ZEROS[..n as usize], at)?;
+        at += n;
+    }
+    Ok(())
 }
 
 /// A file that is being written.

@@ -206,6 +206,10 @@ fn finish(
     let login = job.context.login()?;
     let storage = login.store_for(place);
     let length = plan.length(received);
+    if let Err(error) = plan.clear(&destination, &received.ranges, length) {
+        destination.abandon(false);
+        return Err(failure(error));
+    }
     let whole = sum.and_then(|_| received.pieces.as_ref()?.total(0..length));
     // The sum of bytes that others sent would tell them to who may not read, be it by saying whether a guess is right.
     let own =

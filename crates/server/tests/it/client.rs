@@ -144,6 +144,19 @@ impl Client {
         self.reply()
     }
 
+    /// As [`Self::put`], also where it is refused.
+    pub(crate) fn try_put(&mut self, command: &str, bytes: &[u8]) -> Reply {
+        let mut data = self.data();
+        self.send(command);
+        let reply = self.reply();
+        if reply.code >= 200 {
+            return reply;
+        }
+        data.write_all(bytes).unwrap();
+        drop(data);
+        self.reply()
+    }
+
     /// A listing's lines.
     pub(crate) fn list(&mut self, command: &str) -> Vec<String> {
         let bytes = self.get(command);

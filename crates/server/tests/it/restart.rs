@@ -29,6 +29,16 @@ fn broken_upload(client: &mut Client) -> String {
     marker.strip_prefix("111 Range Marker ").unwrap().to_owned()
 }
 
+/// The final reply to a transfer.
+fn end(client: &mut Client) -> crate::client::Reply {
+    loop {
+        let reply = client.reply();
+        if reply.code >= 200 {
+            return reply;
+        }
+    }
+}
+
 fn first_half(client: &mut Client, command: &str) -> crate::client::Reply {
     let mut data = connect(client.pasv());
     client.command("ALLO 8", 200);
@@ -36,12 +46,7 @@ fn first_half(client: &mut Client, command: &str) -> crate::client::Reply {
     client.send(command);
     let _ = data.write_all(&block(0, 0, b"abcd"));
     let _ = data.write_all(&block(EOD | EOF, 1, b""));
-    loop {
-        let reply = client.reply();
-        if reply.code >= 200 {
-            return reply;
-        }
-    }
+    end(client)
 }
 
 #[test]
@@ -169,6 +174,79 @@ fn a_small_file_that_is_whole_gets_no_journal() {
         let synced = deeds.lock().unwrap().iter().any(|(deed, _)| *deed == Deed::Sync);
         assert_eq!(synced, fsync == ropewalk_server::Fsync::EachMarker);
     }
+}
+
+/// Another file of the same name, whose beginning may be the same.
+#[test]
+fn another_size_does_not_complete_the_file() {
+    let server = Fixture::new();
+    broken_upload(&mut server.login());
+    let mut client = server.login();
+    mode_e(&mut client);
+    for (size, code) in [(6, 554), (9, 554), (8, 226)] {
+        let mut data = connect(client.pasv());
+        client.command(&format!("ALLO {size}"), 200);
+        client.command("REST 4-6", 350);
+        client.send("STOR /f");
+        let _ = data.write_all(&block(0, 0, b"abcd"));
+        let _ = data.write_all(&block(EOD | EOF, 1, b""));
+        let reply = end(&mut client);
+        assert_eq!(reply.code, code, "{reply:?}");
+        assert!(code == 226 || reply.text.contains(&format!("the size was 8 and is {size}")), "{reply:?}");
+    }
+    // Its end is neither named nor sent.
+    assert_eq!(server.read("f"), b"abcdef");
+}
+
+/// What is there of an older upload counts only where the client says so.
+#[test]
+fn what_the_client_does_not_name_is_a_hole() {
+    use ropewalk_storage::checksum::Hasher;
+    let server = Fixture::new();
+    let mut client = server.login();
+    mode_e(&mut client);
+    let mut data = connect(client.pasv());
+    client.send("STOR /f");
+    data.write_all(&block(0, 0, b"oldoldoldold")).unwrap();
+    drop(data);
+    assert_eq!(end(&mut client).code, 426);
+    let expected = b"old\0\0\0new\0\0w";
+    let mut sum = Hasher::new(Algorithm::Md5);
+    sum.update(expected);
+    client.command(&format!("SCKS MD5 {}", sum.finish()), 200);
+    client.command("REST 0-3", 350);
+    let mut data = connect(client.pasv());
+    client.send("STOR /f");
+    data.write_all(&block(0, 6, b"new")).unwrap();
+    data.write_all(&block(0, 11, b"w")).unwrap();
+    data.write_all(&block(EOD | EOF, 1, b"")).unwrap();
+    let reply = end(&mut client);
+    assert_eq!(reply.code, 226, "{reply:?}");
+    assert_eq!(server.read("f"), expected);
+}
+
+/// Ranges of two versions make a file that never was.
+#[test]
+fn a_part_is_of_one_version_of_its_source() {
+    let server = Fixture::new();
+    let (mut one, mut two) = (server.login(), server.login());
+    let esto = |client: &mut Client, modified: &str, at: u64| {
+        client.command(&format!("SITE STORATTR modify={modified};"), 250);
+        client.try_put(&format!("ESTO A {at} /.f.ropewalk-part"), b"abcd").code
+    };
+    assert_eq!(esto(&mut one, "20200101000000", 0), 226);
+    // Nobody has it open.
+    assert_eq!(esto(&mut two, "20250101000000", 4), 554);
+    let mut data = one.data();
+    one.command("ESTO A 4 /.f.ropewalk-part", 150);
+    data.write_all(b"ef").unwrap();
+    assert_eq!(esto(&mut two, "20250101000000", 8), 554);
+    assert_eq!(esto(&mut two, "20200101000000", 8), 226);
+    drop(data);
+    one.expect(226);
+    assert!(two.command("SITE RANGES /.f.ropewalk-part", 250).contains("| 0-6,8-12|"));
+    two.command("DELE /.f.ropewalk-part", 250);
+    assert_eq!(esto(&mut two, "20250101000000", 0), 226);
 }
 
 #[test]
