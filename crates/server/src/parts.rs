@@ -10,7 +10,7 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::{ErrorKind, PartFile, Result, Store, WriteOptions};
 
 /// The last one who has a part brings its journal up to date before others may lock it.
-const LETTING_GO: Duration = Duration::from_secs(1);
+pub(crate) const LETTING_GO: Duration = Duration::from_secs(1);
 
 /// A place for a file: device and inode of its directory, and its name. It stays the same when the file is made anew.
 type Place = (u64, u64, Vec<u8>);

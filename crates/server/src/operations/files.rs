@@ -1,11 +1,16 @@
 //! Operations on single files and directories.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use bstr::{BStr, BString};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Failure, Operation, Outcome};
 use ropewalk_security::{Access, Rules};
-use ropewalk_storage::{ErrorKind, Kind, PartFile, WriteOptions};
+use ropewalk_storage::{
+    Error as StoreError, ErrorKind, Kind, PartFile, WriteHandle, WriteOptions, is_temporary_name,
+};
 use rustix::io::Errno;
 
 use super::attend::{Attend, Markers};
@@ -15,6 +20,7 @@ use crate::accounts::Login;
 use crate::config::Fsync;
 use crate::connection::Job;
 use crate::names;
+use crate::parts::LETTING_GO;
 
 pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
     let login = job.context.login()?;
@@ -128,7 +134,7 @@ fn remove_tree(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
 
     let login = job.context.login()?;
     let place = login.tree(path)?;
-    let store = std::sync::Arc::clone(&login.store);
+    let store = Arc::clone(&login.store);
     let mut attend = Attend::of(job);
     let mut removals = 0_u32;
     let result = store.remove_tree_while(&place, &mut || {
@@ -168,7 +174,14 @@ fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath, sync: bool) -> An
         let text = "Nothing takes the place of a device, pipe or socket.".to_owned();
         return Err(Failure::Refused { code: 553, text });
     }
+    let part = held_part(login, &from)?;
     login.store_to_rename(&from, &to)?.rename(&from, &to).map_err(failure)?;
+    if let Some(part) = part
+        && !is_temporary_name(to.file_name().unwrap_or_default())
+        && let Err(error) = take_mark_off(&*part)
+    {
+        tracing::warn!(%error, "a file keeps the mark of an unfinished upload");
+    }
     if let Some(journal) = ropewalk_storage::journal_of_part(&from) {
         // The upload has its name now; what is known of its parts is of no use any more.
         match login.store_for(&from).remove_file(&journal) {
@@ -191,6 +204,34 @@ fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath, sync: bool) -> An
         }
     }
     Ok(Outcome::Done)
+}
+
+/// Says of an unfinished upload that its size tells what is there ([`ropewalk_storage::Journaling::Sequential`]).
+const STICKY: u32 = 0o1000;
+
+fn take_mark_off(part: &dyn WriteHandle) -> ropewalk_storage::Result<()> {
+    let mode = part.metadata()?.mode;
+    if mode & STICKY == 0 { Ok(()) } else { part.set_mode(mode & 0o777) }
+}
+
+/// A part that is about to get its name, kept from others until then: while somebody writes it, it is not whole, and what is
+/// written later would change the file. `None` where it is no part, or another user's.
+fn held_part(login: &Login, from: &VirtualPath) -> Result<Option<Arc<dyn WriteHandle>>, Failure> {
+    let store = login.store_for(from);
+    let is_part = ropewalk_storage::journal_of_part(from).is_some()
+        && store.stat(from, false).is_ok_and(|metadata| metadata.kind == Kind::File);
+    let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
+    let Some(part) = is_part.then(|| store.open_write(from, write).ok()).flatten() else { return Ok(None) };
+    // Who has been told that all has come may be faster than who told it is in letting go.
+    let until = Instant::now() + LETTING_GO;
+    while !part.lock().map_err(failure)? {
+        if Instant::now() >= until {
+            let busy = StoreError::new(ErrorKind::Busy, "rename", from.as_bytes());
+            return Err(failure(busy.with_detail("another transfer writes it")));
+        }
+        std::thread::sleep(LETTING_GO / 200);
+    }
+    Ok(Some(part))
 }
 
 fn symlink(login: &Login, target: &BString, link: &VirtualPath) -> Answer {

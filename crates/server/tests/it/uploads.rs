@@ -211,6 +211,33 @@ fn one_upload_at_a_time() {
     one.expect(226);
 }
 
+/// A part gets its name from whoever has seen that it is whole, not while it grows.
+#[test]
+fn a_part_that_is_written_gets_no_name() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let server = Fixture::new();
+    let (mut one, mut two) = (server.login(), server.login());
+    for command in ["STOR", "ESTO A 0"] {
+        let mut data = one.data();
+        one.command(&format!("{command} /{PART}"), 150);
+        data.write_all(b"abc").unwrap();
+        wait_for(|| std::fs::metadata(server.root().join(PART)).is_ok_and(|part| part.len() == 3));
+        two.command(&format!("RNFR /{PART}"), 350);
+        let text = two.command("RNTO /f", 451);
+        assert!(text.contains("TOO_BUSY"), "{text}");
+        assert!(!server.exists("f") && server.exists(PART));
+        data.write_all(b"def").unwrap();
+        drop(data);
+        one.expect(226);
+        two.command(&format!("RNFR /{PART}"), 350);
+        two.command("RNTO /f", 250);
+        assert_eq!(server.read("f"), b"abcdef");
+        let mode = std::fs::metadata(server.root().join("f")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o644);
+        two.command("DELE /f", 250);
+    }
+}
+
 #[test]
 fn a_full_store() {
     let store = Arc::new(MemoryStore::new(1 << 20));
