@@ -38,7 +38,7 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
             let store = login.store_for(&place);
             done(store.make_directory(&place, job.context.settings.config.files.directory_mode))
         }
-        Operation::RemoveDirectory(path) => done(store.remove_directory(&login.removable(&path)?)),
+        Operation::RemoveDirectory(path) => remove_directory(login, &login.removable(&path)?),
         Operation::Delete(path) => done(store.remove_file(&login.entry(&path, Access::Write)?)),
         Operation::DeleteTree(path) => remove_tree(job, &path),
         Operation::Rename { from, to } => {
@@ -125,6 +125,47 @@ fn size(login: &Login, path: &VirtualPath) -> Result<u64, Failure> {
 /// Whether an unfinished upload is this session's business: to look at it locks others out, and may write its journal.
 fn resumes(login: &Login, place: &VirtualPath) -> bool {
     login.allows(place, Access::Create)
+}
+
+/// What interrupted uploads have left goes as well where nothing else is there: no client sees it, and none could remove it.
+fn remove_directory(login: &Login, place: &VirtualPath) -> Answer {
+    let store = login.store_for(place);
+    let Err(error) = store.remove_directory(place) else { return Ok(Outcome::Done) };
+    if !matches!(error.errno().map(Errno::from_raw_os_error), Some(Errno::NOTEMPTY | Errno::EXIST)) {
+        return Err(failure(error));
+    }
+    let Some(leftovers) = leftovers(login, place) else { return Err(failure(error)) };
+    // All or none: of one that is written everything may be wanted.
+    for leftover in &leftovers {
+        drop(held_part(login, leftover)?);
+    }
+    for leftover in &leftovers {
+        let held = held_part(login, leftover)?;
+        let gone = store.remove_file(leftover);
+        drop(held);
+        gone.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) }).map_err(failure)?;
+    }
+    done(store.remove_directory(place))
+}
+
+/// What is in a directory, journals first, where that is nothing but what uploads have left and the session may remove.
+fn leftovers(login: &Login, place: &VirtualPath) -> Option<Vec<VirtualPath>> {
+    let mut found = Vec::new();
+    let listed = login.store.list(place, &mut |name, metadata| {
+        let child = place.child(name).ok().filter(|child| {
+            metadata.kind == Kind::File && is_temporary_name(name) && login.allows(child, Access::Write)
+        });
+        match child {
+            Some(child) => {
+                found.push(child);
+                Ok(())
+            }
+            None => Err(StoreError::new(ErrorKind::Interrupted, "list", place.as_bytes())),
+        }
+    });
+    listed.ok()?;
+    found.sort_by_key(|child| ropewalk_storage::journal_of_part(child).is_some());
+    Some(found)
 }
 
 /// Can be broken off, by ABOR or by the client's leaving; what is left is a tree all the same.
@@ -214,7 +255,7 @@ fn take_mark_off(part: &dyn WriteHandle) -> ropewalk_storage::Result<()> {
     if mode & STICKY == 0 { Ok(()) } else { part.set_mode(mode & 0o777) }
 }
 
-/// A part that is about to get its name, kept from others until then: while somebody writes it, it is not whole, and what is
+/// A part that is about to get its name, or to go, kept from others until then: while somebody writes it, it is not whole, and what is
 /// written later would change the file. `None` where it is no part, or another user's.
 fn held_part(login: &Login, from: &VirtualPath) -> Result<Option<Arc<dyn WriteHandle>>, Failure> {
     let store = login.store_for(from);

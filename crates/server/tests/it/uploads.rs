@@ -238,6 +238,35 @@ fn a_part_that_is_written_gets_no_name() {
     }
 }
 
+/// Nobody sees it, so that nobody could empty the directory.
+#[test]
+fn what_uploads_have_left_goes_with_its_directory() {
+    let server = Fixture::new();
+    let (mut one, mut two) = (server.login(), server.login());
+    one.command("MKD /d", 257);
+    let mut data = one.data();
+    one.command("ALLO 9", 200);
+    one.command("STOR /d/f", 150);
+    data.write_all(b"abc").unwrap();
+    server.write("d/.a.ropewalk-part", "left");
+    // Somebody writes there: it is tried again.
+    assert!(two.command("RMD /d", 451).contains("TOO_BUSY"));
+    assert!(server.exists("d/.f.ropewalk-part") && server.exists("d/.a.ropewalk-part"));
+    drop(data);
+    one.expect(426);
+    server.write("d/.f.ropewalk-journal", "left");
+    server.write("d/there", "");
+    assert!(two.command("RMD /d", 451).contains("not empty"));
+    assert!(server.exists("d/.f.ropewalk-part") && server.exists("d/.f.ropewalk-journal"));
+    two.command("DELE /d/there", 250);
+    // Only what has such a name and is a file is ours.
+    std::fs::create_dir(server.root().join("d/.x.ropewalk-part")).unwrap();
+    two.command("RMD /d", 451);
+    two.command("RMD /d/.x.ropewalk-part", 250);
+    two.command("RMD /d", 250);
+    assert!(!server.exists("d"));
+}
+
 #[test]
 fn a_full_store() {
     let store = Arc::new(MemoryStore::new(1 << 20));
