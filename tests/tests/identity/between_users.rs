@@ -138,6 +138,25 @@ fn nobody_gets_at_the_files_of_another() {
     assert_eq!(ada.retrieve("/shared/hers").unwrap().0, SECRET);
 }
 
+/// What is made in such a directory belongs to its group. A file that has the bit would run with it.
+#[test]
+fn directories_keep_their_group() {
+    if !is_possible() {
+        return;
+    }
+    let town = Town::new("");
+    let mut bob = town.log_in("bob");
+    let mode = |path: &str| fs::metadata(town.real(path)).unwrap().mode() & 0o7777;
+    bob.expect("MKD /home/bob/d", 257).unwrap();
+    bob.expect("SITE CHMOD 2775 /home/bob/d", 250).unwrap();
+    assert_eq!(mode("/home/bob/d"), 0o2775);
+    bob.expect("SITE CHMOD 6755 /home/bob/d", 250).unwrap();
+    assert_eq!(mode("/home/bob/d"), 0o2755);
+    assert_eq!(bob.store("/home/bob/f", b"#!/bin/sh").unwrap().code, 226);
+    bob.expect("SITE CHMOD 6755 /home/bob/f", 250).unwrap();
+    assert_eq!(mode("/home/bob/f"), 0o755);
+}
+
 #[test]
 fn one_connection_serves_one_user_after_the_other() {
     if !is_possible() {

@@ -49,8 +49,12 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
             done(store.set_modified(&login.existing(&path, Access::Write)?, modified, 0))
         }
         Operation::ChangeMode { path, mode } => {
-            // Whoever may upload a file must not be able to have it run as somebody else.
-            done(store.set_mode(&login.existing(&path, Access::Write)?, mode & 0o1777))
+            let place = login.existing(&path, Access::Write)?;
+            // Whoever may upload a file must not be able to have it run as somebody else. Directories of users give their
+            // group to what is made in them; where the server works as itself, a file could take the directory's place.
+            let directory = store.acting_uid().is_some()
+                && store.stat(&place, true).map_err(failure)?.kind == Kind::Directory;
+            done(store.set_mode(&place, mode & if directory { 0o3777 } else { 0o1777 }))
         }
         Operation::ChangeGroup { path, group } => {
             let place = login.existing(&path, Access::Write)?;
