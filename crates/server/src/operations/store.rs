@@ -127,7 +127,9 @@ fn wanted_sum(transfer: &Transfer) -> Option<ChecksumAlgorithm> {
 /// Where bytes may go.
 fn accepted(transfer: &Transfer, present: &RangeSet, origin: u64) -> RangeSet {
     match transfer.mode {
-        // The bytes that come are those that are missing, one after the other.
+        // The bytes that come are those that are missing, one after the other. The lengths of text change on the way, so
+        // that it is taken so in MODE E as well.
+        _ if transfer.representation == RepresentationType::Ascii => present.complement(origin..u64::MAX),
         Mode::Stream => present.complement(origin..u64::MAX),
         // Each block says where it belongs; one that is there already is written again, as GCT does.
         Mode::ExtendedBlock => RangeSet::from_range(origin..u64::MAX),

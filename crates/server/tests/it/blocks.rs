@@ -107,6 +107,30 @@ fn what_does_not_come_is_not_made_up() {
     assert_eq!(server.read("f"), b"");
 }
 
+/// Its lengths change on the way: it is taken in order, from where REST ends.
+#[test]
+fn text_goes_on_from_a_marker() {
+    let server = Fixture::new();
+    server.write("f", "01\n34");
+    let mut client = server.login();
+    client.command("TYPE A", 200);
+    mode_e(&mut client);
+    client.command("REST 0-5", 350);
+    let mut data = connect(client.pasv());
+    client.send("STOR /f");
+    data.write_all(&block(0, 5, b"5\r\n7")).unwrap();
+    data.write_all(&block(0, 9, b"\r\n9")).unwrap();
+    data.write_all(&block(EOD | EOF, 1, b"")).unwrap();
+    let end = loop {
+        let reply = client.reply();
+        if reply.code >= 200 {
+            break reply;
+        }
+    };
+    assert_eq!(end.code, 226, "{end:?}");
+    assert_eq!(server.read("f"), b"01\n345\n7\n9");
+}
+
 #[test]
 fn uploads_reuse_connections() {
     let server = Fixture::new();
