@@ -14,7 +14,7 @@ use ropewalk_security::canonical;
 use crate::accounts::Login;
 use crate::client::Client;
 use crate::codec::ClearText;
-use crate::context::Context;
+use crate::context::{Context, Told};
 use crate::control::{Control, Stream};
 use crate::host::Host;
 use crate::limits::SessionPermit;
@@ -77,6 +77,7 @@ impl Connection {
                 iperf: None,
                 task: None,
                 client: Client::default(),
+                told: Told::default(),
             },
             answer: None,
             waiting: None,

@@ -1,10 +1,13 @@
 //! What the host knows of a session.
 
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bstr::BString;
+use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::Failure;
 
 use crate::accounts::Login;
@@ -30,6 +33,36 @@ pub(crate) struct Context {
     pub(crate) task: Option<BString>,
     /// What is known of the client by how it has secured the control connection.
     pub(crate) client: Client,
+    pub(crate) told: Told,
+}
+
+/// The files whose size or facts the client has asked for last.
+#[derive(Default)]
+pub(crate) struct Told(VecDeque<u64>);
+
+impl Told {
+    const MOST: usize = 64;
+
+    pub(crate) fn note(&mut self, path: &VirtualPath) {
+        if self.has(path) {
+            return;
+        }
+        if self.0.len() == Self::MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(Self::hash(path));
+    }
+
+    /// Never false of one of the last.
+    pub(crate) fn has(&self, path: &VirtualPath) -> bool {
+        self.0.contains(&Self::hash(path))
+    }
+
+    fn hash(path: &VirtualPath) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        path.as_bytes().hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 impl Context {

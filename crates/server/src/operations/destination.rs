@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use ropewalk_engine::Received;
 use ropewalk_protocol::path::VirtualPath;
@@ -49,12 +50,14 @@ enum Way {
 }
 
 impl Plan {
-    /// After a crash of the machine this can read all of an unfinished file; `progress` can stop it by an error.
+    /// After a crash of the machine this can read all of an unfinished file; `progress` can stop it by an error. `told`: the
+    /// session has asked for the size of what is there.
     pub(super) fn choose(
         store: &Arc<dyn Store>,
         place: &VirtualPath,
         existing: Option<&Metadata>,
         transfer: &Transfer,
+        told: bool,
         files: &Files,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> std::result::Result<Self, Failure> {
@@ -74,7 +77,7 @@ impl Plan {
             let (origin, present) = Self::offsets(transfer, 0)?;
             return Ok(Self { way: Way::Shared, origin, present, fresh: false, mode: None });
         }
-        if again && let Some(plan) = Self::continued(store, place, existing, transfer, progress)? {
+        if again && let Some(plan) = Self::continued(store, place, existing, transfer, told, progress)? {
             return Ok(plan);
         }
         let size = existing.map_or(0, |metadata| metadata.size);
@@ -111,6 +114,7 @@ impl Plan {
         place: &VirtualPath,
         existing: Option<&Metadata>,
         transfer: &Transfer,
+        told: bool,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> std::result::Result<Option<Self>, Failure> {
         let Some(part) = PartFile::interrupted(store, place, progress).map_err(failure)? else {
@@ -129,13 +133,16 @@ impl Plan {
             (Some(_), Mode::ExtendedBlock) => true,
             (Some(metadata), Mode::Stream) => present.end() != metadata.size,
         };
-        // SIZE told of the file that is to be replaced: what comes is the rest of another one.
+        // SIZE told of the file that is to be replaced: what comes is the rest of another one. Who has not asked, and comes
+        // long after that upload, adds to the file (a log, say).
         if let Some(metadata) = existing
             && !continues
             && transfer.mode == Mode::Stream
             && transfer.adjust.is_none()
             && (transfer.append || present.end() == metadata.size)
-            && store.stat(&part_name(place), false).is_ok_and(|part| part.modified >= metadata.modified)
+            && let Ok(left) = store.stat(&part_name(place), false)
+            && left.modified >= metadata.modified
+            && (!transfer.append || told || is_recent(left.modified.0))
         {
             let text = "An upload that was to replace this file was interrupted: send all of it again (STOR without REST), or \
                         remove what it left (.NAME.ropewalk-part)."
@@ -285,6 +292,13 @@ impl Plan {
     pub(super) fn goes_on(&self) -> bool {
         !self.fresh && (self.origin > 0 || !self.present.is_empty())
     }
+}
+
+/// Whoever was broken off may be coming back.
+fn is_recent(modified: i64) -> bool {
+    const COMING_BACK: u64 = 600;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    now.as_secs().saturating_sub(u64::try_from(modified).unwrap_or(0)) < COMING_BACK
 }
 
 /// What is there is of the version of the source that is to come, as far as both say.

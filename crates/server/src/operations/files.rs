@@ -23,6 +23,9 @@ use crate::names;
 use crate::parts::LETTING_GO;
 
 pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
+    if let Operation::Size(path) | Operation::Stat { path, .. } = &operation {
+        job.context.told.note(path);
+    }
     let login = job.context.login()?;
     let _acting = login.acting()?;
     let store = &login.store;

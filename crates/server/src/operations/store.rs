@@ -58,10 +58,11 @@ fn receive_file(
         let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
         storage.open_write(&place, write).map_err(failure)?;
     }
+    let told = job.context.told.has(&transfer.path);
     let mut attend = Attend::new(job.host, job.session, job.control, None, Markers::none());
-    let plan =
-        Plan::choose(&storage, &place, existing.as_ref(), transfer, files, &mut |_| attend.go_on(&place))
-            .map_err(|error| attend.broken_off().unwrap_or(error))?;
+    let mut go_on = |_| attend.go_on(&place);
+    let plan = Plan::choose(&storage, &place, existing.as_ref(), transfer, told, files, &mut go_on)
+        .map_err(|error| attend.broken_off().unwrap_or(error))?;
     if transfer.expected.is_some() && plan.goes_on() && !login.allows(&place, Access::Read) {
         return Err(Failure::NotAllowed);
     }

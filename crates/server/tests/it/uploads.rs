@@ -490,6 +490,41 @@ fn an_interrupted_replacement_is_not_mixed_with_the_old_file() {
     }
 }
 
+/// Not for good: a log is added to although a replacement of it was broken off once.
+#[test]
+fn what_is_added_long_after_an_interrupted_replacement_is_no_rest_of_it() {
+    let server = Fixture::new();
+    server.write("f", "old");
+    let hours_old = |name: &str, hours: u64| {
+        let time = std::time::SystemTime::now() - std::time::Duration::from_secs(hours * 3600);
+        let file = std::fs::File::options().write(true).open(server.root().join(name)).unwrap();
+        file.set_modified(time).unwrap();
+    };
+    hours_old("f", 2);
+    let mut client = server.login();
+    client.command("ALLO 100", 200);
+    assert_eq!(client.put("STOR /f", b"new an").code, 426);
+    let append = |ask: &str| {
+        let mut client = server.login();
+        if !ask.is_empty() {
+            client.send(ask);
+            client.reply();
+        }
+        client.try_put("APPE /f", b"er").code
+    };
+    assert_eq!(append(""), 554);
+    hours_old(PART, 1);
+    for ask in ["SIZE /f", "MLST /f", "SIZE f"] {
+        assert_eq!(append(ask), 554, "{ask}");
+    }
+    assert_eq!(append("SIZE /other"), 226);
+    assert_eq!(server.read("f"), b"older");
+    // Now the file is newer than what was to replace it.
+    assert_eq!(append("SIZE /f"), 226);
+    assert_eq!(server.read("f"), b"olderer");
+    assert!(server.exists(PART));
+}
+
 #[test]
 fn a_port_is_free_after_its_transfer() {
     let server = Fixture::new();
