@@ -19,6 +19,7 @@ mod connection;
 mod context;
 mod control;
 mod error;
+mod fair;
 mod gsi;
 mod handle;
 mod host;

@@ -1,13 +1,13 @@
 //! Threads for log-ins: few, of lower priority than those that move data, and shared fairly among addresses.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ropewalk_engine::Pool;
 
+use crate::fair::Fair;
 use crate::throttle::network;
 
 /// What the threads' share of a processor is worth beside a transfer that wants it, too: a third.
@@ -19,45 +19,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// many come keeps nobody else waiting longer than for one step of it.
 pub(crate) struct Logins {
     pool: Pool,
-    waiting: Arc<Mutex<Waiting>>,
-}
-
-#[derive(Default)]
-struct Waiting {
-    jobs: HashMap<IpAddr, VecDeque<Job>>,
-    /// Those of `jobs`, the next one first.
-    turns: VecDeque<IpAddr>,
-    count: usize,
-}
-
-impl Waiting {
-    fn push(&mut self, address: IpAddr, job: Job) {
-        let jobs = self.jobs.entry(address).or_default();
-        if jobs.is_empty() {
-            self.turns.push_back(address);
-        }
-        jobs.push_back(job);
-        self.count += 1;
-    }
-
-    fn pop(&mut self) -> Option<Job> {
-        let address = self.turns.pop_front()?;
-        let jobs = self.jobs.get_mut(&address)?;
-        let job = jobs.pop_front();
-        if jobs.is_empty() {
-            self.jobs.remove(&address);
-        } else {
-            self.turns.push_back(address);
-        }
-        self.count -= usize::from(job.is_some());
-        job
-    }
-
-    /// Too many are waiting, and `address` has its share of them.
-    fn is_crowded(&self, address: IpAddr, most: usize) -> bool {
-        let theirs = self.jobs.get(&address).map_or(0, VecDeque::len);
-        self.count >= most && theirs * self.jobs.len() >= self.count
-    }
+    waiting: Arc<Mutex<Fair<Job>>>,
 }
 
 impl Logins {
@@ -72,14 +34,14 @@ impl Logins {
         let waiting = Arc::clone(&self.waiting);
         let next = move || {
             make_way();
-            let job = lock(&waiting).pop();
-            if let Some(job) = job {
+            let next = lock(&waiting).pop(|_| true);
+            if let Some((_, job)) = next {
                 job();
             }
         };
         self.pool.spawn(next).inspect_err(|_| {
             // There was no thread before either, so that nobody else waits.
-            drop(lock(&self.waiting).pop());
+            drop(lock(&self.waiting).pop(|_| true));
         })
     }
 
@@ -89,7 +51,7 @@ impl Logins {
     }
 }
 
-fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
+fn lock(waiting: &Mutex<Fair<Job>>) -> MutexGuard<'_, Fair<Job>> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -138,23 +100,7 @@ mod tests {
         // The thread may or may not have taken the first step before the others came.
         assert!(place((OTHER, 0)) <= 2 && place((OTHER, 1)) <= 4, "{order:?}");
         assert!(order.iter().filter(|one| one.0 == FLOOD).map(|one| one.1).is_sorted());
-        let waiting = lock(&logins.waiting);
-        assert!(waiting.jobs.is_empty() && waiting.turns.is_empty() && waiting.count == 0);
-    }
-
-    #[test]
-    fn the_crowded_are_those_who_make_the_crowd() {
-        let mut waiting = Waiting::default();
-        for _ in 0..10 {
-            waiting.push(FLOOD, Box::new(|| ()));
-        }
-        assert!(!waiting.is_crowded(FLOOD, 11));
-        assert!(waiting.is_crowded(FLOOD, 10));
-        assert!(!waiting.is_crowded(OTHER, 10));
-        waiting.push(OTHER, Box::new(|| ()));
-        assert!(waiting.is_crowded(FLOOD, 10) && !waiting.is_crowded(OTHER, 10));
-        while waiting.pop().is_some() {}
-        assert!(!waiting.is_crowded(FLOOD, 1));
+        assert_eq!(lock(&logins.waiting).len(), 0);
     }
 
     #[test]

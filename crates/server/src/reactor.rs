@@ -22,6 +22,9 @@ const WAKER: Token = Token(usize::MAX);
 /// Sessions' tokens are their numbers, which begin at 1; listeners' count down from here.
 const FIRST_LISTENER: usize = usize::MAX / 2;
 
+/// How often it is looked whether the clients of sessions that wait for their turn are still there.
+const LOOK: Duration = Duration::from_secs(1);
+
 type Sign = (Duration, Box<dyn FnMut() + Send>);
 
 /// Accepts connections, and waits for all that is idle: input, room for output, time.
@@ -78,6 +81,7 @@ impl Reactor {
     pub(crate) fn run(mut self, host: &Arc<Host>) -> Result<()> {
         let mut events = Events::with_capacity(1024);
         let mut next_sign = Instant::now();
+        let mut next_look = Instant::now();
         loop {
             if let Some((interval, sign)) = &mut self.sign_of_life
                 && next_sign <= Instant::now()
@@ -102,11 +106,16 @@ impl Reactor {
                 }
             }
             let now = Instant::now();
+            if next_look <= now && host.turns.are_awaited() {
+                runner::look_after_waiting(host);
+                next_look = now + LOOK;
+            }
             let deadlines = [
                 host.remote.parking.next_deadline(),
                 self.listeners.retry_at(),
                 self.sign_of_life.is_some().then_some(next_sign),
                 host.given_up(),
+                host.turns.are_awaited().then_some(next_look),
             ];
             let timeout =
                 deadlines.into_iter().flatten().min().map(|at| round_up(at.saturating_duration_since(now)));

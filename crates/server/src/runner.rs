@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -72,8 +73,11 @@ fn follow(host: &Arc<Host>, mut connection: Box<Connection>, next: Next) {
         Next::Park(why) => host.remote.park(host, connection, why),
         Next::Again => start(host, connection),
         Next::Turn => {
-            if let Some(connection) = host.turns.wait(connection) {
-                start(host, connection);
+            let address = connection.context.peer.ip();
+            match host.turns.wait(address, connection) {
+                Some(connection) => start(host, connection),
+                // It looks after those who wait.
+                None => host.remote.wake(),
             }
         }
         Next::Close => {
@@ -110,6 +114,33 @@ fn see_to(
     if let Err(error) = host.logins.spawn(address, job) {
         tracing::error!(%error, "no thread for a log-in; the session is lost");
     }
+}
+
+/// Looks after sessions that wait for their turn: those whose clients have gone go as well.
+pub(crate) fn look_after_waiting(host: &Arc<Host>) {
+    for connection in host.turns.take_out(|connection| connection.control.has_news_of_end()) {
+        let job = {
+            let host = Arc::clone(host);
+            move || hear_end(&host, connection)
+        };
+        if let Err(error) = host.sessions.spawn(job) {
+            tracing::error!(%error, "no thread for a session, which is lost");
+        }
+    }
+}
+
+/// Whether a client that has closed its side still wants what it waits for.
+fn hear_end(host: &Arc<Host>, mut connection: Box<Connection>) {
+    let next = loop {
+        let mut buffer = Zeroizing::new([0; INPUT]);
+        match connection.control.receive(&mut *buffer) {
+            Ok(Received::Bytes(bytes)) => input(&mut connection, bytes),
+            Ok(Received::Nothing) => break Next::Turn,
+            Ok(Received::End) if connection.session.queued() > 0 => break Next::Turn,
+            Ok(Received::End) | Err(_) => break Next::Close,
+        }
+    };
+    follow(host, connection, next);
 }
 
 /// Runs the session until it has to wait.
@@ -185,7 +216,7 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
                 if !quiet && connection.control.flush().is_err() {
                     return Next::Close;
                 }
-                if !host.turns.take() {
+                if !host.turns.take(connection.context.peer.ip()) {
                     if connection.control.flush().is_err() {
                         return Next::Close;
                     }
@@ -228,7 +259,7 @@ fn input(connection: &mut Connection, mut bytes: Cow<'_, [u8]>) {
 
 /// Carries out what a turn was taken for.
 fn perform_long(host: &Arc<Host>, connection: &mut Connection, operation: Operation) {
-    let _turn = Turn(host);
+    let _turn = Turn(host, connection.context.peer.ip());
     let uses_channel =
         matches!(operation, Operation::Transfer(_) | Operation::List(_) | Operation::FetchProfile(_));
     let answer = if host.phase() == Phase::Running {
@@ -248,11 +279,11 @@ fn perform_long(host: &Arc<Host>, connection: &mut Connection, operation: Operat
 }
 
 /// Goes on to the next session, whatever happens.
-struct Turn<'a>(&'a Arc<Host>);
+struct Turn<'a>(&'a Arc<Host>, IpAddr);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if let Some(next) = self.0.turns.give_back() {
+        if let Some(next) = self.0.turns.give_back(self.1) {
             start(self.0, next);
         }
     }

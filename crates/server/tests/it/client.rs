@@ -25,9 +25,22 @@ impl Client {
         client
     }
 
+    /// From another address of this host.
+    pub(crate) fn connect_from(from: IpAddr, address: SocketAddr) -> Self {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
+        socket.connect(&address.into()).unwrap();
+        let mut client = Self::of(socket.into());
+        client.expect(220);
+        client
+    }
+
     /// Without the greeting.
     pub(crate) fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
+        Self::of(TcpStream::connect(address).unwrap())
+    }
+
+    fn of(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream: BufReader::new(stream) }

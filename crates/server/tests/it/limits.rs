@@ -1,7 +1,10 @@
 //! Who gets in, and how many.
 
-use crate::client::Client;
+use std::net::TcpListener;
+
+use crate::client::{Client, accept, port_command};
 use crate::fixture::{Fixture, passwords};
+use crate::uploads::wait_for;
 
 const BUSY: &str =
     "421 Service busy: Connection limit exceeded. Please try again later. Closing control connection.";
@@ -190,6 +193,62 @@ fn stalled_transfers_keep_nobody_out() {
     assert_eq!(bytes, b"abc");
     other.expect(226);
     other.expect(200);
+}
+
+/// However many transfers one address lets stall.
+#[test]
+fn another_address_has_turns_left() {
+    let server = Fixture::with(|config, _| config.limits.active = 4);
+    server.write("f", "abc");
+    let mut stalled: Vec<_> = (0..8).map(|_| server.login()).collect();
+    for client in &mut stalled {
+        client.pasv();
+        client.send("RETR /f");
+    }
+    let mut other = Client::connect_from([127, 0, 0, 2].into(), server.address);
+    other.login("anonymous", "x@");
+    let listener = TcpListener::bind("127.0.0.2:0").unwrap();
+    other.command(&port_command(listener.local_addr().unwrap()), 200);
+    other.send("RETR /f");
+    let mut data = accept(&listener);
+    other.expect(150);
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut data, &mut bytes).unwrap();
+    assert_eq!(bytes, b"abc");
+    other.expect(226);
+}
+
+/// A client that closes its side early has it all the same.
+#[test]
+fn whose_client_has_gone_waits_for_no_turn() {
+    let server = Fixture::with(|config, _| {
+        config.limits.active = 1;
+        config.data.connect_timeout = std::time::Duration::from_secs(600);
+    });
+    server.write("f", "abc");
+    let mut stalled = server.login();
+    let address = stalled.pasv();
+    stalled.send("RETR /f");
+    let mut gone: Vec<_> = (0..5).map(|_| server.login()).collect();
+    for client in &mut gone {
+        client.pasv();
+        client.send("RETR /f");
+    }
+    let mut last = server.login();
+    let mut data = last.data();
+    last.send("RETR /f\r\nQUIT");
+    last.shut();
+    wait_for(|| server.handle.sessions() == 7);
+    drop(gone);
+    wait_for(|| server.handle.sessions() == 2);
+    let mut first = crate::client::connect(address);
+    stalled.expect(150);
+    std::io::copy(&mut first, &mut std::io::sink()).unwrap();
+    stalled.expect(226);
+    last.expect(150);
+    std::io::copy(&mut data, &mut std::io::sink()).unwrap();
+    last.expect(226);
+    last.expect(221);
 }
 
 #[test]

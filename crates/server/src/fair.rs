@@ -1,0 +1,112 @@
+//! Queues in which addresses take turns, so that one from which very many come keeps nobody else waiting longer than for one
+//! of them.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+pub(crate) struct Fair<T> {
+    waiting: HashMap<IpAddr, VecDeque<T>>,
+    /// Those of `waiting`, the next one first.
+    turns: VecDeque<IpAddr>,
+    count: usize,
+}
+
+impl<T> Default for Fair<T> {
+    fn default() -> Self {
+        Self { waiting: HashMap::new(), turns: VecDeque::new(), count: 0 }
+    }
+}
+
+impl<T> Fair<T> {
+    pub(crate) fn push(&mut self, address: IpAddr, one: T) {
+        let theirs = self.waiting.entry(address).or_default();
+        if theirs.is_empty() {
+            self.turns.push_back(address);
+        }
+        theirs.push_back(one);
+        self.count += 1;
+    }
+
+    /// The next one of an address that may have it.
+    pub(crate) fn pop(&mut self, may: impl Fn(IpAddr) -> bool) -> Option<(IpAddr, T)> {
+        let at = self.turns.iter().position(|&address| may(address))?;
+        let address = self.turns.remove(at)?;
+        let theirs = self.waiting.get_mut(&address)?;
+        let one = theirs.pop_front();
+        if theirs.is_empty() {
+            self.waiting.remove(&address);
+        } else {
+            self.turns.push_back(address);
+        }
+        self.count -= usize::from(one.is_some());
+        one.map(|one| (address, one))
+    }
+
+    /// Takes out what `is` says, whose turn it is or not.
+    pub(crate) fn take_out(&mut self, is: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut out = Vec::new();
+        for theirs in self.waiting.values_mut() {
+            if theirs.iter().any(&is) {
+                let (gone, left): (Vec<T>, Vec<T>) = theirs.drain(..).partition(&is);
+                theirs.extend(left);
+                out.extend(gone);
+            }
+        }
+        self.waiting.retain(|_, theirs| !theirs.is_empty());
+        self.turns.retain(|address| self.waiting.contains_key(address));
+        self.count -= out.len();
+        out
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Too many are waiting, and `address` has its share of them.
+    pub(crate) fn is_crowded(&self, address: IpAddr, most: usize) -> bool {
+        let theirs = self.waiting.get(&address).map_or(0, VecDeque::len);
+        self.count >= most && theirs * self.waiting.len() >= self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLOOD: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    #[test]
+    fn the_crowded_are_those_who_make_the_crowd() {
+        let mut waiting = Fair::default();
+        for _ in 0..10 {
+            waiting.push(FLOOD, ());
+        }
+        assert!(!waiting.is_crowded(FLOOD, 11));
+        assert!(waiting.is_crowded(FLOOD, 10));
+        assert!(!waiting.is_crowded(OTHER, 10));
+        waiting.push(OTHER, ());
+        assert!(waiting.is_crowded(FLOOD, 10) && !waiting.is_crowded(OTHER, 10));
+        while waiting.pop(|_| true).is_some() {}
+        assert!(!waiting.is_crowded(FLOOD, 1));
+    }
+
+    #[test]
+    fn addresses_take_turns_and_some_are_passed_over() {
+        let mut waiting = Fair::default();
+        for n in 0..4 {
+            waiting.push(FLOOD, n);
+        }
+        waiting.push(OTHER, 10);
+        assert_eq!(waiting.take_out(|n| n % 2 == 1).len(), 2);
+        assert_eq!(waiting.len(), 3);
+        assert_eq!(waiting.pop(|address| address == OTHER), Some((OTHER, 10)));
+        assert_eq!(waiting.pop(|address| address == OTHER), None);
+        waiting.push(OTHER, 11);
+        let order: Vec<_> = std::iter::from_fn(|| waiting.pop(|_| true)).map(|(_, n)| n).collect();
+        assert_eq!(order, [0, 11, 2]);
+        waiting.push(OTHER, 12);
+        assert_eq!(waiting.take_out(|_| true), [12]);
+        assert!(waiting.waiting.is_empty() && waiting.turns.is_empty() && waiting.len() == 0);
+    }
+}
