@@ -18,6 +18,8 @@ const OWN: &str = "ropewalk";
 const LIMITED: f64 = 0.1;
 /// A connection whose buffer was set has turned round when more than so many times as much goes the other way.
 const TURNED: u64 = 2;
+/// So few bytes the other way are answers, of which the acknowledgement may come when all is still.
+const ANSWERS: u64 = 4096;
 /// Lists that changed while they were made are asked for again so often.
 const ATTEMPTS: usize = 3;
 
@@ -126,7 +128,7 @@ impl Analyzer {
         // Where data goes both ways, or nothing moves, a buffer would be given back and the other one set at each look.
         let turns = is_set(direction)
             || !is_set(direction.opposite())
-            || moved.bytes(direction) > moved.bytes(direction.opposite()).saturating_mul(TURNED);
+            || moved.bytes(direction) > moved.bytes(direction.opposite()).saturating_mul(TURNED).max(ANSWERS);
         let direction = if turns { direction } else { direction.opposite() };
         let unsent = info.not_sent.unwrap_or(0);
         let outstanding = info.unacknowledged > 0 || unsent > 0;
