@@ -1,11 +1,13 @@
 //! Sets of byte ranges: restart markers, what is there, what is still to move.
 
-use std::collections::BTreeMap;
+mod starts;
+
 use std::fmt;
-use std::ops::Bound::{Excluded, Included};
 use std::ops::Range;
 
 use bstr::{BString, ByteSlice};
+
+use starts::Starts;
 
 /// So many ranges are put in or taken out one by one, and so is a small part of as many as there are. With more of them all
 /// are gone through instead.
@@ -17,8 +19,16 @@ const SMALL_PART: usize = 8;
 ///
 /// Whoever sends them decides how many there are and in what order they come, so that no order may be slow: putting one in or
 /// taking it out takes a time that grows with the logarithm of their number.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct RangeSet(BTreeMap<u64, u64>);
+#[derive(Clone, Default)]
+pub struct RangeSet(Starts);
+
+impl PartialEq for RangeSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.iter().eq(other.0.iter())
+    }
+}
+
+impl Eq for RangeSet {}
 
 impl RangeSet {
     pub fn new() -> Self {
@@ -33,7 +43,7 @@ impl RangeSet {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.len() == 0
     }
 
     /// Number of bytes in the set.
@@ -47,65 +57,28 @@ impl RangeSet {
     }
 
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Range<u64>> + ExactSizeIterator + '_ {
-        self.0.iter().map(|(&start, &end)| start..end)
+        self.0.iter().map(|(start, end)| start..end)
     }
 
     /// The end of the last range, 0 where there is none.
     pub fn end(&self) -> u64 {
-        self.0.last_key_value().map_or(0, |(_, &end)| end)
+        self.0.iter().next_back().map_or(0, |(_, end)| end)
     }
 
     /// The bytes from 0 up to the first hole.
     pub fn prefix(&self) -> u64 {
-        self.0.get(&0).copied().unwrap_or(0)
+        self.0.iter().next().filter(|(start, _)| *start == 0).map_or(0, |(_, end)| end)
     }
 
     pub fn insert(&mut self, range: Range<u64>) {
-        if range.start >= range.end {
-            return;
-        }
-        let joined = match self.0.range_mut(..=range.start).next_back() {
-            Some((&start, end)) if range.start <= *end => {
-                if range.end <= *end {
-                    return;
-                }
-                *end = range.end;
-                start
-            }
-            _ => {
-                self.0.insert(range.start, range.end);
-                range.start
-            }
-        };
-        // What follows within it, or at its end, becomes a part of it.
-        while let Some((&start, &end)) = self.0.range((Excluded(joined), Included(range.end))).next() {
-            self.0.remove(&start);
-            if end > range.end {
-                self.0.insert(joined, end);
-                return;
-            }
+        if range.start < range.end {
+            self.0.insert(range);
         }
     }
 
     pub fn remove(&mut self, range: Range<u64>) {
-        if range.start >= range.end {
-            return;
-        }
-        if let Some((_, end)) = self.0.range_mut(..range.start).next_back()
-            && *end > range.start
-        {
-            let right = range.end..std::mem::replace(end, range.start);
-            if right.start < right.end {
-                self.0.insert(right.start, right.end);
-                return;
-            }
-        }
-        while let Some((&start, &end)) = self.0.range(range.start..range.end).next() {
-            self.0.remove(&start);
-            if end > range.end {
-                self.0.insert(range.end, end);
-                return;
-            }
+        if range.start < range.end {
+            self.0.remove(range);
         }
     }
 
@@ -113,7 +86,7 @@ impl RangeSet {
         if range.start >= range.end {
             return true;
         }
-        self.0.range(..=range.start).next_back().is_some_and(|(_, &end)| range.end <= end)
+        self.0.contains(&range)
     }
 
     pub fn union(&mut self, other: &Self) {
@@ -141,7 +114,7 @@ impl RangeSet {
             return;
         }
         let mut left = Vec::with_capacity(self.count());
-        let mut holes = other.from(self.0.first_key_value().map_or(0, |(&start, _)| start)).peekable();
+        let mut holes = other.from(self.0.iter().next().map_or(0, |(start, _)| start)).peekable();
         for range in self.iter() {
             let mut start = range.start;
             while holes.next_if(|hole| hole.end <= start).is_some() {}
@@ -160,14 +133,15 @@ impl RangeSet {
                 left.push((start, range.end));
             }
         }
-        self.0 = left.into_iter().collect();
+        self.0 = left.into();
     }
 
     /// The bytes of `within` that are not in the set.
     pub fn complement(&self, within: Range<u64>) -> Self {
         let mut set = Self::from_range(within);
         // Most of the ranges may lie outside of it.
-        match set.0.first_key_value().map(|(&start, &end)| start..end) {
+        let cut = set.iter().next();
+        match cut {
             Some(within) if self.count() > FEW => set.subtract(&self.intersection(within)),
             _ => set.subtract(self),
         }
@@ -178,13 +152,12 @@ impl RangeSet {
     pub fn intersection(&self, within: Range<u64>) -> Self {
         let ranges = self.from(within.start).take_while(|range| range.start < within.end);
         let cut = ranges.map(|range| (range.start.max(within.start), range.end.min(within.end)));
-        Self(cut.filter(|(start, end)| start < end).collect())
+        Self(cut.filter(|(start, end)| start < end).collect::<Vec<_>>().into())
     }
 
     /// The ranges from the last one on that begins nowhere behind `start`.
     fn from(&self, start: u64) -> impl Iterator<Item = Range<u64>> + '_ {
-        let first = self.0.range(..=start).next_back().map_or(start, |(&start, _)| start);
-        self.0.range(first..).map(|(&start, &end)| start..end)
+        self.0.from(start).map(|(start, end)| start..end)
     }
 
     /// Few ranges, or few beside those that are here.
@@ -195,7 +168,7 @@ impl RangeSet {
     /// Every range moved up by `by`; `None` where that overflows.
     pub fn shift_up(&self, by: u64) -> Option<Self> {
         let moved = self.0.iter().map(|(start, end)| Some((start.checked_add(by)?, end.checked_add(by)?)));
-        moved.collect::<Option<_>>().map(Self)
+        moved.collect::<Option<Vec<_>>>().map(|moved| Self(moved.into()))
     }
 
     /// Every range moved down by `by`; what would be below 0 is cut off.
@@ -223,7 +196,7 @@ impl Joined {
 
 impl From<Joined> for RangeSet {
     fn from(joined: Joined) -> Self {
-        Self(joined.0.into_iter().collect())
+        Self(joined.0.into())
     }
 }
 
