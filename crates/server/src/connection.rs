@@ -35,6 +35,8 @@ pub(crate) struct Connection {
     /// Data connections of a transfer or listing that has failed.
     pub(crate) leftovers: Vec<Discarded>,
     since: Instant,
+    /// When a command or an answer was seen to last: a line that never ends is none.
+    pub(crate) acted: Instant,
     _permit: SessionPermit,
 }
 
@@ -84,6 +86,7 @@ impl Connection {
             record: None,
             leftovers: Vec::new(),
             since: Instant::now(),
+            acted: Instant::now(),
             _permit: permit,
         })
     }
@@ -170,7 +173,7 @@ impl Connection {
             Why::Write => Instant::now() + timeouts.write,
             // However much a client says: it has to log in.
             Why::Idle if self.context.login.is_none() => self.since + timeouts.login,
-            Why::Idle => Instant::now() + timeouts.idle,
+            Why::Idle => self.acted + timeouts.idle,
         }
     }
 

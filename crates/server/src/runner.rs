@@ -169,6 +169,9 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
         if matches!(action, Some(Action::Perform(_)) | None) {
             connection.tidy();
         }
+        if action.is_some() {
+            connection.acted = Instant::now();
+        }
         match action {
             Some(Action::Send(reply)) => {
                 log_transfer(host, connection, reply.code());

@@ -33,6 +33,25 @@ fn idle_sessions_are_closed() {
     crate::uploads::wait_for(|| server.handle.sessions() == 0);
 }
 
+/// A command that never comes to its end is none.
+#[test]
+fn who_says_a_letter_now_and_then_is_idle() {
+    let server = Fixture::with(|config, _| config.timeouts.idle = Duration::from_secs(1));
+    let mut client = server.login();
+    client.command("NOOP", 200);
+    let mut writer = client.writer();
+    let begin = Instant::now();
+    let letters = std::thread::spawn(move || {
+        while writer.write_all(b"N").is_ok() && begin.elapsed() < Duration::from_secs(20) {
+            std::thread::park_timeout(SOON);
+        }
+    });
+    while client.try_reply().is_some_and(|reply| reply.code != 421) {}
+    assert!(begin.elapsed() < Duration::from_secs(20), "it stays for ever");
+    drop(client);
+    letters.join().unwrap();
+}
+
 #[test]
 fn transfers_are_not_idle() {
     let server = Fixture::with(|config, _| config.timeouts.idle = Duration::from_secs(1));
