@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ropewalk_tuning::tuner::Prior;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::state::state_directory;
 
 const NAME: &str = "paths.json";
+const VERSION: u32 = 1;
 /// Paths at most; the oldest are forgotten.
 const MOST: usize = 1000;
 /// A file larger than this is not one that we wrote.
@@ -25,6 +26,7 @@ pub(super) struct Memory {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Paths {
     version: u32,
+    #[serde(deserialize_with = "readable")]
     paths: BTreeMap<String, Known>,
 }
 
@@ -61,7 +63,7 @@ impl Memory {
 
     /// What is known of this path, unless it makes no sense.
     pub(super) fn recall(&self, path: &str) -> Option<Learnt> {
-        let known = *self.read()?.paths.get(path)?;
+        let known = *self.read().filter(|all| all.version == VERSION)?.paths.get(path)?;
         let sound = (1..=ropewalk_tuning::tuner::MAX_STREAMS).contains(&known.streams)
             && (8.0..=8e13).contains(&known.bits_per_second)
             && known.min_rtt_seconds.is_none_or(|rtt| (1e-6..=60.0).contains(&rtt));
@@ -92,7 +94,10 @@ impl Memory {
         fs::create_dir_all(directory)?;
         // Two runs that end at the same time: the later one wins, and no half of a file is ever seen.
         let mut all = self.read().unwrap_or_default();
-        all.version = 1;
+        if all.version > VERSION {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, format!("{NAME} is of a newer version")));
+        }
+        all.version = VERSION;
         for (path, Learnt { prior, fastest, fastest_of }) in found {
             let known = Known {
                 streams: prior.streams,
@@ -133,9 +138,20 @@ impl Memory {
         if text.len() as u64 > LARGEST {
             return None;
         }
-        let known: Paths = serde_json::from_slice(&text).ok()?;
-        (known.version == 1).then_some(known)
+        serde_json::from_slice(&text).ok()
     }
+}
+
+/// One entry that cannot be read does not cost the others.
+fn readable<'de, D: Deserializer<'de>>(source: D) -> Result<BTreeMap<String, Known>, D::Error> {
+    let entries = BTreeMap::<String, serde_json::Value>::deserialize(source)?;
+    let known = entries.into_iter().filter_map(|(path, entry)| {
+        let mut known: Known = serde_json::from_value(entry).ok()?;
+        // Of a clock that was ahead: it ages from now on.
+        known.at = known.at.min(now());
+        Some((path, known))
+    });
+    Ok(known.collect())
 }
 
 fn now() -> u64 {
@@ -168,6 +184,25 @@ mod tests {
         assert_eq!(memory.recall("y").map(|p| p.prior.streams), Some(9));
         let mode = fs::metadata(dir.path().join("a/b").join(NAME)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_bad_entry_costs_no_other_and_a_newer_file_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = Memory::new(Some(dir.path()));
+        let file = dir.path().join(NAME);
+        let good = r#"{"streams":7,"bits_per_second":8e6,"min_rtt_seconds":0.1,"at":99999999999}"#;
+        let text = format!(r#"{{"version":1,"paths":{{"bad":{{"streams":-7}},"good":{good}}}}}"#);
+        fs::write(&file, &text).unwrap();
+        memory.keep(&[("other".into(), prior(9))]);
+        assert_eq!(memory.recall("bad"), None);
+        assert_eq!(memory.recall("good").map(|known| known.prior.streams), Some(7));
+        assert!(!fs::read_to_string(&file).unwrap().contains("99999999999"));
+        let newer = text.replace(r#""version":1"#, r#""version":2"#);
+        fs::write(&file, &newer).unwrap();
+        memory.keep(&[("other".into(), prior(9))]);
+        assert_eq!(memory.recall("good"), None);
+        assert_eq!(fs::read_to_string(&file).unwrap(), newer);
     }
 
     #[test]
