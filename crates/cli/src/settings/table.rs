@@ -102,13 +102,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Do not make missing directories of the destination"),
     setting("sync", None, Optional("exists|size|time|checksum|off", "time"), Copy, (sync, show_sync),
         "Skip what the destination has: it exists; same size; same size and not older (the default of the bare flag); \
-         same size and checksum"),
+         same size and checksum. Sizes are those of whole files, also with --offset and --length"),
     setting("delete", None, Switch, Copy, switch!(options.delete),
         "With --sync and --recursive: remove from the destination what the source does not have"),
     setting("preserve", None, Value("times,modes,links|all|none"), Copy, (preserve, show_preserve),
         "Keep modification times, permissions; copy symbolic links as links instead of following them"),
     setting("sparse", None, Negated, Copy, switch!(options.sparse),
-        "Send the holes of sparse files as zeros"),
+        "Send the holes of sparse files as zeros (between two servers they always are; the receiving one may make holes of \
+         zeros: `files.sparse`)"),
     setting("checksum", None, Value("ALGORITHM|auto|none"), Copy, (checksum, show_checksum),
         "Proof that the destination is right: `auto` takes the best that both sides can do; an algorithm is required or \
          the file fails"),
