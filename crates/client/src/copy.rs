@@ -1,21 +1,25 @@
 //! A whole copy: the plan and the workers, and in the end the summary.
 
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use bstr::ByteSlice;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::auto::Path;
 use crate::context::Context;
 use crate::filter::{Filter, PatternError};
+use crate::glob::is_glob;
 use crate::local_copy::replace_link;
 use crate::place::{Endpoint, Place};
-use crate::plan::{Late, Plan, Sink};
+use crate::plan::{Late, Link, Plan, Sink};
 use crate::report::failure;
 use crate::session::Session;
 use crate::side::Side;
+use crate::task::Task;
 use crate::worker::{Job, Worker, left_over};
 use crate::{Cancel, EventSink, FailureKind, Location, Options, Pair, RemoteError, Summary};
 
@@ -106,16 +110,22 @@ impl Drop for End<'_, '_> {
 /// With `delete` a directory is made to have what its source has, and nothing else: what other sources put there, or beneath,
 /// would be removed.
 fn spare_each_other(pairs: &[Pair], filter: &Filter) -> Result<(), RemoteError> {
-    let mut names: Vec<String> = pairs.iter().filter_map(made_by).collect();
-    names.sort_unstable();
-    for pair in pairs {
-        let Some(directory) = made_by(pair) else { continue };
-        let first = names.partition_point(|name| *name < directory);
-        let beneath = names[first..].iter().map_while(|name| name.strip_prefix(&*directory));
+    let whole = || pairs.iter().filter(|pair| pair.window.is_none());
+    let mut made: Vec<(Vec<u8>, Vec<u8>)> =
+        whole().filter_map(|pair| made_by(pair).zip(bytes(&pair.source))).collect();
+    made.sort_unstable();
+    // What a pattern stands for is known later, and looked at then.
+    for pair in whole().filter(|pair| pair.source.ends_with_slash() || !is_pattern(&pair.source)) {
+        let Some((directory, source)) = made_by(pair).zip(bytes(&pair.source)) else { continue };
+        let first = made.partition_point(|(name, _)| *name < directory);
+        let beneath = made[first..].iter().map_while(|(name, other)| {
+            name.strip_prefix(&*directory).map(|rest| (rest.trim_with(|c| c == '/'), other))
+        });
         // What a filter leaves out is not removed.
-        if beneath.filter(|name| !filter.hides(name.trim_end_matches('/').into())).nth(1).is_some() {
+        if beneath.filter(|(rest, other)| **other != source && !filter.hides(rest.as_bstr())).count() > 0 {
             let what = format!(
-                "{directory}: several sources go there, of which each would remove what the others bring (--delete)"
+                "{}: several sources go there, of which each would remove what the others bring (--delete)",
+                directory.as_bstr()
             );
             return Err(RemoteError::Usage(what));
         }
@@ -123,27 +133,41 @@ fn spare_each_other(pairs: &[Pair], filter: &Filter) -> Result<(), RemoteError> 
     Ok(())
 }
 
-/// What a pair makes if its source is a directory, with `/` at its end: the destination, or what is called like the source in
-/// there.
-pub(crate) fn made_by(pair: &Pair) -> Option<String> {
-    let name = |location: &Location| match location {
-        Location::Local(path) => Some(path.to_string_lossy().into_owned()),
-        Location::Remote(url) => Some(url.to_string()),
+fn bytes(location: &Location) -> Option<Vec<u8>> {
+    match location {
+        Location::Local(path) => Some(path.as_os_str().as_bytes().to_vec()),
+        Location::Remote(url) => Some(url.to_string().into_bytes()),
         Location::Standard | Location::Measure { .. } => None,
-    };
-    let directory = name(&pair.destination)?;
-    let directory = directory.trim_end_matches('/');
-    let source = name(&pair.source).filter(|_| !pair.source.ends_with_slash());
-    Some(match source.as_deref().and_then(|source| source.rsplit('/').next()) {
-        Some(called) => format!("{directory}/{called}/"),
-        None => format!("{directory}/"),
-    })
+    }
+}
+
+fn is_pattern(location: &Location) -> bool {
+    match location {
+        Location::Local(path) => is_glob(path.as_os_str().as_bytes().as_bstr()),
+        Location::Remote(url) => is_glob(url.path.as_bstr()),
+        Location::Standard | Location::Measure { .. } => false,
+    }
+}
+
+/// What a pair makes if its source is a directory, with `/` at its end: the destination (of a pattern it is all that is known),
+/// or what is called like the source in there.
+pub(crate) fn made_by(pair: &Pair) -> Option<Vec<u8>> {
+    let mut made = bytes(&pair.destination)?.trim_end_with(|c| c == '/').to_vec();
+    made.push(b'/');
+    let named = !pair.source.ends_with_slash() && !is_pattern(&pair.source);
+    let source = bytes(&pair.source).filter(|_| named);
+    if let Some(called) = source.as_deref().and_then(|source| source.rsplit_str("/").next()) {
+        made.extend_from_slice(called);
+        made.push(b'/');
+    }
+    Some(made)
 }
 
 /// What had to wait until everything else is there: links, then times and modes of directories, the deepest first.
 fn finish(ctx: &Context<'_>, late: Late) {
     let mut sides = Sides { ctx, open: None };
-    for task in late.links {
+    for Link { source, destination, target } in late.links {
+        let task = Task { link: Some(target), ..Task::new(ctx.report.next_id(), source, destination) };
         if ctx.queue.is_stopped() {
             left_over(ctx, &Job::File(task), ctx.cancel.is_cancelled());
             continue;

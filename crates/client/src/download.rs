@@ -310,14 +310,21 @@ impl Download {
         Ok(())
     }
 
+    /// The file that has what was written; an error where nothing keeps it.
+    pub(crate) fn keeper(&self) -> Result<&VirtualPath, RemoteError> {
+        let keeps_none =
+            |what: &str| Err(RemoteError::Usage(format!("{what} keeps no bytes to compute a checksum of")));
+        match &self.target {
+            None => keeps_none("null:"),
+            Some(_) if self.in_order() => keeps_none("a pipe"),
+            Some(target) if crate::landing::is_device(target.as_bytes()) => keeps_none("a device"),
+            Some(target) => Ok(target),
+        }
+    }
+
     /// The sum of what is in the file.
     fn read_back(&self, algorithm: Algorithm, range: Range<u64>) -> Result<String, RemoteError> {
-        let Some(target) = &self.target else {
-            return Err(RemoteError::Usage("null: keeps no bytes to compute a checksum of".to_owned()));
-        };
-        if self.in_order() {
-            return Err(RemoteError::Usage("a pipe keeps no bytes to compute a checksum of".to_owned()));
-        }
+        let target = self.keeper()?;
         let part = self.part.read().unwrap_or_else(PoisonError::into_inner);
         let in_part = part.is_some();
         if let Some(part) = &*part {

@@ -100,6 +100,12 @@ fn copy(
     } else {
         let begun =
             Download::begin(task.clone(), check, &ctx.store, &Options { resume: false, ..options.clone() })?;
+        if check != Check::Size
+            && let Err(e) = begun.keeper()
+        {
+            begun.discard();
+            return Err(e);
+        }
         let (writer, handle) = (begun.clone(), begun.handle());
         let (path, offset) = (task.destination.path(), task.offset());
         each = Box::new(move |data, at| {

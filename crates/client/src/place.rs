@@ -78,9 +78,9 @@ impl Endpoint {
         Serving(self.clone())
     }
 
-    /// There is a session that moves data.
-    pub(crate) fn serves(&self) -> bool {
-        self.serving.load(Ordering::Relaxed) > 0
+    /// There are sessions that move data, besides so many.
+    pub(crate) fn serves_besides(&self, own: u32) -> bool {
+        self.serving.load(Ordering::Relaxed) > own
     }
 
     /// Opens a session that is to move data. `open` is told by its argument whether others are being opened.

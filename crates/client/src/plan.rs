@@ -56,7 +56,14 @@ pub(crate) struct Late {
     /// Times (seconds since 1970) and modes of directories.
     pub attributes: Vec<(Place, Option<i64>, Option<u32>)>,
     /// Symbolic links: GCT's servers make them only where the target exists, and nothing may go through them.
-    pub links: Vec<Task>,
+    pub links: Vec<Link>,
+}
+
+/// A symbolic link that is to be made.
+pub(crate) struct Link {
+    pub source: Place,
+    pub destination: Place,
+    pub target: BString,
 }
 
 pub(crate) struct Plan<'p, 'e> {
@@ -91,8 +98,8 @@ struct Ends {
 struct Gathered {
     directories: Vec<BString>,
     files: Vec<Task>,
-    /// Directories in whose place there are links, which nothing goes through.
-    closed: HashSet<BString>,
+    /// Directories here that are no links, and beneath none, where links are kept.
+    open: HashSet<BString>,
     /// Times and modes of directories, set when all is there.
     attributes: Vec<(BString, Option<i64>, Option<u32>)>,
 }
@@ -365,7 +372,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             let (source, offset) = (task.source.display(), window.offset);
             return Err(RemoteError::Usage(format!("{source}: it has {size} bytes and none at {offset}")));
         }
-        let Some(task) = self.wanted(task, there)? else { return Ok(()) };
+        let Some(task) = self.wanted(task, there, None)? else { return Ok(()) };
         let options = self.ctx.options();
         if options.create_directories && !options.dry_run && there.is_none() {
             self.make_parent(&task.destination)?;
@@ -393,8 +400,13 @@ impl<'p, 'e> Plan<'p, 'e> {
         Task { window, ..Task::new(self.ctx.report.next_id(), source, destination) }
     }
 
-    /// The task as it is to be done; `None` where the destination has the file.
-    fn wanted(&mut self, mut task: Task, there: Option<&Entry>) -> Result<Option<Task>, RemoteError> {
+    /// The task as it is to be done; `None` where the destination has the file. `relative`: its name in a tree.
+    fn wanted(
+        &mut self,
+        mut task: Task,
+        there: Option<&Entry>,
+        relative: Option<&BString>,
+    ) -> Result<Option<Task>, RemoteError> {
         let options = self.ctx.options();
         let Some(there) = there else { return Ok(Some(task)) };
         let mut verdict = compare(options.sync, &task, there);
@@ -425,11 +437,18 @@ impl<'p, 'e> Plan<'p, 'e> {
                 return Err(RemoteError::Usage(what));
             }
             if !is_link && !self.filter.is_empty() {
-                let what = format!(
-                    "{}: is a directory at the destination, and may have what a filter leaves out: not removed",
-                    task.destination.display()
-                );
-                return Err(RemoteError::Usage(what));
+                let goes = match relative {
+                    Some(relative) => self.remove_what_passes(&task.destination.clone(), relative)?,
+                    None => false,
+                };
+                if !goes {
+                    let what = format!(
+                        "{}: is a directory at the destination, and has what a filter leaves out",
+                        task.destination.display()
+                    );
+                    return Err(RemoteError::Usage(what));
+                }
+                return Ok(Some(task));
             }
             self.remove(&task.destination.clone(), !is_link)?;
         }
@@ -467,7 +486,8 @@ impl<'p, 'e> Plan<'p, 'e> {
         self.ctx.report.planned(bytes);
         // Here they are made in the end, too, so that nothing goes through one to where it leads.
         if task.link.is_some() {
-            return self.late.links.push(task);
+            let target = task.link.unwrap_or_default();
+            return self.late.links.push(Link { source: task.source, destination: task.destination, target });
         }
         let sides = &mut self.sides;
         let mut last = Instant::now();

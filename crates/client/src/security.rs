@@ -165,7 +165,7 @@ impl<'e> Session<'e> {
 /// left out in silence.
 pub(crate) fn can_protect(options: &Options, end: Option<End>, scheme: Scheme) -> Result<(), String> {
     looks_at_certificate(options, scheme)?;
-    if options.end(end).server_subject.is_some() && !matches!(scheme, Scheme::Gsiftp | Scheme::Sshftp) {
+    if options.end(end).server_subject.is_some() && tls::begin(scheme, options).is_some() {
         return Err("the server's certificate was to have a subject (--server-subject), and only gsiftp:// looks for one: \
                     with TLS (ftps://, ftpes://, --tls) say --fingerprint"
             .to_owned());
@@ -291,11 +291,13 @@ mod tests {
         }
         let subject = EndOptions { server_subject: Some("/CN=a".into()), ..EndOptions::default() };
         let subject = Options { source: subject, ..Options::default() };
-        for scheme in [Scheme::Ftp, Scheme::Ftps, Scheme::Ftpes] {
+        for scheme in [Scheme::Ftps, Scheme::Ftpes] {
             assert!(can_protect(&subject, Some(End::Source), scheme).is_err(), "{scheme:?}");
             assert_eq!(can_protect(&subject, Some(End::Destination), scheme), Ok(()), "{scheme:?}");
         }
-        assert_eq!(can_protect(&subject, Some(End::Source), Scheme::Gsiftp), Ok(()));
+        for scheme in [Scheme::Ftp, Scheme::Gsiftp] {
+            assert_eq!(can_protect(&subject, Some(End::Source), scheme), Ok(()));
+        }
         let shown = Options { fingerprint: "0".repeat(64).parse().ok(), ..Options::default() };
         assert!(can_protect_both(&shown, Scheme::Ftp).is_err());
         assert_eq!(can_protect_both(&shown, Scheme::Ftps), Ok(()));

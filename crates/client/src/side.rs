@@ -245,14 +245,13 @@ impl<'e> Side<'e> {
         Ok(())
     }
 
-    /// Makes directories that may exist, parents first. `links`: here a link to one may stand for it.
+    /// Makes directories that may exist, parents first.
     pub(crate) fn make_directories(
         &mut self,
         paths: &[BString],
-        links: bool,
     ) -> Result<Vec<Result<bool, RemoteError>>, RemoteError> {
         match self {
-            Self::Local(store) => Ok(paths.iter().map(|path| make_local(&**store, path, links)).collect()),
+            Self::Local(store) => Ok(paths.iter().map(|path| make_local(&**store, path)).collect()),
             Self::Remote(session) => session.make_directories(paths),
         }
     }
@@ -264,12 +263,12 @@ impl<'e> Side<'e> {
                 Err(_) if session.stat(path).is_ok_and(|e| e.is_directory()) => Ok(()),
                 made => made,
             },
-            Self::Local(store) => match make_local(&**store, path, true) {
+            Self::Local(store) => match make_local(&**store, path) {
                 Ok(_) => Ok(()),
                 Err(e) if is_missing(&e) && parent(path).is_some() => {
                     let store = store.clone();
                     self.make_path(parent(path).unwrap_or(b"/"))?;
-                    make_local(&*store, path, true).map(drop)
+                    make_local(&*store, path).map(drop)
                 }
                 Err(e) => Err(e),
             },
@@ -353,15 +352,11 @@ impl Directory {
 }
 
 /// `false`: it was there.
-fn make_local(store: &dyn Store, path: &[u8], links: bool) -> Result<bool, RemoteError> {
+fn make_local(store: &dyn Store, path: &[u8]) -> Result<bool, RemoteError> {
     let path = virtual_path(path)?;
     match store.make_directory(&path, 0o777) {
         Ok(()) => Ok(true),
-        Err(_) if store.stat(&path, links).is_ok_and(|m| m.kind == Kind::Directory) => Ok(false),
-        Err(_) if !links && store.stat(&path, true).is_ok_and(|m| m.kind == Kind::Directory) => {
-            let what = "is a symbolic link to a directory: nothing is copied through it where links are kept";
-            Err(RemoteError::Usage(format!("{path}: {what}")))
-        }
+        Err(_) if store.stat(&path, true).is_ok_and(|m| m.kind == Kind::Directory) => Ok(false),
         Err(e) => Err(RemoteError::local(path.as_bytes(), e)),
     }
 }

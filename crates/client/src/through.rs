@@ -25,7 +25,7 @@ use crate::{ChecksumPolicy, RemoteError, Window};
 pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
     let Job::File(mut task) = job else { return worker.done() };
     let sessions = worker.session(from).and_then(|source| {
-        let destination = worker.session(to);
+        let destination = worker.session_besides(to, Arc::ptr_eq(from, to).into());
         destination.map(|destination| (source, destination))
     });
     let mut sessions = match sessions {

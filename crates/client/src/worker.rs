@@ -99,6 +99,8 @@ pub(crate) struct Worker<'c, 'e> {
     pub careful: Cell<u32>,
     /// The path has enough without it.
     leaving: Cell<bool>,
+    /// It counts as a worker no more.
+    left: Cell<bool>,
 }
 
 impl<'c, 'e> Worker<'c, 'e> {
@@ -111,6 +113,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             carry: RefCell::new(None),
             careful: Cell::new(0),
             leaving: Cell::new(false),
+            left: Cell::new(false),
         }
     }
 
@@ -146,14 +149,19 @@ impl<'c, 'e> Worker<'c, 'e> {
     }
 
     fn next_unless_surplus(&self) -> Option<Job> {
-        if self.carry.borrow().is_none() && self.leaving.replace(false) {
-            // Somebody has to do the rest.
-            let others = |sessions: u32| sessions.checked_sub(1).filter(|others| *others > 0);
-            if self.ctx.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, others).is_ok() {
-                return None;
-            }
+        if self.carry.borrow().is_none() && (self.left.get() || self.leaving.replace(false) && self.leave()) {
+            return None;
         }
         self.next()
+    }
+
+    /// It takes no more jobs, unless it is the last one: somebody has to do the rest.
+    fn leave(&self) -> bool {
+        let others = |sessions: u32| sessions.checked_sub(1).filter(|others| *others > 0);
+        let left = self.left.get()
+            || self.ctx.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, others).is_ok();
+        self.left.set(left);
+        left
     }
 
     /// A place among those that move data between these ends, over a path of this round trip.
@@ -178,7 +186,7 @@ impl<'c, 'e> Worker<'c, 'e> {
 
     /// Another job of this route, where one waits, unless the path has enough workers without this one.
     pub(crate) fn more(&self, route: &Route, seat: Option<&Seat>) -> Option<Job> {
-        if self.carry.borrow().is_some() || self.leaving.get() {
+        if self.carry.borrow().is_some() || self.leaving.get() || self.left.get() {
             return None;
         }
         if seat.is_some_and(Seat::is_surplus) {
@@ -197,6 +205,15 @@ impl<'c, 'e> Worker<'c, 'e> {
 
     /// A session with this server: an idle one, or a new one.
     pub(crate) fn session(&self, endpoint: &Arc<Endpoint>) -> Result<Session<'e>, RemoteError> {
+        self.session_besides(endpoint, 0)
+    }
+
+    /// As [`Worker::session`], of who holds so many with this server.
+    pub(crate) fn session_besides(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        own: u32,
+    ) -> Result<Session<'e>, RemoteError> {
         let mut idle = self.sessions.borrow_mut();
         if let Some(at) = idle.iter().position(|s| Arc::ptr_eq(&s.endpoint, endpoint)) {
             return Ok(idle.swap_remove(at));
@@ -207,7 +224,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             session.quit();
         }
         drop(idle);
-        open_another(self.ctx, endpoint)
+        open_another(self.ctx, endpoint, own)
     }
 
     /// Sessions with both servers of a third-party transfer. Where both are new they are begun at the same time: over a
@@ -217,9 +234,10 @@ impl<'c, 'e> Worker<'c, 'e> {
         from: &Arc<Endpoint>,
         to: &Arc<Endpoint>,
     ) -> Result<(Session<'e>, Session<'e>), RemoteError> {
-        if !self.sessions.borrow().is_empty() {
+        let one = Arc::ptr_eq(from, to);
+        if one || !self.sessions.borrow().is_empty() {
             let destination = self.session(to)?;
-            return match self.session(from) {
+            return match self.session_besides(from, one.into()) {
                 Ok(source) => Ok((source, destination)),
                 Err(e) => {
                     self.keep(destination);
@@ -229,8 +247,8 @@ impl<'c, 'e> Worker<'c, 'e> {
         }
         let ctx = self.ctx;
         let (source, destination) = std::thread::scope(|scope| {
-            let other = scope.spawn(|| open_another(ctx, to));
-            let source = open_another(ctx, from);
+            let other = scope.spawn(|| open_another(ctx, to, 0));
+            let source = open_another(ctx, from, 0);
             (source, other.join().unwrap_or(Err(RemoteError::Cancelled)))
         });
         match (source, destination) {
@@ -267,10 +285,12 @@ impl<'c, 'e> Worker<'c, 'e> {
         if matches!(error, RemoteError::Cancelled | RemoteError::OtherServer { .. }) {
             return self.put_back(job);
         }
-        if let RemoteError::Crowded { .. } = error {
-            self.ctx.report.warn_once(format!("{error}; going on with fewer"));
-            self.leaving.set(true);
-            return self.put_back(job);
+        if let RemoteError::Crowded { source, .. } = error {
+            if self.leave() {
+                self.ctx.report.warn_once(format!("no further session: {source}; going on with fewer"));
+                return self.put_back(job);
+            }
+            return self.fail(job, *source);
         }
         tracing::debug!(%error, file = %job.task().source.display(), "a try failed");
         match job {
@@ -442,11 +462,15 @@ fn at_work(mut session: Session<'_>) -> Session<'_> {
 }
 
 /// As [`open`], for a session that moves data. Where the server takes no more beside those that do already, their workers do
-/// the work: [`RemoteError::Crowded`].
-fn open_another<'e>(ctx: &Context<'e>, endpoint: &Arc<Endpoint>) -> Result<Session<'e>, RemoteError> {
+/// the work: [`RemoteError::Crowded`]. `own`: sessions with it that the worker holds.
+fn open_another<'e>(
+    ctx: &Context<'e>,
+    endpoint: &Arc<Endpoint>,
+    own: u32,
+) -> Result<Session<'e>, RemoteError> {
     endpoint.opening(|others| {
         let crowded = |error: &RemoteError, last: bool| {
-            endpoint.serves() && (last || error.is_refused_log_in()) || last && others()
+            endpoint.serves_besides(own) && (last || error.is_refused_log_in()) || last && others()
         };
         open_unless(ctx, endpoint, &crowded).map(at_work)
     })

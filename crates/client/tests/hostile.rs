@@ -94,20 +94,34 @@ fn nothing_is_written_through_a_link_that_the_server_made_up() -> Result<()> {
             "/d",
             &["Type=OS.unix=slink:../victim;Modify=20200101000000; x", "Type=dir;Modify=20200101000000; x"],
         ),
-        ("/d/x", &["Type=file;Size=1;Modify=20200101000000; pwned"]),
+        ("/d/x", &["Type=file;Size=1;Modify=20200101000000; pwned", "Type=dir;Modify=20200101000000; sub"]),
+        ("/d/x/sub", &["Type=file;Size=1;Modify=20200101000000; deeper"]),
     ])?;
     let here = Scratch::new()?;
     let victim = here.join("victim");
     fs::create_dir(&victim)?;
     let modified = fs::metadata(&victim)?.modified()?;
     let told = archive(url.clone(), Location::Local(here.join("t")))?;
-    ensure!((told.files_done, told.files_failed) == (1, 1), "{told:?}");
+    ensure!((told.files_done, told.files_failed) == (2, 1), "{told:?}");
     ensure!(here.join("t/x/pwned").exists() && fs::symlink_metadata(here.join("t/x"))?.is_dir());
     // Nor through what an earlier copy made.
     fs::create_dir(here.join("u"))?;
     symlink("../victim", here.join("u/x"))?;
     let told = archive(url, Location::Local(here.join("u")))?;
-    ensure!(told.failures.iter().any(|f| f.error.contains("is a symbolic link to a directory")), "{told:?}");
+    // The link itself.
+    ensure!(told.files_done == 1, "{told:?}");
+    ensure!(told.failures.iter().any(|f| f.error.contains("a symbolic link stands for it")), "{told:?}");
+    // Nor where the directory is the one that was named.
+    let named = here.join("s/x");
+    fs::create_dir_all(&named)?;
+    fs::write(named.join("f"), b"x")?;
+    let told = run(
+        Location::Local(named),
+        Location::Local(here.join("u/")),
+        &Options { preserve: Preserve { times: false, modes: false, links: true }, ..options() },
+    )?
+    .summary;
+    ensure!((told.files_done, told.files_failed) == (0, 1), "{told:?}");
     ensure!(fs::read_dir(&victim)?.count() == 0 && fs::metadata(&victim)?.modified()? == modified);
     Ok(())
 }

@@ -141,6 +141,24 @@ fn a_server_that_takes_two_sessions_gives_all_files() -> Result<()> {
     Ok(())
 }
 
+/// Two are needed for a copy within one server.
+#[test]
+fn a_server_that_takes_too_few_sessions_is_given_up() -> Result<()> {
+    if !peers::available(&["globus-gridftp-server"]) {
+        return Ok(());
+    }
+    let there = Scratch::new()?;
+    let server = Setup::new(Kind::Gct, there.path()).argument("-connections-max").argument("3").start()?;
+    // More than wait at a time, so that the plan has its two for as long.
+    for n in 0..6000 {
+        write(&there.join("s").join(n.to_string()), b"x")?;
+    }
+    let options = Options { retries: 1, ..options() };
+    let told = run(place(&server.url("s")), place(&server.url("t")), &options)?.summary;
+    ensure!(told.files_failed > 0 && told.files_done + told.files_failed >= 6000, "{told:?}");
+    Ok(())
+}
+
 /// Its password is somebody's.
 #[test]
 fn a_password_goes_to_nobody_without_a_name() -> Result<()> {

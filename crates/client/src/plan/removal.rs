@@ -27,7 +27,7 @@ impl Plan<'_, '_> {
             let place = destination.join(&relative)?;
             let tree = entry.is_directory() && entry.target.is_none();
             let removed = if tree && !self.filter.is_empty() {
-                self.remove_what_passes(&place, &relative)
+                self.remove_what_passes(&place, &relative).map(drop)
             } else {
                 self.remove(&place, tree)
             };
@@ -52,8 +52,12 @@ impl Plan<'_, '_> {
     }
 
     /// Removes a tree but for what a filter leaves out, and the directories that this is in. `relative`: the name that
-    /// the filter knows it by.
-    fn remove_what_passes(&mut self, top: &Place, relative: &BString) -> Result<(), RemoteError> {
+    /// the filter knows it by. Gives whether all of it went.
+    pub(super) fn remove_what_passes(
+        &mut self,
+        top: &Place,
+        relative: &BString,
+    ) -> Result<bool, RemoteError> {
         // Parents before children, with whether it is a directory.
         let mut found: Vec<(BString, bool)> = vec![(BString::default(), true)];
         let mut kept: HashSet<BString> = HashSet::new();
@@ -65,7 +69,8 @@ impl Plan<'_, '_> {
         };
         side.walk(&top.path(), true, &mut |_, entry| {
             let directory = entry.is_directory() && entry.target.is_none();
-            if let Some(error) = entry.error {
+            // A link that leads nowhere can be removed.
+            if let (true, Some(error)) = (directory, entry.error.clone()) {
                 keep(&mut kept, entry.name.as_bstr());
                 failures.push((entry.name, error));
                 return Ok(Step::Over);
@@ -77,6 +82,10 @@ impl Plan<'_, '_> {
             found.push((entry.name, directory));
             Ok(Step::Into)
         })?;
+        if kept.is_empty() {
+            // At once, with what no listing shows.
+            return self.remove(top, true).map(|()| true);
+        }
         for (name, reason) in failures {
             let place = top.join(&name)?;
             let unlisted = RemoteError::Unlisted { path: place.path(), reason };
@@ -103,7 +112,7 @@ impl Plan<'_, '_> {
                 Ok(()) => {}
             }
         }
-        Ok(())
+        Ok(false)
     }
 }
 

@@ -15,6 +15,12 @@ impl<'e> Plan<'_, 'e> {
     ) -> Result<(), RemoteError> {
         let options = self.ctx.options().clone();
         let discards = matches!(destination, Place::Measure(_));
+        if let (true, true, Place::Local(path)) = (named, options.preserve.links, destination)
+            && self.ctx.store.stat(path, false).is_ok_and(|there| there.kind == Kind::Symlink)
+        {
+            let what = "is a symbolic link: nothing is copied through it where links are kept";
+            return Err(RemoteError::Usage(format!("{path}: {what}")));
+        }
         if !options.dry_run && !discards {
             if options.create_directories {
                 self.side(destination, true)?.make_path(&destination.path())?;
@@ -22,7 +28,7 @@ impl<'e> Plan<'_, 'e> {
                 return Err(crate::walk::missing(&destination.path()));
             } else if !exists {
                 self.side(destination, true)?
-                    .make_directories(&[destination.path()], true)?
+                    .make_directories(&[destination.path()])?
                     .pop()
                     .unwrap_or(Ok(true))?;
             }
@@ -58,12 +64,12 @@ impl<'e> Plan<'_, 'e> {
             }
             self.leave_directory(destination, &mut synced)?;
         }
-        let attributes = std::mem::take(&mut gathered.attributes);
+        let mut attributes = std::mem::take(&mut gathered.attributes);
+        if options.preserve.links {
+            attributes.retain(|(path, ..)| !self.is_closed(destination, &mut gathered, path));
+        }
         self.late.attributes.extend(
-            attributes
-                .into_iter()
-                .filter(|(path, ..)| !gathered.is_closed(path))
-                .map(|(path, time, mode)| (with_path(destination, path), time, mode)),
+            attributes.into_iter().map(|(path, time, mode)| (with_path(destination, path), time, mode)),
         );
         result
     }
@@ -286,7 +292,7 @@ impl<'e> Plan<'_, 'e> {
         let mut task = self.task(from, to, None);
         fill(&mut task, &entry);
         let (source_name, destination_name) = (task.source.display(), task.destination.display());
-        match self.wanted(task, there.as_ref()) {
+        match self.wanted(task, there.as_ref(), Some(&name)) {
             Ok(Some(task)) => gathered.files.push(task),
             Ok(None) => {}
             Err(e) if e.breaks_session() => return Err(e),
@@ -338,30 +344,59 @@ impl<'e> Plan<'_, 'e> {
         }
     }
 
+    /// Whether a directory here is, or is beneath, a link within the destination.
+    fn is_closed(&self, destination: &Place, gathered: &mut Gathered, directory: &[u8]) -> bool {
+        let Place::Local(top) = destination else { return false };
+        if directory.len() <= top.as_bytes().len() || gathered.open.contains(directory) {
+            return false;
+        }
+        let is_link = || {
+            let path = ropewalk_protocol::path::VirtualPath::parse(directory).ok()?;
+            Some(self.ctx.store.stat(&path, false).ok()?.kind == Kind::Symlink)
+        };
+        let closed = parent(directory).is_some_and(|above| self.is_closed(destination, gathered, above))
+            || is_link() == Some(true);
+        if !closed {
+            if gathered.open.len() >= REMEMBERED {
+                gathered.open.clear();
+            }
+            gathered.open.insert(directory.into());
+        }
+        closed
+    }
+
     /// Makes the directories that were found, and queues the files in them.
     pub(super) fn flush(&mut self, destination: &Place, gathered: &mut Gathered) -> Result<(), RemoteError> {
         // With links kept, whoever made the source could have the files of a directory go to where a link leads.
         let links = !self.ctx.options().preserve.links;
-        let mut directories = std::mem::take(&mut gathered.directories);
-        directories.retain(|path| !gathered.is_closed(path));
+        let directories = std::mem::take(&mut gathered.directories);
         if !directories.is_empty() && !self.ctx.options().dry_run {
-            let results = self.side(destination, true)?.make_directories(&directories, links)?;
-            for (path, result) in directories.into_iter().zip(results) {
-                match result {
-                    Ok(true) => self.ctx.report.directory_made(),
-                    Ok(false) => {}
-                    Err(e) => {
-                        self.fail(String::new(), with_path(destination, path.clone()).display(), &e);
-                        if !links && matches!(destination, Place::Local(_)) {
-                            gathered.closed.insert(path);
+            // With links kept, one by one: nothing is made beneath one.
+            let alone = !links && matches!(destination, Place::Local(_));
+            for directories in directories.chunks(if alone { 1 } else { directories.len() }) {
+                if alone && self.is_closed(destination, gathered, &directories[0]) {
+                    let path = with_path(destination, directories[0].clone()).display();
+                    let what = "a symbolic link stands for it or a directory above, and nothing is copied through one \
+                                where links are kept";
+                    self.fail(String::new(), path, &RemoteError::Usage(what.to_owned()));
+                    continue;
+                }
+                let results = self.side(destination, true)?.make_directories(directories)?;
+                for (path, result) in directories.iter().zip(results) {
+                    match result {
+                        Ok(true) => self.ctx.report.directory_made(),
+                        Ok(false) => {}
+                        Err(e) => {
+                            self.fail(String::new(), with_path(destination, path.clone()).display(), &e);
                         }
                     }
                 }
             }
         }
         for task in std::mem::take(&mut gathered.files) {
-            if gathered.is_closed(&task.destination.path()) {
-                let closed = RemoteError::Usage("its directory could not be made".to_owned());
+            let path = task.destination.path();
+            if !links && parent(&path).is_some_and(|above| self.is_closed(destination, gathered, above)) {
+                let closed = RemoteError::Usage("a symbolic link stands for its directory".to_owned());
                 self.fail(task.source.display(), task.destination.display(), &closed);
             } else {
                 self.push(task);
@@ -379,20 +414,6 @@ fn reopen<'p, 'e>(
         let pause = ctx.retry(error, tries)?;
         worker::sleep(ctx, pause).ok()?;
         worker::open(ctx, endpoint).ok()
-    }
-}
-
-impl Gathered {
-    /// Whether it is, or is beneath, a link that stands for a directory.
-    fn is_closed(&self, path: &BString) -> bool {
-        let mut above = if self.closed.is_empty() { None } else { Some(path.as_slice()) };
-        while let Some(directory) = above {
-            if self.closed.contains(directory) {
-                return true;
-            }
-            above = parent(directory);
-        }
-        false
     }
 }
 
