@@ -80,16 +80,28 @@ impl std::fmt::Debug for Breaker {
     }
 }
 
+/// More than a kernel keeps waiting at a port.
+const TURNED_AWAY: usize = 8192;
+/// More than an upload has streams, as a rule.
+const TURNED_AWAY_TOGETHER: usize = 64;
+
 /// Waits for connections.
 pub trait Listener: Send + Sync {
     fn local_addr(&self) -> io::Result<SocketAddr>;
     /// The next connection; `Ok(None)` when `deadline` passed (a deadline in the past: do not wait at all).
     /// Fails with `ConnectionAborted` once the listener is broken off.
     fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>>;
-    /// The connections that wait to be accepted, for somebody to close them. Those whose handshake is not through are closed.
+    /// The connections that wait to be accepted, for somebody to close them. Those whose handshake is not through are closed,
+    /// and so are those of a peer that makes very many: they must not cost as many descriptors, nor keep us here.
     fn turn_away(&self) -> Vec<Box<dyn Connection>> {
         let now = Instant::now();
-        std::iter::from_fn(|| self.accept(now).ok().flatten()).collect()
+        let mut waiting = Vec::new();
+        for connection in (0..TURNED_AWAY).map_while(|_| self.accept(now).ok().flatten()) {
+            if waiting.len() < TURNED_AWAY_TOGETHER {
+                waiting.push(connection);
+            }
+        }
+        waiting
     }
     fn poll_fd(&self) -> BorrowedFd<'_>;
     fn breaker(&self) -> io::Result<Breaker>;

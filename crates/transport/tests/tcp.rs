@@ -34,6 +34,22 @@ fn a_listener_for_both_families_reports_plain_ipv4() {
     assert!(far.peer_addr().unwrap().is_ipv4());
 }
 
+/// Those of very many are closed as they come.
+#[test]
+fn who_waits_is_turned_away_and_few_are_held_meanwhile() {
+    let listener = Tcp.listen(V4, &SocketOptions::default()).unwrap();
+    let to = listener.local_addr().unwrap();
+    let connect = || Tcp.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
+    // Some kernels keep no more than 128 waiting.
+    let mut near: Vec<_> = (0..100).map(|_| connect()).collect();
+    let held = listener.turn_away();
+    assert_eq!(held.len(), 64);
+    assert!(listener.accept(Instant::now()).unwrap().is_none());
+    drop(held);
+    let mut rest = Vec::new();
+    assert!(near.iter_mut().all(|near| near.read_to_end(&mut rest).is_ok()) && rest.is_empty());
+}
+
 /// A range of two ports, at least one of which was free a moment ago.
 fn some_range() -> (u16, u16) {
     let port = Tcp.listen(V4, &SocketOptions::default()).unwrap().local_addr().unwrap().port();
