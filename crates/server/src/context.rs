@@ -36,9 +36,13 @@ pub(crate) struct Context {
     pub(crate) told: Told,
 }
 
-/// The files whose size or facts the client has asked for last.
+/// The files whose size or facts the client has been told.
 #[derive(Default)]
-pub(crate) struct Told(VecDeque<u64>);
+pub(crate) struct Told {
+    asked: VecDeque<u64>,
+    /// Nobody knows of which all: there were listings, or very many questions.
+    many: bool,
+}
 
 impl Told {
     const MOST: usize = 64;
@@ -47,15 +51,19 @@ impl Told {
         if self.has(path) {
             return;
         }
-        if self.0.len() == Self::MOST {
-            self.0.pop_front();
+        if self.asked.len() == Self::MOST {
+            return self.note_many();
         }
-        self.0.push_back(Self::hash(path));
+        self.asked.push_back(Self::hash(path));
     }
 
-    /// Never false of one of the last.
+    pub(crate) fn note_many(&mut self) {
+        *self = Self { asked: VecDeque::new(), many: true };
+    }
+
+    /// Never false of one that was told.
     pub(crate) fn has(&self, path: &VirtualPath) -> bool {
-        self.0.contains(&Self::hash(path))
+        self.many || self.asked.contains(&Self::hash(path))
     }
 
     fn hash(path: &VirtualPath) -> u64 {

@@ -50,8 +50,14 @@ fn carry_out(job: &mut Job<'_>, operation: Operation) -> Answer {
             Ok(Outcome::Done)
         }
         Operation::Transfer(transfer) => transfer::transfer(job, &transfer),
-        Operation::List(list) => listing::list(job, &list),
-        Operation::ListHere { path } => here::list_here(job, &path),
+        Operation::List(list) => {
+            job.context.told.note_many();
+            listing::list(job, &list)
+        }
+        Operation::ListHere { path } => {
+            job.context.told.note_many();
+            here::list_here(job, &path)
+        }
         Operation::Profile(request) => profile::answer(job, request),
         Operation::FetchProfile(fetch) => profile::fetch(job, &fetch),
         Operation::Checksum { algorithm, offset, length, path, marker_interval } => {

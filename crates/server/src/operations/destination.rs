@@ -311,11 +311,12 @@ fn same_version(old: Option<i64>, new: Option<i64>) -> std::result::Result<(), F
     }
 }
 
-/// The same of its size. In MODE S what is announced can be the rest.
+/// The same of its size. What is announced can be the rest.
 fn same_size(old: Option<u64>, transfer: &Transfer, present: &RangeSet) -> std::result::Result<(), Failure> {
     let whole = !transfer.append && transfer.adjust.is_none();
     let (Some(old), Some(new)) = (old, transfer.allocated.filter(|_| whole)) else { return Ok(()) };
-    let is_rest = transfer.mode == Mode::Stream && old.checked_sub(present.prefix()) == Some(new);
+    let there = if transfer.mode == Mode::Stream { present.prefix() } else { present.len() };
+    let is_rest = old.checked_sub(there) == Some(new);
     if old == new || is_rest {
         return Ok(());
     }

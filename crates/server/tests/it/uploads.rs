@@ -514,7 +514,7 @@ fn what_is_added_long_after_an_interrupted_replacement_is_no_rest_of_it() {
     };
     assert_eq!(append(""), 554);
     hours_old(PART, 1);
-    for ask in ["SIZE /f", "MLST /f", "SIZE f"] {
+    for ask in ["SIZE /f", "MLST /f", "SIZE f", "MLSC /"] {
         assert_eq!(append(ask), 554, "{ask}");
     }
     assert_eq!(append("SIZE /other"), 226);
