@@ -195,8 +195,8 @@ impl Negotiator {
         self.analyzer.look(self.measure, |cookie, direction| self.ledger.past(cookie, direction))
     }
 
-    /// Whether something failed that is worth another try, or connections have come, gone or turned round, demands have moved by a quarter, or programs have set buffers themselves, since the
-    /// last negotiation.
+    /// Whether something failed that is worth another try, or since the last negotiation connections have come, gone or turned
+    /// round, demands have moved by a quarter, or programs have set buffers themselves.
     pub fn is_due(&self, snapshot: &Snapshot) -> bool {
         let Some(last) = &self.last else { return true };
         let tries = 1..=TRIES;

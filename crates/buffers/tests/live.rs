@@ -193,6 +193,12 @@ fn another_socket_is_not_mistaken_for_it() {
     assert!(gone(&owner, flow.cookie));
 }
 
+/// Has so little to share out that every connection gets less than it asks for.
+fn tight(measure: Measure, filter: Filter) -> Negotiator {
+    let (rule, looking) = (Rule::Policy(Policy::MaxMin), (measure, filter));
+    Negotiator::new(rule, 8192, looking, (Reach::All, false), Ledger::in_memory()).unwrap()
+}
+
 #[test]
 fn a_negotiation_and_its_end() {
     let mut echo = Echo::start();
@@ -299,9 +305,7 @@ fn what_the_program_sets_meanwhile_is_set_again() {
     if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
         return;
     }
-    let (rule, looking) = (Rule::Policy(Policy::MaxMin), (Measure::Requested, echo.filter()));
-    let ledger = Ledger::in_memory();
-    let mut negotiator = Negotiator::new(rule, 8192, looking, (Reach::All, false), ledger).unwrap();
+    let mut negotiator = tight(Measure::Requested, echo.filter());
     // As if by the program; not kept, since we would be its owner too.
     let socket = || Taken::new(flow.owner.as_ref().unwrap(), flow.cookie).unwrap();
     negotiator.look().unwrap();
@@ -381,9 +385,7 @@ fn a_large_demand_of_one_moment_does_not_stand_for_ever() {
     if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
         return;
     }
-    let (rule, looking) = (Rule::Policy(Policy::MaxMin), (Measure::Window, echo.filter()));
-    let ledger = Ledger::in_memory();
-    let mut negotiator = Negotiator::new(rule, 8192, looking, (Reach::All, false), ledger).unwrap();
+    let mut negotiator = tight(Measure::Window, echo.filter());
     let looks = |negotiator: &mut Negotiator, echo: &mut Echo| {
         echo.exchange();
         negotiator.look().unwrap()
@@ -412,9 +414,7 @@ fn what_failed_is_tried_again() {
     if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
         return;
     }
-    let (rule, looking) = (Rule::Policy(Policy::MaxMin), (Measure::Requested, echo.filter()));
-    let ledger = Ledger::in_memory();
-    let mut negotiator = Negotiator::new(rule, 8192, looking, (Reach::All, false), ledger).unwrap();
+    let mut negotiator = tight(Measure::Requested, echo.filter());
     negotiator.look().unwrap();
     let mut round = |due: bool, is_there: bool| {
         echo.exchange();
@@ -439,9 +439,7 @@ fn what_fails_again_and_again_is_given_up() {
     if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
         return;
     }
-    let (rule, looking) = (Rule::Policy(Policy::MaxMin), (Measure::Requested, echo.filter()));
-    let ledger = Ledger::in_memory();
-    let mut negotiator = Negotiator::new(rule, 8192, looking, (Reach::All, false), ledger).unwrap();
+    let mut negotiator = tight(Measure::Requested, echo.filter());
     negotiator.look().unwrap();
     let mut due = Vec::new();
     for _ in 0..5 {
@@ -473,9 +471,7 @@ fn who_turns_round_gets_the_other_buffer_back() {
             echo.ours.read_exact(&mut [0; 3001]).unwrap();
         };
         let filter = Filter { direction, ..echo.filter() };
-        let (rule, looking) = (Rule::Policy(Policy::MaxMin), (Measure::Requested, filter));
-        let ledger = Ledger::in_memory();
-        let mut negotiator = Negotiator::new(rule, 8192, looking, (Reach::All, false), ledger).unwrap();
+        let mut negotiator = tight(Measure::Requested, filter);
         let socket = || Taken::new(flow.owner.as_ref().unwrap(), flow.cookie).unwrap();
         let before = socket().look(Direction::In).unwrap();
         negotiator.look().unwrap();
@@ -523,9 +519,7 @@ fn who_has_become_slow_stays_in_the_sum() {
         return;
     }
     let filter = Filter { least_rate: 1.0, ..echo.filter() };
-    let (rule, looking) = (Rule::Policy(Policy::MaxMin), (Measure::Requested, filter));
-    let ledger = Ledger::in_memory();
-    let mut negotiator = Negotiator::new(rule, 8192, looking, (Reach::All, false), ledger).unwrap();
+    let mut negotiator = tight(Measure::Requested, filter);
     let its = echo.its;
     let seen = |snapshot: &Snapshot| flow_of(snapshot, its).is_some();
     negotiator.look().unwrap();

@@ -115,14 +115,14 @@ fn spare_each_other(pairs: &[Pair], filter: &Filter) -> Result<(), RemoteError> 
         whole().filter_map(|pair| made_by(pair).zip(bytes(&pair.source))).collect();
     made.sort_unstable();
     // What a pattern stands for is known later, and looked at then.
-    for pair in whole().filter(|pair| pair.source.ends_with_slash() || !is_pattern(&pair.source)) {
+    for pair in whole().filter(|pair| pair.source.ends_with_slash() || !is_glob(pair.source.path())) {
         let Some((directory, source)) = made_by(pair).zip(bytes(&pair.source)) else { continue };
         let first = made.partition_point(|(name, _)| *name < directory);
-        let beneath = made[first..].iter().map_while(|(name, other)| {
+        let mut beneath = made[first..].iter().map_while(|(name, other)| {
             name.strip_prefix(&*directory).map(|rest| (rest.trim_with(|c| c == '/'), other))
         });
         // What a filter leaves out is not removed.
-        if beneath.filter(|(rest, other)| **other != source && !filter.hides(rest.as_bstr())).count() > 0 {
+        if beneath.any(|(rest, other)| *other != source && !filter.hides(rest.as_bstr())) {
             let what = format!(
                 "{}: several sources go there, of which each would remove what the others bring (--delete)",
                 directory.as_bstr()
@@ -141,20 +141,12 @@ fn bytes(location: &Location) -> Option<Vec<u8>> {
     }
 }
 
-fn is_pattern(location: &Location) -> bool {
-    match location {
-        Location::Local(path) => is_glob(path.as_os_str().as_bytes().as_bstr()),
-        Location::Remote(url) => is_glob(url.path.as_bstr()),
-        Location::Standard | Location::Measure { .. } => false,
-    }
-}
-
 /// What a pair makes if its source is a directory, with `/` at its end: the destination (of a pattern it is all that is known),
 /// or what is called like the source in there.
 pub(crate) fn made_by(pair: &Pair) -> Option<Vec<u8>> {
     let mut made = bytes(&pair.destination)?.trim_end_with(|c| c == '/').to_vec();
     made.push(b'/');
-    let named = !pair.source.ends_with_slash() && !is_pattern(&pair.source);
+    let named = !pair.source.ends_with_slash() && !is_glob(pair.source.path());
     let source = bytes(&pair.source).filter(|_| named);
     if let Some(called) = source.as_deref().and_then(|source| source.rsplit_str("/").next()) {
         made.extend_from_slice(called);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::checksum::Hasher;
-use ropewalk_storage::{Kind, Pages, Store};
+use ropewalk_storage::{Kind, Metadata, Pages, Store};
 
 use crate::download::Download;
 use crate::landing::part_apart;
@@ -141,8 +141,11 @@ fn is_one_file(task: &Task, store: &dyn Store) -> bool {
         Place::Local(path) => store.stat(path, true).ok().filter(|m| m.kind == Kind::File),
         _ => None,
     };
-    let (source, destination) = (file(&task.source), file(&task.destination));
-    source.zip(destination).is_some_and(|(s, d)| (s.device, s.inode) == (d.device, d.inode) && s.inode != 0)
+    // As a rule there is nothing yet.
+    let same = |there: Metadata| {
+        file(&task.source).is_some_and(|s| (s.device, s.inode) == (there.device, there.inode) && s.inode != 0)
+    };
+    file(&task.destination).is_some_and(same)
 }
 
 /// All that is wanted of a source, in order.

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use bstr::{BStr, ByteSlice};
 use ropewalk_protocol::url::{Target, Url};
 
 use crate::Options;
@@ -30,6 +31,15 @@ impl Location {
             Self::Local(path) => path.as_os_str().as_bytes().ends_with(b"/"),
             Self::Remote(url) => url.is_directory(),
             Self::Standard | Self::Measure { .. } => false,
+        }
+    }
+
+    /// Its path, raw bytes; empty where it has none.
+    pub fn path(&self) -> &BStr {
+        match self {
+            Self::Local(path) => path.as_os_str().as_bytes().as_bstr(),
+            Self::Remote(url) => url.path.as_bstr(),
+            Self::Standard | Self::Measure { .. } => b"".as_bstr(),
         }
     }
 

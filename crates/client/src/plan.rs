@@ -1,5 +1,6 @@
 //! Finds out what is to be copied, while it is being copied: files go to the queue as they are found.
 
+mod given;
 mod removal;
 mod sides;
 mod tree;
@@ -17,7 +18,6 @@ use bstr::{BString, ByteSlice};
 use ropewalk_storage::{Kind, is_temporary_name};
 
 use crate::context::Context;
-use crate::copy::made_by;
 use crate::filter::Filter;
 use crate::glob::{Glob, is_glob};
 use crate::place::{End, Place, base_name, join, parent};
@@ -28,6 +28,8 @@ use crate::sync::{Verdict, compare};
 use crate::task::Task;
 use crate::worker::Job;
 use crate::{Amount, Entry, Event, Location, Pair, RemoteError, SyncLevel};
+
+use given::{Given, given_already, may_merge};
 
 /// Pairs whose attributes are asked for at once.
 const BATCH: usize = 128;
@@ -320,20 +322,6 @@ impl<'p, 'e> Plan<'p, 'e> {
         }
     }
 
-    /// Notes that a source goes to a destination.
-    fn give(&mut self, source: &Place, destination: &Place) -> Given {
-        let hash = |place: &Place| self.chance.hash_one((self.key(place), place.path()));
-        let (from, to) = (hash(source), hash(destination));
-        match self.given.get(&to) {
-            None => {
-                self.given.insert(to, from);
-                Given::First
-            }
-            Some(other) if *other == from => Given::Twice,
-            Some(_) => Given::Another,
-        }
-    }
-
     /// An entry that a glob matches.
     fn matched(&mut self, ends: &Ends, base: &Place, entry: &Entry) -> Result<(), RemoteError> {
         let source = base.join(&entry.name)?;
@@ -514,33 +502,6 @@ impl<'p, 'e> Plan<'p, 'e> {
             self.ctx.queue.stop();
         }
     }
-}
-
-/// Whether a destination has a source already.
-enum Given {
-    First,
-    /// The same one.
-    Twice,
-    Another,
-}
-
-fn given_already(source: &Place, destination: &Place) -> RemoteError {
-    let (source, destination) = (source.display(), destination.display());
-    RemoteError::Usage(format!("{source}: another file of this copy is {destination} already"))
-}
-
-/// Whether two sources may be directories that become one at the destination.
-fn may_merge(pairs: &[Pair]) -> bool {
-    let mut made = HashSet::new();
-    pairs.iter().any(|pair| {
-        let path = match &pair.source {
-            Location::Local(path) => path.as_os_str().as_bytes().as_bstr().to_owned(),
-            Location::Remote(url) => url.path.clone(),
-            Location::Standard | Location::Measure { .. } => return false,
-        };
-        let above = path.rfind_byte(b'/').map_or(b"".as_bstr(), |at| path[..at].as_bstr());
-        is_glob(above) || made_by(pair).is_some_and(|made_here| !made.insert(made_here))
-    })
 }
 
 /// The destination's side of a walk with `sync`.

@@ -104,13 +104,11 @@ impl Read for Pouring {
             if n > 0 {
                 self.spent.store(true, Ordering::Relaxed);
             }
-            match self.skip.checked_sub(n as u64) {
-                Some(skip) if self.skip > 0 && n > 0 => self.skip = skip,
-                _ => {
-                    self.left -= n as u64;
-                    return Ok(n);
-                }
+            if n == 0 || self.skip == 0 {
+                self.left -= n as u64;
+                return Ok(n);
             }
+            self.skip -= n as u64;
         }
         Ok(0)
     }

@@ -285,13 +285,14 @@ impl<'c, 'e> Worker<'c, 'e> {
         if matches!(error, RemoteError::Cancelled | RemoteError::OtherServer { .. }) {
             return self.put_back(job);
         }
-        if let RemoteError::Crowded { source, .. } = error {
-            if self.leave() {
-                self.ctx.report.warn_once(format!("no further session: {source}; going on with fewer"));
+        let error = match error {
+            RemoteError::Crowded { .. } if self.leave() => {
+                self.ctx.report.warn_once(format!("{error}; going on with fewer"));
                 return self.put_back(job);
             }
-            return self.fail(job, *source);
-        }
+            RemoteError::Crowded { source, .. } => *source,
+            error => error,
+        };
         tracing::debug!(%error, file = %job.task().source.display(), "a try failed");
         match job {
             Job::File(mut task) => {

@@ -105,14 +105,6 @@ fn child(directory: &Location, name: &[u8]) -> Location {
     }
 }
 
-fn path(location: &Location) -> &BStr {
-    match location {
-        Location::Local(path) => path.as_os_str().as_bytes().as_bstr(),
-        Location::Remote(url) => url.path.as_bstr(),
-        Location::Standard | Location::Measure { .. } => b"".as_bstr(),
-    }
-}
-
 /// Only the last component may have one.
 fn has_glob(location: &Location) -> bool {
     file_name(location).find_byteset(b"*?[").is_some()
@@ -120,13 +112,13 @@ fn has_glob(location: &Location) -> bool {
 
 /// The last component of a path.
 fn file_name(location: &Location) -> &BStr {
-    let path = path(location);
+    let path = location.path();
     path.rfind_byte(b'/').map_or(path, |at| path[at + 1..].as_bstr())
 }
 
 /// The directory of a path, with its slash.
 fn parent(location: &Location) -> Location {
-    let path = path(location);
+    let path = location.path();
     let directory = &path[..path.rfind_byte(b'/').map_or(0, |at| at + 1)];
     match location {
         Location::Local(_) => {
@@ -224,6 +216,6 @@ mod tests {
         let parent = parent(&location);
         assert!(!has_glob(&parent));
         assert!(parent.ends_with_slash());
-        assert_eq!(path(&child(&parent, b"x")), "/d[1]/x");
+        assert_eq!(child(&parent, b"x").path(), "/d[1]/x");
     }
 }

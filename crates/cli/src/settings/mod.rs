@@ -9,6 +9,7 @@ mod layers;
 mod ssh;
 mod table;
 mod token;
+mod trust;
 
 use std::path::PathBuf;
 

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ropewalk_client::{
-    Auto, ChecksumPolicy, DataMode, DataProtection, DirectIo, Fairness, FsyncPolicy, NoFingerprint, Preserve,
-    StallLimit, SyncLevel, TunerKind,
+    Auto, ChecksumPolicy, DataMode, DirectIo, Fairness, FsyncPolicy, Preserve, StallLimit, SyncLevel,
+    TunerKind,
 };
 use ropewalk_storage::checksum::UnknownAlgorithm;
 use ropewalk_tuning::tuner::MAX_STREAMS;
@@ -16,6 +16,10 @@ use ropewalk_tuning::tuner::MAX_STREAMS;
 use super::Group::{Connection, Copy, Ends, Security};
 use super::Shape::{Negated, Optional, Switch, Value};
 use super::ends;
+use super::trust::{
+    authorities, data_protection, fingerprint, revocations, show_data_protection, show_fingerprint,
+    show_subject, subject,
+};
 use super::{Setting, Settings, ssh};
 use crate::units::{parse_duration, parse_rate, parse_size};
 
@@ -213,57 +217,6 @@ fn show_path(path: Option<&PathBuf>) -> String {
 fn credential(settings: &mut Settings, text: &str) -> Result<(), String> {
     settings.options.credential = ends::path(text);
     Ok(())
-}
-
-fn authorities(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.authorities = (!text.is_empty()).then(|| text.into());
-    Ok(())
-}
-
-fn revocations(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.revocations = (!text.is_empty()).then(|| text.into());
-    Ok(())
-}
-
-fn subject(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.server_subject = ends::subject(text)?;
-    Ok(())
-}
-
-fn show_subject(settings: &Settings) -> String {
-    settings.options.server_subject.clone().unwrap_or_default()
-}
-
-fn fingerprint(settings: &mut Settings, text: &str) -> Result<(), String> {
-    let text = text.trim();
-    let given = (!text.is_empty()).then(|| text.parse().map_err(|e: NoFingerprint| e.to_string()));
-    settings.options.fingerprint = given.transpose()?;
-    Ok(())
-}
-
-fn show_fingerprint(settings: &Settings) -> String {
-    settings.options.fingerprint.map(|fingerprint| fingerprint.to_string()).unwrap_or_default()
-}
-
-fn data_protection(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.data_protection = match text {
-        "auto" => DataProtection::Auto,
-        "clear" => DataProtection::Clear,
-        "safe" => DataProtection::Safe,
-        "private" => DataProtection::Private,
-        _ => return Err(format!("{text:?}: expected auto, clear, safe or private")),
-    };
-    Ok(())
-}
-
-fn show_data_protection(settings: &Settings) -> String {
-    match settings.options.data_protection {
-        DataProtection::Auto => "auto",
-        DataProtection::Clear => "clear",
-        DataProtection::Safe => "safe",
-        DataProtection::Private => "private",
-    }
-    .to_owned()
 }
 
 fn number<T: FromStr + Display>(text: &str, expected: &str) -> Result<T, String> {

@@ -157,6 +157,16 @@ impl Client {
         self.reply()
     }
 
+    /// The final reply to a transfer.
+    pub(crate) fn end(&mut self) -> Reply {
+        loop {
+            let reply = self.reply();
+            if reply.code >= 200 {
+                return reply;
+            }
+        }
+    }
+
     /// As [`Self::put`], also where it is refused.
     pub(crate) fn try_put(&mut self, command: &str, bytes: &[u8]) -> Reply {
         let mut data = self.data();

@@ -4,19 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use crate::blocks::{EOD, EOF, block, mode_e};
-use crate::client::{Client, connect};
+use crate::client::connect;
 use crate::fixture::Fixture;
 use crate::uploads::wait_for;
-
-/// The final reply to a transfer.
-fn end(client: &mut Client) -> crate::client::Reply {
-    loop {
-        let reply = client.reply();
-        if reply.code >= 200 {
-            return reply;
-        }
-    }
-}
 
 /// A file of one block.
 fn file(data: &[u8]) -> Vec<u8> {
@@ -40,15 +30,15 @@ fn over_a_cached_connection() {
     let mut data = connect(address);
     client.send("STOR /a1");
     data.write_all(&file(b"111")).unwrap();
-    assert_eq!(end(&mut client).code, 226);
+    assert_eq!(client.end().code, 226);
     client.send("STOR /isdir");
     data.write_all(&file(b"REFUSED")).unwrap();
-    assert_eq!(end(&mut client).code, 500);
+    assert_eq!(client.end().code, 500);
     // It is told, also to who looks at nothing but its data connection.
     assert!(is_closed(&mut data));
     client.send("STOR /a2");
     connect(address).write_all(&file(b"222")).unwrap();
-    assert_eq!(end(&mut client).code, 226);
+    assert_eq!(client.end().code, 226);
     assert_eq!(server.read("a2"), b"222");
 }
 
@@ -63,7 +53,7 @@ fn of_what_never_began() {
         let mut data = connect(address);
         client.send("STOR /a1");
         data.write_all(&file(b"111")).unwrap();
-        assert_eq!(end(&mut client).code, 226);
+        assert_eq!(client.end().code, 226);
         data.write_all(&file(b"REFUSED")).unwrap();
         client.send(refused);
         assert!(client.reply().code >= 400);
@@ -73,7 +63,7 @@ fn of_what_never_began() {
         assert!(is_closed(&mut data));
         client.send("STOR /a3");
         connect(address).write_all(&file(b"333")).unwrap();
-        assert_eq!(end(&mut client).code, 226);
+        assert_eq!(client.end().code, 226);
         assert_eq!(server.read("a3"), b"333");
     }
 }
@@ -88,11 +78,11 @@ fn in_a_pipeline() {
     let mut data = connect(client.pasv());
     data.write_all(&[file(b"111"), file(b"REFUSED"), file(b"222")].concat()).unwrap();
     client.send("STOR /a1\r\nSTOR /isdir\r\nSTOR /a2");
-    assert_eq!(end(&mut client).code, 226);
-    assert_eq!(end(&mut client).code, 500);
+    assert_eq!(client.end().code, 226);
+    assert_eq!(client.end().code, 500);
     drop(data);
     client.send("ABOR");
-    assert_eq!(end(&mut client).code, 426);
+    assert_eq!(client.end().code, 426);
     client.expect(226);
     assert_eq!(server.read("a1"), b"111");
     assert!(!server.exists("a2"));
@@ -111,7 +101,7 @@ fn before_its_connection_is_accepted() {
     assert!(is_closed(&mut data));
     client.send("STOR /next");
     connect(address).write_all(&file(b"next")).unwrap();
-    assert_eq!(end(&mut client).code, 226);
+    assert_eq!(client.end().code, 226);
     assert_eq!(server.read("next"), b"next");
 }
 
@@ -125,12 +115,12 @@ fn over_connections_that_came_late() {
     client.send("STOR /late");
     wait_for(|| server.exists(".late.ropewalk-part"));
     client.send("ABOR");
-    assert_eq!(end(&mut client).code, 426);
+    assert_eq!(client.end().code, 426);
     client.expect(226);
     let mut data = connect(address);
     client.send("STOR /isdir/none");
     data.write_all(&file(b"REFUSED")).unwrap();
-    assert_eq!(end(&mut client).code / 100, 5);
+    assert_eq!(client.end().code / 100, 5);
     assert!(is_closed(&mut data));
 }
 
@@ -198,7 +188,7 @@ fn downloads_keep_their_connections() {
     let mut data = crate::client::accept(&listener);
     let mut bytes = Vec::new();
     crate::blocks::read_until_eod(&mut data, &mut bytes);
-    assert_eq!(end(&mut client).code, 226);
+    assert_eq!(client.end().code, 226);
     client.command("RETR /nope", 500);
     client.send("RETR /f");
     crate::blocks::read_until_eod(&mut data, &mut bytes);

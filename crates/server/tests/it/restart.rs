@@ -29,16 +29,6 @@ fn broken_upload(client: &mut Client) -> String {
     marker.strip_prefix("111 Range Marker ").unwrap().to_owned()
 }
 
-/// The final reply to a transfer.
-fn end(client: &mut Client) -> crate::client::Reply {
-    loop {
-        let reply = client.reply();
-        if reply.code >= 200 {
-            return reply;
-        }
-    }
-}
-
 fn first_half(client: &mut Client, command: &str) -> crate::client::Reply {
     let mut data = connect(client.pasv());
     client.command("ALLO 8", 200);
@@ -46,7 +36,7 @@ fn first_half(client: &mut Client, command: &str) -> crate::client::Reply {
     client.send(command);
     let _ = data.write_all(&block(0, 0, b"abcd"));
     let _ = data.write_all(&block(EOD | EOF, 1, b""));
-    end(client)
+    client.end()
 }
 
 #[test]
@@ -190,7 +180,7 @@ fn another_size_does_not_complete_the_file() {
         client.send("STOR /f");
         let _ = data.write_all(&block(0, 0, b"abcd"));
         let _ = data.write_all(&block(EOD | EOF, 1, b""));
-        let reply = end(&mut client);
+        let reply = client.end();
         assert_eq!(reply.code, code, "{reply:?}");
         assert!(code == 226 || reply.text.contains(&format!("the size was 8 and is {size}")), "{reply:?}");
     }
@@ -209,7 +199,7 @@ fn what_the_client_does_not_name_is_a_hole() {
     client.send("STOR /f");
     data.write_all(&block(0, 0, b"oldoldoldold")).unwrap();
     drop(data);
-    assert_eq!(end(&mut client).code, 426);
+    assert_eq!(client.end().code, 426);
     let expected = b"old\0\0\0new\0\0w";
     let mut sum = Hasher::new(Algorithm::Md5);
     sum.update(expected);
@@ -220,7 +210,7 @@ fn what_the_client_does_not_name_is_a_hole() {
     data.write_all(&block(0, 6, b"new")).unwrap();
     data.write_all(&block(0, 11, b"w")).unwrap();
     data.write_all(&block(EOD | EOF, 1, b"")).unwrap();
-    let reply = end(&mut client);
+    let reply = client.end();
     assert_eq!(reply.code, 226, "{reply:?}");
     assert_eq!(server.read("f"), expected);
 }

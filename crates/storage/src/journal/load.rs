@@ -21,8 +21,9 @@ pub(crate) struct Loaded {
 /// Reads the journal at `path` of the unfinished file `part`; `Err` within `Ok` says why it is of no use.
 ///
 /// With a `key`, the journal must be of that source. After a crash of the machine the blocks are read and checked, and
-/// the journal is brought up to date, for which `alone` keeps out everybody else. `own` says whether a file may be what we left ourselves; `progress` is told how many bytes of
-/// the file were read, now and then also where none are, and can stop it by an error.
+/// the journal is brought up to date, for which `alone` keeps out everybody else. `own` says whether a file may be what we
+/// left ourselves; `progress` is told how many bytes of the file were read, now and then also where none are, and can stop it
+/// by an error.
 pub(crate) fn load(
     store: &dyn Store,
     path: &VirtualPath,
