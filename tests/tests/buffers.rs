@@ -109,6 +109,45 @@ fn transfers_of_our_own_get_their_part_of_the_budget() {
     }
 }
 
+/// Server and client each divide a budget of their own among their connections, without any right over others.
+#[test]
+fn programs_divide_their_own_budgets() {
+    let scratch = Scratch::new().unwrap();
+    let settings = scratch.path().join("server.toml");
+    std::fs::write(&settings, format!("[data]\nsocket_memory = {BUDGET}\n")).unwrap();
+    let server = Setup::new(Kind::Ropewalk, "/".as_ref()).argument("--config").argument(&settings);
+    let server = server.start().unwrap();
+    let client = Command::new(peers::ropewalk().unwrap())
+        .args([
+            "cp",
+            "--quiet",
+            "-p",
+            "3",
+            "--socket-memory",
+            "256K",
+            "zero:100000G",
+            &server.url("/dev/null"),
+        ])
+        .env("XDG_STATE_HOME", scratch.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let client = Killed(client);
+    for (pid, budget) in [(client.0.id(), BUDGET / 2), (server.pid(), BUDGET)] {
+        let pid = pid.to_string();
+        let began = Instant::now();
+        loop {
+            let streams = look(&scratch, &["--process", &pid, "--min-rate", "10Mbit/s"]);
+            // The kernel counts the double.
+            let sum: u64 = streams.iter().map(|stream| number(stream, "kernel_buffer_bytes")).sum();
+            if streams.len() == 3 && sum <= 2 * budget {
+                break;
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "{sum} of {budget}: {streams:?}");
+        }
+    }
+}
+
 /// What `--watch` shows goes on until Ctrl-C: a line of JSON an interval, or a table that is written over itself.
 #[test]
 fn watching_goes_on_until_it_is_interrupted() {

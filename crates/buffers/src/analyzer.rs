@@ -70,6 +70,11 @@ impl Analyzer {
         Ok(Self { netlink, owners: Owners::default(), before: None })
     }
 
+    /// As [`new`](Self::new); only the calling process is searched for owners.
+    pub(crate) fn of_this_process() -> Result<Self, AnalyzeError> {
+        Ok(Self { owners: Owners::of_this_process(), ..Self::new()? })
+    }
+
     /// All connections now. Rates are averages since the last call. `past` is asked what a connection (a cookie) was given
     /// in the direction that it has now.
     ///

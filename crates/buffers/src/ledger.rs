@@ -75,8 +75,17 @@ pub struct Ledger {
     boot: String,
     namespace: u64,
     entries: HashMap<(u64, Direction), Entry>,
-    /// `None`: kept in memory only.
-    lock: Option<Held>,
+    place: Place,
+}
+
+/// Where, and whether sockets may be changed.
+enum Place {
+    /// Nowhere, for who sets nothing.
+    Looked,
+    /// In memory: the sockets end with this process.
+    Here,
+    /// In the file.
+    File { _lock: Held },
 }
 
 /// The lock, until it is dropped.
@@ -106,7 +115,7 @@ impl Ledger {
             Err(error) => return Err(failed(&lock_path)(error.into())),
         }
         ledger.read()?;
-        ledger.lock = Some(Held(lock));
+        ledger.place = Place::File { _lock: Held(lock) };
         Ok(ledger)
     }
 
@@ -123,7 +132,18 @@ impl Ledger {
 
     /// One that changes nothing on disk, for who sets nothing.
     pub fn in_memory() -> Self {
-        Self { path: PathBuf::new(), boot: String::new(), namespace: 0, entries: HashMap::new(), lock: None }
+        Self {
+            path: PathBuf::new(),
+            boot: String::new(),
+            namespace: 0,
+            entries: HashMap::new(),
+            place: Place::Looked,
+        }
+    }
+
+    /// One for sockets of the calling process only, which needs no file: they end with it.
+    pub(crate) fn of_this_process() -> Self {
+        Self { place: Place::Here, ..Self::in_memory() }
     }
 
     /// An empty one of this boot and network namespace, in memory.
@@ -166,9 +186,12 @@ impl Ledger {
         entries
     }
 
-    /// For who changes sockets: the lock is held.
+    /// For who changes sockets: nobody else does.
     pub(crate) fn ours(&self) -> Result<(), LedgerError> {
-        if self.lock.is_some() { Ok(()) } else { Err(LedgerError::Looked { path: self.path.clone() }) }
+        match self.place {
+            Place::Looked => Err(LedgerError::Looked { path: self.path.clone() }),
+            Place::Here | Place::File { .. } => Ok(()),
+        }
     }
 
     pub(crate) fn get(&self, cookie: u64, direction: Direction) -> Option<&Entry> {
@@ -225,7 +248,7 @@ impl Ledger {
 
     /// Writes the file, whole or not at all.
     pub(crate) fn save(&self) -> Result<(), LedgerError> {
-        if self.lock.is_none() {
+        if !matches!(self.place, Place::File { .. }) {
             return Ok(());
         }
         let content = Content {
@@ -286,7 +309,8 @@ mod tests {
     fn a_copy_of_the_descriptor_keeps_no_lock() {
         let directory = tempfile::tempdir().unwrap();
         let ledger = Ledger::open(directory.path()).unwrap();
-        let _copy = ledger.lock.as_ref().unwrap().0.try_clone().unwrap();
+        let Place::File { _lock: lock } = &ledger.place else { panic!("opened without a lock") };
+        let _copy = lock.0.try_clone().unwrap();
         assert!(matches!(Ledger::open(directory.path()), Err(LedgerError::Busy { .. })));
         drop(ledger);
         Ledger::open(directory.path()).unwrap();

@@ -6,6 +6,7 @@
 //! - [`Snapshot`], its *information provider*: as JSON by serde, for Prometheus by [`exposition`].
 //! - [`Negotiator`]: divides a budget by one of the policies of `ropewalk_tuning::buffers`, and sets the buffers of other
 //!   programs' sockets through pidfd_getfd(2). [`Ledger`] remembers what they were before, so that it can be undone.
+//! - [`Keeper`]: the same for the connections of one's own process.
 //!
 //! Sizes are bytes of payload unless a name says *kernel*: the kernel doubles what setsockopt(2) asks for, as room for its
 //! bookkeeping, and counts and shows the double (socket(7)).
@@ -16,6 +17,7 @@ mod budget;
 mod demand;
 mod exposition;
 mod flow;
+mod keeper;
 mod ledger;
 mod negotiator;
 mod owners;
@@ -29,6 +31,7 @@ pub use budget::{BudgetError, LEAST_BUDGET, check_budget, default_budget, tcp_me
 pub use demand::{Measure, MeasureName, Past};
 pub use exposition::exposition;
 pub use flow::{Direction, Filter, Flow, LimitedBy, Owner, SCHEMA, Snapshot};
+pub use keeper::{Division, Keeper, Kept};
 pub use ledger::{Entry, Ledger, LedgerError};
 pub use negotiator::{Action, Decision, Left, Negotiator, Reach, Round, RoundError, Turned};
 pub use owners::runs;

@@ -144,9 +144,19 @@ impl Negotiator {
         (reach, set_all): (Reach, bool),
         ledger: Ledger,
     ) -> Result<Self, AnalyzeError> {
-        let share = CurrentShare::new(budget);
-        let analyzer = Analyzer::new()?;
-        Ok(Self {
+        Ok(Self::with(Analyzer::new()?, rule, budget, (measure, filter), (reach, set_all), ledger))
+    }
+
+    /// As [`new`](Self::new), with an analyzer of the caller's.
+    pub(crate) fn with(
+        analyzer: Analyzer,
+        rule: Rule,
+        budget: u64,
+        (measure, filter): (Measure, Filter),
+        (reach, set_all): (Reach, bool),
+        ledger: Ledger,
+    ) -> Self {
+        Self {
             analyzer,
             filter,
             measure,
@@ -154,13 +164,13 @@ impl Negotiator {
             budget,
             reach,
             set_all,
-            share,
+            share: CurrentShare::new(budget),
             ledger,
             turned: Vec::new(),
             last: None,
             failed: false,
             failures: 0,
-        })
+        }
     }
 
     /// Takes a look only: rates are measured from one to the next.

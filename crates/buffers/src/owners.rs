@@ -14,6 +14,8 @@ const LONGEST_WAIT: u32 = 64;
 pub(crate) struct Owners {
     /// Where proc(5) is.
     root: PathBuf,
+    /// Only this process is searched.
+    only: Option<u32>,
     known: HashMap<u32, Owner>,
     /// Sockets whose owner was not found: of processes that may not be looked into, or just between two.
     hidden: HashMap<u32, Hidden>,
@@ -27,11 +29,16 @@ struct Hidden {
 
 impl Default for Owners {
     fn default() -> Self {
-        Self { root: "/proc".into(), known: HashMap::new(), hidden: HashMap::new() }
+        Self { root: "/proc".into(), only: None, known: HashMap::new(), hidden: HashMap::new() }
     }
 }
 
 impl Owners {
+    /// Of the calling process only.
+    pub(crate) fn of_this_process() -> Self {
+        Self { only: Some(std::process::id()), ..Self::default() }
+    }
+
     /// Makes sure that what can be known of `inodes` is, and forgets the others.
     pub(crate) fn learn(&mut self, inodes: &HashSet<u32>) {
         self.check(inodes);
@@ -45,9 +52,9 @@ impl Owners {
         if wanted.is_empty() {
             return;
         }
-        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            self.search(pid, &entry.path(), &mut wanted);
+        for pid in self.processes() {
+            let directory = self.root.join(pid.to_string());
+            self.search(pid, &directory, &mut wanted);
             if wanted.is_empty() {
                 return;
             }
@@ -55,6 +62,14 @@ impl Owners {
         for inode in wanted {
             self.hidden.entry(inode).and_modify(Hidden::missed).or_insert(Hidden { wait: 1, left: 1 });
         }
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        if let Some(only) = self.only {
+            return vec![only];
+        }
+        let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+        fs::read_dir(&self.root).into_iter().flatten().flatten().filter_map(number).collect()
     }
 
     /// Forgets owners that have closed the socket, perhaps after another got it, and sees what program they are now.

@@ -1,7 +1,9 @@
-//! SO_BUF_LOCK, for which rustix has no call.
+//! SO_BUF_LOCK, for which rustix has no call, and descriptors that are known by their number only.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
 
 /// Since Linux 5.14; the same number on every architecture but PA-RISC and SPARC, which have it elsewhere and answer
 /// ENOPROTOOPT to this one.
@@ -38,4 +40,18 @@ pub(crate) fn set_locks(socket: BorrowedFd<'_>, locks: u32) -> io::Result<()> {
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A duplicate of a descriptor of this process, which may be closed, or another, at any moment.
+///
+/// # Errors
+/// EBADF: it is closed. EMFILE: there are too many.
+pub(crate) fn duplicate(descriptor: i32) -> Result<OwnedFd, Errno> {
+    // SAFETY: fcntl(2) takes any number, and says so where it is none of a descriptor.
+    let new = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+    if new < 0 {
+        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::BADF));
+    }
+    // SAFETY: the kernel has just made it, for nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(new) })
 }

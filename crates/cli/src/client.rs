@@ -60,7 +60,7 @@ impl Client {
         flags: &Flags,
         targets: impl IntoIterator<Item = &'a mut Target>,
     ) -> anyhow::Result<Self> {
-        let Settings { mut options, password_file } = Layers::load(flags)?.settings()?;
+        let Settings { mut options, password_file, .. } = Layers::load(flags)?.settings()?;
         let locations = targets.into_iter().map(|target| &mut target.location);
         credentials::complete(&mut options, password_file.as_deref(), true, locations)?;
         let cancel = Cancel::new();

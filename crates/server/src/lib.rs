@@ -40,6 +40,7 @@ mod runner;
 mod server;
 mod settings;
 mod signals;
+mod socket_memory;
 mod ssh;
 mod stores;
 mod throttle;

@@ -9,6 +9,7 @@ use crate::handle::ServerHandle;
 use crate::host::Host;
 use crate::reactor::{Listeners, Reactor};
 use crate::settings::Settings;
+use crate::socket_memory;
 use crate::stores::{StoreFactory, Stores};
 use crate::tls;
 
@@ -86,6 +87,7 @@ impl Server {
     pub fn run(self) -> Result<()> {
         let Self { host, reactor, addresses } = self;
         tracing::info!(?addresses, "server listening");
+        let _keeper = socket_memory::keep(&host);
         let result = reactor.run(&host);
         tracing::info!("server ended");
         result

@@ -97,7 +97,9 @@ impl FromArgMatches for Filters {
 impl Cp {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let mut pairs = self.pairs()?;
-        let Settings { mut options, password_file } = self.settings()?;
+        let settings = self.settings()?;
+        let keeper = settings.keep_socket_memory()?;
+        let Settings { mut options, password_file, .. } = settings;
         self.check(&pairs, password_file.as_deref().is_some_and(|path| path.as_os_str() == "-"))?;
         let places = pairs.iter_mut().flat_map(|pair| [&mut pair.source, &mut pair.destination]);
         credentials::complete(&mut options, password_file.as_deref(), self.pairs.is_none(), places)?;
@@ -114,6 +116,7 @@ impl Cp {
         let json = Json::default();
         let events: &dyn EventSink = if self.json { &json } else { &human };
         let result = copy(pairs, &options, events, &cancel);
+        drop(keeper);
         human.finish();
         let summary = result?;
         if !self.json && loudness != Loudness::Quiet {

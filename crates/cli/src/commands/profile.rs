@@ -156,7 +156,9 @@ impl Profiled {
         }
         let mut server = self.server.as_ref().map(parse_location).transpose()?;
         let mut pair = self.pair()?;
-        let Settings { mut options, password_file } = Layers::load(&self.flags.0)?.settings()?;
+        let settings = Layers::load(&self.flags.0)?.settings()?;
+        let _keeper = settings.keep_socket_memory()?;
+        let Settings { mut options, password_file, .. } = settings;
         let places = pair.iter_mut().flat_map(|pair| [&mut pair.source, &mut pair.destination]);
         credentials::complete(&mut options, password_file.as_deref(), true, places.chain(server.as_mut()))?;
         let server = match server {

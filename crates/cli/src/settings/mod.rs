@@ -6,6 +6,7 @@ mod ends;
 mod flags;
 mod kerberos;
 mod layers;
+mod sockets;
 mod ssh;
 mod table;
 mod token;
@@ -25,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) options: Options,
     /// First line: the password for servers whose URL has none.
     pub(crate) password_file: Option<PathBuf>,
+    /// Payload in the socket buffers of all connections together, bytes.
+    pub(crate) socket_memory: Option<u64>,
 }
 
 /// Which commands have the flag.

@@ -16,6 +16,7 @@ use ropewalk_tuning::tuner::MAX_STREAMS;
 use super::Group::{Connection, Copy, Ends, Security};
 use super::Shape::{Negated, Optional, Switch, Value};
 use super::ends;
+use super::sockets::{show_socket_memory, socket_memory};
 use super::trust::{
     authorities, data_protection, fingerprint, revocations, show_data_protection, show_fingerprint,
     show_subject, subject,
@@ -98,6 +99,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("tcp-buffer", None, Value("SIZE|auto"), Copy, (tcp_buffer, show_tcp_buffer),
         "Socket buffers; `auto` leaves them to the kernel, unless earlier transfers have shown that its tuning does not get far \
          enough for the path (servers of ours are asked to do the same: ABUF)"),
+    setting("socket-memory", None, Value("SIZE|none"), Copy, (socket_memory, show_socket_memory),
+        "Payload that the socket buffers of all connections together may hold: those that ask for more get the same each, again \
+         whenever connections come and go (`none`: the kernel's own limits)"),
     setting("buffer-memory", None, Value("SIZE"), Copy, (buffer_memory, |s| show_size(s.options.buffer_memory as u64)),
         "Memory for data buffers, for all transfers together"),
     setting("recursive", Some('r'), Switch, Copy, switch!(options.recursive),
@@ -246,7 +250,7 @@ fn show_auto(value: Auto<u32>) -> String {
 }
 
 /// With a unit where that loses nothing.
-fn show_size(bytes: u64) -> String {
+pub(super) fn show_size(bytes: u64) -> String {
     match bytes {
         0 => "0".into(),
         b if b % (1 << 20) == 0 => format!("{}M", b >> 20),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use ropewalk_buffers::{Rule, check_budget};
 use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::help;
 use ropewalk_protocol::path::VirtualPath;
@@ -324,6 +325,7 @@ fn check_numbers(config: &Config, report: &mut Report) {
         }
     }
     check_congestion(config, report);
+    check_socket_memory(config, report);
     if !(4096..=1 << 30).contains(&config.data.block_size) {
         report.error("data.block_size", "must be from 4 KiB to 1 GiB");
     }
@@ -365,6 +367,15 @@ fn check_numbers(config: &Config, report: &mut Report) {
             config.limits.sessions
         );
         report.warning("limits.sessions", text);
+    }
+}
+
+fn check_socket_memory(config: &Config, report: &mut Report) {
+    if let Some(Err(error)) = config.data.socket_memory.map(check_budget) {
+        report.error("data.socket_memory", error.to_string());
+    }
+    if let Err(error) = config.data.socket_policy.parse::<Rule>() {
+        report.error("data.socket_policy", error.to_string());
     }
 }
 
@@ -493,6 +504,8 @@ mod tests {
             [data]
             ports = [6000, 5000]
             congestion_choices = ["bbr", "no such thing"]
+            socket_memory = "4K"
+            socket_policy = "fair"
             [files]
             create_mode = 100000
             [limits]
@@ -511,6 +524,8 @@ mod tests {
             "anonymous.home",
             "data.ports",
             "data.congestion_choices",
+            "data.socket_memory",
+            "data.socket_policy",
             "files.create_mode",
             "limits.active",
             "log.transfer_log",

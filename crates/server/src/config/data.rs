@@ -31,6 +31,12 @@ pub struct Data {
     /// Largest socket buffer in bytes that a client may ask for. Default 64 MiB.
     #[serde(with = "units::bytes")]
     pub max_socket_buffer: u64,
+    /// Payload in bytes that the socket buffers of all connections together may hold (at least 8 KiB): those that ask for more
+    /// get a share, again whenever connections come and go. Default: none, the kernel's own limits.
+    #[serde(with = "units::optional_bytes")]
+    pub socket_memory: Option<u64>,
+    /// How `socket_memory` is divided: `max-min`, `weighted`, `threshold` or `current-share`. Default `max-min`.
+    pub socket_policy: String,
     /// TCP congestion control of data connections (`bbr`, `cubic`). Default: the system's; `reno` within this host.
     pub congestion: Option<String>,
     /// Those that clients may choose besides (`OPTS RETR Congestion=bbr;`, an extension of ours). Default: none.
@@ -59,6 +65,8 @@ impl Default for Data {
             buffer_memory: 64 << 20,
             max_streams: 128,
             max_socket_buffer: 64 << 20,
+            socket_memory: None,
+            socket_policy: "max-min".into(),
             congestion: None,
             congestion_choices: Vec::new(),
             require_key: false,

@@ -75,6 +75,25 @@ pub(super) mod optional_mode {
     }
 }
 
+/// As [`bytes`], where there may be none.
+pub(super) mod optional_bytes {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[derive(Deserialize)]
+    struct Size(#[serde(with = "super::bytes")] u64);
+
+    pub(crate) fn serialize<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(bytes) => super::bytes::serialize(bytes, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+        Ok(Option::<Size>::deserialize(deserializer)?.map(|Size(bytes)| bytes))
+    }
+}
+
 /// A size in bytes: a number, or a string such as `"64M"` or `"64 MiB"`.
 pub(super) mod bytes {
     use serde::{Deserialize, Deserializer, Serializer, de};

@@ -65,7 +65,9 @@ struct Site<'a> {
 /// Tries the settings out; what is kept and why.
 pub(super) fn verify(command: &Doctor) -> anyhow::Result<Seen> {
     let mut pair = pair(command)?;
-    let Settings { mut options, password_file } = Layers::load(&command.flags.0)?.settings()?;
+    let settings = Layers::load(&command.flags.0)?.settings()?;
+    let _keeper = settings.keep_socket_memory()?;
+    let Settings { mut options, password_file, .. } = settings;
     // Each run moves everything.
     options.resume = false;
     credentials::complete(

@@ -1,0 +1,111 @@
+//! A process divides a budget among its own connections: here alone, since it is the whole process's.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use ropewalk_buffers::{Action, Direction, Division, Keeper, Kept, Rule, Taken};
+use ropewalk_tuning::buffers::Policy;
+
+const BUDGET: u64 = 512 << 10;
+
+/// Moves bytes within this process until it is dropped.
+struct Moving {
+    end: TcpStream,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Moving {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut receiver = listener.accept().unwrap().0;
+        let end = sender.try_clone().unwrap();
+        let send = move || {
+            let bytes = vec![0; 1 << 16];
+            while sender.write_all(&bytes).is_ok() {}
+        };
+        let receive = move || {
+            let mut bytes = vec![0; 1 << 16];
+            while receiver.read(&mut bytes).is_ok_and(|count| count > 0) {}
+        };
+        Self { end, threads: vec![thread::spawn(send), thread::spawn(receive)] }
+    }
+}
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        let _ = self.end.shutdown(std::net::Shutdown::Both);
+        for thread in self.threads.drain(..) {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// The next division in which `count` buffers have a share and none is still to be set.
+fn division_of(count: usize, told: &Receiver<Kept>) -> Vec<(ropewalk_buffers::Flow, u64)> {
+    loop {
+        let Kept::Divided(round) = told.recv().unwrap() else { panic!("nothing was divided") };
+        assert!(round.granted_bytes <= BUDGET, "{} of {BUDGET}", round.granted_bytes);
+        let flows: Vec<_> =
+            round.connections.into_iter().filter(|decision| decision.granted_bytes > 0).collect();
+        for decision in &flows {
+            assert!(
+                !matches!(decision.action, Action::Failed(_) | Action::WouldSet),
+                "{:?}",
+                decision.action
+            );
+        }
+        if flows.len() == count {
+            return flows.into_iter().map(|decision| (decision.flow, decision.granted_bytes)).collect();
+        }
+    }
+}
+
+#[test]
+fn own_connections_share_a_budget_until_it_is_given_up() {
+    let _first = Moving::start();
+    let second = Moving::start();
+    let wanted = Arc::new(Mutex::new(Some(Division { rule: Rule::Policy(Policy::MaxMin), budget: BUDGET })));
+    let (tell, told) = mpsc::channel();
+    let keeper = {
+        let wanted = Arc::clone(&wanted);
+        Keeper::start(move || *wanted.lock().unwrap(), move |kept| drop(tell.send(kept))).unwrap()
+    };
+    // Two connections, of which both ends are here.
+    let flows = division_of(4, &told);
+    assert!(flows.iter().filter(|(flow, _)| flow.direction == Direction::Out).count() == 2);
+    for (flow, granted) in &flows {
+        let owner = flow.owner.as_ref().unwrap();
+        assert_eq!(owner.pid, std::process::id());
+        let now = Taken::new(owner, flow.cookie).unwrap().look(flow.direction).unwrap();
+        assert!(now.kernel_bytes <= granted.max(&4608) * 2, "{now:?} of {granted}");
+        assert_ne!(now.locked, Some(false));
+    }
+
+    // Those that are left get more.
+    drop(second);
+    let left = division_of(2, &told);
+    let least = |flows: &[(_, u64)]| flows.iter().map(|(_, granted)| *granted).min().unwrap();
+    assert!(least(&left) > least(&flows), "{left:?}, {flows:?}");
+
+    *wanted.lock().unwrap() = None;
+    let back = loop {
+        match told.recv().unwrap() {
+            Kept::GivenBack(back) => break back,
+            Kept::Divided(_) => {}
+            Kept::Failed(error) => panic!("{error}"),
+        }
+    };
+    assert!(back.iter().all(|(_, action)| *action == Action::GivenBack) && back.len() == 2, "{back:?}");
+    for (flow, _) in &back {
+        let now =
+            Taken::new(flow.owner.as_ref().unwrap(), flow.cookie).unwrap().look(flow.direction).unwrap();
+        assert_ne!(now.locked, Some(true));
+    }
+    drop(keeper);
+    assert!(told.recv().is_err());
+}

@@ -1,0 +1,39 @@
+//! `--socket-memory`.
+
+use ropewalk_buffers::{Division, Keeper, Kept, Rule, check_budget};
+use ropewalk_tuning::buffers::Policy;
+
+use super::Settings;
+use super::table::show_size;
+use crate::output::say;
+use crate::units::parse_size;
+
+impl Settings {
+    /// While it is held, the socket buffers of this process share what `--socket-memory` grants; the same goes to each that
+    /// asks for more.
+    pub(crate) fn keep_socket_memory(&self) -> anyhow::Result<Option<Keeper>> {
+        let Some(budget) = self.socket_memory else { return Ok(None) };
+        let division = Division { rule: Rule::Policy(Policy::MaxMin), budget };
+        let tell = |kept| {
+            if let Kept::Failed(error) = kept {
+                say(format_args!("ropewalk: --socket-memory: {error}"));
+            }
+        };
+        Ok(Some(Keeper::start(move || Some(division), tell)?))
+    }
+}
+
+pub(super) fn socket_memory(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.socket_memory = match text {
+        "none" => None,
+        size => {
+            let size = parse_size(size).map_err(|error| format!("{error}, or none"))?;
+            Some(check_budget(size).map_err(|error| error.to_string())?)
+        }
+    };
+    Ok(())
+}
+
+pub(super) fn show_socket_memory(settings: &Settings) -> String {
+    settings.socket_memory.map_or_else(|| "none".into(), show_size)
+}
