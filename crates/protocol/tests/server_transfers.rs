@@ -576,21 +576,3 @@ fn broken_data() {
     host.session.completed(Err(Failure::Busy("Too many transfers.".to_owned())));
     assert_eq!(host.poll(), "451 Too many transfers.");
 }
-
-#[test]
-fn what_was_said_of_a_refused_name_is_not_about_the_next_one() {
-    const REFUSED: &str = "553 A name must have neither CR nor LF in it: listings could not tell it.";
-    let mut host = Host::logged_in();
-    assert_eq!(host.run("PASV"), PASSIVE);
-    for line in ["STOR d/a\rb", "APPE a\r", "ESTO A 5 a\nb"] {
-        for before in ["ALLO 7", "SCKS MD5 0", "REST 5"] {
-            host.run(before);
-        }
-        assert_eq!(host.run(line), REFUSED);
-    }
-    let next = transfer(&mut host, "STOR c\rd/b");
-    assert_eq!(next.path, "/home/alice/c\rd/b".parse_path());
-    assert_eq!((next.allocated, next.expected, next.restarted), (None, None, false));
-    end(&mut host);
-    started(&mut host, "RETR a\rb");
-}

@@ -79,6 +79,9 @@ pub enum CommandError {
     /// A new name has CR or LF in it.
     #[error("A name must have neither CR nor LF in it: listings could not tell it.")]
     NameWithLineEnd,
+    /// A transfer or listing without a data channel.
+    #[error("Command failed")]
+    NoDataChannel,
 }
 
 impl CommandError {
@@ -90,7 +93,8 @@ impl CommandError {
             | Self::UnknownChecksum
             | Self::InvalidOffset
             | Self::InvalidLength
-            | Self::Options => 500,
+            | Self::Options
+            | Self::NoDataChannel => 500,
             Self::InvalidBuffer | Self::UnsupportedEvent => 502,
             Self::UnknownProtocol => 522,
             Self::ProtectionLevel(_) => 536,

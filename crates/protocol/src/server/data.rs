@@ -106,36 +106,25 @@ impl Session {
         refused.then(|| Step::Reply(Reply::new(503, "Only EPSV is allowed after EPSV ALL.")))
     }
 
-    /// Takes the data channel for a transfer or listing; `None` where there is none.
-    fn channel(&mut self) -> Option<Option<(Listen, PassiveKind)>> {
+    /// Takes the data channel for a transfer or listing; what a delayed one was asked for with.
+    fn channel(&mut self) -> Result<Option<(Listen, PassiveKind)>, CommandError> {
         match mem::replace(&mut self.state.channel, Channel::Made) {
-            Channel::Made => Some(None),
-            Channel::Delayed(listen, kind) => Some(Some((listen, kind))),
+            Channel::Made => Ok(None),
+            Channel::Delayed(listen, kind) => Ok(Some((listen, kind))),
             Channel::None => {
                 self.state.channel = Channel::None;
-                None
+                Err(CommandError::NoDataChannel)
             }
         }
     }
 
     pub(super) fn transfer(&mut self, kind: TransferKind, given: &BString) -> Result<Step, CommandError> {
         let store = kind.direction == Direction::Store;
-        let path = if store {
-            self.resolve_new(given).inspect_err(|_| {
-                // What was said of it is not about the next one.
-                self.state.restart = None;
-                self.state.upload = UploadAttributes::default();
-            })?
-        } else {
-            self.resolve(given)?
-        };
+        let path = if store { self.resolve_new(given)? } else { self.resolve(given)? };
         if let Some(refusal) = self.refuse_clear() {
             return Ok(refusal);
         }
-        // Without a channel it is no transfer: what was set for the next one stays.
-        let Some(delayed) = self.channel() else {
-            return Ok(no_channel());
-        };
+        let delayed = self.channel()?;
         let restart = self.state.restart.take();
         let upload = if store { mem::take(&mut self.state.upload) } else { UploadAttributes::default() };
         let options = &self.state.options;
@@ -192,9 +181,7 @@ impl Session {
         if let Some(refusal) = self.refuse_clear() {
             return Ok(refusal);
         }
-        let Some(delayed) = self.channel() else {
-            return Ok(no_channel());
-        };
+        let delayed = self.channel()?;
         let (listen, delayed) = delayed.unzip();
         let pending = DataPending::plain(path.clone(), self.state.mode, delayed);
         let list = List {
@@ -211,17 +198,15 @@ impl Session {
     }
 
     /// SITE PROFILE FETCH.
-    pub(super) fn fetch_profile(&mut self, raw: Option<BString>) -> Step {
+    pub(super) fn fetch_profile(&mut self, raw: Option<BString>) -> Result<Step, CommandError> {
         if let Some(refusal) = self.refuse_clear() {
-            return refusal;
+            return Ok(refusal);
         }
-        let Some(delayed) = self.channel() else {
-            return no_channel();
-        };
+        let delayed = self.channel()?;
         let (listen, delayed) = delayed.unzip();
         let pending = DataPending::plain(VirtualPath::root(), self.state.mode, delayed);
         let fetch = FetchProfile { raw, mode: self.state.mode, delayed: listen };
-        Step::Perform(Operation::FetchProfile(Box::new(fetch)), Pending::Data(Box::new(pending)))
+        Ok(Step::Perform(Operation::FetchProfile(Box::new(fetch)), Pending::Data(Box::new(pending))))
     }
 
     /// MODE: cached connections of the other mode are of no use.
@@ -346,10 +331,6 @@ impl Session {
             Channel::None | Channel::Delayed(..) => Step::Reply(reply),
         }
     }
-}
-
-fn no_channel() -> Step {
-    Step::Reply(Reply::new(500, "Command failed"))
 }
 
 /// The path of LIST and NLST: options of `ls` before it are ignored.

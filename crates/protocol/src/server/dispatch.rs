@@ -64,7 +64,23 @@ impl Session {
             Some(step) => Ok(step),
             None => self.execute(Command::parse(line)?),
         });
+        match &step {
+            Ok(Step::Perform(..) | Step::Goodbye(_)) => {}
+            // Without a channel it is no transfer: what was set for the next one stays.
+            Err(CommandError::NoDataChannel) => {}
+            Ok(Step::Reply(_)) | Err(_) => self.forget_announced(line),
+        }
         step.unwrap_or_else(|error| Step::Reply(error.reply()))
+    }
+
+    /// A transfer that was refused: what was said of it is not about the next one.
+    fn forget_announced(&mut self, line: &[u8]) {
+        if is_transfer(line) {
+            self.state.restart = None;
+        }
+        if is_upload(line) {
+            self.state.upload = UploadAttributes::default();
+        }
     }
 
     /// What can be said about a line before its arguments are looked at.
@@ -123,10 +139,6 @@ impl Session {
             "CCC" => Ok(Some(reply(533, "The control connection stays as protected as it is."))),
             long if abandoned && LONG.contains(&long) => {
                 self.state.restart = None;
-                // What was said of it is not about the next one.
-                if matches!(long, "STOR" | "APPE" | "ESTO") {
-                    self.state.upload = UploadAttributes::default();
-                }
                 Ok(Some(Step::Reply(aborted())))
             }
             _ => Ok(None),
@@ -432,6 +444,20 @@ impl Session {
         options.path_info = wanted.path_info.unwrap_or(options.path_info);
         reply(200, OPTIONS_SET)
     }
+}
+
+/// Whatever its arguments are.
+pub(super) fn is_upload(line: &[u8]) -> bool {
+    has_verb(line, &["STOR", "APPE", "ESTO"])
+}
+
+fn is_transfer(line: &[u8]) -> bool {
+    is_upload(line) || has_verb(line, &["RETR", "ERET"])
+}
+
+fn has_verb(line: &[u8], verbs: &[&str]) -> bool {
+    let given = line.split_once_str(" ").map_or(line, |(verb, _)| verb);
+    verbs.iter().any(|verb| given.eq_ignore_ascii_case(verb.as_bytes()))
 }
 
 fn change_directory(path: VirtualPath) -> Step {

@@ -8,6 +8,7 @@ use zeroize::Zeroize;
 
 use super::action::{Action, Event, Failure, Operation, Outcome, RefusedLogin};
 use super::config::SessionConfig;
+use super::dispatch::is_upload;
 use super::pending::Pending;
 use super::state::State;
 use crate::command::parse::split_verb;
@@ -413,8 +414,4 @@ impl Session {
             self.close(Some(Reply::new(500, "Pipeline queue full.")));
         }
     }
-}
-
-fn is_upload(line: &[u8]) -> bool {
-    split_verb(line).is_ok_and(|(verb, _)| matches!(&*verb, "STOR" | "APPE" | "ESTO"))
 }

@@ -83,7 +83,7 @@ impl Session {
                 site_done()
             }
             SiteCommand::Help(subject) => Step::Reply(self.help(subject.as_ref())),
-            SiteCommand::Profile(ProfileCommand::Fetch(raw)) => self.fetch_profile(raw),
+            SiteCommand::Profile(ProfileCommand::Fetch(raw)) => self.fetch_profile(raw)?,
             SiteCommand::Profile(command) => {
                 let request = match command {
                     ProfileCommand::Start { seconds, raw } => ProfileRequest::Start { seconds, raw },

@@ -1,0 +1,138 @@
+//! What was said of a transfer that is refused.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::{Host, ParsePath};
+use ropewalk_protocol::server::{Operation, Outcome, RequiredProtection, SessionConfig, Transfer};
+
+const PASSIVE: &str = "227 Entering Passive Mode (127,0,0,1,179,217)";
+const NO_CHANNEL: &str = "500 Command failed";
+const ANNOUNCED: [&str; 4] = ["ALLO 7", "SCKS MD5 00", "SITE STORATTR modify=20200101000000;", "REST 5"];
+
+fn transfer(host: &mut Host, line: &str) -> Transfer {
+    match host.ask(line) {
+        Operation::Transfer(transfer) => *transfer,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn end(host: &mut Host) {
+    host.session.completed(Ok(Outcome::Transferred { checksum: None }));
+    host.poll();
+}
+
+fn announce(host: &mut Host) {
+    for line in ANNOUNCED {
+        let reply = host.run(line);
+        assert!(reply.starts_with('2') || reply.starts_with('3'), "{line}: {reply}");
+    }
+}
+
+/// That nothing, or all, of [`ANNOUNCED`] holds for the next upload, after what `line` had.
+#[track_caller]
+fn check_next(host: &mut Host, line: &str, (restarted, announced): (bool, bool)) {
+    if !host.session.has_channel() {
+        host.run("PASV");
+    }
+    let next = transfer(host, "STOR next");
+    assert_eq!(next.restarted, restarted, "{line}");
+    let all = [next.allocated.is_some(), next.expected.is_some(), next.modified.is_some()];
+    assert_eq!(all, [announced; 3], "{line}");
+    end(host);
+}
+
+#[test]
+fn is_not_about_the_next_one() {
+    let mut host = Host::logged_in();
+    host.run("MODE E");
+    for (line, refusal) in [
+        ("ESTO foo=\"x\" y", "500 command failed."),
+        ("ESTO A x y", "501 bad parameter."),
+        ("ESTO", "501 Syntax error in parameters or arguments."),
+        ("STOR", "501 Syntax error in parameters or arguments."),
+        ("stor ", "501 Syntax error in parameters or arguments."),
+        ("APPE", "501 Syntax error in parameters or arguments."),
+        ("STOR a\0", "501 Syntax error in parameters or arguments."),
+    ] {
+        announce(&mut host);
+        assert_eq!(host.run(line), refusal, "{line}");
+        check_next(&mut host, line, (false, false));
+    }
+    for (line, refusal) in [
+        ("ERET foo=\"x\" y", "500 command failed."),
+        ("ERET P 0 1", "501 bad parameter."),
+        ("RETR", "501 Syntax error in parameters or arguments."),
+    ] {
+        announce(&mut host);
+        assert_eq!(host.run(line), refusal, "{line}");
+        check_next(&mut host, line, (false, true));
+    }
+}
+
+#[test]
+fn is_not_about_the_next_one_where_a_site_forbids_it() {
+    let mut host = Host::logged_in_with(SessionConfig {
+        disabled: BTreeSet::from(["APPE".to_owned()]),
+        faults: true,
+        ..SessionConfig::default()
+    });
+    host.run("MODE E");
+    announce(&mut host);
+    assert_eq!(host.run("APPE a"), "500 Command not supported.");
+    check_next(&mut host, "APPE a", (false, false));
+    announce(&mut host);
+    host.run("SITE FAULT ESTO");
+    assert_eq!(host.run("ESTO A 0 a"), "501 Fault requested.");
+    check_next(&mut host, "ESTO A 0 a", (false, false));
+}
+
+#[test]
+fn is_not_about_the_next_one_where_data_would_travel_in_clear() {
+    let config = SessionConfig { tls: true, required: RequiredProtection::Data, ..SessionConfig::default() };
+    let mut host = Host::new(config);
+    host.session.begin_within_tls();
+    for line in ["USER alice", "PASS x", "MODE E", "PASV"] {
+        host.run(line);
+    }
+    announce(&mut host);
+    assert_eq!(host.run("STOR a"), "521 Data has to be protected here: send PROT P first.");
+    host.run("PBSZ 0");
+    host.run("PROT P");
+    check_next(&mut host, "STOR a", (false, false));
+}
+
+/// Nothing was refused but what stands before any transfer: clients make a channel and ask again.
+#[test]
+fn stays_where_there_is_no_channel() {
+    let mut host = Host::logged_in();
+    for line in ["STOR a", "APPE a", "ESTO A 0 a", "RETR a", "ERET P 0 1 a", "MLSD"] {
+        announce(&mut host);
+        assert_eq!(host.run(line), NO_CHANNEL, "{line}");
+        host.run("MODE E");
+        check_next(&mut host, line, (true, true));
+        host.run("MODE S");
+    }
+}
+
+#[test]
+fn is_not_about_the_next_one_where_the_name_is_refused() {
+    const REFUSED: &str = "553 A name must have neither CR nor LF in it: listings could not tell it.";
+    let mut host = Host::logged_in();
+    assert_eq!(host.run("PASV"), PASSIVE);
+    for line in ["STOR d/a\rb", "APPE a\r", "ESTO A 5 a\nb"] {
+        for before in ["ALLO 7", "SCKS MD5 0", "REST 5"] {
+            host.run(before);
+        }
+        assert_eq!(host.run(line), REFUSED);
+    }
+    let next = transfer(&mut host, "STOR c\rd/b");
+    assert_eq!(next.path, "/home/alice/c\rd/b".parse_path());
+    assert_eq!((next.allocated, next.expected, next.restarted), (None, None, false));
+    end(&mut host);
+    host.run("PASV");
+    transfer(&mut host, "RETR a\rb");
+}
