@@ -51,7 +51,7 @@ pub(crate) fn each_entry(
     let mut unread = 0u64;
     let mut one = |entry: &Entry| {
         let location = base.locate(&entry.name);
-        if let Some(error) = &entry.error {
+        if let Some(error) = entry.trouble() {
             unread += 1;
             if entry.is_nameless() {
                 say(format_args!(

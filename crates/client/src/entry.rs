@@ -62,6 +62,13 @@ impl Entry {
         self.error.as_deref() == Some(facts::UNPRINTABLE_NAME)
     }
 
+    /// Why there is less to know of it than it should be: its error, except where all that is wrong is that it is a
+    /// symbolic link that leads nowhere.
+    pub fn trouble(&self) -> Option<&str> {
+        let dangling = self.kind == Kind::Symlink && self.error.as_deref() == Some(facts::INVALID_LINK);
+        self.error.as_deref().filter(|_| !dangling)
+    }
+
     pub(crate) fn local(name: impl Into<BString>, metadata: Metadata) -> Self {
         Self {
             size: Some(metadata.size),
@@ -174,6 +181,16 @@ mod tests {
         assert_eq!(from_facts("Type=cdir; .".into()), Line::Nothing);
         assert_eq!(from_facts("Type=file;Size=x; a".into()), Line::Unknown);
         assert_eq!(entry(from_facts("no facts".into())).size, None);
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_no_trouble() {
+        let trouble =
+            |line: &str| entry(from_facts(line.into())).trouble().map(std::borrow::ToOwned::to_owned);
+        assert_eq!(trouble("Type=slink;UNIX.slink=nowhere;Error=InvalidLink; a"), None);
+        assert_eq!(trouble("Type=slink;Error=OpenFailed; a").as_deref(), Some("OpenFailed"));
+        assert_eq!(trouble("Type=dir;Error=InvalidLink; a").as_deref(), Some("InvalidLink"));
+        assert_eq!(trouble("Type=dir; a"), None);
     }
 
     #[test]

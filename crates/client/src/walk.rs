@@ -36,7 +36,7 @@ fn open<'e>(
 
 /// Walks everything beneath `location` (or gives the one file that it is, or what a glob in it matches), parents before
 /// children; names are relative to `location`, or to what comes before the glob. Links are followed unless
-/// `options.preserve.links`. What cannot be read comes as an entry with [`Entry::error`].
+/// `options.preserve.links`. What cannot be read comes as an entry with [`Entry::trouble`].
 pub fn walk(
     location: &Location,
     options: &Options,
@@ -154,7 +154,7 @@ pub fn du(
     let mut usage = Usage::default();
     walk(location, &options, events, cancel, &mut |entry| {
         match entry.kind {
-            _ if entry.error.is_some() => usage.errors += 1,
+            _ if entry.trouble().is_some() => usage.errors += 1,
             Kind::Directory => usage.directories += 1,
             Kind::Symlink => usage.links += 1,
             _ => {

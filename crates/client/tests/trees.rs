@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use common::*;
-use ropewalk_client::{Auto, Cancel, Event, Location, Options, Pair, Preserve, SyncLevel, Window, walk};
+use ropewalk_client::{Auto, Cancel, Event, Location, Options, Pair, Preserve, SyncLevel, Window, du, walk};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Setup};
 
@@ -328,6 +328,8 @@ fn links_beside_one_that_leads_nowhere_are_copied() -> Result<()> {
         for (target, name) in [("sub", "a"), ("nowhere", "b"), ("sub", "c"), ("f", "d"), ("../../out", "e")] {
             symlink(target, bench.remote.join("s").join(name))?;
         }
+        let usage = du(&bench.url("s/"), &options(), &|_: Event| {}, &Cancel::new())?;
+        ensure!((usage.files, usage.directories, usage.errors) == (2, 1, 0), "{usage:?}");
         run(bench.url("s/"), bench.here("t/"), &archive())?.succeeded()?;
         for name in ["a", "b", "c", "d", "e"] {
             ensure!(fs::symlink_metadata(bench.local.join("t").join(name))?.is_symlink(), "{name}");

@@ -35,6 +35,9 @@ impl EntryKind {
 /// name, if anything, is another entry.
 pub const UNPRINTABLE_NAME: &str = "UnprintableName";
 
+/// The [`Entry::error`] of a symbolic link that leads nowhere.
+pub const INVALID_LINK: &str = "InvalidLink";
+
 /// One entry of a listing. What a peer does not tell is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -64,7 +67,7 @@ pub struct Entry {
     pub searchable: bool,
     /// Entries of the directory that is being listed.
     pub count: Option<u64>,
-    /// Why a part of the tree is missing (`OpenFailed`, `InvalidLink`, [`UNPRINTABLE_NAME`]).
+    /// Why a part of the tree is missing (`OpenFailed`, [`INVALID_LINK`], [`UNPRINTABLE_NAME`]).
     pub error: Option<String>,
 }
 

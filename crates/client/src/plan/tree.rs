@@ -1,5 +1,7 @@
 //! Whole trees.
 
+use ropewalk_protocol::facts::INVALID_LINK;
+
 use super::*;
 use crate::place::Endpoint;
 use crate::worker;
@@ -231,7 +233,7 @@ impl<'e> Plan<'_, 'e> {
         }
         // Of a file a server may say so by mistake, and whether it can be read will show. GCT's says of what it lists beside
         // a link that leads nowhere that it is one; of one that is kept nothing has to be read.
-        let wrong = |error: &&String| entry.kind != Kind::File && *error != "InvalidLink";
+        let wrong = |error: &&String| entry.kind != Kind::File && *error != INVALID_LINK;
         if let Some(error) = entry.error.as_ref().filter(wrong) {
             let unlisted = RemoteError::Unlisted { path: from.path(), reason: error.clone() };
             self.fail(from.display(), to.display(), &unlisted);

@@ -1,7 +1,7 @@
 //! Entries of listings, from what storage tells.
 
 use bstr::BString;
-use ropewalk_protocol::facts::{Entry, EntryKind};
+use ropewalk_protocol::facts::{Entry, EntryKind, INVALID_LINK};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::Failure;
 use ropewalk_security::Access;
@@ -46,7 +46,7 @@ pub(super) fn followed(
         Some(metadata) => entry(host, login, place, name, &metadata),
         None => {
             let mut dangling = entry(host, login, place, name, own);
-            dangling.error = Some("InvalidLink".into());
+            dangling.error = Some(INVALID_LINK.into());
             dangling
         }
     };
