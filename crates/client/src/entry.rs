@@ -181,6 +181,8 @@ mod tests {
         assert_eq!(from_facts("Type=cdir; .".into()), Line::Nothing);
         assert_eq!(from_facts("Type=file;Size=x; a".into()), Line::Unknown);
         assert_eq!(entry(from_facts("no facts".into())).size, None);
+        let told = entry(from_facts("Type=file;Modify=1;Size=3;UNIX.uid=4294967296; a".into()));
+        assert_eq!((told.size, told.modified, told.owner), (Some(3), None, None));
     }
 
     #[test]

@@ -131,12 +131,7 @@ mod tests {
         let facts: fn(&[u8]) -> Line = |line| from_facts(line.as_bstr());
         type Case = (&'static str, fn(&[u8]) -> Line, &'static [&'static str], Option<&'static str>);
         let cases: [Case; 4] = [
-            (
-                "Type=file;Modify=1; a\r\nType=file; b\r\nwhat\r\n",
-                facts,
-                &["b"],
-                Some("Type=file;Modify=1; a"),
-            ),
+            ("Type=file;Size=-1; a\r\nType=file; b\r\nwhat\r\n", facts, &["b"], Some("Type=file;Size=-1; a")),
             ("10-21-26  07:01PM       <DIR>          data\r\n", from_long, &[], Some("10-21-26")),
             (
                 "total 8\r\n-rw-r--r-- 1 a b 5 Nov 21 19:17 f\r\ndrwxr-xr-x 1 a b 0 Nov 21 19:17 .\r\n",

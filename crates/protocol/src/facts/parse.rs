@@ -1,5 +1,6 @@
 use bstr::{BStr, BString, ByteSlice};
 
+use crate::command::arguments::{number, number32};
 use crate::date;
 use crate::facts::{Entry, EntryKind, decode};
 
@@ -8,13 +9,17 @@ use crate::facts::{Entry, EntryKind, decode};
 pub enum FactError {
     #[error("no space between facts and name in {line:?}")]
     NoName { line: BString },
-    #[error("the fact {fact} has the value {value:?}, expected {expected}")]
-    BadValue { fact: &'static str, value: BString, expected: &'static str },
+    #[error("the fact Size has the value {0:?}, expected a number below 2^64")]
+    BadSize(BString),
 }
 
 impl Entry {
     /// Parses `Fact=value;... name`, without end of line (RFC 3659 section 7.2). Names of facts are accepted in any
-    /// case, unknown facts are ignored; everything after the first space is the name.
+    /// case, unknown facts are ignored, and what a known one says is not known where it makes no sense; everything after the
+    /// first space is the name.
+    ///
+    /// # Errors
+    /// There is no name, or a size that is none: with another one, or without, less or more would be copied than there is.
     pub fn parse(line: &[u8]) -> Result<Self, FactError> {
         let at = line.find_byte(b' ').filter(|at| at + 1 < line.len());
         let at = at.ok_or_else(|| FactError::NoName { line: line.into() })?;
@@ -31,32 +36,23 @@ impl Entry {
         let text = || Some(decode(value).to_str_lossy().into_owned());
         match name.to_ascii_lowercase().as_slice() {
             b"type" => self.set_type(value),
-            b"size" | b"sizd" => self.size = Some(number("Size", value)?),
-            b"modify" => {
-                let bad = |_| FactError::BadValue {
-                    fact: "Modify",
-                    value: value.into(),
-                    expected: "YYYYMMDDHHMMSS",
-                };
-                self.modified = Some(date::parse(value).map_err(bad)?);
+            b"size" | b"sizd" => {
+                let size = number(value).ok_or_else(|| FactError::BadSize(value.into()))?;
+                self.size = Some(size);
             }
+            b"modify" => self.modified = date::parse(value).ok(),
             b"perm" => self.set_permissions(value),
             b"unix.mode" => {
                 let bits = value.to_str().ok().and_then(|v| u32::from_str_radix(v, 8).ok());
-                let bad = || FactError::BadValue {
-                    fact: "UNIX.mode",
-                    value: value.into(),
-                    expected: "an octal number",
-                };
-                self.mode = Some(bits.ok_or_else(bad)? & 0o7777);
+                self.mode = bits.map(|bits| bits & 0o7777);
             }
             b"unix.owner" | b"unix.ownername" => self.owner = text(),
             b"unix.group" | b"unix.groupname" => self.group = text(),
-            b"unix.uid" => self.uid = number32("UNIX.uid", value)?,
-            b"unix.gid" => self.gid = number32("UNIX.gid", value)?,
+            b"unix.uid" => self.uid = number32(value),
+            b"unix.gid" => self.gid = number32(value),
             b"unique" => self.set_unique(value),
             b"unix.slink" => self.target = Some(decode(value)),
-            b"x.count" => self.count = Some(number("X.count", value)?),
+            b"x.count" => self.count = number(value),
             b"error" => self.error = text(),
             _ => {}
         }
@@ -108,25 +104,6 @@ impl Entry {
     }
 }
 
-fn number(fact: &'static str, value: &BStr) -> Result<u64, FactError> {
-    let digits = value.to_str().ok().filter(|v| v.bytes().all(|b| b.is_ascii_digit()));
-    digits.and_then(|v| v.parse().ok()).ok_or_else(|| FactError::BadValue {
-        fact,
-        value: value.into(),
-        expected: "a number below 2^64",
-    })
-}
-
-/// Not a number: some servers put a name here, which is of no use.
-fn number32(fact: &'static str, value: &BStr) -> Result<Option<u32>, FactError> {
-    if value.iter().any(|b| !b.is_ascii_digit()) {
-        return Ok(None);
-    }
-    let n = number(fact, value)?;
-    let bad = |_| FactError::BadValue { fact, value: value.into(), expected: "a number below 2^32" };
-    u32::try_from(n).map(Some).map_err(bad)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -173,14 +150,22 @@ mod tests {
         assert!(matches!(Entry::parse(b"Type=file;"), Err(FactError::NoName { .. })));
         assert!(matches!(Entry::parse(b"Type=file; "), Err(FactError::NoName { .. })));
         assert!(matches!(Entry::parse(b""), Err(FactError::NoName { .. })));
-        for (line, fact) in [
-            (&b"Size=-1; x"[..], "Size"),
-            (b"Size=18446744073709551616; x", "Size"),
-            (b"Modify=2001; x", "Modify"),
-            (b"UNIX.mode=9; x", "UNIX.mode"),
-            (b"UNIX.uid=4294967296; x", "UNIX.uid"),
+        for line in [&b"Size=-1; x"[..], b"Size=; x", b"Size=18446744073709551616; x"] {
+            assert!(matches!(Entry::parse(line), Err(FactError::BadSize(_))));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_not_known() {
+        for line in [
+            &b"Modify=2001;UNIX.mode=9;UNIX.uid=4294967296;UNIX.gid=4294967296;X.count=-1;Type=dir;Size=7; x"[..],
+            b"Modify=20011341000000;UNIX.mode=40000000000;UNIX.uid=;UNIX.gid=root;X.count=18446744073709551616;\
+              Type=dir;Size=7; x",
+            b"Modify=;UNIX.mode=;UNIX.uid=-2;UNIX.gid=0x1;X.count=;Type=dir;Size=7; x",
+            b"Modify=now;UNIX.mode=rwx;UNIX.uid=\xff;UNIX.gid=\xff;X.count=\xff;Type=dir;Size=7; x",
         ] {
-            assert!(matches!(Entry::parse(line), Err(FactError::BadValue { fact: f, .. }) if f == fact));
+            let expected = Entry { size: Some(7), ..Entry::new("x", EntryKind::Directory) };
+            assert_eq!(Entry::parse(line).unwrap(), expected);
         }
     }
 
