@@ -543,6 +543,10 @@ fn listings() {
     for (line, form, path) in [
         ("LIST -la", ListForm::Long, "/home/alice"),
         ("LIST -l -a x y", ListForm::Long, "/home/alice/x y"),
+        ("LIST -la  dir", ListForm::Long, "/home/alice/dir"),
+        ("LIST -l  -a   x  y", ListForm::Long, "/home/alice/x  y"),
+        ("LIST -la  ", ListForm::Long, "/home/alice"),
+        ("LIST  x", ListForm::Long, "/home/alice/ x"),
         ("NLST -a", ListForm::Names, "/home/alice"),
         ("NLST *.txt", ListForm::Names, "/home/alice/*.txt"),
         ("MLSD -x", ListForm::Facts, "/home/alice/-x"),

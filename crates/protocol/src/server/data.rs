@@ -333,11 +333,11 @@ impl Session {
     }
 }
 
-/// The path of LIST and NLST: options of `ls` before it are ignored.
+/// The path of LIST and NLST: options of `ls` before it are ignored, with the spaces behind them.
 fn without_flags(given: &[u8]) -> Option<BString> {
     let mut rest = given;
     while rest.starts_with(b"-") {
-        rest = rest.split_once_str(" ").map_or(&b""[..], |(_, rest)| rest);
+        rest = rest.split_once_str(" ").map_or(&b""[..], |(_, rest)| rest.trim_start_with(|c| c == ' '));
     }
     (!rest.is_empty()).then(|| rest.into())
 }
