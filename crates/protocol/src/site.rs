@@ -235,8 +235,8 @@ impl SiteCommand {
     }
 }
 
-fn buffer(mut args: Arguments<'_>) -> Result<u64, CommandError> {
-    number(args.word()?).ok_or(CommandError::Syntax)
+fn buffer(args: Arguments<'_>) -> Result<u64, CommandError> {
+    number(args.last_word()?).ok_or(CommandError::Syntax)
 }
 
 /// The one word NONE.

@@ -27,6 +27,12 @@ impl<'a> Arguments<'a> {
         Ok(word)
     }
 
+    /// The one word that is left.
+    pub(crate) fn last_word(mut self) -> Result<&'a [u8], CommandError> {
+        let word = self.word()?;
+        if self.is_empty() { Ok(word) } else { Err(CommandError::Syntax) }
+    }
+
     /// Everything that is left, exactly.
     pub(crate) fn path(self) -> Result<BString, CommandError> {
         self.optional_path().ok_or(CommandError::Syntax)

@@ -86,7 +86,7 @@ impl Command {
             "PASS" => Self::Pass(Password::new(rest)),
             "PASV" => Self::Pasv,
             "PBSZ" => {
-                let size = args.word()?;
+                let size = args.last_word()?;
                 let valid = number32(size).ok_or_else(|| CommandError::BufferSize(size.into()))?;
                 Self::Pbsz(valid.into())
             }
@@ -132,8 +132,8 @@ impl Command {
     }
 }
 
-fn buffer(mut args: Arguments<'_>) -> Result<u64, CommandError> {
-    number(args.word()?).ok_or(CommandError::InvalidBuffer)
+fn buffer(args: Arguments<'_>) -> Result<u64, CommandError> {
+    number(args.last_word()?).ok_or(CommandError::InvalidBuffer)
 }
 
 pub(crate) fn algorithm(name: &[u8]) -> Result<ChecksumAlgorithm, CommandError> {
