@@ -136,3 +136,32 @@ fn is_not_about_the_next_one_where_the_name_is_refused() {
     host.run("PASV");
     transfer(&mut host, "RETR a\rb");
 }
+
+#[test]
+fn the_source_of_a_refused_renaming_is_not_that_of_the_next_one() {
+    const FROM: (&str, &str) = ("RNFR a", "350 OK. Send RNTO with destination name.");
+    const LINK: (&str, &str) = ("SITE SYMLINKFROM a", "350 OK. Send SITE SYMLINKTO with symlink name.");
+    const SYNTAX: &str = "501 Syntax error in parameters or arguments.";
+    const ARGUMENTS: &str = "501 Invalid command arguments.";
+    let mut host = Host::logged_in();
+    for refused in ["RNFR", "RNFR b\0", "RNTO", "rnto "] {
+        host.check(&[FROM, (refused, SYNTAX), ("RNTO b", ARGUMENTS)]);
+    }
+    for refused in ["SITE SYMLINKFROM", "site  symlinkfrom b\0", "SITE SYMLINKTO", "site symlinkto "] {
+        host.check(&[LINK, (refused, SYNTAX), ("SITE SYMLINKTO b", ARGUMENTS)]);
+    }
+    // In the new root it would be another file.
+    host.check(&[FROM, LINK, ("SITE CHROOT d", "250 OK."), ("RNTO b", ARGUMENTS)]);
+    host.check(&[("SITE SYMLINKTO b", ARGUMENTS)]);
+}
+
+#[test]
+fn a_password_after_a_refused_name_is_not_for_the_name_before_it() {
+    Host::new(SessionConfig::default()).check(&[
+        ("USER alice", "331 Password required for alice."),
+        ("USER", "501 Syntax error in parameters or arguments."),
+        ("PASS x", "503 Login with USER first."),
+        ("USER alice", "331 Password required for alice."),
+        ("PASS x", "230 User alice logged in."),
+    ]);
+}

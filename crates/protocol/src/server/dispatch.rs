@@ -64,22 +64,28 @@ impl Session {
             Some(step) => Ok(step),
             None => self.execute(Command::parse(line)?),
         });
-        match &step {
-            Ok(Step::Perform(..) | Step::Goodbye(_)) => {}
-            // Without a channel it is no transfer: what was set for the next one stays.
-            Err(CommandError::NoDataChannel) => {}
-            Ok(Step::Reply(_)) | Err(_) => self.forget_announced(line),
+        // Without a channel it is no transfer: what was set for the next one stays.
+        let stays = matches!(step, Err(CommandError::NoDataChannel));
+        let step = step.unwrap_or_else(|error| Step::Reply(error.reply()));
+        if matches!(&step, Step::Reply(reply) if reply.code() >= 400) && !stays {
+            self.forget(line);
         }
-        step.unwrap_or_else(|error| Step::Reply(error.reply()))
+        step
     }
 
-    /// A transfer that was refused: what was said of it is not about the next one.
-    fn forget_announced(&mut self, line: &[u8]) {
-        if is_transfer(line) {
-            self.state.restart = None;
-        }
-        if is_upload(line) {
-            self.state.upload = UploadAttributes::default();
+    /// What was said of a command that is refused is not about the next one.
+    fn forget(&mut self, line: &[u8]) {
+        let state = &mut self.state;
+        match &*name_of(line) {
+            b"STOR" | b"APPE" | b"ESTO" => {
+                state.restart = None;
+                state.upload = UploadAttributes::default();
+            }
+            b"RETR" | b"ERET" => state.restart = None,
+            b"RNFR" | b"RNTO" => state.rename_from = None,
+            b"SITE SYMLINKFROM" | b"SITE SYMLINKTO" => state.symlink_from = None,
+            b"USER" => state.user = None,
+            _ => {}
         }
     }
 
@@ -448,16 +454,18 @@ impl Session {
 
 /// Whatever its arguments are.
 pub(super) fn is_upload(line: &[u8]) -> bool {
-    has_verb(line, &["STOR", "APPE", "ESTO"])
+    matches!(&*name_of(line), b"STOR" | b"APPE" | b"ESTO")
 }
 
-fn is_transfer(line: &[u8]) -> bool {
-    is_upload(line) || has_verb(line, &["RETR", "ERET"])
-}
-
-fn has_verb(line: &[u8], verbs: &[&str]) -> bool {
-    let given = line.split_once_str(" ").map_or(line, |(verb, _)| verb);
-    verbs.iter().any(|verb| given.eq_ignore_ascii_case(verb.as_bytes()))
+/// What a line that need not make sense begins with, in upper case: its verb, with that of SITE.
+fn name_of(line: &[u8]) -> Vec<u8> {
+    let mut words = line.split_str(" ").filter(|word| !word.is_empty());
+    let mut name = words.next().unwrap_or_default().to_ascii_uppercase();
+    if name == b"SITE" {
+        name.push(b' ');
+        name.extend(words.next().unwrap_or_default().to_ascii_uppercase());
+    }
+    name
 }
 
 fn change_directory(path: VirtualPath) -> Step {
