@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use std::process;
 
 use ropewalk_client::{Cancel, Location, Options, Remote, RemoteError, parse_location};
 use ropewalk_protocol::url::Url;
@@ -11,6 +12,9 @@ use crate::exit::{Exit, usage};
 use crate::output::{Human, Loudness, say};
 use crate::settings::{Flags, Layers, Settings};
 use crate::signals;
+
+/// What is said at the first Ctrl-C.
+const INTERRUPTED: &str = "ropewalk: interrupted";
 
 /// A place as it was given, and as it was understood.
 #[derive(Clone, Debug)]
@@ -61,10 +65,20 @@ impl Client {
         targets: impl IntoIterator<Item = &'a mut Target>,
     ) -> anyhow::Result<Self> {
         let Settings { mut options, password_file, .. } = Layers::load(flags)?.settings()?;
-        let locations = targets.into_iter().map(|target| &mut target.location);
+        let mut here = true;
+        let locations = targets.into_iter().map(|target| {
+            here &= matches!(target.location, Location::Local(_));
+            &mut target.location
+        });
+        let locations: Vec<_> = locations.collect();
         credentials::complete(&mut options, password_file.as_deref(), true, locations)?;
         let cancel = Cancel::new();
-        signals::watch(&cancel, "ropewalk: interrupted")?;
+        if here {
+            // There is no session to end, and the system may be waited for: a pipe, a disk, a large directory.
+            signals::on_first(INTERRUPTED, || process::exit(Exit::Interrupted as i32))?;
+        } else {
+            signals::watch(&cancel, INTERRUPTED)?;
+        }
         Ok(Self { options, events: Human::plain(Loudness::Normal, &cancel), cancel })
     }
 
@@ -89,7 +103,11 @@ impl Client {
                 failed = true;
             }
         }
-        Ok(if failed { Exit::of_kinds(failures) } else { Exit::Done })
+        Ok(match failed {
+            _ if self.cancel.is_cancelled() => Exit::Interrupted,
+            true => Exit::of_kinds(failures),
+            false => Exit::Done,
+        })
     }
 }
 

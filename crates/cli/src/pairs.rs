@@ -17,7 +17,8 @@ use crate::exit::usage;
 pub(crate) struct Line {
     pub(crate) source: BString,
     pub(crate) destination: BString,
-    pub(crate) window: Option<Window>,
+    /// `None`: nothing is said of it. `Some(None)`: all of the file.
+    pub(crate) window: Option<Option<Window>>,
 }
 
 impl Line {
@@ -25,7 +26,7 @@ impl Line {
         Ok(Pair {
             source: parse_location(self.source.to_os_str_lossy())?,
             destination: parse_location(self.destination.to_os_str_lossy())?,
-            window: self.window,
+            window: self.window.flatten(),
         })
     }
 }
@@ -63,7 +64,7 @@ fn parse_line(line: &BStr) -> Result<Line, String> {
     }
     let (third, _) = word(rest)?;
     // GCT writes attributes (`size=1;modify=..;`) into its dump files and does not need them either.
-    let window = if third.is_empty() || third.contains(&b'=') { None } else { window(third)? };
+    let window = if third.is_empty() || third.contains(&b'=') { None } else { Some(window(third)?) };
     Ok(Line { source: source.into(), destination: destination.into(), window })
 }
 
@@ -101,11 +102,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn line(source: &str, destination: &str, window: Option<(u64, Option<u64>)>) -> Line {
+    fn line(source: &str, destination: &str, window: Option<Option<(u64, Option<u64>)>>) -> Line {
         Line {
             source: source.into(),
             destination: destination.into(),
-            window: window.map(|(offset, length)| Window { offset, length }),
+            window: window.map(|window| window.map(|(offset, length)| Window { offset, length })),
         }
     }
 
@@ -116,9 +117,9 @@ mod tests {
             parse(text.as_bytes(), "x").unwrap(),
             [
                 line("ftp://h/a", "file:///b", None),
-                line("ftp://h/a b", "file:///c d", None),
-                line("a", "b", Some((5, None))),
-                line("a", "b", Some((0, Some(2)))),
+                line("ftp://h/a b", "file:///c d", Some(None)),
+                line("a", "b", Some(Some((5, None)))),
+                line("a", "b", Some(Some((0, Some(2))))),
                 line("a", "b", None),
             ]
         );

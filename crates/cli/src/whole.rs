@@ -11,6 +11,18 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// As of the system; the old file is still there.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    put(path, bytes, None)
+}
+
+/// The same, for its owner only: there are passwords in it.
+///
+/// # Errors
+/// As [`write()`].
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    put(path, bytes, Some(0o600))
+}
+
+fn put(path: &Path, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
     let old = match fs::metadata(path) {
         Ok(old) if !old.is_file() => return fs::write(path, bytes),
         Ok(old) => Some(old),
@@ -21,7 +33,8 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let target = if old.is_some() { fs::canonicalize(path)? } else { path.to_owned() };
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
     // New files get what the umask leaves.
-    let mode = old.as_ref().map_or(0o666, |old| old.mode() & 0o777);
+    let given = mode.or_else(|| Some(old.as_ref()?.mode() & 0o777));
+    let mode = given.unwrap_or(0o666);
     let made = tempfile::Builder::new()
         .prefix(".ropewalk-")
         .permissions(Permissions::from_mode(mode))
@@ -35,7 +48,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     file.write_all(bytes)?;
-    if old.is_some() {
+    if given.is_some() {
         file.as_file().set_permissions(Permissions::from_mode(mode))?;
     }
     file.persist(&target).map(drop).map_err(|error| error.error)

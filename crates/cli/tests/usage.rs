@@ -386,3 +386,50 @@ fn events_that_cannot_be_written_are_told() {
         program().arg("cp").arg("--json").arg(path("a")).arg(path("c")).stdout(writer).output().unwrap();
     assert_eq!((code(&output), err(&output)), (0, String::new()));
 }
+
+/// Nothing that a command waits for here keeps it from its end.
+#[test]
+fn one_signal_ends_what_works_on_places_of_this_machine() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    for command in ["cat", "sum"] {
+        let mut child = program()
+            .args([command.as_ref(), fifo.as_os_str()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Until it is opened for reading: then signals are watched for.
+        let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
+        let _silent = loop {
+            match rustix::fs::open(&fifo, flags, rustix::fs::Mode::empty()) {
+                Ok(end) => break end,
+                Err(error) => assert_eq!(error, rustix::io::Errno::NXIO),
+            }
+            assert!(child.try_wait().unwrap().is_none(), "{command} has ended");
+            std::thread::yield_now();
+        };
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((code(&output), &*err(&output)), (130, "ropewalk: interrupted\n"), "{command}");
+    }
+}
+
+#[test]
+fn nothing_removes_the_root() {
+    for place in
+        ["/", "//", ".", "..", "/.", "ftp://127.0.0.1:1/", "ftp://127.0.0.1:1/%2F", "ftp://127.0.0.1:1/a/.."]
+    {
+        let output = run(["rm", "-r", place]);
+        assert_eq!(code(&output), 2, "{place}: {}", err(&output));
+    }
+}
+
+/// A copy that is measured for a time, as perfSONAR does, has not failed when it is over.
+#[test]
+fn time_that_is_up_is_no_failure() {
+    let output = run(["globus-url-copy", "-t", "1", "file:///dev/zero", "file:///dev/null"]);
+    assert_eq!((code(&output), &*err(&output)), (0, "\nCancelling copy...\n"));
+}

@@ -114,7 +114,9 @@ impl Session<'_> {
             path: path.into(),
         })?;
         let sum = reply.text().trim().to_str_lossy().to_ascii_lowercase();
-        if sum.is_empty() { Err(self.nonsense("CKSM", &reply)) } else { Ok(sum) }
+        // Of any length: some drop zeros in front.
+        let is_sum = !sum.is_empty() && sum.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if is_sum { Ok(sum) } else { Err(self.nonsense("CKSM", &reply)) }
     }
 
     /// What an interrupted upload has left (our extension).

@@ -59,7 +59,7 @@ fn elsewhere(error: io::Error) -> anyhow::Error {
 
 fn rename(client: &Client, from: &Url, to: &Url) -> anyhow::Result<()> {
     let mut sessions = Sessions::new(client);
-    sessions.with(from, |remote, from| {
+    let moved = sessions.with(from, |remote, from| {
         let mut to = remote.path_of(to);
         if remote.stat(&to).is_ok_and(|entry| entry.is_directory()) {
             let trimmed = from.strip_suffix(b"/").unwrap_or(from);
@@ -68,9 +68,12 @@ fn rename(client: &Client, from: &Url, to: &Url) -> anyhow::Result<()> {
                 to.push(b'/');
             }
             to.extend_from_slice(name);
+        } else if to.ends_with(b"/") && !remote.stat(from)?.is_directory() {
+            // The server might make a file of that name of it.
+            return Ok(false);
         }
-        remote.rename(from, &to)
+        remote.rename(from, &to).map(|()| true)
     })?;
     sessions.quit();
-    Ok(())
+    if moved { Ok(()) } else { Err(io::Error::from(io::ErrorKind::NotADirectory).into()) }
 }

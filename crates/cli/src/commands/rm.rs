@@ -43,6 +43,15 @@ impl Rm {
     }
 
     fn remove(&self, place: Place<'_>, sessions: &mut Sessions<'_>) -> anyhow::Result<()> {
+        let path = match place {
+            Place::Local(path) => path.as_os_str().as_bytes(),
+            Place::Remote(url) => url.path.as_bytes(),
+        };
+        if is_whole(path) {
+            return Err(usage(
+                "expected something to remove: not the root, nor a path that ends in `.` or `..`",
+            ));
+        }
         match place {
             Place::Local(path) => {
                 // The link itself, never what it points to, as it would with a slash behind it.
@@ -73,10 +82,31 @@ impl Rm {
     }
 }
 
+/// What a path names that some variable was empty in: the root, or a directory by `.` or `..`.
+fn is_whole(path: &[u8]) -> bool {
+    let path = path.trim_end_with(|c| c == '/');
+    matches!(path.rsplit_str("/").next(), None | Some(b"" | b"." | b".."))
+}
+
 fn without_slashes(path: &Path) -> &Path {
     let bytes = path.as_os_str().as_bytes();
     match bytes.trim_end_with(|c| c == '/') {
         [] => path,
         trimmed => Path::new(OsStr::from_bytes(trimmed)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_whole;
+
+    #[test]
+    fn nobody_means_everything() {
+        for path in ["/", "//", "", ".", "..", "./", "/..", "a/.", "a/../", "/home/.//"] {
+            assert!(is_whole(path.as_bytes()), "{path}");
+        }
+        for path in ["a", "/a", "a/", "...", "/a/.b", "..a/", "./a"] {
+            assert!(!is_whole(path.as_bytes()), "{path}");
+        }
     }
 }

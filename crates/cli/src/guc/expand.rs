@@ -145,8 +145,16 @@ pub(super) fn escaped(path: &[u8]) -> String {
 /// A location as GCT's files and messages have it: a URL.
 pub(super) fn show(location: &Location) -> String {
     match location {
-        Location::Local(path) => format!("file://{}", escaped(path.as_os_str().as_bytes())),
         Location::Remote(url) => url.to_string(),
+        other => show_with_password(other),
+    }
+}
+
+/// The same for files that a later run reads, and nobody else.
+pub(super) fn show_with_password(location: &Location) -> String {
+    match location {
+        Location::Local(path) => format!("file://{}", escaped(path.as_os_str().as_bytes())),
+        Location::Remote(url) => url.to_string_with_password(),
         Location::Standard => "-".into(),
         Location::Measure { size: 0 } => "null:".into(),
         Location::Measure { size } => format!("zero:{size}"),

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use ropewalk_client::Pair;
 
-use super::expand::show;
+use super::expand::show_with_password;
 use crate::pairs::quoted;
 use crate::whole;
 
@@ -46,7 +46,7 @@ pub(super) fn given(pair: &Pair) -> String {
     let window = pair
         .window
         .map(|window| format!(" {},{} ", window.offset, window.length.map_or_else(|| "-1".into(), number)));
-    let (source, destination) = (show(&pair.source), show(&pair.destination));
+    let (source, destination) = (show_with_password(&pair.source), show_with_password(&pair.destination));
     format!("{} {}{}\n", quoted(&source), quoted(&destination), window.unwrap_or_default())
 }
 
@@ -56,17 +56,26 @@ pub(super) fn write(path: &Path, left: &[&Pair]) -> anyhow::Result<()> {
     store(path, &text)
 }
 
-/// As a whole: half of a list would say that the rest is done.
+/// As a whole: half of a list would say that the rest is done. For its owner only, since URLs may have passwords.
 pub(super) fn store(path: &Path, text: &str) -> anyhow::Result<()> {
-    whole::write(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+    whole::write_private(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use ropewalk_client::{Location, Window};
+    use std::os::unix::fs::MetadataExt;
+
+    use ropewalk_client::{Location, Window, parse_location};
 
     use super::*;
+
+    #[test]
+    fn what_is_left_can_log_in() {
+        let place = |url: &str| parse_location(url).unwrap();
+        let pair = Pair { source: place("ftp://u:p%40@h/a"), destination: place("file:///b"), window: None };
+        assert_eq!(given(&pair), "\"ftp://u:p%40@h/a\" \"file:///b\"\n");
+    }
 
     #[test]
     fn what_is_left() {
@@ -79,13 +88,14 @@ mod tests {
         };
         let pairs = [pair("a", None), pair("b c", Some(Window { offset: 5, length: None })), pair("d", None)];
         write(&file, &[&pairs[1], &pairs[2]]).unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
         assert_eq!(
             std::fs::read_to_string(&file).unwrap(),
             "\"file:///s/b%20c\" \"file:///d/b%20c\" 5,-1 \n\"file:///s/d\" \"file:///d/d\"\n"
         );
         let read = crate::pairs::read(&file).unwrap();
         assert_eq!(read.len(), 2);
-        assert_eq!(read[0].window, Some(Window { offset: 5, length: None }));
+        assert_eq!(read[0].window, Some(Some(Window { offset: 5, length: None })));
     }
 
     #[test]

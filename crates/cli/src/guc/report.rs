@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_client::{Cancel, Event, EventSink, FileId, Options, Pair};
 
-use super::expand::{escaped, show};
+use super::expand::{escaped, show_with_password};
 use super::options::Guc;
 use super::pending::{self, Facts};
 use super::perf::Perf;
@@ -116,8 +116,9 @@ impl Report {
             if as_is {
                 state.given.lines.insert(source.clone(), pending::given(pair));
             }
-            state.given.trees.insert(source, show(&pair.source));
-            state.given.trees.insert(pair.destination.in_events(options), show(&pair.destination));
+            state.given.trees.insert(source, show_with_password(&pair.source));
+            let destination = show_with_password(&pair.destination);
+            state.given.trees.insert(pair.destination.in_events(options), destination);
         }
     }
 
@@ -165,6 +166,8 @@ impl Report {
                 }
             }
             (Some(_), None) => {}
+            // Broken off, because somebody has asked for it or the time is up.
+            (None, _) if self.cancel.is_cancelled() => drop(state.active.remove(&id)),
             (None, _) => {
                 state.failures += 1;
                 state.active.remove(&id);

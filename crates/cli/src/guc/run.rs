@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use ropewalk_client::{Cancel, Location, Pair, copy, parse_location};
+use ropewalk_client::{Amount, Cancel, Location, Pair, copy, parse_location};
 
 use super::expand::Looker;
 use super::options::Guc;
@@ -99,14 +99,16 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
         pending::write(path, &report.left(&expanded, &options))?;
     }
     let summary = result?;
+    // What was under way when the time was up is in the summary, and is no failure.
+    let failed = if time_is_up { report.failures() } else { report.failures().max(summary.files_failed) };
     if guc.continue_on_error {
-        match report.failures().max(summary.files_failed) {
+        match failed {
             0 => {}
             1 => say("\n\nerror: There was an error with 1 transfer.\n"),
             failed => say(format_args!("\n\nerror: There were errors with {failed} transfers.\n")),
         }
     }
-    let well = summary.files_failed == 0 && report.failures() == 0 && (time_is_up || !summary.interrupted);
+    let well = failed == 0 && (time_is_up || !summary.interrupted);
     Ok(if well { Exit::Done } else { Exit::Failed })
 }
 
@@ -114,18 +116,13 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
 fn given(guc: &Guc) -> anyhow::Result<Option<Vec<Pair>>> {
     if let Some(path) = guc.dump_file.as_deref().filter(|path| path.exists()) {
         let lines = pairs::read(path)?;
-        return if lines.is_empty() { Ok(None) } else { from_lines(&lines).map(Some) };
+        return if lines.is_empty() { Ok(None) } else { from_lines(&lines, None).map(Some) };
     }
     if let Some(path) = &guc.pairs_file {
         if !guc.urls.is_empty() {
             return Err(usage("No urls are provided on the command line when using the -f option."));
         }
-        let pairs = from_lines(&pairs::read(path)?)?;
-        let window = guc.window();
-        // Of lines without a window of their own.
-        return Ok(Some(
-            pairs.into_iter().map(|pair| Pair { window: pair.window.or(window), ..pair }).collect(),
-        ));
+        return from_lines(&pairs::read(path)?, guc.window()).map(Some);
     }
     let [source, destination] = guc.urls.as_slice() else {
         let problem = if guc.urls.len() < 2 {
@@ -143,9 +140,11 @@ fn given(guc: &Guc) -> anyhow::Result<Option<Vec<Pair>>> {
     Ok(Some(vec![pair]))
 }
 
-fn from_lines(lines: &[pairs::Line]) -> anyhow::Result<Vec<Pair>> {
+/// `window` is that of lines without one of their own.
+fn from_lines(lines: &[pairs::Line], window: Amount) -> anyhow::Result<Vec<Pair>> {
     let pair = |line: &pairs::Line| {
-        let Pair { source, destination, window } = line.pair()?;
+        let Pair { source, destination, .. } = line.pair()?;
+        let window = line.window.unwrap_or(window);
         Ok(Pair { source: location(source)?, destination: location(destination)?, window })
     };
     lines.iter().map(pair).collect()
