@@ -137,6 +137,18 @@ fn is_not_about_the_next_one_where_the_name_is_refused() {
     transfer(&mut host, "RETR a\rb");
 }
 
+/// The host leaves it with the old root.
+#[test]
+fn stays_where_a_new_root_took_the_channel() {
+    let mut host = Host::logged_in();
+    host.run("MODE E");
+    host.run("PASV");
+    host.check(&[("SITE CHROOT d", "250 OK.")]);
+    announce(&mut host);
+    assert_eq!(host.run("STOR a"), NO_CHANNEL);
+    check_next(&mut host, "STOR a", (true, true));
+}
+
 #[test]
 fn the_source_of_a_refused_renaming_is_not_that_of_the_next_one() {
     const FROM: (&str, &str) = ("RNFR a", "350 OK. Send RNTO with destination name.");

@@ -335,7 +335,8 @@ pub enum Operation {
     Profile(ProfileRequest),
     /// SITE PROFILE FETCH: sends over the data channel what the last STOP told of.
     FetchProfile(Box<FetchProfile>),
-    /// SITE CHROOT: the path becomes the session's root.
+    /// SITE CHROOT: the path becomes the session's root. The data channel goes: its connections belong to a session that may
+    /// see more.
     ChangeRoot(VirtualPath),
     /// SITE RESTRICT: a path rule list (GCT syntax), relative to the session's root.
     Restrict(BString),

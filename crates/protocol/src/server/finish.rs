@@ -147,6 +147,9 @@ impl Session {
                 Ok(Outcome::Done) => {
                     self.state.rooted = true;
                     self.state.directory = VirtualPath::root();
+                    if self.state.channel == Channel::Made {
+                        self.state.channel = Channel::None;
+                    }
                     // In the new root they would be other files.
                     self.state.rename_from = None;
                     self.state.symlink_from = None;
