@@ -433,3 +433,12 @@ fn time_that_is_up_is_no_failure() {
     let output = run(["globus-url-copy", "-t", "1", "file:///dev/zero", "file:///dev/null"]);
     assert_eq!((code(&output), &*err(&output)), (0, "\nCancelling copy...\n"));
 }
+
+/// Without a limit of their number, tries end by the time, also where nobody is there to be asked.
+#[test]
+fn tries_of_a_connection_end_by_the_time() {
+    let words = "globus-url-copy -rst -rst-retries 0 -rst-interval 1 -rst-timeout 1 ftp://127.0.0.1:1/a file:///dev/null";
+    let output = run(words.split(' '));
+    assert_eq!(code(&output), 1);
+    assert!(err(&output).contains("refused"), "{}", err(&output));
+}

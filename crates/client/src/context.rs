@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::checksum::{Algorithm, checksum_file};
@@ -67,8 +67,8 @@ impl<'e> Context<'e> {
         &self.setup.options
     }
 
-    /// The pause before another try after `error`; `None` where there is none.
-    pub(crate) fn retry(&self, error: &RemoteError, failed_tries: u32) -> Option<Duration> {
+    /// The pause before another try after `error`, where the first one failed at `first`; `None` where there is none.
+    pub(crate) fn retry(&self, error: &RemoteError, failed_tries: u32, first: Instant) -> Option<Duration> {
         // A session of ours that broke may still hold a file at the server, until the server sees that it is gone.
         let tries =
             if error.is_busy() { self.options().retries.max(BUSY_TRIES) } else { self.options().retries };
@@ -76,7 +76,9 @@ impl<'e> Context<'e> {
             && failed_tries <= tries
             && !self.queue.is_stopped()
             && !self.cancel.is_cancelled();
-        again.then(|| pause(self.options().retry_pause, failed_tries))
+        let pause = again.then(|| pause(self.options().retry_pause, failed_tries));
+        let limit = self.options().retry_limit;
+        pause.filter(|pause| limit.is_none_or(|limit| first.elapsed().saturating_add(*pause) <= limit))
     }
 
     /// Streams of a transfer of a file of `size` bytes, or of a range of it: several sessions may work on a big file, and

@@ -242,6 +242,8 @@ pub struct Options {
     pub retries: u32,
     /// First pause between tries; it grows to a minute, with jitter.
     pub retry_pause: Duration,
+    /// No try of a file, or of a connection, so long after the first one of it failed. `None`: as many as `retries` says.
+    pub retry_limit: Option<Duration>,
     pub stall: Option<StallLimit>,
     pub connect_timeout: Duration,
     /// Longest silence of a control connection on which an answer is due.
@@ -341,6 +343,7 @@ impl Default for Options {
             resume: true,
             retries: 5,
             retry_pause: Duration::from_secs(1),
+            retry_limit: None,
             stall: Some(StallLimit { bytes_per_second: 1, time: Duration::from_secs(120) }),
             connect_timeout: Duration::from_secs(20),
             reply_timeout: Duration::from_secs(120),

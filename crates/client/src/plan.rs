@@ -498,9 +498,8 @@ impl<'p, 'e> Plan<'p, 'e> {
         }
         let id = self.ctx.report.next_id();
         self.ctx.report.failed_early(id, failure(source, destination, error.kind(), error.to_string()));
-        if self.ctx.options().stop_on_failure {
-            self.ctx.queue.stop();
-        }
+        // What was found before it comes before it: that is still copied.
+        self.stopped |= self.ctx.options().stop_on_failure;
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the plan hands to the workers.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bstr::BString;
@@ -28,6 +28,8 @@ pub(crate) struct Task {
     pub compare: bool,
     /// Tries that failed.
     pub tries: u32,
+    /// When the first of these did.
+    pub failed_first: OnceLock<Instant>,
     /// When the first try began.
     pub began: Option<Instant>,
     /// It may be at the destination already, whole: look before it is sent again.
@@ -54,12 +56,18 @@ impl Task {
             link: None,
             compare: false,
             tries: 0,
+            failed_first: OnceLock::new(),
             began: None,
             confirm: false,
             apart: false,
             planned: 0,
             account: Arc::default(),
         }
+    }
+
+    /// When the first of its tries failed: at least now one has.
+    pub(crate) fn first_failure(&self) -> Instant {
+        *self.failed_first.get_or_init(Instant::now)
     }
 
     /// Where the wanted bytes begin in the source.

@@ -298,7 +298,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             Job::File(mut task) => {
                 task.tries += 1;
                 task.confirm |= matches!(error, RemoteError::PartVanished { .. });
-                match self.ctx.retry(&error, task.tries) {
+                match self.ctx.retry(&error, task.tries, task.first_failure()) {
                     Some(pause) => {
                         self.tell_retry(&task, false, &error, pause);
                         self.ctx.queue.push_delayed(Job::File(task), Instant::now() + pause);
@@ -426,7 +426,7 @@ impl<'c, 'e> Worker<'c, 'e> {
         error: &RemoteError,
         end: &dyn Fn(),
     ) {
-        let Some(pause) = self.ctx.retry(error, tries) else {
+        let Some(pause) = self.ctx.retry(error, tries, task.first_failure()) else {
             end();
             return self.give_up(task, true, error);
         };
@@ -489,6 +489,7 @@ fn open_unless<'e>(
     crowded: &dyn Fn(&RemoteError, bool) -> bool,
 ) -> Result<Session<'e>, RemoteError> {
     let mut tries = 0;
+    let mut first = None;
     loop {
         if let Some(reason) = endpoint.lost() {
             return Err(reason);
@@ -498,7 +499,7 @@ fn open_unless<'e>(
             Err(e) => e,
         };
         tries += 1;
-        let pause = ctx.retry(&error, tries);
+        let pause = ctx.retry(&error, tries, *first.get_or_insert_with(Instant::now));
         if !matches!(error, RemoteError::Cancelled) && crowded(&error, pause.is_none()) {
             return Err(RemoteError::Crowded { peer: endpoint.name.clone(), source: Box::new(error) });
         }

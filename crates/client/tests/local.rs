@@ -55,6 +55,26 @@ fn a_checksum_that_is_required_is_compared_here_too() -> Result<()> {
     Ok(())
 }
 
+/// What comes before a file that fails in a list is copied, and nothing after it.
+#[test]
+fn a_list_is_worked_off_up_to_what_fails() -> Result<()> {
+    let here = Scratch::new()?;
+    for name in ["a", "c"] {
+        write(&here.join(name), name.as_bytes())?;
+    }
+    let pair = |name: &str| Pair {
+        source: Location::Local(here.join(name)),
+        destination: Location::Local(here.join(format!("t/{name}"))),
+        window: None,
+    };
+    let pairs = ["a", "b", "c"].map(pair).to_vec();
+    let options = Options { stop_on_failure: true, ..options() };
+    let summary = copy(pairs, &options, &|_: Event| {}, &Cancel::new())?;
+    ensure!((summary.files_done, summary.files_failed) == (1, 1), "{summary:?}");
+    ensure!(fs::read(here.join("t/a"))? == b"a" && !here.join("t/c").exists());
+    Ok(())
+}
+
 #[test]
 fn patterns_that_match_nothing_are_told() -> Result<()> {
     let here = Scratch::new()?;

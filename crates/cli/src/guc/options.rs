@@ -199,6 +199,7 @@ impl Guc {
             } else {
                 self.retry_interval
             },
+            retry_limit: self.retry_limit,
             stall: self.stall.map(|time| StallLimit { bytes_per_second: 1, time }),
             stop_on_failure: !self.continue_on_error,
             delayed_passive: self.delayed_passive,

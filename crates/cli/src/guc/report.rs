@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ropewalk_client::{Cancel, Event, EventSink, FileId, Options, Pair};
 
@@ -19,8 +19,6 @@ pub(super) struct Report {
     /// Which sources were copied is to be known in the end.
     accounts: bool,
     continue_on_error: bool,
-    /// No more tries of a file so long after it first failed.
-    retry_limit: Option<Duration>,
     cancel: Cancel,
     state: Mutex<State>,
 }
@@ -35,7 +33,6 @@ struct State {
     would_copy: String,
     given: Given,
     failures: u64,
-    first_failure: HashMap<FileId, Instant>,
     /// Replies of several lines that have not ended, by peer: how the last line begins.
     replies: HashMap<String, String>,
 }
@@ -81,7 +78,6 @@ impl Report {
             performance: guc.performance,
             accounts: guc.dump_file.is_some(),
             continue_on_error: guc.continue_on_error,
-            retry_limit: guc.retry_limit,
             cancel: cancel.clone(),
             state: Mutex::default(),
         }
@@ -157,27 +153,20 @@ impl Report {
 
     fn failed(&self, id: FileId, error: &str, retry_in: Option<f64>) {
         let mut state = self.state();
-        match (retry_in, self.retry_limit) {
-            (Some(pause), Some(limit)) => {
-                let first = *state.first_failure.entry(id).or_insert_with(Instant::now);
-                if first.elapsed().as_secs_f64() + pause > limit.as_secs_f64() {
-                    say(format_args!("\nerror: {error}\n\nerror: -rst-timeout: no more tries\n"));
-                    self.cancel.cancel();
-                }
-            }
-            (Some(_), None) => {}
-            // Broken off, because somebody has asked for it or the time is up.
-            (None, _) if self.cancel.is_cancelled() => drop(state.active.remove(&id)),
-            (None, _) => {
-                state.failures += 1;
-                state.active.remove(&id);
-                // Without -c the first error is the last thing that happens: the others were not begun.
-                match (self.continue_on_error, state.failures) {
-                    (true, _) => say(format_args!("\ncontinuing on error: {error}\n")),
-                    (false, 1) => say(format_args!("\nerror: {error}\n")),
-                    (false, _) => {}
-                }
-            }
+        if retry_in.is_some() {
+            return;
+        }
+        state.active.remove(&id);
+        // Broken off, because somebody has asked for it or the time is up.
+        if self.cancel.is_cancelled() {
+            return;
+        }
+        state.failures += 1;
+        // Without -c the first error is the last thing that happens: the others were not begun.
+        match (self.continue_on_error, state.failures) {
+            (true, _) => say(format_args!("\ncontinuing on error: {error}\n")),
+            (false, 1) => say(format_args!("\nerror: {error}\n")),
+            (false, _) => {}
         }
     }
 }
@@ -333,22 +322,5 @@ mod tests {
         assert_eq!(report.left(&pairs[..3], &Options::default()), [&pairs[1]]);
         assert_eq!(report.failures(), 1);
         assert!(!cancel.is_cancelled());
-    }
-
-    #[test]
-    fn the_time_for_retries_ends() {
-        let cancel = Cancel::new();
-        let report =
-            Report::new(&Guc { retry_limit: Some(Duration::from_secs(1)), ..Guc::default() }, &cancel);
-        let failed = |pause| Event::FileFailed {
-            id: 0,
-            source: "/s/b".into(),
-            error: "gone".into(),
-            retry_in: Some(pause),
-        };
-        report.event(failed(0.1));
-        assert!(!cancel.is_cancelled());
-        report.event(failed(5.0));
-        assert!(cancel.is_cancelled());
     }
 }

@@ -132,6 +132,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Tries of a file after the first"),
     setting("retry-pause", None, Value("TIME"), Copy, duration!(options.retry_pause),
         "First pause between tries; it grows to a minute"),
+    setting("retry-limit", None, Value("TIME|off"), Copy, (retry_limit, show_retry_limit),
+        "No more tries of a file, or of a connection, so long after the first one failed"),
     setting("stall-limit", None, Value("RATE/TIME|off"), Copy, (stall, show_stall),
         "Break off and try again when a transfer stays below RATE for TIME, for example 10KiB/60s"),
     setting("stop-on-failure", None, Switch, Copy, switch!(options.stop_on_failure),
@@ -521,6 +523,18 @@ fn stall(settings: &mut Settings, text: &str) -> Result<(), String> {
         Some(StallLimit { bytes_per_second: parse_rate(rate)?, time })
     };
     Ok(())
+}
+
+fn retry_limit(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.retry_limit = match text {
+        "off" => None,
+        time => Some(parse_duration(time).map_err(|error| format!("{error}, or off"))?),
+    };
+    Ok(())
+}
+
+fn show_retry_limit(settings: &Settings) -> String {
+    settings.options.retry_limit.map_or_else(|| "off".into(), show_duration)
 }
 
 fn show_stall(settings: &Settings) -> String {

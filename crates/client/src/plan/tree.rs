@@ -413,7 +413,7 @@ fn reopen<'p, 'e>(
     ctx: &'p Context<'e>,
 ) -> impl Fn(&Arc<Endpoint>, &RemoteError, u32) -> Option<Session<'e>> + 'p {
     move |endpoint, error, tries| {
-        let pause = ctx.retry(error, tries)?;
+        let pause = ctx.retry(error, tries, Instant::now())?;
         worker::sleep(ctx, pause).ok()?;
         worker::open(ctx, endpoint).ok()
     }

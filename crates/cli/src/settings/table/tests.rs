@@ -24,6 +24,8 @@ fn values() {
         ("stall-limit", "10KiB/s/1m", "10K/60s"),
         ("stall-limit", "1M/500s", "1M/500s"),
         ("retry-pause", "250ms", "250ms"),
+        ("retry-limit", "2m", "120s"),
+        ("retry-limit", "off", "off"),
         ("data-ports", "50000,50010", "50000-50010"),
         ("share", "7", "7%"),
         ("share", "12.5 %", "12.5%"),
