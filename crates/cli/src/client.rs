@@ -3,6 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ropewalk_client::{Cancel, Location, Options, Remote, RemoteError, parse_location};
 use ropewalk_protocol::url::Url;
@@ -12,9 +14,6 @@ use crate::exit::{Exit, usage};
 use crate::output::{Human, Loudness, say};
 use crate::settings::{Flags, Layers, Settings};
 use crate::signals;
-
-/// What is said at the first Ctrl-C.
-const INTERRUPTED: &str = "ropewalk: interrupted";
 
 /// A place as it was given, and as it was understood.
 #[derive(Clone, Debug)]
@@ -56,6 +55,8 @@ pub(crate) struct Client {
     pub(crate) options: Options,
     pub(crate) events: Human,
     pub(crate) cancel: Cancel,
+    /// Whether a place of this machine is worked on: then the first signal ends the program.
+    here: Arc<AtomicBool>,
 }
 
 impl Client {
@@ -65,21 +66,21 @@ impl Client {
         targets: impl IntoIterator<Item = &'a mut Target>,
     ) -> anyhow::Result<Self> {
         let Settings { mut options, password_file, .. } = Layers::load(flags)?.settings()?;
-        let mut here = true;
-        let locations = targets.into_iter().map(|target| {
-            here &= matches!(target.location, Location::Local(_));
-            &mut target.location
-        });
-        let locations: Vec<_> = locations.collect();
+        let locations = targets.into_iter().map(|target| &mut target.location);
         credentials::complete(&mut options, password_file.as_deref(), true, locations)?;
-        let cancel = Cancel::new();
-        if here {
-            // There is no session to end, and the system may be waited for: a pipe, a disk, a large directory.
-            signals::on_first(INTERRUPTED, || process::exit(Exit::Interrupted as i32))?;
-        } else {
-            signals::watch(&cancel, INTERRUPTED)?;
-        }
-        Ok(Self { options, events: Human::plain(Loudness::Normal, &cancel), cancel })
+        let (cancel, here) = (Cancel::new(), Arc::new(AtomicBool::new(false)));
+        let act = {
+            let (cancel, here) = (cancel.clone(), Arc::clone(&here));
+            move || {
+                cancel.cancel();
+                // The system may be waited for, which nothing breaks off: a pipe, a disk, a large directory.
+                if here.load(Ordering::SeqCst) {
+                    process::exit(Exit::Interrupted as i32);
+                }
+            }
+        };
+        signals::on_first("ropewalk: interrupted", act)?;
+        Ok(Self { options, events: Human::plain(Loudness::Normal, &cancel), cancel, here })
     }
 
     /// Does something for each target, tells what fails, and goes on.
@@ -91,6 +92,7 @@ impl Client {
         let mut failures = Vec::new();
         let mut failed = false;
         for target in targets {
+            self.here.store(matches!(target.location, Location::Local(_)), Ordering::SeqCst);
             if self.cancel.is_cancelled() {
                 return Ok(Exit::Interrupted);
             }
@@ -136,7 +138,7 @@ impl<'e> Sessions<'e> {
         let mut remote = match self.open.iter().position(|(open, _)| credentials::same_server(open, url)) {
             Some(index) => self.open.swap_remove(index).1,
             None => {
-                let Client { options, events, cancel } = self.client;
+                let Client { options, events, cancel, .. } = self.client;
                 Remote::connect_with(url, options, events, cancel)?
             }
         };

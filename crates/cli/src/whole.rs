@@ -22,7 +22,8 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     put(path, bytes, Some(0o600))
 }
 
-fn put(path: &Path, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
+/// `asked`: the mode, whatever it was.
+fn put(path: &Path, bytes: &[u8], asked: Option<u32>) -> io::Result<()> {
     let old = match fs::metadata(path) {
         Ok(old) if !old.is_file() => return fs::write(path, bytes),
         Ok(old) => Some(old),
@@ -33,7 +34,7 @@ fn put(path: &Path, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
     let target = if old.is_some() { fs::canonicalize(path)? } else { path.to_owned() };
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
     // New files get what the umask leaves.
-    let given = mode.or_else(|| Some(old.as_ref()?.mode() & 0o777));
+    let given = asked.or_else(|| Some(old.as_ref()?.mode() & 0o777));
     let mode = given.unwrap_or(0o666);
     let made = tempfile::Builder::new()
         .prefix(".ropewalk-")
@@ -43,6 +44,9 @@ fn put(path: &Path, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
         Ok(file) => file,
         // The file is ours to write, but its directory is not.
         Err(error) if error.kind() == ErrorKind::PermissionDenied && old.is_some() => {
+            if let Some(mode) = asked {
+                fs::set_permissions(path, Permissions::from_mode(mode))?;
+            }
             return fs::write(path, bytes);
         }
         Err(error) => return Err(error),

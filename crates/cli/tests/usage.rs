@@ -393,9 +393,10 @@ fn one_signal_ends_what_works_on_places_of_this_machine() {
     let directory = tempfile::tempdir().unwrap();
     let fifo = directory.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
-    for command in ["cat", "sum"] {
+    for (command, more) in [("cat", None), ("sum", None), ("cat", Some("ftp://127.0.0.1:1/x"))] {
         let mut child = program()
             .args([command.as_ref(), fifo.as_os_str()])
+            .args(more)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

@@ -1,6 +1,7 @@
 //! A directory tree, local or on a server, seen in one way.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bstr::{BStr, BString, ByteSlice};
 use ropewalk_protocol::path::VirtualPath;
@@ -18,7 +19,8 @@ pub(crate) enum Side<'e> {
 }
 
 /// A new session in the place of one that broke, after so many tries; `None` where there is no use in one.
-pub(crate) type Reopen<'r, 'e> = dyn Fn(&Arc<Endpoint>, &RemoteError, u32) -> Option<Session<'e>> + 'r;
+pub(crate) type Reopen<'r, 'e> =
+    dyn Fn(&Arc<Endpoint>, &RemoteError, u32, Instant) -> Option<Session<'e>> + 'r;
 
 /// Directories within directories through symbolic links, at most.
 const LINKS_DEEP: usize = 32;
@@ -145,14 +147,16 @@ impl<'e> Side<'e> {
         ask: &mut dyn FnMut(&mut Self) -> Result<T, RemoteError>,
     ) -> Result<T, RemoteError> {
         let mut tries = 0;
+        let mut first = None;
         loop {
             let error = match ask(self) {
                 Err(e) if e.breaks_session() => e,
                 answer => return answer,
             };
             tries += 1;
+            let first = *first.get_or_insert_with(Instant::now);
             let another = match (&*self, reopen) {
-                (Self::Remote(session), Some(reopen)) => reopen(&session.endpoint, &error, tries),
+                (Self::Remote(session), Some(reopen)) => reopen(&session.endpoint, &error, tries, first),
                 _ => None,
             };
             match another {

@@ -4,6 +4,7 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use common::*;
@@ -215,6 +216,25 @@ fn a_session_that_breaks_before_the_data_costs_its_file() -> Result<()> {
     let told = run(Location::Local(here.join("big")), place(&server.url("/big")), &options)?;
     ensure!((told.summary.files_done, told.summary.files_failed) == (0, 1), "{:?}", told.summary);
     ensure!(server.read().iter().any(|line| line.starts_with("DELE")), "{:?}", server.read());
+    Ok(())
+}
+
+/// Tries without a limit of their number end by the time, which costs their file and no other.
+#[test]
+fn time_for_tries_that_is_over_costs_its_file() -> Result<()> {
+    static REFUSED: AtomicUsize = AtomicUsize::new(0);
+    let (_here, server, pairs) = uploads(|_, verb, path| {
+        if verb == "STOR" && path.contains("f2") {
+            REFUSED.fetch_add(1, Ordering::SeqCst);
+            return What::Refuse("450 Not now.");
+        }
+        What::Do
+    })?;
+    let pause = Duration::from_millis(10);
+    let options = Options { retries: u32::MAX, retry_pause: pause, retry_limit: Some(20 * pause), ..once() };
+    let told = run_pairs(pairs, &options)?;
+    ensure!((told.summary.files_done, told.summary.files_failed) == (5, 1), "{:?}", told.summary);
+    ensure!(REFUSED.load(Ordering::SeqCst) > 1 && server.files().len() == 5, "{:?}", server.files().keys());
     Ok(())
 }
 

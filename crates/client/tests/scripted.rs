@@ -15,6 +15,7 @@ use ropewalk_client::{
     Cancel, ChecksumPolicy, DataMode, Event, FailureKind, Location, Options, Remote, RemoteError, StallLimit,
 };
 use ropewalk_protocol::url::Url;
+use ropewalk_storage::checksum::Algorithm;
 
 /// Greets, then gives each answer to the command that has to begin as told; gives all that it heard. An answer `None`
 /// leaves the command without one.
@@ -233,6 +234,32 @@ fn a_server_without_features() -> Result<()> {
     let mut remote = Remote::connect(&script.url, &options())?;
     ensure!(remote.stat(b"/d/f")?.size == Some(12));
     ensure!(remote.stat(b"/d")?.is_directory());
+    Ok(())
+}
+
+#[test]
+fn what_is_no_checksum_is_not_told_as_one() -> Result<()> {
+    for (answer, sum) in [
+        ("213 \x1b[31mabc\r\n", None),
+        ("213 not yet\r\n", None),
+        ("213 \r\n", None),
+        // Without the zeros in front.
+        ("213 3E3\r\n", Some("3e3")),
+    ] {
+        let steps = vec![
+            ("USER u", Some("230 no password needed\r\n")),
+            ("FEAT", Some("500 what?\r\n")),
+            ("TYPE I", Some("200 ok\r\n")),
+            ("CKSM MD5 0 -1 /f", Some(answer)),
+        ];
+        let script = Script::start("220 ready\r\n", steps.leak())?;
+        let mut remote = Remote::connect(&script.url, &options())?;
+        let told = remote.checksum(b"/f", Algorithm::Md5, None);
+        match sum {
+            Some(sum) => ensure!(told? == sum),
+            None => ensure!(matches!(told, Err(RemoteError::Nonsense { .. })), "{answer:?}: {told:?}"),
+        }
+    }
     Ok(())
 }
 

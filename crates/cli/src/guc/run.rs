@@ -189,3 +189,22 @@ impl Clock {
         self.rang.load(Ordering::Acquire)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use ropewalk_client::Window;
+
+    use super::*;
+
+    #[test]
+    fn lines_with_a_window_of_their_own_keep_it() {
+        let whole = Some(Window { offset: 2, length: None });
+        let own = Some(Window { offset: 5, length: Some(1) });
+        let line = |window| pairs::Line { source: "/a".into(), destination: "/b".into(), window };
+        let lines = [line(None), line(Some(None)), line(Some(own))];
+        let windows: Vec<_> =
+            from_lines(&lines, whole).unwrap().into_iter().map(|pair| pair.window).collect();
+        assert_eq!(windows, [whole, None, own]);
+    }
+}

@@ -411,9 +411,9 @@ impl<'e> Plan<'_, 'e> {
 /// Servers end sessions that say nothing for a while, and a plan has nothing to say while the queue is full.
 fn reopen<'p, 'e>(
     ctx: &'p Context<'e>,
-) -> impl Fn(&Arc<Endpoint>, &RemoteError, u32) -> Option<Session<'e>> + 'p {
-    move |endpoint, error, tries| {
-        let pause = ctx.retry(error, tries, Instant::now())?;
+) -> impl Fn(&Arc<Endpoint>, &RemoteError, u32, Instant) -> Option<Session<'e>> + 'p {
+    move |endpoint, error, tries, first| {
+        let pause = ctx.retry(error, tries, first)?;
         worker::sleep(ctx, pause).ok()?;
         worker::open(ctx, endpoint).ok()
     }
