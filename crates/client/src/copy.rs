@@ -15,12 +15,12 @@ use crate::filter::{Filter, PatternError};
 use crate::glob::is_glob;
 use crate::local_copy::replace_link;
 use crate::place::{Endpoint, Place};
-use crate::plan::{Late, Link, Plan, Sink};
+use crate::plan::{Late, Link, Plan, Sink, reopen};
 use crate::report::failure;
 use crate::session::Session;
 use crate::side::Side;
 use crate::task::Task;
-use crate::worker::{Job, Worker, left_over};
+use crate::worker::{self, Job, Worker, left_over};
 use crate::{Cancel, EventSink, FailureKind, Location, Options, Pair, RemoteError, Summary};
 
 /// So many files may wait, or so long, before a worker is started beside the plan: a copy of a few files is handed
@@ -165,7 +165,7 @@ fn finish(ctx: &Context<'_>, late: Late) {
             continue;
         }
         let target = task.link.clone().unwrap_or_default();
-        let made = sides.at(&task.destination).and_then(|side| match (side, &task.destination) {
+        let made = sides.ask(&task.destination, &mut |side| match (side, &task.destination) {
             (Side::Remote(session), place) => session.replace_link(&target, &place.path()),
             (Side::Local(store), Place::Local(link)) => replace_link(&**store, &target, link),
             (Side::Local(_), _) => Ok(()),
@@ -182,7 +182,7 @@ fn finish(ctx: &Context<'_>, late: Late) {
         if ctx.cancel.is_cancelled() {
             return;
         }
-        let set = sides.at(&place).and_then(|side| side.set_attributes(&place.path(), modified, mode));
+        let set = sides.ask(&place, &mut |side| side.set_attributes(&place.path(), modified, mode));
         if let Err(e) = set {
             ctx.report.warn_once(format!("{}: times or modes could not be set: {e}", place.display()));
         }
@@ -196,6 +196,20 @@ struct Sides<'c, 'e> {
 }
 
 impl<'e> Sides<'_, 'e> {
+    /// What `ask` gives of the tree that a place is in, by another session where one breaks.
+    fn ask<T>(
+        &mut self,
+        place: &Place,
+        ask: &mut dyn FnMut(&mut Side<'e>) -> Result<T, RemoteError>,
+    ) -> Result<T, RemoteError> {
+        let reopened = reopen(self.ctx);
+        let answer = self.at(place)?.ask(Some(&reopened), ask);
+        if answer.as_ref().is_err_and(RemoteError::breaks_session) {
+            self.open = None;
+        }
+        answer
+    }
+
     fn at(&mut self, place: &Place) -> Result<&mut Side<'e>, RemoteError> {
         let endpoint = match place {
             Place::Remote(endpoint, _) => Some(endpoint.clone()),
@@ -208,10 +222,7 @@ impl<'e> Sides<'_, 'e> {
         };
         if !same {
             let side = match &endpoint {
-                Some(endpoint) => match endpoint.lost() {
-                    Some(lost) => return Err(lost),
-                    None => Side::Remote(Box::new(Session::open(endpoint, &self.ctx.setup)?)),
-                },
+                Some(endpoint) => Side::Remote(Box::new(worker::open(self.ctx, endpoint)?)),
                 None => Side::Local(self.ctx.store.clone()),
             };
             self.open = Some((endpoint, side));

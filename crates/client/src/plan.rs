@@ -30,6 +30,7 @@ use crate::worker::Job;
 use crate::{Amount, Entry, Event, Location, Pair, RemoteError, SyncLevel};
 
 use given::{Given, given_already, may_merge};
+pub(crate) use sides::reopen;
 
 /// Pairs whose attributes are asked for at once.
 const BATCH: usize = 128;
@@ -277,49 +278,55 @@ impl<'p, 'e> Plan<'p, 'e> {
         let glob = Glob::new(path.as_bstr()).map_err(|e| RemoteError::Usage(e.to_string()))?;
         let base = with_path(&ends.source, glob.base.clone());
         let links = self.ctx.options().preserve.links;
-        // The side is taken out while it lists, so that what is found can be worked on.
-        let key = (self.key(&base), false);
-        self.side(&base, false)?;
-        let Some(mut from) = self.sides.remove(&key) else { return Ok(()) };
-        let (mut any, mut directories) = (false, 0u64);
-        let walked = from.walk(&base.path(), links, &mut |_, entry| {
+        let (mut matches, mut directories) = (Vec::new(), 0u64);
+        let reopened = reopen(self.ctx);
+        let (ctx, recursive) = (self.ctx, self.ctx.options().recursive);
+        // What is found is worked on afterwards, with this very session.
+        self.side(&base, false)?.walk_on(&base.path(), links, &reopened, &mut |_, entry| {
             let verdict = glob.judge(entry.name.as_bstr());
-            if verdict.matches && entry.is_nameless() {
-                any = true;
-                let from = base.join(&entry.name)?;
-                self.fail(from.display(), ends.destination.display(), &tree::nameless(&from));
-            } else if verdict.matches && entry.is_directory() && !self.ctx.options().recursive {
+            // A line of the listing of where it begins that cannot be understood: what it tells of may match.
+            let top = entry.name.is_empty() && entry.error.is_some();
+            let nameless = verdict.matches && entry.is_nameless();
+            if verdict.matches && entry.is_directory() && !nameless && !recursive {
                 directories += 1;
-                self.ctx.report.left_out(base.join(&entry.name)?.display(), "is a directory");
-            } else if verdict.matches {
-                any = true;
-                self.matched(ends, &base, &entry)?;
-            } else if verdict.misses(&entry) {
-                any = true;
-                let from = base.join(&entry.name)?;
-                let reason = entry.error.clone().unwrap_or_default();
-                let unlisted = RemoteError::Unlisted { path: from.path(), reason };
-                self.fail(from.display(), ends.destination.display(), &unlisted);
+                ctx.report.left_out(base.join(&entry.name)?.display(), "is a directory");
+            } else if top || verdict.matches || verdict.misses(&entry) {
+                matches.push(entry);
             }
-            Ok(if self.is_over() {
-                Step::Stop
-            } else if verdict.enter && !verdict.matches {
-                Step::Into
-            } else {
-                Step::Over
+            let stop = ctx.queue.is_stopped() || ctx.cancel.is_cancelled();
+            Ok(match verdict.enter && !verdict.matches {
+                _ if stop => Step::Stop,
+                true => Step::Into,
+                false => Step::Over,
             })
-        });
-        if walked.as_ref().err().is_none_or(|e| !e.breaks_session()) {
-            self.sides.insert(key, from);
+        })?;
+        match (matches.is_empty(), directories) {
+            (true, 0) => return Err(crate::walk::missing(path)),
+            (true, _) => {
+                return Err(RemoteError::Usage(format!(
+                    "{path}: only directories match (copy them with -r)"
+                )));
+            }
+            (false, _) => {}
         }
-        walked?;
-        match (any, directories) {
-            (true, _) => Ok(()),
-            (false, 0) => Err(crate::walk::missing(path)),
-            (false, _) => {
-                Err(RemoteError::Usage(format!("{path}: only directories match (copy them with -r)")))
+        for entry in matches {
+            if self.is_over() {
+                break;
+            }
+            let top = entry.name.is_empty();
+            let from = if top { base.clone() } else { base.join(&entry.name)? };
+            let to = ends.destination.display();
+            let unlisted = top || !glob.judge(entry.name.as_bstr()).matches;
+            if entry.is_nameless() {
+                self.fail(from.display(), to, &tree::nameless(&from));
+            } else if let (true, Some(reason)) = (unlisted, entry.error.clone()) {
+                let unlisted = RemoteError::Unlisted { path: from.path(), reason };
+                self.fail(from.display(), to, &unlisted);
+            } else {
+                self.matched(ends, &base, &entry)?;
             }
         }
+        Ok(())
     }
 
     /// An entry that a glob matches.
@@ -378,8 +385,8 @@ impl<'p, 'e> Plan<'p, 'e> {
             self.made.clear();
         }
         if self.made.insert(self.spot(&directory)) {
-            let made = self.side(place, true)?.make_path(&directory.path());
-            made.inspect_err(|e| self.forget(place, true, e))?;
+            let path = directory.path();
+            self.ask(place, true, &mut |side| side.make_path(&path))?;
         }
         Ok(())
     }
@@ -445,16 +452,14 @@ impl<'p, 'e> Plan<'p, 'e> {
 
     /// What a server says of one file whose listings tell times to the minute or the day only (LIST).
     fn exact(&mut self, place: &Place, destination: bool) -> Result<Option<Entry>, RemoteError> {
-        match self.side(place, destination)? {
-            Side::Remote(session) if !session.can.facts => match session.stat(&place.path()) {
-                Err(e) if e.breaks_session() => {
-                    self.forget(place, destination, &e);
-                    Err(e)
-                }
+        let path = place.path();
+        self.ask(place, destination, &mut |side| match side {
+            Side::Remote(session) if !session.can.facts => match session.stat(&path) {
+                Err(e) if e.breaks_session() => Err(e),
                 found => Ok(found.ok()),
             },
             Side::Local(_) | Side::Remote(_) => Ok(None),
-        }
+        })
     }
 
     /// The time and the mode of a directory that its copy gets.

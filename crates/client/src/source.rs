@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bstr::BString;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::Hasher;
-use ropewalk_storage::{Kind, Metadata, ReadHandle, Result, Store};
+use ropewalk_storage::{Kind, Lock, Metadata, ReadHandle, Result, Store};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
@@ -134,6 +134,7 @@ impl Source {
                 let metadata = handle.metadata().map_err(local)?;
                 task.size = Some(metadata.size);
                 task.modified = Some(metadata.modified.0);
+                task.version = Some(metadata.modified);
                 task.mode = Some(metadata.mode);
                 Ok(Self::Ranged(handle))
             }
@@ -168,6 +169,8 @@ impl<R: Read> Read for Summing<R> {
 /// `zero:SIZE`
 pub(crate) struct Zeros(pub u64);
 
+impl Lock for Zeros {}
+
 impl ReadHandle for Zeros {
     fn metadata(&self) -> Result<Metadata> {
         Ok(metadata(self.0))
@@ -187,6 +190,8 @@ impl ReadHandle for Zeros {
 
 /// A small file, read as a whole.
 pub(crate) struct Bytes(pub Vec<u8>);
+
+impl Lock for Bytes {}
 
 impl ReadHandle for Bytes {
     fn metadata(&self) -> Result<Metadata> {
@@ -254,7 +259,7 @@ pub(crate) fn unchanged(handle: &dyn ReadHandle, task: &Task) -> std::result::Re
         return Ok(());
     }
     let now = handle.metadata().map_err(|e| RemoteError::local(task.source.path(), e))?;
-    if Some(now.size) == task.size && Some(now.modified.0) == task.modified {
+    if Some(now.size) == task.size && Some(now.modified) == task.version {
         Ok(())
     } else {
         Err(RemoteError::SourceChanged { path: task.source.path() })

@@ -547,13 +547,13 @@ fn is_of_no_use(error: &RemoteError) -> bool {
     )
 }
 
-/// The server refuses to go on with what it has, and not because of the connection. A name that it refuses to give is refused
-/// whatever is sent again.
+/// The server refuses to go on with what it has, and not because of the connection. A name that it refuses to give, or what it
+/// refuses to tell of the file that has arrived, is refused whatever is sent again.
 fn cannot_go_on(error: &RemoteError) -> bool {
     match error {
         RemoteError::Refused { command, .. } => match command.as_str() {
             "REST" => true,
-            "RNFR" | "RNTO" => false,
+            "RNFR" | "RNTO" | "SIZE" | "CKSM" => false,
             _ => !error.is_transient(),
         },
         _ => false,

@@ -22,7 +22,7 @@ use ropewalk_engine::{
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
-use ropewalk_storage::{Error, Kind, Metadata, ReadHandle, Result, WriteHandle};
+use ropewalk_storage::{Error, Kind, Lock, Metadata, ReadHandle, Result, WriteHandle};
 use ropewalk_transport::{Driver, SocketOptions, Tcp};
 
 #[derive(Clone, Debug)]
@@ -247,6 +247,8 @@ impl Handle {
         })
     }
 }
+
+impl Lock for Handle {}
 
 impl ReadHandle for Handle {
     fn metadata(&self) -> Result<Metadata> {

@@ -184,7 +184,7 @@ mod tests {
 
     use std::sync::mpsc;
 
-    use ropewalk_storage::{ErrorKind, Metadata, Result as StoreResult};
+    use ropewalk_storage::{ErrorKind, Lock, Metadata, Result as StoreResult};
 
     use super::*;
     use crate::BufferBudget;
@@ -194,6 +194,8 @@ mod tests {
         gate: Mutex<mpsc::Receiver<StoreResult<()>>>,
         bytes: Mutex<Vec<(u64, Vec<u8>)>>,
     }
+
+    impl Lock for Slow {}
 
     impl WriteHandle for Slow {
         fn metadata(&self) -> StoreResult<Metadata> {

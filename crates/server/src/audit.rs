@@ -148,11 +148,9 @@ impl Audit {
         Ok(Self(Mutex::new(open(log)?)))
     }
 
-    /// The file may have been moved away, or be another one now.
-    pub(crate) fn reopen(&self, log: &config::Log) -> Result<()> {
-        let file = open(log)?;
+    /// The file may have been moved away, or be another one now: `file` comes from [`open`].
+    pub(crate) fn replace(&self, file: Option<File>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = file;
-        Ok(())
     }
 
     pub(crate) fn write(&self, line: &Line) {
@@ -169,7 +167,7 @@ impl Audit {
     }
 }
 
-fn open(log: &config::Log) -> Result<Option<File>> {
+pub(crate) fn open(log: &config::Log) -> Result<Option<File>> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let open = |path: &Path| {
         let file = OpenOptions::new().append(true).create(true).mode(0o640).open(path);
@@ -339,7 +337,7 @@ mod tests {
         audit.write(&line());
         std::fs::rename(&path, directory.path().join("old")).unwrap();
         audit.write(&line());
-        audit.reopen(&log).unwrap();
+        audit.replace(super::open(&log).unwrap());
         audit.write(&line());
         assert_eq!(std::fs::read_to_string(directory.path().join("old")).unwrap().lines().count(), 2);
         let text = std::fs::read_to_string(&path).unwrap();

@@ -14,7 +14,7 @@ use ropewalk_security::canonical;
 use crate::accounts::Login;
 use crate::client::Client;
 use crate::codec::ClearText;
-use crate::context::{Context, Told};
+use crate::context::{Context, Retry, Told};
 use crate::control::{Control, Stream};
 use crate::host::Host;
 use crate::limits::SessionPermit;
@@ -30,6 +30,8 @@ pub(crate) struct Connection {
     pub(crate) answer: Option<Result<Outcome, Failure>>,
     /// An operation that waits for its turn ([`crate::turns`]).
     pub(crate) waiting: Option<Operation>,
+    /// An operation to be tried again after a pause ([`Retry`]).
+    pub(crate) again: Option<Operation>,
     /// A transfer whose final reply is still to be made.
     pub(crate) record: Option<Box<Record>>,
     /// Data connections of a transfer or listing that has failed.
@@ -80,9 +82,11 @@ impl Connection {
                 task: None,
                 client: Client::default(),
                 told: Told::default(),
+                retry: Retry::default(),
             },
             answer: None,
             waiting: None,
+            again: None,
             record: None,
             leftovers: Vec::new(),
             since: Instant::now(),
@@ -169,7 +173,7 @@ impl Connection {
     pub(crate) fn deadline(&self, why: Why) -> Instant {
         let timeouts = &self.context.settings.config.timeouts;
         match why {
-            Why::Penalty { until } => until,
+            Why::Pause { until } => until,
             Why::Write => Instant::now() + timeouts.write,
             // However much a client says: it has to log in.
             Why::Idle if self.context.login.is_none() => self.since + timeouts.login,

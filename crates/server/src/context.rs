@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,6 +14,7 @@ use ropewalk_protocol::server::Failure;
 use crate::accounts::Login;
 use crate::client::Client;
 use crate::operations::Channel;
+use crate::parts::LETTING_GO;
 use crate::profiling::Profile;
 use crate::settings::Settings;
 
@@ -34,6 +36,30 @@ pub(crate) struct Context {
     /// What is known of the client by how it has secured the control connection.
     pub(crate) client: Client,
     pub(crate) told: Told,
+    pub(crate) retry: Retry,
+}
+
+/// For operations that fail only because somebody is about to let go of what they need: they are tried again, for a moment, and no
+/// thread waits meanwhile.
+#[derive(Default)]
+pub(crate) struct Retry {
+    asked: bool,
+    until: Option<Instant>,
+}
+
+impl Retry {
+    /// The operation fails, but may succeed soon.
+    pub(crate) fn ask(&mut self) {
+        self.asked = true;
+    }
+
+    /// When to try the operation again that has just ended; `None` where its end is final.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Instant> {
+        let until = self.until.take().unwrap_or(now + LETTING_GO);
+        let again = mem::take(&mut self.asked) && now < until;
+        self.until = again.then_some(until);
+        again.then(|| now + LETTING_GO / 100)
+    }
 }
 
 /// The files whose size or facts the client has been told.

@@ -143,13 +143,10 @@ impl Control {
         self.closing
     }
 
-    /// The client has closed its side, or the connection is broken, and nobody has read so far yet.
-    pub(crate) fn has_news_of_end(&self) -> bool {
-        let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-        let mut fds = [PollFd::new(&self.stream, PollFlags::RDHUP)];
-        !self.ended
-            && poll(&mut fds, Some(&Timespec::default())).is_ok()
-            && fds[0].revents().intersects(closed)
+    /// The client has said something, or closed its side, and nobody has read so far yet.
+    pub(crate) fn has_news(&self) -> bool {
+        let mut fds = [PollFd::new(&self.stream, PollFlags::IN | PollFlags::RDHUP)];
+        !self.ended && poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// No more input will come.

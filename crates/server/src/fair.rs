@@ -19,12 +19,22 @@ impl<T> Default for Fair<T> {
 
 impl<T> Fair<T> {
     pub(crate) fn push(&mut self, address: IpAddr, one: T) {
+        self.theirs(address).push_back(one);
+    }
+
+    /// For one that comes back: before all others of its address.
+    pub(crate) fn push_front(&mut self, address: IpAddr, one: T) {
+        self.theirs(address).push_front(one);
+    }
+
+    /// Those of an address, of which there is one more from now on.
+    fn theirs(&mut self, address: IpAddr) -> &mut VecDeque<T> {
         let theirs = self.waiting.entry(address).or_default();
         if theirs.is_empty() {
             self.turns.push_back(address);
         }
-        theirs.push_back(one);
         self.count += 1;
+        theirs
     }
 
     /// The next one of an address that may have it.

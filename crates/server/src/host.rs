@@ -8,7 +8,7 @@ use ropewalk_engine::{BufferBudget, Pool};
 use ropewalk_security::Verifier;
 use ropewalk_transport::{Driver, Tcp};
 
-use crate::audit::Audit;
+use crate::audit::{self, Audit};
 use crate::checksum_cache::ChecksumCache;
 use crate::connection::Connection;
 use crate::error::Result;
@@ -115,8 +115,10 @@ impl Host {
     }
 
     pub(crate) fn replace_settings(&self, settings: Settings) -> Result<()> {
+        // Both are there, or nothing changes.
+        let audit = audit::open(&settings.config.log)?;
         self.transfer_log.reopen(&settings.config.log)?;
-        self.audit.reopen(&settings.config.log)?;
+        self.audit.replace(audit);
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
         Ok(())
     }

@@ -21,6 +21,7 @@ mod store;
 mod transfer;
 mod tree;
 
+use attend::Attend;
 pub(crate) use channel::Channel;
 pub(crate) use errors::failure;
 use noted::Noted;
@@ -31,6 +32,14 @@ use crate::connection::Job;
 use crate::context::Context;
 
 pub(crate) type Answer = Result<Outcome, Failure>;
+
+/// Whether the client wants no more what it has waited for, or has gone: why that does not begin.
+pub(crate) fn broken_off(job: &mut Job<'_>) -> Option<Failure> {
+    let mut attend = Attend::of(job);
+    // What it ends with is asked for next.
+    let _ = attend.hear_out();
+    attend.broken_off()
+}
 
 /// Carries out what does not need the session to be put aside (as log-in does).
 pub(crate) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {

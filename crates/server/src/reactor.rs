@@ -161,7 +161,7 @@ fn expire(host: &Arc<Host>, Entry { connection, why, .. }: Entry) {
             tracing::info!(session = connection.id(), "idle for too long");
             connection.say_and_close(421, "Idle Timeout: closing control connection.");
         }
-        Why::Penalty { .. } => runner::start(host, connection),
+        Why::Pause { .. } => runner::start(host, connection),
         Why::Write => {
             tracing::info!(session = connection.id(), "client does not read its replies");
             connection.close();

@@ -116,12 +116,12 @@ fn see_to(
     }
 }
 
-/// Looks after sessions that wait for their turn: those whose clients have gone go as well.
+/// Looks after sessions that wait for their turn: those whose clients have gone, or want it no more, go as well.
 pub(crate) fn look_after_waiting(host: &Arc<Host>) {
-    for connection in host.turns.take_out(|connection| connection.control.has_news_of_end()) {
+    for connection in host.turns.take_out(|connection| connection.control.has_news()) {
         let job = {
             let host = Arc::clone(host);
-            move || hear_end(&host, connection)
+            move || hear_waiting(&host, connection)
         };
         if let Err(error) = host.sessions.spawn(job) {
             tracing::error!(%error, "no thread for a session, which is lost");
@@ -129,8 +129,8 @@ pub(crate) fn look_after_waiting(host: &Arc<Host>) {
     }
 }
 
-/// Whether a client that has closed its side still wants what it waits for.
-fn hear_end(host: &Arc<Host>, mut connection: Box<Connection>) {
+/// Whether a client that has said something, or has closed its side, still wants what it waits for.
+fn hear_waiting(host: &Arc<Host>, mut connection: Box<Connection>) {
     let next = loop {
         let mut buffer = Zeroizing::new([0; INPUT]);
         match connection.control.receive(&mut *buffer) {
@@ -139,8 +139,21 @@ fn hear_end(host: &Arc<Host>, mut connection: Box<Connection>) {
             Ok(Received::End) if connection.session.queued() > 0 => break Next::Turn,
             Ok(Received::End) | Err(_) => break Next::Close,
         }
+        if connection.session.is_aborted() {
+            connection.waiting = None;
+            connection.answer = Some(Err(Failure::Aborted));
+            break Next::Again;
+        }
     };
-    follow(host, connection, next);
+    match next {
+        Next::Turn => {
+            let address = connection.context.peer.ip();
+            if let Some(connection) = host.turns.wait_on(address, connection) {
+                start(host, connection);
+            }
+        }
+        next => follow(host, connection, next),
+    }
 }
 
 /// Runs the session until it has to wait.
@@ -150,7 +163,12 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
     }
     // Its turn has come.
     if let Some(operation) = connection.waiting.take() {
-        perform_long(host, connection, operation);
+        perform_long(host, connection, operation, true);
+    }
+    if let Some(operation) = connection.again.take()
+        && let Some(next) = perform_short(host, connection, operation)
+    {
+        return next;
     }
     let mut operations = 0;
     loop {
@@ -226,12 +244,13 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
                     connection.waiting = Some(operation);
                     return Next::Turn;
                 }
-                perform_long(host, connection, operation);
+                perform_long(host, connection, operation, false);
                 operations += 1;
             }
             Some(Action::Perform(operation)) => {
-                let answer = operations::perform(&mut connection.job(host), operation);
-                connection.session.completed(answer);
+                if let Some(next) = perform_short(host, connection, operation) {
+                    return next;
+                }
                 operations += 1;
             }
             None if host.phase() != Phase::Running => return goodbye(connection),
@@ -260,15 +279,37 @@ fn input(connection: &mut Connection, mut bytes: Cow<'_, [u8]>) {
     }
 }
 
-/// Carries out what a turn was taken for.
-fn perform_long(host: &Arc<Host>, connection: &mut Connection, operation: Operation) {
+/// Carries out what takes no time; what the session waits for, where it has to be tried again after a pause.
+fn perform_short(host: &Arc<Host>, connection: &mut Connection, operation: Operation) -> Option<Next> {
+    // These two can ask for it.
+    let again = match &operation {
+        Operation::Rename { from, to } => Some(Operation::Rename { from: from.clone(), to: to.clone() }),
+        Operation::RemoveDirectory(path) => Some(Operation::RemoveDirectory(path.clone())),
+        _ => None,
+    };
+    let answer = operations::perform(&mut connection.job(host), operation);
+    if let Some(operation) = again
+        && let Some(until) = connection.context.retry.next(Instant::now())
+    {
+        connection.again = Some(operation);
+        let told = connection.control.flush().is_ok();
+        return Some(if told { Next::Park(Why::Pause { until }) } else { Next::Close });
+    }
+    connection.session.completed(answer);
+    None
+}
+
+/// Carries out what a turn was taken for, unless the client has thought better of it while it `waited`.
+fn perform_long(host: &Arc<Host>, connection: &mut Connection, operation: Operation, waited: bool) {
     let _turn = Turn(host, connection.context.peer.ip());
     let uses_channel =
         matches!(operation, Operation::Transfer(_) | Operation::List(_) | Operation::FetchProfile(_));
-    let answer = if host.phase() == Phase::Running {
-        operations::perform(&mut connection.job(host), operation)
-    } else {
+    let answer = if host.phase() != Phase::Running {
         Err(Failure::Busy("Service not available, closing control connection.".into()))
+    } else if waited && let Some(broken_off) = operations::broken_off(&mut connection.job(host)) {
+        Err(broken_off)
+    } else {
+        operations::perform(&mut connection.job(host), operation)
     };
     let failed = answer.is_err();
     connection.session.completed(answer);
@@ -429,7 +470,7 @@ fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], passwo
             if denied {
                 let now = Instant::now();
                 let pause = host.throttle.failed(peer.ip(), settings.config.timeouts.login_failure, now);
-                host.remote.park(host, connection, Why::Penalty { until: now + pause });
+                host.remote.park(host, connection, Why::Pause { until: now + pause });
             } else {
                 start(host, connection);
             }

@@ -16,7 +16,7 @@ use crate::config;
 use crate::error::{Error, Result};
 
 /// One transfer or listing that has ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) start: SystemTime,
     pub(crate) end: SystemTime,
@@ -100,9 +100,8 @@ fn line(host: &str, record: &Record) -> String {
         date(record.end),
         host,
         date(record.start),
-        // Systems have users whose names have blanks; the fields of the line must not.
-        printable(record.user.as_bytes()).replace(char::is_whitespace, "?"),
-        printable(&record.path),
+        field(record.user.as_bytes()),
+        field(&record.path),
         record.buffer,
         record.block,
         record.bytes,
@@ -110,7 +109,7 @@ fn line(host: &str, record: &Record) -> String {
         record.peer,
         record.kind,
         record.code,
-        record.task.as_ref().map_or_else(|| "none".into(), |task| printable(task)),
+        record.task.as_ref().map_or_else(|| "none".into(), |task| field(task)),
     );
     line
 }
@@ -154,6 +153,11 @@ fn json(host: &str, record: &Record) -> String {
 }
 
 /// A client chooses names; it must not be able to write lines of its own.
+/// The value of one field: names have blanks, and the fields of the line must not.
+fn field(text: &[u8]) -> String {
+    printable(text).replace(char::is_whitespace, "?")
+}
+
 fn printable(text: &[u8]) -> String {
     text.to_str_lossy().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
@@ -211,6 +215,10 @@ mod tests {
     fn names_cannot_forge_lines() {
         let record = Record { path: "/a\nDATE=".into(), task: Some("x\r\ny".into()), ..record() };
         assert_eq!(line("vm", &record).lines().count(), 1);
+        let fields = |record: &Record| line("vm", record).split_whitespace().count();
+        let forged =
+            Record { path: "/a NBYTES=1".into(), task: Some("x\u{a0}CODE=226".into()), ..record.clone() };
+        assert_eq!(fields(&forged), fields(&record));
         let parsed: serde_json::Value = serde_json::from_str(&json("vm", &record)).unwrap();
         assert_eq!(parsed["path"], "/a\nDATE=");
         assert_eq!(json("vm", &record).lines().count(), 1);

@@ -34,12 +34,21 @@ impl<T> Turns<T> {
 
     /// Waits for a turn. `one` comes back with it, at once or from [`Self::give_back`].
     pub(crate) fn wait(&self, address: IpAddr, one: T) -> Option<T> {
+        self.take_or(address, one, Fair::push)
+    }
+
+    /// As [`Self::wait`], for one that [`Self::take_out`] gave: it comes before all others of its address.
+    pub(crate) fn wait_on(&self, address: IpAddr, one: T) -> Option<T> {
+        self.take_or(address, one, Fair::push_front)
+    }
+
+    fn take_or(&self, address: IpAddr, one: T, push: fn(&mut Fair<T>, IpAddr, T)) -> Option<T> {
         let address = network(address);
         let mut state = self.lock();
         if state.take(address, self.most_of_one) {
             return Some(one);
         }
-        state.waiting.push(address, one);
+        push(&mut state.waiting, address, one);
         None
     }
 

@@ -30,8 +30,8 @@ pub use memory::MemoryStore;
 pub use null::NullStore;
 pub use pages::Pages;
 pub use part::{
-    DirectIo, Interrupted, Journaling, PartFile, PartOptions, is_temporary_name, journal_name,
-    journal_of_part, part_name,
+    DirectIo, HeldPart, Interrupted, Journaling, PartFile, PartOptions, hold_part, is_temporary_name,
+    journal_name, journal_of_part, part_name,
 };
 pub use posix::{Acting, Identity, PosixOptions, PosixStore};
 use ropewalk_protocol::path::VirtualPath;
@@ -107,8 +107,24 @@ pub struct WriteOptions {
     pub mode: u32,
 }
 
+/// Keeps transfers to a file apart, whether they read or write it. Stores that cannot lock need nothing of their own.
+pub trait Lock: Send + Sync {
+    /// Takes the file for this handle alone, until it is dropped; `false` where another handle (of any process) has it.
+    /// Only handles that ask are kept apart. Stores that cannot lock say `true`.
+    fn lock(&self) -> Result<bool> {
+        Ok(true)
+    }
+    /// As [`Self::lock`], but beside others who share it. A lock that this handle has becomes one of this kind, or is lost where
+    /// that cannot be.
+    fn lock_shared(&self) -> Result<bool> {
+        self.lock()
+    }
+    /// Gives back what [`Self::lock`] or [`Self::lock_shared`] took.
+    fn unlock(&self) {}
+}
+
 /// A file open for ranged reads, from any thread.
-pub trait ReadHandle: Send + Sync {
+pub trait ReadHandle: Lock {
     fn metadata(&self) -> Result<Metadata>;
     /// Reads at `offset`, up to `buffer.len()` bytes; 0 at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
@@ -129,7 +145,7 @@ pub trait ReadHandle: Send + Sync {
 }
 
 /// A file open for ranged writes in any order, from any thread.
-pub trait WriteHandle: Send + Sync {
+pub trait WriteHandle: Lock {
     fn metadata(&self) -> Result<Metadata>;
     /// Writes all of `data` at `offset`.
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()>;
@@ -201,18 +217,6 @@ pub trait WriteHandle: Send + Sync {
     fn sync_system(&self) -> Result<()> {
         Ok(())
     }
-    /// Takes the file for this handle alone, until it is dropped; `false` where another handle (of any process) has it.
-    /// Only handles that ask are kept apart. Stores that cannot lock say `true`.
-    fn lock(&self) -> Result<bool> {
-        Ok(true)
-    }
-    /// As [`Self::lock`], but beside others who share it. A lock that this handle has becomes one of this kind, or is lost where
-    /// that cannot be.
-    fn lock_shared(&self) -> Result<bool> {
-        self.lock()
-    }
-    /// Gives back what [`Self::lock`] or [`Self::lock_shared`] took.
-    fn unlock(&self) {}
     fn set_modified(&self, seconds: i64, nanoseconds: u32) -> Result<()>;
     fn set_mode(&self, mode: u32) -> Result<()>;
 }

@@ -9,7 +9,9 @@ use ropewalk_protocol::range::RangeSet;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 
-use crate::{Capabilities, Kind, ListSink, Metadata, ReadHandle, Result, Store, WriteHandle, WriteOptions};
+use crate::{
+    Capabilities, Kind, ListSink, Lock, Metadata, ReadHandle, Result, Store, WriteHandle, WriteOptions,
+};
 
 /// Every path but `/` is a file of zeros; whatever is written disappears.
 pub struct NullStore {
@@ -136,6 +138,8 @@ struct Zeros {
     descriptor: Option<Arc<OwnedFd>>,
 }
 
+impl Lock for Zeros {}
+
 impl ReadHandle for Zeros {
     fn metadata(&self) -> Result<Metadata> {
         Ok(metadata(Kind::File, self.size))
@@ -161,6 +165,8 @@ impl ReadHandle for Zeros {
 struct Nothing {
     descriptor: Option<Arc<OwnedFd>>,
 }
+
+impl Lock for Nothing {}
 
 impl WriteHandle for Nothing {
     fn metadata(&self) -> Result<Metadata> {

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+pub use begin::{HeldPart, hold_part};
 pub use names::{is_temporary_name, journal_name, journal_of_part, part_name};
 pub use options::{DirectIo, Interrupted, Journaling, PartOptions};
 use ropewalk_protocol::path::VirtualPath;

@@ -1,13 +1,15 @@
 use std::fs;
 use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ropewalk_tests::control::connect_data;
+use ropewalk_tests::control::{Control, connect_data};
 use ropewalk_tests::peers;
 use ropewalk_tests::process::run;
 
-use crate::town::{ADA, Town, is_possible, password};
+use crate::town::{ADA, BOB, Town, give, is_possible, password};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -96,4 +98,84 @@ fn interrupted_uploads_are_gone_on_with_by_their_owner_only() {
     assert_eq!(reply.code, 226, "{reply:?}");
     assert!(fs::read(town.real("/shared/upload")).unwrap() == content);
     assert_eq!(fs::metadata(town.real("/shared/upload")).unwrap().uid(), ADA);
+}
+
+/// Begins an upload that stays as it is until its data connection is closed.
+fn begin(control: &mut Control, path: &str, part: &Path) -> TcpStream {
+    let address = control.passive().unwrap();
+    control.send(format!("STOR {path}")).unwrap();
+    let mut data = connect_data(address).unwrap();
+    assert_eq!(control.reply().unwrap().code, 150);
+    data.write_all(b"hers").unwrap();
+    let begun = Instant::now();
+    while fs::metadata(part).map_or(0, |found| found.size()) == 0 {
+        assert!(begun.elapsed() < LIMIT, "nothing arrives");
+        std::thread::yield_now();
+    }
+    data
+}
+
+/// In directories where both may do anything.
+#[test]
+fn what_another_user_uploads_is_left_alone() {
+    if !is_possible() {
+        return;
+    }
+    let town = Town::new("");
+    let directory = town.scratch.directory("root/pool/d").unwrap();
+    for directory in [directory.parent().unwrap(), &directory] {
+        give(directory, 0, 0, 0o777);
+    }
+    let part = directory.join(".f.ropewalk-part");
+    let (mut ada, mut bob) = (town.log_in("ada"), town.log_in("bob"));
+    for mode in [0o1644, 0o1600] {
+        let data = begin(&mut ada, "/pool/d/f", &part);
+        give(&part, ADA, ADA, mode);
+        let refused = |bob: &mut Control, command: &str| {
+            let reply = bob.command(command).unwrap();
+            assert!(reply.code >= 400, "{mode:o} {command}: {reply:?}");
+        };
+        let reply = bob.store("/pool/d/f", b"his").unwrap();
+        assert!(reply.code >= 400, "{reply:?}");
+        bob.expect("RNFR /pool/d/.f.ropewalk-part", 350).unwrap();
+        refused(&mut bob, "RNTO /pool/d/mine");
+        refused(&mut bob, "RMD /pool/d");
+        drop(data);
+        assert_eq!(ada.reply().unwrap().code, 226);
+        assert_eq!(fs::read(directory.join("f")).unwrap(), b"hers");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        ada.expect("DELE /pool/d/f", 250).unwrap();
+    }
+}
+
+#[test]
+fn what_another_user_has_left_is_not_gone_on_with() {
+    if !is_possible() {
+        return;
+    }
+    let town = Town::new("");
+    give(&town.scratch.directory("root/pool").unwrap(), 0, 0, 0o777);
+    let mut bob = town.log_in("bob");
+    let leave = |directory: &str, mode| {
+        let part = town.real(&format!("{directory}/.f.ropewalk-part"));
+        fs::write(&part, "hers").unwrap();
+        give(&part, ADA, ADA, mode);
+        // What the upload was to replace.
+        let old = town.real(&format!("{directory}/f"));
+        fs::write(&old, "old").unwrap();
+        give(&old, 0, 0, 0o666);
+        (part, old)
+    };
+    let (part, file) = leave("/pool", 0o1644);
+    assert_eq!(bob.store("/pool/f", b"his").unwrap().code, 226);
+    assert_eq!(fs::read(&file).unwrap(), b"his");
+    assert!(!part.exists() && fs::metadata(&file).unwrap().uid() == BOB);
+    // Where it cannot be known whether it is written, or it cannot be removed, nothing happens: not to the old file either.
+    for (directory, mode) in [("/pool", 0o1600), ("/shared", 0o1644), ("/shared", 0o1666)] {
+        let (part, file) = leave(directory, mode);
+        let reply = bob.store(format!("{directory}/f"), b"his").unwrap();
+        assert!(reply.code >= 500 && reply.text.contains(".f.ropewalk-part"), "{reply:?}");
+        assert_eq!(fs::read(&part).unwrap(), b"hers");
+        assert_eq!(fs::read(&file).unwrap(), b"old");
+    }
 }

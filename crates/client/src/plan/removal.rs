@@ -1,8 +1,9 @@
 //! What `delete` removes at the destination.
 
 use super::*;
+use crate::side::is_missing;
 
-impl Plan<'_, '_> {
+impl<'e> Plan<'_, 'e> {
     /// Removes what the source has not, in the directory that the walk was in.
     pub(super) fn leave_directory(
         &mut self,
@@ -46,7 +47,25 @@ impl Plan<'_, '_> {
             self.ctx.report.event(Event::WouldRemove { path: place.display() });
             return Ok(());
         }
-        self.side(place, true)?.remove(&place.path(), tree)?;
+        let path = place.path();
+        self.removed(place, &mut |side| side.remove(&path, tree))
+    }
+
+    /// Whatever `remove` removes is gone.
+    fn removed(
+        &mut self,
+        place: &Place,
+        remove: &mut dyn FnMut(&mut Side<'e>) -> Result<(), RemoteError>,
+    ) -> Result<(), RemoteError> {
+        let mut broke = false;
+        self.ask(place, true, &mut |side| match remove(side) {
+            // By the session that broke.
+            Err(e) if broke && is_missing(&e) => Ok(()),
+            removed => {
+                broke = removed.is_err();
+                removed
+            }
+        })?;
         self.ctx.report.removed();
         Ok(())
     }
@@ -67,21 +86,29 @@ impl Plan<'_, '_> {
         let Some(side) = self.sides.get_mut(&(self.key(top), true)) else {
             return Err(RemoteError::Cancelled);
         };
-        side.walk(&top.path(), true, &mut |_, entry| {
-            let directory = entry.is_directory() && entry.target.is_none();
-            // A link that leads nowhere can be removed.
-            if let (true, Some(error)) = (directory, entry.error.clone()) {
-                keep(&mut kept, entry.name.as_bstr());
-                failures.push((entry.name, error));
-                return Ok(Step::Over);
-            }
-            if entry.is_nameless() || !filter.passes(join(relative, &entry.name).as_bstr(), directory) {
-                keep(&mut kept, directory_of(entry.name.as_bstr()));
-                return Ok(Step::Over);
-            }
-            found.push((entry.name, directory));
-            Ok(Step::Into)
-        })?;
+        let reopened = reopen(self.ctx);
+        let path = top.path();
+        let listed = side.ask(Some(&reopened), &mut |side| {
+            found.truncate(1);
+            kept.clear();
+            failures.clear();
+            side.walk(&path, true, &mut |_, entry| {
+                let directory = entry.is_directory() && entry.target.is_none();
+                // A link that leads nowhere can be removed.
+                if let (true, Some(error)) = (directory, entry.error.clone()) {
+                    keep(&mut kept, entry.name.as_bstr());
+                    failures.push((entry.name, error));
+                    return Ok(Step::Over);
+                }
+                if entry.is_nameless() || !filter.passes(join(relative, &entry.name).as_bstr(), directory) {
+                    keep(&mut kept, directory_of(entry.name.as_bstr()));
+                    return Ok(Step::Over);
+                }
+                found.push((entry.name, directory));
+                Ok(Step::Into)
+            })
+        });
+        listed.inspect_err(|e| self.forget(top, true, e))?;
         if kept.is_empty() {
             // At once, with what no listing shows.
             return self.remove(top, true).map(|()| true);
@@ -97,10 +124,10 @@ impl Plan<'_, '_> {
             }
             let place = if name.is_empty() { top.clone() } else { top.join(&name)? };
             let removed = match directory && !self.ctx.options().dry_run {
-                true => self
-                    .side(&place, true)?
-                    .remove_directory(&place.path())
-                    .inspect(|()| self.ctx.report.removed()),
+                true => {
+                    let path = place.path();
+                    self.removed(&place, &mut |side| side.remove_directory(&path))
+                }
                 false => self.remove(&place, false),
             };
             match removed {

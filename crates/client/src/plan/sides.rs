@@ -1,6 +1,7 @@
 //! The trees that a plan looks into, and what it asks them.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::*;
 use crate::place::Endpoint;
@@ -50,6 +51,18 @@ impl<'e> Plan<'_, 'e> {
         self.sides.get_mut(&key).ok_or(RemoteError::Cancelled)
     }
 
+    /// What `ask` gives of the tree that a place is in, by another session where one breaks.
+    pub(super) fn ask<T>(
+        &mut self,
+        place: &Place,
+        destination: bool,
+        ask: &mut dyn FnMut(&mut Side<'e>) -> Result<T, RemoteError>,
+    ) -> Result<T, RemoteError> {
+        let reopened = reopen(self.ctx);
+        let answer = self.side(place, destination)?.ask(Some(&reopened), ask);
+        answer.inspect_err(|e| self.forget(place, destination, e))
+    }
+
     /// A session that broke is replaced when it is needed again.
     pub(super) fn forget(&mut self, place: &Place, destination: bool, error: &RemoteError) {
         if let (Place::Remote(endpoint, _), true) = (place, error.breaks_session()) {
@@ -75,18 +88,16 @@ impl<'e> Plan<'_, 'e> {
             if paths.len() < 2 {
                 continue;
             }
-            let Ok(Side::Remote(session)) = self.side(&place, destination) else { continue };
-            match session.stat_many(&paths) {
-                Ok(entries) => {
-                    for (path, entry) in paths.into_iter().zip(entries) {
-                        let place = with_path(&place, path);
-                        // Errors are met again, and told, when it is asked for alone.
-                        if let Ok(entry) = entry {
-                            known.insert((self.spot(&place), destination), Some(entry));
-                        }
-                    }
+            let told = self.ask(&place, destination, &mut |side| match side {
+                Side::Remote(session) => session.stat_many(&paths),
+                Side::Local(_) => Ok(Vec::new()),
+            });
+            // Errors are met again, and told, when it is asked for alone.
+            for (path, entry) in paths.iter().zip(told.into_iter().flatten()) {
+                let place = with_path(&place, path.clone());
+                if let Ok(entry) = entry {
+                    known.insert((self.spot(&place), destination), Some(entry));
                 }
-                Err(e) => self.forget(&place, destination, &e),
             }
         }
         known
@@ -102,14 +113,16 @@ impl<'e> Plan<'_, 'e> {
             return Ok(entry);
         }
         let links = self.ctx.options().preserve.links && !destination;
-        let side = self.side(place, destination)?;
-        let result = if links { side.stat_link(&place.path()) } else { side.stat(&place.path()) };
+        let path = place.path();
+        let result = self.ask(place, destination, &mut |side| {
+            if links { side.stat_link(&path) } else { side.stat(&path) }
+        });
         match result {
             // Some servers let somebody write where they do not let him look.
             Err(e) if destination && self.ctx.options().sync.is_none() && e.reply_code() == Some(550) => {
                 Ok(None)
             }
-            result => result.inspect_err(|e| self.forget(place, destination, e)),
+            result => result,
         }
     }
 
@@ -134,5 +147,16 @@ impl<'e> Plan<'_, 'e> {
             Place::Remote(endpoint, _) => format!("{:p}", Arc::as_ptr(endpoint)),
             _ => String::new(),
         }
+    }
+}
+
+/// Servers end sessions that say nothing for a while, and a plan has nothing to say while the queue is full.
+pub(crate) fn reopen<'p, 'e>(
+    ctx: &'p Context<'e>,
+) -> impl Fn(&Arc<Endpoint>, &RemoteError, u32, Instant) -> Option<Session<'e>> + 'p {
+    move |endpoint, error, tries, first| {
+        let pause = ctx.retry(error, tries, first)?;
+        worker::sleep(ctx, pause).ok()?;
+        worker::open(ctx, endpoint).ok()
     }
 }

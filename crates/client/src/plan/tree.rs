@@ -3,8 +3,6 @@
 use ropewalk_protocol::facts::INVALID_LINK;
 
 use super::*;
-use crate::place::Endpoint;
-use crate::worker;
 
 impl<'e> Plan<'_, 'e> {
     /// What is in a directory, recursively. `named`: the destination is within the directory that was asked for.
@@ -25,14 +23,13 @@ impl<'e> Plan<'_, 'e> {
         }
         if !options.dry_run && !discards {
             if options.create_directories {
-                self.side(destination, true)?.make_path(&destination.path())?;
+                self.ask(destination, true, &mut |side| side.make_path(&destination.path()))?;
             } else if !exists && !named {
                 return Err(crate::walk::missing(&destination.path()));
             } else if !exists {
-                self.side(destination, true)?
-                    .make_directories(&[destination.path()])?
-                    .pop()
-                    .unwrap_or(Ok(true))?;
+                let top = [destination.path()];
+                let made = self.ask(destination, true, &mut |side| side.make_directories(&top))?;
+                made.into_iter().next().unwrap_or(Ok(true))?;
             }
         }
         let mut gathered = Gathered::default();
@@ -145,12 +142,14 @@ impl<'e> Plan<'_, 'e> {
             };
             match target {
                 Some(entry) if entry.is_directory() => {
-                    let (inner, there) = (source.join(&name)?, destination.join(&name)?);
                     let top = Entry { name: name.clone(), target: None, ..entry };
                     if self.found(source, destination, top, gathered, &mut Synced::default())? == Step::Into {
                         // One by one, so that links that lead in a circle are noticed.
-                        from.walk_on(&path, links, &reopen(self.ctx), &mut |_, entry| {
-                            self.found(&inner, &there, entry, gathered, &mut Synced::default())
+                        from.walk_on(&path, links, &reopen(self.ctx), &mut |_, mut entry| {
+                            // The filters know it by its name in the whole tree.
+                            let inner = entry.name.is_empty();
+                            entry.name = if inner { name.clone() } else { join(&name, &entry.name) };
+                            self.found(source, destination, entry, gathered, &mut Synced::default())
                         })?;
                     }
                 }
@@ -327,12 +326,15 @@ impl<'e> Plan<'_, 'e> {
         let path =
             if directory.is_empty() { destination.path() } else { join(&destination.path(), directory) };
         let names = &mut synced.names;
-        let listed = self.side(destination, true)?.list(&path, &mut |entry| {
-            // What is shown of such a name is perhaps another's.
-            if !entry.is_nameless() {
-                names.insert(entry.name.clone(), entry);
-            }
-            Ok(true)
+        let listed = self.ask(destination, true, &mut |side| {
+            names.clear();
+            side.list(&path, &mut |entry| {
+                // What is shown of such a name is perhaps another's.
+                if !entry.is_nameless() {
+                    names.insert(entry.name.clone(), entry);
+                }
+                Ok(true)
+            })
         });
         match listed {
             Err(e) if e.breaks_session() => Err(e),
@@ -367,33 +369,48 @@ impl<'e> Plan<'_, 'e> {
         closed
     }
 
+    /// Makes the directories that were found.
+    fn make(
+        &mut self,
+        destination: &Place,
+        gathered: &mut Gathered,
+        directories: &[BString],
+    ) -> Result<(), RemoteError> {
+        // With links kept, one by one: nothing is made beneath one.
+        let alone = self.ctx.options().preserve.links && matches!(destination, Place::Local(_));
+        for directories in directories.chunks(if alone { 1 } else { directories.len().max(1) }) {
+            if alone && self.is_closed(destination, gathered, &directories[0]) {
+                let path = with_path(destination, directories[0].clone()).display();
+                let what = "a symbolic link stands for it or a directory above, and nothing is copied through one \
+                            where links are kept";
+                self.fail(String::new(), path, &RemoteError::Usage(what.to_owned()));
+                continue;
+            }
+            let results = self.ask(destination, true, &mut |side| side.make_directories(directories))?;
+            for (path, result) in directories.iter().zip(results) {
+                match result {
+                    Ok(true) => self.ctx.report.directory_made(),
+                    Ok(false) => {}
+                    Err(e) => {
+                        self.fail(String::new(), with_path(destination, path.clone()).display(), &e);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the directories that were found, and queues the files in them.
     pub(super) fn flush(&mut self, destination: &Place, gathered: &mut Gathered) -> Result<(), RemoteError> {
         // With links kept, whoever made the source could have the files of a directory go to where a link leads.
         let links = !self.ctx.options().preserve.links;
         let directories = std::mem::take(&mut gathered.directories);
-        if !directories.is_empty() && !self.ctx.options().dry_run {
-            // With links kept, one by one: nothing is made beneath one.
-            let alone = !links && matches!(destination, Place::Local(_));
-            for directories in directories.chunks(if alone { 1 } else { directories.len() }) {
-                if alone && self.is_closed(destination, gathered, &directories[0]) {
-                    let path = with_path(destination, directories[0].clone()).display();
-                    let what = "a symbolic link stands for it or a directory above, and nothing is copied through one \
-                                where links are kept";
-                    self.fail(String::new(), path, &RemoteError::Usage(what.to_owned()));
-                    continue;
-                }
-                let results = self.side(destination, true)?.make_directories(directories)?;
-                for (path, result) in directories.iter().zip(results) {
-                    match result {
-                        Ok(true) => self.ctx.report.directory_made(),
-                        Ok(false) => {}
-                        Err(e) => {
-                            self.fail(String::new(), with_path(destination, path.clone()).display(), &e);
-                        }
-                    }
-                }
-            }
+        if !self.ctx.options().dry_run
+            && let Err(e) = self.make(destination, gathered, &directories)
+        {
+            // Files are not to be queued before.
+            gathered.directories = directories;
+            return Err(e);
         }
         for task in std::mem::take(&mut gathered.files) {
             let path = task.destination.path();
@@ -405,17 +422,6 @@ impl<'e> Plan<'_, 'e> {
             }
         }
         Ok(())
-    }
-}
-
-/// Servers end sessions that say nothing for a while, and a plan has nothing to say while the queue is full.
-fn reopen<'p, 'e>(
-    ctx: &'p Context<'e>,
-) -> impl Fn(&Arc<Endpoint>, &RemoteError, u32, Instant) -> Option<Session<'e>> + 'p {
-    move |endpoint, error, tries, first| {
-        let pause = ctx.retry(error, tries, first)?;
-        worker::sleep(ctx, pause).ok()?;
-        worker::open(ctx, endpoint).ok()
     }
 }
 

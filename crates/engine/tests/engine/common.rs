@@ -18,7 +18,7 @@ use ropewalk_engine::{
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
-use ropewalk_storage::{Kind, Metadata, ReadHandle, WriteHandle};
+use ropewalk_storage::{Kind, Lock, Metadata, ReadHandle, WriteHandle};
 use ropewalk_transport::{Driver, Listener, SocketOptions, Tcp};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -128,6 +128,8 @@ impl TestFile {
         ropewalk_storage::Error::from_io(e, "test", "file")
     }
 }
+
+impl Lock for TestFile {}
 
 impl ReadHandle for TestFile {
     fn metadata(&self) -> ropewalk_storage::Result<Metadata> {

@@ -9,10 +9,12 @@ use ropewalk_engine::{Error, ReceiveJob, SendJob};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
 use ropewalk_storage::checksum::Algorithm;
-use ropewalk_storage::{Metadata, Result, WriteHandle};
+use ropewalk_storage::{Lock, Metadata, Result, WriteHandle};
 
 /// Like /dev/null; counts the bytes that it is given nevertheless.
 struct Nothing(Arc<TestFile>, AtomicUsize);
+
+impl Lock for Nothing {}
 
 impl WriteHandle for Nothing {
     fn metadata(&self) -> Result<Metadata> {

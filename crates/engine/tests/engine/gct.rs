@@ -9,7 +9,7 @@ use std::thread;
 use ropewalk_engine::{Attendant, ChannelSettings, DataChannel, Progress, SendJob, Sent};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
-use ropewalk_storage::{Metadata, ReadHandle};
+use ropewalk_storage::{Lock, Metadata, ReadHandle};
 use ropewalk_tests::control::Control;
 use ropewalk_tests::peers;
 use ropewalk_tests::server::{Kind, Server, Setup};
@@ -23,6 +23,8 @@ struct Slow {
     file: Arc<TestFile>,
     quota: Arc<Quota>,
 }
+
+impl Lock for Slow {}
 
 impl ReadHandle for Slow {
     fn metadata(&self) -> ropewalk_storage::Result<Metadata> {

@@ -13,7 +13,7 @@ use ropewalk_engine::{DataChannel, Error, Nobody, Progress, ReceiveJob, SendJob,
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
-use ropewalk_storage::{Metadata, WriteHandle};
+use ropewalk_storage::{Lock, Metadata, WriteHandle};
 use ropewalk_transport::{Driver, SocketOptions, Tcp};
 
 const MODES: [(Mode, u32); 5] = [
@@ -67,6 +67,8 @@ struct Turning {
     /// Bytes of each write.
     writes: Mutex<Vec<usize>>,
 }
+
+impl Lock for Turning {}
 
 impl WriteHandle for Turning {
     fn metadata(&self) -> ropewalk_storage::Result<Metadata> {

@@ -340,6 +340,11 @@ impl Session {
         self.queue.len()
     }
 
+    /// The client has broken off the operation under way (ABOR), which has not ended yet.
+    pub fn is_aborted(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.aborted)
+    }
+
     /// QUIT is among the commands that wait.
     pub fn takes_leave(&self) -> bool {
         let is_quit = |line: &[u8]| split_verb(line).is_ok_and(|(verb, _)| verb == "QUIT");

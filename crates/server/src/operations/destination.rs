@@ -421,6 +421,11 @@ impl Destination {
             Self::Part(_) if journal_of_part(place).is_none() => part_name(place),
             _ => place.clone(),
         };
+        // Zeros at the end may not have been written.
+        let written = self.handle();
+        if written.metadata()?.size < length {
+            written.set_len(length)?;
+        }
         let handle = store.open_read(&path)?;
         checksum_file(&*handle, algorithm, 0, Some(length), progress)
     }

@@ -1,7 +1,7 @@
 //! Operations on single files and directories.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bstr::{BStr, BString};
 use ropewalk_protocol::path::VirtualPath;
@@ -9,7 +9,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Failure, Operation, Outcome};
 use ropewalk_security::{Access, Rules};
 use ropewalk_storage::{
-    Error as StoreError, ErrorKind, Kind, PartFile, WriteHandle, WriteOptions, is_temporary_name,
+    Error as StoreError, ErrorKind, HeldPart, Kind, PartFile, WriteOptions, hold_part, is_temporary_name,
 };
 use rustix::io::Errno;
 
@@ -19,8 +19,8 @@ use super::{Answer, entries, failure};
 use crate::accounts::Login;
 use crate::config::Fsync;
 use crate::connection::Job;
+use crate::context::Retry;
 use crate::names;
-use crate::parts::LETTING_GO;
 
 pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
     if let Operation::Size(path) | Operation::Stat { path, .. } = &operation {
@@ -41,12 +41,14 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
             let store = login.store_for(&place);
             done(store.make_directory(&place, job.context.settings.config.files.directory_mode))
         }
-        Operation::RemoveDirectory(path) => remove_directory(login, &login.removable(&path)?),
+        Operation::RemoveDirectory(path) => {
+            settled(remove_directory(login, &login.removable(&path)?), &mut job.context.retry)
+        }
         Operation::Delete(path) => done(store.remove_file(&login.entry(&path, Access::Write)?)),
         Operation::DeleteTree(path) => remove_tree(job, &path),
         Operation::Rename { from, to } => {
             let sync = job.context.settings.config.files.fsync != Fsync::None;
-            rename(login, &from, &to, sync)
+            settled(rename(login, &from, &to, sync), &mut job.context.retry)
         }
         Operation::SetModified { path, modified } => {
             done(store.set_modified(&login.existing(&path, Access::Write)?, modified, 0))
@@ -77,6 +79,8 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
             let scope = login.scope.rooted(&place).ok_or(Failure::NotAllowed)?;
             // The channel's cached connections belong to a session that may see more.
             job.context.channel = None;
+            // The same paths name other files now.
+            job.context.told.note_many();
             if let Some(login) = &mut job.context.login {
                 login.set_scope(scope);
             }
@@ -135,13 +139,13 @@ fn resumes(login: &Login, place: &VirtualPath) -> bool {
 }
 
 /// What interrupted uploads have left goes as well where nothing else is there: no client sees it, and none could remove it.
-fn remove_directory(login: &Login, place: &VirtualPath) -> Answer {
+fn remove_directory(login: &Login, place: &VirtualPath) -> Result<Outcome, Refusal> {
     let store = login.store_for(place);
     let Err(error) = store.remove_directory(place) else { return Ok(Outcome::Done) };
     if !matches!(error.errno().map(Errno::from_raw_os_error), Some(Errno::NOTEMPTY | Errno::EXIST)) {
-        return Err(failure(error));
+        return Err(failure(error).into());
     }
-    let Some(leftovers) = leftovers(login, place) else { return Err(failure(error)) };
+    let Some(leftovers) = leftovers(login, place) else { return Err(failure(error).into()) };
     // All or none: of one that is written everything may be wanted.
     for leftover in &leftovers {
         drop(held_part(login, leftover)?);
@@ -152,7 +156,7 @@ fn remove_directory(login: &Login, place: &VirtualPath) -> Answer {
         drop(held);
         gone.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) }).map_err(failure)?;
     }
-    done(store.remove_directory(place))
+    Ok(done(store.remove_directory(place))?)
 }
 
 /// What is in a directory, journals first, where that is nothing but what uploads have left and the session may remove.
@@ -177,17 +181,22 @@ fn leftovers(login: &Login, place: &VirtualPath) -> Option<Vec<VirtualPath>> {
 
 /// Can be broken off, by ABOR or by the client's leaving; what is left is a tree all the same.
 fn remove_tree(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
-    /// Removals between two looks at the control connection.
+    /// Removals between two looks at the control connection, unless they take long.
     const LOOK: u32 = 64;
+    const LONG: Duration = Duration::from_millis(100);
 
     let login = job.context.login()?;
     let place = login.tree(path)?;
     let store = Arc::clone(&login.store);
     let mut attend = Attend::of(job);
-    let mut removals = 0_u32;
+    let (mut removals, mut looked) = (0_u32, Instant::now());
     let result = store.remove_tree_while(&place, &mut || {
         removals = removals.wrapping_add(1);
-        if removals.is_multiple_of(LOOK) { attend.go_on(&place) } else { Ok(()) }
+        if !removals.is_multiple_of(LOOK) && looked.elapsed() < LONG {
+            return Ok(());
+        }
+        looked = Instant::now();
+        attend.go_on(&place)
     });
     match attend.broken_off() {
         Some(broken_off) => Err(broken_off),
@@ -213,20 +222,20 @@ fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
 }
 
 /// With `sync` the name of an upload that is whole survives a crash, as its bytes do.
-fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath, sync: bool) -> Answer {
+fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath, sync: bool) -> Result<Outcome, Refusal> {
     let (from, to) = (login.renamable(from)?, login.renamable(to)?);
     // What was meant for a device or a pipe, and went beside it first, must not take its place.
     if let Ok(there) = login.store_for(&to).stat(&to, true)
         && !matches!(there.kind, Kind::File | Kind::Directory | Kind::Symlink)
     {
         let text = "Nothing takes the place of a device, pipe or socket.".to_owned();
-        return Err(Failure::Refused { code: 553, text });
+        return Err(Failure::Refused { code: 553, text }.into());
     }
     let part = held_part(login, &from)?;
     login.store_to_rename(&from, &to)?.rename(&from, &to).map_err(failure)?;
     if let Some(part) = part
         && !is_temporary_name(to.file_name().unwrap_or_default())
-        && let Err(error) = take_mark_off(&*part)
+        && let Err(error) = part.unmark()
     {
         tracing::warn!(%error, "a file keeps the mark of an unfinished upload");
     }
@@ -254,32 +263,47 @@ fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath, sync: bool) -> An
     Ok(Outcome::Done)
 }
 
-/// Says of an unfinished upload that its size tells what is there ([`ropewalk_storage::Journaling::Sequential`]).
-const STICKY: u32 = 0o1000;
-
-fn take_mark_off(part: &dyn WriteHandle) -> ropewalk_storage::Result<()> {
-    let mode = part.metadata()?.mode;
-    if mode & STICKY == 0 { Ok(()) } else { part.set_mode(mode & 0o777) }
-}
-
 /// A part that is about to get its name, or to go, kept from others until then: while somebody writes it, it is not whole, and what is
-/// written later would change the file. `None` where it is no part, or another user's.
-fn held_part(login: &Login, from: &VirtualPath) -> Result<Option<Arc<dyn WriteHandle>>, Failure> {
+/// written later would change the file. `None` where it is no part.
+fn held_part(login: &Login, from: &VirtualPath) -> Result<Option<HeldPart>, Refusal> {
     let store = login.store_for(from);
     let is_part = ropewalk_storage::journal_of_part(from).is_some()
         && store.stat(from, false).is_ok_and(|metadata| metadata.kind == Kind::File);
-    let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
-    let Some(part) = is_part.then(|| store.open_write(from, write).ok()).flatten() else { return Ok(None) };
-    // Who has been told that all has come may be faster than who told it is in letting go.
-    let until = Instant::now() + LETTING_GO;
-    while !part.lock().map_err(failure)? {
-        if Instant::now() >= until {
-            let busy = StoreError::new(ErrorKind::Busy, "rename", from.as_bytes());
-            return Err(failure(busy.with_detail("another transfer writes it")));
-        }
-        std::thread::sleep(LETTING_GO / 200);
+    if !is_part {
+        return Ok(None);
     }
-    Ok(Some(part))
+    match hold_part(&*store, from) {
+        Ok(Some(held)) => Ok(Some(held)),
+        Ok(None) => {
+            let busy = StoreError::new(ErrorKind::Busy, "rename", from.as_bytes());
+            Err(Refusal::Held(failure(busy.with_detail("another transfer writes it"))))
+        }
+        Err(error) => Err(Refusal::Final(failure(error))),
+    }
+}
+
+/// Why a part can be neither renamed nor removed.
+enum Refusal {
+    /// Somebody writes it, or is about to let go of it: who was told that all has come may be faster than who told it.
+    Held(Failure),
+    Final(Failure),
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self::Final(failure)
+    }
+}
+
+/// What an operation that needs a part for itself comes to. For a moment it is to be tried again ([`crate::context::Retry`]).
+fn settled(result: Result<Outcome, Refusal>, retry: &mut Retry) -> Answer {
+    result.map_err(|refusal| match refusal {
+        Refusal::Held(failure) => {
+            retry.ask();
+            failure
+        }
+        Refusal::Final(failure) => failure,
+    })
 }
 
 fn symlink(login: &Login, target: &BString, link: &VirtualPath) -> Answer {

@@ -16,8 +16,8 @@ pub(crate) enum Why {
     Idle,
     /// That the client takes its replies.
     Write,
-    /// The end of the pause after a failed log-in.
-    Penalty { until: Instant },
+    /// The end of a pause, whatever the client says: after a failed log-in, or before another try.
+    Pause { until: Instant },
 }
 
 pub(super) struct Entry {
@@ -62,7 +62,7 @@ impl Parking {
             connection.say(421, "Service not available, closing control connection.");
             return Err(connection);
         }
-        if !matches!(why, Why::Penalty { .. })
+        if !matches!(why, Why::Pause { .. })
             && let Err(error) = connection.register(&self.registry, token, why == Why::Write)
         {
             tracing::error!(session = connection.id(), %error, "cannot wait for a client");
@@ -77,7 +77,7 @@ impl Parking {
     pub(super) fn take(&self, token: Token) -> Option<Box<Connection>> {
         let mut state = self.lock();
         let entry = state.entries.get(&token)?;
-        if matches!(entry.why, Why::Penalty { .. }) {
+        if matches!(entry.why, Why::Pause { .. }) {
             return None;
         }
         state.remove(token).map(|entry| entry.connection)

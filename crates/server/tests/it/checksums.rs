@@ -41,6 +41,17 @@ fn expected_ones() {
 }
 
 #[test]
+fn zeros_at_the_end_count() {
+    let server = Fixture::with(|config, _| config.files.sparse = true);
+    let mut client = server.login();
+    client.command("SCKS MD5 03833c23f988b556258e2591e69a43a2", 200);
+    let mut bytes = vec![0; 1 << 20];
+    bytes[..3].copy_from_slice(b"abc");
+    assert_eq!(client.put("STOR /f", &bytes).code, 226);
+    assert_eq!(server.read("f"), bytes);
+}
+
+#[test]
 fn a_wrong_upload_leaves_the_old_file() {
     let server = Fixture::new();
     server.write("f", "old");

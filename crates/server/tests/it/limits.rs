@@ -270,3 +270,63 @@ fn those_who_wait_for_their_turn_are_told_of_the_end() {
     }
     server.join();
 }
+
+#[test]
+fn what_waits_for_its_turn_can_be_broken_off() {
+    let server = Fixture::with(|config, _| config.limits.active = 1);
+    server.write("f", "abc");
+    let mut stalled = server.login();
+    let address = stalled.pasv();
+    stalled.send("RETR /f");
+    let mut other = server.login();
+    let mut next = server.login();
+    other.pasv();
+    other.send("RETR /f");
+    let mut data = next.data();
+    next.send("RETR /f");
+    next.send("NOOP");
+    other.send("ABOR");
+    other.expect(426);
+    other.expect(226);
+    other.command("NOOP", 200);
+    // What is said last counts, however late it is heard.
+    other.pasv();
+    other.send("RETR /f");
+    let mut first = crate::client::connect(address);
+    other.send("ABOR");
+    stalled.expect(150);
+    std::io::copy(&mut first, &mut std::io::sink()).unwrap();
+    stalled.expect(226);
+    next.expect(150);
+    std::io::copy(&mut data, &mut std::io::sink()).unwrap();
+    next.expect(226);
+    next.expect(200);
+    other.expect(426);
+    other.expect(226);
+}
+
+/// Those who want what another one writes wait for a moment, and keep nobody from what takes none.
+#[test]
+fn names_that_are_wanted_keep_no_thread() {
+    let server = Fixture::with(|config, _| config.limits.active = 1);
+    let mut writer = server.login();
+    let mut data = writer.data();
+    writer.command("STOR /f", 150);
+    std::io::Write::write_all(&mut data, b"abc").unwrap();
+    wait_for(|| server.exists(".f.ropewalk-part"));
+    let mut waiting: Vec<_> = (0..100).map(|_| server.login()).collect();
+    let mut other = server.login();
+    for client in &mut waiting {
+        client.command("RNFR /.f.ropewalk-part", 350);
+        client.send("RNTO /g");
+    }
+    let begun = std::time::Instant::now();
+    for client in &mut waiting {
+        other.command("NOOP", 200);
+        client.expect(451);
+    }
+    // One after the other would take a second each.
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+    drop(data);
+    writer.expect(226);
+}

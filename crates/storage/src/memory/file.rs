@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 
-use crate::{Error, ErrorKind, Kind, Metadata, ReadHandle, Result, WriteHandle};
+use crate::{Error, ErrorKind, Kind, Lock, Metadata, ReadHandle, Result, WriteHandle};
 
 /// The bytes that all files of a store may take together.
 pub(super) struct Space {
@@ -206,6 +206,20 @@ impl Drop for Handle {
     }
 }
 
+impl Lock for Handle {
+    fn lock(&self) -> Result<bool> {
+        Ok(self.lock_as(ALONE))
+    }
+
+    fn lock_shared(&self) -> Result<bool> {
+        Ok(self.lock_as(1))
+    }
+
+    fn unlock(&self) {
+        self.lock_as(0);
+    }
+}
+
 impl ReadHandle for Handle {
     fn metadata(&self) -> Result<Metadata> {
         Ok(self.file.metadata())
@@ -246,17 +260,5 @@ impl WriteHandle for Handle {
     fn set_mode(&self, mode: u32) -> Result<()> {
         self.file.attributes().set_mode(mode);
         Ok(())
-    }
-
-    fn lock(&self) -> Result<bool> {
-        Ok(self.lock_as(ALONE))
-    }
-
-    fn lock_shared(&self) -> Result<bool> {
-        Ok(self.lock_as(1))
-    }
-
-    fn unlock(&self) {
-        self.lock_as(0);
     }
 }

@@ -12,7 +12,8 @@ use super::{
 use crate::checksum::Pieces;
 use crate::journal::{self, Loaded};
 use crate::{
-    Error, ErrorKind, Journal, JournalKey, Kind, Metadata, Result, Store, WriteHandle, WriteOptions,
+    Error, ErrorKind, Journal, JournalKey, Kind, Lock, Metadata, ReadHandle, Result, Store, WriteHandle,
+    WriteOptions,
 };
 
 /// Who begins a transfer waits so long for those who look what is there, which takes a moment; and looks this often.
@@ -80,10 +81,17 @@ pub(super) fn begin(
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
-        let Some((handle, metadata)) = open_locked(store, names, &lock)? else { continue };
-        if options.resume && !is_own(store, names, &metadata) {
-            why = Some("it belongs to another user".into());
-        } else if options.resume {
+        let left = match open_locked(store, names, &lock) {
+            // Whether anybody writes it cannot be known.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(in_the_way(names)),
+            left => left?,
+        };
+        let Some((left, metadata)) = left else { continue };
+        let own = is_own(store, names, &metadata);
+        if let Left::Writable(handle) = &left
+            && own
+            && options.resume
+        {
             match load(store, names, journal, &metadata, Some(key), &|| Ok(()), &mut |_| Ok(()))? {
                 Ok(Found { present, pieces, journal, .. }) => {
                     let unordered = options.journal != Journaling::Sequential;
@@ -91,14 +99,23 @@ pub(super) fn begin(
                         // Its size will not say what is there. (One with bytes gets a journal for that.)
                         handle.set_mode(metadata.mode & !STICKY)?;
                     }
+                    let handle = Arc::clone(handle);
                     return Ok(Begun { handle, present, pieces, journal, started_over: None });
                 }
                 Err(reason) => why = Some(reason),
             }
+        } else if options.resume {
+            why = Some("it belongs to another user".into());
         }
         // Removed, not emptied: it may be somebody else's file, or have other permissions. The journal goes first.
-        ignore_missing(store.remove_file(journal))?;
-        ignore_missing(store.remove_file(&names.part))?;
+        for path in [journal, &names.part] {
+            match ignore_missing(store.remove_file(path)) {
+                Err(error) if !own && error.kind() == ErrorKind::PermissionDenied => {
+                    return Err(in_the_way(names));
+                }
+                result => result?,
+            }
+        }
     }
     Err(busy(names))
 }
@@ -109,13 +126,11 @@ pub(super) fn interrupted(
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Option<Interrupted>> {
     let Some(journal) = &names.journal else { return Ok(None) };
-    let Some((handle, metadata)) = open_locked(store, names, &|handle| handle.lock_shared())? else {
-        return Ok(None);
-    };
+    let Some((left, metadata)) = open_to_look(store, names)? else { return Ok(None) };
     if !is_own(store, names, &metadata) {
         return Ok(None);
     }
-    let alone = || if lock(&*handle)? { Ok(()) } else { Err(busy(names)) };
+    let alone = || if lock(left.lock())? { Ok(()) } else { Err(busy(names)) };
     let found = load(store, names, journal, &metadata, None, &alone, progress)?;
     let found = found.ok().filter(|found| !found.present.is_empty());
     Ok(found.map(|found| Interrupted { present: found.present, key: found.key }))
@@ -123,9 +138,7 @@ pub(super) fn interrupted(
 
 pub(super) fn sequential_prefix(store: &dyn Store, names: &Names) -> Result<Option<u64>> {
     let Some(journal) = &names.journal else { return Ok(None) };
-    let Some((_locked, metadata)) = open_locked(store, names, &|handle| handle.lock_shared())? else {
-        return Ok(None);
-    };
+    let Some((_locked, metadata)) = open_to_look(store, names)? else { return Ok(None) };
     if !is_own(store, names, &metadata) {
         return Ok(None);
     }
@@ -157,7 +170,7 @@ fn make(
 }
 
 /// Takes the part for a transfer. Another transfer keeps it for long; who only looks shares the lock, and is waited for.
-fn lock(handle: &dyn WriteHandle) -> Result<bool> {
+fn lock(handle: &dyn Lock) -> Result<bool> {
     let mut until = None;
     while !handle.lock()? {
         let until = *until.get_or_insert_with(|| Instant::now() + LOOKING);
@@ -170,13 +183,76 @@ fn lock(handle: &dyn WriteHandle) -> Result<bool> {
     Ok(true)
 }
 
+/// A part that is there, open.
+enum Left {
+    Writable(Arc<dyn WriteHandle>),
+    /// Another user's.
+    Readable(Arc<dyn ReadHandle>),
+}
+
+impl Left {
+    fn open(store: &dyn Store, part: &VirtualPath) -> Result<Self> {
+        let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
+        match store.open_write(part, write) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                store.open_read(part).map(Self::Readable)
+            }
+            opened => opened.map(Self::Writable),
+        }
+    }
+
+    fn lock(&self) -> &dyn Lock {
+        match self {
+            Self::Writable(handle) => &**handle,
+            Self::Readable(handle) => &**handle,
+        }
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        match self {
+            Self::Writable(handle) => handle.metadata(),
+            Self::Readable(handle) => handle.metadata(),
+        }
+    }
+}
+
+/// Takes a part for who is about to give it its name, or to remove it; `None` where somebody else has it.
+///
+/// # Errors
+/// [`ErrorKind::PermissionDenied`] where it is another user's and may not even be read: whether anybody writes it cannot be known.
+pub fn hold_part(store: &dyn Store, part: &VirtualPath) -> Result<Option<HeldPart>> {
+    let left = Left::open(store, part)?;
+    Ok(left.lock().lock()?.then_some(HeldPart(left)))
+}
+
+/// Keeps others from a part until it is dropped.
+pub struct HeldPart(Left);
+
+impl HeldPart {
+    /// The file was renamed from the part's name to its own: it no longer says of itself that it is unfinished.
+    pub fn unmark(&self) -> Result<()> {
+        // What another user's upload says of itself is that user's.
+        let Left::Writable(part) = &self.0 else { return Ok(()) };
+        let mode = part.metadata()?.mode;
+        if mode & STICKY == 0 { Ok(()) } else { part.set_mode(mode & 0o777) }
+    }
+}
+
+/// As [`open_locked`], for who only looks what there is to go on with: nothing, in another user's.
+fn open_to_look(store: &dyn Store, names: &Names) -> Result<Option<(Left, Metadata)>> {
+    match open_locked(store, names, &|left| left.lock_shared()) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(None),
+        found => found,
+    }
+}
+
 /// Opens and locks the part that is there; `None` where there is none (any more). Where something else has its name, that is
 /// left alone: it will not go away by itself.
 fn open_locked(
     store: &dyn Store,
     names: &Names,
-    lock: &dyn Fn(&dyn WriteHandle) -> Result<bool>,
-) -> Result<Option<(Arc<dyn WriteHandle>, Metadata)>> {
+    lock: &dyn Fn(&dyn Lock) -> Result<bool>,
+) -> Result<Option<(Left, Metadata)>> {
     // Asked before it is opened, which would follow a symbolic link: to nothing, or to what another one has locked.
     match store.stat(&names.part, false) {
         Ok(named) if named.kind != Kind::File => return Err(no_part(names, named.kind)),
@@ -184,21 +260,20 @@ fn open_locked(
         Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => return Err(error),
     }
-    let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
-    let handle = match store.open_write(&names.part, write) {
-        Ok(handle) => handle,
+    let left = match Left::open(store, &names.part) {
+        Ok(left) => left,
         Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => return Err(error),
     };
-    if !lock(&*handle)? {
+    if !lock(left.lock())? {
         return Err(busy(names));
     }
     // It may have got its name, or have been removed, before we had the lock.
-    let metadata = handle.metadata()?;
+    let metadata = left.metadata()?;
     match store.stat(&names.part, false) {
         Ok(named) if named.kind != Kind::File => Err(no_part(names, named.kind)),
         Ok(named) if (named.device, named.inode) == (metadata.device, metadata.inode) => {
-            Ok(Some((handle, metadata)))
+            Ok(Some((left, metadata)))
         }
         Ok(_) => Ok(None),
         Err(error) if error.is_not_found() => Ok(None),
@@ -260,6 +335,12 @@ fn is_missing(store: &dyn Store, path: &VirtualPath) -> Result<bool> {
 
 fn busy(names: &Names) -> Error {
     Error::new(ErrorKind::Busy, "open", names.shown().as_bytes()).with_detail("another transfer writes it")
+}
+
+fn in_the_way(names: &Names) -> Error {
+    let name = names.part.file_name().unwrap_or_default();
+    Error::new(ErrorKind::Unsupported, "open", names.shown().as_bytes())
+        .with_detail(format!("{name} is another user's unfinished upload and cannot be removed"))
 }
 
 fn no_part(names: &Names, kind: Kind) -> Error {

@@ -15,7 +15,7 @@ use super::modification;
 use super::options::User;
 use super::space::{Space, punch};
 use crate::error::Context;
-use crate::{DirectIo, Error, ErrorKind, Kind, Metadata, ReadHandle, Result, WriteHandle};
+use crate::{DirectIo, Error, ErrorKind, Kind, Lock, Metadata, ReadHandle, Result, WriteHandle};
 
 /// An open file, device or FIFO.
 pub(super) struct PosixFile {
@@ -347,7 +347,9 @@ impl WriteHandle for PosixFile {
         rustix::fs::fchmod(&self.fd, Mode::from_raw_mode(mode & 0o7777))
             .context("chmod", self.path.as_bytes())
     }
+}
 
+impl Lock for PosixFile {
     fn lock(&self) -> Result<bool> {
         self.lock_as(FlockOperation::NonBlockingLockExclusive)
     }
@@ -365,14 +367,21 @@ impl WriteHandle for PosixFile {
 
 impl PosixFile {
     fn lock_as(&self, how: FlockOperation) -> Result<bool> {
-        match retry_on_intr(|| rustix::fs::flock(&self.fd, how)) {
+        let flock = |how| retry_on_intr(|| rustix::fs::flock(&self.fd, how));
+        let locked = match flock(how) {
+            // NFS shares a lock only with who may read, and gives one alone only to who may write.
+            Err(Errno::BADF) if how == FlockOperation::NonBlockingLockShared => {
+                flock(FlockOperation::NonBlockingLockExclusive)
+            }
+            Err(Errno::BADF) => flock(FlockOperation::NonBlockingLockShared),
+            locked => locked,
+        };
+        match locked {
             Ok(()) => {
                 self.locked.store(true, Ordering::Relaxed);
                 Ok(true)
             }
             Err(Errno::WOULDBLOCK) => Ok(false),
-            // NFS shares a lock only with who may read.
-            Err(Errno::BADF) if how == FlockOperation::NonBlockingLockShared => self.lock(),
             // Some network file systems have no locks; then nobody has one.
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK | Errno::INVAL) => Ok(true),
             Err(errno) => Err(errno).context("lock", self.path.as_bytes()),

@@ -4,8 +4,8 @@ use bstr::BStr;
 use ropewalk_protocol::path::VirtualPath;
 
 use crate::{
-    Capabilities, DirectIo, Error, ErrorKind, ListSink, Metadata, ReadHandle, Result, Store, WriteHandle,
-    WriteOptions,
+    Capabilities, DirectIo, Error, ErrorKind, ListSink, Lock, Metadata, ReadHandle, Result, Store,
+    WriteHandle, WriteOptions,
 };
 
 /// What is done with a store or a file of it, as a [`Hooked`] tells it.
@@ -158,6 +158,21 @@ struct HookedFile {
     hook: Arc<Hook>,
 }
 
+impl Lock for HookedFile {
+    fn lock(&self) -> Result<bool> {
+        (self.hook)(Deed::Lock, &self.path)?;
+        self.inner.lock()
+    }
+
+    fn lock_shared(&self) -> Result<bool> {
+        self.inner.lock_shared()
+    }
+
+    fn unlock(&self) {
+        self.inner.unlock();
+    }
+}
+
 impl WriteHandle for HookedFile {
     fn metadata(&self) -> Result<Metadata> {
         self.inner.metadata()
@@ -231,19 +246,6 @@ impl WriteHandle for HookedFile {
     fn sync_system(&self) -> Result<()> {
         (self.hook)(Deed::SyncSystem, &self.path)?;
         self.inner.sync_system()
-    }
-
-    fn lock(&self) -> Result<bool> {
-        (self.hook)(Deed::Lock, &self.path)?;
-        self.inner.lock()
-    }
-
-    fn lock_shared(&self) -> Result<bool> {
-        self.inner.lock_shared()
-    }
-
-    fn unlock(&self) {
-        self.inner.unlock();
     }
 
     fn set_modified(&self, seconds: i64, nanoseconds: u32) -> Result<()> {
