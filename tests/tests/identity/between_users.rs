@@ -100,6 +100,9 @@ fn nobody_gets_at_the_files_of_another() {
             }
         }
     }
+    // To bob there is nothing to go on with.
+    let nothing = bob.command("SITE RANGES /shared/nothing").unwrap();
+    assert_eq!(bob.command("SITE RANGES /shared/big").unwrap().text, nothing.text.replace("nothing", "big"));
     // Directories, attributes, and what is left of uploads.
     for command in [
         "CWD /home/ada",
@@ -113,7 +116,6 @@ fn nobody_gets_at_the_files_of_another() {
         "SITE CHROOT /home/ada",
         "SITE CHMOD 777 /home/ada",
         "SIZE /shared/big",
-        "SITE RANGES /shared/big",
     ] {
         let reply = bob.command(command).unwrap();
         assert!(reply.code >= 500, "{command}: {reply:?}");
