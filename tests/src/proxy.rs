@@ -42,6 +42,8 @@ struct Shared {
     data_connections: AtomicU64,
     /// Delay of each line of control connections, in microseconds.
     line_delay: AtomicU64,
+    /// The beginning of a command, and how many of those still break everything.
+    cut_on: Mutex<(String, u32)>,
     over: AtomicBool,
 }
 
@@ -64,6 +66,7 @@ impl Proxy {
             open: Mutex::new(Vec::new()),
             data_connections: AtomicU64::new(0),
             line_delay: AtomicU64::new(0),
+            cut_on: Mutex::default(),
             over: AtomicBool::new(false),
         });
         let accepting = shared.clone();
@@ -133,6 +136,16 @@ impl Proxy {
         self.shared.cut_at.store(bytes, Ordering::SeqCst);
     }
 
+    /// Breaks every connection when a command comes that begins so (in capitals), so many times: it does not pass.
+    pub fn cut_on(&self, command: &str, times: u32) {
+        *locked(&self.shared.cut_on) = (command.to_owned(), times);
+    }
+
+    /// How many cuts of [`Self::cut_on`] are still to come.
+    pub fn cuts_due(&self) -> u32 {
+        locked(&self.shared.cut_on).1
+    }
+
     /// True until the cut of [`Self::cut_after`] has happened.
     pub fn cut_is_due(&self) -> bool {
         self.shared.cut_at.load(Ordering::SeqCst) != u64::MAX
@@ -189,6 +202,14 @@ impl Shared {
                 }
             }
         });
+    }
+
+    fn cut_if_wanted(&self, command: &str) {
+        let mut cut_on = locked(&self.cut_on);
+        if cut_on.1 > 0 && command.to_ascii_uppercase().starts_with(&cut_on.0) {
+            cut_on.1 -= 1;
+            self.cut();
+        }
     }
 
     fn was_cut(&self, stream: &Arc<TcpStream>) -> bool {

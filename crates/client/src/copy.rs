@@ -1,6 +1,5 @@
 //! A whole copy: the plan and the workers, and in the end the summary.
 
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{Scope, ScopedJoinHandle};
@@ -19,9 +18,10 @@ use crate::plan::{Late, Link, Plan, Sink, reopen};
 use crate::report::failure;
 use crate::session::Session;
 use crate::side::Side;
+use crate::spelling;
 use crate::task::Task;
 use crate::worker::{self, Job, Worker, left_over};
-use crate::{Cancel, EventSink, FailureKind, Location, Options, Pair, RemoteError, Summary};
+use crate::{Cancel, EventSink, FailureKind, Options, Pair, RemoteError, Summary};
 
 /// So many files may wait, or so long, before a worker is started beside the plan: a copy of a few files is handed
 /// the plan's own sessions instead.
@@ -112,11 +112,11 @@ impl Drop for End<'_, '_> {
 fn spare_each_other(pairs: &[Pair], filter: &Filter) -> Result<(), RemoteError> {
     let whole = || pairs.iter().filter(|pair| pair.window.is_none());
     let mut made: Vec<(Vec<u8>, Vec<u8>)> =
-        whole().filter_map(|pair| made_by(pair).zip(bytes(&pair.source))).collect();
+        whole().filter_map(|pair| made_by(pair).zip(spelling::of(&pair.source))).collect();
     made.sort_unstable();
     // What a pattern stands for is known later, and looked at then.
     for pair in whole().filter(|pair| pair.source.ends_with_slash() || !is_glob(pair.source.path())) {
-        let Some((directory, source)) = made_by(pair).zip(bytes(&pair.source)) else { continue };
+        let Some((directory, source)) = made_by(pair).zip(spelling::of(&pair.source)) else { continue };
         let first = made.partition_point(|(name, _)| *name < directory);
         let mut beneath = made[first..].iter().map_while(|(name, other)| {
             name.strip_prefix(&*directory).map(|rest| (rest.trim_with(|c| c == '/'), other))
@@ -133,23 +133,14 @@ fn spare_each_other(pairs: &[Pair], filter: &Filter) -> Result<(), RemoteError> 
     Ok(())
 }
 
-fn bytes(location: &Location) -> Option<Vec<u8>> {
-    match location {
-        Location::Local(path) => Some(path.as_os_str().as_bytes().to_vec()),
-        Location::Remote(url) => Some(url.to_string().into_bytes()),
-        Location::Standard | Location::Measure { .. } => None,
-    }
-}
-
 /// What a pair makes if its source is a directory, with `/` at its end: the destination (of a pattern it is all that is known),
 /// or what is called like the source in there.
 pub(crate) fn made_by(pair: &Pair) -> Option<Vec<u8>> {
-    let mut made = bytes(&pair.destination)?.trim_end_with(|c| c == '/').to_vec();
+    let mut made = spelling::of(&pair.destination)?.trim_end_with(|c| c == '/').to_vec();
     made.push(b'/');
     let named = !pair.source.ends_with_slash() && !is_glob(pair.source.path());
-    let source = bytes(&pair.source).filter(|_| named);
-    if let Some(called) = source.as_deref().and_then(|source| source.rsplit_str("/").next()) {
-        made.extend_from_slice(called);
+    if let Some(called) = spelling::name(&pair.source).filter(|_| named) {
+        made.extend_from_slice(&called);
         made.push(b'/');
     }
     Some(made)

@@ -60,6 +60,7 @@ mod setup;
 mod side;
 mod slowest;
 mod source;
+mod spelling;
 mod ssh;
 mod state;
 mod summary;

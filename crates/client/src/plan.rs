@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::hash::BuildHasher;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use crate::place::{End, Place, base_name, join, parent};
 use crate::report::failure;
 use crate::session::Session;
 use crate::side::{Side, Step, directory_of};
+use crate::spelling;
 use crate::sync::{Verdict, compare};
 use crate::task::Task;
 use crate::worker::Job;
@@ -79,6 +80,8 @@ pub(crate) struct Plan<'p, 'e> {
     /// Hashes of the destinations that files and directories were given, with those of the sources; of files in
     /// directories only where several of these may become one.
     given: HashMap<u64, u64>,
+    /// A local directory and the way to it without symbolic links: the one that was asked about last.
+    real: Option<(BString, BString)>,
     merging: bool,
     chance: RandomState,
     poured: bool,
@@ -116,6 +119,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             sides: HashMap::new(),
             made: HashSet::new(),
             given: HashMap::new(),
+            real: None,
             merging: false,
             chance: RandomState::new(),
             poured: false,
@@ -540,15 +544,7 @@ fn within(source: &Place, destination: &Place) -> Option<BString> {
             (rest.is_empty() || rest.starts_with(b"/")).then(|| rest.trim_with(|c| c == '/').into())
         }
         (Place::Local(_), Place::Local(_)) => {
-            let real = |place: &Place| -> Option<PathBuf> {
-                let path = place.path();
-                let path = Path::new(OsStr::from_bytes(&path));
-                // What is not there yet is beneath what is.
-                let there =
-                    |above: &Path| Some((std::fs::canonicalize(above).ok()?, path.strip_prefix(above).ok()?));
-                let (above, rest) = path.ancestors().find_map(there)?;
-                Some(above.join(rest))
-            };
+            let real = |place: &Place| spelling::real(Path::new(OsStr::from_bytes(&place.path())));
             let name = real(destination)?.strip_prefix(real(source)?).ok()?.as_os_str().as_bytes().into();
             Some(name)
         }

@@ -299,3 +299,40 @@ fn a_server_that_cannot_call_back_is_asked_the_other_way() -> Result<()> {
     ensure!(told.count(|e| matches!(e, Event::Warning { message } if message.contains("firewall"))) == 1);
     Ok(())
 }
+
+/// Servers end sessions when they like, those that a copy looks about with among them.
+#[test]
+fn the_sessions_that_find_and_make_things_may_break() -> Result<()> {
+    let archive = || Options {
+        preserve: ropewalk_client::Preserve { times: true, modes: true, links: true },
+        retries: 5,
+        ..options()
+    };
+    each(&gridftp(), |bench| {
+        for n in 0..30 {
+            write(&bench.local.join(format!("s/d{n}/f")), b"x")?;
+            write(&bench.remote.join(format!("s/d{n}/f")), b"x")?;
+            std::os::unix::fs::symlink("f", bench.local.join(format!("s/d{n}/link")))?;
+        }
+        let whole =
+            |top: &std::path::Path| (0..30).all(|n| top.join(format!("d{n}/f")).is_file()) && top.exists();
+        let proxy = Proxy::start(bench.server.address())?;
+        let through = |name: &str| place(&bench.server.url_at(proxy.address(), name));
+        for (round, command) in ["MKD", "SITE SYMLINK", "SITE CHMOD", "MLST", "SIZE"].into_iter().enumerate()
+        {
+            proxy.cut_on(command, 2);
+            let told = run(bench.here("s"), through(&format!("up{round}")), &archive())?;
+            told.succeeded().with_context(|| format!("up, {command}"))?;
+            let top = bench.remote.join(format!("up{round}"));
+            ensure!(whole(&top), "{command}");
+            ensure!((0..30).all(|n| top.join(format!("d{n}/link")).is_symlink()), "{command}");
+            let at_once = command.starts_with("SITE") || command == "MKD";
+            ensure!(!at_once || proxy.cuts_due() == 0, "{command} was never said");
+        }
+        proxy.cut_on("ML", 2);
+        run(through("s/d*"), bench.here("down/"), &options())?.succeeded().context("a pattern")?;
+        ensure!(proxy.cuts_due() == 0, "nothing was listed");
+        ensure!(whole(&bench.local.join("down")));
+        Ok(())
+    })
+}

@@ -350,3 +350,55 @@ fn stopping_ends_a_wait() -> Result<()> {
     ensure!(matches!(error, RemoteError::Cancelled), "{error}");
     Ok(())
 }
+
+/// A server that takes files and tells nothing of them.
+#[test]
+fn what_a_server_does_not_tell_is_not_sent_again() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let to = place(&format!("ftp://u:secret@{}/f", listener.local_addr()?));
+    let uploads = Arc::new(AtomicUsize::new(0));
+    let count = uploads.clone();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let count = count.clone();
+            std::thread::spawn(move || -> Result<()> {
+                let (mut out, mut data) = (client.try_clone()?, None);
+                out.write_all(b"220 ready\r\n")?;
+                for line in BufReader::new(client).lines() {
+                    let line = line?;
+                    let answer = match line.split(' ').next().unwrap_or_default() {
+                        "USER" => "230 in\r\n".to_owned(),
+                        "FEAT" => "211-Features\r\n SIZE\r\n211 End\r\n".to_owned(),
+                        "PASV" => {
+                            let listener = TcpListener::bind("127.0.0.1:0")?;
+                            let port = listener.local_addr()?.port();
+                            data = Some(listener);
+                            format!("227 Entering (127,0,0,1,{},{})\r\n", port / 256, port % 256)
+                        }
+                        "STOR" => {
+                            count.fetch_add(1, Ordering::Relaxed);
+                            out.write_all(b"150 send it\r\n")?;
+                            if let Some(listener) = data.take() {
+                                std::io::copy(&mut listener.accept()?.0, &mut std::io::sink())?;
+                            }
+                            "226 done\r\n".to_owned()
+                        }
+                        "PWD" => "257 \"/\"\r\n".to_owned(),
+                        "RNFR" => "350 to what\r\n".to_owned(),
+                        "SIZE" => "550 not for you\r\n".to_owned(),
+                        "TYPE" | "RNTO" | "DELE" | "NOOP" | "ALLO" => "250 ok\r\n".to_owned(),
+                        _ => "500 no\r\n".to_owned(),
+                    };
+                    out.write_all(answer.as_bytes())?;
+                }
+                Ok(())
+            });
+        }
+    });
+    let here = ropewalk_tests::scratch::Scratch::new()?;
+    write(&here.join("f"), &[b'x'; 100_000])?;
+    let told = run(Location::Local(here.join("f")), to, &options())?;
+    ensure!(told.summary.files_failed == 1, "{:?}", told.summary);
+    ensure!(uploads.load(Ordering::Relaxed) == 1, "{uploads:?}: {:?}", told.summary);
+    Ok(())
+}

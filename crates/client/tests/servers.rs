@@ -366,6 +366,12 @@ fn filters_and_globs() -> Result<()> {
         run(bench.url("s/"), bench.here("three/"), &Options { filters, ..options() })?.succeeded()?;
         let usage = du(&bench.here("three"), &options(), &|_: Event| {}, &Cancel::new())?;
         ensure!((usage.files, usage.directories) == (3, 1), "{usage:?}");
+        // What is reached through a link has its name in the whole tree.
+        symlink("sub", bench.remote.join("s/way"))?;
+        let filters = vec![(false, "/way/d.dat".to_owned()), (false, "/d.dat".to_owned())];
+        run(bench.url("s/"), bench.here("four/"), &Options { filters, ..options() })?.succeeded()?;
+        ensure!(bench.local.join("four/sub/d.dat").exists() && !bench.local.join("four/way/d.dat").exists());
+        std::fs::remove_file(bench.remote.join("s/way"))?;
         let mut seen = Vec::new();
         walk(&bench.url("s"), &options(), &|_: Event| {}, &Cancel::new(), &mut |entry| {
             seen.push(entry.name.to_string());

@@ -438,6 +438,38 @@ fn directories_of_one_name_do_not_remove_each_other() -> Result<()> {
     })
 }
 
+/// However their destination is spelled.
+#[test]
+fn one_place_has_one_name() -> Result<()> {
+    each(&gridftp(), |bench| {
+        for name in ["x/f", "x/x1", "y/f", "y/y1"] {
+            write(&bench.local.join(name), name.as_bytes())?;
+        }
+        symlink(".", bench.local.join("same"))?;
+        for (to, other) in [
+            (bench.url("t"), bench.url("./u/..//t")),
+            (bench.here("t"), bench.here("./u/../t/")),
+            (bench.here("v"), bench.here("same/v")),
+        ] {
+            fs::create_dir_all(bench.local.join("u"))?;
+            fs::create_dir_all(bench.remote.join("u"))?;
+            let pairs = || {
+                let pair = |source, to: &Location| Pair { source, destination: to.clone(), window: None };
+                vec![pair(bench.here("x/"), &to), pair(bench.here("y/"), &other)]
+            };
+            let mirror = Options { sync: Some(SyncLevel::Size), delete: true, ..options() };
+            let refused = run_pairs(pairs(), &mirror);
+            ensure!(
+                refused.is_err_and(|e| format!("{e:#}").contains("--delete")),
+                "{other:?} was not refused"
+            );
+            let told = run_pairs(pairs(), &options())?.summary;
+            ensure!((told.files_done, told.files_failed) == (3, 1), "{other:?}: {told:?}");
+        }
+        Ok(())
+    })
+}
+
 #[test]
 fn a_part_that_is_not_there_is_no_empty_file() -> Result<()> {
     each_way(&gridftp(), |from, source, to, destination| {

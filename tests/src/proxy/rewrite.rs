@@ -51,6 +51,7 @@ fn pass_on(
 /// The command with the proxy's addresses; `None` where it carries none.
 fn command(shared: &Arc<Shared>, line: &[u8]) -> Result<Option<Vec<u8>>> {
     let text = String::from_utf8_lossy(line).trim_end().to_owned();
+    shared.cut_if_wanted(&text);
     let (verb, arguments) = text.split_once(' ').unwrap_or((&text, ""));
     let verb = verb.to_ascii_uppercase();
     let rewritten = match verb.as_str() {

@@ -1,5 +1,7 @@
 //! Which destinations have a source already: two files of one name do not become one.
 
+use std::os::unix::ffi::OsStringExt;
+
 use super::*;
 use crate::copy::made_by;
 
@@ -19,8 +21,8 @@ pub(super) fn given_already(source: &Place, destination: &Place) -> RemoteError 
 impl Plan<'_, '_> {
     /// Notes that a source goes to a destination.
     pub(super) fn give(&mut self, source: &Place, destination: &Place) -> Given {
-        let hash = |place: &Place| self.chance.hash_one((self.key(place), place.path()));
-        let (from, to) = (hash(source), hash(destination));
+        let (from, to) = (self.spelled(source), self.spelled(destination));
+        let (from, to) = (self.chance.hash_one(from), self.chance.hash_one(to));
         match self.given.get(&to) {
             None => {
                 self.given.insert(to, from);
@@ -29,6 +31,32 @@ impl Plan<'_, '_> {
             Some(other) if *other == from => Given::Twice,
             Some(_) => Given::Another,
         }
+    }
+
+    /// The same for all names of a place, as far as that can be seen from here.
+    fn spelled(&mut self, place: &Place) -> Spot {
+        let path = place.path();
+        let path = match place {
+            Place::Local(_) => match parent(&path) {
+                Some(above) => join(&self.real_directory(above), base_name(&path)),
+                None => path,
+            },
+            Place::Remote(..) => spelling::plain(&path),
+            Place::Standard | Place::Measure(_) => path,
+        };
+        (self.key(place), path)
+    }
+
+    fn real_directory(&mut self, directory: &[u8]) -> BString {
+        if let Some((asked, real)) = &self.real
+            && asked == directory
+        {
+            return real.clone();
+        }
+        let real = spelling::real(Path::new(OsStr::from_bytes(directory)));
+        let real = real.map_or_else(|| directory.into(), |real| real.into_os_string().into_vec().into());
+        self.real = Some((directory.into(), real));
+        self.real.as_ref().map(|(_, real)| real.clone()).unwrap_or_default()
     }
 }
 

@@ -199,6 +199,7 @@ fn the_stream_that_failed_first_tells_why() {
         state: Mutex<(u32, bool)>,
         changed: Condvar,
     }
+    impl ropewalk_storage::Lock for Failing {}
     impl ropewalk_storage::ReadHandle for Failing {
         fn metadata(&self) -> ropewalk_storage::Result<ropewalk_storage::Metadata> {
             ropewalk_storage::ReadHandle::metadata(&*self.file)

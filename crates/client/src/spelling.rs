@@ -1,0 +1,102 @@
+//! One spelling for each place: whether two names are of the same one.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use bstr::{BString, ByteSlice};
+
+use crate::Location;
+use crate::place::{base_name, local_path};
+
+/// Without a `/` at its end; `None` for what has no name.
+pub(crate) fn of(location: &Location) -> Option<Vec<u8>> {
+    match location {
+        Location::Local(path) => {
+            let path = local_path(path).ok()?;
+            Some(real(Path::new(OsStr::from_bytes(path.as_bytes())))?.into_os_string().as_bytes().to_vec())
+        }
+        Location::Remote(url) => {
+            let mut spelled = url.with_path(b"/").to_string().into_bytes();
+            spelled.extend_from_slice(&plain(&url.path));
+            Some(spelled)
+        }
+        Location::Standard | Location::Measure { .. } => None,
+    }
+}
+
+/// What a copy of it is called within a directory.
+pub(crate) fn name(location: &Location) -> Option<BString> {
+    match location {
+        Location::Local(path) => Some(base_name(local_path(path).ok()?.as_bytes()).into()),
+        Location::Remote(url) => Some(base_name(&url.path).into()),
+        Location::Standard | Location::Measure { .. } => None,
+    }
+}
+
+/// The way to it without symbolic links. What is not there yet is beneath what is.
+pub(crate) fn real(path: &Path) -> Option<PathBuf> {
+    let there = |above: &Path| Some((std::fs::canonicalize(above).ok()?, path.strip_prefix(above).ok()?));
+    let (above, rest) = path.ancestors().find_map(there)?;
+    // `join` would add a `/` for an empty rest.
+    Some(if rest.as_os_str().is_empty() { above } else { above.join(rest) })
+}
+
+/// A server's path without `//`, `.` and `..`. (Where `..` leads through a symbolic link only the server knows.)
+pub(crate) fn plain(path: &[u8]) -> BString {
+    let mut names: Vec<&[u8]> = Vec::new();
+    for name in path.split_str("/") {
+        match name {
+            b"" | b"." => {}
+            b".." if names.last().is_some_and(|last| *last != b"..") => {
+                names.pop();
+            }
+            b".." if path.starts_with(b"/") => {}
+            name => names.push(name),
+        }
+    }
+    let mut plain = BString::from(if path.starts_with(b"/") { "/" } else { "" });
+    plain.extend_from_slice(&bstr::join("/", names));
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn paths_of_servers() {
+        for (path, spelled) in [
+            ("/a/b", "/a/b"),
+            ("//a/./b//", "/a/b"),
+            ("/a/../b", "/b"),
+            ("/../a", "/a"),
+            ("/", "/"),
+            ("a/.", "a"),
+            ("../../a", "../../a"),
+            (".", ""),
+        ] {
+            assert_eq!(plain(path.as_bytes()), spelled, "{path}");
+        }
+        let at = |text: &str| of(&crate::parse_location(text).unwrap()).unwrap();
+        assert_eq!(at("ftp://H:21//d/./x/"), at("ftp://h/d/x"));
+        assert_ne!(at("ftp://h:2121/d"), at("ftp://h/d"));
+        assert_ne!(at("ftp://ada@h/~/d"), at("ftp://bob@h/~/d"));
+    }
+
+    #[test]
+    fn paths_here() {
+        let directory = tempfile::tempdir().unwrap();
+        let top = directory.path().canonicalize().unwrap();
+        std::fs::create_dir(top.join("d")).unwrap();
+        std::os::unix::fs::symlink("d", top.join("link")).unwrap();
+        let at = |name: &str| of(&Location::Local(directory.path().join(name))).unwrap();
+        let spelled = top.join("d/new/x").into_os_string().as_bytes().to_vec();
+        for name in ["d/new/x", "link/new/x/", "d/./new/x"] {
+            assert_eq!(at(name).as_bstr(), spelled.as_bstr(), "{name}");
+        }
+        assert_eq!(at("./link/../d/x").as_bstr(), at("d/x").as_bstr());
+        assert_eq!(at("link").as_bstr(), top.join("d").as_os_str().as_bytes().as_bstr());
+    }
+}
