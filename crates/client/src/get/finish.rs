@@ -69,12 +69,20 @@ impl<'e> Flow<'_, 'e> {
         Ok(())
     }
 
-    pub(super) fn finish(&self, slot: Slot) {
+    pub(super) fn finish(&mut self, slot: Slot) {
         let download = slot.download;
-        let compared = match slot.sum.or_else(|| download.theirs()) {
+        let mut compared = match slot.sum.or_else(|| download.theirs()) {
             Some(theirs) => download.compare(&theirs),
             None => Ok(()),
         };
+        // Of a source that somebody writes, the sum is another one's: that is what is to be told.
+        if compared.is_err()
+            && self.slots.is_empty()
+            && self.asks.is_empty()
+            && let Err(changed @ RemoteError::SourceChanged { .. }) = self.unchanged(&download.task)
+        {
+            compared = Err(changed);
+        }
         let bytes = download.end().saturating_sub(download.task.offset());
         match compared.and_then(|()| download.commit(self.worker.ctx.options())) {
             Ok(proof) => {
