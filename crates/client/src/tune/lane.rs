@@ -67,6 +67,8 @@ struct State {
     dealt: u32,
     descended: Instant,
     decisions: u32,
+    /// The last one left the number of connections as it was.
+    same: bool,
     /// Seats that will be taken before anything is decided: the first one leaves streams to the others.
     expected: u32,
     span: Option<Span>,
@@ -151,6 +153,7 @@ impl Lane {
             dealt: decision.knobs.connections().max(1),
             descended: Instant::now(),
             decisions: 0,
+            same: false,
             expected: 1,
             span: None,
             seats: Vec::new(),
@@ -428,6 +431,8 @@ impl Lane {
             reason if reason.tries() => Purpose::Trial,
             // What is remembered has to hold for a first chunk.
             reason if reason.stays() && state.decisions > 0 => Purpose::Stay,
+            // Otherwise it is as far as a climb or a trial may go.
+            reason if reason.bounds() && state.same => Purpose::Stay,
             _ => Purpose::Climb,
         };
         if chunk.bytes > 0 && rate.is_finite() {
@@ -444,6 +449,7 @@ impl Lane {
         let changed = decision.knobs.connections() != target;
         state.decision = decision;
         state.decisions += 1;
+        state.same = !changed;
         state.decided = now;
         state.complete = None;
         state.follow();

@@ -70,7 +70,7 @@ pub enum Reason {
 /// The best number of streams for a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Optimum {
-    /// x*, or less where background loss holds the window down, in packets: the window at the optimum.
+    /// The window at the optimum, packets: x* of what arrives of each window, which background loss holds down or thins.
     pub x_star: f64,
     /// BR/x*: the best number if streams could be divided.
     pub streams_real: f64,
@@ -92,8 +92,9 @@ pub struct Optimum {
 /// When `max_streams` is 0 or above [`MAX_STREAMS`].
 pub fn optimum(path: &Path, max_streams: u64) -> Result<Optimum, ParameterError> {
     check_streams(max_streams)?;
-    let free = x_star(path.window());
-    let x_star = free.min(path.loss_limited_window());
+    let by_loss = path.loss_limited_window();
+    // Where both branches of Eq (12) meet, of which background loss thins the first.
+    let x_star = x_star(path.window().min(by_loss) * (1.0 - path.background_loss()));
     let streams_real = path.bandwidth_delay_product() / x_star;
     // A float beyond the limit becomes the limit here.
     let floor = (streams_real.floor() as u64).clamp(1, max_streams);
@@ -104,7 +105,7 @@ pub fn optimum(path: &Path, max_streams: u64) -> Result<Optimum, ParameterError>
         Reason::Limit
     } else if streams == 1 {
         Reason::OneIsEnough
-    } else if x_star < free {
+    } else if by_loss < path.window() {
         Reason::FillsTheLinkDespiteLoss
     } else {
         Reason::FillsTheLink
@@ -134,8 +135,8 @@ fn least_for(path: &Path, wanted: f64, most: u64) -> u64 {
     low
 }
 
-/// The best real number of streams where a share `background_loss` of packets vanishes without congestion:
-/// BR / min(x*, w(p)).
+/// The real number of streams where a share `background_loss` of packets vanishes without congestion, by the rule
+/// BR / min(x*, w(p)): it leaves out that the loss thins windows that buffers limit, which [`optimum`] counts.
 ///
 /// # Errors
 /// When `background_loss` is not in [0, 1).

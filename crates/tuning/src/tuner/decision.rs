@@ -166,6 +166,11 @@ impl Reason {
         )
     }
 
+    /// More streams are not to be had.
+    pub const fn bounds(&self) -> bool {
+        matches!(self, Self::Capped { .. } | Self::Granted { .. })
+    }
+
     /// More streams or fewer are tried beside those that stay.
     pub const fn tries(&self) -> bool {
         matches!(self, Self::ProbeUp { .. } | Self::ProbeDown { .. })

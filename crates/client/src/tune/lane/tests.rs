@@ -474,7 +474,7 @@ fn what_is_remembered_is_where_a_transfer_stayed_and_not_what_it_tried() {
 /// Every reason for which a tuner stays, and the first chunk, which has not shown yet whether what is remembered still holds.
 #[test]
 fn a_span_is_of_a_place_of_a_climb_or_of_a_trial() {
-    let purpose = |decisions: u32, reason: Reason| {
+    let purpose_after = |decisions: u32, reason: Reason, same: bool| {
         let lane = lane(8);
         let seat = Seat::new(lane.clone());
         seat.opened(8, 100, Knob::Fixed);
@@ -483,7 +483,7 @@ fn a_span_is_of_a_place_of_a_climb_or_of_a_trial() {
         let now = Instant::now();
         {
             let mut state = lane.lock();
-            (state.decisions, state.decision.reason) = (decisions, reason);
+            (state.decisions, state.decision.reason, state.same) = (decisions, reason, same);
         }
         let mut look = |ms: u64| {
             lane.step(now + Duration::from_millis(ms), &mut processors, (None, None), false, 1);
@@ -494,6 +494,7 @@ fn a_span_is_of_a_place_of_a_climb_or_of_a_trial() {
         look(70_000);
         lane.lock().reached.last().map(|reached| reached.2)
     };
+    let purpose = |decisions, reason| purpose_after(decisions, reason, false);
     for reason in [
         Reason::Limited { by: Bottleneck::Disk },
         Reason::FairShare { share: 0.5 },
@@ -507,6 +508,11 @@ fn a_span_is_of_a_place_of_a_climb_or_of_a_trial() {
     assert_eq!(purpose(0, Reason::Remembered { streams: 8 }), Some(Purpose::Climb));
     assert_eq!(purpose(3, Reason::Growing { elasticity: 1.0 }), Some(Purpose::Climb));
     assert_eq!(purpose(3, Reason::ProbeUp { from: 8 }), Some(Purpose::Trial));
+    // A climb may come to the most that is allowed, and stays there where it was before.
+    for reason in [Reason::Capped { cap: 8 }, Reason::Granted { streams: 8 }] {
+        assert_eq!(purpose(3, reason), Some(Purpose::Climb));
+        assert_eq!(purpose_after(3, reason, true), Some(Purpose::Stay));
+    }
 }
 
 #[test]

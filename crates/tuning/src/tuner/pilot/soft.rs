@@ -103,11 +103,15 @@ impl Pilot {
     }
 
     /// Whether more streams would certainly gain, but not enough to take them from others. A slope that may as well be noise
-    /// says nothing of others.
+    /// says nothing of others; nor does any slope where more are not allowed.
     pub(super) fn why_here(&self) -> Reason {
         let optimum = self.surface.optimum(self.base, 0.0);
         let doubt = if self.limits.shared() { 0.0 } else { CERTAIN * optimum.error * -optimum.curvature };
-        match optimum.slope - doubt > 0.4 * self.worth() && optimum.slope < 1.0 {
+        let gains = optimum.slope - doubt > 0.4 * self.worth();
+        if gains && self.base >= self.most() && !self.limits.shared() {
+            return self.limits.reason(self.meter.last().unwrap_or_default(), self.meter.rtt());
+        }
+        match gains && optimum.slope < 1.0 {
             true => Reason::FairShare { share: 1.0 - optimum.slope },
             false => Reason::Holding,
         }
@@ -144,7 +148,11 @@ mod tests {
 
     /// Why 30 streams are enough where the rate grows with this elasticity, as measured with this variance.
     fn why(slope: f64, variance: f64) -> Reason {
-        let mut pilot = Pilot::new(&Options::default());
+        why_within(slope, variance, &Options::default())
+    }
+
+    fn why_within(slope: f64, variance: f64, options: &Options) -> Reason {
+        let mut pilot = Pilot::new(options);
         pilot.base = 30;
         for n in [20, 30, 45, 30, 20, 45] {
             pilot.surface.add(n, slope * f64::from(n).ln(), variance, 10.0);
@@ -158,5 +166,14 @@ mod tests {
         // A slope of this size, out of noise of 5 %.
         assert_eq!(why(0.08, 2.5e-3), Reason::Holding);
         assert_eq!(why(0.0, 1e-6), Reason::Holding);
+    }
+
+    #[test]
+    fn where_more_are_not_allowed_that_is_the_reason() {
+        let capped = Options { max_streams: 30, ..Options::default() };
+        for slope in [0.08, 0.5, 1.2] {
+            assert_eq!(why_within(slope, 1e-6, &capped), Reason::Capped { cap: 30 });
+        }
+        assert_eq!(why_within(0.0, 1e-6, &capped), Reason::Holding);
     }
 }

@@ -59,7 +59,7 @@ const model = (() => {
 
   function optimum(path, most) {
     const byLoss = path.loss > 0 ? windowOfLoss(path.loss) : Infinity;
-    const x = Math.min(xStar(path.window), byLoss);
+    const x = xStar(Math.min(path.window, byLoss) * (1 - path.loss));
     const real = path.bandwidth * path.rtt / x;
     const clamp = (n) => Math.min(Math.max(n, 1), most);
     const low = clamp(Math.floor(real)), high = clamp(Math.ceil(real));
