@@ -33,6 +33,12 @@ pub enum ChainError {
     WeakDigest { subject: String, digest: &'static str },
     #[error("the certificate of {subject} has a key of {bits} bits; {least} are the least")]
     WeakKey { subject: String, bits: u32, least: u32 },
+    #[error("the certificate of {subject} has a key of {bits} bits; {most} are the most")]
+    HugeKey { subject: String, bits: u32, most: u32 },
+    #[error("{path} cannot be read ({source}), so that nobody is believed by it")]
+    Unread { path: PathBuf, source: std::io::Error },
+    #[error("{path} holds no certificate in PEM")]
+    NoCertificate { path: PathBuf },
     #[error("the authority {authority} has no signing policy: {path} is missing")]
     NoSigningPolicy { authority: String, path: PathBuf },
     #[error(

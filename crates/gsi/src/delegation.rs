@@ -11,6 +11,7 @@ use openssl::stack::Stack;
 use openssl::x509::{
     X509, X509Builder, X509Extension, X509Name, X509NameBuilder, X509Ref, X509Req, X509ReqBuilder,
 };
+use ropewalk_tls::forget_errors;
 
 use crate::certificate::Details;
 use crate::credential::{Credential, CredentialError};
@@ -130,7 +131,9 @@ impl ProxyRequest {
         }
         let issuer = Details::of(peer)?;
         let named = details.issuer_der == issuer.subject_der;
-        if !named || details.proxy.is_none() || !first.verify(&*peer.public_key()?)? {
+        let signed = first.verify(&*peer.public_key()?);
+        forget_errors();
+        if !named || details.proxy.is_none() || !signed? {
             return Err(DelegationError::NotAProxy { subject: details.subject, expected: issuer.subject });
         }
         // GCT sends the certificate alone; the rest is what the peer showed in the handshake.
@@ -151,7 +154,9 @@ pub fn sign_request(
 ) -> Result<X509, DelegationError> {
     let request = X509Req::from_der(request).map_err(DelegationError::Request)?;
     let key = request.public_key().map_err(DelegationError::Request)?;
-    if !request.verify(&key).unwrap_or(false) {
+    let signed = request.verify(&key).unwrap_or(false);
+    forget_errors();
+    if !signed {
         return Err(DelegationError::RequestSignature);
     }
     // It would speak for the issuer: who finds the key does, too.

@@ -46,7 +46,7 @@ impl Gridmap {
 
     /// All accounts of a one-line subject, in the file's order.
     pub fn accounts(&self, subject: &str) -> impl Iterator<Item = &Account> {
-        let subject = name::canonical(subject);
+        let subject = name::folded(subject);
         self.entries.iter().filter(move |(known, _)| *known == subject).flat_map(|(_, accounts)| accounts)
     }
 
@@ -74,7 +74,10 @@ fn entry(line: &str) -> Result<Option<Entry>, &'static str> {
     }
     let rest = rest.split('#').next().unwrap_or_default().trim();
     let mut accounts = Vec::new();
-    for account in rest.split(',').map(str::trim) {
+    for account in rest.trim_end_matches([',', ' ', '\t']).split(',') {
+        // What follows the names is not for us.
+        let mut words = account.split_whitespace();
+        let account = words.next().unwrap_or_default();
         let (pool, bare) = match account.strip_prefix('.') {
             Some(bare) => (true, bare),
             None => (false, account),
@@ -84,8 +87,11 @@ fn entry(line: &str) -> Result<Option<Entry>, &'static str> {
             return Err("an account's name is missing or odd");
         }
         accounts.push(if pool { Account::Pool(bare.to_owned()) } else { Account::Local(bare.to_owned()) });
+        if words.next().is_some() {
+            break;
+        }
     }
-    Ok(Some((name::canonical(&subject), accounts)))
+    Ok(Some((name::folded(&subject), accounts)))
 }
 
 /// The subject at a line's beginning, with quotes and escapes undone, and the rest.
@@ -99,9 +105,7 @@ fn subject(line: &str) -> Result<(String, &str), &'static str> {
     while let Some((at, letter)) = letters.next() {
         match letter {
             '"' if quoted => {
-                let rest = &body[at + 1..];
-                let spaced = rest.starts_with(char::is_whitespace);
-                return if spaced { Ok((out, rest)) } else { Err("no blank follows the subject") };
+                return Ok((out, &body[at + 1..]));
             }
             _ if !quoted && letter.is_whitespace() => return Ok((out, &body[at..])),
             '\\' => match letters.next() {
@@ -154,10 +158,26 @@ mod tests {
         assert_eq!(map.default_account("/O=Grid/CN=A"), None);
     }
 
+    /// As GCT takes them.
+    #[test]
+    fn lines_with_something_odd() {
+        let map = Gridmap::parse(
+            "\"/O=Grid/CN=a\"ann\n\"/O=Grid/CN=b\" ann,\n\"/O=Grid/CN=c\" ann the first\n\"/o=grid/cn=D\" ann\n",
+        );
+        assert_eq!(map.problems(), []);
+        for name in ["a", "b", "c", "d"] {
+            assert_eq!(
+                map.accounts(&format!("/O=Grid/CN={name}")).collect::<Vec<_>>(),
+                [&local("ann")],
+                "{name}"
+            );
+        }
+    }
+
     #[test]
     fn lines_that_map_nobody() {
         let map = Gridmap::parse(
-            "\"/CN=a\n/CN=b\nCN=c x\n\"/CN=d\"x\n\"/CN=e\" a,,b\n/CN=f ../x\n/CN=g .\n/CN=h\\\n\"/CN=i\\x4\" x\n",
+            "\"/CN=a\n/CN=b\nCN=c x\n\"/CN=d\",\n\"/CN=e\" a,,b\n/CN=f ../x\n/CN=g .\n/CN=h\\\n\"/CN=i\\x4\" x\n",
         );
         assert_eq!(map.problems().len(), 9);
         assert_eq!(map.problems()[1].line, 2);

@@ -13,7 +13,7 @@
 use openssl::error::ErrorStack;
 use openssl::ssl::{ErrorCode, Ssl, SslStream, SslVersion};
 use openssl::x509::X509;
-use ropewalk_tls::{Memory, Records};
+use ropewalk_tls::{Memory, Records, forget_errors};
 
 use crate::chain_error::ChainError;
 use crate::credential::Credential;
@@ -196,6 +196,7 @@ impl Machine {
     /// before anything that depends on it leaves.
     fn tls(&mut self, now: Timestamp, accept_limited: bool) -> Result<bool, HandshakeError> {
         let stream = self.stream()?;
+        forget_errors();
         let finished = match stream.do_handshake() {
             Ok(()) => true,
             Err(error) if matches!(error.code(), ErrorCode::WANT_READ | ErrorCode::WANT_WRITE) => false,
@@ -257,6 +258,7 @@ impl Machine {
         let stream = self.stream()?;
         let mut rest = bytes;
         while !rest.is_empty() {
+            forget_errors();
             let count = stream.ssl_write(rest).map_err(|error| HandshakeError::Tls(error.to_string()))?;
             rest = &rest[count..];
         }
@@ -270,7 +272,9 @@ impl Machine {
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, HandshakeError> {
-        match self.stream()?.ssl_read(buffer) {
+        let stream = self.stream()?;
+        forget_errors();
+        match stream.ssl_read(buffer) {
             Ok(count) => Ok(count),
             Err(error) if matches!(error.code(), ErrorCode::WANT_READ | ErrorCode::WANT_WRITE) => Ok(0),
             Err(error) if error.code() == ErrorCode::ZERO_RETURN => Err(HandshakeError::Closed),

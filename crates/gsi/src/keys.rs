@@ -26,6 +26,16 @@ const RSA_BITS: std::ops::RangeInclusive<u32> = 2048..=4096;
 const LEAST_BITS: u32 = 1024;
 const LEAST_CURVE_BITS: u32 = 160;
 
+/// The most bits of a key that is worked with before its owner is known, and of its public exponent.
+const MOST_BITS: u32 = 8192;
+const MOST_EXPONENT_BITS: i32 = 32;
+
+/// How many bits a key has, and may have, where these are too many; of RSA, an exponent that makes its use slow counts as well.
+pub(crate) fn excess<T: HasPublic>(key: &PKeyRef<T>) -> Option<(u32, u32)> {
+    let slow = key.rsa().is_ok_and(|rsa| rsa.e().num_bits() > MOST_EXPONENT_BITS);
+    (key.bits() > MOST_BITS || slow).then(|| (key.bits(), MOST_BITS))
+}
+
 /// How many bits a key has, and would have to have, where these are too few.
 pub(crate) fn weakness<T: HasPublic>(key: &PKeyRef<T>) -> Option<(u32, u32)> {
     let least = match key.id() {

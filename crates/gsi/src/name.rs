@@ -7,11 +7,16 @@ use crate::der::{self, DerError, Reader};
 use crate::oid;
 
 /// A subject as `/O=Grid/OU=site/CN=Somebody`, as OpenSSL's `X509_NAME_oneline` and hence GCT make it: short names of
-/// attributes, bytes outside of printable ASCII as `\xHH`.
+/// attributes, bytes outside of printable ASCII as `\xHH`, a plus between the attributes of one relative name.
 pub fn one_line(name: &X509NameRef) -> String {
     let mut out = String::new();
+    let encoded = name.to_der().unwrap_or_default();
+    let mut begins = relative_names(&encoded).unwrap_or_default().into_iter().flat_map(|relative| {
+        let rest = attributes(relative).saturating_sub(1);
+        std::iter::once(true).chain(std::iter::repeat_n(false, rest))
+    });
     for entry in name.entries() {
-        out.push('/');
+        out.push(if begins.next().unwrap_or(true) { '/' } else { '+' });
         let object = entry.object();
         match object.nid() {
             // An unknown one prints as dotted numbers.
@@ -45,6 +50,16 @@ pub(crate) fn relative_names(name: &[u8]) -> Result<Vec<&[u8]>, DerError> {
     Ok(out)
 }
 
+/// How many attributes a relative name has.
+fn attributes(relative: &[u8]) -> usize {
+    let Ok(set) = Reader::new(relative).expect(der::SET) else { return 1 };
+    let (mut set, mut count) = (set.reader(), 0);
+    while !set.is_empty() && set.any().is_ok() {
+        count += 1;
+    }
+    count
+}
+
 /// The value of a relative name that is one common name and nothing else.
 pub(crate) fn common_name(relative: &[u8]) -> Option<&[u8]> {
     let mut set = Reader::new(relative).expect(der::SET).ok()?.reader();
@@ -76,6 +91,11 @@ pub(crate) fn with_common_name(name: &[u8], value: &str) -> Result<Vec<u8>, DerE
 /// and attribute names may differ in case.
 pub fn same(one: &str, other: &str) -> bool {
     one == other || canonical(one) == canonical(other)
+}
+
+/// What is equal of names in signing policies and gridmaps: there, letters may differ in case, too.
+pub(crate) fn folded(line: &str) -> String {
+    canonical(line).to_ascii_lowercase()
 }
 
 /// A one-line name with the usual spellings of its attributes.
@@ -119,6 +139,25 @@ mod tests {
         builder.append_entry_by_text("1.2.3.4", "own").unwrap();
         let line = one_line(&builder.build());
         assert_eq!(line, "/DC=org/O=Grid/CN=Zo\\xC3\\xAB/x/emailAddress=a@b/UID=u/1.2.3.4=own");
+    }
+
+    /// Two attributes in one set, and two sets of one.
+    #[test]
+    fn attributes_of_one_relative_name() {
+        let attribute = |oid: &[u8], value: &[u8]| {
+            der::sequence(&[&der::element(der::OID, oid), &der::element(0x0c, value)])
+        };
+        let (name, id) = (
+            attribute(oid::COMMON_NAME, b"A"),
+            attribute(&[9, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1], b"u"),
+        );
+        let sets = |sets: &[&[u8]]| {
+            let sets: Vec<_> = sets.iter().map(|set| der::element(der::SET, set)).collect();
+            let encoded = der::element(der::SEQUENCE, &sets.concat());
+            one_line(&openssl::x509::X509Name::from_der(&encoded).unwrap())
+        };
+        assert_eq!(sets(&[&[name.clone(), id.clone()].concat()]), "/CN=A+UID=u");
+        assert_eq!(sets(&[&name, &id]), "/CN=A/UID=u");
     }
 
     #[test]

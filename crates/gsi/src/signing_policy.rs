@@ -105,11 +105,11 @@ impl SigningPolicy {
 
     /// Whether `authority` may certify `subject` (both one-line). What is denied anywhere is denied.
     pub fn allows(&self, authority: &str, subject: &str) -> bool {
-        let subject = name::canonical(subject);
+        let subject = name::folded(subject);
         let mut allowed = false;
         for entry in self.entries.iter().filter(|entry| entry.is_about(authority)) {
             for grant in &entry.grants {
-                if grant.patterns.iter().any(|pattern| matches(&name::canonical(pattern), &subject)) {
+                if grant.patterns.iter().any(|pattern| matches(&name::folded(pattern), &subject)) {
                     if !grant.positive {
                         return false;
                     }
@@ -132,7 +132,7 @@ impl SigningPolicy {
 
 impl Entry {
     fn is_about(&self, authority: &str) -> bool {
-        self.authority.as_deref().is_none_or(|named| name::same(named, authority))
+        self.authority.as_deref().is_none_or(|named| name::folded(named) == name::folded(authority))
     }
 }
 
@@ -165,7 +165,7 @@ fn subjects(list: &str) -> Result<Vec<String>, &'static str> {
     if list.contains('"') { words(list) } else { Ok(vec![list.trim().to_owned()]) }
 }
 
-/// `*` stands for any run of characters, `?` for one.
+/// `*` stands for any run of characters, and nothing else for anything but itself: so GCT takes it.
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
@@ -177,7 +177,7 @@ fn matches(pattern: &str, text: &str) -> bool {
                 retry = Some((p + 1, t));
                 p += 1;
             }
-            Some(&byte) if byte == b'?' || byte == text[t] => {
+            Some(&byte) if byte == text[t] => {
                 p += 1;
                 t += 1;
             }
@@ -211,6 +211,9 @@ mod tests {
         assert!(policy.allows(CA, "/O=Other/CN=y"));
         assert!(!policy.allows(CA, "/O=Grid/OU=sites/CN=x"));
         assert!(!policy.allows("/CN=Another", "/O=Other/CN=y"));
+        assert!(policy.allows("/o=Grid/OU=site/CN=site ca", "/O=GRID/OU=site/CN=x"));
+        let literal = SigningPolicy::parse(&SigningPolicy::write(CA, &["/O=Gri?/*".to_owned()])).unwrap();
+        assert!(literal.allows(CA, "/O=Gri?/CN=x") && !literal.allows(CA, "/O=Grid/CN=x"));
     }
 
     #[test]

@@ -109,14 +109,31 @@ impl Trust {
     pub(crate) fn issuers(&self, certificate: &X509Ref) -> Result<Vec<X509>, ChainError> {
         let Some(directory) = &self.directory else { return Ok(Vec::new()) };
         let hash = certificate.issuer_name_hash();
-        let wanted = certificate.issuer_name().to_der().ok();
-        let mut found = Vec::new();
+        let wanted = certificate.issuer_name();
+        let (mut found, mut problem) = (Vec::new(), None);
         for index in 0..MAX_INDEX {
-            let Some(text) = read(&directory.join(format!("{hash:08x}.{index}")))? else { break };
+            let path = directory.join(format!("{hash:08x}.{index}"));
+            let text = match read(&path) {
+                Ok(Some(text)) => text,
+                Ok(None) => break,
+                Err(error @ ChainError::Unread { .. }) => {
+                    problem.get_or_insert(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let all = X509::stack_from_pem(&text).unwrap_or_default();
-            found.extend(all.into_iter().filter(|ca| ca.subject_name().to_der().ok() == wanted));
+            if all.is_empty() {
+                problem.get_or_insert(ChainError::NoCertificate { path });
+            }
+            // The same name may be written in another type of string (RFC 5280 section 7.1).
+            let named = |ca: &X509| ca.subject_name().try_cmp(wanted).is_ok_and(Ordering::is_eq);
+            found.extend(all.into_iter().filter(named));
         }
-        Ok(found)
+        match problem {
+            Some(problem) if found.is_empty() => Err(problem),
+            _ => Ok(found),
+        }
     }
 
     /// The authorities of the directory above `certificate`, nearest first, as far as they are there. Whether they signed
@@ -206,7 +223,14 @@ impl Trust {
 impl Trust {
     /// The lists in a file; `None` when there is no file.
     fn lists_of_file(&self, path: &Path) -> Result<Option<Lists>, ChainError> {
-        let Ok(metadata) = path.metadata() else { return Ok(None) };
+        let metadata = match path.metadata() {
+            Ok(metadata) => metadata,
+            // A link to nothing is no reason to take the list for one that nobody has made.
+            Err(source) if source.kind() != ErrorKind::NotFound || path.is_symlink() => {
+                return Err(ChainError::Unread { path: path.to_owned(), source });
+            }
+            Err(_) => return Ok(None),
+        };
         let state = (metadata.ino(), metadata.len(), metadata.ctime(), metadata.ctime_nsec());
         let lists = || self.lists.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((read, known)) = lists().get(path)
@@ -225,13 +249,12 @@ impl Trust {
     }
 }
 
-/// A file of the directory; `None` when it is not there. One that is there and cannot be read is taken as empty, which no
-/// check takes for consent. One that anybody can write is nobody's word.
+/// A file of the directory; `None` when it is not there. One that anybody can write is nobody's word.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, ChainError> {
     let file = match ropewalk_files::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(_) => return Ok(Some(Vec::new())),
+        Err(source) => return Err(ChainError::Unread { path: path.to_owned(), source }),
     };
     let mode = file.metadata().map_or(0, |metadata| metadata.mode() & 0o7777);
     if mode & 0o002 != 0 {
@@ -240,6 +263,6 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, ChainError> {
     // Revocation lists of large authorities have some megabytes.
     match ropewalk_files::content(&file, 64 * signing_policy::MAX_FILE as u64) {
         Ok(mut text) => Ok(Some(std::mem::take(&mut *text))),
-        Err(_) => Ok(Some(Vec::new())),
+        Err(source) => Err(ChainError::Unread { path: path.to_owned(), source }),
     }
 }

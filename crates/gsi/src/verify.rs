@@ -8,7 +8,7 @@ use openssl::stack::Stack;
 use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::verify::{X509VerifyFlags, X509VerifyParam};
 use openssl::x509::{CrlStatus, X509, X509Ref, X509StoreContext};
-use ropewalk_tls::is_signed_by;
+use ropewalk_tls::{forget_errors, is_signed_by};
 
 use crate::certificate::{DIGITAL_SIGNATURE, Details};
 use crate::chain_error::ChainError;
@@ -22,6 +22,9 @@ use crate::trust::Trust;
 
 /// Longest chain that is looked at.
 pub const MAX_CHAIN: usize = 32;
+
+/// Of certificates that have the name of a proxy's issuer, so many are tried.
+const NAMESAKES: usize = 3;
 
 /// Somebody whose chain was believed.
 #[derive(Clone, Debug)]
@@ -61,6 +64,13 @@ struct Link {
 impl Trust {
     /// Believes a chain, or says why not. `chain` has the peer's own certificate first; the rest may be in any order.
     pub fn verify(&self, chain: &[X509], now: Timestamp) -> Result<Peer, ChainError> {
+        let believed = self.believe(chain, now);
+        // Signatures that were wrong, of those tried.
+        forget_errors();
+        believed
+    }
+
+    fn believe(&self, chain: &[X509], now: Timestamp) -> Result<Peer, ChainError> {
         if chain.len() > MAX_CHAIN {
             return Err(ChainError::TooLong { length: chain.len(), most: MAX_CHAIN });
         }
@@ -320,14 +330,17 @@ fn path_to_end_entity(mut pool: Vec<Link>) -> Result<(Vec<Link>, Vec<Link>), Cha
         let wanted = &last.details.issuer_der;
         let mut named = false;
         let mut issuer = None;
-        for (index, link) in pool.iter().enumerate() {
-            if &link.details.subject_der == wanted {
-                named = true;
-                let key = link.certificate.public_key()?;
-                if last.certificate.verify(&key).unwrap_or(false) {
-                    issuer = Some(index);
-                    break;
-                }
+        let namesakes = pool.iter().enumerate().filter(|(_, link)| &link.details.subject_der == wanted);
+        for (index, link) in namesakes.take(NAMESAKES) {
+            named = true;
+            let key = link.certificate.public_key()?;
+            // Anybody may send it, and have us work with it.
+            if let Some((bits, most)) = keys::excess(&key) {
+                return Err(ChainError::HugeKey { subject: link.details.subject.clone(), bits, most });
+            }
+            if last.certificate.verify(&key).unwrap_or(false) {
+                issuer = Some(index);
+                break;
             }
         }
         let (subject, missing) = (last.details.subject.clone(), last.details.issuer.clone());

@@ -5,6 +5,7 @@ mod common;
 
 use common::Site;
 use openssl::asn1::{Asn1Object, Asn1OctetString, Asn1Time, Asn1Type};
+use openssl::bn::BigNum;
 use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
@@ -285,6 +286,71 @@ fn authorities_of_one_name_have_lists_of_their_own() {
         assert!(matches!(refused(&site.trust().require_crl(true), &user), ChainError::NoCrl { .. }));
         std::fs::remove_file(file("1")).unwrap();
     }
+}
+
+/// What somebody wanted to be asked is not passed over.
+#[test]
+fn lists_that_cannot_be_reached_vouch_for_nobody() {
+    let site = Site::new();
+    let (user, now) = (site.user(), Timestamp::now());
+    let hash = site.ca.install(&site.certificates(), 10).unwrap();
+    let file = |name: &str| site.certificates().join(format!("{hash}.{name}"));
+    site.trust().verify(&chain(&user), now).unwrap();
+    let _ = std::fs::remove_file(file("r0"));
+    for target in ["nowhere", file("r0").to_str().unwrap()] {
+        std::os::unix::fs::symlink(target, file("r0")).unwrap();
+        assert!(matches!(refused(&site.trust(), &user), ChainError::Unread { .. }), "{target}");
+        std::fs::remove_file(file("r0")).unwrap();
+    }
+    // Of an authority it is told what is wrong, unless another of its name is there.
+    let pem = std::fs::read(file("0")).unwrap();
+    std::fs::write(file("0"), X509::from_pem(&pem).unwrap().to_der().unwrap()).unwrap();
+    assert!(matches!(refused(&site.trust(), &user), ChainError::NoCertificate { .. }));
+    std::fs::write(file("1"), &pem).unwrap();
+    site.trust().verify(&chain(&user), now).unwrap();
+    std::fs::remove_file(file("0")).unwrap();
+    std::os::unix::fs::symlink(file("0"), file("0")).unwrap();
+    site.trust().verify(&chain(&user), now).unwrap();
+    std::fs::remove_file(file("1")).unwrap();
+    assert!(matches!(refused(&site.trust(), &user), ChainError::Unread { .. }));
+}
+
+/// Authorities have been known to write their name anew, in another type of string.
+#[test]
+fn a_name_is_the_same_in_another_type_of_string() {
+    let site = Site::new();
+    let authority = site.authority();
+    let hash = site.ca.install(&site.certificates(), 10).unwrap();
+    let mut other = X509NameBuilder::new().unwrap();
+    for entry in authority.certificate().subject_name().entries() {
+        let text = std::str::from_utf8(entry.data().as_slice()).unwrap();
+        let nid = entry.object().nid();
+        other.append_entry_by_nid_with_type(nid, text, Asn1Type::PRINTABLESTRING).unwrap();
+    }
+    let other = other.build();
+    assert_ne!(other.to_der().unwrap(), authority.certificate().subject_name().to_der().unwrap());
+    let constraints = [("2.5.29.19", true, &[0x30, 3, 1, 1, 0xff][..])];
+    let written = Forged { extensions: &constraints, ..Forged::signed_by(&authority, &other) };
+    let path = site.certificates().join(format!("{hash}.0"));
+    std::fs::write(path, written.make(authority.key()).to_pem().unwrap()).unwrap();
+    let written = site.trust().verify(&chain(&site.user()), Timestamp::now());
+    written.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Anybody could have us work with it for as long as they like.
+#[test]
+fn keys_that_are_too_large_are_not_used() {
+    let site = Site::new();
+    let user = site.user();
+    let exponent = BigNum::from_hex_str("10000000000000001").unwrap();
+    let rsa = Rsa::generate_with_e(2048, &exponent).unwrap();
+    let slow = PKey::from_rsa(rsa).unwrap();
+    let issuer =
+        Forged { signer: &slow, ..Forged::signed_by(&user, user.certificate().subject_name()) }.make(&slow);
+    let proxy = Forged::proxy(&user).below(&user);
+    let chain = [proxy.certificate().clone(), issuer];
+    let error = site.trust().verify(&chain, Timestamp::now()).unwrap_err();
+    assert!(matches!(error, ChainError::HugeKey { .. }), "{error}");
 }
 
 /// Such a proxy has none of the rights of whoever made it, and may be in anybody's hands.

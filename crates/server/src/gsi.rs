@@ -323,7 +323,8 @@ fn read_gridmap(path: &Path) -> std::io::Result<String> {
         let text = format!("anybody can change it (mode {:04o}); `chmod o-w` mends it", mode & 0o7777);
         return Err(std::io::Error::other(text));
     }
-    ropewalk_files::content_text(&file, LONGEST_MAP)
+    // A name in a comment may be written in any way.
+    ropewalk_files::content(&file, LONGEST_MAP).map(|text| String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The number of a user who is given by name or number.

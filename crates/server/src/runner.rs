@@ -407,8 +407,19 @@ fn shake(host: &Arc<Host>, mut connection: Box<Connection>) {
 
 /// Takes a token of the client, on a thread for log-ins: many at once leave CPU time to transfers. Then the session goes on.
 fn shake_hands(host: &Arc<Host>, mut connection: Box<Connection>, operation: Operation) {
-    connection.answer = Some(operations::perform(&mut connection.job(host), operation));
-    start(host, connection);
+    let answer = operations::perform(&mut connection.job(host), operation);
+    let refused = answer.is_err();
+    connection.answer = Some(answer);
+    if refused { penalize(host, connection) } else { start(host, connection) }
+}
+
+/// Has a client wait for the answer that it is not let in, the longer the more often its address comes with what is wrong.
+fn penalize(host: &Arc<Host>, connection: Box<Connection>) {
+    let (ip, base) =
+        (connection.context.peer.ip(), connection.context.settings.config.timeouts.login_failure);
+    let now = Instant::now();
+    let until = now + host.throttle.failed(ip, base, now);
+    host.remote.park(host, connection, Why::Pause { until });
 }
 
 /// Checks the password, on a thread for that; then the session goes on.
@@ -467,13 +478,7 @@ fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], passwo
             audit::log_in(host, &connection.context, user, Some(&failure));
             let denied = matches!(failure, Failure::LoginDenied(_));
             connection.answer = Some(Err(failure));
-            if denied {
-                let now = Instant::now();
-                let pause = host.throttle.failed(peer.ip(), settings.config.timeouts.login_failure, now);
-                host.remote.park(host, connection, Why::Pause { until: now + pause });
-            } else {
-                start(host, connection);
-            }
+            if denied { penalize(host, connection) } else { start(host, connection) }
         }
     }
 }

@@ -5,7 +5,7 @@ use openssl::ssl::{ErrorCode, Ssl, SslContext, SslStream};
 use openssl::x509::X509;
 
 use crate::memory::Memory;
-use crate::records::{Records, Ticket, reason};
+use crate::records::{Records, Ticket, forget_errors, reason};
 
 /// Bytes that a peer may send in a handshake.
 pub const MAX_HANDSHAKE: usize = 256 << 10;
@@ -96,6 +96,7 @@ impl Handshake {
             return Err(HandshakeError::TooLong);
         }
         stream.get_mut().feed(bytes);
+        forget_errors();
         let result = stream.do_handshake();
         out.append(&mut stream.get_mut().outgoing);
         if self.fleeting && result.is_err() {

@@ -32,7 +32,7 @@ pub use keylog::{allow_data, for_data};
 pub use memory::Memory;
 pub use openssl::ssl::SslVersion;
 pub use openssl::x509::X509;
-pub use records::{Opened, RECORD, RecordError, Records, Ticket};
+pub use records::{Opened, RECORD, RecordError, Records, Ticket, forget_errors};
 pub use revocation::{RevocationError, Revocations, is_signed_by, revocation_lists};
 pub use self_signed::{SelfSigned, load_or_make, make};
 pub use server::{Binding, Server, ServerSettings};

@@ -110,6 +110,7 @@ impl Records {
         let mut rest = plain;
         let mut result = Ok(());
         while !rest.is_empty() {
+            forget_errors();
             match self.stream.ssl_write(rest) {
                 Ok(count) => rest = &rest[count..],
                 Err(error) => {
@@ -132,6 +133,7 @@ impl Records {
     pub fn close(&mut self, out: &mut Vec<u8>) -> Result<(), RecordError> {
         self.used = true;
         if !self.stream.get_shutdown().contains(ShutdownState::SENT) {
+            forget_errors();
             // Fails only where the connection is broken already.
             self.stream.shutdown().map_err(|error| RecordError(error.to_string()))?;
         }
@@ -171,6 +173,7 @@ impl Records {
     /// Opens the next record, or what fits of it; [`RECORD`] bytes always do.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Opened, RecordError> {
         self.used = true;
+        forget_errors();
         match self.stream.ssl_read(buffer) {
             Ok(count) => Ok(Opened::Bytes(count)),
             Err(error) => match error.code() {
@@ -217,6 +220,12 @@ impl Drop for Records {
         // could not resume them.
         self.stream.set_shutdown(ShutdownState::SENT | ShutdownState::RECEIVED);
     }
+}
+
+/// OpenSSL keeps errors by thread, and takes one that somebody left there, of a signature that was wrong, say, for one of whatever
+/// connection it reads or writes next. To be called before each step of one, and behind what may leave some.
+pub fn forget_errors() {
+    drop(ErrorStack::get());
 }
 
 /// OpenSSL's words for what was wrong, without its numbers.

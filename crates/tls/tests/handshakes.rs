@@ -47,15 +47,23 @@ impl Site {
     }
 }
 
+/// As whoever worked on this thread before, and met a signature that was wrong.
+fn leave_errors() {
+    openssl::x509::X509::from_der(b"none").unwrap_err().put();
+}
+
 type Both = Result<(Box<Established>, Box<Established>), HandshakeError>;
 
 fn shake(mut client: Handshake, mut server: Handshake) -> Both {
     let (mut up, mut down) = (Vec::new(), Vec::new());
+    leave_errors();
     let (mut one, mut other) = (client.step(&[], &mut up)?, None);
     for _ in 0..10 {
+        leave_errors();
         if other.is_none() {
             other = server.step(&std::mem::take(&mut up), &mut down)?;
         }
+        leave_errors();
         if one.is_none() {
             one = client.step(&std::mem::take(&mut down), &mut up)?;
         }
@@ -79,13 +87,17 @@ fn bytes_travel_and_the_end_is_told() {
     assert_eq!(client.certificate().unwrap(), *site.server.certificate());
     let content: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
     let (mut wire, mut plain) = (Vec::new(), Vec::new());
+    leave_errors();
     client.records.seal(&content, &mut wire).unwrap();
     for piece in wire.chunks(777) {
+        leave_errors();
         assert!(server.records.open(piece, &mut plain).unwrap());
     }
     assert!(plain == content);
     wire.clear();
+    leave_errors();
     client.records.close(&mut wire).unwrap();
+    leave_errors();
     assert!(!server.records.open(&wire, &mut plain).unwrap());
     wire.clear();
     client.records.close(&mut wire).unwrap();

@@ -221,10 +221,18 @@ pub fn proxy(issuer: &Credential) -> Credential {
 pub fn shake(mut initiator: Initiator, mut acceptor: Acceptor) -> Result<(Session, Session), HandshakeError> {
     let (mut one, mut other) = (None, None);
     let mut token = Vec::new();
+    // As whoever worked on this thread before, and met a signature that was wrong.
+    let leave_errors = || {
+        if let Err(errors) = X509::from_der(b"none") {
+            errors.put();
+        }
+    };
     for _ in 0..8 {
+        leave_errors();
         if one.is_none() {
             (token, one) = taken(initiator.step(&token)?);
         }
+        leave_errors();
         if other.is_none() {
             (token, other) = taken(acceptor.step(&token)?);
         }

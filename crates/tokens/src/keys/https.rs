@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use openssl::error::ErrorStack;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider, parse_pem};
 
 use super::discovery::{Fetch, FetchError};
@@ -55,6 +56,8 @@ impl Fetch for Https {
         let failed = |error: ureq::Error| FetchError::Failed(error.to_string());
         // No limit at all is what 0 could be taken for.
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        // Those that checks on this thread have left would be taken for errors of this connection.
+        drop(ErrorStack::get());
         let request = self.0.get(url).config().timeout_global(Some(left)).build();
         let mut response = request.header("Accept", "application/json").call().map_err(failed)?;
         match response.status().as_u16() {
