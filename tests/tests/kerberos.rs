@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ropewalk_tests::control::Control;
 use ropewalk_tests::peers;
@@ -171,8 +171,9 @@ fn a_server_without_auth_gets_nothing() {
 #[test]
 fn what_is_no_ticket() {
     let Some(site) = Site::new() else { return };
-    let (_server, port) = site.serve("");
+    let (_server, port) = site.serve("[timeouts]\nlogin_failure = 0.05\n");
     let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let begun = Instant::now();
     // Base64 of: nothing of GSSAPI, SPNEGO's name, NTLMSSP, a frame of Kerberos cut short.
     for token in ["AAAA", "YAgGBisGAQUFAg==", "TlRMTVNTUAABAAAA", "YA0GCSqGSIb3EgECAgE="] {
         let mut control = Control::connect(address).unwrap();
@@ -181,6 +182,8 @@ fn what_is_no_ticket() {
         assert!([503, 530].contains(&control.command("ADAT AAAA").unwrap().code), "{token}");
         control.expect("USER ada", 530).unwrap();
     }
+    // Each costs its sender more than the one before: 0.05, 0.1, 0.2 and 0.4 s.
+    assert!(begun.elapsed() >= Duration::from_millis(750));
     let mut control = Control::connect(address).unwrap();
     control.expect("USER ada", 530).unwrap();
     control.expect("AUTH GSSAPI", 334).unwrap();

@@ -54,8 +54,10 @@ impl Site {
     }
 
     pub fn serve(&self, settings: &str) -> (Program, u16) {
+        // Not many tests are about that pause.
+        let pauses = if settings.contains("[timeouts]") { "" } else { "[timeouts]\nlogin_failure = 0.001\n" };
         let text = format!(
-            "[kerberos]\nkeytab = '{}'\nrealms = ['{}']\nrequired = true\n{settings}[identity]\nmapped = false\n",
+            "[kerberos]\nkeytab = '{}'\nrealms = ['{}']\nrequired = true\n{settings}[identity]\nmapped = false\n{pauses}",
             self.realm.keytab().display(),
             realm::NAME
         );

@@ -61,8 +61,8 @@ pub struct Timeouts {
     /// restart marker. Default 30.
     #[serde(with = "units::seconds")]
     pub drain: Duration,
-    /// Pause before a failed log-in is answered, in seconds; doubles with each failure from the same address up to
-    /// 16 times as long. Default 1.
+    /// Pause before a log-in that failed, or a certificate or ticket that is not believed, is answered, in seconds;
+    /// doubles with each failure from the same address up to 16 times as long. Default 1.
     #[serde(with = "units::seconds")]
     pub login_failure: Duration,
 }
