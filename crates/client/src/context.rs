@@ -12,6 +12,7 @@ use crate::abilities::Abilities;
 use crate::ahead::{Ahead, Left};
 use crate::auto::{Path, RANGE, range_size};
 use crate::backoff::pause;
+use crate::opening::Lent;
 use crate::place::Endpoints;
 use crate::queue::Queue;
 use crate::report::Report;
@@ -42,6 +43,7 @@ pub(crate) struct Context<'e> {
     /// Workers that there are or will be.
     pub sessions: AtomicU32,
     pub tune: Tune,
+    pub lent: Lent<'e>,
 }
 
 impl<'e> Context<'e> {
@@ -60,6 +62,7 @@ impl<'e> Context<'e> {
             states: States::new(options.state_directory.as_deref()),
             sessions: AtomicU32::new(0),
             tune: Tune::new(options),
+            lent: Lent::default(),
         })
     }
 

@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::filter::{Filter, PatternError};
 use crate::glob::is_glob;
 use crate::local_copy::replace_link;
+use crate::opening;
 use crate::place::{Endpoint, Place};
 use crate::plan::{Late, Link, Plan, Sink, reopen};
 use crate::report::failure;
@@ -20,7 +21,7 @@ use crate::session::Session;
 use crate::side::Side;
 use crate::spelling;
 use crate::task::Task;
-use crate::worker::{self, Job, Worker, left_over};
+use crate::worker::{Job, Worker, left_over};
 use crate::{Cancel, EventSink, FailureKind, Options, Pair, RemoteError, Summary};
 
 /// So many files may wait, or so long, before a worker is started beside the plan: a copy of a few files is handed
@@ -213,7 +214,7 @@ impl<'e> Sides<'_, 'e> {
         };
         if !same {
             let side = match &endpoint {
-                Some(endpoint) => Side::Remote(Box::new(worker::open(self.ctx, endpoint)?)),
+                Some(endpoint) => Side::Remote(Box::new(opening::open(self.ctx, endpoint)?)),
                 None => Side::Local(self.ctx.store.clone()),
             };
             self.open = Some((endpoint, side));
@@ -280,6 +281,7 @@ impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
 
     /// Waits for all workers.
     fn finish(mut self, sessions: Vec<Session<'e>>) {
+        let sessions = self.ctx.lent.give(sessions);
         if self.files > 0 {
             self.grow(sessions);
         } else {
@@ -290,6 +292,7 @@ impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
                 std::panic::resume_unwind(panic);
             }
         }
+        self.ctx.lent.quit();
     }
 }
 

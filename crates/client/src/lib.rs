@@ -42,6 +42,7 @@ mod link;
 mod listing;
 mod local_copy;
 mod location;
+mod opening;
 mod ops;
 mod options;
 mod place;

@@ -1,6 +1,7 @@
 //! Jobs on their way from the plan to the workers: bounded, with delayed repeats.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ pub(crate) struct Queue<J> {
     state: Mutex<State<J>>,
     changed: Condvar,
     capacity: usize,
+    unlimited: AtomicBool,
 }
 
 struct State<J> {
@@ -50,7 +52,12 @@ impl<J> Queue<J> {
             takers: 0,
             waiting: 0,
         };
-        Self { state: Mutex::new(state), changed: Condvar::new(), capacity }
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            capacity,
+            unlimited: AtomicBool::new(false),
+        }
     }
 
     /// A number of its own for who takes jobs.
@@ -63,12 +70,15 @@ impl<J> Queue<J> {
     /// Adds a job of a group (see [`Ready`]), waiting for room; `idle` is called now and then while there is none, at least every `interval`.
     /// `false`: the queue was stopped, the job is gone.
     pub(crate) fn push(&self, group: u64, job: J, interval: Duration, idle: &mut dyn FnMut()) -> bool {
+        let full = |state: &State<J>| {
+            state.ready.len() >= self.capacity && !state.stopped && !self.unlimited.load(Ordering::SeqCst)
+        };
         let mut state = self.lock();
-        while state.ready.len() >= self.capacity && !state.stopped {
+        while full(&state) {
             drop(state);
             idle();
             state = self.lock();
-            if state.ready.len() >= self.capacity && !state.stopped {
+            if full(&state) {
                 state = self.wait(state, Some(Instant::now() + interval));
             }
         }
@@ -92,6 +102,12 @@ impl<J> Queue<J> {
         let mut state = self.lock();
         state.delayed.push((due, job));
         self.tell(state);
+    }
+
+    /// From now on there is always room.
+    pub(crate) fn lift_limit(&self) {
+        self.unlimited.store(true, Ordering::SeqCst);
+        self.tell(self.lock());
     }
 
     /// The plan has ended.

@@ -7,13 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ropewalk_transport::timespec;
-use rustix::event::{PollFd, PollFlags, poll};
-
 use crate::auto::SMALL;
 use crate::context::Context;
 use crate::download::Download;
 use crate::landing::Landing;
+use crate::opening::{at_work, open_another};
 use crate::place::{Endpoint, Place, parent};
 use crate::queue::Next;
 use crate::ready::Taker;
@@ -453,84 +451,6 @@ impl<'c, 'e> Worker<'c, 'e> {
         if self.ctx.options().stop_on_failure {
             self.ctx.queue.stop();
         }
-    }
-}
-
-/// A session that moves data from now on.
-fn at_work(mut session: Session<'_>) -> Session<'_> {
-    session.serving.get_or_insert_with(|| session.endpoint.serve());
-    session
-}
-
-/// As [`open`], for a session that moves data. Where the server takes no more beside those that do already, their workers do
-/// the work: [`RemoteError::Crowded`]. `own`: sessions with it that the worker holds.
-fn open_another<'e>(
-    ctx: &Context<'e>,
-    endpoint: &Arc<Endpoint>,
-    own: u32,
-) -> Result<Session<'e>, RemoteError> {
-    endpoint.opening(|others| {
-        let crowded = |error: &RemoteError, last: bool| {
-            endpoint.serves_besides(own) && (last || error.is_refused_log_in()) || last && others()
-        };
-        open_unless(ctx, endpoint, &crowded).map(at_work)
-    })
-}
-
-/// A new session with a server. Connecting is tried as often as a file would be.
-pub(crate) fn open<'e>(ctx: &Context<'e>, endpoint: &Arc<Endpoint>) -> Result<Session<'e>, RemoteError> {
-    open_unless(ctx, endpoint, &|_, _| false)
-}
-
-/// `crowded`: whether there is no need for another session after this error, `true` for the last try's.
-fn open_unless<'e>(
-    ctx: &Context<'e>,
-    endpoint: &Arc<Endpoint>,
-    crowded: &dyn Fn(&RemoteError, bool) -> bool,
-) -> Result<Session<'e>, RemoteError> {
-    let mut tries = 0;
-    let mut first = None;
-    loop {
-        if let Some(reason) = endpoint.lost() {
-            return Err(reason);
-        }
-        let error = match Session::open(endpoint, &ctx.setup) {
-            Ok(session) => return Ok(session),
-            Err(e) => e,
-        };
-        tries += 1;
-        let pause = ctx.retry(&error, tries, *first.get_or_insert_with(Instant::now));
-        if !matches!(error, RemoteError::Cancelled) && crowded(&error, pause.is_none()) {
-            return Err(RemoteError::Crowded { peer: endpoint.name.clone(), source: Box::new(error) });
-        }
-        let Some(pause) = pause else {
-            endpoint.lose(&error);
-            return Err(error);
-        };
-        ctx.report.warn_once(format!("{error}; trying again"));
-        sleep(ctx, pause)?;
-    }
-}
-
-/// Waits, unless the run is cancelled.
-pub(crate) fn sleep(ctx: &Context<'_>, time: Duration) -> Result<(), RemoteError> {
-    let deadline = Instant::now() + time;
-    loop {
-        let rest = deadline.saturating_duration_since(Instant::now());
-        if ctx.cancel.is_cancelled() {
-            return Err(RemoteError::Cancelled);
-        }
-        if rest.is_zero() {
-            return Ok(());
-        }
-        let mut fds: Vec<PollFd<'_>> = ctx
-            .cancel
-            .descriptor()
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-            .into_iter()
-            .collect();
-        // An interrupted wait goes round again.
-        let _ = poll(&mut fds, Some(&timespec(rest)));
     }
 }
 

@@ -141,6 +141,29 @@ fn a_server_that_takes_two_sessions_gives_all_files() -> Result<()> {
     Ok(())
 }
 
+/// The plan has it, and more files than wait at a time.
+#[test]
+fn a_server_that_takes_one_session_gives_and_takes_all_files() -> Result<()> {
+    if !peers::available(&["globus-gridftp-server"]) {
+        return Ok(());
+    }
+    let (here, there) = (Scratch::new()?, Scratch::new()?);
+    let server = Setup::new(Kind::Gct, there.path()).argument("-connections-max").argument("1").start()?;
+    for n in 0..5000 {
+        write(&there.join("s").join(n.to_string()), b"x")?;
+    }
+    let options = Options { retries: 1, ..options() };
+    for (from, to, arrived) in [
+        (place(&server.url("s")), Location::Local(here.join("t")), here.join("t")),
+        (Location::Local(here.join("t")), place(&server.url("u")), there.join("u")),
+    ] {
+        let told = run(from, to, &options)?.succeeded()?.summary;
+        ensure!((told.files_done, told.files_failed) == (5000, 0), "{told:?}");
+        ensure!(fs::read_dir(arrived)?.count() == 5000);
+    }
+    Ok(())
+}
+
 /// Two are needed for a copy within one server.
 #[test]
 fn a_server_that_takes_too_few_sessions_is_given_up() -> Result<()> {
@@ -148,14 +171,21 @@ fn a_server_that_takes_too_few_sessions_is_given_up() -> Result<()> {
         return Ok(());
     }
     let there = Scratch::new()?;
-    let server = Setup::new(Kind::Gct, there.path()).argument("-connections-max").argument("3").start()?;
-    // More than wait at a time, so that the plan has its two for as long.
-    for n in 0..6000 {
+    for n in 0..5000 {
         write(&there.join("s").join(n.to_string()), b"x")?;
     }
-    let options = Options { retries: 1, ..options() };
-    let told = run(place(&server.url("s")), place(&server.url("t")), &options)?.summary;
-    ensure!(told.files_failed > 0 && told.files_done + told.files_failed >= 6000, "{told:?}");
+    for (most, copied) in [("1", false), ("2", true), ("3", true)] {
+        let server =
+            Setup::new(Kind::Gct, there.path()).argument("-connections-max").argument(most).start()?;
+        let options = Options { retries: 1, ..options() };
+        let to = format!("t{most}");
+        let told = run(place(&server.url("s")), place(&server.url(&to)), &options)?.summary;
+        if copied {
+            ensure!((told.files_done, told.files_failed) == (5000, 0), "{most}: {told:?}");
+        } else {
+            ensure!(told.files_failed > 0 && !there.join(to).exists(), "{told:?}");
+        }
+    }
     Ok(())
 }
 

@@ -46,7 +46,9 @@ pub enum DelegationError {
     Expired { subject: String, since: Timestamp },
     #[error("{subject} is a limited proxy; what it makes must be limited too")]
     Limited { subject: String },
-    #[error("{subject} allows no further proxies (path length {allowed})")]
+    #[error(
+        "{subject} allows no further proxies (path length {allowed}): it can be used without delegation only (--no-delegate)"
+    )]
     PathLength { subject: String, allowed: u64 },
     #[error("{subject} is not a proxy of the wanted kind; kinds are not mixed")]
     MixedKinds { subject: String },

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::*;
+use crate::opening;
 use crate::place::Endpoint;
-use crate::worker;
 
 impl<'e> Plan<'_, 'e> {
     /// Logs in to both servers of a third-party copy at the same time: over a long path one log-in takes a while. Who
@@ -15,7 +15,7 @@ impl<'e> Plan<'_, 'e> {
             return;
         };
         let ctx = self.ctx;
-        let open = |endpoint: &Arc<Endpoint>| worker::open(ctx, endpoint).ok();
+        let open = |endpoint: &Arc<Endpoint>| opening::open(ctx, endpoint).ok();
         let (source, destination) = std::thread::scope(|scope| {
             let other = scope.spawn(|| open(to));
             (open(from), other.join().ok().flatten())
@@ -43,7 +43,7 @@ impl<'e> Plan<'_, 'e> {
         }
         if !self.sides.contains_key(&key) {
             let side = match place {
-                Place::Remote(endpoint, _) => Side::Remote(Box::new(worker::open(self.ctx, endpoint)?)),
+                Place::Remote(endpoint, _) => Side::Remote(Box::new(opening::open(self.ctx, endpoint)?)),
                 _ => Side::Local(self.ctx.store.clone()),
             };
             self.sides.insert(key.clone(), side);
@@ -156,7 +156,7 @@ pub(crate) fn reopen<'p, 'e>(
 ) -> impl Fn(&Arc<Endpoint>, &RemoteError, u32, Instant) -> Option<Session<'e>> + 'p {
     move |endpoint, error, tries, first| {
         let pause = ctx.retry(error, tries, first)?;
-        worker::sleep(ctx, pause).ok()?;
-        worker::open(ctx, endpoint).ok()
+        opening::sleep(ctx, pause).ok()?;
+        opening::open(ctx, endpoint).ok()
     }
 }
