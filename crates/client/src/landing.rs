@@ -24,6 +24,8 @@ pub(crate) struct Landing {
     pub path: BString,
     /// It goes to its final name at once: the server keeps it apart until it is whole, or it is no file, or a window.
     pub direct: bool,
+    /// The same, of a whole file that nobody keeps apart: the server lets nobody rename.
+    pub in_place: bool,
     /// Bytes that were there when it began.
     pub resumed: u64,
     pub piece: Piece,
@@ -70,11 +72,18 @@ pub(crate) fn is_device(path: &[u8]) -> bool {
     path.starts_with(b"/") && plain.starts_with(b"/dev/") && !plain.starts_with(b"/dev/shm/")
 }
 
+/// What is told of a server that says nothing of files that are written in place.
+pub(crate) fn untold(place: &str) -> String {
+    format!("{place}: the server does not tell what it has; nothing is compared")
+}
+
 impl Landing {
     /// `direct` is the case for devices and windows whatever is said.
-    pub(crate) fn new(task: Task, direct: bool, present: RangeSet) -> Self {
+    pub(crate) fn new(task: Task, direct: bool, in_place: bool, present: RangeSet) -> Self {
         let target = task.destination.path();
         let direct = direct || is_device(&target) || task.window.is_some();
+        let in_place = in_place && !direct;
+        let direct = direct || in_place;
         let path = match (direct, task.apart) {
             (true, _) => target,
             (false, false) => part_path(&target),
@@ -87,6 +96,7 @@ impl Landing {
             task,
             path,
             direct,
+            in_place,
             resumed,
             piece: Piece::default(),
             state: Mutex::new(state),
@@ -214,7 +224,7 @@ mod tests {
     fn keeps_the_books_of_ranges() {
         let place = |p: &[u8]| Place::Local(VirtualPath::parse(p).unwrap());
         let task = Task { size: Some(SMALL + 10), ..Task::new(0, place(b"/a"), place(b"/b")) };
-        let landing = Landing::new(task.clone(), false, RangeSet::from_range(0..10));
+        let landing = Landing::new(task.clone(), false, false, RangeSet::from_range(0..10));
         assert!(landing.is_resumable() && !landing.was_tried());
         assert_eq!((landing.count_try(), landing.was_tried()), (1, true));
         landing.expect(1);
@@ -223,6 +233,6 @@ mod tests {
         assert!(landing.range_done(&RangeSet::from_range(5..30)));
         assert_eq!((landing.forget_present(), landing.forget_present()), (30, 0));
         assert!(landing.give_up() && !landing.give_up());
-        assert!(!Landing::new(Task { apart: true, ..task }, false, RangeSet::new()).is_resumable());
+        assert!(!Landing::new(Task { apart: true, ..task }, false, false, RangeSet::new()).is_resumable());
     }
 }

@@ -19,6 +19,7 @@ use ropewalk_storage::checksum::Algorithm;
 use crate::control::Answer;
 use crate::entry::{Line, from_facts, from_long, status};
 use crate::error::is_unknown_command;
+use crate::error::reply_kind;
 use crate::landing::part_apart;
 use crate::listing::Listing;
 use crate::place::{base_name, parent};
@@ -57,9 +58,11 @@ impl Session<'_> {
         let here = self.call(&Command::Pwd)?;
         let entered = self.control.call(&Command::Cwd(path.into()))?;
         if entered.is_failure() {
-            // Many servers have one code for all that is wrong with a name.
+            // Many servers have one code for all that is wrong with a name; some say what it is.
             let nothing = matches!(&missing, RemoteError::Refused { reply, .. } if reply.code() == 550);
-            return Err(if nothing && entered.code() == 550 {
+            let denied =
+                missing.kind() == FailureKind::Permission && reply_kind(&entered) == FailureKind::Permission;
+            return Err(if nothing && entered.code() == 550 && !denied {
                 let reason = format!("{}: no such file or directory, or not for this user", path.as_bstr());
                 RemoteError::Lost { kind: FailureKind::NotFound, reason }
             } else {

@@ -253,6 +253,9 @@ pub struct Options {
     /// Stop at the first file that failed for good.
     pub stop_on_failure: bool,
     pub delayed_passive: bool,
+    /// Files at servers are written under their own names, for servers that let nobody rename. What is broken off there has its
+    /// name, is not whole, and is not gone on with; nor is the size of what arrived asked for where the server does not tell it.
+    pub in_place: bool,
     /// Data between two servers comes through this program, for servers that may not send to each other. Slower: one stream a
     /// file, and no restart in the middle of one.
     pub through_here: bool,
@@ -350,6 +353,7 @@ impl Default for Options {
             keepalive: Duration::from_secs(60),
             stop_on_failure: false,
             delayed_passive: false,
+            in_place: false,
             through_here: false,
             user: None,
             password: None,

@@ -28,7 +28,7 @@ use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
 use crate::error::is_unknown_command;
 use crate::inline::inline_sum;
-use crate::landing::{is_device, part_path};
+use crate::landing::{is_device, part_path, untold};
 use crate::place::{Endpoint, Place};
 use crate::report::{Meter, signed};
 use crate::session::{Channel, Session};
@@ -38,7 +38,7 @@ use crate::tune::{Ends, Knob, Seat, useful_streams};
 use crate::upload::{Manner, Upload, UploadSource};
 use crate::verify::{Check, proof, same, wire};
 use crate::watch::Watch;
-use crate::worker::{Job, Route, Worker};
+use crate::worker::{Job, Route, Worker, is_of_no_use};
 
 /// So many files go one by one after one was refused.
 const CAREFUL: u32 = 16;
@@ -365,6 +365,11 @@ fn hear(
                 ));
                 return;
             }
+            Ask::Sum if slot.upload.in_place && slot.upload.check == Check::Size => {
+                ctx.report.warn_once(untold(&slot.upload.task.destination.display()));
+                slot.sum = Some(String::new());
+                return;
+            }
             _ => {}
         }
         let peer = slot.upload.task.destination.display();
@@ -372,7 +377,11 @@ fn hear(
             slot.error.get_or_insert(RemoteError::of_name(peer, ask.verb(), &slot.upload.path, reply));
             return;
         }
-        slot.error.get_or_insert(RemoteError::Refused { peer, command: ask.verb().to_owned(), reply });
+        let verb = match ask {
+            Ask::Sum if slot.upload.check == Check::Size => "SIZE",
+            ask => ask.verb(),
+        };
+        slot.error.get_or_insert(RemoteError::Refused { peer, command: verb.to_owned(), reply });
         return;
     }
     match ask {

@@ -34,8 +34,8 @@ impl Deref for Relay {
 }
 
 impl Relay {
-    pub(crate) fn begin(task: Task, check: Check, present: RangeSet) -> Arc<Self> {
-        let landing = Landing::new(task, false, present);
+    pub(crate) fn begin(task: Task, check: Check, in_place: bool, present: RangeSet) -> Arc<Self> {
+        let landing = Landing::new(task, false, in_place, present);
         let check = if landing.device() { Check::Size } else { check };
         let pieces = check.in_passing().map(Pieces::new);
         Arc::new(Self { landing, check, proof: Mutex::new(Proof { whole: None, pieces }) })

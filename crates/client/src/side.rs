@@ -264,7 +264,12 @@ impl<'e> Side<'e> {
     pub(crate) fn make_path(&mut self, path: &[u8]) -> Result<(), RemoteError> {
         match self {
             Self::Remote(session) => match session.make_directory(path, true) {
-                Err(_) if session.stat(path).is_ok_and(|e| e.is_directory()) => Ok(()),
+                Err(refused) if !refused.breaks_session() => match session.stat(path) {
+                    Ok(entry) if entry.is_directory() => Ok(()),
+                    // Who may put files there may be told nothing of it: whether it is there a file will show.
+                    Err(unseen) if unseen.kind() == FailureKind::Permission => Ok(()),
+                    _ => Err(refused),
+                },
                 made => made,
             },
             Self::Local(store) => match make_local(&**store, path) {

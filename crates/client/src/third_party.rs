@@ -28,7 +28,7 @@ use crate::control::{Answer, Control, LAST_WORDS, LONG};
 use crate::data_trust::agree;
 use crate::get::checksum_command;
 use crate::inline::inline_sum;
-use crate::landing::{is_device, part_path};
+use crate::landing::{is_device, part_path, untold};
 use crate::place::Endpoint;
 use crate::relay::Relay;
 use crate::report::Meter;
@@ -38,7 +38,7 @@ use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
 use crate::verify::{Check, choose, proof, same, wire};
 use crate::watch::{AT_ONCE, Stall};
-use crate::worker::{Job, Route, Worker};
+use crate::worker::{Job, Route, Worker, is_of_no_use};
 use crate::{ChecksumPolicy, DataMode, RemoteError};
 
 const CAREFUL: u32 = 16;
@@ -528,6 +528,10 @@ impl<'w, 'e> Flow<'w, 'e> {
         if reply.is_failure() {
             match ask {
                 Ask::Hint => {}
+                Ask::Sum if destination && slot.relay.in_place && slot.relay.check == Check::Size => {
+                    ctx.report.warn_once(untold(&place.display()));
+                    said.sum = Some(String::new());
+                }
                 Ask::Attribute => ctx.report.warn_once(format!(
                     "{}: times or modes could not be set: {}",
                     place.display(),
@@ -542,6 +546,7 @@ impl<'w, 'e> Flow<'w, 'e> {
                         (Ask::Transfer, true) => "STOR",
                         (Ask::Transfer, false) => "RETR",
                         (Ask::Restart, _) => "REST",
+                        (Ask::Sum, _) if slot.relay.check == Check::Size => "SIZE",
                         (Ask::Sum, _) => "CKSM",
                         _ => "RNTO",
                     };

@@ -19,7 +19,7 @@ use crate::session::Session;
 use crate::task::Task;
 use crate::verify::{choose, proof, same};
 use crate::watch::Watch;
-use crate::worker::{Job, Worker};
+use crate::worker::{Job, Worker, is_of_no_use};
 use crate::{ChecksumPolicy, RemoteError, Window};
 
 pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
@@ -50,7 +50,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
     let (source, mut destination) = sessions;
     worker.ctx.report.anew(&mut task);
     worker.ctx.report.started(&task, 0);
-    let landing = Landing::new(task.clone(), false, Default::default());
+    let landing = Landing::new(task.clone(), false, worker.ctx.options().in_place, Default::default());
     let (source, arrived) = bring(worker, source, &mut destination, &landing);
     let mut sessions = (source, destination);
     let settled = arrived.and_then(|bytes| {
@@ -66,6 +66,10 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
             worker.done();
         }
         Err(e) => {
+            if landing.in_place && is_of_no_use(&e) {
+                // It has its name already. Whether it goes or not: the error is told.
+                let _ = destination.control.call(&Command::Dele(landing.path.clone()));
+            }
             // Whatever it was, one of them may have something left to say.
             destination.leave(LAST_WORDS, false);
             worker.ctx.report.put_back();

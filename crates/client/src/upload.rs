@@ -60,6 +60,8 @@ pub(crate) struct Manner {
     /// The server can be told what sum to expect.
     pub expect: bool,
     pub present: RangeSet,
+    /// [`crate::Options::in_place`]
+    pub in_place: bool,
 }
 
 impl Upload {
@@ -99,7 +101,7 @@ impl Upload {
         let state =
             State { pieces: check.in_passing().map(Pieces::new), streamed: 0, stream_sum: None, proof: None };
         Ok(Arc::new(Self {
-            landing: Landing::new(task, direct, manner.present),
+            landing: Landing::new(task, direct, manner.in_place, manner.present),
             check,
             source,
             wanted,
@@ -288,7 +290,7 @@ mod tests {
         let store = PosixStore::new(std::path::Path::new("/"), PosixOptions::default()).unwrap();
         let source = Source::open(&mut task, &store).unwrap();
         let check = Check::Inline(Algorithm::Crc32c);
-        let manner = Manner { check, atomic: true, expect: true, present: RangeSet::new() };
+        let manner = Manner { check, atomic: true, expect: true, present: RangeSet::new(), in_place: false };
         Upload::begin(task, source, manner).unwrap()
     }
 

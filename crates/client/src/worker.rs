@@ -445,8 +445,14 @@ impl<'c, 'e> Worker<'c, 'e> {
     }
 
     fn give_up(&self, task: &Task, active: bool, error: &RemoteError) {
-        let entry =
-            failure(task.source.display(), task.destination.display(), error.kind(), error.to_string());
+        let mut told = error.to_string();
+        let of_what_arrived = |command: &str| matches!(command, "SIZE" | "CKSM" | "RNFR" | "RNTO");
+        if error.kind() == FailureKind::Permission
+            && matches!(error, RemoteError::Refused { command, .. } if of_what_arrived(command))
+        {
+            told.push_str("; where nobody may ask or rename, --in-place writes files under their own names");
+        }
+        let entry = failure(task.source.display(), task.destination.display(), error.kind(), told);
         self.ctx.report.failed(task.id, active, entry);
         if self.ctx.options().stop_on_failure {
             self.ctx.queue.stop();
@@ -455,7 +461,7 @@ impl<'c, 'e> Worker<'c, 'e> {
 }
 
 /// What arrived is wrong, or is not there: the whole file has to come again.
-fn is_of_no_use(error: &RemoteError) -> bool {
+pub(crate) fn is_of_no_use(error: &RemoteError) -> bool {
     matches!(
         error,
         RemoteError::ChecksumMismatch { .. }

@@ -13,8 +13,10 @@ use ropewalk_client::{
 };
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tests::files::{ensure_same, ensure_same_range, write_random, write_sparse};
+use ropewalk_tests::peers;
 use ropewalk_tests::proxy::Proxy;
-use ropewalk_tests::server::Kind;
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::{Kind, Setup};
 use ropewalk_tests::tree;
 
 #[test]
@@ -575,4 +577,48 @@ fn an_unreadable_directory_does_not_harm_others() -> Result<()> {
         ensure!((told.summary.files_done, told.summary.files_failed) == (2, 1), "{:?}", told.summary);
         Ok(())
     })
+}
+
+/// Whoever may put files there may neither look at them nor rename them.
+#[test]
+fn drop_boxes() -> Result<()> {
+    if !peers::available(&["vsftpd"]) {
+        return Ok(());
+    }
+    let (here, there) = (Scratch::new()?, Scratch::new()?);
+    let mut setup = Setup::new(Kind::Vsftpd, there.path());
+    for denied in [
+        "-oanon_other_write_enable=NO",
+        "-oanon_mkdir_write_enable=NO",
+        "-odownload_enable=NO",
+        "-odirlist_enable=NO",
+        "-ocmds_denied=SIZE,MDTM,STAT,CWD,DELE",
+    ] {
+        setup = setup.argument(denied);
+    }
+    let server = setup.start()?;
+    let from = || Location::Local(here.join("s"));
+    let to = |name: &str| place(&server.url(name));
+    for (name, bytes) in [("f", 3 << 20), ("g", 100)] {
+        write(&here.join("s").join(name), &vec![b'x'; bytes])?;
+    }
+    // What has to be done is told.
+    let told = run(Location::Local(here.join("s/f")), to("f"), &options())?.summary;
+    ensure!(told.files_failed == 1 && told.failures[0].error.contains("--in-place"), "{told:?}");
+    ensure!(!there.join("f").exists());
+    let in_place = Options { in_place: true, ..options() };
+    let told = run(Location::Local(here.join("s/f")), to("f"), &in_place)?.succeeded()?;
+    ensure!(told.count(|event| matches!(event, Event::Warning { .. })) > 0, "{:?}", told.events);
+    run(Location::Local(here.join("s/g")), to("in/"), &in_place).map(|told| {
+        // There is no such directory, and it cannot be made.
+        ensure!(told.summary.files_failed == 1, "{:?}", told.summary);
+        Ok(())
+    })??;
+    // Of those that are there nothing is told.
+    fs::create_dir_all(there.join("in/s"))?;
+    run(from(), to("in/"), &in_place)?.succeeded()?;
+    for (name, source) in [("f", "f"), ("in/s/f", "f"), ("in/s/g", "g")] {
+        ensure!(fs::read(there.join(name))? == fs::read(here.join("s").join(source))?, "{name}");
+    }
+    Ok(())
 }

@@ -138,6 +138,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Break off and try again when a transfer stays below RATE for TIME, for example 10KiB/60s"),
     setting("stop-on-failure", None, Switch, Copy, switch!(options.stop_on_failure),
         "Stop at the first file that fails for good"),
+    setting("in-place", None, Switch, Copy, switch!(options.in_place),
+        "Write files at servers under their own names, where nobody may rename them: what is broken off has its name then"),
     setting("delayed-passive", None, Switch, Copy, switch!(options.delayed_passive),
         "Let the server choose its data address after it knows the file (OPTS PASV AllowDelayed)"),
     setting("through-here", None, Switch, Copy, switch!(options.through_here),

@@ -17,6 +17,7 @@ impl<'e> Flow<'_, 'e> {
             Err(e) => return settled(e, task),
         };
         let resumable = options.resume
+            && !options.in_place
             && !options.ascii
             && task.window.is_none()
             && !task.apart
@@ -56,7 +57,13 @@ impl<'e> Flow<'_, 'e> {
         let manner = match self.worker.ctx.check(&self.session) {
             Ok(check) => {
                 let expect = can.expect_checksum && self.session.preferred_mode() == Mode::ExtendedBlock;
-                Manner { check, atomic: can.is_ours(), expect, present: present.clone() }
+                Manner {
+                    check,
+                    atomic: can.is_ours(),
+                    expect,
+                    present: present.clone(),
+                    in_place: options.in_place,
+                }
             }
             Err(e) => return settled(e, task),
         };

@@ -44,7 +44,8 @@ impl<'e> Flow<'_, 'e> {
         let Some(error) = slot.error.map(|error| upload.once_only(error)) else { return Ok(()) };
         let over = !error.is_transient() && slot.range == upload.wanted;
         let part = upload.path.clone();
-        let leftover = over && !upload.direct && slot.ended.is_some();
+        let wrong = upload.in_place && is_of_no_use(&error);
+        let leftover = (over && !upload.direct || wrong) && slot.ended.is_some();
         self.worker.fail(Job::Put(upload, slot.range), error);
         if leftover {
             // It arrived and has no use.

@@ -6,6 +6,7 @@ impl<'e> Flow<'_, 'e> {
     pub(super) fn resumable(&self, task: &Task) -> bool {
         let options = self.worker.ctx.options();
         options.resume
+            && !options.in_place
             && !options.ascii
             && self.source.can.restart
             && task.window.is_none()
@@ -130,7 +131,7 @@ impl<'e> Flow<'_, 'e> {
             present = self.destination.received(&part, known, task.size)?;
         }
         ctx.report.anew(&mut task);
-        let relay = Relay::begin(task, check, present.clone());
+        let relay = Relay::begin(task, check, ctx.options().in_place, present.clone());
         if resumable {
             ctx.states.save(&relay.task, &present);
         }

@@ -17,7 +17,13 @@ impl<'e> Flow<'_, 'e> {
                 if let Some(slot) = self.slots.pop_front() {
                     self.first += 1;
                     let error = slot.error.unwrap_or(RemoteError::Cancelled);
+                    let wrong = slot.relay.in_place && is_of_no_use(&error);
+                    let path = slot.relay.path.clone();
                     self.worker.fail(Job::Third(slot.relay, slot.range), error);
+                    if wrong {
+                        // It has its name already.
+                        self.destination.control.call(&Command::Dele(path))?;
+                    }
                 }
                 return Ok(());
             }
