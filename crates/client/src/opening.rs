@@ -96,8 +96,9 @@ pub(crate) fn open_another<'e>(
             if let Some(session) = ctx.lent.take(endpoint) {
                 return Ok(at_work(session));
             }
+            let planning = !ctx.lent.is_over();
             match open_unless(ctx, endpoint, &crowded) {
-                Err(RemoteError::Crowded { .. }) if !endpoint.serves_besides(own) && !ctx.lent.is_over() => {
+                Err(RemoteError::Crowded { .. }) if planning && !endpoint.serves_besides(own) => {
                     ctx.lent.wait(ctx)?;
                 }
                 opened => return opened.map(at_work),
