@@ -19,7 +19,7 @@ use crate::plan::{Late, Link, Plan, Sink, reopen};
 use crate::report::failure;
 use crate::session::Session;
 use crate::side::Side;
-use crate::spelling;
+use crate::spelling::{self, Speller};
 use crate::task::Task;
 use crate::worker::{Job, Worker, left_over};
 use crate::{Cancel, EventSink, FailureKind, Options, Pair, RemoteError, Summary};
@@ -112,12 +112,13 @@ impl Drop for End<'_, '_> {
 /// would be removed.
 fn spare_each_other(pairs: &[Pair], filter: &Filter) -> Result<(), RemoteError> {
     let whole = || pairs.iter().filter(|pair| pair.window.is_none());
-    let mut made: Vec<(Vec<u8>, Vec<u8>)> =
-        whole().filter_map(|pair| made_by(pair).zip(spelling::of(&pair.source))).collect();
+    let (mut to, mut from) = (Speller::default(), Speller::default());
+    let mut spelled = |pair: &Pair| made_by(pair, &mut to).zip(from.spell(&pair.source));
+    let mut made: Vec<(Vec<u8>, Vec<u8>)> = whole().filter_map(&mut spelled).collect();
     made.sort_unstable();
     // What a pattern stands for is known later, and looked at then.
     for pair in whole().filter(|pair| pair.source.ends_with_slash() || !is_glob(pair.source.path())) {
-        let Some((directory, source)) = made_by(pair).zip(spelling::of(&pair.source)) else { continue };
+        let Some((directory, source)) = spelled(pair) else { continue };
         let first = made.partition_point(|(name, _)| *name < directory);
         let mut beneath = made[first..].iter().map_while(|(name, other)| {
             name.strip_prefix(&*directory).map(|rest| (rest.trim_with(|c| c == '/'), other))
@@ -136,8 +137,8 @@ fn spare_each_other(pairs: &[Pair], filter: &Filter) -> Result<(), RemoteError> 
 
 /// What a pair makes if its source is a directory, with `/` at its end: the destination (of a pattern it is all that is known),
 /// or what is called like the source in there.
-pub(crate) fn made_by(pair: &Pair) -> Option<Vec<u8>> {
-    let mut made = spelling::of(&pair.destination)?.trim_end_with(|c| c == '/').to_vec();
+pub(crate) fn made_by(pair: &Pair, speller: &mut Speller) -> Option<Vec<u8>> {
+    let mut made = speller.spell(&pair.destination)?.trim_end_with(|c| c == '/').to_vec();
     made.push(b'/');
     let named = !pair.source.ends_with_slash() && !is_glob(pair.source.path());
     if let Some(called) = spelling::name(&pair.source).filter(|_| named) {

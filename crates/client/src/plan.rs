@@ -24,7 +24,7 @@ use crate::place::{End, Place, base_name, join, parent};
 use crate::report::failure;
 use crate::session::Session;
 use crate::side::{Side, Step, directory_of};
-use crate::spelling;
+use crate::spelling::{self, Speller};
 use crate::sync::{Verdict, compare};
 use crate::task::Task;
 use crate::worker::Job;
@@ -80,8 +80,7 @@ pub(crate) struct Plan<'p, 'e> {
     /// Hashes of the destinations that files and directories were given, with those of the sources; of files in
     /// directories only where several of these may become one.
     given: HashMap<u64, u64>,
-    /// A local directory and the way to it without symbolic links: the one that was asked about last.
-    real: Option<(BString, BString)>,
+    speller: Speller,
     merging: bool,
     chance: RandomState,
     poured: bool,
@@ -119,7 +118,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             sides: HashMap::new(),
             made: HashSet::new(),
             given: HashMap::new(),
-            real: None,
+            speller: Speller::default(),
             merging: false,
             chance: RandomState::new(),
             poured: false,

@@ -1,7 +1,7 @@
 //! One spelling for each place: whether two names are of the same one.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use bstr::{BString, ByteSlice};
@@ -9,19 +9,49 @@ use bstr::{BString, ByteSlice};
 use crate::Location;
 use crate::place::{base_name, local_path};
 
-/// Without a `/` at its end; `None` for what has no name.
-pub(crate) fn of(location: &Location) -> Option<Vec<u8>> {
-    match location {
-        Location::Local(path) => {
-            let path = local_path(path).ok()?;
-            Some(real(Path::new(OsStr::from_bytes(path.as_bytes())))?.into_os_string().as_bytes().to_vec())
+/// Spells places. Those of one directory need not find it each time.
+#[derive(Default)]
+pub(crate) struct Speller {
+    /// The directory that was asked about last, and the way to it without symbolic links.
+    last: Option<(PathBuf, PathBuf)>,
+}
+
+impl Speller {
+    /// Without a `/` at its end; `None` for what has no name.
+    pub(crate) fn spell(&mut self, location: &Location) -> Option<Vec<u8>> {
+        match location {
+            Location::Local(path) => Some(self.local(local_path(path).ok()?.as_bytes())),
+            Location::Remote(url) => {
+                let mut spelled = url.with_path(b"/").to_string().into_bytes();
+                spelled.extend_from_slice(&plain(&url.path));
+                Some(spelled)
+            }
+            Location::Standard | Location::Measure { .. } => None,
         }
-        Location::Remote(url) => {
-            let mut spelled = url.with_path(b"/").to_string().into_bytes();
-            spelled.extend_from_slice(&plain(&url.path));
-            Some(spelled)
+    }
+
+    /// An absolute path of this machine without symbolic links.
+    pub(crate) fn local(&mut self, path: &[u8]) -> Vec<u8> {
+        let path = Path::new(OsStr::from_bytes(path));
+        let beneath =
+            path.parent().zip(path.file_name()).map(|(above, name)| self.directory(above).join(name));
+        let is_link = |path: &PathBuf| path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
+        let spelled = match beneath {
+            Some(path) if !is_link(&path) => Some(path),
+            _ => real(path),
+        };
+        spelled.map_or_else(|| path.as_os_str().as_bytes().to_vec(), |path| path.into_os_string().into_vec())
+    }
+
+    fn directory(&mut self, directory: &Path) -> PathBuf {
+        match &self.last {
+            Some((asked, real)) if asked == directory => real.clone(),
+            _ => {
+                let real = real(directory).unwrap_or_else(|| directory.to_owned());
+                self.last = Some((directory.to_owned(), real.clone()));
+                real
+            }
         }
-        Location::Standard | Location::Measure { .. } => None,
     }
 }
 
@@ -79,7 +109,7 @@ mod tests {
         ] {
             assert_eq!(plain(path.as_bytes()), spelled, "{path}");
         }
-        let at = |text: &str| of(&crate::parse_location(text).unwrap()).unwrap();
+        let at = |text: &str| Speller::default().spell(&crate::parse_location(text).unwrap()).unwrap();
         assert_eq!(at("ftp://H:21//d/./x/"), at("ftp://h/d/x"));
         assert_ne!(at("ftp://h:2121/d"), at("ftp://h/d"));
         assert_ne!(at("ftp://ada@h/~/d"), at("ftp://bob@h/~/d"));
@@ -91,7 +121,8 @@ mod tests {
         let top = directory.path().canonicalize().unwrap();
         std::fs::create_dir(top.join("d")).unwrap();
         std::os::unix::fs::symlink("d", top.join("link")).unwrap();
-        let at = |name: &str| of(&Location::Local(directory.path().join(name))).unwrap();
+        let mut speller = Speller::default();
+        let mut at = |name: &str| speller.spell(&Location::Local(directory.path().join(name))).unwrap();
         let spelled = top.join("d/new/x").into_os_string().as_bytes().to_vec();
         for name in ["d/new/x", "link/new/x/", "d/./new/x"] {
             assert_eq!(at(name).as_bstr(), spelled.as_bstr(), "{name}");

@@ -1,9 +1,8 @@
 //! Which destinations have a source already: two files of one name do not become one.
 
-use std::os::unix::ffi::OsStringExt;
-
 use super::*;
 use crate::copy::made_by;
+use crate::spelling::Speller;
 
 /// Whether a destination has a source already.
 pub(super) enum Given {
@@ -37,34 +36,19 @@ impl Plan<'_, '_> {
     fn spelled(&mut self, place: &Place) -> Spot {
         let path = place.path();
         let path = match place {
-            Place::Local(_) => match parent(&path) {
-                Some(above) => join(&self.real_directory(above), base_name(&path)),
-                None => path,
-            },
+            Place::Local(_) => self.speller.local(&path).into(),
             Place::Remote(..) => spelling::plain(&path),
             Place::Standard | Place::Measure(_) => path,
         };
         (self.key(place), path)
     }
-
-    fn real_directory(&mut self, directory: &[u8]) -> BString {
-        if let Some((asked, real)) = &self.real
-            && asked == directory
-        {
-            return real.clone();
-        }
-        let real = spelling::real(Path::new(OsStr::from_bytes(directory)));
-        let real = real.map_or_else(|| directory.into(), |real| real.into_os_string().into_vec().into());
-        self.real = Some((directory.into(), real));
-        self.real.as_ref().map(|(_, real)| real.clone()).unwrap_or_default()
-    }
 }
 
 /// Whether two sources may be directories that become one at the destination.
 pub(super) fn may_merge(pairs: &[Pair]) -> bool {
-    let mut made = HashSet::new();
+    let (mut made, mut speller) = (HashSet::new(), Speller::default());
     pairs.iter().any(|pair| {
         let above = directory_of(pair.source.path());
-        is_glob(above) || made_by(pair).is_some_and(|made_here| !made.insert(made_here))
+        is_glob(above) || made_by(pair, &mut speller).is_some_and(|made_here| !made.insert(made_here))
     })
 }

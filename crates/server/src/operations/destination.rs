@@ -423,7 +423,8 @@ impl Destination {
         };
         // Zeros at the end may not have been written.
         let written = self.handle();
-        if written.metadata()?.size < length {
+        let metadata = written.metadata()?;
+        if metadata.kind == Kind::File && metadata.size < length {
             written.set_len(length)?;
         }
         let handle = store.open_read(&path)?;
