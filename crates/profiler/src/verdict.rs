@@ -39,6 +39,8 @@ pub enum CauseKind {
     CpuInterrupt,
     /// Other programs on the same processors.
     CpuCompeting,
+    /// Other guests of the machine on which this one is a guest.
+    CpuSteal,
     /// The programs themselves, in none of the kinds above.
     CpuProgram,
     SenderBuffer,
@@ -65,6 +67,7 @@ impl CauseKind {
                 | Self::CpuEncryption
                 | Self::CpuInterrupt
                 | Self::CpuCompeting
+                | Self::CpuSteal
                 | Self::CpuProgram
                 | Self::PeerServer
                 | Self::SmallFiles

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use ropewalk_client::{Cancel, Location, Pair, parse_location};
 use ropewalk_profiler::collect::{self, Sockets};
 use ropewalk_profiler::profile::{Profile, Role as HostRole};
@@ -34,6 +34,8 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// server, GCT's too). An end that cannot be measured is named, and the other one is measured alone.
 #[derive(Debug, Args)]
 #[command(after_help = crate::exit::HELP)]
+#[command(group = ArgGroup::new("timed").args(["seconds", "collect"]).multiple(true))]
+#[command(group = ArgGroup::new("sized").args(["workload", "sweep"]).multiple(true))]
 pub(crate) struct Profiled {
     /// What is copied where, as with `cp`
     #[arg(value_names = ["SOURCE", "DESTINATION"], num_args = 2, required_unless_present_any = ["collect", "seconds"])]
@@ -42,8 +44,8 @@ pub(crate) struct Profiled {
     /// at a server, a ropewalk's that takes profiles
     #[arg(long, value_name = "KINDS", value_delimiter = ',', conflicts_with_all = ["seconds", "collect"])]
     workload: Vec<Kind>,
-    /// With --workload: how much comes from memory
-    #[arg(long, value_name = "SIZE", value_parser = units::parse_size, default_value = "1G")]
+    /// With --workload, or --sweep workload: how much comes from memory
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_size, default_value = "1G", requires = "sized")]
     size: u64,
     /// Measure first what parts reach by themselves; the profile tells which share of that the transfer reached
     #[arg(long, value_name = "PARTS", value_delimiter = ',', conflicts_with = "seconds")]
@@ -54,7 +56,8 @@ pub(crate) struct Profiled {
           conflicts_with_all = ["seconds", "collect"])]
     sweep: Vec<Vary>,
     /// With --sweep: rounds, each of which has every value once, in an order of its own
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100),
+          requires = "sweep")]
     repeat: u32,
     /// With --sweep: from the destination to the source as well, where nothing is written over by it
     #[arg(long, requires = "sweep")]
@@ -69,8 +72,8 @@ pub(crate) struct Profiled {
     /// at most
     #[arg(long, value_name = "TIME", value_parser = some_time, conflicts_with = "places")]
     seconds: Option<Duration>,
-    /// With --seconds: what the host does meanwhile
-    #[arg(long, value_name = "ROLE", default_value = "both")]
+    /// With --seconds or --collect: what the host does meanwhile
+    #[arg(long, value_name = "ROLE", default_value = "both", requires = "timed")]
     role: Role,
     /// Only connections with this port at either end (may be given several times). Data connections have ports of their own:
     /// with that of a GridFTP server, only control connections are seen
@@ -308,4 +311,43 @@ fn some_time(text: &str) -> Result<Duration, String> {
 fn report(profile: &Profile) -> String {
     let terminal = std::io::stdout().is_terminal();
     ropewalk_profiler::report::terminal(profile, super::profile_report::width(), colour_wanted(terminal))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        _profile: Profiled,
+    }
+
+    #[test]
+    fn what_would_have_no_effect_is_refused() {
+        let takes = |words: &str| {
+            Command::try_parse_from(["x"].into_iter().chain(words.split_whitespace())).map(drop).is_ok()
+        };
+        for words in [
+            "zero:1M null:",
+            "zero:1M null: --workload mem-mem --size 1G",
+            "zero:1M null: --sweep workload=mem-mem --size 1G --repeat 2",
+            "--local --seconds 1 --role source",
+            "--collect --role source",
+            "--collect --seconds 1 --role source",
+        ] {
+            assert!(takes(words), "{words}");
+        }
+        for words in [
+            "zero:1M null: --size 1G",
+            "zero:1M null: --role source",
+            "zero:1M null: --repeat 2",
+            "zero:1M null: --workload mem-mem --repeat 2",
+            "--local --seconds 1 --size 1G",
+        ] {
+            assert!(!takes(words), "{words}");
+        }
+    }
 }

@@ -95,23 +95,31 @@ pub struct Test {
     /// As its receiver counted.
     pub bytes_per_second: f64,
     pub version: String,
+    /// Segments that its sender sent again, where its system counts them.
+    pub retransmitted: Option<u64>,
 }
 
-/// Runs a test against a server, from here to there, or back, for `time`, with so many streams.
+/// Runs a test against a server, from here to there, or back, for `time`, with so many streams, unless it becomes `unwanted`.
 ///
 /// # Errors
-/// iperf3 is missing, the server cannot be reached, or what it says is not understood.
-pub fn test(host: &str, port: u16, back: bool, time: Duration, streams: u32) -> Result<Test, Unavailable> {
+/// iperf3 is missing, the server cannot be reached, what it says is not understood, or it is not wanted any more.
+pub fn test(
+    (host, port): (&str, u16),
+    back: bool,
+    time: Duration,
+    streams: u32,
+    unwanted: &dyn Fn() -> bool,
+) -> Result<Test, Unavailable> {
     let deadline = Instant::now() + BEGINNING;
     loop {
         let mut command = Command::new("iperf3");
         command.args(["-c", host, "-p", &port.to_string(), "-J", "-O", "1"]);
         command.args(["-t", &time.as_secs().max(1).to_string(), "-P", &streams.max(1).to_string()]);
         command.args(back.then_some("-R"));
-        let output = child::run(command, time + Duration::from_secs(30), ANSWER)?;
+        let output = child::run_unless(command, time + Duration::from_secs(30), ANSWER, unwanted)?;
         match read(&output.text) {
             // It is not listening yet.
-            Err(why) if why.contains("refused") && Instant::now() < deadline => {
+            Err(why) if why.contains("refused") && Instant::now() < deadline && !unwanted() => {
                 thread::sleep(Duration::from_millis(100));
             }
             Err(why) => return Err(Unavailable::Failed(format!("iperf3: {why}"))),
@@ -130,6 +138,7 @@ fn read(json: &str) -> Result<Test, String> {
     Ok(Test {
         bytes_per_second: bits.ok_or("it tells no rate")? / 8.0,
         version: version.chars().take(100).collect(),
+        retransmitted: told["end"]["sum_sent"]["retransmits"].as_u64(),
     })
 }
 
@@ -141,7 +150,10 @@ mod tests {
     #[test]
     fn what_it_says() {
         let said = r#"{"start":{"version":"iperf 3.12"},"end":{"sum_received":{"bits_per_second":8e8}}}"#;
-        assert_eq!(read(said), Ok(Test { bytes_per_second: 1e8, version: "iperf 3.12".into() }));
+        let test = Test { bytes_per_second: 1e8, version: "iperf 3.12".into(), retransmitted: None };
+        assert_eq!(read(said), Ok(test.clone()));
+        let said = said.replace(r#""sum_received""#, r#""sum_sent":{"retransmits":7},"sum_received""#);
+        assert_eq!(read(&said), Ok(Test { retransmitted: Some(7), ..test }));
         assert!(
             read(r#"{"error":"unable to connect: Connection refused"}"#).unwrap_err().contains("refused")
         );

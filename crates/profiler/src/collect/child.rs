@@ -242,13 +242,32 @@ impl Drop for Guarded {
 
 /// Runs a program to its end. What it writes beyond `most` bytes, or after `time`, is an error.
 pub(crate) fn run(command: Command, time: Duration, most: u64) -> Result<Output, Unavailable> {
+    run_unless(command, time, most, &|| false)
+}
+
+/// How often it is asked whether a program is still wanted.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The same, but ends the program, which is an error too, as soon as it is `unwanted`.
+pub(crate) fn run_unless(
+    command: Command,
+    time: Duration,
+    most: u64,
+    unwanted: &dyn Fn() -> bool,
+) -> Result<Output, Unavailable> {
     let output = tempfile::tempfile().map_err(|error| Unavailable::of("a temporary file", &error))?;
     let copy = output.try_clone().map_err(|error| Unavailable::of("a temporary file", &error))?;
     let mut child = Guarded::start(command, Stdio::from(copy))?;
     let name = child.name.clone();
     let io = |error: io::Error| Unavailable::of(&name, &error);
-    if !child.wait(time).map_err(io)? {
-        return Err(Unavailable::Failed(format!("{name} did not end within {} s", time.as_secs())));
+    let end = Instant::now() + time;
+    while !child.wait(LOOK.min(end.saturating_duration_since(Instant::now()))).map_err(io)? {
+        if unwanted() {
+            return Err(Unavailable::Failed(format!("{name} was interrupted")));
+        }
+        if Instant::now() >= end {
+            return Err(Unavailable::Failed(format!("{name} did not end within {} s", time.as_secs())));
+        }
     }
     let status = child.reap().map_err(io)?;
     let length = output.metadata().map_err(io)?.len();
@@ -294,6 +313,14 @@ mod tests {
         assert!(begin.elapsed() < LONG);
         let missing = run(Command::new("ropewalk-no-such-program"), LONG, 4);
         assert!(matches!(missing, Err(Unavailable::Missing(_))));
+    }
+
+    #[test]
+    fn what_is_no_longer_wanted_ends() {
+        let begin = Instant::now();
+        let stopped = run_unless(shell("exec sleep 100"), Duration::from_secs(100), 4, &|| true);
+        assert!(matches!(stopped, Err(Unavailable::Failed(text)) if text.contains("interrupted")));
+        assert!(begin.elapsed() < LONG);
     }
 
     #[test]

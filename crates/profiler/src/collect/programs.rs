@@ -81,10 +81,7 @@ impl Watched {
         let mut watched = Self {
             pid,
             name: root.word(&format!("proc/{pid}/comm")).unwrap_or_default(),
-            processors: status
-                .lines()
-                .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
-                .and_then(count),
+            processors: processors(root, pid, &status),
             first: now,
             last: now,
             waits: HashMap::new(),
@@ -148,13 +145,52 @@ fn times(stat: &str) -> Option<[f64; 2]> {
     Some([seconds(11)?, seconds(12)?])
 }
 
-/// How many numbers a list like `0-3,8` has.
-fn count(list: &str) -> Option<u32> {
-    list.trim().split(',').try_fold(0_u32, |sum, range| {
+/// How many processors a program may use: of those that are there (the kernel's list has all that might be plugged in one
+/// day), and no more than its control group has time of.
+fn processors(root: &Root, pid: u32, status: &str) -> Option<u32> {
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).and_then(ranges)?;
+    let online = root.word("sys/devices/system/cpu/online").and_then(|list| ranges(&list));
+    let allowed = online.map_or_else(|| count(&allowed), |online| common(&allowed, &online));
+    Some(quota(root, pid).map_or(allowed, |quota| allowed.min(quota)))
+}
+
+/// Processors' worth of time that `cpu.max` leaves the program, rounded up: the least of its control group and those above.
+fn quota(root: &Root, pid: u32) -> Option<u32> {
+    let groups = root.read(&format!("proc/{pid}/cgroup")).ok()?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    if group.split('/').any(|part| part == "..") {
+        return None;
+    }
+    let groups = std::path::Path::new(group).ancestors();
+    groups
+        .filter_map(|group| {
+            let most = root.word(&format!("sys/fs/cgroup/{}/cpu.max", group.display()))?;
+            let (quota, period) = most.split_once(' ')?;
+            let (quota, period): (u32, u32) = (quota.parse().ok()?, period.trim().parse().ok()?);
+            (period > 0).then(|| quota.div_ceil(period).max(1))
+        })
+        .min()
+}
+
+/// A list like `0-3,8`.
+fn ranges(list: &str) -> Option<Vec<(u32, u32)>> {
+    let range = |range: &str| {
         let (from, to) = range.split_once('-').unwrap_or((range, range));
         let (from, to): (u32, u32) = (from.parse().ok()?, to.parse().ok()?);
-        sum.checked_add(to.checked_sub(from)?.checked_add(1)?)
-    })
+        (from <= to).then_some((from, to))
+    };
+    list.trim().split(',').map(range).collect()
+}
+
+/// How many numbers there are.
+fn count(ranges: &[(u32, u32)]) -> u32 {
+    ranges.iter().fold(0, |sum, (from, to)| sum.saturating_add(to - from).saturating_add(1))
+}
+
+/// How many are in both.
+fn common(some: &[(u32, u32)], others: &[(u32, u32)]) -> u32 {
+    let pairs = some.iter().flat_map(|a| others.iter().map(move |b| (a.0.max(b.0), a.1.min(b.1))));
+    count(&pairs.filter(|(from, to)| from <= to).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -164,7 +200,31 @@ mod tests {
 
     #[test]
     fn lists_are_counted() {
-        assert_eq!((count("\t0-3,8"), count("5"), count("3-1"), count("x")), (Some(5), Some(1), None, None));
+        let counted = |list: &str| ranges(list).map(|ranges| count(&ranges));
+        assert_eq!((counted("\t0-3,8"), counted("5")), (Some(5), Some(1)));
+        assert_eq!((counted("3-1"), counted("x")), (None, None));
+        assert_eq!(common(&[(0, 127)], &[(0, 1), (4, 5)]), 4);
+        assert_eq!(common(&[(0, 3), (8, 9)], &[(3, 8)]), 2);
+    }
+
+    #[test]
+    fn processors_that_are_there_and_may_be_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let write = |path: &str, text: &str| {
+            let path = directory.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let status = "Name:\tx\nCpus_allowed_list:\t0-127\n";
+        assert_eq!(processors(&root, 7, status), Some(128));
+        write("sys/devices/system/cpu/online", "0-3\n");
+        assert_eq!(processors(&root, 7, status), Some(4));
+        write("proc/7/cgroup", "0::/a/b\n");
+        write("sys/fs/cgroup/a/cpu.max", "150000 100000\n");
+        write("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+        assert_eq!(processors(&root, 7, status), Some(2));
+        assert_eq!(processors(&root, 7, "Name:\tx\n"), None);
     }
 
     #[test]

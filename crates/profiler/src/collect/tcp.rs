@@ -64,8 +64,11 @@ impl Sockets {
 
     pub(super) fn fit(&self, seen: &Seen, moment: &Moment) -> bool {
         let port = |port| self.ports.contains(&port);
+        // Either may be written as ::ffff:A.B.C.D.
+        let remote = seen.remote.ip().to_canonical();
+        let is_remote = |peer: &IpAddr| peer.to_canonical() == remote;
         (self.ports.is_empty() || port(seen.local.port()) || port(seen.remote.port()))
-            && (self.peers.is_empty() || self.peers.contains(&seen.remote.ip()))
+            && (self.peers.is_empty() || self.peers.iter().any(is_remote))
             && !self.except.contains(&seen.remote.port())
             && moment.own.as_ref().is_none_or(|own| own.contains(&seen.inode))
             && moment.chosen.as_ref().is_none_or(|chosen| chosen.contains(&seen.remote))
@@ -285,6 +288,7 @@ mod tests {
             (vec![], vec![], true),
             (vec![2811], vec![], true),
             (vec![50000], vec!["10.0.0.2"], true),
+            (vec![], vec!["::ffff:10.0.0.2"], true),
             (vec![80], vec![], false),
             (vec![2811], vec!["10.0.0.1"], false),
         ] {

@@ -112,6 +112,12 @@ pub struct Baselines {
     /// What moved the data of these two: `ropewalk`, or iperf3 with its version.
     #[serde(default)]
     pub path_by: String,
+    /// Connections that moved them, and segments that these sent again on the way of the transfer; absent where that is
+    /// not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_streams: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_retransmitted: Option<u64>,
     /// Round trip of the idle path, in seconds, and share of its packets that are lost, of so many that were sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt: Option<f64>,
@@ -206,10 +212,18 @@ pub struct KindShare {
 }
 
 impl Baselines {
+    /// The path's rate, where it says what the path carries. A single connection that lost data says what losses let
+    /// through, since each slows it down: others, or the same without them, may move many times as much.
+    pub fn path_whole(&self) -> Option<f64> {
+        let slowed =
+            self.path_streams == Some(1) && self.path_retransmitted.is_some_and(|segments| segments > 0);
+        self.path.filter(|&rate| rate > 0.0 && !slowed)
+    }
+
     /// The least of what the parts reach that take part in transfers of this kind, as far as they were measured.
     pub fn slowest(&self, kind: WorkloadKind) -> Option<f64> {
         let parts = [
-            self.path,
+            self.path_whole(),
             self.source_disk.filter(|_| kind.reads_disk()),
             self.destination_disk.filter(|_| kind.writes_disk()),
         ];

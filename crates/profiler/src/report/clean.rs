@@ -1,6 +1,6 @@
 //! Text from elsewhere, made fit to be shown.
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr;
 
 /// Longest name that is shown whole, in characters.
 pub(super) const NAME: usize = 120;
@@ -41,15 +41,15 @@ pub(super) fn fitted(text: &str, width: usize) -> String {
     if columns(text) <= width {
         return text.to_owned();
     }
-    let mut room = width.saturating_sub(1);
+    let room = width.saturating_sub(1);
     let mut shown = String::new();
     for c in text.chars() {
-        let wide = c.width().unwrap_or(0);
-        if wide > room {
+        shown.push(c);
+        // Of all together: some characters make the one before them wider.
+        if columns(&shown) > room {
+            shown.pop();
             break;
         }
-        room -= wide;
-        shown.push(c);
     }
     if width > 0 {
         shown.push('…');
@@ -79,14 +79,14 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
             continue;
         }
         for c in word.chars() {
-            let wide = c.width().unwrap_or(0);
-            if used + wide > width {
-                lines.push(std::mem::take(&mut line));
-                used = 0;
-            }
             line.push(c);
-            used += wide;
+            if columns(&line) > width {
+                line.pop();
+                lines.push(std::mem::take(&mut line));
+                line.push(c);
+            }
         }
+        used = columns(&line);
     }
     if !line.is_empty() {
         lines.push(line);
@@ -110,6 +110,8 @@ mod tests {
         assert_eq!(wrapped("one two  three", 7), ["one two", "three"]);
         assert_eq!(wrapped("abcdefgh i", 3), ["abc", "def", "gh", "i"]);
         assert!(wrapped(" ", 9).is_empty());
+        // What follows a character may make it wider.
+        assert!(wrapped("0\u{fe0f}\u{9c7} a", 2).iter().all(|line| columns(line) <= 2));
         assert_eq!((fitted("abcdef", 4).as_str(), fitted("abc", 3).as_str()), ("abc…", "abc"));
     }
 

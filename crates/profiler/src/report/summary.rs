@@ -6,7 +6,7 @@ use super::{say, words};
 use crate::profile::{
     CollectorName, CollectorState, FailureKind, HostProfile, Outcome, Profile, Role, WorkloadKind,
 };
-use crate::verdict::{Cause, CauseKind, Evidence, Failure, Verdict};
+use crate::verdict::{Cause, CauseKind, End, Evidence, Failure, Verdict};
 
 /// How good the news is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,9 +106,17 @@ pub(super) fn kind(kind: WorkloadKind) -> &'static str {
 }
 
 /// A cause's sentence after "because".
-pub(super) fn because(cause: &Cause) -> String {
-    let at = cause.host.as_deref().filter(|host| !host.trim().is_empty()).unwrap_or("one of the machines");
-    words::because(cause.kind, at)
+fn because(cause: &Cause, evidence: &Evidence) -> String {
+    let host = cause.host.as_deref().filter(|host| !host.trim().is_empty());
+    words::because(cause.kind, host, receives(cause, evidence))
+}
+
+/// Whether the cause is at the end to which the data went.
+pub(super) fn receives(cause: &Cause, evidence: &Evidence) -> bool {
+    let is = |end: &Option<End>| {
+        end.as_ref().is_some_and(|end| cause.host.as_ref() == Some(&plain(&end.name, clean::NAME)))
+    };
+    is(&evidence.destination) && !is(&evidence.source)
 }
 
 fn headline(
@@ -126,7 +134,7 @@ fn headline(
             (Tone::Good, "Your transfer was as fast as the network between the machines allows.".into())
         }
         Some(cause) if cause.confidence >= SURE => {
-            (Tone::Slow, format!("Your transfer was slow because {}.", because(cause)))
+            (Tone::Slow, format!("Your transfer was slow because {}.", because(cause, evidence)))
         }
         None if profile.hosts.is_empty() => (
             Tone::Unclear,
@@ -147,7 +155,7 @@ fn headline(
             Tone::Unclear,
             format!(
                 "Your transfer may have been slow because {}; the measurements do not prove it.",
-                because(cause)
+                because(cause, evidence)
             ),
         ),
         None => (Tone::Unclear, "Nothing that was measured held your transfer back.".into()),
@@ -173,7 +181,7 @@ fn failed(evidence: &Evidence, failure: Option<&Failure>, first: Option<&Cause>,
     let moved = evidence.failed.as_ref().is_some_and(|failed| failed.moved_until.is_some());
     match first {
         Some(cause) if cause.confidence >= SURE && cause.kind != CauseKind::PathCapacity => {
-            said += &format!(" Until then it was slow because {}.", because(cause));
+            said += &format!(" Until then it was slow because {}.", because(cause, evidence));
         }
         _ if moved && evidence.seconds < SHORT => {
             let seconds = say::time(evidence.seconds);

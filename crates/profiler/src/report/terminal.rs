@@ -94,7 +94,7 @@ fn rate(summary: &Summary) -> String {
         said += &format!(", at most {}", say::rate(peak));
     }
     for (baseline, name) in [
-        (evidence.baselines.path, "the path"),
+        (evidence.path_baseline(), "the path"),
         (evidence.baselines.source_disk, "the source disk"),
         (evidence.baselines.destination_disk, "the destination disk"),
     ] {

@@ -7,8 +7,8 @@ use super::clean::columns;
 use super::{Extras, Side, compare_html, compare_terminal, html, terminal};
 use crate::profile::{
     Clock, CollectorName, CollectorReport, CollectorState, Connection, ConnectionSample, Disk, DiskUse,
-    Facts, FailureKind, FileSystem, FunctionShare, HostProfile, Interface, InterfaceUse, MemoryUse, Outcome,
-    Processor, Profile, ProfilerShares, Program, RateSample, Rings, Role, SCHEMA, Share, ShareKind,
+    Doing, Facts, FailureKind, FileSystem, FunctionShare, HostProfile, Interface, InterfaceUse, MemoryUse,
+    Outcome, Processor, Profile, ProfilerShares, Program, RateSample, Rings, Role, SCHEMA, Share, ShareKind,
     StageTime, Stages, SweepPoint, SystemSample, TcpUse, Workload,
 };
 use crate::sweep::{Curve, CurvePoint, CurveRun, EndLoad, Knob, Sweeps, Way};
@@ -417,6 +417,40 @@ fn what_is_too_short_to_be_seen_is_no_praise() {
         headline(1 << 20, 0.011)
     );
     assert_eq!(headline(1 << 30, 10.0), "Nothing that was measured held your transfer back.");
+}
+
+#[test]
+fn who_keeps_the_data_waiting_is_named() {
+    let said = |at: usize, doing: Doing| {
+        let mut profile = full("left", 20, 1);
+        profile.workload.outcome = Outcome::Done;
+        profile.hosts[1].facts.name = "right".into();
+        for host in &mut profile.hosts {
+            (host.stages, host.profiler, host.doing) = (None, None, None);
+            host.system.clear();
+            host.programs.clear();
+        }
+        profile.hosts[at].doing = Some(doing);
+        for sample in &mut profile.hosts[1].connections[0].samples {
+            std::mem::swap(&mut sample.acknowledged, &mut sample.received);
+        }
+        for sample in
+            profile.hosts.iter_mut().flat_map(|host| &mut host.connections).flat_map(|c| &mut c.samples)
+        {
+            (sample.application_limited, sample.unread, sample.receive_buffer) =
+                (at == 0, Some(at as u64 * 900_000), Some(2_000_000));
+            (sample.queued, sample.window_limited, sample.buffer_limited) = (None, None, None);
+        }
+        terminal(&profile, 200, false).lines().next().unwrap_or_default().to_owned()
+    };
+    let asleep = Doing { samples: 100, asleep: 0.95, ..Doing::default() };
+    assert_eq!(
+        [said(0, asleep), said(1, asleep)],
+        [
+            "Your transfer was slow because the program on left did not supply the data any faster.",
+            "Your transfer was slow because the program on right did not take the data any faster.",
+        ]
+    );
 }
 
 #[test]

@@ -13,6 +13,7 @@ pub(super) fn name(kind: CauseKind) -> &'static str {
         CauseKind::CpuEncryption => "Processor: encryption",
         CauseKind::CpuInterrupt => "Processor: network interrupts",
         CauseKind::CpuCompeting => "Processor: other programs",
+        CauseKind::CpuSteal => "Processor: other virtual machines",
         CauseKind::CpuProgram => "Processor: the transfer program",
         CauseKind::SenderBuffer => "Sender's buffer",
         CauseKind::ReceiverWindow => "Receiver's window",
@@ -20,15 +21,16 @@ pub(super) fn name(kind: CauseKind) -> &'static str {
         CauseKind::CongestionLoss => "Congestion on the path",
         CauseKind::NonCongestiveLoss => "Losses without congestion",
         CauseKind::PathCapacity => "Path is full",
-        CauseKind::PeerServer => "The other server",
+        CauseKind::PeerServer => "A program that waits",
         CauseKind::SmallFiles => "Small files",
         CauseKind::TooManyStreams => "Too many streams",
         CauseKind::AsymmetricPath => "Path slower in this direction",
     }
 }
 
-/// What follows "because"; `at` is the host.
-pub(super) fn because(kind: CauseKind, at: &str) -> String {
+/// What follows "because"; `at` is the host, where one is known, and `receives` tells that the data went there.
+pub(super) fn because(kind: CauseKind, host: Option<&str>, receives: bool) -> String {
+    let at = host.unwrap_or("one of the machines");
     match kind {
         CauseKind::SourceDisk => format!("the disk of {at} could not read the data any faster"),
         CauseKind::DestinationDisk => format!("the disk of {at} could not write the data any faster"),
@@ -37,6 +39,7 @@ pub(super) fn because(kind: CauseKind, at: &str) -> String {
         CauseKind::CpuEncryption => format!("a processor of {at} was fully busy with encryption"),
         CauseKind::CpuInterrupt => format!("a processor of {at} was fully busy serving the network card"),
         CauseKind::CpuCompeting => format!("other programs on {at} took the processor away from it"),
+        CauseKind::CpuSteal => format!("other virtual machines beside {at} took the processor away from it"),
         CauseKind::CpuProgram => format!("the transfer program kept a processor of {at} fully busy"),
         CauseKind::SenderBuffer => {
             format!("the program on {at} may have only little data on its way at a time")
@@ -52,6 +55,10 @@ pub(super) fn because(kind: CauseKind, at: &str) -> String {
             "the network lost data although it was not crowded, and each loss slows the sender down".into()
         }
         CauseKind::PathCapacity => "the network carries no more".into(),
+        CauseKind::PeerServer if receives => format!("the program on {at} did not take the data any faster"),
+        CauseKind::PeerServer if host.is_some() => {
+            format!("the program on {at} did not supply the data any faster")
+        }
         CauseKind::PeerServer => "the server that has the data did not supply it any faster".into(),
         CauseKind::SmallFiles => "its many small files each wait for answers from far away".into(),
         CauseKind::TooManyStreams => "too many connections at once got in each other's way".into(),
@@ -60,7 +67,7 @@ pub(super) fn because(kind: CauseKind, at: &str) -> String {
 }
 
 /// Some sentences for whoever meets this for the first time.
-pub(super) fn meaning(kind: CauseKind) -> &'static str {
+pub(super) fn meaning(kind: CauseKind, receives: bool) -> &'static str {
     match kind {
         CauseKind::SourceDisk => {
             "Data can leave a machine only as fast as its disk reads it. The network waited for the disk, so nothing \
@@ -88,7 +95,11 @@ pub(super) fn meaning(kind: CauseKind) -> &'static str {
         }
         CauseKind::CpuCompeting => {
             "The transfer was ready to go on, but its processor was working for somebody else: other programs on this \
-             machine, or other virtual machines beside it."
+             machine."
+        }
+        CauseKind::CpuSteal => {
+            "This machine is a virtual one that shares its processors with others. They had them while the transfer was \
+             ready to go on; nothing that runs in this machine is to blame."
         }
         CauseKind::CpuProgram => {
             "The program that moves the data did not get more done with one processor. More connections or files at the \
@@ -118,9 +129,13 @@ pub(super) fn meaning(kind: CauseKind) -> &'static str {
         CauseKind::PathCapacity => {
             "The transfer used what the network has. Nothing is wrong with the machines."
         }
+        CauseKind::PeerServer if receives => {
+            "The network, disks and processors that were looked at had room, but what arrived was left lying while the program \
+             rested. The reason is likely something that was not looked at: a limit in the program, the storage behind it."
+        }
         CauseKind::PeerServer => {
             "The network, disks and processors that were looked at had room, but there was too little to send. The reason is \
-             likely something that was not looked at: the server's program, a limit in it, the storage behind it."
+             likely something that was not looked at: the program that has the data, a limit in it, the storage behind it."
         }
         CauseKind::SmallFiles => {
             "For each file the two sides talk to each other, and each word takes its time over a long way. With small \

@@ -8,8 +8,8 @@ use super::losses::Losses;
 use super::pace::Pace;
 use super::span::Span;
 use crate::profile::{
-    Baselines, Connection, ConnectionSample, Doing, HostProfile, Outcome, Processor, Profile, ProfilerShares,
-    Program, Stages, Workload, WorkloadKind,
+    Baselines, Connection, ConnectionSample, Doing, Facts, HostProfile, Outcome, Processor, Profile,
+    ProfilerShares, Program, Stages, SystemSample, Workload, WorkloadKind,
 };
 
 /// A profile in figures. What was not measured is absent, and rules that need it stay silent.
@@ -99,7 +99,8 @@ pub struct End {
     /// To where the kernel lets buffers grow, in bytes as it counts.
     pub send_ceiling: Option<f64>,
     pub receive_ceiling: Option<f64>,
-    /// Bytes per second of the interface that carries the default route, or of the only one.
+    /// Bytes per second of the interfaces that the data took, by what they counted; where they did not count, of the one
+    /// that carries the default route, or of the only one.
     pub interface: Option<f64>,
     /// Medians over its connections: receive buffer, and what lay unread in it.
     pub receive_buffer: Option<f64>,
@@ -178,7 +179,19 @@ impl Evidence {
     pub fn capacity(&self) -> Option<f64> {
         let interface = |end: &Option<End>| end.as_ref().and_then(|end| end.interface);
         let interfaces = smallest([interface(&self.source), interface(&self.destination)]);
-        self.baselines.path.or(interfaces.map(|rate| rate * 0.94)).filter(|&rate| rate > 0.0)
+        self.path_baseline().or(interfaces.map(|rate| rate * 0.94).filter(|&rate| self.fits(rate)))
+    }
+
+    /// What was measured of the path before, where that is what it carries: not where a connection was slowed down by
+    /// losses, nor where the transfer itself was faster.
+    pub fn path_baseline(&self) -> Option<f64> {
+        self.baselines.path_whole().filter(|&rate| self.fits(rate))
+    }
+
+    /// Whether a path may carry no more than that: what moved did not exceed it by more than 10 %, by which measurements
+    /// differ.
+    fn fits(&self, rate: f64) -> bool {
+        rate > 0.0 && self.rate <= rate * 1.1
     }
 
     /// How far a window or buffer for so much data is larger than what a connection had on its way, at the highest rate
@@ -343,12 +356,12 @@ impl End {
             disk,
             stages: host.stages,
             profiler: host.profiler.clone(),
-            programs: host.programs.clone(),
+            programs: host.programs.iter().map(|program| within(program, &host.facts)).collect(),
             // A moment or two tell nothing.
             doing: host.doing.filter(|doing| doing.samples >= 10),
             send_ceiling: host.facts.send_ceiling().map(|bytes| bytes as f64),
             receive_ceiling: host.facts.receive_ceiling().map(|bytes| bytes as f64),
-            interface: interface(host),
+            interface: interface(host, &system, sends, profile.workload.rate()),
             receive_buffer: median(
                 samples().filter_map(|sample| sample.receive_buffer).map(|bytes| bytes as f64),
             ),
@@ -390,6 +403,11 @@ pub(crate) fn moving(connections: &[Connection], sends: bool) -> Vec<&Connection
     };
     let all: Vec<Option<(u64, u64)>> = connections.iter().map(moved).collect();
     let most = all.iter().flatten().map(|moved| moved.0).max().unwrap_or(0);
+    let others = all.iter().flatten().map(|moved| moved.1).max().unwrap_or(0);
+    // It all went the other way: what a host sends that only receives are commands and answers.
+    if most < others / 1000 {
+        return Vec::new();
+    }
     if most == 0 {
         return connections.iter().collect();
     }
@@ -418,15 +436,39 @@ fn mean_of(name: &str, samples: &[&Processor]) -> Processor {
     }
 }
 
-fn interface(host: &HostProfile) -> Option<f64> {
+/// Older profiles tell of processors that might be plugged in one day as well.
+fn within(program: &Program, facts: &Facts) -> Program {
+    let most = if facts.processors > 0 { facts.processors } else { u32::MAX };
+    Program { processors: program.processors.map(|processors| processors.min(most)), ..program.clone() }
+}
+
+/// `rate` is the transfer's, bytes per second, of which an interface of the data has counted at least a third. Several are a bond's,
+/// or different ways: those that carried a fifth of what the busiest did count together.
+fn interface(host: &HostProfile, system: &[&SystemSample], sends: bool, rate: f64) -> Option<f64> {
     let interfaces = &host.facts.interfaces;
     // Virtual ones invent a speed.
-    let known = interfaces.iter().filter(|interface| interface.driver.is_some());
-    let mut known: Vec<_> =
-        known.filter_map(|interface| Some((interface.default_route, interface.speed?))).collect();
+    let known = || {
+        let known = interfaces.iter().filter(|interface| interface.driver.is_some());
+        known.filter_map(|interface| Some((interface, interface.speed? as f64 / 8.0)))
+    };
+    let counted = |name: &str| {
+        let used = system.iter().flat_map(|sample| &sample.interfaces).filter(|used| used.name == name);
+        mean(used.map(|used| if sends { used.sent_bytes } else { used.received_bytes }))
+    };
+    if system.iter().any(|sample| !sample.interfaces.is_empty()) {
+        let carried: Vec<(f64, f64)> = known()
+            .filter_map(|(interface, speed)| Some((counted(&interface.name)?, speed)))
+            .filter(|(carried, _)| *carried >= rate / 3.0)
+            .collect();
+        let most = largest(carried.iter().map(|&(carried, _)| Some(carried)))?;
+        return Some(
+            carried.iter().filter(|(carried, _)| *carried >= most / 5.0).map(|(_, speed)| speed).sum(),
+        );
+    }
+    let mut known: Vec<_> = known().map(|(interface, speed)| (interface.default_route, speed)).collect();
     known.sort_by_key(|&(default, _)| !default);
     match known.as_slice() {
-        [(true, speed), ..] | [(_, speed)] => Some(*speed as f64 / 8.0),
+        [(true, speed), ..] | [(_, speed)] => Some(*speed),
         _ => None,
     }
 }
@@ -434,7 +476,7 @@ fn interface(host: &HostProfile) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Role;
+    use crate::profile::{Interface, InterfaceUse, Role};
 
     fn connection(name: &str, acknowledged: u64, received: u64) -> Connection {
         let sample = |time: f64, part: u64| ConnectionSample {
@@ -472,6 +514,59 @@ mod tests {
     }
 
     #[test]
+    fn the_interface_is_that_which_the_data_took() {
+        let card = |name: &str, default_route, speed| Interface {
+            name: name.into(),
+            default_route,
+            speed: Some(speed),
+            driver: Some("igb".into()),
+            ..Interface::default()
+        };
+        let used =
+            |name: &str, sent_bytes| InterfaceUse { name: name.into(), sent_bytes, ..Default::default() };
+        let interfaces = vec![card("eno1", true, 1e9 as u64), card("ens1", false, 100e9 as u64)];
+        let mut host =
+            HostProfile { facts: Facts { interfaces, ..Facts::default() }, ..HostProfile::default() };
+        let of = |host: &HostProfile, counted: &[(&str, f64)]| {
+            let interfaces = counted.iter().map(|&(name, bytes)| used(name, bytes)).collect();
+            let sample = SystemSample { interfaces, ..SystemSample::default() };
+            interface(host, &[&sample], true, 1e9)
+        };
+        assert_eq!(of(&host, &[("eno1", 2e3), ("ens1", 1.03e9)]), Some(12.5e9));
+        // It goes by neither: by loopback, or by one whose speed nobody knows.
+        assert_eq!(of(&host, &[("eno1", 2e3), ("ens1", 0.0), ("lo", 1e9)]), None);
+        // Nobody counted.
+        assert_eq!(interface(&host, &[], true, 1e9), Some(1.25e8));
+        // Two of a bond, which half of it is less than a third of the rate each where there are more.
+        host.facts.interfaces[0].speed = Some(100e9 as u64);
+        assert_eq!(of(&host, &[("eno1", 0.5e9), ("ens1", 0.5e9)]), Some(25e9));
+    }
+
+    #[test]
+    fn programs_use_no_more_processors_than_there_are() {
+        let program = Program { processors: Some(128), ..Program::default() };
+        let of = |processors| within(&program, &Facts { processors, ..Facts::default() }).processors;
+        assert_eq!((of(4), of(256), of(0)), (Some(4), Some(128), Some(128)));
+    }
+
+    #[test]
+    fn a_capacity_is_not_below_what_was_moved() {
+        let mut evidence = Evidence { rate: 1e8, ..Evidence::default() };
+        evidence.baselines.path = Some(2e7);
+        assert_eq!(evidence.capacity(), None);
+        evidence.source = Some(End { interface: Some(1.25e6), ..End::default() });
+        assert_eq!(evidence.capacity(), None);
+        evidence.source = Some(End { interface: Some(1.25e9), ..End::default() });
+        assert_eq!(evidence.capacity(), Some(1.25e9 * 0.94));
+        evidence.baselines.path = Some(9.5e7);
+        assert_eq!(evidence.capacity(), Some(9.5e7));
+        (evidence.baselines.path_streams, evidence.baselines.path_retransmitted) = (Some(1), Some(17));
+        assert_eq!(evidence.capacity(), Some(1.25e9 * 0.94));
+        evidence.baselines.path_streams = Some(8);
+        assert_eq!(evidence.capacity(), Some(9.5e7));
+    }
+
+    #[test]
     fn control_connections_and_the_other_ends_are_left_out() {
         let all = [
             connection("control", 200, 900),
@@ -481,6 +576,9 @@ mod tests {
         ];
         let names = |sends| moving(&all, sends).iter().map(|found| found.local.as_str()).collect::<Vec<_>>();
         assert_eq!((names(true), names(false)), (vec!["data 1", "data 2"], vec!["other end"]));
+        // Who only receives does not send.
+        let comes = [connection("control", 200, 900), connection("data", 300, 1 << 30)];
+        assert_eq!((moving(&comes, true).len(), moving(&comes, false).len()), (0, 1));
         // Where nothing was counted, all may be.
         assert_eq!(moving(&[Connection::default()], true).len(), 1);
     }

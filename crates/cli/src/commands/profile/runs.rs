@@ -1,5 +1,6 @@
 //! The runs of `ropewalk profile`: transfers of ours, or what others move, while both ends are measured.
 
+use std::collections::HashSet;
 use std::io::Write as _;
 use std::net::{IpAddr, ToSocketAddrs as _, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use anyhow::bail;
 use ropewalk_client::{Cancel, Location, Options, Pair};
 use ropewalk_profiler::collect::{self, Sockets};
 use ropewalk_profiler::profile::{
-    Baselines, ConnectionSample, KindRate, Outcome, Profile, Role as HostRole, SCHEMA, Workload,
+    Baselines, Connection, ConnectionSample, HostProfile, KindRate, Outcome, Profile, Role as HostRole,
+    SCHEMA, Workload,
 };
 use ropewalk_profiler::sweep::Sweeps;
 use ropewalk_protocol::url::Url;
@@ -264,7 +266,7 @@ impl<'a> Run<'a> {
         if measured.hosts.is_empty() {
             bail!("nothing was measured: {}", measured.problems.join("; "));
         }
-        let (bytes, streams) = seen(&measured);
+        let (bytes, streams) = seen(&measured.hosts);
         let workload = Workload {
             description: "what others moved".to_owned(),
             bytes,
@@ -320,21 +322,64 @@ fn addresses_of(other: &Location, url: &Url) -> Vec<IpAddr> {
 }
 
 /// How much the connections have carried, and how many of them did.
-fn seen(measured: &Measured) -> (u64, u32) {
+fn seen(hosts: &[HostProfile]) -> (u64, u32) {
     let moved =
         |of: fn(&ConnectionSample) -> Option<u64>, first: &ConnectionSample, last: &ConnectionSample| {
             of(last).unwrap_or(0).saturating_sub(of(first).unwrap_or(0))
         };
-    let all = measured.hosts.iter().map(|host| {
-        let sums = host.connections.iter().filter_map(|connection| {
+    let all = hosts.iter().map(|host| {
+        let ends: HashSet<(&str, &str)> =
+            host.connections.iter().map(|connection| (&*connection.local, &*connection.remote)).collect();
+        // Both ends of one that is here with both have counted it.
+        let twice = |connection: &Connection| {
+            connection.local > connection.remote && ends.contains(&(&*connection.remote, &*connection.local))
+        };
+        let both = host.role == HostRole::Both;
+        let sums = host.connections.iter().filter(|connection| !(both && twice(connection)));
+        let sums = sums.filter_map(|connection| {
             let (first, last) = (connection.samples.first()?, connection.samples.last()?);
+            let sent = moved(|sample| sample.acknowledged, first, last);
+            let received = moved(|sample| sample.received, first, last);
             Some(match host.role {
-                HostRole::Destination => moved(|sample| sample.received, first, last),
-                _ => moved(|sample| sample.acknowledged, first, last),
+                HostRole::Source => sent,
+                HostRole::Destination => received,
+                HostRole::Both => sent.max(received),
             })
         });
         let carried: Vec<u64> = sums.filter(|bytes| *bytes > 1 << 20).collect();
         (carried.iter().sum(), carried.len().max(1) as u32)
     });
     all.max().unwrap_or((0, 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_both_counts_what_came_and_what_went() {
+        let connection = |local: &str, remote: &str, sent: u64, came: u64| {
+            let sample = |part: u64| ConnectionSample {
+                time: part as f64,
+                acknowledged: Some(sent * part),
+                received: Some(came * part),
+                ..ConnectionSample::default()
+            };
+            Connection {
+                local: local.into(),
+                remote: remote.into(),
+                samples: vec![sample(0), sample(1)],
+                ..Connection::default()
+            }
+        };
+        let counted = |role, connections| {
+            let host = HostProfile { role, connections, ..HostProfile::default() };
+            seen(&[host])
+        };
+        let comes = || vec![connection("a:1", "b:2", 900, 50 << 20)];
+        assert_eq!(counted(HostRole::Both, comes()), (50 << 20, 1));
+        assert_eq!(counted(HostRole::Source, comes()), (0, 1));
+        let within = vec![connection("a:1", "a:2", 0, 30 << 20), connection("a:2", "a:1", 30 << 20, 0)];
+        assert_eq!(counted(HostRole::Both, within), (30 << 20, 1));
+    }
 }

@@ -28,15 +28,25 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Less says nothing of a rate.
 const LEAST: Duration = Duration::from_millis(200);
 
-/// Bytes per second that arrive.
+/// What came of it.
+pub(super) struct Rate {
+    /// That arrive.
+    pub(super) bytes_per_second: f64,
+    /// Segments that connections of this host sent again; absent where it received.
+    pub(super) retransmitted: Option<u64>,
+}
+
+/// The rate at which bytes arrive.
 ///
 /// # Errors
 /// The transfer fails, or nothing arrives.
-pub(super) fn measure(wanted: &Wanted<'_>, pair: &Pair) -> anyhow::Result<f64> {
+pub(super) fn measure(wanted: &Wanted<'_>, pair: &Pair) -> anyhow::Result<Rate> {
     let options = Kind::MemMem.options(wanted.options);
     let begin = Instant::now();
     let deadline = begin + ALL;
     let (mut size, mut left, mut known) = (FIRST, TIME, None);
+    let mut retransmitted: Option<u64> = None;
+    let told = |bytes_per_second, retransmitted| Rate { bytes_per_second, retransmitted };
     loop {
         let pair = Kind::MemMem.pair(pair, size, &options)?;
         let stop = Cancel::new();
@@ -60,6 +70,10 @@ pub(super) fn measure(wanted: &Wanted<'_>, pair: &Pair) -> anyhow::Result<f64> {
             moved
         });
         let connections = watched.map(|watched| watched.finish().connections).unwrap_or_default();
+        let again =
+            connections.iter().filter_map(|connection| Some(connection.samples.last()?.retransmitted));
+        let again = (!connections.is_empty()).then(|| again.map(u64::from).sum::<u64>());
+        retransmitted = retransmitted.max(again);
         if wanted.cancel.is_cancelled() {
             bail!("interrupted");
         }
@@ -68,7 +82,8 @@ pub(super) fn measure(wanted: &Wanted<'_>, pair: &Pair) -> anyhow::Result<f64> {
                 let seen = paced.seen.into_inner().unwrap_or_else(PoisonError::into_inner);
                 let rate = acknowledged(&connections).or_else(|| rate(&seen)).or(known);
                 let taken = begin.elapsed().as_secs_f64();
-                return rate.with_context(|| format!("nothing arrived in {taken:.0} seconds"));
+                let rate = rate.with_context(|| format!("nothing arrived in {taken:.0} seconds"))?;
+                return Ok(told(rate, retransmitted));
             }
             Outcome::Failed(why) => bail!("{why}"),
             Outcome::Done => {}
@@ -76,7 +91,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, pair: &Pair) -> anyhow::Result<f64> {
         let rate = moved.workload.rate();
         left = left.saturating_sub(paced.moving());
         if left < TIME / 4 || size >= MOST {
-            return Ok(rate);
+            return Ok(told(rate, retransmitted));
         }
         known = Some(rate);
         size = ((rate * left.as_secs_f64() * FASTER) as u64).clamp(size * 4, MOST);

@@ -28,12 +28,14 @@ pub(super) fn measure(wanted: &Wanted<'_>, found: &mut Baselines) {
         }
         if iperf_here() && !wanted.cancel.is_cancelled() {
             match by_iperf(wanted, end) {
-                Ok([there, back]) => {
+                Ok(([there, back], streams)) => {
+                    (found.path_streams, found.path_retransmitted) = (Some(streams), there.retransmitted);
                     (found.path, found.path_back) =
                         (Some(there.bytes_per_second), Some(back.bytes_per_second));
                     found.path_by = there.version;
                     return;
                 }
+                Err(_) if wanted.cancel.is_cancelled() => return,
                 Err(error) => say(format_args!(
                     "ropewalk: baseline of the path is measured without iperf3: {}",
                     crate::message(&error)
@@ -44,7 +46,12 @@ pub(super) fn measure(wanted: &Wanted<'_>, found: &mut Baselines) {
     if wanted.cancel.is_cancelled() {
         return;
     }
-    found.path = told("the path", ours::measure(wanted, wanted.pair));
+    if let Some(there) = told("the path", ours::measure(wanted, wanted.pair)) {
+        found.path = Some(there.bytes_per_second);
+        if let ropewalk_client::Auto::Set(streams) = wanted.options.streams {
+            (found.path_streams, found.path_retransmitted) = (Some(streams.max(1)), there.retransmitted);
+        }
+    }
     if wanted.cancel.is_cancelled() {
         return;
     }
@@ -53,7 +60,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, found: &mut Baselines) {
         destination: wanted.pair.source.clone(),
         window: None,
     };
-    found.path_back = told("the path back", ours::measure(wanted, &back));
+    found.path_back = told("the path back", ours::measure(wanted, &back)).map(|back| back.bytes_per_second);
     if found.path.is_some() || found.path_back.is_some() {
         found.path_by = "ropewalk".to_owned();
     }
@@ -68,19 +75,20 @@ fn iperf_here() -> bool {
     std::env::split_paths(&path).any(|directory| directory.join("iperf3").is_file())
 }
 
-/// The way of the transfer, and back.
-fn by_iperf(wanted: &Wanted<'_>, end: &Elsewhere<'_>) -> anyhow::Result<[Test; 2]> {
+/// The way of the transfer, and back; with so many streams.
+fn by_iperf(wanted: &Wanted<'_>, end: &Elsewhere<'_>) -> anyhow::Result<([Test; 2], u32)> {
     let streams = match wanted.options.streams {
         ropewalk_client::Auto::Set(streams) => streams.max(1),
         ropewalk_client::Auto::Auto => 1,
     };
     let comes = end.role == Role::Source;
+    let unwanted = || wanted.cancel.is_cancelled();
     let server = end.iperf(None)?;
-    let there = iperf::test(&end.url.host, server.port, comes, TIME, streams)?;
+    let there = iperf::test((&end.url.host, server.port), comes, TIME, streams, &unwanted)?;
     if wanted.cancel.is_cancelled() {
         bail!("interrupted");
     }
     let server = end.iperf(Some(server))?;
-    let back = iperf::test(&end.url.host, server.port, !comes, TIME, streams)?;
-    Ok([there, back])
+    let back = iperf::test((&end.url.host, server.port), !comes, TIME, streams, &unwanted)?;
+    Ok(([there, back], streams))
 }

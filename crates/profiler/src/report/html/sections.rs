@@ -5,7 +5,7 @@ use super::{gallery, tone};
 use crate::profile::{Baselines, Outcome, Profile, WorkloadKind};
 use crate::report::charts::Figure;
 use crate::report::clean::plain;
-use crate::report::summary::{Summary, role};
+use crate::report::summary::{Summary, receives, role};
 use crate::report::words;
 use crate::report::{kinds, say};
 
@@ -17,7 +17,7 @@ pub(super) fn head(out: &mut Markup, profile: &Profile, summary: &Summary) {
         out.element("p", words::failure_meaning(failure.kind));
         out.raw("<p><strong>What to do:</strong> ").prose(&failure.advice).raw(".</p>");
     } else if let Some(cause) = summary.causes.first().filter(|_| summary.doubts.is_empty()) {
-        out.element("p", words::meaning(cause.kind));
+        out.element("p", words::meaning(cause.kind, receives(cause, &summary.evidence)));
         out.raw("<p><strong>What to do:</strong> ").prose(&cause.advice).raw(".</p>");
     }
     out.raw("<p class=\"faint\">")
@@ -109,7 +109,8 @@ pub(super) fn causes(out: &mut Markup, summary: &Summary) {
         out.element("dt", "Seen").element("dd", &cause.evidence);
         out.element("dt", "To do").raw("<dd>").prose(&cause.advice).raw("</dd>");
         if place > 0 {
-            out.element("dt", "Meaning").element("dd", words::meaning(cause.kind));
+            out.element("dt", "Meaning")
+                .element("dd", words::meaning(cause.kind, receives(cause, &summary.evidence)));
         }
         out.raw("</dl></li>");
     }
@@ -167,6 +168,13 @@ pub(super) fn baselines(out: &mut Markup, profile: &Profile, summary: &Summary, 
         ("round trip of the idle path", base.rtt.map(say::time)),
         ("loss on the idle path", base.loss.map(|loss| lost(loss, base.probes))),
         ("path measured by", Some(plain(&base.path_by, 100)).filter(|name| !name.is_empty())),
+        (
+            "segments sent again meanwhile",
+            base.path_retransmitted.zip(base.path_streams).map(|(segments, streams)| match streams {
+                1 => format!("{segments}, of one connection"),
+                streams => format!("{segments}, of {streams} connections"),
+            }),
+        ),
     ]
     .into_iter()
     .filter_map(|(name, value)| Some(vec![text(name), number(value?), number("")]))

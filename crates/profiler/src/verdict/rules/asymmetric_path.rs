@@ -1,9 +1,14 @@
 //! The other direction is much faster.
 //!
 //! The same two hosts moved memory to memory 1.3 to 2 times as much the other way, while the transfer reached at
-//! least 60 % of its own direction (else something nearer limits it). Then that direction's sender, or its way
-//! through the network, is the suspect, for the other way shows what cards and processors can do.
+//! least 60 % of its own direction (else something nearer limits it), and no more than 10 % above. Then that direction's
+//! sender, or its way through the network, is the suspect, for the other way shows what cards and processors can do.
+//!
+//! A connection that loses data moves what chance lets it, each way something else. So where the one that measured sent
+//! segments again, or it is not known and the transfer did (congestion_loss's scale), queues have to show (the same) that
+//! this way was full.
 
+use super::congestion_loss::{queued, weight};
 use crate::verdict::figures::ramp;
 use crate::verdict::text::link;
 use crate::verdict::{Cause, CauseKind, Evidence, Rule};
@@ -14,7 +19,8 @@ impl Rule for AsymmetricPath {
     fn judge(&self, evidence: &Evidence) -> Option<Cause> {
         let there = evidence.baselines.path.filter(|&rate| rate > 0.0)?;
         let back = evidence.baselines.path_back?;
-        let confidence = 0.98 * ramp(back / there, 1.3, 2.0) * ramp(evidence.rate / there, 0.6, 0.8);
+        let sound = if evidence.rate > there * 1.1 { 0.0 } else { whole(evidence) };
+        let confidence = 0.98 * sound * ramp(back / there, 1.3, 2.0) * ramp(evidence.rate / there, 0.6, 0.8);
         (confidence > 0.0).then(|| Cause {
             kind: CauseKind::AsymmetricPath,
             host: None,
@@ -32,8 +38,21 @@ impl Rule for AsymmetricPath {
     }
 }
 
+/// How far what was measured is what this way carries, 0 to 1.
+fn whole(evidence: &Evidence) -> f64 {
+    let base = &evidence.baselines;
+    if base.path_retransmitted == Some(0) {
+        return 1.0;
+    }
+    let Some(path) = &evidence.path else { return if base.path_whole().is_some() { 1.0 } else { 0.0 } };
+    // Losses of a path that is full come with queues.
+    let queues = queued(evidence).unwrap_or(0.0);
+    if base.path_whole().is_none() { queues } else { 1.0 - (1.0 - queues) * weight(path).unwrap_or(0.0) }
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::verdict::rules::samples::quiet;
 
@@ -52,5 +71,24 @@ mod tests {
         assert_eq!(rates(1e6, 20e6, 0.3e6), None);
         assert_eq!(rates(20e6, 1e6, 19e6), None);
         assert_eq!(AsymmetricPath.judge(&quiet()), None);
+        // The transfer shows that this way carries more.
+        assert_eq!(rates(1e6, 20e6, 1.2e6), None);
+    }
+
+    #[test]
+    fn losses_differ_each_way() {
+        let mut evidence = quiet();
+        evidence.rate = 1.9e6;
+        evidence.path.as_mut().unwrap().loss = Some(0.003);
+        (evidence.baselines.path, evidence.baselines.path_back) = (Some(2e6), Some(5e6));
+        assert_eq!(AsymmetricPath.judge(&evidence), None);
+        (evidence.baselines.path_streams, evidence.baselines.path_retransmitted) = (Some(1), Some(40));
+        assert_eq!(AsymmetricPath.judge(&evidence), None);
+        // A narrow way loses too, but its queue is full.
+        evidence.path.as_mut().unwrap().rtt = 0.09;
+        assert!(AsymmetricPath.judge(&evidence).unwrap().confidence > 0.9);
+        evidence.path.as_mut().unwrap().rtt = 0.061;
+        evidence.baselines.path_retransmitted = Some(0);
+        assert!(AsymmetricPath.judge(&evidence).unwrap().confidence > 0.9);
     }
 }

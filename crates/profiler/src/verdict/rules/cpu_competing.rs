@@ -1,4 +1,4 @@
-//! Other programs have the processor.
+//! Others have the processor: other programs, or other guests of the machine.
 //!
 //! The kernel counts how long a program was ready to run but had to wait (proc(5), schedstat). Per second of the
 //! transfer, a quarter of a processor is a sign, three quarters are proof, if the program waited at least half as
@@ -46,22 +46,24 @@ fn judge(end: &End) -> Option<Cause> {
     if confidence == 0.0 {
         return None;
     }
-    let evidence = match wait {
-        Some((name, waited, ran)) if of_wait >= of_steal => format!(
-            "{name} was ready to run but waited for a processor {} of the time, and ran {}",
-            percent(waited),
-            percent(ran)
+    let (kind, evidence, advice) = match wait {
+        Some((name, waited, ran)) if of_wait >= of_steal => (
+            CauseKind::CpuCompeting,
+            format!(
+                "{name} was ready to run but waited for a processor {} of the time, and ran {}",
+                percent(waited),
+                percent(ran)
+            ),
+            "move the other work elsewhere, or let the transfer use other processors (taskset, CPUAffinity=, cgroup limits)",
         ),
-        _ => format!("other guests of the machine took {} of its processors", percent(steal)),
+        _ => (
+            CauseKind::CpuSteal,
+            format!("other guests of the machine took {} of its processors", percent(steal)),
+            "nothing within this machine: have whoever runs the one beneath give it processors of its own, or move guests or the \
+             transfer elsewhere",
+        ),
     };
-    Some(Cause {
-        kind: CauseKind::CpuCompeting,
-        host: Some(end.name.clone()),
-        confidence,
-        evidence,
-        advice: "move the other work elsewhere, or let the transfer use other processors (taskset, CPUAffinity=, cgroup limits)"
-            .into(),
-    })
+    Some(Cause { kind, host: Some(end.name.clone()), confidence, evidence, advice: advice.into() })
 }
 
 #[cfg(test)]
@@ -119,6 +121,8 @@ mod tests {
     fn stolen_time() {
         let mut evidence = quiet();
         evidence.destination.as_mut().unwrap().all = Some(Processor { steal: 0.5, ..Processor::default() });
-        assert!(CpuCompeting.judge(&evidence).unwrap().evidence.contains("guests"));
+        let cause = CpuCompeting.judge(&evidence).unwrap();
+        assert!(cause.kind == CauseKind::CpuSteal && cause.evidence.contains("guests"), "{cause:?}");
+        assert!(!cause.advice.contains("taskset"), "{cause:?}");
     }
 }

@@ -116,7 +116,7 @@ mod tests {
         evidence.path.as_mut().unwrap().window_limited = 0.95;
         let end = evidence.destination.as_mut().unwrap();
         (end.receive_buffer, end.receive_ceiling) = (Some(131_072.0), Some(131_072.0));
-        evidence.baselines.path = Some(25e6);
+        (evidence.rate, evidence.baselines.path) = (20e6, Some(25e6));
         let cause = KernelCeiling.judge(&evidence).unwrap();
         assert_eq!((cause.host.as_deref(), cause.confidence > 0.9), (Some("right"), true));
         assert!(cause.evidence.contains("tcp_rmem lets a buffer grow to 128 KiB"), "{cause:?}");

@@ -93,6 +93,11 @@ mod tests {
         let mut full = lossy();
         full.baselines.path = Some(1.05e6);
         assert_eq!(NonCongestiveLoss.judge(&full), None);
+        // What was measured was slowed down by the same losses.
+        (full.baselines.path_streams, full.baselines.path_retransmitted) = (Some(1), Some(40));
+        assert!(NonCongestiveLoss.judge(&full).is_some());
+        full.baselines = crate::profile::Baselines { path: Some(5e5), ..Default::default() };
+        assert!(NonCongestiveLoss.judge(&full).is_some());
         let mut bbr = lossy();
         bbr.path.as_mut().unwrap().congestion = vec!["bbr".into()];
         assert!(NonCongestiveLoss.judge(&bbr).unwrap().confidence < 0.5);

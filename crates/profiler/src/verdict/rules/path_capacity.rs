@@ -1,7 +1,8 @@
 //! The path is full: what it carries was reached.
 //!
-//! Known capacity (a memory-to-memory run, or the slower interface at 94 % of its bit rate, what TCP leaves of it
-//! with a usual MTU): 80 to 92 % of it. Unknown: a queue that stands (median round trip at least a tenth and 2 ms
+//! Known capacity (a memory-to-memory run, unless a single connection lost data in it, or the slower interface at 94 % of
+//! its bit rate, what TCP leaves of it with a usual MTU; none that the transfer exceeds by more than 10 %): 80 to 92 % of
+//! it. Unknown: a queue that stands (median round trip at least a tenth and 2 ms
 //! above the shortest, wholly at a quarter) under a rate that does not vary, while only the congestion window limits, half
 //! of the time at least: a bottleneck that is never idle, and carries nothing else. Such a one delivers the same in each
 //! half-second: half of them are within 1.5 % of their median (beyond 4 % it is shared, or idle at times). Where TCP did
