@@ -1,7 +1,7 @@
 //! What a run gives: a summary, and what was measured over time.
 //!
 //! [`RunResult::write`] puts both into a directory: `result.json` without the series, `series.json` with them. Times are
-//! in seconds from time zero (when all servers were ready), rates in bits a second, counters from the start of the run.
+//! in seconds from time zero (when all servers were ready), rates in bits a second, counters from time zero as well.
 
 use crate::scenario::{Disk, Kernel};
 use serde::{Deserialize, Serialize};
@@ -115,7 +115,7 @@ pub struct LinkResult {
     pub late: [f64; 3],
 }
 
-/// Totals of one direction of a link, from the start of the lab.
+/// Totals of one direction of a link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DirectionResult {
     /// Packets that came in. Super-packets count as their segments.
@@ -147,6 +147,9 @@ pub struct CommandResult {
     pub host: String,
     /// What was run, variables filled in.
     pub run: Vec<String>,
+    /// Nobody waited for it: it ended with the run, and may have done so before its turn.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub background: bool,
     /// When it started.
     pub start: f64,
     /// How long it ran, in seconds.
@@ -169,6 +172,13 @@ pub struct CommandResult {
     pub stdout: String,
     /// Its standard error.
     pub stderr: String,
+}
+
+impl CommandResult {
+    /// Whether it had its turn.
+    pub fn ran(&self) -> bool {
+        !self.run.is_empty() || self.seconds > 0.0
+    }
 }
 
 /// How a command ended.

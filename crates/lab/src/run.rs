@@ -184,6 +184,11 @@ pub enum RunError {
         /// Those that run.
         running: Vec<String>,
     },
+    /// The name is taken, but nobody says by what.
+    #[error(
+        "the lab {0} does not answer: it is being built still, or somebody who is not root holds its name"
+    )]
+    Silent(String),
     /// No host of this name.
     #[error("lab {lab} has no host {host}; it has {}", hosts.join(", "))]
     NoSuchHost {

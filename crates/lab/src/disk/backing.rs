@@ -43,8 +43,15 @@ pub(super) struct Backing {
 
 #[derive(Clone)]
 pub(super) enum Opened {
-    File(Arc<File>),
+    /// With its number.
+    File(u64, Arc<File>),
     Directory(Arc<Vec<(u64, FileType, OsString)>>),
+}
+
+/// See [`Backing::reach`].
+pub(super) enum Reached {
+    Open(Arc<File>),
+    At(PathBuf),
 }
 
 impl Backing {
@@ -73,9 +80,25 @@ impl Backing {
 
     pub(super) fn file(&self, handle: FileHandle) -> io::Result<Arc<File>> {
         match self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&handle.0) {
-            Some(Opened::File(file)) => Ok(file.clone()),
+            Some(Opened::File(_, file)) => Ok(file.clone()),
             _ => Err(io::Error::from(rustix::io::Errno::BADF)),
         }
+    }
+
+    /// By what to reach a file: the handle that the kernel gave with the call (which it seldom does); else its path, or where
+    /// it has none any more, whatever somebody has of it open.
+    pub(super) fn reach(&self, number: INodeNo, handle: Option<FileHandle>) -> io::Result<Reached> {
+        if let Some(file) = handle.and_then(|handle| self.file(handle).ok()) {
+            return Ok(Reached::Open(file));
+        }
+        self.path(number).map(Reached::At).or_else(|stale| {
+            let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let own = open.values().find_map(|opened| match opened {
+                Opened::File(of, file) if *of == number.0 => Some(file.clone()),
+                _ => None,
+            });
+            own.map(Reached::Open).ok_or(stale)
+        })
     }
 
     pub(super) fn close(&self, handle: FileHandle) {
@@ -89,17 +112,22 @@ impl Backing {
         Ok(attributes::of(self.nodes().found(parent.0, name), &stat))
     }
 
-    /// Something was made at a path: it belongs to who asked.
-    pub(super) fn made(&self, request: &Request, path: &Path) -> io::Result<()> {
+    /// Something was made at a path: it belongs to who asked, and has the mode that was asked for, whatever the mask of the
+    /// lab's process took away. Links have none.
+    pub(super) fn made(&self, request: &Request, path: &Path, mode: Option<Mode>) -> io::Result<()> {
         let (uid, gid) = (Uid::from_raw(request.uid()), Gid::from_raw(request.gid()));
-        Ok(rustix::fs::chownat(&self.root, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
+        rustix::fs::chownat(&self.root, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        match mode {
+            // Nothing but links is followed, and it is none.
+            Some(mode) => Ok(rustix::fs::chmodat(&self.root, path, mode, AtFlags::empty())?),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn attributes(&self, number: INodeNo, handle: Option<FileHandle>) -> io::Result<FileAttr> {
-        let file = handle.and_then(|handle| self.file(handle).ok());
-        let stat = match file {
-            Some(file) => rustix::fs::fstat(&*file)?,
-            None => rustix::fs::statat(&self.root, self.path(number)?, AtFlags::SYMLINK_NOFOLLOW)?,
+        let stat = match self.reach(number, handle)? {
+            Reached::Open(file) => rustix::fs::fstat(&*file)?,
+            Reached::At(path) => rustix::fs::statat(&self.root, path, AtFlags::SYMLINK_NOFOLLOW)?,
         };
         Ok(attributes::of(number.0, &stat))
     }
@@ -107,7 +135,7 @@ impl Backing {
     /// Opens a file as open(2) is asked to, but for what the kernel does itself.
     pub(super) fn open_again(&self, number: INodeNo, flags: i32) -> io::Result<FileHandle> {
         let file = self.open_file(&self.path(number)?, flags & !(DROPPED.bits() as i32), 0)?;
-        Ok(self.keep(Opened::File(Arc::new(file))))
+        Ok(self.keep(Opened::File(number.0, Arc::new(file))))
     }
 
     /// What the kernel has of a file's contents stays with it, as with a disk, but for what it had before the store was slow.
@@ -127,8 +155,9 @@ impl Backing {
         let exclusive = flags & OFlags::EXCL.bits() as i32;
         let flags = flags & !(DROPPED.bits() as i32) | exclusive | OFlags::CREATE.bits() as i32;
         let file = self.open_file(&path, flags, mode)?;
-        self.made(request, &path)?;
-        Ok((self.entry(parent, name)?, self.keep(Opened::File(Arc::new(file)))))
+        self.made(request, &path, Some(Mode::from_raw_mode(mode & 0o7777)))?;
+        let attr = self.entry(parent, name)?;
+        Ok((attr, self.keep(Opened::File(attr.ino.0, Arc::new(file)))))
     }
 
     /// An entry of the open files.

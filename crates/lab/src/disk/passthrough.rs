@@ -2,7 +2,7 @@
 
 use super::{
     attributes,
-    backing::{Backing, Opened},
+    backing::{Backing, Opened, Reached},
 };
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
@@ -71,29 +71,39 @@ impl Filesystem for Backing {
         reply: ReplyAttr,
     ) {
         let result = || {
-            let path = self.path(number);
+            let reached = self.reach(number, handle)?;
             if let Some(mode) = mode {
                 let mode = Mode::from_raw_mode(mode & 0o7777);
-                rustix::fs::chmodat(&self.root, path.as_ref().map_err(copy)?, mode, AtFlags::empty())?;
+                match &reached {
+                    Reached::Open(file) => rustix::fs::fchmod(file, mode)?,
+                    Reached::At(path) => rustix::fs::chmodat(&self.root, path, mode, AtFlags::empty())?,
+                }
             }
             if uid.is_some() || gid.is_some() {
                 let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
-                let path = path.as_ref().map_err(copy)?;
-                rustix::fs::chownat(&self.root, path, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+                match &reached {
+                    Reached::Open(file) => rustix::fs::fchown(file, uid, gid)?,
+                    Reached::At(path) => {
+                        rustix::fs::chownat(&self.root, path, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+                    }
+                }
             }
             if let Some(size) = size {
-                match handle.and_then(|handle| self.file(handle).ok()) {
-                    Some(file) => file.set_len(size)?,
-                    None => {
-                        self.open_file(path.as_ref().map_err(copy)?, OFlags::WRONLY.bits() as i32, 0)?
-                            .set_len(size)?;
+                match &reached {
+                    Reached::Open(file) => file.set_len(size)?,
+                    Reached::At(path) => {
+                        self.open_file(path, OFlags::WRONLY.bits() as i32, 0)?.set_len(size)?;
                     }
                 }
             }
             if atime.is_some() || mtime.is_some() {
                 let times = attributes::timestamps(atime, mtime);
-                let path = path.as_ref().map_err(copy)?;
-                rustix::fs::utimensat(&self.root, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+                match &reached {
+                    Reached::Open(file) => rustix::fs::futimens(file, &times)?,
+                    Reached::At(path) => {
+                        rustix::fs::utimensat(&self.root, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+                    }
+                }
             }
             self.attributes(number, handle)
         };
@@ -116,8 +126,9 @@ impl Filesystem for Backing {
     ) {
         let result = || {
             let path = self.child(parent, name)?;
-            rustix::fs::mkdirat(&self.root, &path, Mode::from_raw_mode(mode & !umask & 0o7777))?;
-            self.made(request, &path)?;
+            let mode = Mode::from_raw_mode(mode & !umask & 0o7777);
+            rustix::fs::mkdirat(&self.root, &path, mode)?;
+            self.made(request, &path, Some(mode))?;
             self.entry(parent, name)
         };
         answer!(reply, result(), attr => reply.entry(&VALID, &attr, Generation(0)));
@@ -138,7 +149,7 @@ impl Filesystem for Backing {
             let kind = rustix::fs::FileType::from_raw_mode(mode);
             let mode = Mode::from_raw_mode(mode & !umask & 0o7777);
             rustix::fs::mknodat(&self.root, &path, kind, mode, device.into())?;
-            self.made(request, &path)?;
+            self.made(request, &path, Some(mode))?;
             self.entry(parent, name)
         };
         answer!(reply, result(), attr => reply.entry(&VALID, &attr, Generation(0)));
@@ -156,7 +167,7 @@ impl Filesystem for Backing {
         let result = || {
             let path = self.child(parent, name)?;
             rustix::fs::symlinkat(target, &self.root, &path)?;
-            self.made(request, &path)?;
+            self.made(request, &path, None)?;
             self.entry(parent, name)
         };
         answer!(reply, result(), attr => reply.entry(&VALID, &attr, Generation(0)));
@@ -314,9 +325,4 @@ impl Filesystem for Backing {
         let result = || Ok(rustix::fs::fallocate(&*self.file(handle)?, flags, offset, length)?);
         answer!(reply, result(), () => reply.ok());
     }
-}
-
-/// An error again, for a second use.
-fn copy(error: &io::Error) -> io::Error {
-    error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }

@@ -76,7 +76,10 @@ pub fn attach(scenario: &Scenario, call: &Call, workload: &Workload) -> Result<S
             return Err(LibraryError::NoHost { scenario: scenario.title, host });
         }
     }
-    let bytes = workload.bytes(&scenario)?;
+    let count = workload.files.map_or(1, u64::from).max(1);
+    // Files are of whole bytes, and all the same.
+    let each = workload.bytes(&scenario)? / count;
+    let bytes = each * count;
     let (action, source) = chosen(call, workload)?;
     for name in SIZES {
         // Words such as `auto` are the program's affair.
@@ -92,11 +95,10 @@ pub fn attach(scenario: &Scenario, call: &Call, workload: &Workload) -> Result<S
 
     scenario.servers.extend(call.program.servers.clone());
     scenario.files.extend(call.program.files.clone());
-    let count = workload.files.map(u64::from);
     scenario.files.push(File {
         host: source.into(),
         path: "{disk}/source".into(),
-        size: Some(Size(bytes / count.unwrap_or(1).max(1))),
+        size: Some(Size(each)),
         kind: (workload.unstored || workload.hollow).then_some(FileKind::Hole),
         count: workload.files,
         text: None,
@@ -264,6 +266,17 @@ mod tests {
             let none = attach(&scenario, &Call::parse(unable).unwrap(), &get);
             assert!(matches!(none, Err(LibraryError::Unable { .. })), "{unable}");
         }
+    }
+
+    #[test]
+    fn what_is_told_is_what_all_files_have() {
+        let scenario = open("metro").unwrap().scenario().unwrap();
+        let workload = Workload { size: Some(1000), files: Some(300), ..Workload::default() };
+        let attached = attach(&scenario, &Call::parse("ropewalk").unwrap(), &workload).unwrap();
+        let file = attached.files.iter().find(|file| file.path == "{disk}/source").unwrap();
+        assert_eq!((file.size, file.count), (Some(Size(3)), Some(300)));
+        assert_eq!(attached.commands[0].bytes, Some(Value::Integer(900)));
+        assert_eq!(attached.variables["bytes"], Value::Integer(900));
     }
 
     #[test]

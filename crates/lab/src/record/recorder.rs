@@ -264,11 +264,13 @@ impl Sampler {
         let mut live = Live::default();
         let mut sources = std::mem::take(&mut self.sources);
         for (index, source) in sources.iter_mut().enumerate() {
-            let streams = self.host(index, source, now, step).unwrap_or_else(|error| {
+            let before = self.totals[index];
+            let streams = self.host(index, source, now).unwrap_or_else(|error| {
                 self.failed
                     .get_or_insert(format!("host {}: cannot look at its connections: {error}", source.name));
                 0
             });
+            self.step(index, source, before, (streams, step));
             live.streams.push(streams);
             live.received += self.totals[index].received;
         }
@@ -277,7 +279,8 @@ impl Sampler {
         self.programs(step);
     }
 
-    fn host(&mut self, index: usize, source: &mut HostSource, now: f64, step: f64) -> io::Result<u32> {
+    /// What its connections moved is added to its totals; gives how many there are.
+    fn host(&mut self, index: usize, source: &mut HostSource, now: f64) -> io::Result<u32> {
         let mut gone = Vec::new();
         let mut there = Vec::new();
         source.sockets.connections(|seen| there.push(seen))?;
@@ -285,7 +288,6 @@ impl Sampler {
         if source.sockets.gone(|seen| gone.push(seen))? == List::Interrupted {
             self.missed = true;
         }
-        let before = self.totals[index];
         there.retain(|seen| !gone.iter().any(|gone| gone.cookie == seen.cookie));
         let streams =
             there.iter().filter(|seen| self.traffic_of(seen).is_none() && !is_inner(seen)).count() as u32;
@@ -296,6 +298,12 @@ impl Sampler {
         for seen in &gone {
             self.known.remove(&(index, seen.cookie));
         }
+        Ok(streams)
+    }
+
+    /// One value in each of a host's series, also where its connections could not be looked at: all series have one for each
+    /// of their times.
+    fn step(&mut self, index: usize, source: &HostSource, before: Totals, (streams, step): (u32, f64)) {
         let totals = &mut self.totals[index];
         (totals.read, totals.written) = source.disk.as_ref().map_or((0, 0), |disk| disk.moved());
         let after = *totals;
@@ -310,7 +318,6 @@ impl Sampler {
             series.disk_read.push(rate(before.read, after.read));
             series.disk_written.push(rate(before.written, after.written));
         }
-        Ok(streams)
     }
 
     fn traffic_of(&self, seen: &Seen) -> Option<&String> {

@@ -22,11 +22,12 @@ pub fn run_chart(result: &RunResult, scenario: Option<&Scenario>) -> Chart {
 }
 
 fn note(result: &RunResult) -> String {
-    if let [command] = result.commands.as_slice() {
+    let timed: Vec<_> = result.commands.iter().filter(|command| !command.background).collect();
+    if let [command] = timed.as_slice() {
         let measured = Measurement::of(result);
         return format!("{}: {}", command.name, super::rate_text(measured.goodput));
     }
-    let told = result.commands.iter().map(|command| match command.goodput {
+    let told = result.commands.iter().filter(|command| command.ran()).map(|command| match command.goodput {
         Some(goodput) => format!("{}: {}", command.name, super::rate_text(goodput)),
         None => format!("{}: {:.1} s", command.name, command.seconds),
     });
@@ -169,7 +170,8 @@ fn disks(result: &RunResult) -> Option<Panel> {
 fn events(result: &RunResult, scenario: Option<&Scenario>) -> Vec<(f64, String)> {
     let mut events = Vec::new();
     if result.commands.len() > 1 {
-        events.extend(result.commands.iter().map(|command| (command.start, command.name.clone())));
+        let ran = result.commands.iter().filter(|command| command.ran());
+        events.extend(ran.map(|command| (command.start, command.name.clone())));
     }
     if let Some(scenario) = scenario {
         for link in &scenario.links {

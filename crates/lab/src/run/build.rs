@@ -154,6 +154,7 @@ fn links(scenario: &Scenario, context: &Context, hosts: &[HostSpace]) -> Result<
         links.push(Link {
             emulator: emulator.map_err(|error| RunError::Emulator { between, error })?,
             started,
+            before: Default::default(),
         });
     }
     Ok(links)

@@ -6,7 +6,7 @@ use crate::{
     scenario::{Step, Value, parse_field},
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     os::unix::net::UnixListener,
     sync::{Arc, PoisonError},
@@ -54,6 +54,8 @@ pub(super) fn allow(lab: &Lab, listener: UnixListener) -> io::Result<ControlSock
 /// What is to become different, by link.
 fn changes(settings: &[(String, Value)]) -> Result<BTreeMap<String, Change>, RunError> {
     let mut changes = BTreeMap::<String, Change>::new();
+    // A round trip is two delays, so both would be said of the same.
+    let (mut round_trips, mut delays) = (BTreeSet::new(), BTreeSet::new());
     for (field, value) in settings {
         let wrong = |message: String| RunError::Change { field: field.clone(), message };
         let expected = || wrong("expected for example links[0].path.both.loss".into());
@@ -65,9 +67,23 @@ fn changes(settings: &[(String, Value)]) -> Result<BTreeMap<String, Change>, Run
             return Err(expected());
         }
         let change = changes.entry(format!("links[{index}]")).or_default();
-        if let [Step::Key(key)] = inner
-            && key == "round_trip"
-        {
+        let last = inner.last();
+        let is = |name: &str| matches!(last, Some(Step::Key(key)) if key == name);
+        if is("at") {
+            return Err(wrong("it is changed at once: a time is for `changes` in a scenario".into()));
+        }
+        if is("round_trip") {
+            round_trips.insert(*index);
+        }
+        if is("delay") {
+            delays.insert(*index);
+        }
+        if round_trips.contains(index) && delays.contains(index) {
+            return Err(wrong(
+                "expected either `round_trip` or `delay`, which is half of it each way".into(),
+            ));
+        }
+        if is("round_trip") && inner.len() == 1 {
             let round_trip =
                 units::parse_duration(&value.to_string()).map_err(|error| wrong(error.to_string()))?;
             change.forward.delay = Some(round_trip / 2);
@@ -128,6 +144,17 @@ mod tests {
     }
 
     #[test]
+    fn a_round_trip_is_two_delays() {
+        let round_trip = ("links[0].path.round_trip", "80ms");
+        for delay in ["links[0].path.both.delay", "links[0].path.forward.delay"] {
+            for settings in [[round_trip, (delay, "10ms")], [(delay, "10ms"), round_trip]] {
+                assert!(read(&settings).unwrap_err().contains("expected either"), "{settings:?}");
+            }
+        }
+        assert!(read(&[round_trip, ("links[1].path.both.delay", "10ms")]).is_ok());
+    }
+
+    #[test]
     fn what_cannot_change_is_refused() {
         for (field, value, expected) in [
             ("kernel.congestion", "bbr", "expected for example"),
@@ -141,6 +168,7 @@ mod tests {
             ("links[0].path.both", "1", "invalid type"),
             ("links[0].path.round_trip", "5", "`5` is no duration"),
             ("links[0].path.mtu.x", "5", "invalid type"),
+            ("links[0].path.at", "5s", "it is changed at once"),
         ] {
             let said = read(&[(field, value)]).unwrap_err();
             assert!(said.contains(expected), "{field}={value}: {said}");

@@ -107,8 +107,8 @@ impl Lab {
             }
             results.push(LinkResult {
                 between,
-                forward: direction_result(&end.forward),
-                backward: direction_result(&end.backward),
+                forward: direction_result(&end.forward, &link.before[0], &after, |sample| &sample.forward),
+                backward: direction_result(&end.backward, &link.before[1], &after, |sample| &sample.backward),
                 realtime: timing.realtime,
                 cpu: timing.cpu,
                 late: [timing.lateness.p50, timing.lateness.p99, timing.lateness.max],
@@ -152,6 +152,7 @@ impl Lab {
                 let names = (command.name.as_str(), command.host.as_str());
                 let mut result =
                     self.program_result(names, program.as_ref(), programs.get(index), end, series);
+                result.background = command.background;
                 result.bytes = command.bytes.as_ref().and_then(|bytes| self.bytes(bytes, &command.host));
                 let moved = result.bytes.filter(|_| result.seconds > 0.0 && result.end == End::Exit(0));
                 result.goodput = moved.map(|bytes| bytes as f64 * 8.0 / result.seconds);
@@ -212,17 +213,26 @@ impl Lab {
     }
 }
 
-fn direction_result(counters: &emulator::Counters) -> DirectionResult {
+/// What was counted since `before`, `after` being the steps since then.
+fn direction_result(
+    counters: &emulator::Counters,
+    before: &emulator::Counters,
+    after: &[&emulator::Sample],
+    of: impl Fn(&emulator::Sample) -> &emulator::Step,
+) -> DirectionResult {
+    let since = |count: &dyn Fn(&emulator::Counters) -> u64| count(counters).saturating_sub(count(before));
+    let longest = || after.iter().map(|sample| of(sample).queue_max).max().unwrap_or(0);
     DirectionResult {
-        packets_in: counters.packets_in,
-        packets_out: counters.packets_out,
-        bytes: counters.bytes_out,
-        dropped: counters.dropped(),
-        lost: counters.lost,
-        marked: counters.marked,
-        reordered: counters.reordered,
-        queue_max: counters.waiting_max,
-        overrun: counters.overrun,
+        packets_in: since(&|of| of.packets_in),
+        packets_out: since(&|of| of.packets_out),
+        bytes: since(&|of| of.bytes_out),
+        dropped: since(&emulator::Counters::dropped),
+        lost: since(&|of| of.lost),
+        marked: since(&|of| of.marked),
+        reordered: since(&|of| of.reordered),
+        // One that became longer did so since.
+        queue_max: if counters.waiting_max > before.waiting_max { counters.waiting_max } else { longest() },
+        overrun: since(&|of| of.overrun),
     }
 }
 
@@ -246,4 +256,37 @@ fn direction_series(
         series.marked.push(step.marked);
     }
     series
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_counted_from_time_zero() {
+        let before = emulator::Counters {
+            packets_in: 100,
+            bytes_out: 140_000,
+            dropped_full: 3,
+            lost: 2,
+            waiting_max: 50,
+            ..Default::default()
+        };
+        let end = emulator::Counters {
+            packets_in: 150,
+            bytes_out: 200_000,
+            dropped_full: 4,
+            dropped_red: 1,
+            lost: 2,
+            ..before
+        };
+        let step = emulator::Step { queue_max: 7, ..Default::default() };
+        let sample = emulator::Sample { at: 1.0, step: 0.1, forward: step, backward: step };
+        let result = direction_result(&end, &before, &[&sample], |sample| &sample.forward);
+        let wanted =
+            DirectionResult { packets_in: 50, bytes: 60_000, dropped: 2, queue_max: 7, ..Default::default() };
+        assert_eq!(result, wanted);
+        let longer = emulator::Counters { waiting_max: 60, ..end };
+        assert_eq!(direction_result(&longer, &before, &[], |sample| &sample.forward).queue_max, 60);
+    }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     disk::DiskServer,
-    emulator::{ControlSocket, Emulator},
+    emulator::{ControlSocket, Counters, Emulator},
     netns::{Applied, Base, HostSpace},
     record::Recorder,
     scenario::Scenario,
@@ -66,6 +66,8 @@ pub(super) struct Program {
 pub(super) struct Link {
     pub(super) emulator: Emulator,
     pub(super) started: Instant,
+    /// What it had counted at time zero, each way.
+    pub(super) before: [Counters; 2],
 }
 
 impl Lab {

@@ -5,7 +5,10 @@
 
 use super::{Context, RunError};
 use crate::netns::HostSpace;
-use rustix::net::{Shutdown, shutdown, sockopt};
+use rustix::{
+    io::Errno,
+    net::{self, AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, shutdown, sockopt},
+};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -18,7 +21,7 @@ use std::{
     },
     sync::Arc,
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const PREFIX: &str = "ropewalk-lab/";
@@ -171,7 +174,7 @@ fn bind(name: &str) -> io::Result<[UnixListener; 2]> {
 
 /// The labs that run on this machine.
 pub fn labs() -> Vec<LabInfo> {
-    names().iter().filter_map(|name| ask(name).ok()).collect()
+    names().iter().filter_map(|name| ask(name, Duration::ZERO).ok()).collect()
 }
 
 /// Whether a lab may be called so.
@@ -198,11 +201,19 @@ fn names_in(sockets: &str) -> Vec<String> {
 
 /// Asks a lab what it consists of.
 pub(super) fn find(name: &str) -> Result<LabInfo, RunError> {
-    ask(name).map_err(|_| RunError::NoSuchLab { name: name.to_owned(), running: names() })
+    ask(name, BUSY).map_err(|_| missing(name, names()))
 }
 
-fn ask(name: &str) -> io::Result<LabInfo> {
-    let mut stream = connect(PREFIX, name)?;
+/// Why there is nothing to learn of a lab, `taken` being the names that are.
+fn missing(name: &str, taken: Vec<String>) -> RunError {
+    if taken.iter().any(|other| other == name) {
+        return RunError::Silent(name.to_owned());
+    }
+    RunError::NoSuchLab { name: name.to_owned(), running: taken }
+}
+
+fn ask(name: &str, patience: Duration) -> io::Result<LabInfo> {
+    let mut stream = connect(PREFIX, name, patience)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     Ok(serde_json::from_slice(&answer)?)
@@ -210,11 +221,27 @@ fn ask(name: &str) -> io::Result<LabInfo> {
 
 /// Where a lab takes changes of its paths.
 pub(super) fn control(name: &str) -> io::Result<UnixStream> {
-    connect(CONTROL, name)
+    connect(CONTROL, name, BUSY)
 }
 
-fn connect(prefix: &str, name: &str) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect_addr(&address(prefix, name)?)?;
+/// How long to wait for a place in the queue of one whose name is given.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// Any user may take a name and never accept anybody. Once its queue is full, connecting would wait for ever.
+fn connect(prefix: &str, name: &str, patience: Duration) -> io::Result<UnixStream> {
+    let to = SocketAddrUnix::new_abstract_name(format!("{prefix}{name}").as_bytes())?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let end = Instant::now() + patience;
+    loop {
+        match net::connect(&socket, &to) {
+            Ok(()) => break,
+            Err(Errno::AGAIN) if Instant::now() < end => thread::sleep(Duration::from_millis(20)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
     // Any user may listen at such an address; only root's labs can be entered.
     if !sockopt::socket_peercred(&stream)?.uid.is_root() {
         return Err(ErrorKind::PermissionDenied.into());
@@ -225,6 +252,7 @@ fn connect(prefix: &str, name: &str) -> io::Result<UnixStream> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -240,6 +268,35 @@ mod tests {
         let info = LabInfo { name: "lab1".into(), scenario: "s".into(), process: 1, hosts };
         assert!(!format!("{:?}", info.for_others()).contains("secret"));
         assert_eq!(info.for_others().hosts["left"].addresses, info.hosts["left"].addresses);
+    }
+
+    #[test]
+    fn who_accepts_nobody_holds_nobody_up() {
+        let name = format!("test-silent-{}", std::process::id());
+        let Ok(_listener) = UnixListener::bind_addr(&address(PREFIX, &name).unwrap()) else {
+            panic!("{name}")
+        };
+        // Until its queue is full.
+        let mut held = Vec::new();
+        let full = loop {
+            match connect(PREFIX, &name, Duration::ZERO) {
+                Ok(stream) => held.push(stream),
+                // It is not root's.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => return,
+                Err(error) => break error,
+            }
+            assert!(held.len() < 100_000);
+        };
+        assert_eq!(full.kind(), ErrorKind::WouldBlock);
+        assert!(labs().iter().all(|lab| lab.name != name));
+        let said = missing(&name, names()).to_string();
+        assert!(said.contains("does not answer"), "{said}");
+    }
+
+    #[test]
+    fn who_is_not_there_is_told_from_who_does_not_answer_yet() {
+        assert!(matches!(missing("a", vec!["b".into()]), RunError::NoSuchLab { .. }));
+        assert!(matches!(missing("b", vec!["b".into()]), RunError::Silent(name) if name == "b"));
     }
 
     #[test]

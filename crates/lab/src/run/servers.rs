@@ -163,6 +163,12 @@ impl Lab {
     /// Time zero: recorder, cross traffic and the schedules of the links start.
     pub(super) fn begin(&mut self) -> Result<(), RunError> {
         self.disks.values().for_each(DiskServer::start);
+        for link in &mut self.links {
+            // One that has ended counts nothing more.
+            if let Ok(now) = link.emulator.control().snapshot() {
+                link.before = [now.forward, now.backward];
+            }
+        }
         (self.zero, self.started) = (Instant::now(), SystemTime::now());
         let scenario = &self.context.scenario;
         let mut hosts = Vec::new();

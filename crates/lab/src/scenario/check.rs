@@ -189,6 +189,10 @@ fn check_order(commands: &[Command], index: usize, timeout: Time) -> Result<(), 
     if command.at.is_some() && command.after.is_some() {
         return Err((format!("commands[{index}].after"), "`at` and `after` exclude each other".into()));
     }
+    if command.at.is_some() && command.delay != Time::default() {
+        let message = "`delay` counts from the end of other commands, so it does not go with `at`";
+        return Err((format!("commands[{index}].delay"), message.into()));
+    }
     for (position, name) in command.after.iter().flatten().enumerate() {
         let field = format!("commands[{index}].after[{position}]");
         match commands[..index].iter().find(|earlier| earlier.name == *name) {

@@ -280,7 +280,7 @@ pub struct Command {
     /// (of those that have no `at` and are not in the background), or at time zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Vec<String>>,
-    /// Starts so much later than `after` says.
+    /// Starts so much later than `after` says, or the command before it. Not with `at`.
     #[serde(default)]
     pub delay: Time,
     /// The run does not wait for it; it is killed at the end.

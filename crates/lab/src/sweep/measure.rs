@@ -47,16 +47,20 @@ pub struct Measurement {
 pub const SPAN: f64 = 5.0;
 
 impl Measurement {
-    /// The figures of the only command, or of all of a scenario's commands together.
+    /// The figures of the only command, or of all of a scenario's commands together, those in the background left out: what
+    /// they were said to move does not count, and neither does their time.
     pub fn of(result: &RunResult) -> Self {
         let commands = &result.commands;
-        let begin = commands.iter().map(|command| command.start).fold(f64::INFINITY, f64::min);
-        let end = commands.iter().map(|command| command.start + command.seconds).fold(0.0, f64::max);
+        // Who is in the background moves data for as long as the others do.
+        let timed = || commands.iter().filter(|command| !command.background);
+        let ran = || timed().filter(|command| command.ran());
+        let begin = ran().map(|command| command.start).fold(f64::INFINITY, f64::min);
+        let end = ran().map(|command| command.start + command.seconds).fold(0.0, f64::max);
         let seconds = if begin.is_finite() { (end - begin).max(0.0) } else { 0.0 };
         let whole =
             |command: &CommandResult| matches!(command.end, End::Exit(0)).then_some(command.bytes).flatten();
-        let told: Option<u64> = commands.iter().map(whole).sum();
-        let told = told.filter(|_| !commands.is_empty());
+        let told: Option<u64> = timed().map(whole).sum();
+        let told = told.filter(|_| timed().next().is_some());
         let bytes = told.unwrap_or_else(|| received(result));
         let data = data_directions(result);
         Self {
@@ -179,6 +183,7 @@ mod tests {
         RunResult {
             hosts: vec![host("left"), host("right")],
             commands: vec![CommandResult {
+                run: vec!["client".into()],
                 start: 1.0,
                 seconds: 10.0,
                 bytes: Some(10_000_000),
@@ -214,6 +219,21 @@ mod tests {
         assert!((measured.loss - 0.01).abs() < 1e-9);
         assert!((measured.rtt - 0.1).abs() < 1e-6);
         assert_eq!(measured.streams, 3);
+    }
+
+    #[test]
+    fn the_background_is_left_out() {
+        let mut result = result(End::Exit(0));
+        let never = CommandResult { background: true, bytes: Some(7), ..CommandResult::default() };
+        let long = CommandResult { run: vec!["x".into()], seconds: 90.0, ..never.clone() };
+        result.commands.extend([never, long]);
+        let measured = Measurement::of(&result);
+        assert_eq!((measured.bytes, measured.cut, measured.seconds), (10_000_000, false, 10.0));
+        assert!((measured.goodput - 8e6).abs() < 1.0);
+        // One that was to be waited for and had no turn: the run was cut.
+        result.commands.push(CommandResult { bytes: Some(7), ..CommandResult::default() });
+        let measured = Measurement::of(&result);
+        assert_eq!((measured.bytes, measured.cut, measured.seconds), (5_000_000, true, 10.0));
     }
 
     #[test]
