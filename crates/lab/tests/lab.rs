@@ -218,6 +218,48 @@ fn a_disk_is_as_slow_as_asked() {
 }
 
 #[test]
+fn a_disk_has_modes_devices_and_files_without_names() {
+    lab_test(|| {
+        let text = TWO_HOSTS.replace("[hosts.left]", "[hosts.left]\ndisk = { read = \"1GiB/s\" }");
+        let commands = r#"
+            [[files]]
+            host = "left"
+            path = "{disk}/dev/null"
+            kind = "null"
+            [[commands]]
+            name = "modes"
+            host = "left"
+            run = "cd {disk} && umask 0 && touch f && mkdir d && mkfifo p && stat -c %a f d p && echo x > {disk}/dev/null"
+            [[commands]]
+            name = "unnamed"
+            host = "left"
+            run = "cd {disk} && exec 3<>u && rm u && chmod 640 /proc/self/fd/3 && touch -d @1 /proc/self/fd/3 && stat -L -c '%a %Y %h' /proc/self/fd/3"
+        "#;
+        let result = run_text(&format!("{text}{commands}"));
+        assert_eq!(result.command("modes").unwrap().stdout, "666\n777\n666\n");
+        assert_eq!(result.command("unnamed").unwrap().stdout, "640 1 0\n");
+    });
+}
+
+#[test]
+fn links_are_counted_from_time_zero() {
+    lab_test(|| {
+        // What is moved before counts for nothing.
+        let text = r#"
+            [[prepare]]
+            host = "left"
+            run = ["bash", "-c", "for i in 1 2 3 4 5 6 7 8; do head -c 8000 /dev/zero > /dev/udp/{addr:right}/9; done"]
+            [[commands]]
+            name = "nothing"
+            host = "left"
+            run = "true"
+        "#;
+        let result = run_text(&format!("{TWO_HOSTS}{text}"));
+        assert!(result.links[0].forward.bytes < 20_000, "{:?}", result.links[0]);
+    });
+}
+
+#[test]
 fn files_can_be_there_without_taking_memory() {
     lab_test(|| {
         let result = run_text(&format!(
