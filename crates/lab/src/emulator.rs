@@ -47,6 +47,7 @@ pub use handle::{Control, ControlError, Emulator, EmulatorError, Options};
 pub use histogram::{Histogram, Spread};
 pub use socket::{AskError, ControlSocket, Request, ask};
 pub use stats::{Counters, Report, Sample, Snapshot, Step, Timing};
+pub(crate) use sys::set_pacing;
 pub use tun::{Tun, TunError};
 pub use units::Rate;
 pub use wire::Travelling;

@@ -164,7 +164,10 @@ fn more_mistakes_have_a_line() {
         ("[record]\ninterval = \"1ms\"", "it.toml:28: record.interval: expected at least 10ms"),
         ("[record]\nhosts = [\"moon\"]", "it.toml:28: record.hosts[0]: there is no host `moon`"),
         ("at = \"10min\"", "it.toml:27: commands[0].at: 600s is not before"),
-        ("at = \"1s\"\ndelay = \"3s\"", "it.toml:28: commands[0].delay: `delay` counts from the end of other commands"),
+        (
+            "at = \"1s\"\ndelay = \"3s\"",
+            "it.toml:28: commands[0].delay: `delay` counts from the end of other commands",
+        ),
         ("environment = { \"A=B\" = \"1\" }", "it.toml:27: commands[0].environment: `A=B` is no name"),
         ("environment = { \"\" = \"1\" }", "it.toml:27: commands[0].environment: `` is no name"),
     ] {

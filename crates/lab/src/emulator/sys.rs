@@ -66,6 +66,16 @@ pub(super) fn set_realtime(priority: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// SO_MAX_PACING_RATE, in bytes a second: TCP paces itself then, also without a queue (`fq`) that would do it.
+pub(crate) fn set_pacing(socket: BorrowedFd<'_>, rate: u64) -> io::Result<()> {
+    let length = size_of::<u64>() as libc::socklen_t;
+    let (fd, rate) = (socket.as_raw_fd(), &raw const rate);
+    // SAFETY: the kernel reads eight bytes, which `rate` has; it outlives the call.
+    let result =
+        unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate.cast(), length) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

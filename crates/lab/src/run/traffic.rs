@@ -2,6 +2,7 @@
 
 use super::RunError;
 use crate::{
+    emulator,
     netns::Spaces,
     scenario::{self, ByteRate},
 };
@@ -262,6 +263,9 @@ impl Flow {
         if let Some(congestion) = &self.entry.congestion {
             sockopt::set_tcp_congestion(&stream, congestion)?;
         }
+        if let Some(rate) = self.entry.rate {
+            emulator::set_pacing(socket.as_fd(), (rate.0 as f64 * SPREAD) as u64)?;
+        }
         self.shared.flows.fetch_add(1, Ordering::Relaxed);
         let chunk = vec![0x5a; self.entry.rate.map_or(256 << 10, chunk_of)];
         let mut due = Instant::now();
@@ -297,6 +301,10 @@ impl Flow {
         Ok(net::connect(socket, &self.target)?)
     }
 }
+
+/// Chunks come at the flow's rate, and the kernel spreads each over almost the time until the next: at the rate itself it would
+/// fall behind, since headers count as well.
+const SPREAD: f64 = 1.1;
 
 /// A hundredth of a second's worth.
 fn chunk_of(rate: ByteRate) -> usize {

@@ -166,7 +166,7 @@ pub struct Traffic {
     /// Congestion control of these flows. The sending host's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
-    /// Limit of each flow, paced by the kernel. No limit if absent.
+    /// Limit of each flow, which the kernel paces: a few segments at a time. No limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<ByteRate>,
 }
