@@ -1,7 +1,7 @@
 //! A driver whose connections are secured.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,17 @@ use crate::{Handshake, Layer, Progress, SecureListener};
 pub struct SecureDriver {
     inner: Arc<dyn Driver>,
     layer: Arc<dyn Layer>,
+    spared: Option<IpAddr>,
 }
 
 impl SecureDriver {
     pub fn new(inner: Arc<dyn Driver>, layer: Arc<dyn Layer>) -> Self {
-        Self { inner, layer }
+        Self { inner, layer, spared: None }
+    }
+
+    /// As [`SecureListener::sparing`], for its listeners.
+    pub fn sparing(self, address: IpAddr) -> Self {
+        Self { spared: Some(address), ..self }
     }
 }
 
@@ -29,7 +35,11 @@ impl Driver for SecureDriver {
 
     fn listen(&self, address: SocketAddr, options: &SocketOptions) -> io::Result<Box<dyn Listener>> {
         let listener = self.inner.listen(address, options)?;
-        Ok(Box::new(SecureListener::new(listener, Arc::clone(&self.layer))?))
+        let listener = SecureListener::new(listener, Arc::clone(&self.layer))?;
+        Ok(Box::new(match self.spared {
+            Some(address) => listener.sparing(address),
+            None => listener,
+        }))
     }
 
     fn connect_waiting(
@@ -39,8 +49,9 @@ impl Driver for SecureDriver {
         timeout: Duration,
         wait: &mut dyn Wait,
     ) -> io::Result<Box<dyn Connection>> {
-        let deadline = Instant::now() + timeout.min(LIMIT);
         let connection = self.inner.connect_waiting(address, options, timeout, wait)?;
+        // What connecting took is not the handshake's: the peer counts from here as well.
+        let deadline = Instant::now() + timeout.min(LIMIT);
         let mut handshake = self.layer.begin(connection, true)?;
         shake(handshake.as_mut(), deadline, wait)
     }

@@ -1,8 +1,8 @@
 //! A listener whose connections are secured before they are handed over.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,8 +15,10 @@ use crate::{Handshake, Layer, Progress};
 
 /// The time that a peer has for its handshake.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
-/// Handshakes at a time; beyond it the oldest is broken off.
+/// Handshakes at a time; beyond it one is broken off ([`victim`]).
 const MOST: usize = 256;
+/// Connections that are taken in one go: strangers who go on connecting do not keep whoever waits.
+const AT_ONCE: usize = 64;
 
 /// Secures what another listener accepts. Handshakes go on beside one another: a peer that is silent keeps nobody out, and
 /// one that is not believed is closed with a warning, and does no harm.
@@ -26,6 +28,7 @@ pub struct SecureListener {
     /// The listener's descriptor and those of the handshakes under way.
     events: OwnedFd,
     pending: Mutex<VecDeque<Pending>>,
+    spared: Option<IpAddr>,
 }
 
 struct Pending {
@@ -39,7 +42,13 @@ impl SecureListener {
     pub fn new(inner: Box<dyn Listener>, layer: Arc<dyn Layer>) -> io::Result<Self> {
         let events = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&events, inner.poll_fd(), EventData::new_u64(0), EventFlags::IN)?;
-        Ok(Self { inner, layer, events, pending: Mutex::default() })
+        Ok(Self { inner, layer, events, pending: Mutex::default(), spared: None })
+    }
+
+    /// Where there are too many handshakes, others than those with this address are broken off: it is where most likely
+    /// those come from who are meant.
+    pub fn sparing(self, address: IpAddr) -> Self {
+        Self { spared: Some(address.to_canonical()), ..self }
     }
 
     /// The first connection whose handshake is done, without waiting. What is ready for the others stays in their sockets,
@@ -55,14 +64,22 @@ impl SecureListener {
                 Advanced::Gone => {}
             }
         }
-        // With a deadline in the past it does not wait.
-        while let Some(connection) = self.inner.accept(now)? {
+        for _ in 0..AT_ONCE {
+            // With a deadline in the past it does not wait.
+            let Some(connection) = self.inner.accept(now)? else { break };
             let peer = connection.peer_addr().ok();
             let Ok(handshake) = self.layer.begin(connection, false) else { continue };
             let fd = handshake.connection()?.poll_fd();
             epoll::add(&self.events, fd, EventData::new_u64(1), EventFlags::IN)?;
             if pending.len() >= MOST {
-                pending.pop_front();
+                let peers: Vec<_> = pending.iter().map(|entry| entry.peer).collect();
+                let gone = pending.remove(victim(&peers, self.spared)).and_then(|entry| entry.peer);
+                let peer = gone.map(|peer| peer.to_string()).unwrap_or_default();
+                tracing::warn!(
+                    peer,
+                    most = MOST,
+                    "closed a data connection: too many that are not authenticated yet"
+                );
             }
             pending.push_back(Pending { handshake, peer, until: now + LIMIT, waits: PollFlags::IN });
             let last = pending.len() - 1;
@@ -106,6 +123,22 @@ impl SecureListener {
     }
 }
 
+/// Which of too many is broken off: the oldest from where most come. One address (or, of IPv6, the network of 64 bits that one
+/// host may have all addresses of) can so displace only its own.
+fn victim(peers: &[Option<SocketAddr>], spared: Option<IpAddr>) -> usize {
+    let address = |peer: &Option<SocketAddr>| peer.map(|peer| peer.ip().to_canonical());
+    let from = |peer: &Option<SocketAddr>| match address(peer) {
+        Some(IpAddr::V6(v6)) => Some(IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into())),
+        address => address,
+    };
+    let strange = |peer: &&Option<SocketAddr>| spared.is_none() || address(peer) != spared;
+    let mut counts: HashMap<_, usize> = HashMap::new();
+    peers.iter().filter(strange).for_each(|peer| *counts.entry(from(peer)).or_default() += 1);
+    let most = counts.values().copied().max().unwrap_or(0);
+    let at = peers.iter().position(|peer| strange(&peer) && counts.get(&from(peer)) == Some(&most));
+    at.unwrap_or(0)
+}
+
 enum Advanced {
     Done(Box<dyn Connection>),
     Waits,
@@ -124,7 +157,7 @@ impl Listener for SecureListener {
                 connection.set_nonblocking(false)?;
                 return Ok(Some(connection));
             }
-            if !WaitAlone.wait(self.events.as_fd(), PollFlags::IN, deadline)? {
+            if !WaitAlone.wait(self.events.as_fd(), PollFlags::IN, deadline)? || Instant::now() >= deadline {
                 return Ok(None);
             }
         }
@@ -141,5 +174,29 @@ impl Listener for SecureListener {
 
     fn breaker(&self) -> io::Result<Breaker> {
         self.inner.breaker()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_most_often_goes_first() {
+        let peers =
+            |all: &[&str]| -> Vec<Option<SocketAddr>> { all.iter().map(|peer| peer.parse().ok()).collect() };
+        let crowd = peers(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.2:2", "10.0.0.3:1", "10.0.0.2:3"]);
+        assert_eq!(victim(&crowd, None), 1);
+        assert_eq!(victim(&crowd, "10.0.0.2".parse().ok()), 0);
+        // As a socket for both families has it.
+        let mapped = peers(&["[::ffff:10.0.0.1]:1", "[::ffff:10.0.0.1]:2", "10.0.0.2:1"]);
+        assert_eq!(victim(&mapped, "10.0.0.1".parse().ok()), 2);
+        // A host has a whole network.
+        let network =
+            peers(&["10.0.0.1:1", "10.0.0.1:2", "[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8::3]:1"]);
+        assert_eq!(victim(&network, None), 2);
+        // There is nobody else.
+        assert_eq!(victim(&peers(&["10.0.0.1:1", "10.0.0.1:2"]), "10.0.0.1".parse().ok()), 0);
+        assert_eq!(victim(&peers(&["10.0.0.1:1", "?"]), "10.0.0.1".parse().ok()), 1);
     }
 }

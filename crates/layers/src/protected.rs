@@ -263,13 +263,46 @@ impl Drop for Protected {
         if self.silence != Silence::BreaksLingering || !self.finished {
             return;
         }
-        let ready = self.inner.set_nonblocking(false).and_then(|()| self.inner.set_time_limit(LINGER));
-        let mut rest = [0; 4096];
-        // Tickets are short: who sends more is not waited for.
-        for _ in 0..16 {
-            if ready.is_err() || !matches!(self.inner.read(&mut rest), Ok(1..)) {
-                break;
-            }
+        if self.inner.set_nonblocking(false).is_ok() {
+            let mut rest = [0; 4096];
+            drain(LINGER, |left| {
+                self.inner.set_time_limit(left)?;
+                self.inner.read(&mut rest)
+            });
         }
+    }
+}
+
+/// Reads to the end, for `limit` at most, all reads together. Tickets are short: who sends more is not waited for.
+fn drain(limit: Duration, mut read: impl FnMut(Duration) -> io::Result<usize>) {
+    let end = Instant::now() + limit;
+    for _ in 0..16 {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || !matches!(read(left), Ok(1..)) {
+            break;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_goes_on_with_a_little_is_not_waited_for() {
+        let limit = Duration::from_millis(20);
+        let (mut reads, mut last) = (0, limit);
+        // Each byte comes when most of what is left is over.
+        drain(limit, |left| {
+            assert!(left <= last);
+            (reads, last) = (reads + 1, left);
+            let until = Instant::now() + limit.mul_f64(0.6);
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            Ok(1)
+        });
+        assert!(reads <= 2, "{reads}");
+        drain(LINGER, |_| Ok(0));
     }
 }

@@ -354,3 +354,33 @@ fn who_is_silent_is_given_up_in_time() {
     let error = driver.connect(silent.local_addr().unwrap(), &SocketOptions::default(), limit).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
 }
+
+/// Connects from another address of this host.
+fn from(address: [u8; 4], to: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let stream = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&stream, &SocketAddr::from((address, 0))).unwrap();
+    connect(&stream, &to).unwrap();
+    stream.into()
+}
+
+#[test]
+fn a_crowd_of_strangers_throws_nobody_else_out() {
+    let inner = Tcp.listen(local(), &SocketOptions::default()).unwrap();
+    let address = inner.local_addr().unwrap();
+    let listener = SecureListener::new(inner, layer(7, 1)).unwrap().sparing([127, 0, 0, 1].into());
+    // The owner is first, and takes its time.
+    let connection = Tcp.connect(address, &SocketOptions::default(), LIMIT).unwrap();
+    let mut own = layer(7, 1).begin(connection, true).unwrap();
+    let mut strangers = Vec::new();
+    for at in 0..600 {
+        strangers.push(from([127, 0, 0, 2 + (at % 200) as u8], address));
+        if at % 20 == 0 {
+            // What they do takes no more than one go.
+            assert!(listener.accept(Instant::now()).unwrap().is_none());
+        }
+    }
+    while listener.accept(Instant::now()).unwrap().is_none() {
+        own.advance().unwrap();
+    }
+}

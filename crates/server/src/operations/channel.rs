@@ -184,12 +184,12 @@ fn driver(
         });
     }
     if let Some(layer) = layer {
-        return Ok(Arc::new(SecureDriver::new(plain, layer)));
+        return Ok(Arc::new(SecureDriver::new(plain, layer).sparing(context.peer.ip())));
     }
     if let Some(key) = &options.key {
         let layer = KeyLayer::new(key.number(), key.secret())
             .map_err(|e| Failure::DataConnection(format!("cannot use the data key: {e}")))?;
-        return Ok(Arc::new(SecureDriver::new(plain, Arc::new(layer))));
+        return Ok(Arc::new(SecureDriver::new(plain, Arc::new(layer)).sparing(context.peer.ip())));
     }
     if secret && context.settings.config.data.require_key {
         tracing::warn!(session = context.id, peer = %context.peer, "data channel without a key refused");
