@@ -22,12 +22,12 @@ pub fn run_chart(result: &RunResult, scenario: Option<&Scenario>) -> Chart {
 }
 
 fn note(result: &RunResult) -> String {
-    let timed: Vec<_> = result.commands.iter().filter(|command| !command.background).collect();
-    if let [command] = timed.as_slice() {
+    let ran: Vec<_> = result.commands.iter().filter(|command| command.ran()).collect();
+    if let [command] = ran.as_slice() {
         let measured = Measurement::of(result);
         return format!("{}: {}", command.name, super::rate_text(measured.goodput));
     }
-    let told = result.commands.iter().filter(|command| command.ran()).map(|command| match command.goodput {
+    let told = ran.iter().map(|command| match command.goodput {
         Some(goodput) => format!("{}: {}", command.name, super::rate_text(goodput)),
         None => format!("{}: {:.1} s", command.name, command.seconds),
     });

@@ -148,10 +148,10 @@ fn new_directory(name: &str) -> anyhow::Result<PathBuf> {
 fn print(result: &RunResult) -> io::Result<()> {
     let mut table = Table::new(["command", "seconds", "rate", "streams", "CPU s", "ended"]);
     // What had arrived when the only command was stopped.
-    let timed = result.commands.iter().filter(|command| !command.background).count();
-    let arrived = (timed == 1).then(|| Measurement::of(result).goodput);
+    let ran = result.commands.iter().filter(|command| command.ran()).count();
+    let arrived = (ran == 1).then(|| Measurement::of(result).goodput);
     for command in &result.commands {
-        let arrived = arrived.filter(|_| !command.background);
+        let arrived = arrived.filter(|_| command.ran());
         let ended = match command.end {
             _ if !command.ran() => "not started".to_owned(),
             End::Exit(0) => "well".to_owned(),
