@@ -157,7 +157,7 @@ fn pour(
 ) -> Result<(), RemoteError> {
     let mut buffer = Pages::new(BUFFER);
     match source {
-        Source::Ranged(handle) => {
+        Source::Ranged(handle, version) => {
             let range = wanted(task.window, task.size.unwrap_or_default());
             let mut at = range.start;
             while at < range.end {
@@ -171,7 +171,7 @@ fn pour(
                 pass(&buffer[..got])?;
                 at += got as u64;
             }
-            unchanged(&**handle, task)
+            unchanged(&**handle, *version, task)
         }
         Source::Stream(stream) => {
             let read = |e| {

@@ -22,7 +22,7 @@ use crate::{Cancel, RemoteError, Window};
 
 /// An open source.
 pub(crate) enum Source {
-    Ranged(Arc<dyn ReadHandle>),
+    Ranged(Arc<dyn ReadHandle>, Version),
     /// Standard input, a pipe, a device: only in order, of unknown length.
     Stream(Stream),
 }
@@ -114,6 +114,20 @@ impl Read for Pouring {
     }
 }
 
+/// What a change of a file shows by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Version {
+    size: u64,
+    /// Seconds since 1970 and nanoseconds.
+    modified: (i64, u32),
+}
+
+impl Version {
+    fn of(metadata: &Metadata) -> Self {
+        Self { size: metadata.size, modified: metadata.modified }
+    }
+}
+
 impl Source {
     /// Opens it and fills in what the task does not know of it yet.
     pub(crate) fn open(task: &mut Task, store: &dyn Store) -> std::result::Result<Self, RemoteError> {
@@ -134,13 +148,12 @@ impl Source {
                 let metadata = handle.metadata().map_err(local)?;
                 task.size = Some(metadata.size);
                 task.modified = Some(metadata.modified.0);
-                task.version = Some(metadata.modified);
                 task.mode = Some(metadata.mode);
-                Ok(Self::Ranged(handle))
+                Ok(Self::Ranged(handle, Version::of(&metadata)))
             }
             Place::Measure(size) => {
                 task.size = Some(*size);
-                Ok(Self::Ranged(Arc::new(Zeros(*size))))
+                Ok(Self::Ranged(Arc::new(Zeros(*size)), Version::default()))
             }
             Place::Standard => Ok(Self::Stream(Stream::Standard)),
             Place::Remote(..) => {
@@ -254,12 +267,16 @@ pub(crate) fn read_whole(
 }
 
 /// The source is still what it was when it was opened.
-pub(crate) fn unchanged(handle: &dyn ReadHandle, task: &Task) -> std::result::Result<(), RemoteError> {
+pub(crate) fn unchanged(
+    handle: &dyn ReadHandle,
+    version: Version,
+    task: &Task,
+) -> std::result::Result<(), RemoteError> {
     if !matches!(task.source, Place::Local(_)) {
         return Ok(());
     }
     let now = handle.metadata().map_err(|e| RemoteError::local(task.source.path(), e))?;
-    if Some(now.size) == task.size && Some(now.modified) == task.version {
+    if Version::of(&now) == version {
         Ok(())
     } else {
         Err(RemoteError::SourceChanged { path: task.source.path() })

@@ -20,8 +20,6 @@ pub(crate) struct Task {
     pub size: Option<u64>,
     /// The source's modification time, seconds since 1970, where known.
     pub modified: Option<i64>,
-    /// The same of a local source when it was opened, to the nanosecond.
-    pub version: Option<(i64, u32)>,
     /// The source's permission bits, where known.
     pub mode: Option<u32>,
     /// A symbolic link that is copied as one.
@@ -54,7 +52,6 @@ impl Task {
             window: None,
             size: None,
             modified: None,
-            version: None,
             mode: None,
             link: None,
             compare: false,

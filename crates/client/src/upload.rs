@@ -11,7 +11,7 @@ use ropewalk_storage::checksum::{Algorithm, Hasher, Pieces, checksum_file};
 use crate::RemoteError;
 use crate::auto::SMALL;
 use crate::landing::{Landing, is_device};
-use crate::source::{Source, Stream, read_whole, unchanged};
+use crate::source::{Source, Stream, Version, read_whole, unchanged};
 use crate::task::Task;
 use crate::verify::{Check, add_holes, proof, same};
 
@@ -22,6 +22,8 @@ pub(crate) struct Upload {
     landing: Landing,
     pub check: Check,
     pub source: UploadSource,
+    /// Of a source here, when it was opened.
+    opened: Version,
     /// The bytes of the source that are sent.
     pub wanted: Range<u64>,
     /// The sum of a small file, which the server is to expect.
@@ -70,15 +72,17 @@ impl Upload {
         let wanted = crate::source::wanted(task.window, task.size.unwrap_or(u64::MAX));
         let check = if device { Check::Size } else { manner.check };
         let mut expected = None;
+        let mut opened = Version::default();
         let source = match source {
             Source::Stream(stream) => UploadSource::Stream(stream),
-            Source::Ranged(handle) => {
+            Source::Ranged(handle, version) => {
+                opened = version;
                 let size = task.size.unwrap_or_default();
                 let in_passing = check.in_passing();
                 match in_passing.filter(|_| size <= SMALL && task.window.is_none() && manner.expect) {
                     Some(algorithm) if size <= TINY => {
                         let data = read_whole(&*handle, &task, size)?;
-                        unchanged(&*handle, &task)?;
+                        unchanged(&*handle, version, &task)?;
                         let mut hasher = Hasher::new(algorithm);
                         hasher.update(&data);
                         expected = Some((algorithm, hasher.finish()));
@@ -89,7 +93,7 @@ impl Upload {
                         // does not have the sum that the server expects.
                         let sum = checksum_file(&*handle, algorithm, 0, Some(size), &mut |_| Ok(()))
                             .map_err(|e| RemoteError::local(task.source.path(), e))?;
-                        unchanged(&*handle, &task)?;
+                        unchanged(&*handle, version, &task)?;
                         expected = Some((algorithm, sum));
                         UploadSource::Ranged(handle)
                     }
@@ -104,6 +108,7 @@ impl Upload {
             landing: Landing::new(task, direct, manner.in_place, manner.present),
             check,
             source,
+            opened,
             wanted,
             expected,
             spent: Arc::default(),
@@ -242,7 +247,9 @@ impl Upload {
     /// The source did not change while it was read.
     pub(crate) fn check_source(&self) -> Result<(), RemoteError> {
         match &self.source {
-            UploadSource::Ranged(handle) if !self.in_memory() => unchanged(&**handle, &self.task),
+            UploadSource::Ranged(handle) if !self.in_memory() => {
+                unchanged(&**handle, self.opened, &self.task)
+            }
             _ => Ok(()),
         }
     }
