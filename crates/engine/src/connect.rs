@@ -16,6 +16,8 @@ use crate::watch::Watch;
 use crate::wire::{Wire, is_welcome};
 use crate::{Attendant, BufferBudget, ChannelSettings, Congestion, Flows, Parallelism, Pool, Progress};
 
+/// Who was meant and could not be authenticated may come again within this.
+const COMING_AGAIN: Duration = Duration::from_secs(2);
 /// So many connections no sender need do without, though there may be fewer streams: each costs a descriptor.
 const MOST_WAITING: u32 = 128;
 
@@ -58,14 +60,19 @@ impl Core {
         match &self.end {
             End::Active { .. } => self.connect(0, Duration::MAX, watch),
             End::Passive(listener) => {
-                let deadline = Instant::now() + self.settings.connect_timeout;
+                let begun = Instant::now();
+                let mut deadline = begun + self.settings.connect_timeout;
                 let mut ready = Vec::new();
                 loop {
                     if let Some(wire) = self.accept()? {
                         return Ok(wire);
                     }
                     if Instant::now() >= deadline {
-                        return Err(self.missing(0, 1));
+                        return Err(self.missing(0, 1, begun.elapsed()));
+                    }
+                    // Who could not be authenticated will hardly come again.
+                    if listener.turned_down().is_some_and(|it| it.meant) {
+                        deadline = deadline.min(Instant::now() + COMING_AGAIN);
                     }
                     watch.wait(&[(listener.poll_fd(), PollFlags::IN)], Some(deadline), &mut ready)?;
                 }
@@ -73,11 +80,16 @@ impl Core {
         }
     }
 
-    pub(crate) fn missing(&self, made: usize, wanted: usize) -> Error {
+    pub(crate) fn missing(&self, made: usize, wanted: usize, waited: Duration) -> Error {
+        let turned_down = match &self.end {
+            End::Passive(listener) => listener.turned_down(),
+            End::Active { .. } => None,
+        };
         Error::NoConnection {
             made: made as u32,
             wanted: wanted as u32,
-            waited: self.settings.connect_timeout,
+            waited,
+            turned_down,
             refused: self.refused.get().copied().zip(self.settings.only_from),
         }
     }

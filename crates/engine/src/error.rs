@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ropewalk_protocol::mode_e::{ReceiveError, SendError};
+use ropewalk_transport::TurnedDown;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -16,7 +17,8 @@ pub enum Error {
     Connect { address: SocketAddr, source: io::Error },
     /// The peer was to connect and did not, or not often enough.
     #[error(
-        "{made} of {wanted} data connections came within {} s{}", waited.as_secs_f32(),
+        "{made} of {wanted} data connections came within {} s{}{}", (waited.as_secs_f32() * 10.0).round() / 10.0,
+        turned_down.as_ref().map(|it| format!("; one from {} was closed: {}", it.peer.ip(), it.reason)).unwrap_or_default(),
         refused.map(|(peer, only)| format!("; one from {} was closed, since data connections of this session are taken from \
         {only} alone (third-party transfers are not permitted)", peer.ip())).unwrap_or_default()
     )]
@@ -26,6 +28,8 @@ pub enum Error {
         waited: Duration,
         /// Who came from elsewhere last and was not let in, and the address from which somebody would have been.
         refused: Option<(SocketAddr, IpAddr)>,
+        /// Who came last and was not authenticated, say, and why.
+        turned_down: Option<TurnedDown>,
     },
     #[error("cannot accept data connections: {0}")]
     Accept(io::Error),

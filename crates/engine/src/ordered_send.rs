@@ -138,7 +138,7 @@ fn accept_all(core: &Core, wires: &mut Vec<Wire>, watch: &mut Watch<'_>) -> Resu
         if let Some(wire) = core.accept()? {
             wires.push(wire);
         } else if Instant::now() >= deadline {
-            return Err(core.missing(wires.len(), wanted));
+            return Err(core.missing(wires.len(), wanted, core.settings.connect_timeout));
         } else if let Some(listener) = core.listener() {
             watch.wait(&[(listener.poll_fd(), PollFlags::IN)], Some(deadline), &mut Vec::new())?;
         }

@@ -371,7 +371,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
                 self.start(Stream { wire, id, retire: false });
             }
             if self.accepted < self.promised && Instant::now() >= self.deadline {
-                return Err(core.missing(self.accepted, self.promised));
+                return Err(core.missing(self.accepted, self.promised, core.settings.connect_timeout));
             }
         } else if listening && ready.contains(&if wait { interests.len() - 1 } else { 0 }) {
             self.accept_more()?;

@@ -45,7 +45,10 @@ impl Shortage {
         if !hopeless && Instant::now() < deadline {
             return Ok(Some(deadline));
         }
-        Err(self.lost.take().unwrap_or_else(|| core.missing(made, wanted as usize)))
+        Err(self
+            .lost
+            .take()
+            .unwrap_or_else(|| core.missing(made, wanted as usize, core.settings.connect_timeout)))
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ropewalk_transport::{Breaker, Connection, Listener, Wait, WaitAlone};
+use ropewalk_transport::{Breaker, Connection, Listener, TurnedDown, Wait, WaitAlone};
 use rustix::event::PollFlags;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
@@ -29,6 +29,7 @@ pub struct SecureListener {
     events: OwnedFd,
     pending: Mutex<VecDeque<Pending>>,
     spared: Option<IpAddr>,
+    turned_down: Mutex<Option<TurnedDown>>,
 }
 
 struct Pending {
@@ -42,7 +43,14 @@ impl SecureListener {
     pub fn new(inner: Box<dyn Listener>, layer: Arc<dyn Layer>) -> io::Result<Self> {
         let events = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&events, inner.poll_fd(), EventData::new_u64(0), EventFlags::IN)?;
-        Ok(Self { inner, layer, events, pending: Mutex::default(), spared: None })
+        Ok(Self {
+            inner,
+            layer,
+            events,
+            pending: Mutex::default(),
+            spared: None,
+            turned_down: Mutex::default(),
+        })
     }
 
     /// Where there are too many handshakes, others than those with this address are broken off: it is where most likely
@@ -114,11 +122,24 @@ impl SecureListener {
                 Advanced::Waits
             }
             Err(error) => {
+                self.note(entry.peer, &error);
                 let peer = entry.peer.map(|peer| peer.to_string()).unwrap_or_default();
                 tracing::warn!(peer, %error, "closed a data connection that was not authenticated");
                 pending.remove(at);
                 Advanced::Gone
             }
+        }
+    }
+}
+
+impl SecureListener {
+    /// Strangers do not hide what happened to who is meant.
+    fn note(&self, peer: Option<SocketAddr>, error: &io::Error) {
+        let Some(peer) = peer else { return };
+        let meant = self.spared == Some(peer.ip().to_canonical());
+        let mut noted = self.turned_down.lock().unwrap_or_else(PoisonError::into_inner);
+        if meant || !noted.as_ref().is_some_and(|before| before.meant) {
+            *noted = Some(TurnedDown { peer, reason: error.to_string(), meant });
         }
     }
 }
@@ -166,6 +187,10 @@ impl Listener for SecureListener {
     fn turn_away(&self) -> Vec<Box<dyn Connection>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.inner.turn_away()
+    }
+
+    fn turned_down(&self) -> Option<TurnedDown> {
+        self.turned_down.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn poll_fd(&self) -> BorrowedFd<'_> {

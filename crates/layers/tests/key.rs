@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -383,4 +383,28 @@ fn a_crowd_of_strangers_throws_nobody_else_out() {
     while listener.accept(Instant::now()).unwrap().is_none() {
         own.advance().unwrap();
     }
+}
+
+/// So that nobody waits for whoever could not be authenticated, and it is told why.
+#[test]
+fn who_was_turned_down_is_known() {
+    let inner = Tcp.listen(local(), &SocketOptions::default()).unwrap();
+    let address = inner.local_addr().unwrap();
+    let listener = SecureListener::new(inner, layer(7, 1)).unwrap().sparing([127, 0, 0, 1].into());
+    assert_eq!(listener.turned_down(), None);
+    let come = |source: [u8; 4]| {
+        from(source, address).write_all(&[0; 4096]).unwrap();
+        let known = || listener.turned_down().filter(|it| it.peer.ip() == IpAddr::from(source));
+        let until = Instant::now() + LIMIT;
+        while known().is_none() && Instant::now() < until {
+            assert!(listener.accept(Instant::now() + Duration::from_millis(10)).unwrap().is_none());
+        }
+        known().unwrap()
+    };
+    assert!(!come([127, 0, 0, 9]).meant);
+    assert!(come([127, 0, 0, 1]).meant);
+    // Another stranger does not hide that.
+    from([127, 0, 0, 9], address).write_all(&[0; 4096]).unwrap();
+    assert!(listener.accept(Instant::now() + Duration::from_millis(50)).unwrap().is_none());
+    assert!(listener.turned_down().unwrap().meant);
 }

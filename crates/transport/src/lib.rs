@@ -103,8 +103,21 @@ pub trait Listener: Send + Sync {
         }
         waiting
     }
+    /// Who came last and was closed, since the handshake of the connection failed.
+    fn turned_down(&self) -> Option<TurnedDown> {
+        None
+    }
     fn poll_fd(&self) -> BorrowedFd<'_>;
     fn breaker(&self) -> io::Result<Breaker>;
+}
+
+/// A connection that was closed before it could be given to anybody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TurnedDown {
+    pub peer: SocketAddr,
+    pub reason: String,
+    /// It came from where those come from that are meant, so that hardly another one will.
+    pub meant: bool,
 }
 
 /// Socket options that must be set before a connection is made.
