@@ -329,3 +329,36 @@ fn third_party_servers_killed() {
     series(Way::ThirdParty, Mode::Extended(4), Victim::Server, false);
     series(Way::ThirdParty, Mode::Extended(4), Victim::Source, false);
 }
+
+/// In the midst of a tree that is removed, one by one at a server that has no command for it.
+#[test]
+fn a_tree_is_left_at_a_signal() {
+    if !peers::available(&["vsftpd"]) {
+        return;
+    }
+    const FILES: usize = 1000;
+    let scratch = Scratch::new().unwrap();
+    let tree = scratch.directory("served/tree").unwrap();
+    for n in 0..FILES {
+        fs::write(tree.join(n.to_string()), "x").unwrap();
+    }
+    let left = || fs::read_dir(&tree).map_or(0, Iterator::count);
+    let server = Setup::new(Kind::Vsftpd, &scratch.join("served")).start().unwrap();
+    let proxy = Proxy::start(server.address()).unwrap();
+    proxy.delay_lines(Duration::from_millis(5));
+    for signal in [Signal::INT, Signal::TERM] {
+        let before = left();
+        let mut command = peers::ropewalk_command().unwrap();
+        command.args(["rm", "-r", &server.url_at(proxy.address(), "tree")]);
+        let mut program = Program::start(&mut command).unwrap();
+        let begun = SystemTime::now();
+        while left() == before {
+            assert!(begun.elapsed().unwrap() < SOON, "nothing is removed");
+            thread::yield_now();
+        }
+        program.signal(signal);
+        let status = program.wait(SOON).unwrap();
+        assert_eq!(status.code(), Some(130), "{signal:?}");
+        assert!((1..before).contains(&left()), "{signal:?}: {} of {before} are left", left());
+    }
+}
