@@ -26,6 +26,12 @@ fn both_ways_with_our_own_server() {
             site.round(&url, &[way, &["--data-protection", protection]].concat());
         }
     }
+    // Whoever is first at a port could read what is only signed, and break what is encrypted: these have a key, too.
+    let (_strict, strict) = site.serve("[data]\nrequire_key = true\n");
+    for protection in ["clear", "safe", "private"] {
+        let options = ["--data-protection", protection, "--require-data-authentication"];
+        site.round(&format!("gsiftp://localhost:{strict}"), &options);
+    }
     // In clear before, in clear again: the port and the scheme say nothing of Kerberos.
     let ftp = format!("ftp://localhost:{port}");
     site.round(&ftp, &["--auth", "kerberos", "--data-protection", "private"]);

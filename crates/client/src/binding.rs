@@ -9,8 +9,8 @@ use ropewalk_protocol::data_key::DataKey;
 use ropewalk_protocol::site::SiteCommand;
 use ropewalk_transport::Driver;
 
-use crate::RemoteError;
 use crate::session::Session;
+use crate::{DataProtection, RemoteError};
 
 /// The key of one data channel.
 pub(crate) struct Binding {
@@ -41,14 +41,17 @@ impl Session<'_> {
     pub(crate) fn binds_data(&self) -> bool {
         let protected =
             self.security.is_some() || self.kerberos.is_some() || self.tls.is_some() || self.control.is_ssh();
-        protected && self.can.data_keys && !self.authenticates_data()
+        // What Kerberos' context protects proves nothing of who connects first.
+        protected && self.can.data_keys && (!self.authenticates_data() || self.wraps_data())
     }
 
     /// Where it is required that data connections are not anybody's: an error if they are. (Between two servers both
     /// authenticate them or neither does, so that what holds for each holds for the pair.)
     pub(crate) fn require_data_authentication(&self) -> Result<(), RemoteError> {
         let required = self.setup.options.require_data_authentication;
-        if !required || self.authenticates_data() || self.binds_data() {
+        // Signed by Kerberos' context alone, data goes to whoever comes first.
+        let readable = self.wraps_data() && self.setup.options.data_protection == DataProtection::Safe;
+        if !required || self.authenticates_data() && !readable || self.binds_data() {
             return Ok(());
         }
         Err(RemoteError::Security {

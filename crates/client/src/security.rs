@@ -128,7 +128,9 @@ impl<'e> Session<'e> {
     pub(crate) fn data_driver(&self, binding: Option<&Binding>) -> Arc<dyn Driver> {
         let plain = Arc::clone(&self.setup.driver);
         if let Some(layer) = self.kerberos_layer() {
-            return Arc::new(SecureDriver::new(plain, layer));
+            let bound =
+                binding.map_or_else(|| Arc::clone(&plain), |binding| binding.driver(Arc::clone(&plain)));
+            return Arc::new(SecureDriver::new(bound, layer));
         }
         if let Some(layer) = self.tls_layer() {
             return Arc::new(SecureDriver::new(plain, layer));

@@ -524,7 +524,7 @@ impl<'e> Session<'e> {
             };
         }
         match parse_pasv_reply(reply.text()) {
-            Ok(address) => Ok(reachable(address.into(), remote.ip())),
+            Ok(address) => reachable(address.into(), remote.ip(), self.control.peer()),
             Err(_) => Err(self.nonsense("PASV", &reply)),
         }
     }

@@ -9,7 +9,7 @@ use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_transport::{Driver, SocketOptions, Tcp};
 
 use crate::credential::Ours;
-use crate::{Cancel, EventSink, Options};
+use crate::{Cancel, EventSink, Options, RemoteError};
 
 /// Data threads at most; they end when idle.
 const DATA_THREADS: usize = 1024;
@@ -89,13 +89,28 @@ pub(crate) fn advertised(listening: SocketAddr) -> SocketAddr {
 }
 
 /// The address of a passive server. Some announce an address that only they themselves know (behind NAT, in a container):
-/// a private, loopback or empty one, though we reached the server at a public one. Then that one is used.
-pub(crate) fn reachable(announced: SocketAddr, control_peer: IpAddr) -> SocketAddr {
+/// a private, loopback or empty one, though we reached the server at a public one. Then that one is used. Where only ssh knows at
+/// which one (`control_peer` is unspecified), what is announced has to do, unless it would lead to whoever listens on this host.
+///
+/// # Errors
+/// Nobody knows where the server is.
+pub(crate) fn reachable(
+    announced: SocketAddr,
+    control_peer: IpAddr,
+    server: &str,
+) -> Result<SocketAddr, RemoteError> {
     let ip = announced.ip();
+    if control_peer.is_unspecified() {
+        if !ip.is_unspecified() && !ip.is_loopback() {
+            return Ok(announced);
+        }
+        let what = format!("be reached for data: it announces {announced}, and only ssh knows the way to it");
+        return Err(RemoteError::Unsupported { peer: server.to_owned(), what });
+    }
     let wrong = ip.is_unspecified()
         || (ip.is_loopback() && !control_peer.is_loopback())
         || (is_private(ip) && !is_private(control_peer) && !control_peer.is_loopback());
-    if wrong { SocketAddr::new(control_peer, announced.port()) } else { announced }
+    Ok(if wrong { SocketAddr::new(control_peer, announced.port()) } else { announced })
 }
 
 fn is_private(ip: IpAddr) -> bool {
@@ -113,7 +128,8 @@ mod tests {
     #[test]
     fn private_addresses_of_public_servers_are_not_believed() {
         let at = |announced: &str, peer: &str| {
-            reachable(announced.parse().unwrap(), peer.parse().unwrap()).to_string()
+            let reached = reachable(announced.parse().unwrap(), peer.parse().unwrap(), "h");
+            reached.map_or_else(|error| error.to_string(), |address| address.to_string())
         };
         assert_eq!(at("10.0.0.5:99", "192.0.2.1"), "192.0.2.1:99");
         assert_eq!(at("0.0.0.0:99", "10.0.0.1"), "10.0.0.1:99");
@@ -121,5 +137,10 @@ mod tests {
         // A data node of its own.
         assert_eq!(at("198.51.100.7:99", "192.0.2.1"), "198.51.100.7:99");
         assert_eq!(at("127.0.0.1:99", "127.0.0.1"), "127.0.0.1:99");
+        // Only ssh knows where it is: nothing goes to whoever listens here.
+        assert_eq!(at("10.0.0.5:99", "0.0.0.0"), "10.0.0.5:99");
+        for announced in ["127.0.0.1:99", "0.0.0.0:99", "[::1]:99"] {
+            assert!(at(announced, "0.0.0.0").contains("only ssh knows"), "{announced}");
+        }
     }
 }

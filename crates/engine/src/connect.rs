@@ -89,7 +89,7 @@ impl Core {
             made: made as u32,
             wanted: wanted as u32,
             waited,
-            turned_down,
+            turned_down: turned_down.map(Box::new),
             refused: self.refused.get().copied().zip(self.settings.only_from),
         }
     }

@@ -29,7 +29,7 @@ pub enum Error {
         /// Who came from elsewhere last and was not let in, and the address from which somebody would have been.
         refused: Option<(SocketAddr, IpAddr)>,
         /// Who came last and was not authenticated, say, and why.
-        turned_down: Option<TurnedDown>,
+        turned_down: Option<Box<TurnedDown>>,
     },
     #[error("cannot accept data connections: {0}")]
     Accept(io::Error),

@@ -57,6 +57,16 @@ fn lines_of_the_control_connection() {
             assert!(matches!(server.open_command(clear.as_bytes()), Err(SessionError::Line(_))), "{clear}");
         }
         assert!(matches!(server.open_command(b"ENC !!!\r\n"), Err(SessionError::Line(_))));
+        // As parts of files would be, if somebody in the middle passed them off as lines.
+        for several in ["x\r\nDELE f\r\n", "x\r\nDELE f", "\0\0DELE f\r\n"] {
+            let mut wire = Vec::new();
+            client.seal_command(several.as_bytes(), &mut wire).unwrap();
+            assert!(matches!(server.open_command(&wire), Err(SessionError::Line(_))), "{several:?}");
+            let mut token = Vec::new();
+            server.wrap(several.as_bytes(), Protection::Confidential, &mut token).unwrap();
+            let reply = format!("632 {}\r\n", ropewalk_kerberos::encode_token(&token));
+            assert!(matches!(client.open_reply(reply.as_bytes()), Err(SessionError::Line(_))), "{several:?}");
+        }
         assert!(matches!(server.open_command(b"ENC AAAA\r\n"), Err(SessionError::Truncated)));
         assert!(matches!(client.open_reply(b"230 Welcome.\r\n"), Err(SessionError::Line(_))));
         // A server's own words sent back to it.

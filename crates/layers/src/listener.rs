@@ -190,7 +190,8 @@ impl Listener for SecureListener {
     }
 
     fn turned_down(&self) -> Option<TurnedDown> {
-        self.turned_down.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let own = self.turned_down.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        own.or_else(|| self.inner.turned_down())
     }
 
     fn poll_fd(&self) -> BorrowedFd<'_> {

@@ -23,6 +23,8 @@ pub(super) struct Configured {
     pub(super) host: Option<String>,
     /// Connections share a log-in in the user's own way.
     pub(super) shares: bool,
+    /// It is reached through another host or program, for which its name may stand for something else.
+    pub(super) detour: bool,
 }
 
 impl Configured {
@@ -50,14 +52,21 @@ impl Configured {
                 .map(|(_, value)| value.trim())
                 .filter(|value| *value != "none")
         };
-        Self { host: value("hostname").map(str::to_owned), shares: value("controlpath").is_some() }
+        Self {
+            host: value("hostname").map(str::to_owned),
+            shares: value("controlpath").is_some(),
+            detour: value("proxyjump").is_some() || value("proxycommand").is_some(),
+        }
     }
 }
 
 /// The server's address and ours on the way to it. Unspecified where it is not known: the server may be behind another
-/// host that ssh goes through.
-pub(super) fn addresses(host: &str) -> (SocketAddr, SocketAddr) {
+/// host that ssh goes through (`detour`).
+pub(super) fn addresses(host: &str, detour: bool) -> (SocketAddr, SocketAddr) {
     let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    if detour {
+        return (unknown, unknown);
+    }
     let found = (host, ANY_PORT).to_socket_addrs().ok().and_then(|mut all| all.next());
     let Some(remote) = found else { return (unknown, unknown) };
     (remote, local_address(remote).map_or(unknown, |ip| SocketAddr::new(ip, 0)))
@@ -70,17 +79,23 @@ mod tests {
     #[test]
     fn loopback_is_reached_from_loopback() {
         for host in ["127.0.0.1", "::1"] {
-            let (remote, local) = addresses(host);
+            let (remote, local) = addresses(host, false);
             assert_eq!((remote.ip().to_string(), local.ip()), (host.to_owned(), remote.ip()));
         }
-        let (remote, local) = addresses("name.invalid");
+        let (remote, local) = addresses("name.invalid", false);
         assert!(remote.ip().is_unspecified() && local.ip().is_unspecified());
     }
 
     #[test]
     fn what_ssh_tells() {
         let text = "host x\nuser root\nhostname x.example\ncontrolmaster false\ncontrolpath none\n";
-        assert_eq!(Configured::parse(text), Configured { host: Some("x.example".to_owned()), shares: false });
+        assert_eq!(
+            Configured::parse(text),
+            Configured { host: Some("x.example".to_owned()), ..Configured::default() }
+        );
+        assert!(Configured::parse("hostname x\nproxyjump a.example\n").detour);
+        assert!(!Configured::parse("hostname x\nproxycommand none\n").detour);
+        assert!(addresses("127.0.0.1", true).0.ip().is_unspecified());
         assert!(Configured::parse("controlpath /home/ada/%C\n").shares);
         let mut silent = Command::new("false");
         assert_eq!(Configured::ask(&mut silent), Configured::default());

@@ -90,7 +90,8 @@ impl Shared {
                 Configured::default()
             };
             let shares = self.several && options.ssh.share && words.is_openssh() && !told.shares;
-            Known { addresses: address::addresses(told.host.as_deref().unwrap_or(&url.host)), shares }
+            let host = told.host.as_deref().unwrap_or(&url.host);
+            Known { addresses: address::addresses(host, told.detour), shares }
         });
         if known.shares
             && state

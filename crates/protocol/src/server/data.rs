@@ -311,7 +311,8 @@ impl Session {
                 "Data connections are authenticated: send DCAU N before a data key.".to_owned(),
             );
         }
-        if state.protection != Protection::Clear {
+        // Where the context of the control connection protects data, anybody can be the first at a port all the same.
+        if state.protection != Protection::Clear && !state.wraps {
             return reply(503, "Data connections are protected: send PROT C before a data key.".to_owned());
         }
         state.data_key = Some(key);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ropewalk_engine::{ChannelSettings, DataChannel, Discarded, Parallelism};
 use ropewalk_layers::{KeyLayer, SecureDriver};
+use ropewalk_protocol::command::Protection;
 use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::server::{ChannelOptions, Connect, Direction, Failure, Family, Listen, Mode, Outcome};
 use ropewalk_security::canonical;
@@ -175,7 +176,11 @@ fn driver(
 ) -> Result<Arc<dyn Driver>, Failure> {
     let plain = Arc::clone(&host.driver);
     let layer = context.client.layer(options)?;
-    let private = layer.is_some() && options.protection != ropewalk_protocol::command::Protection::Clear;
+    // With PROT S of Kerberos, who connects first has proved nothing and can read: that takes a data key.
+    let first_comers = matches!(context.client, Client::Kerberos(_))
+        && options.protection == Protection::Safe
+        && options.key.is_none();
+    let private = layer.is_some() && options.protection != Protection::Clear && !first_comers;
     if !private && context.login()?.protection == RequiredProtection::Data {
         return Err(Failure::Refused {
             // RFC 4217 section 9: the connection cannot be opened as it is protected now.
@@ -183,15 +188,22 @@ fn driver(
             text: "This account needs protected data connections: send PBSZ 0 and PROT P first.".into(),
         });
     }
-    if let Some(layer) = layer {
-        return Ok(Arc::new(SecureDriver::new(plain, layer).sparing(context.peer.ip())));
-    }
-    if let Some(key) = &options.key {
-        let layer = KeyLayer::new(key.number(), key.secret())
-            .map_err(|e| Failure::DataConnection(format!("cannot use the data key: {e}")))?;
-        return Ok(Arc::new(SecureDriver::new(plain, Arc::new(layer)).sparing(context.peer.ip())));
-    }
-    if secret && context.settings.config.data.require_key {
+    let secured = |driver, layer| -> Arc<dyn Driver> {
+        Arc::new(SecureDriver::new(driver, layer).sparing(context.peer.ip()))
+    };
+    let bound = match &options.key {
+        Some(key) => {
+            let layer = KeyLayer::new(key.number(), key.secret())
+                .map_err(|e| Failure::DataConnection(format!("cannot use the data key: {e}")))?;
+            secured(plain, Arc::new(layer))
+        }
+        None => plain,
+    };
+    if secret
+        && (layer.is_none() || first_comers)
+        && options.key.is_none()
+        && context.settings.config.data.require_key
+    {
         tracing::warn!(session = context.id, peer = %context.peer, "data channel without a key refused");
         return Err(Failure::Refused {
             // RFC 4217 section 9: the connection cannot be opened as it is protected now.
@@ -199,12 +211,14 @@ fn driver(
             text: "Data connections must be secured here: send PROT P, DCAU A or SITE DATAKEY.".into(),
         });
     }
-    Ok(plain)
+    Ok(match layer {
+        Some(layer) => secured(bound, layer),
+        None => bound,
+    })
 }
 
 fn has_tls(context: &Context, options: &ChannelOptions) -> bool {
-    matches!(context.client, Client::Tls(_))
-        && options.protection != ropewalk_protocol::command::Protection::Clear
+    matches!(context.client, Client::Tls(_)) && options.protection != Protection::Clear
 }
 
 fn permitted(client: IpAddr, address: SocketAddr, third_party: bool, privileged: bool) -> Result<(), String> {
