@@ -524,7 +524,10 @@ impl<'e> Session<'e> {
             };
         }
         match parse_pasv_reply(reply.text()) {
-            Ok(address) => reachable(address.into(), remote.ip(), self.control.peer()),
+            Ok(address) => {
+                let proves = binding.is_some() || self.authenticates_data();
+                reachable(address.into(), remote.ip(), (self.control.peer(), proves))
+            }
             Err(_) => Err(self.nonsense("PASV", &reply)),
         }
     }

@@ -90,18 +90,19 @@ pub(crate) fn advertised(listening: SocketAddr) -> SocketAddr {
 
 /// The address of a passive server. Some announce an address that only they themselves know (behind NAT, in a container):
 /// a private, loopback or empty one, though we reached the server at a public one. Then that one is used. Where only ssh knows at
-/// which one (`control_peer` is unspecified), what is announced has to do, unless it would lead to whoever listens on this host.
+/// which one (`control_peer` is unspecified), what is announced has to do, unless it would lead to whoever listens on this host
+/// and nothing proves that this is the server (`proves`).
 ///
 /// # Errors
 /// Nobody knows where the server is.
 pub(crate) fn reachable(
     announced: SocketAddr,
     control_peer: IpAddr,
-    server: &str,
+    (server, proves): (&str, bool),
 ) -> Result<SocketAddr, RemoteError> {
     let ip = announced.ip();
     if control_peer.is_unspecified() {
-        if !ip.is_unspecified() && !ip.is_loopback() {
+        if !ip.is_unspecified() && (!ip.is_loopback() || proves) {
             return Ok(announced);
         }
         let what = format!("be reached for data: it announces {announced}, and only ssh knows the way to it");
@@ -128,7 +129,7 @@ mod tests {
     #[test]
     fn private_addresses_of_public_servers_are_not_believed() {
         let at = |announced: &str, peer: &str| {
-            let reached = reachable(announced.parse().unwrap(), peer.parse().unwrap(), "h");
+            let reached = reachable(announced.parse().unwrap(), peer.parse().unwrap(), ("h", false));
             reached.map_or_else(|error| error.to_string(), |address| address.to_string())
         };
         assert_eq!(at("10.0.0.5:99", "192.0.2.1"), "192.0.2.1:99");
@@ -142,5 +143,7 @@ mod tests {
         for announced in ["127.0.0.1:99", "0.0.0.0:99", "[::1]:99"] {
             assert!(at(announced, "0.0.0.0").contains("only ssh knows"), "{announced}");
         }
+        let here = "127.0.0.1:99".parse().unwrap();
+        assert_eq!(reachable(here, [0, 0, 0, 0].into(), ("h", true)).unwrap(), here);
     }
 }

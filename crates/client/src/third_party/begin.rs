@@ -328,7 +328,7 @@ impl<'e> Flow<'_, 'e> {
                 let peer = self.destination.control.remote_addr().ip();
                 let address = parse_pasv_reply(reply.text());
                 return match address {
-                    Ok(address) => reachable(address.into(), peer, self.destination.control.peer()),
+                    Ok(address) => reachable(address.into(), peer, (self.destination.control.peer(), false)),
                     Err(_) => Err(self.destination.nonsense("STOR", reply)),
                 };
             }
