@@ -95,7 +95,7 @@ impl Shared {
     }
 }
 
-/// Trust on first use, unless an authority vouches.
+/// Trust on first use, unless an authority vouches for who is not known otherwise.
 fn judge(
     distrust: Option<&Distrust>,
     shown: Fingerprint,
@@ -117,8 +117,19 @@ fn judge(
         }
     };
     let Some(distrust) = distrust else {
-        if known.is_none_or(|(_, known)| known != Known::Authority) {
-            remember(Known::Authority);
+        match known {
+            Some((_, Known::Authority)) => {}
+            // An authority vouches for anybody who convinces it: whoever was accepted stays who they are.
+            Some((line, Known::Fingerprint(known))) if known != shown => {
+                return Err(format!(
+                    "ITS CERTIFICATE HAS CHANGED. It has {shown} now, for which a trusted authority vouches, and had {known} \
+                     when it was accepted. Either the server has a new certificate, or somebody stands between who has one, \
+                     too. Ask its operator for the fingerprint; if it is right, `ropewalk known-hosts forget {name}` forgets \
+                     the old one ({}); --fingerprint {shown} goes on without",
+                    place(line)
+                ));
+            }
+            Some((_, Known::Fingerprint(_))) | None => remember(Known::Authority),
         }
         return Ok(());
     };
@@ -240,5 +251,44 @@ impl Session<'_> {
         let first = tls.private.as_ref()?;
         let ticket = self.control.ticket().unwrap_or_else(|| first.clone());
         Some(Arc::new(TlsLayer::Client { ticket, certificate: tls.certificate.clone() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const NAME: &str = "localhost:2811";
+
+    fn fingerprint(digit: u8) -> Fingerprint {
+        format!("0{digit}").repeat(32).parse().unwrap()
+    }
+
+    fn options(state: &tempfile::TempDir) -> Options {
+        Options { state_directory: Some(state.path().to_owned()), ..Options::default() }
+    }
+
+    #[test]
+    fn an_authority_does_not_speak_for_another_than_was_accepted() {
+        let state = tempfile::tempdir().unwrap();
+        let accepting = Options { accept_new: true, ..options(&state) };
+        let known = || KnownHosts::of(Some(state.path())).unwrap().find(NAME).unwrap().unwrap().1;
+        judge(Some(&Distrust::SelfSigned), fingerprint(1), NAME, &accepting).unwrap();
+        for options in [options(&state), accepting] {
+            let text = judge(None, fingerprint(2), NAME, &options).unwrap_err();
+            assert!(
+                text.contains("CERTIFICATE HAS CHANGED") && text.contains("a trusted authority vouches"),
+                "{text}"
+            );
+            assert!(text.contains("`ropewalk known-hosts forget localhost:2811`"), "{text}");
+            assert_eq!(known(), Known::Fingerprint(fingerprint(1)));
+            judge(Some(&Distrust::SelfSigned), fingerprint(1), NAME, &options).unwrap();
+        }
+        // From then on the authority's word is what counts.
+        judge(None, fingerprint(1), NAME, &options(&state)).unwrap();
+        assert_eq!(known(), Known::Authority);
+        judge(None, fingerprint(2), NAME, &options(&state)).unwrap();
+        assert!(judge(Some(&Distrust::SelfSigned), fingerprint(1), NAME, &options(&state)).is_err());
     }
 }
