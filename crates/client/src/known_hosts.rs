@@ -71,7 +71,10 @@ impl KnownHosts {
 
     /// What is known of `host:port`, and in which line.
     pub(crate) fn find(&self, name: &str) -> Result<Option<(usize, Known)>, KnownHostsError> {
-        let text = self.read()?;
+        self.find_in(&self.read()?, name)
+    }
+
+    fn find_in(&self, text: &str, name: &str) -> Result<Option<(usize, Known)>, KnownHostsError> {
         let mut lines = text.lines().enumerate();
         match lines.find(|(_, line)| name_of(line) == Some(name)) {
             Some((n, line)) => Ok(Some((n + 1, self.parse(n + 1, name, line)?))),
@@ -117,24 +120,28 @@ impl KnownHosts {
         Ok(forgotten)
     }
 
-    /// Replaces what was known of `host:port`.
-    pub(crate) fn remember(&self, name: &str, known: Known) -> Result<(), KnownHostsError> {
+    /// Replaces what was known of `host:port`, where that still is `was`; otherwise nothing is done, and the answer is `false`:
+    /// somebody else has judged meanwhile.
+    pub(crate) fn remember(
+        &self,
+        name: &str,
+        was: Option<Known>,
+        known: Known,
+    ) -> Result<bool, KnownHostsError> {
         let failed = |source| KnownHostsError::File { path: self.path.clone(), source };
         let _lock = self.lock().map_err(failed)?;
-        let mut text: String = self
-            .read()?
-            .lines()
-            .filter(|line| line.split_whitespace().next() != Some(name))
-            .fold(String::new(), |mut text, line| {
-                text.push_str(line);
-                text.push('\n');
-                text
-            });
+        let text = self.read()?;
+        if self.find_in(&text, name)?.map(|(_, known)| known) != was {
+            return Ok(false);
+        }
+        let others = text.lines().filter(|line| name_of(line) != Some(name));
+        let mut text: String = others.flat_map(|line| [line, "\n"]).collect();
         match known {
             Known::Fingerprint(fingerprint) => text.push_str(&format!("{name} {fingerprint}\n")),
             Known::Authority => text.push_str(&format!("{name} {AUTHORITY}\n")),
         }
-        self.replace(text.as_bytes()).map_err(failed)
+        self.replace(text.as_bytes()).map_err(failed)?;
+        Ok(true)
     }
 
     fn read(&self) -> Result<String, KnownHostsError> {
@@ -198,12 +205,16 @@ mod tests {
         let (one, other): (Fingerprint, Fingerprint) =
             ("01".repeat(32).parse().unwrap(), "02".repeat(32).parse().unwrap());
         assert_eq!(hosts.find("a:21").unwrap(), None);
-        hosts.remember("a:21", Known::Fingerprint(one)).unwrap();
-        hosts.remember("b:21", Known::Authority).unwrap();
+        assert!(hosts.remember("a:21", None, Known::Fingerprint(one)).unwrap());
+        assert!(hosts.remember("b:21", None, Known::Authority).unwrap());
         assert_eq!(hosts.find("a:21").unwrap(), Some((1, Known::Fingerprint(one))));
         assert_eq!(hosts.find("b:21").unwrap(), Some((2, Known::Authority)));
         assert_eq!(hosts.find("a:2").unwrap(), None);
-        hosts.remember("a:21", Known::Fingerprint(other)).unwrap();
+        // Who has seen less does not change it.
+        assert!(!hosts.remember("a:21", None, Known::Fingerprint(other)).unwrap());
+        assert!(!hosts.remember("a:21", Some(Known::Authority), Known::Fingerprint(other)).unwrap());
+        assert_eq!(hosts.find("a:21").unwrap(), Some((1, Known::Fingerprint(one))));
+        assert!(hosts.remember("a:21", Some(Known::Fingerprint(one)), Known::Fingerprint(other)).unwrap());
         assert_eq!(hosts.find("a:21").unwrap(), Some((2, Known::Fingerprint(other))));
         let names: Vec<_> = fs::read_dir(directory.path().join("state")).unwrap().collect();
         assert_eq!(names.len(), 2, "{names:?}");

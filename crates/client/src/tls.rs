@@ -103,35 +103,52 @@ fn judge(
     options: &Options,
 ) -> Result<(), String> {
     let file = KnownHosts::of(options.state_directory.as_deref());
-    let known = match &file {
-        Some(file) => file.find(name).map_err(|e| e.to_string())?,
-        None => None,
-    };
-    let place = |line: usize| {
-        file.as_ref().map_or_else(String::new, |file| format!("line {line} of {}", file.path().display()))
-    };
-    let remember = |known: Known| {
-        let result = file.as_ref().map(|file| file.remember(name, known));
-        if let Some(Err(error)) = result {
-            tracing::warn!(%error, "a server is not remembered");
+    loop {
+        let known = match &file {
+            Some(file) => file.find(name).map_err(|e| e.to_string())?,
+            None => None,
+        };
+        let Some(learned) = verdict(distrust, shown, known, name, file.as_ref(), options)? else {
+            return Ok(());
+        };
+        let Some(file) = &file else { return Ok(()) };
+        match file.remember(name, known.map(|(_, known)| known), learned) {
+            Ok(true) => return Ok(()),
+            // Another program has met the server at the same time: what it has accepted counts.
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(%error, "a server is not remembered");
+                return Ok(());
+            }
         }
+    }
+}
+
+/// What is to be remembered of a server that is believed, where that is new.
+fn verdict(
+    distrust: Option<&Distrust>,
+    shown: Fingerprint,
+    known: Option<(usize, Known)>,
+    name: &str,
+    file: Option<&KnownHosts>,
+    options: &Options,
+) -> Result<Option<Known>, String> {
+    let place = |line: usize| {
+        file.map_or_else(String::new, |file| format!("line {line} of {}", file.path().display()))
     };
     let Some(distrust) = distrust else {
-        match known {
-            Some((_, Known::Authority)) => {}
+        return match known {
+            Some((_, Known::Authority)) => Ok(None),
             // An authority vouches for anybody who convinces it: whoever was accepted stays who they are.
-            Some((line, Known::Fingerprint(known))) if known != shown => {
-                return Err(format!(
-                    "ITS CERTIFICATE HAS CHANGED. It has {shown} now, for which a trusted authority vouches, and had {known} \
+            Some((line, Known::Fingerprint(known))) if known != shown => Err(format!(
+                "ITS CERTIFICATE HAS CHANGED. It has {shown} now, for which a trusted authority vouches, and had {known} \
                      when it was accepted. Either the server has a new certificate, or somebody stands between who has one, \
                      too. Ask its operator for the fingerprint; if it is right, `ropewalk known-hosts forget {name}` forgets \
                      the old one ({}); --fingerprint {shown} goes on without",
-                    place(line)
-                ));
-            }
-            Some((_, Known::Fingerprint(_))) | None => remember(Known::Authority),
-        }
-        return Ok(());
+                place(line)
+            )),
+            Some((_, Known::Fingerprint(_))) | None => Ok(Some(Known::Authority)),
+        };
     };
     if let Distrust::Revoked(_) = distrust {
         // Also where it is remembered: whoever has its key now may be anybody.
@@ -141,7 +158,7 @@ fn judge(
         ));
     }
     match known {
-        Some((_, Known::Fingerprint(known))) if known == shown => return Ok(()),
+        Some((_, Known::Fingerprint(known))) if known == shown => return Ok(None),
         Some((line, Known::Fingerprint(known))) => {
             return Err(format!(
                 "ITS CERTIFICATE HAS CHANGED. It has {shown} now, and had {known} when it was accepted. Either the server has \
@@ -181,8 +198,7 @@ fn judge(
     if options.accept_new {
         tracing::warn!(server = name, fingerprint = %shown, "accepted a server that was not known");
     }
-    remember(Known::Fingerprint(shown));
-    Ok(())
+    Ok(Some(Known::Fingerprint(shown)))
 }
 
 impl Session<'_> {
@@ -267,6 +283,25 @@ mod tests {
 
     fn options(state: &tempfile::TempDir) -> Options {
         Options { state_directory: Some(state.path().to_owned()), ..Options::default() }
+    }
+
+    /// Somebody else writes between our look and our word.
+    #[test]
+    fn who_accepts_at_the_same_time_does_not_overwrite_what_was_accepted() {
+        for (theirs, believed) in [(1, false), (2, true)] {
+            let state = tempfile::tempdir().unwrap();
+            let hosts = || KnownHosts::of(Some(state.path())).unwrap();
+            let directory = state.path().to_owned();
+            let meanwhile = crate::Confirm::new(move |_| {
+                let hosts = KnownHosts::of(Some(&directory)).unwrap();
+                assert!(hosts.remember(NAME, None, Known::Fingerprint(fingerprint(theirs))).unwrap());
+                true
+            });
+            let options = Options { confirm: Some(meanwhile), ..options(&state) };
+            let judged = judge(Some(&Distrust::SelfSigned), fingerprint(2), NAME, &options);
+            assert_eq!(judged.is_ok(), believed, "{judged:?}");
+            assert_eq!(hosts().find(NAME).unwrap(), Some((1, Known::Fingerprint(fingerprint(theirs)))));
+        }
     }
 
     #[test]
