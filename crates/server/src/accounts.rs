@@ -331,7 +331,7 @@ mod tests {
     fn over_ssh(config: &str, user: &str, home: &Path) -> Result<Account, Failure> {
         let (control, _) = UnixStream::pair().unwrap();
         let (peer, local) = SshClient::addresses(|_| None);
-        let client = SshClient { control, peer, local, user: user.into(), home: home.to_owned() };
+        let client = SshClient { control, peer, local, user: user.into(), told: true, home: home.to_owned() };
         let config = ssh::prepare(Config::parse(config).unwrap(), &client);
         let settings = Settings::prepare(config, &Stores::posix()).unwrap();
         ssh_account(&settings, user).map(|found| found.account)

@@ -11,7 +11,7 @@ use ropewalk_security::canonical;
 use uzers::os::unix::UserExt as _;
 
 use crate::admission;
-use crate::config::{Config, Problem};
+use crate::config::{Config, Problem, Severity};
 use crate::error::{Error, Result};
 use crate::runner;
 use crate::server::Server;
@@ -28,6 +28,8 @@ pub struct SshClient {
     pub local: SocketAddr,
     /// The user that this process runs as, whose settings hold.
     pub user: String,
+    /// The user is the one that was let in; otherwise the first of those that have this process's number.
+    pub told: bool,
     pub home: PathBuf,
 }
 
@@ -36,12 +38,21 @@ impl SshClient {
     pub fn of_process(control: UnixStream) -> Self {
         let (peer, local) = Self::addresses(|name| std::env::var(name).ok());
         let uid = rustix::process::geteuid().as_raw();
-        let account = uzers::get_user_by_uid(uid);
+        // Several accounts may have one number, and what confines one of them is not for the others.
+        let told = ["LOGNAME", "USER"].into_iter().find_map(|variable| {
+            let name = std::env::var_os(variable)?;
+            let account = uzers::get_user_by_name(&name)?;
+            (account.uid() == uid && account.name() == name).then_some(account)
+        });
+        let (account, told) = match told {
+            Some(account) => (Some(account), true),
+            None => (uzers::get_user_by_uid(uid), false),
+        };
         let name = account.as_ref().map(|account| account.name().to_string_lossy().into_owned());
         let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let home = home.or_else(|| account.map(|account| account.home_dir().to_owned()));
         let (user, home) = (name.unwrap_or_else(|| uid.to_string()), home.unwrap_or_else(|| "/".into()));
-        Self { control, peer, local, user, home }
+        Self { control, peer, local, user, told, home }
     }
 
     /// The addresses that sshd tells: `SSH_CONNECTION` (client's address and port, server's address and port), or `SSH_CLIENT`
@@ -94,6 +105,12 @@ pub(crate) fn prepare(config: Config, client: &SshClient) -> Config {
     config
 }
 
+/// A user in the settings who may be the one that was let in, and whose settings would not hold.
+fn doubtful<'a>(config: &'a Config, client: &SshClient, is_ours: impl Fn(&str) -> bool) -> Option<&'a str> {
+    let mut names = config.users.keys().map(String::as_str);
+    names.find(|name| !client.told && *name != client.user && is_ours(name))
+}
+
 /// Problems of `config` that matter to a session over ssh.
 ///
 /// Whether somebody could log in, and where to listen, is no question.
@@ -127,6 +144,16 @@ impl Server {
     /// The settings have errors, or the system denies what it should always give.
     pub fn for_ssh(config: Config, client: SshClient) -> Result<Self> {
         Error::refuse(check_ssh(&config))?;
+        let uid = rustix::process::geteuid().as_raw();
+        let ours = |name: &str| uzers::get_user_by_name(name).is_some_and(|account| account.uid() == uid);
+        if let Some(name) = doubtful(&config, &client, ours) {
+            let text = format!(
+                "has the number of {}, and which of them was let in is not told: LOGNAME or USER has to name the account",
+                client.user
+            );
+            let setting = format!("users.{name}");
+            Error::refuse(vec![Problem { severity: Severity::Error, setting, text }])?;
+        }
         let server = Self::bind_prepared(prepare(config, &client))?;
         let SshClient { control, peer, local, user, .. } = client;
         control.set_nonblocking(true).map_err(Error::system("cannot set up the control connection"))?;
@@ -196,6 +223,21 @@ mod tests {
     }
 
     #[test]
+    fn who_was_let_in_is_not_guessed_where_it_matters() {
+        let config = Config::parse("[users.ada]\n[users.bob]\nread_only = true\n").unwrap();
+        let client = |user: &str, told| {
+            let (control, _) = UnixStream::pair().unwrap();
+            let (peer, local) = SshClient::addresses(|_| None);
+            SshClient { control, peer, local, user: user.into(), told, home: "/".into() }
+        };
+        let twins = |name: &str| name == "ada" || name == "bob";
+        assert_eq!(doubtful(&config, &client("ada", false), twins), Some("bob"));
+        assert_eq!(doubtful(&config, &client("ada", true), twins), None);
+        assert_eq!(doubtful(&config, &client("ada", false), |name| name == "ada"), None);
+        assert_eq!(doubtful(&Config::default(), &client("ada", false), twins), None);
+    }
+
+    #[test]
     fn settings_of_log_ins_do_not_matter() {
         let config = Config::parse("password_file = '/nonexistent'\nrules = 'R/'\n[anonymous]\n").unwrap();
         assert_eq!(check_ssh(&config), []);
@@ -203,7 +245,8 @@ mod tests {
         assert_eq!(check_ssh(&wrong)[0].setting, "rules");
         let (control, _) = UnixStream::pair().unwrap();
         let (peer, local) = SshClient::addresses(|_| None);
-        let client = SshClient { control, peer, local, user: "ada".into(), home: "/home/ada".into() };
+        let client =
+            SshClient { control, peer, local, user: "ada".into(), told: true, home: "/home/ada".into() };
         let prepared = prepare(config.clone(), &client);
         assert_eq!((prepared.root, prepared.defaults.home), (Some("/".into()), Some("/home/ada".into())));
         let prepared = prepare(Config { root: Some("/srv".into()), ..config }, &client);
