@@ -47,7 +47,7 @@ pub(crate) fn of_user(
     };
     match (uzers::get_user_by_name(name), &config.unprivileged_user) {
         (Some(account), _) => {
-            permitted(config, &account, allow_root).map_err(denied)?;
+            permitted(config, &account, name, allow_root).map_err(denied)?;
             local(&account).map(Some)
         }
         (None, Some(unprivileged)) => named(unprivileged).map(Some),
@@ -91,8 +91,21 @@ pub(crate) fn anonymous_account<'a>(
 }
 
 /// Why an account cannot be worked as, in the words of GCT where it says the same.
-fn permitted(config: &config::Identity, account: &uzers::User, allow_root: bool) -> Result<(), String> {
-    let name = account.name().to_string_lossy();
+fn permitted(
+    config: &config::Identity,
+    account: &uzers::User,
+    name: &str,
+    allow_root: bool,
+) -> Result<(), String> {
+    if !is_called(account, name) {
+        tracing::error!(
+            user = name,
+            account = ?account.name(),
+            "the account that was found has another name of its own, for which settings and maps may say otherwise: log in, and map \
+             to users, by that one"
+        );
+        return Err(format!("There is no local account {name}."));
+    }
     if account.uid() == 0 {
         if !config.allow_root && !allow_root {
             return Err("User was mapped as root but root is not allowed.".into());
@@ -104,6 +117,11 @@ fn permitted(config: &config::Identity, account: &uzers::User, allow_root: bool)
         return Err("Access denied, user's system account is disabled.".into());
     }
     Ok(())
+}
+
+/// Databases of accounts may find one by another name than its own (`ADA` for `ada`), which settings and maps do not know.
+fn is_called(account: &uzers::User, name: &str) -> bool {
+    account.name() == name
 }
 
 /// Whether a shell is there to be run; no name at all means `/bin/sh` (passwd(5)).
@@ -120,6 +138,7 @@ fn named(name: &str) -> Result<LocalAccount, Failure> {
         Failure::LoginDenied("The account is not set up correctly.".into())
     };
     match uzers::get_user_by_name(name) {
+        Some(account) if !is_called(&account, name) => Err(wrong("its own name is another")),
         Some(account) if account.uid() != 0 => local(&account),
         Some(_) => Err(wrong("it is root")),
         None => Err(wrong("there is no such account")),
@@ -146,6 +165,9 @@ fn local(account: &uzers::User) -> Result<LocalAccount, Failure> {
 pub(crate) fn check(name: &str) -> Result<(), String> {
     match uzers::get_user_by_name(name) {
         None => Err(format!("there is no local account {name}")),
+        Some(account) if !is_called(&account, name) => {
+            Err(format!("the account's own name is {}", account.name().display()))
+        }
         Some(account) if account.uid() == 0 => Err("must not be root".into()),
         Some(_) => Ok(()),
     }
@@ -175,24 +197,37 @@ mod tests {
     fn root_system_and_disabled_accounts_need_to_be_allowed() {
         let config = config::Identity::default();
         let refused = |config: &config::Identity, account: &uzers::User| {
-            permitted(config, account, false).err().unwrap_or_default()
+            permitted(config, account, account.name().to_str().unwrap(), false).err().unwrap_or_default()
         };
-        assert!(permitted(&config, &account("ada", 1000, "/bin/sh"), false).is_ok());
-        assert!(permitted(&config, &account("ada", 1000, ""), false).is_ok());
+        assert!(permitted(&config, &account("ada", 1000, "/bin/sh"), "ada", false).is_ok());
+        assert!(permitted(&config, &account("ada", 1000, ""), "ada", false).is_ok());
         let root = account("toor", 0, "/bin/sh");
         assert!(refused(&config, &root).contains("root is not allowed"));
-        assert!(permitted(&config, &root, true).is_ok());
-        assert!(permitted(&config::Identity { allow_root: true, ..config.clone() }, &root, false).is_ok());
+        assert!(permitted(&config, &root, "toor", true).is_ok());
+        assert!(
+            permitted(&config::Identity { allow_root: true, ..config.clone() }, &root, "toor", false).is_ok()
+        );
         let system = account("www", 33, "/bin/sh");
         assert!(refused(&config, &system).contains("system account"));
         let config = config::Identity { allow_system: true, ..config };
-        assert!(permitted(&config, &system, false).is_ok());
+        assert!(permitted(&config, &system, "www", false).is_ok());
         assert!(refused(&config, &root).contains("root"), "root is more than a system account");
         for shell in ["/nonexistent/shell", "/etc/passwd", "/"] {
             let disabled = account("eve", 1001, shell);
             assert!(refused(&config, &disabled).contains("disabled"), "{shell}");
             let config = config::Identity { allow_disabled: true, ..config.clone() };
-            assert!(permitted(&config, &disabled, false).is_ok());
+            assert!(permitted(&config, &disabled, "eve", false).is_ok());
+        }
+    }
+
+    #[test]
+    fn accounts_are_found_by_their_own_names_only() {
+        let config = config::Identity::default();
+        let ada = account("ada", 1000, "/bin/sh");
+        assert!(permitted(&config, &ada, "ada", false).is_ok());
+        for name in ["ADA", "Ada", "ada@example"] {
+            let text = permitted(&config, &ada, name, false).unwrap_err();
+            assert!(text.contains("no local account"), "{text}");
         }
     }
 
