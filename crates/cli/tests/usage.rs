@@ -91,6 +91,8 @@ fn wrong_use_is_exit_code_2() {
         &["cp", "-q", "-v", "a", "b"],
         &["cp", "-f", "/nonexistent/pairs"],
         &["cp", "--password-file", "/nonexistent/password", "ftp://127.0.0.1:1/a", "b"],
+        &["cp", "--auth", "kerberos", "--insecure", "gsiftp://127.0.0.1:1/a", "b"],
+        &["ls", "--auth", "gsi", "--insecure", "gsiftp://127.0.0.1:1/"],
         &["cp", "gopher://127.0.0.1/a", "b"],
         &["buffers", "--release", "-n"],
         &["buffers", "--release", "--watch"],

@@ -194,13 +194,25 @@ pub(crate) fn can_protect(options: &Options, end: Option<End>, scheme: Scheme) -
     Err(format!("protection of data was asked for, and {hindrance}"))
 }
 
-/// Who asks for a log-in with a certificate does not log in in clear.
+/// Who asks for a log-in with a certificate or a ticket does not log in in another way.
 fn logs_in_as_asked(options: &Options, scheme: Scheme) -> Result<(), String> {
-    let clear = scheme == Scheme::Ftp && tls::begin(scheme, options).is_none() && !options.insecure;
-    if options.authentication == Authentication::Gsi && clear {
-        return Err("a log-in with a certificate was asked for (--auth gsi), and ftp:// has none: use gsiftp://, or --insecure \
-                    where the network can be trusted"
+    if options.insecure && options.authentication != Authentication::Auto {
+        return Err("--auth asks for a log-in that is protected, and --insecure for one that is not: leave one of them out"
             .to_owned());
+    }
+    let tls = tls::begin(scheme, options).is_some();
+    if options.authentication == Authentication::Kerberos
+        && (tls || !kerberos::wanted(options, scheme, false))
+    {
+        return Err("a log-in with a ticket was asked for (--auth kerberos), and only gsiftp:// and ftp:// without TLS have it"
+            .to_owned());
+    }
+    let clear = scheme == Scheme::Ftp && !tls;
+    if options.authentication == Authentication::Gsi && clear {
+        return Err(
+            "a log-in with a certificate was asked for (--auth gsi), and ftp:// has none: use gsiftp://"
+                .to_owned(),
+        );
     }
     Ok(())
 }
@@ -272,12 +284,32 @@ mod tests {
         for scheme in [Scheme::Gsiftp, Scheme::Sshftp, Scheme::Ftps, Scheme::Ftpes] {
             assert_eq!(can_protect_both(&gsi(), scheme), Ok(()), "{scheme:?}");
         }
-        for said in [Options { tls: true, ..gsi() }, Options { insecure: true, ..gsi() }] {
-            assert_eq!(can_protect_both(&said, Scheme::Ftp), Ok(()), "{said:?}");
+        assert_eq!(can_protect_both(&Options { tls: true, ..gsi() }, Scheme::Ftp), Ok(()));
+    }
+
+    #[test]
+    fn a_ticket_that_was_asked_for_is_not_left_out() {
+        let tickets = || Options { authentication: Authentication::Kerberos, ..Options::default() };
+        for scheme in [Scheme::Gsiftp, Scheme::Ftp] {
+            assert_eq!(can_protect_both(&tickets(), scheme), Ok(()), "{scheme:?}");
         }
-        // Tickets are for ftp:// too.
-        let tickets = Options { authentication: Authentication::Kerberos, ..Options::default() };
-        assert_eq!(can_protect_both(&tickets, Scheme::Ftp), Ok(()));
+        for (tls, scheme) in
+            [(false, Scheme::Ftps), (false, Scheme::Ftpes), (false, Scheme::Sshftp), (true, Scheme::Ftp)]
+        {
+            let error = can_protect_both(&Options { tls, ..tickets() }, scheme).err().unwrap_or_default();
+            assert!(error.contains("--auth kerberos"), "{scheme:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_log_in_that_was_asked_for_is_not_made_insecure() {
+        for authentication in [Authentication::Gsi, Authentication::Kerberos] {
+            let both = Options { authentication, insecure: true, ..Options::default() };
+            for scheme in [Scheme::Gsiftp, Scheme::Ftp] {
+                let error = can_protect_both(&both, scheme).err().unwrap_or_default();
+                assert!(error.contains("--auth") && error.contains("--insecure"), "{error}");
+            }
+        }
     }
 
     #[test]

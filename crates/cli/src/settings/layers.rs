@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ropewalk_client::Fairness;
+use ropewalk_client::{Authentication, Fairness};
 
 use super::{Flags, SETTINGS, Setting, Settings};
 use crate::exit::usage;
@@ -86,6 +86,12 @@ impl Layers {
                 (setting.apply)(&mut settings, text)
             };
             taken.map_err(|problem| usage(format!("{origin}: {}: {problem}", setting.key)))?;
+        }
+        if settings.options.insecure && settings.options.authentication != Authentication::Auto {
+            return Err(usage(
+                "--auth asks for a log-in that is protected, and --insecure for one that is not: leave one of them out (`--auth \
+                 auto`)",
+            ));
         }
         Ok(settings)
     }
