@@ -2,6 +2,7 @@
 
 use std::fs::Permissions;
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -99,8 +100,13 @@ impl Shared {
                 .as_ref()
                 .is_none_or(|holder| Arc::strong_count(holder) >= SESSIONS || holder.is_gone())
         {
-            state.holder = match socket_directory() {
-                Some(directory) => Holder::log_in(&words, directory, name, options, cancel)?.map(Arc::new),
+            let holder = socket_directory().map(|place| Holder::log_in(&words, place, name, options, cancel));
+            state.holder = match holder {
+                Some(Err(RemoteError::Ssh { reason, .. })) if is_of_sharing(&reason) => {
+                    tracing::debug!(peer = name, reason, "every session logs in by itself");
+                    None
+                }
+                Some(holder) => holder?.map(Arc::new),
                 None => None,
             };
             if state.holder.is_none() {
@@ -186,12 +192,28 @@ impl Drop for Holder {
 
 /// A place for ssh's socket that nobody else can enter. `None` where there is none: then every connection logs in by itself.
 fn socket_directory() -> Option<TempDir> {
-    let places = [std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from), Some(std::env::temp_dir())];
+    let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    socket_directory_in([named, Some(std::env::temp_dir()), Some("/tmp".into())])
+}
+
+fn socket_directory_in<const N: usize>(places: [Option<PathBuf>; N]) -> Option<TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("ropewalk-ssh-").permissions(Permissions::from_mode(0o700));
-    let made = places.into_iter().flatten().filter(|place| place.is_absolute());
+    let made = places.into_iter().flatten().filter(|place| place.is_absolute() && is_plain(place));
     let fits = |path: &Path| path.as_os_str().len() <= LONGEST_PATH;
     made.filter_map(|place| builder.tempdir_in(place).ok()).find(|made| fits(made.path()))
+}
+
+/// ssh takes the path as it is: in its options `%h`, `${HOME}`, quotes, backslashes and white space mean something else.
+fn is_plain(path: &Path) -> bool {
+    path.as_os_str().as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+,:@".contains(byte))
+}
+
+/// What ssh says where the socket is what is wrong, and not the log-in.
+fn is_of_sharing(reason: &str) -> bool {
+    ["unix_listener", "muxserver", "ControlPath", "ControlSocket", "percent_expand"]
+        .iter()
+        .any(|word| reason.contains(word))
 }
 
 #[cfg(test)]
@@ -204,6 +226,30 @@ mod tests {
         let directory = socket_directory().unwrap();
         let mode = std::fs::metadata(directory.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[test]
+    fn sockets_are_where_ssh_takes_a_path_as_it_is() {
+        let all = tempfile::tempdir().unwrap();
+        let place = |name: &str| {
+            let place = all.path().join(name);
+            std::fs::create_dir(&place).unwrap();
+            Some(place)
+        };
+        let good = place("run-1000.x").unwrap();
+        for name in ["100%h", "a b", "$HOME", "${X}", "a\"b", "a'b", r"a\b", "a\tb"] {
+            let bad = place(name);
+            assert!(socket_directory_in([bad.clone(), None]).is_none(), "{name}");
+            let found = socket_directory_in([bad, Some(good.clone())]).unwrap();
+            assert!(found.path().starts_with(&good), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_socket_alone_keeps_nobody_from_logging_in() {
+        assert!(is_of_sharing("unix_listener: cannot bind to path /x: Permission denied"));
+        assert!(is_of_sharing("vdollar_percent_expand: unknown key %q"));
+        assert!(!is_of_sharing("ada@h: Permission denied (publickey)."));
     }
 
     fn held(script: &str, cancel: &Cancel) -> (Result<Option<Holder>, RemoteError>, bool) {
