@@ -1,25 +1,32 @@
 //! Passwords that anybody on the way can read.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::Event;
 use crate::session::Session;
 
-/// Said once in a run.
+/// Servers of which it was said in this run.
 #[derive(Default)]
-pub(crate) struct Warned(AtomicBool);
+pub(crate) struct Warned(Mutex<HashSet<String>>);
 
 impl Session<'_> {
+    /// Nobody on the way reads what is sent on the control connection.
+    pub(crate) fn is_protected(&self) -> bool {
+        self.tls.is_some() || self.security.is_some() || self.kerberos.is_some() || self.control.is_ssh()
+    }
+
     /// To be called before a password is sent. `anonymous`: it is none.
     pub(crate) fn warn_of_clear_password(&self, anonymous: bool) {
-        let protected =
-            self.tls.is_some() || self.security.is_some() || self.kerberos.is_some() || self.control.is_ssh();
         let address = self.control.remote_addr().ip();
-        if anonymous || protected || !is_network(address) || self.setup.warned_of_clear.was_said() {
+        if anonymous || self.is_protected() || !is_network(address) {
             return;
         }
         let peer = self.control.peer();
+        if self.setup.warned_of_clear.was_said(peer) {
+            return;
+        }
         self.setup.events.event(Event::Warning {
             message: format!(
                 "the password for {peer} goes over the network in clear, where others can read it; --tls (or ftpes://) \
@@ -30,9 +37,9 @@ impl Session<'_> {
 }
 
 impl Warned {
-    /// Whether it was said before.
-    fn was_said(&self) -> bool {
-        self.0.swap(true, Ordering::Relaxed)
+    /// Whether it was said of this server before.
+    fn was_said(&self, peer: &str) -> bool {
+        !self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(peer.to_owned())
     }
 }
 
@@ -45,6 +52,13 @@ fn is_network(address: IpAddr) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn it_is_said_once_of_each_server() {
+        let warned = Warned::default();
+        let said = ["a:21", "b:21", "a:21", "b:21", "b:2811"].map(|peer| !warned.was_said(peer));
+        assert_eq!(said, [true, true, false, false, true]);
+    }
 
     #[test]
     fn loopback_is_no_network() {
