@@ -52,7 +52,7 @@ impl Session<'_> {
         }
         let peer = self.control.peer().to_owned();
         let failed = |reason: String| RemoteError::Security { peer: peer.clone(), reason };
-        if self.security.is_none() && self.tls.is_none() {
+        if !self.is_protected() {
             return Err(failed(
                 "a bearer token is sent over a protected control connection only: use ftpes:// or ftps:// (TLS), or gsiftp://"
                     .into(),
