@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ropewalk_client::{Cancel, Location, Options, Remote, RemoteError, parse_location};
 use ropewalk_protocol::url::Url;
 
-use crate::credentials;
+use crate::credentials::{self, Side};
 use crate::exit::{Exit, usage};
 use crate::output::{Human, Loudness, say};
 use crate::settings::{Flags, Layers, Settings};
@@ -65,9 +65,9 @@ impl Client {
         flags: &Flags,
         targets: impl IntoIterator<Item = &'a mut Target>,
     ) -> anyhow::Result<Self> {
-        let Settings { mut options, password_file, .. } = Layers::load(flags)?.settings()?;
-        let locations = targets.into_iter().map(|target| &mut target.location);
-        credentials::complete(&mut options, password_file.as_deref(), true, locations)?;
+        let Settings { mut options, password_files, .. } = Layers::load(flags)?.settings()?;
+        let locations = targets.into_iter().map(|target| (Side::Only, &mut target.location));
+        credentials::complete(&mut options, &password_files, true, locations)?;
         let (cancel, here) = (Cancel::new(), Arc::new(AtomicBool::new(false)));
         let act = {
             let (cancel, here) = (cancel.clone(), Arc::clone(&here));

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use bstr::{BStr, BString, ByteSlice};
-use ropewalk_client::{Confirm, DataCredential, Location, Options, Passphrases};
+use ropewalk_client::{Confirm, DataCredential, Location, Options, Pair, Passphrases, TokenSource};
 use ropewalk_gsi::{Credential, CredentialError, Source};
 use ropewalk_protocol::command::Password;
 use ropewalk_protocol::url::{Scheme, Url};
@@ -15,26 +15,89 @@ use zeroize::Zeroizing;
 use crate::exit::usage;
 use crate::output::say;
 use crate::secret;
+use crate::settings::PasswordFiles;
 
 /// Longer lines are no passwords.
 const LONGEST: u64 = 4096;
 /// OpenSSL takes no shorter passphrases.
 const SHORTEST: usize = 4;
 
+/// Where a location stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Source,
+    Destination,
+    /// Not in a copy.
+    Only,
+}
+
+/// The locations of copies.
+pub(crate) fn sides<'a>(
+    pairs: impl IntoIterator<Item = &'a mut Pair>,
+) -> impl Iterator<Item = (Side, &'a mut Location)> {
+    let both =
+        |pair: &'a mut Pair| [(Side::Source, &mut pair.source), (Side::Destination, &mut pair.destination)];
+    pairs.into_iter().flat_map(both)
+}
+
+/// A password from a file, and whose it is.
+struct Kept<'a> {
+    password: Password,
+    option: &'static str,
+    /// It is everybody's to whom none of the others belongs.
+    side: Side,
+    path: &'a Path,
+    whose: Option<(Url, BString)>,
+}
+
+impl<'a> Kept<'a> {
+    fn all(files: &'a PasswordFiles) -> anyhow::Result<Vec<Self>> {
+        let all = [
+            (&files.source, "--source-password-file", Side::Source),
+            (&files.destination, "--destination-password-file", Side::Destination),
+            (&files.common, "--password-file", Side::Only),
+        ];
+        let named = all.into_iter().filter_map(|(path, option, side)| Some((path.as_deref()?, option, side)));
+        named
+            .map(|(path, option, side)| {
+                let password = Password::new(read_password(path)?);
+                Ok(Self { password, option, side, path, whose: None })
+            })
+            .collect()
+    }
+
+    /// A password is for one user of one server: another server would learn it.
+    fn give(&mut self, url: &Url, user: &BString) -> anyhow::Result<Password> {
+        let (whose, known) = self.whose.get_or_insert_with(|| (url.clone(), user.clone()));
+        if (&whose.host, whose.port) != (&url.host, url.port) || known != user {
+            return Err(usage(format!(
+                "{} {} would be sent for {known} to {} and for {user} to {}: name one for each with \
+                 --source-password-file and --destination-password-file",
+                self.option,
+                self.path.display(),
+                place(whose),
+                place(url)
+            )));
+        }
+        Ok(self.password.clone())
+    }
+}
+
+fn place(url: &Url) -> String {
+    if url.port == 0 { url.host.to_string() } else { format!("{}:{}", url.host, url.port) }
+}
+
 /// Fills in what is missing for the servers of `locations`: from the file, or by asking where there is a user but no
 /// password. `from_command`: the locations stand in the command, where others can see them.
 pub(crate) fn complete<'a>(
     options: &mut Options,
-    password_file: Option<&Path>,
+    files: &PasswordFiles,
     from_command: bool,
-    locations: impl IntoIterator<Item = &'a mut Location>,
+    locations: impl IntoIterator<Item = (Side, &'a mut Location)>,
 ) -> anyhow::Result<()> {
-    if let Some(path) = password_file {
-        options.password = Some(Password::new(read_password(path)?));
-    }
-    let locations: Vec<&mut Location> = locations.into_iter().collect();
-    let grid =
-        |location: &&mut Location| matches!(location, Location::Remote(url) if url.scheme == Scheme::Gsiftp);
+    let mut kept = Kept::all(files)?;
+    let locations: Vec<(Side, &mut Location)> = locations.into_iter().collect();
+    let grid = |(_, location): &(Side, &mut Location)| matches!(location, Location::Remote(url) if url.scheme == Scheme::Gsiftp);
     if !options.insecure && locations.iter().any(grid) {
         options.passphrases = passphrases(options)?;
     }
@@ -44,7 +107,7 @@ pub(crate) fn complete<'a>(
     }
     let mut warned = false;
     let mut asked: Vec<(Url, Password)> = Vec::new();
-    for location in locations {
+    for (side, location) in locations {
         let Location::Remote(url) = location else { continue };
         if url.password.is_some() {
             if from_command && !warned {
@@ -62,7 +125,18 @@ pub(crate) fn complete<'a>(
         if url.scheme == Scheme::Sshftp {
             continue;
         }
-        if options.password.is_some() || is_anonymous(user.as_bstr()) || !io::stdin().is_terminal() {
+        if is_anonymous(user.as_bstr()) {
+            continue;
+        }
+        if let Some(kept) = kept.iter_mut().find(|kept| kept.side == side || kept.side == Side::Only) {
+            // A token goes before it.
+            if url.user.is_some() || options.token == TokenSource::None {
+                url.password = Some(kept.give(url, &user)?);
+                url.user = Some(user);
+            }
+            continue;
+        }
+        if !io::stdin().is_terminal() {
             continue;
         }
         let known =
@@ -237,6 +311,61 @@ fn first_line(mut input: impl Read) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn completed(files: [Option<&str>; 3], source: &str, destination: &str) -> anyhow::Result<[String; 2]> {
+        let directory = tempfile::tempdir()?;
+        let write = |name: &str, text: Option<&str>| -> anyhow::Result<_> {
+            let path = directory.path().join(name);
+            let made = text.map(|text| std::fs::write(&path, text)).transpose()?;
+            Ok(made.map(|()| path))
+        };
+        let [common, from, to] = files;
+        let (common, from, to) = (write("common", common)?, write("from", from)?, write("to", to)?);
+        let files = PasswordFiles { common, source: from, destination: to };
+        let remote = |text: &str| Url::parse(text).map(Location::Remote);
+        let mut pair = Pair { source: remote(source)?, destination: remote(destination)?, window: None };
+        complete(&mut Options::default(), &files, true, sides([&mut pair]))?;
+        let shown = |location: &Location| match location {
+            Location::Remote(url) => url.to_string_with_password(),
+            _ => String::new(),
+        };
+        Ok([shown(&pair.source), shown(&pair.destination)])
+    }
+
+    #[test]
+    fn a_password_goes_to_one_server_for_one_user() {
+        let common = [Some("secret"), None, None];
+        for (source, destination) in [
+            ("ftp://ada@a/f", "ftp://bob@b/f"),
+            ("ftp://ada@a/f", "ftp://ada@b/f"),
+            ("ftp://ada@a/f", "ftp://bob@a/f"),
+            ("ftpes://ada@a:2811/f", "ftpes://ada@a:2812/f"),
+        ] {
+            let error = completed(common, source, destination).err().map(|error| error.to_string());
+            let error = error.unwrap_or_default();
+            assert!(error.contains("--source-password-file") && !error.contains("secret"), "{error}");
+        }
+        let given = |files, source, destination| completed(files, source, destination).ok();
+        let expect = |source: &str, destination: &str| Some([source.to_owned(), destination.to_owned()]);
+        assert_eq!(
+            given(common, "ftp://ada@a/f", "ftp://ada@a/g"),
+            expect("ftp://ada:secret@a/f", "ftp://ada:secret@a/g")
+        );
+        // Whoever has one of their own, and who has none at all.
+        for other in ["ftp://bob:own@b/g", "ftp://b/g", "ftp://anonymous@b/g", "sshftp://bob@b/g"] {
+            assert_eq!(given(common, "ftp://ada@a/f", other), expect("ftp://ada:secret@a/f", other));
+        }
+        let both = [None, Some("one"), Some("two")];
+        assert_eq!(
+            given(both, "ftp://ada@a/f", "ftp://ada@b/g"),
+            expect("ftp://ada:one@a/f", "ftp://ada:two@b/g")
+        );
+        let one = [Some("rest"), Some("one"), None];
+        assert_eq!(
+            given(one, "ftp://ada@a/f", "ftp://bob@b/g"),
+            expect("ftp://ada:one@a/f", "ftp://bob:rest@b/g")
+        );
+    }
 
     #[test]
     fn the_first_line_without_its_end() {

@@ -99,10 +99,10 @@ impl Cp {
         let mut pairs = self.pairs()?;
         let settings = self.settings()?;
         let keeper = settings.keep_socket_memory()?;
-        let Settings { mut options, password_file, .. } = settings;
-        self.check(&pairs, password_file.as_deref().is_some_and(|path| path.as_os_str() == "-"))?;
-        let places = pairs.iter_mut().flat_map(|pair| [&mut pair.source, &mut pair.destination]);
-        credentials::complete(&mut options, password_file.as_deref(), self.pairs.is_none(), places)?;
+        let Settings { mut options, password_files, .. } = settings;
+        self.check(&pairs, password_files.from_stdin())?;
+        let places = credentials::sides(&mut pairs);
+        credentials::complete(&mut options, &password_files, self.pairs.is_none(), places)?;
 
         let cancel = Cancel::new();
         signals::watch(&cancel, STOPPING)?;
@@ -197,9 +197,9 @@ impl Cp {
         sources.iter().map(pair).collect()
     }
 
-    fn check(&self, pairs: &[Pair], password_from_stdin: bool) -> anyhow::Result<()> {
+    fn check(&self, pairs: &[Pair], passwords_from_stdin: usize) -> anyhow::Result<()> {
         let from_stdin = pairs.iter().filter(|pair| pair.source == Location::Standard).count()
-            + usize::from(password_from_stdin)
+            + passwords_from_stdin
             + usize::from(self.pairs.as_ref().is_some_and(|path| path.as_os_str() == "-"));
         if from_stdin > 1 {
             return Err(usage("standard input can be one thing only: a source, the pairs, or the password"));
@@ -315,11 +315,12 @@ mod tests {
     fn one_use_of_each_standard_stream() {
         let checked = |words: &[&str]| {
             let cp = cp(words);
-            cp.check(&cp.pairs().unwrap(), false)
+            cp.check(&cp.pairs().unwrap(), 0)
         };
         assert!(checked(&["-", "b"]).is_ok());
         assert!(checked(&["--json", "a", "-"]).is_err());
         assert!(checked(&["-", "-", "b"]).is_err());
-        assert!(cp(&["-", "b"]).check(&cp(&["-", "b"]).pairs().unwrap(), true).is_err());
+        assert!(cp(&["-", "b"]).check(&cp(&["-", "b"]).pairs().unwrap(), 1).is_err());
+        assert!(cp(&["a", "b"]).check(&cp(&["a", "b"]).pairs().unwrap(), 2).is_err());
     }
 }

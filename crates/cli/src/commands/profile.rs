@@ -14,7 +14,7 @@ use ropewalk_client::{Cancel, Location, Pair, parse_location};
 use ropewalk_profiler::collect::{self, Sockets};
 use ropewalk_profiler::profile::{Profile, Role as HostRole};
 
-use crate::credentials;
+use crate::credentials::{self, Side};
 use crate::exit::{Exit, usage};
 use crate::output::{Human, Loudness, colour_wanted};
 use crate::profiling::baseline::{self, Part};
@@ -161,9 +161,9 @@ impl Profiled {
         let mut pair = self.pair()?;
         let settings = Layers::load(&self.flags.0)?.settings()?;
         let _keeper = settings.keep_socket_memory()?;
-        let Settings { mut options, password_file, .. } = settings;
-        let places = pair.iter_mut().flat_map(|pair| [&mut pair.source, &mut pair.destination]);
-        credentials::complete(&mut options, password_file.as_deref(), true, places.chain(server.as_mut()))?;
+        let Settings { mut options, password_files, .. } = settings;
+        let places = credentials::sides(&mut pair).chain(server.as_mut().map(|server| (Side::Only, server)));
+        credentials::complete(&mut options, &password_files, true, places)?;
         let server = match server {
             Some(Location::Remote(url)) => Some(url),
             Some(_) => return Err(usage("--server expects the URL of a server")),

@@ -15,9 +15,10 @@ use super::options::Guc;
 use super::report::Report;
 use super::{help, list, pending};
 use crate::client::Target;
+use crate::credentials::Side;
 use crate::exit::{Exit, usage};
 use crate::output::say;
-use crate::settings::{Flags, Layers};
+use crate::settings::{Flags, Layers, PasswordFiles};
 use crate::{credentials, message, pairs, signals};
 
 pub(super) fn run(guc: Guc) -> Exit {
@@ -48,7 +49,8 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     signals::watch(&cancel, "\nCancelling copy...")?;
     if let Some(url) = &guc.list {
         let mut target = Target::parse(url)?;
-        credentials::complete(&mut options, None, false, std::iter::once(&mut target.location))?;
+        let place = (Side::Only, &mut target.location);
+        credentials::complete(&mut options, &PasswordFiles::default(), false, [place])?;
         list::run(url, &target, &options.of_source(), &report, &cancel)?;
         return Ok(Exit::Done);
     }
@@ -56,8 +58,7 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
         let _ = std::io::stdout().lock().write_all(b"Dumpfile exists and is empty.  Nothing to do.\n");
         return Ok(Exit::Usage);
     };
-    let places = pairs.iter_mut().flat_map(|pair| [&mut pair.source, &mut pair.destination]);
-    credentials::complete(&mut options, None, false, places)?;
+    credentials::complete(&mut options, &PasswordFiles::default(), false, credentials::sides(&mut pairs))?;
 
     let of_source = options.of_source();
     let looker = Looker {

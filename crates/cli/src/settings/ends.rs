@@ -21,6 +21,21 @@ pub(super) fn subject(text: &str) -> Result<Option<String>, String> {
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
+pub(super) fn password_file(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.password_files.common = path(text);
+    Ok(())
+}
+
+pub(super) fn source_password_file(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.password_files.source = path(text);
+    Ok(())
+}
+
+pub(super) fn destination_password_file(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.password_files.destination = path(text);
+    Ok(())
+}
+
 pub(super) fn source_credential(settings: &mut Settings, text: &str) -> Result<(), String> {
     settings.options.source.credential = path(text);
     Ok(())

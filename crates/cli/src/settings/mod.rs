@@ -24,10 +24,25 @@ pub(crate) use table::{SETTINGS, port_range};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) options: Options,
-    /// First line: the password for servers whose URL has none.
-    pub(crate) password_file: Option<PathBuf>,
+    pub(crate) password_files: PasswordFiles,
     /// Payload in the socket buffers of all connections together, bytes.
     pub(crate) socket_memory: Option<u64>,
+}
+
+/// First line of each: the password for the server whose URL has none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PasswordFiles {
+    pub(crate) common: Option<PathBuf>,
+    pub(crate) source: Option<PathBuf>,
+    pub(crate) destination: Option<PathBuf>,
+}
+
+impl PasswordFiles {
+    /// How many of them are standard input.
+    pub(crate) fn from_stdin(&self) -> usize {
+        let all = [&self.common, &self.source, &self.destination];
+        all.into_iter().flatten().filter(|path| path.as_os_str() == "-").count()
+    }
 }
 
 /// Which commands have the flag.

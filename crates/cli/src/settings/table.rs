@@ -146,8 +146,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Let data between two servers come through this machine, where they may or can not send to each other"),
     setting("user", None, Value("NAME"), Security, (user, |s| s.options.user.clone().unwrap_or_default()),
         "Log in as this user where the URL names none"),
-    setting("password-file", None, Value("FILE"), Security, (password_file, show_password_file),
+    setting("password-file", None, Value("FILE"), Security, (ends::password_file, |s| show_path(s.password_files.common.as_ref())),
         "Take the password from the first line of FILE (`-`: standard input)"),
+    setting("source-password-file", None, Value("FILE"), Ends,
+        (ends::source_password_file, |s| show_path(s.password_files.source.as_ref())),
+        "--password-file for the server of the source alone"),
+    setting("destination-password-file", None, Value("FILE"), Ends,
+        (ends::destination_password_file, |s| show_path(s.password_files.destination.as_ref())),
+        "--password-file for the server of the destination alone"),
     setting("token", None, Value("auto|FILE"), Security, (super::token::set, super::token::show),
         "Log in with a bearer token where the URL names no user: that in FILE, or with `auto` the one in BEARER_TOKEN, \
          BEARER_TOKEN_FILE, $XDG_RUNTIME_DIR/bt_uUID or /tmp/bt_uUID. It needs a protected control connection"),
@@ -552,15 +558,6 @@ fn user(settings: &mut Settings, text: &str) -> Result<(), String> {
     }
     settings.options.user = (!text.is_empty()).then(|| text.to_owned());
     Ok(())
-}
-
-fn password_file(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.password_file = (!text.is_empty()).then(|| text.into());
-    Ok(())
-}
-
-fn show_password_file(settings: &Settings) -> String {
-    settings.password_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
 }
 
 fn data_ports(settings: &mut Settings, text: &str) -> Result<(), String> {

@@ -67,15 +67,10 @@ pub(super) fn verify(command: &Doctor) -> anyhow::Result<Seen> {
     let mut pair = pair(command)?;
     let settings = Layers::load(&command.flags.0)?.settings()?;
     let _keeper = settings.keep_socket_memory()?;
-    let Settings { mut options, password_file, .. } = settings;
+    let Settings { mut options, password_files, .. } = settings;
     // Each run moves everything.
     options.resume = false;
-    credentials::complete(
-        &mut options,
-        password_file.as_deref(),
-        true,
-        [&mut pair.source, &mut pair.destination],
-    )?;
+    credentials::complete(&mut options, &password_files, true, credentials::sides([&mut pair]))?;
     let journal = command.journal()?;
     journal.is_idle()?;
     let cancel = Cancel::new();
