@@ -100,7 +100,7 @@ impl Cp {
         let settings = self.settings()?;
         let keeper = settings.keep_socket_memory()?;
         let Settings { mut options, password_files, .. } = settings;
-        self.check(&pairs, password_files.from_stdin())?;
+        self.check(&pairs, password_files.in_stdin())?;
         let places = credentials::sides(&mut pairs);
         credentials::complete(&mut options, &password_files, self.pairs.is_none(), places)?;
 

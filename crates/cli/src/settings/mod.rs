@@ -39,7 +39,7 @@ pub(crate) struct PasswordFiles {
 
 impl PasswordFiles {
     /// How many of them are standard input.
-    pub(crate) fn from_stdin(&self) -> usize {
+    pub(crate) fn in_stdin(&self) -> usize {
         let all = [&self.common, &self.source, &self.destination];
         all.into_iter().flatten().filter(|path| path.as_os_str() == "-").count()
     }
