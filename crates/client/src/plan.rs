@@ -389,7 +389,7 @@ impl<'p, 'e> Plan<'p, 'e> {
         }
         if self.made.insert(self.spot(&directory)) {
             let path = directory.path();
-            self.ask(place, true, &mut |side| side.make_path(&path))?;
+            self.ask(place, true, &mut |side| side.make_path(&path, true))?;
         }
         Ok(())
     }

@@ -260,14 +260,14 @@ impl<'e> Side<'e> {
         }
     }
 
-    /// Makes a directory with its parents.
-    pub(crate) fn make_path(&mut self, path: &[u8]) -> Result<(), RemoteError> {
+    /// Makes a directory with its parents. `unseen`: one of which the server tells nothing is taken for existing.
+    pub(crate) fn make_path(&mut self, path: &[u8], unseen: bool) -> Result<(), RemoteError> {
         match self {
             Self::Remote(session) => match session.make_directory(path, true) {
                 Err(refused) if !refused.breaks_session() => match session.stat(path) {
                     Ok(entry) if entry.is_directory() => Ok(()),
                     // Who may put files there may be told nothing of it: whether it is there a file will show.
-                    Err(unseen) if unseen.kind() == FailureKind::Permission => Ok(()),
+                    Err(hidden) if unseen && hidden.kind() == FailureKind::Permission => Ok(()),
                     _ => Err(refused),
                 },
                 made => made,
@@ -276,7 +276,7 @@ impl<'e> Side<'e> {
                 Ok(_) => Ok(()),
                 Err(e) if is_missing(&e) && parent(path).is_some() => {
                     let store = store.clone();
-                    self.make_path(parent(path).unwrap_or(b"/"))?;
+                    self.make_path(parent(path).unwrap_or(b"/"), unseen)?;
                     make_local(&*store, path).map(drop)
                 }
                 Err(e) => Err(e),

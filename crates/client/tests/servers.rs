@@ -606,6 +606,9 @@ fn drop_boxes() -> Result<()> {
     let told = run(Location::Local(here.join("s/f")), to("f"), &options())?.summary;
     ensure!(told.files_failed == 1 && told.failures[0].error.contains("--in-place"), "{told:?}");
     ensure!(!there.join("f").exists());
+    fs::create_dir(here.join("empty"))?;
+    let told = run(Location::Local(here.join("empty")), to("nowhere/"), &options())?.summary;
+    ensure!(told.files_failed == 1, "{told:?}");
     let in_place = Options { in_place: true, ..options() };
     let told = run(Location::Local(here.join("s/f")), to("f"), &in_place)?;
     ensure!(told.summary.files_failed == 0, "{:?}", told.events);

@@ -44,10 +44,20 @@ impl Gridmap {
         &self.problems
     }
 
-    /// All accounts of a one-line subject, in the file's order.
+    /// All accounts of a one-line subject, in the file's order. Where no line has it as it stands, those of the first name that
+    /// differs in case alone: two people whose names do so keep their own.
     pub fn accounts(&self, subject: &str) -> impl Iterator<Item = &Account> {
-        let subject = name::folded(subject);
-        self.entries.iter().filter(move |(known, _)| *known == subject).flat_map(|(_, accounts)| accounts)
+        let subject = name::canonical(subject);
+        let exact = self.entries.iter().find(|(known, _)| *known == subject);
+        let folded = || {
+            let wanted = name::folded(&subject);
+            self.entries.iter().find(|(known, _)| name::folded(known) == wanted)
+        };
+        let named = exact.or_else(folded).map(|(known, _)| known.as_str());
+        self.entries
+            .iter()
+            .filter(move |(known, _)| Some(known.as_str()) == named)
+            .flat_map(|(_, accounts)| accounts)
     }
 
     /// The account of somebody who asks for none.
@@ -88,10 +98,14 @@ fn entry(line: &str) -> Result<Option<Entry>, &'static str> {
         }
         accounts.push(if pool { Account::Pool(bare.to_owned()) } else { Account::Local(bare.to_owned()) });
         if words.next().is_some() {
+            // Without quotes it may be the rest of the name.
+            if !line.starts_with('"') {
+                return Err("words follow the account of a subject without quotes");
+            }
             break;
         }
     }
-    Ok(Some((name::folded(&subject), accounts)))
+    Ok(Some((name::canonical(&subject), accounts)))
 }
 
 /// The subject at a line's beginning, with quotes and escapes undone, and the rest.
@@ -172,6 +186,16 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    #[test]
+    fn nobody_is_taken_for_another() {
+        let map = Gridmap::parse("/O=Grid/CN=John Smith jsmith\n\"/CN=bob\" one\n\"/CN=Bob\" two\n");
+        assert_eq!(map.problems().len(), 1);
+        assert_eq!(map.default_account("/O=Grid/CN=John"), None);
+        let all = |name: &str| map.accounts(name).cloned().collect::<Vec<_>>();
+        assert_eq!((all("/CN=bob"), all("/CN=Bob")), (vec![local("one")], vec![local("two")]));
+        assert_eq!(all("/CN=BOB"), [local("one")]);
     }
 
     #[test]

@@ -211,7 +211,13 @@ impl Trust {
         let Some(directory) = &self.directory else { return Ok(false) };
         let hash = authority.subject_name_hash();
         for index in 0..MAX_INDEX {
-            let Some(text) = read(&directory.join(format!("{hash:08x}.{index}")))? else { break };
+            let text = match read(&directory.join(format!("{hash:08x}.{index}"))) {
+                Ok(Some(text)) => text,
+                Ok(None) => break,
+                // It may be another's.
+                Err(ChainError::Unread { .. }) => continue,
+                Err(error) => return Err(error),
+            };
             if X509::stack_from_pem(&text).unwrap_or_default().iter().any(signed) {
                 return Ok(true);
             }

@@ -173,6 +173,12 @@ fn what_another_user_has_left_is_not_gone_on_with() {
     assert_eq!(bob.store("/pool/f", b"his").unwrap().code, 226);
     assert_eq!(fs::read(&file).unwrap(), b"his");
     assert!(!part.exists() && fs::metadata(&file).unwrap().uid() == BOB);
+    // His own is never in his way.
+    let own = town.real("/pool/.own.ropewalk-part");
+    fs::write(&own, "old").unwrap();
+    give(&own, BOB, BOB, 0);
+    assert_eq!(bob.store("/pool/own", b"his").unwrap().code, 226);
+    assert!(fs::read(town.real("/pool/own")).unwrap() == b"his" && !own.exists());
     // Where it cannot be known whether it is written, or it cannot be removed, nothing happens: not to the old file either.
     for (directory, mode) in [("/pool", 0o1600), ("/shared", 0o1644), ("/shared", 0o1666)] {
         let (part, file) = leave(directory, mode);

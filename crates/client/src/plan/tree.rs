@@ -23,7 +23,8 @@ impl<'e> Plan<'_, 'e> {
         }
         if !options.dry_run && !discards {
             if options.create_directories {
-                self.ask(destination, true, &mut |side| side.make_path(&destination.path()))?;
+                let unseen = options.in_place;
+                self.ask(destination, true, &mut |side| side.make_path(&destination.path(), unseen))?;
             } else if !exists && !named {
                 return Err(crate::walk::missing(&destination.path()));
             } else if !exists {

@@ -45,13 +45,18 @@ impl<'e> Flow<'_, 'e> {
         let over = !error.is_transient() && slot.range == upload.wanted;
         let part = upload.path.clone();
         let wrong = upload.in_place && is_of_no_use(&error);
-        let leftover = (over && !upload.direct || wrong) && slot.ended.is_some();
+        let leftover = over && !upload.direct && slot.ended.is_some();
+        // Before anybody begins again: it has its name already.
+        let removed = match wrong && slot.ended.is_some() {
+            true => self.session.control.call(&Command::Dele(part.clone())).map(drop),
+            false => Ok(()),
+        };
         self.worker.fail(Job::Put(upload, slot.range), error);
         if leftover {
             // It arrived and has no use.
             self.session.control.call(&Command::Dele(part))?;
         }
-        Ok(())
+        removed
     }
 
     /// The next commands of a slot whose transfer is confirmed.

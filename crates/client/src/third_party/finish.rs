@@ -19,11 +19,13 @@ impl<'e> Flow<'_, 'e> {
                     let error = slot.error.unwrap_or(RemoteError::Cancelled);
                     let wrong = slot.relay.in_place && is_of_no_use(&error);
                     let path = slot.relay.path.clone();
+                    // Before anybody begins again: it has its name already.
+                    let removed = match wrong {
+                        true => self.destination.control.call(&Command::Dele(path)).map(drop),
+                        false => Ok(()),
+                    };
                     self.worker.fail(Job::Third(slot.relay, slot.range), error);
-                    if wrong {
-                        // It has its name already.
-                        self.destination.control.call(&Command::Dele(path))?;
-                    }
+                    removed?;
                 }
                 return Ok(());
             }

@@ -82,12 +82,20 @@ pub(super) fn begin(
             Err(error) => return Err(error),
         }
         let left = match open_locked(store, names, &lock) {
-            // Whether anybody writes it cannot be known.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(in_the_way(names)),
+            // Whether anybody writes it cannot be known; whoever writes one can read it.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                if !is_own_leftover(store, &names.part)? {
+                    return Err(in_the_way(names));
+                }
+                why = options.resume.then(|| "it cannot be read".into());
+                ignore_missing(store.remove_file(journal))?;
+                ignore_missing(store.remove_file(&names.part))?;
+                continue;
+            }
             left => left?,
         };
         let Some((left, metadata)) = left else { continue };
-        let own = is_own(store, names, &metadata);
+        let own = is_own(store, &names.part, &metadata);
         if let Left::Writable(handle) = &left
             && own
             && options.resume
@@ -127,7 +135,7 @@ pub(super) fn interrupted(
 ) -> Result<Option<Interrupted>> {
     let Some(journal) = &names.journal else { return Ok(None) };
     let Some((left, metadata)) = open_to_look(store, names)? else { return Ok(None) };
-    if !is_own(store, names, &metadata) {
+    if !is_own(store, &names.part, &metadata) {
         return Ok(None);
     }
     let alone = || if lock(left.lock())? { Ok(()) } else { Err(busy(names)) };
@@ -139,7 +147,7 @@ pub(super) fn interrupted(
 pub(super) fn sequential_prefix(store: &dyn Store, names: &Names) -> Result<Option<u64>> {
     let Some(journal) = &names.journal else { return Ok(None) };
     let Some((_locked, metadata)) = open_to_look(store, names)? else { return Ok(None) };
-    if !is_own(store, names, &metadata) {
+    if !is_own(store, &names.part, &metadata) {
         return Ok(None);
     }
     let known = metadata.mode & STICKY != 0 && is_missing(store, journal)?;
@@ -221,18 +229,33 @@ impl Left {
 /// # Errors
 /// [`ErrorKind::PermissionDenied`] where it is another user's and may not even be read: whether anybody writes it cannot be known.
 pub fn hold_part(store: &dyn Store, part: &VirtualPath) -> Result<Option<HeldPart>> {
-    let left = Left::open(store, part)?;
-    Ok(left.lock().lock()?.then_some(HeldPart(left)))
+    let left = match Left::open(store, part) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && is_own_leftover(store, part)? => {
+            return Ok(Some(HeldPart(None)));
+        }
+        left => left?,
+    };
+    Ok(left.lock().lock()?.then_some(HeldPart(Some(left))))
+}
+
+/// Whether a part that cannot be opened is our own, by what the file system says of it: an earlier run as somebody else has left
+/// it, or somebody has taken its permissions away.
+fn is_own_leftover(store: &dyn Store, part: &VirtualPath) -> Result<bool> {
+    match store.stat(part, false) {
+        Ok(metadata) => Ok(is_own(store, part, &metadata)),
+        Err(error) if error.is_not_found() => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Keeps others from a part until it is dropped.
-pub struct HeldPart(Left);
+pub struct HeldPart(Option<Left>);
 
 impl HeldPart {
     /// The file was renamed from the part's name to its own: it no longer says of itself that it is unfinished.
     pub fn unmark(&self) -> Result<()> {
         // What another user's upload says of itself is that user's.
-        let Left::Writable(part) = &self.0 else { return Ok(()) };
+        let Some(Left::Writable(part)) = &self.0 else { return Ok(()) };
         let mode = part.metadata()?.mode;
         if mode & STICKY == 0 { Ok(()) } else { part.set_mode(mode & 0o777) }
     }
@@ -283,15 +306,15 @@ fn open_locked(
 
 /// Whether it can be what an earlier upload of the same user left. Where others may make names in the directory, one of
 /// them can have put it there, or have linked the name to another file of the user.
-fn is_own(store: &dyn Store, names: &Names, metadata: &Metadata) -> bool {
+fn is_own(store: &dyn Store, part: &VirtualPath, metadata: &Metadata) -> bool {
     store.own_uid().is_none_or(|uid| metadata.uid == uid && metadata.links == 1)
-        || store.acting_uid().is_none() && is_closed(store, names)
+        || store.acting_uid().is_none() && is_closed(store, part)
 }
 
 /// Whether nobody but its owner makes names in the directory: then whose files the file system says they are (it may know but
 /// one owner, or call root by another name) does not matter.
-fn is_closed(store: &dyn Store, names: &Names) -> bool {
-    let directory = names.part.parent().unwrap_or_else(VirtualPath::root);
+fn is_closed(store: &dyn Store, part: &VirtualPath) -> bool {
+    let directory = part.parent().unwrap_or_else(VirtualPath::root);
     store.stat(&directory, true).is_ok_and(|directory| directory.mode & 0o022 == 0)
 }
 
@@ -312,7 +335,7 @@ fn load(
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Result<Found, String>> {
     // Another user's would say that bytes are there which never came.
-    let own = |metadata: &Metadata| is_own(store, names, metadata);
+    let own = |metadata: &Metadata| is_own(store, &names.part, metadata);
     match journal::load(store, journal, &names.part, key, &own, alone, progress)? {
         Ok(Loaded { key, present, pieces, journal }) => {
             Ok(Ok(Found { present, pieces, journal: Some(journal), key: Some(key) }))
@@ -340,7 +363,7 @@ fn busy(names: &Names) -> Error {
 fn in_the_way(names: &Names) -> Error {
     let name = names.part.file_name().unwrap_or_default();
     Error::new(ErrorKind::Unsupported, "open", names.shown().as_bytes())
-        .with_detail(format!("{name} is another user's unfinished upload and cannot be removed"))
+        .with_detail(format!("{name} is an unfinished upload that can be neither read nor removed, or not by this user: remove it first"))
 }
 
 fn no_part(names: &Names, kind: Kind) -> Error {
