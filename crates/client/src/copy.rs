@@ -81,10 +81,11 @@ pub fn copy(
         let mut crew = Crew::new(scope, &ctx);
         let (sessions, late) = Plan::new(&ctx, filter, &mut crew).run(&pairs);
         ctx.queue.close();
-        crew.finish(sessions);
+        crew.finish(sessions, !late.is_empty());
         late
     });
     finish(&ctx, late);
+    ctx.lent.quit();
     let interrupted = cancel.is_cancelled();
     for job in ctx.queue.drain() {
         left_over(&ctx, &job, interrupted);
@@ -215,7 +216,10 @@ impl<'e> Sides<'_, 'e> {
         };
         if !same {
             let side = match &endpoint {
-                Some(endpoint) => Side::Remote(Box::new(opening::open(self.ctx, endpoint)?)),
+                Some(endpoint) => Side::Remote(Box::new(match self.ctx.lent.take_last(endpoint) {
+                    Some(session) => session,
+                    None => opening::open(self.ctx, endpoint)?,
+                })),
                 None => Side::Local(self.ctx.store.clone()),
             };
             self.open = Some((endpoint, side));
@@ -275,25 +279,24 @@ impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
             self.ctx.report.sessions(self.workers.len() as u32 + 1);
             self.workers.push(self.scope.spawn(move || worker.run()));
         }
-        for session in sessions.into_iter().flatten() {
+        for session in sessions.into_iter().flatten().filter_map(|session| self.ctx.lent.leave(session)) {
             session.quit();
         }
     }
 
     /// Waits for all workers.
-    fn finish(mut self, sessions: Vec<Session<'e>>) {
-        let sessions = self.ctx.lent.give(sessions);
+    fn finish(mut self, sessions: Vec<Session<'e>>, late: bool) {
+        let sessions = self.ctx.lent.give(sessions, late);
         if self.files > 0 {
             self.grow(sessions);
         } else {
-            sessions.into_iter().for_each(Session::quit);
+            sessions.into_iter().filter_map(|session| self.ctx.lent.leave(session)).for_each(Session::quit);
         }
         for worker in self.workers {
             if let Err(panic) = worker.join() {
                 std::panic::resume_unwind(panic);
             }
         }
-        self.ctx.lent.quit();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sessions: new ones, and those that the plan has no more use for.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ropewalk_transport::timespec;
@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::RemoteError;
 use crate::context::Context;
 use crate::place::Endpoint;
+use crate::ready::Taker;
 use crate::session::Session;
 
 /// How often a worker that waits for the plan's session looks whether it has come.
@@ -17,12 +18,32 @@ const LOOK: Duration = Duration::from_millis(50);
 /// And how often it asks the server.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// The plan's sessions, for workers that the server gives none of their own: it takes but one from this user, say.
+/// Sessions that somebody has no more use for, for those whom the server gives none of their own: it takes but one from this
+/// user, say. The plan's are for workers, theirs for what is left to do in the end.
 #[derive(Default)]
 pub(crate) struct Lent<'e> {
-    sessions: Mutex<Vec<Session<'e>>>,
+    sessions: Mutex<Vec<Spare<'e>>>,
     wanted: AtomicBool,
     over: AtomicBool,
+    /// Something is left to do when the workers have ended.
+    late: AtomicBool,
+}
+
+struct Spare<'e> {
+    session: Session<'e>,
+    /// Who has the other one of a pair: two workers with half a pair each could do nothing.
+    kept_for: Option<Taker>,
+}
+
+/// A session that a worker wants.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'w> {
+    pub endpoint: &'w Arc<Endpoint>,
+    /// The other server of a third-party transfer, where it wants a session with that, too.
+    pub with: Option<&'w Arc<Endpoint>>,
+    /// Sessions with the server that it holds.
+    pub own: u32,
+    pub by: Taker,
 }
 
 impl<'e> Lent<'e> {
@@ -31,10 +52,41 @@ impl<'e> Lent<'e> {
         self.over.load(Ordering::SeqCst)
     }
 
-    fn take(&self, endpoint: &Arc<Endpoint>) -> Option<Session<'e>> {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = sessions.iter().position(|session| Arc::ptr_eq(&session.endpoint, endpoint))?;
-        Some(sessions.swap_remove(at))
+    fn lock(&self) -> MutexGuard<'_, Vec<Spare<'e>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self, endpoint: &Arc<Endpoint>) -> bool {
+        self.lock().iter().any(|spare| spare.is_with(endpoint))
+    }
+
+    fn take(&self, wanted: Wanted<'_>) -> Option<Session<'e>> {
+        let mut spares = self.lock();
+        let free = |spare: &Spare<'_>| spare.kept_for.is_none_or(|taker| taker == wanted.by);
+        let at = spares.iter().position(|spare| spare.is_with(wanted.endpoint) && free(spare))?;
+        let taken = spares.swap_remove(at);
+        let other = wanted.with.and_then(|with| spares.iter_mut().find(|s| s.is_with(with) && free(s)));
+        if let Some(other) = other {
+            other.kept_for = Some(wanted.by);
+        }
+        Some(taken.session)
+    }
+
+    /// For who does what is left in the end.
+    pub(crate) fn take_last(&self, endpoint: &Arc<Endpoint>) -> Option<Session<'e>> {
+        let mut spares = self.lock();
+        let at = spares.iter().position(|spare| spare.is_with(endpoint))?;
+        Some(spares.swap_remove(at).session)
+    }
+
+    /// A worker has no more use for it. Gives it back where nobody else has, either.
+    pub(crate) fn leave(&self, session: Session<'e>) -> Option<Session<'e>> {
+        let wanted = self.wanted.load(Ordering::SeqCst);
+        if !wanted && (!self.late.load(Ordering::SeqCst) || self.has(&session.endpoint)) {
+            return Some(session);
+        }
+        self.lock().push(Spare::new(session));
+        None
     }
 
     /// Until the plan has found everything, so that its jobs must not wait for room; or until it is time to ask the server again.
@@ -51,12 +103,14 @@ impl<'e> Lent<'e> {
         Ok(())
     }
 
-    /// The plan has found everything, and has no more use for these. Gives those that nobody waits for.
-    pub(crate) fn give(&self, sessions: Vec<Session<'e>>) -> Vec<Session<'e>> {
+    /// The plan has found everything, and has no more use for these. Gives those that nobody waits for. `late`: something is
+    /// left to do in the end.
+    pub(crate) fn give(&self, sessions: Vec<Session<'e>>, late: bool) -> Vec<Session<'e>> {
+        self.late.store(late, Ordering::SeqCst);
         let wanted = self.wanted.load(Ordering::SeqCst);
-        let mut given = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given = self.lock();
         let rest = if wanted {
-            given.extend(sessions);
+            given.extend(sessions.into_iter().map(Spare::new));
             Vec::new()
         } else {
             sessions
@@ -66,10 +120,20 @@ impl<'e> Lent<'e> {
         rest
     }
 
-    /// Nobody works any more.
+    /// Nobody has anything to do any more.
     pub(crate) fn quit(&self) {
-        let left = std::mem::take(&mut *self.sessions.lock().unwrap_or_else(PoisonError::into_inner));
-        left.into_iter().for_each(Session::quit);
+        let left = std::mem::take(&mut *self.lock());
+        left.into_iter().for_each(|spare| spare.session.quit());
+    }
+}
+
+impl<'e> Spare<'e> {
+    fn new(session: Session<'e>) -> Self {
+        Self { session, kept_for: None }
+    }
+
+    fn is_with(&self, endpoint: &Arc<Endpoint>) -> bool {
+        Arc::ptr_eq(&self.session.endpoint, endpoint)
     }
 }
 
@@ -80,20 +144,17 @@ pub(crate) fn at_work(mut session: Session<'_>) -> Session<'_> {
 }
 
 /// As [`open`], for a session that moves data. Where the server takes no more beside those that do already, their workers do
-/// the work: [`RemoteError::Crowded`]. Where there are none, the plan's session is, once it has found everything. `own`: sessions
-/// with it that the worker holds.
-pub(crate) fn open_another<'e>(
-    ctx: &Context<'e>,
-    endpoint: &Arc<Endpoint>,
-    own: u32,
-) -> Result<Session<'e>, RemoteError> {
+/// the work: [`RemoteError::Crowded`]. Where there are none, the plan's session is, once it has found everything.
+pub(crate) fn open_another<'e>(ctx: &Context<'e>, wanted: Wanted<'_>) -> Result<Session<'e>, RemoteError> {
+    let Wanted { endpoint, own, .. } = wanted;
     endpoint.opening(|others| {
         let crowded = |error: &RemoteError, last: bool| {
-            let others_do = endpoint.serves_besides(own) || !ctx.lent.is_over();
+            let others_do =
+                endpoint.serves_besides(own) || !ctx.lent.is_over() || ctx.lent.has(endpoint);
             others_do && (last || error.is_refused_log_in()) || last && others()
         };
         loop {
-            if let Some(session) = ctx.lent.take(endpoint) {
+            if let Some(session) = ctx.lent.take(wanted) {
                 return Ok(at_work(session));
             }
             let planning = !ctx.lent.is_over();

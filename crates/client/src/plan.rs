@@ -63,6 +63,12 @@ pub(crate) struct Late {
     pub links: Vec<Link>,
 }
 
+impl Late {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.attributes.is_empty() && self.links.is_empty()
+    }
+}
+
 /// A symbolic link that is to be made.
 pub(crate) struct Link {
     pub source: Place,

@@ -22,8 +22,13 @@ impl Speller {
         match location {
             Location::Local(path) => Some(self.local(local_path(path).ok()?.as_bytes())),
             Location::Remote(url) => {
-                let mut spelled = url.with_path(b"/").to_string().into_bytes();
-                spelled.extend_from_slice(&plain(&url.path));
+                let server = url.with_path(b"/").to_string();
+                let mut spelled = server.trim_end_matches('/').as_bytes().to_vec();
+                let path = plain(&url.path);
+                if !path.starts_with(b"/") {
+                    spelled.push(b'/');
+                }
+                spelled.extend_from_slice(&path);
                 Some(spelled)
             }
             Location::Standard | Location::Measure { .. } => None,
@@ -111,6 +116,7 @@ mod tests {
         }
         let at = |text: &str| Speller::default().spell(&crate::parse_location(text).unwrap()).unwrap();
         assert_eq!(at("ftp://H:21//d/./x/"), at("ftp://h/d/x"));
+        assert_eq!(at("ftp://h/d/x"), b"ftp://h/d/x");
         assert_ne!(at("ftp://h:2121/d"), at("ftp://h/d"));
         assert_ne!(at("ftp://ada@h/~/d"), at("ftp://bob@h/~/d"));
     }

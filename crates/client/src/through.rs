@@ -12,7 +12,7 @@ use ropewalk_protocol::command::{Command, Placement, Restart};
 use ropewalk_protocol::server::Mode;
 
 use crate::control::{Answer, LAST_WORDS};
-use crate::landing::Landing;
+use crate::landing::{Landing, untold};
 use crate::place::Endpoint;
 use crate::report::Meter;
 use crate::session::Session;
@@ -24,11 +24,7 @@ use crate::{ChecksumPolicy, RemoteError, Window};
 
 pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
     let Job::File(mut task) = job else { return worker.done() };
-    let sessions = worker.session(from).and_then(|source| {
-        let destination = worker.session_besides(to, Arc::ptr_eq(from, to).into());
-        destination.map(|destination| (source, destination))
-    });
-    let mut sessions = match sessions {
+    let mut sessions = match worker.session_pair(from, to) {
         Ok(sessions) => sessions,
         Err(e) => return worker.fail(Job::File(task), e),
     };
@@ -245,6 +241,18 @@ fn settle<'e>(
             });
         }
         proved = Some(proof(algorithm, &ours));
+    } else if destination.can.size && !landing.device() && !options.ascii && task.window.is_none() {
+        match destination.size(&landing.path) {
+            Ok(there) if there == bytes => {}
+            Ok(there) => {
+                let path = task.destination.path();
+                return Err(RemoteError::SizeMismatch { path, expected: bytes, there });
+            }
+            Err(e) if landing.in_place && !e.breaks_session() => {
+                worker.ctx.report.warn_once(untold(&task.destination.display()));
+            }
+            Err(e) => return Err(e),
+        }
     }
     let time = task.modified.filter(|_| options.preserve.times);
     let mode = task.mode.filter(|_| options.preserve.modes);

@@ -11,7 +11,7 @@ use crate::auto::SMALL;
 use crate::context::Context;
 use crate::download::Download;
 use crate::landing::Landing;
-use crate::opening::{at_work, open_another};
+use crate::opening::{Wanted, at_work, open_another};
 use crate::place::{Endpoint, Place, parent};
 use crate::queue::Next;
 use crate::ready::Taker;
@@ -141,7 +141,9 @@ impl<'c, 'e> Worker<'c, 'e> {
         }
         for session in self.sessions.take() {
             self.ctx.report.waited(session.control.waited);
-            session.quit();
+            if let Some(session) = self.ctx.lent.leave(session) {
+                session.quit();
+            }
         }
         self.ctx.report.worked(began.elapsed());
     }
@@ -203,15 +205,15 @@ impl<'c, 'e> Worker<'c, 'e> {
 
     /// A session with this server: an idle one, or a new one.
     pub(crate) fn session(&self, endpoint: &Arc<Endpoint>) -> Result<Session<'e>, RemoteError> {
-        self.session_besides(endpoint, 0)
+        self.session_for(self.wanted(endpoint))
     }
 
-    /// As [`Worker::session`], of who holds so many with this server.
-    pub(crate) fn session_besides(
-        &self,
-        endpoint: &Arc<Endpoint>,
-        own: u32,
-    ) -> Result<Session<'e>, RemoteError> {
+    fn wanted<'w>(&self, endpoint: &'w Arc<Endpoint>) -> Wanted<'w> {
+        Wanted { endpoint, with: None, own: 0, by: self.taker }
+    }
+
+    fn session_for(&self, wanted: Wanted<'_>) -> Result<Session<'e>, RemoteError> {
+        let Wanted { endpoint, .. } = wanted;
         let mut idle = self.sessions.borrow_mut();
         if let Some(at) = idle.iter().position(|s| Arc::ptr_eq(&s.endpoint, endpoint)) {
             return Ok(idle.swap_remove(at));
@@ -222,7 +224,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             session.quit();
         }
         drop(idle);
-        open_another(self.ctx, endpoint, own)
+        open_another(self.ctx, wanted)
     }
 
     /// Sessions with both servers of a third-party transfer. Where both are new they are begun at the same time: over a
@@ -235,7 +237,7 @@ impl<'c, 'e> Worker<'c, 'e> {
         let one = Arc::ptr_eq(from, to);
         if one || !self.sessions.borrow().is_empty() {
             let destination = self.session(to)?;
-            return match self.session_besides(from, one.into()) {
+            return match self.session_for(Wanted { own: one.into(), ..self.wanted(from) }) {
                 Ok(source) => Ok((source, destination)),
                 Err(e) => {
                     self.keep(destination);
@@ -244,9 +246,11 @@ impl<'c, 'e> Worker<'c, 'e> {
             };
         }
         let ctx = self.ctx;
+        let half = |endpoint, other| Wanted { with: Some(other), ..self.wanted(endpoint) };
+        let (to, from) = (half(to, from), half(from, to));
         let (source, destination) = std::thread::scope(|scope| {
-            let other = scope.spawn(|| open_another(ctx, to, 0));
-            let source = open_another(ctx, from, 0);
+            let other = scope.spawn(move || open_another(ctx, to));
+            let source = open_another(ctx, from);
             (source, other.join().unwrap_or(Err(RemoteError::Cancelled)))
         });
         match (source, destination) {

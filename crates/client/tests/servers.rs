@@ -613,6 +613,11 @@ fn drop_boxes() -> Result<()> {
     let told = run(Location::Local(here.join("s/f")), to("f"), &in_place)?;
     ensure!(told.summary.files_failed == 0, "{:?}", told.events);
     ensure!(told.count(|event| matches!(event, Event::Warning { .. })) > 0, "{:?}", told.events);
+    // Between servers, too.
+    let ours = Setup::new(Kind::Ropewalk, here.path()).start()?;
+    let through = Options { through_here: true, ..in_place.clone() };
+    let told = run(place(&ours.url("s/f")), to("h"), &through)?.succeeded()?;
+    ensure!(told.count(|event| matches!(event, Event::Warning { .. })) > 0, "{:?}", told.events);
     run(Location::Local(here.join("s/g")), to("in/"), &in_place).map(|told| {
         // There is no such directory, and it cannot be made.
         ensure!(told.summary.files_failed == 1, "{:?}", told.summary);
@@ -621,7 +626,7 @@ fn drop_boxes() -> Result<()> {
     // Of those that are there nothing is told.
     fs::create_dir_all(there.join("in/s"))?;
     run(from(), to("in/"), &in_place)?.succeeded()?;
-    for (name, source) in [("f", "f"), ("in/s/f", "f"), ("in/s/g", "g")] {
+    for (name, source) in [("f", "f"), ("h", "f"), ("in/s/f", "f"), ("in/s/g", "g")] {
         ensure!(fs::read(there.join(name))? == fs::read(here.join("s").join(source))?, "{name}");
     }
     Ok(())

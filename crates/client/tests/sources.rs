@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Result, ensure};
 use common::*;
 use ropewalk_client::{
-    Auto, Cancel, ChecksumPolicy, Event, FailureKind, Location, Options, Pair, Remote, SyncLevel,
+    Auto, Cancel, ChecksumPolicy, Event, FailureKind, Location, Options, Pair, Preserve, Remote, SyncLevel,
 };
 use ropewalk_protocol::command::Password;
 use ropewalk_tests::files::{ensure_same, write_random};
@@ -160,6 +160,36 @@ fn a_server_that_takes_one_session_gives_and_takes_all_files() -> Result<()> {
         let told = run(from, to, &options)?.succeeded()?.summary;
         ensure!((told.files_done, told.files_failed) == (5000, 0), "{told:?}");
         ensure!(fs::read_dir(arrived)?.count() == 5000);
+    }
+    Ok(())
+}
+
+/// One worker has both sessions, and what is done in the end has one of them; without a second try of anything.
+#[test]
+fn servers_that_take_one_session_each_have_a_tree_copied_between_them() -> Result<()> {
+    if !peers::available(&["globus-gridftp-server"]) {
+        return Ok(());
+    }
+    let (here, there) = (Scratch::new()?, Scratch::new()?);
+    let single = |root: &Scratch| {
+        Setup::new(Kind::Gct, root.path()).argument("-connections-max").argument("1").start()
+    };
+    let (source, destination) = (single(&here)?, single(&there)?);
+    for n in 0..400 {
+        write(&here.join("s").join((n % 4).to_string()).join(n.to_string()), b"x")?;
+    }
+    std::os::unix::fs::symlink("0/0", here.join("s/link"))?;
+    let preserve = Preserve { times: true, modes: false, links: true };
+    for files in [Auto::Set(4), Auto::Auto] {
+        let options = Options { retries: 0, files, preserve, ..options() };
+        let to = there.join("t");
+        let told = run(place(&source.url("s/")), place(&destination.url("t/")), &options)?;
+        ensure!(told.summary.files_failed == 0, "{:?}", told.summary);
+        let unset = |e: &Event| matches!(e, Event::Warning { message } if message.contains("could not be set"));
+        ensure!(told.count(unset) == 0, "{:?}", told.events);
+        ensure_same(&here.join("s/3/399"), &to.join("3/399"))?;
+        ensure!(fs::read_link(to.join("link"))?.ends_with("0"));
+        fs::remove_dir_all(&to)?;
     }
     Ok(())
 }
