@@ -11,7 +11,7 @@ mod finish;
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bstr::ByteSlice;
 use ropewalk_engine::{Progress, SendJob};
@@ -318,6 +318,13 @@ impl Slot {
     /// It is a range of a file that several sessions share out.
     fn is_part(&self) -> bool {
         self.range != self.upload.wanted
+    }
+
+    /// What has failed is no business of those behind it: all of its data is where it belongs.
+    fn fails_alone(&self) -> bool {
+        let wrong = self.upload.in_place && self.error.as_ref().is_some_and(is_of_no_use);
+        // Who has its name already has to be removed before anybody begins again.
+        self.committing && !wrong
     }
 
     /// Nothing is left to be done for it.

@@ -48,6 +48,8 @@ pub(crate) struct Session<'e> {
     pub endpoint: Arc<Endpoint>,
     /// It moves data.
     pub serving: Option<Serving>,
+    /// What it has brought there and is of no use.
+    pub leftovers: Vec<BString>,
     pub can: Abilities,
     pub setup: Arc<Setup<'e>>,
     pub greeting: String,
@@ -103,6 +105,7 @@ impl<'e> Session<'e> {
         let mut session = Self {
             control,
             serving: None,
+            leftovers: Vec::new(),
             endpoint: endpoint.clone(),
             can: Abilities::default(),
             setup: setup.clone(),
@@ -339,7 +342,6 @@ impl<'e> Session<'e> {
         }
         if self.can.path_markers && self.wants_path && !self.tells_path && mode == Mode::ExtendedBlock {
             (options.markers, options.path_info) = (Some(PATH_MARKERS), Some(true));
-            self.tells_path = true;
         }
         let congestion = self.wanted_congestion.filter(|_| self.can.congestion);
         if mode == Mode::ExtendedBlock && congestion != self.congestion {
@@ -355,16 +357,24 @@ impl<'e> Session<'e> {
         let asked = last.is_some();
         commands.extend(binding.map(Binding::command));
         commands.extend(last);
-        let mut answer = None;
-        for reply in self.calls(&commands)? {
-            answer = Some(reply?);
+        let mut answer = Ok(None);
+        for (command, reply) in commands.iter().zip(self.calls(&commands)?) {
+            match command {
+                _ if reply.is_err() => {}
+                Command::Mode(mode) => self.mode = *mode,
+                Command::Opts(Opts::Retr(options)) => {
+                    self.parallelism = options.parallelism.or(self.parallelism);
+                    self.tells_path |= options.path_info == Some(true);
+                    if options.checksum.is_some() {
+                        self.inline = inline;
+                    }
+                }
+                _ => {}
+            }
+            // Those behind one that is refused are carried out all the same.
+            answer = answer.and_then(|_| reply.map(Some));
         }
-        self.mode = mode;
-        self.parallelism = parallelism.or(self.parallelism);
-        if self.can.inline_checksum {
-            self.inline = inline;
-        }
-        Ok(answer.filter(|_| asked))
+        Ok(answer?.filter(|_| asked))
     }
 
     /// The server's own number of streams may have changed.
@@ -567,6 +577,12 @@ impl<'e> Session<'e> {
     pub(crate) fn leave(&mut self, limit: Duration, transferring: bool) -> bool {
         self.channel = None;
         self.control.leave(limit, transferring || self.can.is_ours())
+    }
+
+    /// Removes what has arrived and is of no use, while nothing else is under way. Whether it can be makes no difference.
+    pub(crate) fn remove_leftovers(&mut self) -> Result<(), RemoteError> {
+        let commands: Vec<Command> = self.leftovers.drain(..).map(Command::Dele).collect();
+        self.calls(&commands).map(drop)
     }
 
     /// QUIT. Nobody waits for the answer.

@@ -199,6 +199,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
     worker.keep(flow.source);
     if worker.ctx.options().delayed_passive {
         // It would answer every PASV with a delay.
+        let _ = flow.destination.remove_leftovers();
         flow.destination.quit();
     } else {
         worker.keep(flow.destination);
@@ -570,6 +571,13 @@ impl<'w, 'e> Flow<'w, 'e> {
 }
 
 impl Slot<'_, '_> {
+    /// What has failed is no business of those behind it: all of its data is where it belongs.
+    fn fails_alone(&self) -> bool {
+        let wrong = self.relay.in_place && self.error.as_ref().is_some_and(is_of_no_use);
+        // Who has its name already has to be removed before anybody begins again.
+        self.committing && !wrong
+    }
+
     fn is_over(&self) -> bool {
         self.counted && self.due == 0 && self.error.is_none() && !self.asked_sum
     }

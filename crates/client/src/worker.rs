@@ -265,6 +265,9 @@ impl<'c, 'e> Worker<'c, 'e> {
 
     /// A session that can be used again.
     pub(crate) fn keep(&self, mut session: Session<'e>) {
+        if session.remove_leftovers().is_err() {
+            return;
+        }
         self.ctx.report.waited(std::mem::take(&mut session.control.waited));
         session.endpoint.saw_rtt(session.control.rtt());
         self.sessions.borrow_mut().push(session);

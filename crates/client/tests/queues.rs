@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -256,4 +257,41 @@ fn who_cannot_be_reached_is_asked_once() -> Result<()> {
     let connections = CONNECTIONS.load(Ordering::SeqCst);
     ensure!(connections <= 2, "{connections} connections");
     Ok(())
+}
+
+/// What a server has confirmed before it refuses the next one is there, and is not sent again.
+#[test]
+fn what_came_before_a_refused_file_is_done() -> Result<()> {
+    each(&gridftp(), |bench| {
+        const SIZE: u64 = 6 << 20;
+        for name in ["big", "other", "last"] {
+            write(&bench.local.join(name), &vec![7; SIZE as usize])?;
+        }
+        write(&bench.local.join("small"), b"x")?;
+        let pairs = |from: &dyn Fn(&str) -> Location, to: &str| -> Vec<Pair> {
+            let pair = |name| Pair { source: from(name), destination: bench.url(to), window: None };
+            ["big", "small", "other", "last"].map(pair).to_vec()
+        };
+        let here = |name: &str| bench.here(name);
+        let there = |name: &str| bench.url(&format!("from/{name}"));
+        run_pairs(pairs(&here, "from/"), &options())?.succeeded()?;
+        let options = Options { retries: 0, files: Auto::Set(1), ..options() };
+        for (from, to) in [(&here as &dyn Fn(&str) -> Location, "up/"), (&there, "third/")] {
+            // There are directories of these names: one is refused before its data, or in the midst of it, the other after.
+            fs::create_dir_all(bench.remote.join(to).join("small/x"))?;
+            fs::create_dir_all(bench.remote.join(to).join("other/x"))?;
+            let told = run_pairs(pairs(from, to), &options)?;
+            let summary = &told.summary;
+            ensure!((summary.files_done, summary.files_failed) == (2, 2), "{to}: {:?}", told.events);
+            let began = told
+                .count(|event| matches!(event, Event::FileStarted { source, .. } if source.ends_with("big")));
+            ensure!(began == 1, "{to}: {:?}", told.events);
+            let mut names: Vec<_> =
+                fs::read_dir(bench.remote.join(to))?.map(|e| Ok(e?.file_name())).collect::<Result<_>>()?;
+            names.sort();
+            ensure!(names == ["big", "last", "other", "small"], "{to}: {names:?}");
+            ensure!(fs::metadata(bench.remote.join(to).join("big"))?.len() == SIZE);
+        }
+        Ok(())
+    })
 }

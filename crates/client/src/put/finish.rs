@@ -6,21 +6,22 @@ impl<'e> Flow<'_, 'e> {
     /// Goes on with what was confirmed, in order.
     pub(super) fn settle(&mut self) -> Result<(), RemoteError> {
         for at in 0..self.slots.len() {
-            if self.slots[at].error.is_some() {
+            let slot = &self.slots[at];
+            if slot.error.is_some() && !slot.fails_alone() {
                 return self.refusal(at);
             }
-            self.advance(at)?;
-        }
-        while self.slots.front().is_some_and(|s| s.counted && s.due == 0 && s.error.is_none() && s.is_over())
-        {
-            let Some(slot) = self.slots.pop_front() else { break };
-            self.first += 1;
-            let careful = &self.worker.careful;
-            careful.set(careful.get().saturating_sub(1));
-            if slot.committing {
-                self.finish(&slot.upload);
+            if slot.error.is_none() {
+                self.advance(at)?;
             }
-            self.worker.done();
+        }
+        while let Some(slot) = self.slots.front().filter(|slot| slot.counted && slot.due == 0) {
+            if slot.error.is_some() {
+                self.fail_front()?;
+            } else if slot.is_over() {
+                self.pop_done();
+            } else {
+                break;
+            }
         }
         Ok(())
     }
@@ -29,6 +30,7 @@ impl<'e> Flow<'_, 'e> {
     pub(super) fn refusal(&mut self, at: usize) -> Result<(), RemoteError> {
         self.worker.careful.set(CAREFUL);
         if self.slots.len() > 1 {
+            self.complete(at)?;
             return Err(RemoteError::Cancelled);
         }
         if self.slots[at].due > 0 {
@@ -36,10 +38,15 @@ impl<'e> Flow<'_, 'e> {
             let waits = self.slots[at].ended.is_none() && self.slots[at].sent.is_none();
             return if waits { Err(RemoteError::Cancelled) } else { Ok(()) };
         }
-        let Some(slot) = self.slots.pop_front() else { return Ok(()) };
-        self.first += 1;
         // Data may have gone into the void.
         self.session.drop_channel();
+        self.fail_front()
+    }
+
+    /// The file at the front has failed, and nothing is due of it.
+    fn fail_front(&mut self) -> Result<(), RemoteError> {
+        let Some(slot) = self.slots.pop_front() else { return Ok(()) };
+        self.first += 1;
         let upload = slot.upload;
         let Some(error) = slot.error.map(|error| upload.once_only(error)) else { return Ok(()) };
         let over = !error.is_transient() && slot.range == upload.wanted;
@@ -53,10 +60,44 @@ impl<'e> Flow<'_, 'e> {
         };
         self.worker.fail(Job::Put(upload, slot.range), error);
         if leftover {
-            // It arrived and has no use.
-            self.session.control.call(&Command::Dele(part))?;
+            self.session.leftovers.push(part);
         }
         removed
+    }
+
+    /// Finishes those whose data had arrived before that of a file that was refused: it is theirs. No more data goes to the
+    /// server, which may wait for some before it answers.
+    fn complete(&mut self, refused: usize) -> Result<(), RemoteError> {
+        self.session.drop_channel();
+        let deadline = Instant::now() + LAST_WORDS;
+        let mut left = refused;
+        while left > 0 {
+            let slot = &self.slots[0];
+            if slot.error.is_some() || !slot.counted {
+                break;
+            }
+            if slot.due == 0 && slot.is_over() {
+                self.pop_done();
+                left -= 1;
+                continue;
+            }
+            let Some(answer) = self.session.control.answer_until(deadline)? else { break };
+            self.hear(answer);
+            (0..left).try_for_each(|at| self.advance(at))?;
+        }
+        Ok(())
+    }
+
+    /// The file, or part of one, at the front is done.
+    fn pop_done(&mut self) {
+        let Some(slot) = self.slots.pop_front() else { return };
+        self.first += 1;
+        let careful = &self.worker.careful;
+        careful.set(careful.get().saturating_sub(1));
+        if slot.committing {
+            self.finish(&slot.upload);
+        }
+        self.worker.done();
     }
 
     /// The next commands of a slot whose transfer is confirmed.

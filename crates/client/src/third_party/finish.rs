@@ -6,12 +6,16 @@ impl<'e> Flow<'_, 'e> {
     /// Goes on with what both sides confirmed, in order.
     pub(super) fn settle(&mut self) -> Result<(), RemoteError> {
         for at in 0..self.slots.len() {
+            if self.slots[at].error.is_some() && self.slots[at].fails_alone() {
+                continue;
+            }
             if self.slots[at].error.is_some() {
                 self.worker.careful.set(CAREFUL);
                 // One side may still wait for the other: both sessions are given up.
                 let slot = &self.slots[at];
                 let over = slot.due == 0 && slot.source.ended.is_some() && slot.destination.ended.is_some();
                 if !over || self.slots.len() > 1 {
+                    self.complete(at);
                     return Err(RemoteError::Cancelled);
                 }
                 if let Some(slot) = self.slots.pop_front() {
@@ -31,19 +35,68 @@ impl<'e> Flow<'_, 'e> {
             }
             self.advance(at)?;
         }
-        while self.slots.front().is_some_and(Slot::is_over) {
-            let Some(slot) = self.slots.pop_front() else { break };
-            self.first += 1;
-            self.worker.careful.set(self.worker.careful.get().saturating_sub(1));
-            if slot.committing {
-                self.finish(&slot.relay);
+        while let Some(slot) = self.slots.front() {
+            if slot.is_over() {
+                self.pop_done();
+            } else if slot.error.is_some() && slot.due == 0 {
+                self.fail_front();
+            } else {
+                break;
             }
-            self.worker.done();
         }
         if self.slots.is_empty() && self.channel.is_some_and(|(mode, _)| mode == Mode::Stream) {
             self.channel = None;
         }
         Ok(())
+    }
+
+    /// Finishes those whose data had arrived before that of a file that was refused: it is theirs. The source sends no more, for
+    /// which the destination may wait before it answers.
+    fn complete(&mut self, refused: usize) {
+        let deadline = Instant::now() + LAST_WORDS;
+        let mut left = refused;
+        let mut waits = false;
+        while left > 0 {
+            let slot = &self.slots[0];
+            if slot.error.is_some() || !slot.counted {
+                return;
+            }
+            if slot.is_over() {
+                self.pop_done();
+                left -= 1;
+                continue;
+            }
+            if !std::mem::replace(&mut waits, true) {
+                self.source.leave(Duration::ZERO, true);
+            }
+            let Ok(Some(answer)) = self.destination.control.answer_until(deadline) else { return };
+            self.hear(true, answer);
+            if (0..left).try_for_each(|at| self.advance(at)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The file at the front has failed, alone.
+    fn fail_front(&mut self) {
+        let Some(slot) = self.slots.pop_front() else { return };
+        self.first += 1;
+        let error = slot.error.unwrap_or(RemoteError::Cancelled);
+        if !error.is_transient() && slot.range == slot.relay.whole() && !slot.relay.direct {
+            self.destination.leftovers.push(slot.relay.path.clone());
+        }
+        self.worker.fail(Job::Third(slot.relay, slot.range), error);
+    }
+
+    /// The file, or part of one, at the front is done.
+    fn pop_done(&mut self) {
+        let Some(slot) = self.slots.pop_front() else { return };
+        self.first += 1;
+        self.worker.careful.set(self.worker.careful.get().saturating_sub(1));
+        if slot.committing {
+            self.finish(&slot.relay);
+        }
+        self.worker.done();
     }
 
     pub(super) fn advance(&mut self, at: usize) -> Result<(), RemoteError> {

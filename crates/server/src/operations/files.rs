@@ -44,7 +44,15 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
         Operation::RemoveDirectory(path) => {
             settled(remove_directory(login, &login.removable(&path)?), &mut job.context.retry)
         }
-        Operation::Delete(path) => done(store.remove_file(&login.entry(&path, Access::Write)?)),
+        Operation::Delete(path) => {
+            let path = login.entry(&path, Access::Write)?;
+            store.remove_file(&path).map_err(failure)?;
+            // A journal without its part tells of nothing.
+            if let Some(journal) = ropewalk_storage::journal_of_part(&path) {
+                let _ = store.remove_file(&journal);
+            }
+            Ok(Outcome::Done)
+        }
         Operation::DeleteTree(path) => remove_tree(job, &path),
         Operation::Rename { from, to } => {
             let sync = job.context.settings.config.files.fsync != Fsync::None;
