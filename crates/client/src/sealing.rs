@@ -61,11 +61,9 @@ impl Security for Sealing {
         self.lines.push(bytes);
         while let Some(line) = self.lines.next_line().map_err(|e| e.to_string())? {
             let plain = self.session.open_reply(line)?;
-            for line in plain.split_inclusive(|byte| *byte == b'\n') {
-                let line = line.strip_suffix(b"\n").unwrap_or(line);
-                let line = line.strip_suffix(b"\r").unwrap_or(line);
-                machine.line(line).map_err(|e| e.to_string())?;
-            }
+            let line = plain.strip_suffix(b"\n").unwrap_or(&plain);
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            machine.line(line).map_err(|e| e.to_string())?;
         }
         Ok(())
     }

@@ -1,9 +1,14 @@
 //! Pool accounts: a directory (`GRIDMAPDIR`) with an empty file for each account. A lease is a second name of such a file,
 //! made from the subject; so a file with one name is free, and no lock is needed.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Subjects that were after one account at the same time both try again, so many times.
+const ROUNDS: u32 = 8;
 
 /// Why no account was leased.
 #[derive(Debug, thiserror::Error)]
@@ -21,31 +26,38 @@ pub fn lease(directory: &Path, pool: &str, subject: &str) -> Result<String, Pool
         move |source| PoolError::Directory { path, source }
     };
     let lease = directory.join(lease_name(subject));
-    let accounts = accounts(directory, pool).map_err(failed(directory))?;
-    if let Some(account) = held(directory, &lease, &accounts).map_err(failed(&lease))? {
-        return Ok(account);
-    }
-    for account in &accounts {
-        let path = directory.join(account);
-        if path.metadata().map_err(failed(&path))?.nlink() != 1 {
-            continue;
+    for round in 0..ROUNDS {
+        let mut raced = false;
+        let accounts = accounts(directory, pool).map_err(failed(directory))?;
+        if let Some(account) = held(directory, &lease, &accounts).map_err(failed(&lease))? {
+            return Ok(account);
         }
-        match std::fs::hard_link(&path, &lease) {
-            Ok(()) => {}
-            // Somebody else has just made this lease for the same subject.
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-                if let Some(account) = held(directory, &lease, &accounts).map_err(failed(&lease))? {
-                    return Ok(account);
-                }
+        for account in &accounts {
+            let path = directory.join(account);
+            if path.metadata().map_err(failed(&path))?.nlink() != 1 {
                 continue;
             }
-            Err(e) => return Err(failed(&lease)(e)),
+            match std::fs::hard_link(&path, &lease) {
+                Ok(()) => {}
+                // Somebody else has just made this lease for the same subject.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                    raced = true;
+                    break;
+                }
+                Err(e) => return Err(failed(&lease)(e)),
+            }
+            if lease.metadata().map_err(failed(&lease))?.nlink() == 2 {
+                return Ok(account.clone());
+            }
+            // Another subject was as fast: neither keeps it.
+            std::fs::remove_file(&lease).map_err(failed(&lease))?;
+            raced = true;
         }
-        if lease.metadata().map_err(failed(&lease))?.nlink() == 2 {
-            return Ok(account.clone());
+        if !raced {
+            break;
         }
-        // Another subject was as fast: neither keeps it.
-        std::fs::remove_file(&lease).map_err(failed(&lease))?;
+        // Not in step with the other one.
+        std::thread::sleep(Duration::from_micros(RandomState::new().hash_one(round) % (1000 << round)));
     }
     Err(PoolError::Exhausted { pool: pool.to_owned(), directory: directory.to_owned() })
 }
@@ -110,5 +122,28 @@ mod tests {
         assert_eq!(lease("/O=Grid/CN=a").unwrap(), "dteam001");
         assert!(matches!(lease("/O=Grid/CN=c"), Err(PoolError::Exhausted { .. })));
         assert!(directory.path().join("%2fo%3dgrid%2fcn%3da").exists());
+    }
+
+    #[test]
+    fn as_many_as_there_are_accounts_get_one_each() {
+        let directory = tempfile::tempdir().unwrap();
+        for account in 0..8 {
+            std::fs::write(directory.path().join(format!("p{account}")), "").unwrap();
+        }
+        let start = std::sync::Barrier::new(8);
+        let mut leased: Vec<String> = std::thread::scope(|scope| {
+            let begin = |n| {
+                let (directory, start) = (directory.path(), &start);
+                scope.spawn(move || {
+                    start.wait();
+                    lease(directory, "p", &format!("/CN={n}")).unwrap()
+                })
+            };
+            let all: Vec<_> = (0..8).map(begin).collect();
+            all.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        leased.sort();
+        leased.dedup();
+        assert_eq!(leased.len(), 8);
     }
 }

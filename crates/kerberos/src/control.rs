@@ -25,13 +25,24 @@ pub fn decode_token(text: &str) -> Result<Vec<u8>, KerberosError> {
     BASE64.decode(text).map_err(|_| KerberosError::Framing("it is not base64"))
 }
 
+/// What ends lines. Commands may have a lone LF in a name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    CrLf,
+    CrOrLf,
+}
+
 /// One line, and nothing that is none. Data connections are protected by the same context, so that who is in the middle could
 /// pass a part of a file off as what it says: its first line would be wrong, and the next one carried out. (The header of a block
 /// in MODE E has zeros.)
-fn alone(plain: Vec<u8>) -> Result<Vec<u8>, SessionError> {
+fn alone(plain: Vec<u8>, ends: Ends) -> Result<Vec<u8>, SessionError> {
     let line = plain.strip_suffix(b"\n").unwrap_or(&plain);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    if line.windows(2).any(|pair| pair == b"\r\n") || line.contains(&0) {
+    let several = match ends {
+        Ends::CrLf => line.windows(2).any(|pair| pair == b"\r\n"),
+        Ends::CrOrLf => line.iter().any(|byte| matches!(byte, b'\r' | b'\n')),
+    };
+    if several || line.contains(&0) {
         return Err(SessionError::Line("there is more than one line in what is protected"));
     }
     Ok(plain)
@@ -63,7 +74,7 @@ impl Session {
         if !is(b"MIC") && protection != Protection::Confidential {
             return Err(SessionError::NotEncrypted);
         }
-        alone(plain)
+        alone(plain, Ends::CrLf)
     }
 
     /// Appends each line of a reply to `out`: `632-` before the last, `632 ` for the last.
@@ -86,7 +97,9 @@ impl Session {
     pub fn open_reply(&mut self, line: &[u8]) -> Result<Vec<u8>, SessionError> {
         let line = line.trim_ascii_end();
         match line {
-            [b'6', b'3', b'1' | b'2' | b'3', b' ' | b'-', text @ ..] => alone(self.open_text(text)?.0),
+            [b'6', b'3', b'1' | b'2' | b'3', b' ' | b'-', text @ ..] => {
+                alone(self.open_text(text)?.0, Ends::CrOrLf)
+            }
             _ => Err(SessionError::Line("a reply came in clear after authentication")),
         }
     }

@@ -67,6 +67,12 @@ fn lines_of_the_control_connection() {
             let reply = format!("632 {}\r\n", ropewalk_kerberos::encode_token(&token));
             assert!(matches!(client.open_reply(reply.as_bytes()), Err(SessionError::Line(_))), "{several:?}");
         }
+        for several in ["a\n226 b\n", "226 a\n226 b\r\n", "a\r226 b"] {
+            let mut token = Vec::new();
+            server.wrap(several.as_bytes(), Protection::Confidential, &mut token).unwrap();
+            let reply = format!("632 {}\r\n", ropewalk_kerberos::encode_token(&token));
+            assert!(matches!(client.open_reply(reply.as_bytes()), Err(SessionError::Line(_))), "{several:?}");
+        }
         assert!(matches!(server.open_command(b"ENC AAAA\r\n"), Err(SessionError::Truncated)));
         assert!(matches!(client.open_reply(b"230 Welcome.\r\n"), Err(SessionError::Line(_))));
         // A server's own words sent back to it.

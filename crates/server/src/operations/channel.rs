@@ -181,11 +181,13 @@ fn driver(
         && options.protection == Protection::Safe
         && options.key.is_none();
     let private = layer.is_some() && options.protection != Protection::Clear && !first_comers;
-    if !private && context.login()?.protection == RequiredProtection::Data {
+    let all = context.settings.config.required_protection() == RequiredProtection::Data;
+    if !private && (all || context.login()?.protection == RequiredProtection::Data) {
+        let who = if all { "This server" } else { "This account" };
         return Err(Failure::Refused {
             // RFC 4217 section 9: the connection cannot be opened as it is protected now.
             code: 521,
-            text: "This account needs protected data connections: send PBSZ 0 and PROT P first.".into(),
+            text: format!("{who} needs protected data connections: send PBSZ 0 and PROT P first."),
         });
     }
     let secured = |driver, layer| -> Arc<dyn Driver> {
