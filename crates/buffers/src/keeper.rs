@@ -31,7 +31,7 @@ pub enum Kept {
     Divided(Round),
     /// Nothing is divided any more: everything is as it was before.
     GivenBack(Vec<(Flow, Action)>),
-    /// It does nothing more until another division is wanted.
+    /// Nothing was divided; this is tried again. It is told once.
     Failed(RoundError),
 }
 
@@ -74,13 +74,15 @@ struct Keeping<W, T> {
     wanted: W,
     tell: T,
     now: Option<Division>,
-    /// Absent if nothing is wanted, or it failed.
+    /// Absent if nothing is wanted, or the first look failed.
     negotiator: Option<Negotiator>,
+    /// What has been told of looks that failed.
+    failed: Option<String>,
 }
 
 impl<W: FnMut() -> Option<Division>, T: FnMut(Kept)> Keeping<W, T> {
     fn new(wanted: W, tell: T) -> Self {
-        Self { wanted, tell, now: None, negotiator: None }
+        Self { wanted, tell, now: None, negotiator: None, failed: None }
     }
 
     fn until(mut self, stop: &Receiver<()>) {
@@ -98,29 +100,33 @@ impl<W: FnMut() -> Option<Division>, T: FnMut(Kept)> Keeping<W, T> {
         if wanted != self.now {
             self.give_back();
             self.now = wanted;
-            // Rates are measured from here on.
-            let begun = wanted.map(|division| {
-                let mut negotiator = negotiator(division)?;
-                negotiator.look().map(|_| negotiator)
-            });
-            match begun {
-                Some(Ok(negotiator)) => self.negotiator = Some(negotiator),
-                Some(Err(error)) => (self.tell)(Kept::Failed(error.into())),
-                None => {}
-            }
-            return;
+            self.failed = None;
         }
-        let Some(negotiator) = &mut self.negotiator else { return };
-        let round = negotiator.look().map_err(RoundError::from).and_then(|snapshot| {
-            negotiator.is_due(&snapshot).then(|| negotiator.negotiate(snapshot)).transpose()
-        });
-        match round {
-            Ok(Some(round)) => (self.tell)(Kept::Divided(round)),
-            Ok(None) => {}
-            Err(error) => {
-                self.give_back();
-                (self.tell)(Kept::Failed(error));
+        let Some(division) = wanted else { return };
+        let looked = match &mut self.negotiator {
+            Some(negotiator) => round(negotiator),
+            // Rates are measured from here on.
+            None => begin(division).map(|begun| {
+                self.negotiator = Some(begun);
+                None
+            }),
+        };
+        match looked {
+            Ok(done) => {
+                self.failed = None;
+                done.into_iter().for_each(|round| (self.tell)(Kept::Divided(round)));
             }
+            // The next look may have what this one had not, such as a descriptor. Until then all stays as it was divided.
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Tells of an error, but not again of the same one.
+    fn fail(&mut self, error: RoundError) {
+        let text = error.to_string();
+        if self.failed.as_ref() != Some(&text) {
+            self.failed = Some(text);
+            (self.tell)(Kept::Failed(error));
         }
     }
 
@@ -131,6 +137,17 @@ impl<W: FnMut() -> Option<Division>, T: FnMut(Kept)> Keeping<W, T> {
             None => {}
         }
     }
+}
+
+fn begin(division: Division) -> Result<Negotiator, RoundError> {
+    let mut negotiator = negotiator(division)?;
+    negotiator.look()?;
+    Ok(negotiator)
+}
+
+fn round(negotiator: &mut Negotiator) -> Result<Option<Round>, RoundError> {
+    let snapshot = negotiator.look()?;
+    negotiator.is_due(&snapshot).then(|| negotiator.negotiate(snapshot)).transpose()
 }
 
 fn negotiator(Division { rule, budget }: Division) -> Result<Negotiator, AnalyzeError> {

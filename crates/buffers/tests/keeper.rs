@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use ropewalk_buffers::{Action, Direction, Division, Keeper, Kept, Rule, Taken};
 use ropewalk_tuning::buffers::Policy;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const BUDGET: u64 = 512 << 10;
 
@@ -91,6 +92,13 @@ fn own_connections_share_a_budget_until_it_is_given_up() {
     let left = division_of(2, &told);
     let least = |flows: &[(_, u64)]| flows.iter().map(|(_, granted)| *granted).min().unwrap();
     assert!(least(&left) > least(&flows), "{left:?}, {flows:?}");
+
+    // A look that fails is told once, and the next one that does not goes on.
+    let limits = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..limits }).unwrap();
+    while !matches!(told.recv().unwrap(), Kept::Failed(_)) {}
+    setrlimit(Resource::Nofile, limits).unwrap();
+    while !matches!(told.recv().unwrap(), Kept::Divided(round) if round.granted_bytes > 0) {}
 
     *wanted.lock().unwrap() = None;
     let back = loop {

@@ -48,6 +48,8 @@ struct Kept<'a> {
     side: Side,
     path: &'a Path,
     whose: Option<(Url, BString)>,
+    /// Servers that it would have been for, had somebody a name there.
+    nobody: bool,
 }
 
 impl<'a> Kept<'a> {
@@ -61,9 +63,13 @@ impl<'a> Kept<'a> {
         named
             .map(|(path, option, side)| {
                 let password = Password::new(read_password(path)?);
-                Ok(Self { password, option, side, path, whose: None })
+                Ok(Self { password, option, side, path, whose: None, nobody: false })
             })
             .collect()
+    }
+
+    fn is_for(&self, side: Side) -> bool {
+        self.side == side || self.side == Side::Only
     }
 
     /// A password is for one user of one server: another server would learn it.
@@ -119,16 +125,15 @@ pub(crate) fn complete<'a>(
             }
             continue;
         }
-        let Some(user) = url.user.clone().or_else(|| options.user.as_deref().map(BString::from)) else {
-            continue;
-        };
         if url.scheme == Scheme::Sshftp {
             continue;
         }
-        if is_anonymous(user.as_bstr()) {
+        let user = url.user.clone().or_else(|| options.user.as_deref().map(BString::from));
+        let Some(user) = user.filter(|user| !is_anonymous(user.as_bstr())) else {
+            kept.iter_mut().filter(|kept| kept.is_for(side)).for_each(|kept| kept.nobody = true);
             continue;
-        }
-        if let Some(kept) = kept.iter_mut().find(|kept| kept.side == side || kept.side == Side::Only) {
+        };
+        if let Some(kept) = kept.iter_mut().find(|kept| kept.is_for(side)) {
             // A token goes before it.
             if url.user.is_some() || options.token == TokenSource::None {
                 url.password = Some(kept.give(url, &user)?);
@@ -153,6 +158,12 @@ pub(crate) fn complete<'a>(
         };
         url.user = Some(user);
         url.password = Some(password);
+    }
+    for Kept { option, path, .. } in kept.iter().filter(|kept| kept.nobody && kept.whose.is_none()) {
+        say(format_args!(
+            "ropewalk: warning: the password of {option} {} is nobody's: there is no user in the URL, and no --user",
+            path.display()
+        ));
     }
     Ok(())
 }

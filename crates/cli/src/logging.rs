@@ -22,7 +22,9 @@ pub(crate) fn init(filter: Option<&str>, default: &str, format: LogFormat) -> an
     let text = filter.or(variable.as_deref()).unwrap_or(default);
     let filter =
         EnvFilter::builder().parse(text).map_err(|error| usage(format!("log filter {text:?}: {error}")))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // Where nobody reads it any more a line is lost, and no more: it must not be told on the same way.
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     match format {
         LogFormat::Json => builder.json().init(),
         LogFormat::Text => {

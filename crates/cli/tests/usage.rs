@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
 use std::process::{Command, Output, Stdio};
 
@@ -444,4 +444,59 @@ fn tries_of_a_connection_end_by_the_time() {
     let output = run(words.split(' '));
     assert_eq!(code(&output), 1);
     assert!(err(&output).contains("refused"), "{}", err(&output));
+}
+
+/// Nobody reads its log any more: lines are lost, and nothing else.
+#[test]
+fn a_server_goes_on_without_a_log() {
+    let root = tempfile::tempdir().unwrap();
+    let mut child = program()
+        .args(["serve", "--listen", "127.0.0.1:0", "--anonymous", "--log", "debug", "--root"])
+        .arg(root.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = said.next().unwrap().unwrap();
+    let address = line.strip_prefix("Server listening at ").unwrap().to_owned();
+    drop(child.stderr.take());
+    for _ in 0..2 {
+        let listed = run(["ls", &format!("ftp://{address}/")]);
+        assert_eq!(code(&listed), 0, "{}", err(&listed));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// One that cannot be removed is named, and the others go.
+#[test]
+fn leftovers_are_cleaned_one_by_one() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let mut parts = Vec::new();
+    for (place, owner) in [("a", 65_534), ("b", 0), ("c", 65_534)] {
+        let place = directory.path().join(place);
+        fs::create_dir(&place).unwrap();
+        let part = place.join(".f.ropewalk-part");
+        fs::File::create(&part).unwrap().set_modified(old).unwrap();
+        std::os::unix::fs::chown(&place, Some(owner), None).unwrap();
+        parts.push(part);
+    }
+    fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    // Where that user may find it.
+    let copy = directory.path().join("ropewalk");
+    fs::copy(env!("CARGO_BIN_EXE_ropewalk"), &copy).unwrap();
+    let mut clean = Command::new("setpriv");
+    clean.args(["--reuid=65534", "--clear-groups"]).arg(copy).arg("clean").arg(directory.path());
+    clean.env("HOME", "/nonexistent").env_remove("XDG_STATE_HOME").env_remove("XDG_CONFIG_HOME");
+    let output = clean.output().unwrap();
+    assert_eq!(code(&output), 5, "{}", err(&output));
+    assert!(err(&output).contains("b/.f.ropewalk-part: ") && err(&output).contains("1 could not be removed"));
+    let left: Vec<bool> = parts.iter().map(|part| part.exists()).collect();
+    assert_eq!(left, [false, true, false], "{}", err(&output));
 }

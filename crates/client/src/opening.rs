@@ -149,8 +149,7 @@ pub(crate) fn open_another<'e>(ctx: &Context<'e>, wanted: Wanted<'_>) -> Result<
     let Wanted { endpoint, own, .. } = wanted;
     endpoint.opening(|others| {
         let crowded = |error: &RemoteError, last: bool| {
-            let others_do =
-                endpoint.serves_besides(own) || !ctx.lent.is_over() || ctx.lent.has(endpoint);
+            let others_do = endpoint.serves_besides(own) || !ctx.lent.is_over() || ctx.lent.has(endpoint);
             others_do && (last || error.is_refused_log_in()) || last && others()
         };
         loop {

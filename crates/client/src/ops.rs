@@ -444,14 +444,12 @@ impl Session<'_> {
     /// Carries out commands of which the last one sends data, over a stream of its own.
     pub(crate) fn fetch(&mut self, commands: &[Command], sink: &mut dyn Write) -> Result<u64, RemoteError> {
         self.receiving(Mode::Stream, 1, None)?;
-        for command in commands {
-            self.control.send(command)?;
-        }
         let Some((last, before)) = commands.split_last() else { return Ok(0) };
+        // Where one is refused the last one would send what is not wanted.
         for command in before {
-            let reply = self.control.finish()?;
-            self.accept(command.verb(), reply)?;
+            self.call(command)?;
         }
+        self.control.send(last)?;
         let Some(mut channel) = self.take_channel() else { return Ok(0) };
         let mut ended: Option<Reply> = None;
         let mut judge = |answer: Answer| {

@@ -185,7 +185,8 @@ fn servers_that_take_one_session_each_have_a_tree_copied_between_them() -> Resul
         let to = there.join("t");
         let told = run(place(&source.url("s/")), place(&destination.url("t/")), &options)?;
         ensure!(told.summary.files_failed == 0, "{:?}", told.summary);
-        let unset = |e: &Event| matches!(e, Event::Warning { message } if message.contains("could not be set"));
+        let unset =
+            |e: &Event| matches!(e, Event::Warning { message } if message.contains("could not be set"));
         ensure!(told.count(unset) == 0, "{:?}", told.events);
         ensure_same(&here.join("s/3/399"), &to.join("3/399"))?;
         ensure!(fs::read_link(to.join("link"))?.ends_with("0"));

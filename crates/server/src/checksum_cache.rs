@@ -86,7 +86,11 @@ impl ChecksumCache {
 
     /// The file is about to be written in place; its times may not show that.
     pub(crate) fn forget(&self, metadata: &Metadata) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).files.remove(&identity(metadata));
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.files.remove(&identity(metadata)).is_some() {
+            // Else it would be the older one of two when it is known again.
+            known.order.retain(|other| *other != identity(metadata));
+        }
     }
 }
 
@@ -137,6 +141,8 @@ mod tests {
         assert_eq!(cache.recall(None, &path, &touched, algorithm), None);
         cache.forget(&file(1, 10));
         assert_eq!(cache.recall(None, &path, &file(1, 10), algorithm), None);
+        cache.remember(None, &path, &file(1, 10), algorithm, "abcd");
+        assert_eq!(cache.0.lock().unwrap().order.len(), 1);
     }
 
     #[test]

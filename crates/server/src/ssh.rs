@@ -126,7 +126,6 @@ pub fn check_ssh(config: &Config) -> Vec<Problem> {
         "users",
         "tls",
         "tokens",
-        "kerberos",
     ];
     let mut problems = config.check();
     problems.retain(|problem| {

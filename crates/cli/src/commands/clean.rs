@@ -47,21 +47,34 @@ impl Clean {
                 }
                 Ok(())
             });
+            let (mut left, mut failed) = (0_u64, None);
             for location in &found {
                 if client.cancel.is_cancelled() {
                     break;
                 }
-                if !self.dry_run {
-                    remove(target, location, &mut sessions)?;
+                let shown = shown_name(location.as_bstr(), true);
+                match if self.dry_run { Ok(()) } else { remove(target, location, &mut sessions) } {
+                    Ok(()) => {}
+                    // Whoever it was of has gone on with it, or cleaned up.
+                    Err(error) if Exit::of_error(&error) == Exit::NotFound => continue,
+                    Err(error) => {
+                        say(format_args!("ropewalk: {}: {error:#}", shown.as_bstr()));
+                        left += 1;
+                        failed = Some(error);
+                        continue;
+                    }
                 }
                 let what = if self.dry_run { "would remove" } else { "removed" };
-                say(format_args!("ropewalk: {what} {}", shown_name(location.as_bstr(), true).as_bstr()));
+                say(format_args!("ropewalk: {what} {}", shown.as_bstr()));
             }
             if client.cancel.is_cancelled() {
                 return Err(RemoteError::Cancelled.into());
             }
             // Directories that could not be read are no reason to leave the others as they are.
-            listed
+            listed.and(match failed {
+                None => Ok(()),
+                Some(last) => Err(last.context(format!("{left} could not be removed; the last one"))),
+            })
         })?;
         sessions.quit();
         Ok(exit)

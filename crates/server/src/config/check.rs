@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use ropewalk_buffers::{Rule, check_budget};
 use ropewalk_protocol::congestion::CongestionName;
@@ -13,6 +14,9 @@ use super::{Config, RequiredProtection, User};
 use crate::gsi::Authority;
 use crate::tls;
 use crate::tokens::TokenAuthority;
+
+/// Times beyond this would not fit into a clock's some day.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// How bad a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -352,10 +356,22 @@ fn check_numbers(config: &Config, report: &mut Report) {
             report.error(setting, format!("{mode:#o} is more than permission bits (did you mean 0o{mode}?)"));
         }
     }
-    let times = [("timeouts.login", config.timeouts.login), ("timeouts.idle", config.timeouts.idle)];
-    for (setting, time) in times {
-        if time.is_zero() {
+    // Whether 0 would leave no time at all.
+    let times = [
+        ("timeouts.login", config.timeouts.login, true),
+        ("timeouts.idle", config.timeouts.idle, true),
+        ("timeouts.write", config.timeouts.write, true),
+        ("timeouts.drain", config.timeouts.drain, false),
+        ("timeouts.login_failure", config.timeouts.login_failure, false),
+        ("data.connect_timeout", config.data.connect_timeout, true),
+        ("data.stall_timeout", config.data.stall_timeout, false),
+        ("profiling.longest", config.profiling.longest, true),
+    ];
+    for (setting, time, wanted) in times {
+        if wanted && time.is_zero() {
             report.error(setting, "must be more than 0");
+        } else if time > LONGEST {
+            report.error(setting, "must be no more than ten years (315360000)");
         }
     }
     if config.limits.sessions > 0
@@ -506,12 +522,16 @@ mod tests {
             congestion_choices = ["bbr", "no such thing"]
             socket_memory = "4K"
             socket_policy = "fair"
+            connect_timeout = 0
             [files]
             create_mode = 100000
             [limits]
             active = 0
             [log]
             transfer_log = "/nonexistent/log"
+            [timeouts]
+            login = 9223372036854775807
+            drain = 315360001
             "#,
         )
         .unwrap();
@@ -526,6 +546,9 @@ mod tests {
             "data.congestion_choices",
             "data.socket_memory",
             "data.socket_policy",
+            "data.connect_timeout",
+            "timeouts.login",
+            "timeouts.drain",
             "files.create_mode",
             "limits.active",
             "log.transfer_log",

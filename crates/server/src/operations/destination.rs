@@ -21,6 +21,8 @@ use crate::parts::SharedParts;
 
 /// Where systems end to count bytes of a file.
 const LONGEST: u64 = i64::MAX as u64;
+/// What an owner needs to go on with a file.
+const OWNERS: u32 = 0o600;
 
 /// How an upload is written.
 pub(super) struct Plan {
@@ -209,7 +211,8 @@ impl Plan {
         let key = JournalKey { source: String::new(), size: transfer.allocated, modified: transfer.modified };
         let options = PartOptions {
             // Who may not read what is replaced may not read what replaces it, from the first byte on.
-            mode: self.mode.map_or(files.create_mode, |old| files.create_mode & old | 0o600),
+            // Who goes on with it has to be able to, whatever it may be in the end.
+            mode: files.create_mode & self.mode.unwrap_or(0o7777) | OWNERS,
             resume: false,
             journal: match transfer.mode {
                 Mode::Stream => Journaling::Sequential,
@@ -447,8 +450,11 @@ impl Destination {
                     part.handle().leave_zero(hole.start, hole.end - hole.start);
                     part.record(hole, None)?;
                 }
+                let closed = OWNERS & !files.create_mode;
                 let mode = match (plan.mode, &plan.way) {
-                    (None, Way::Continue(_)) => Some(part.handle().metadata()?.mode & 0o777),
+                    (None, way) if closed != 0 || matches!(way, Way::Continue(_)) => {
+                        Some(part.handle().metadata()?.mode & 0o777 & !closed)
+                    }
                     (mode, _) => mode,
                 };
                 part.commit(length, modified.map(|seconds| (seconds, 0)), mode)

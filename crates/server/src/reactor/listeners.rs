@@ -28,6 +28,8 @@ struct Listener {
     /// TLS begins at once.
     implicit: bool,
     ready: bool,
+    /// It has been told that connections cannot be accepted.
+    failing: bool,
 }
 
 impl Listeners {
@@ -39,7 +41,7 @@ impl Listeners {
             let failed = |source| Error::Listen { address, source };
             let socket = listen(address).map_err(failed)?;
             let address = socket.local_addr().map_err(failed)?;
-            Ok(Listener { socket, address, implicit, ready: false })
+            Ok(Listener { socket, address, implicit, ready: false, failing: false })
         });
         Ok(Self { open: open.collect::<Result<_>>()?, retry_at: None })
     }
@@ -85,14 +87,21 @@ impl Listeners {
                     break;
                 }
                 match listener.socket.accept() {
-                    Ok((stream, peer)) => accepted(stream, peer, listener.implicit),
+                    Ok((stream, peer)) => {
+                        if std::mem::take(&mut listener.failing) {
+                            tracing::info!(address = %listener.address, "connections are accepted again");
+                        }
+                        accepted(stream, peer, listener.implicit);
+                    }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                         listener.ready = false;
                         break;
                     }
                     Err(e) if is_of_the_connection(&e) => {}
                     Err(error) => {
-                        tracing::error!(%error, address = %listener.address, "cannot accept connections");
+                        if !std::mem::replace(&mut listener.failing, true) {
+                            tracing::error!(%error, address = %listener.address, "cannot accept connections");
+                        }
                         self.retry_at = Some(now + PAUSE);
                         break;
                     }

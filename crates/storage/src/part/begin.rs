@@ -113,7 +113,7 @@ pub(super) fn begin(
                 Err(reason) => why = Some(reason),
             }
         } else if options.resume {
-            why = Some("it belongs to another user".into());
+            why = Some(if own { "it cannot be written" } else { "it belongs to another user" }.into());
         }
         // Removed, not emptied: it may be somebody else's file, or have other permissions. The journal goes first.
         for path in [journal, &names.part] {

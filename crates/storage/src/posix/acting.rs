@@ -9,6 +9,7 @@
 //! process see to it too.
 
 use std::cell::RefCell;
+use std::io::Write as _;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -172,6 +173,7 @@ fn switch(to: &Who) -> Result<(), Errno> {
 }
 
 fn give_up(why: &str) -> ! {
-    eprintln!("ropewalk: {why}; the process ends");
+    // Whether anybody hears it or not.
+    let _ = writeln!(std::io::stderr(), "ropewalk: {why}; the process ends");
     std::process::abort();
 }
