@@ -285,6 +285,11 @@ impl Download {
         }
     }
 
+    /// The sender may not notice who writes to a file that it sends.
+    pub(crate) fn is_unwatched(&self) -> bool {
+        !matches!(self.check, Check::Inline(_)) && self.task.modified.is_some() && self.task.size.is_some()
+    }
+
     /// The sender's sum of the whole, known before all has arrived.
     pub(crate) fn told(&self, theirs: Option<String>) {
         self.lock().theirs = theirs;

@@ -3,6 +3,7 @@
 use bstr::{BStr, BString, ByteSlice};
 use ropewalk_protocol::facts::{self, EntryKind};
 use ropewalk_protocol::listing;
+use ropewalk_protocol::reply::Reply;
 use ropewalk_storage::{Kind, Metadata};
 
 /// The error of [`Entry::leads_back`].
@@ -112,8 +113,13 @@ pub(crate) fn from_facts(line: &BStr) -> Line {
     }
 }
 
+/// What an answer to MLST tells.
+pub(crate) fn from_status(reply: &Reply) -> Option<Entry> {
+    status(reply.body().next()?.trim_start().as_bstr())
+}
+
 /// From the line of MLST.
-pub(crate) fn status(line: &BStr) -> Option<Entry> {
+fn status(line: &BStr) -> Option<Entry> {
     facts::Entry::parse(line).ok().map(convert)
 }
 

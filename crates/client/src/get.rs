@@ -22,12 +22,13 @@ use crate::ahead::Ahead;
 use crate::auto::{Path, RANGE, SMALL};
 use crate::control::Answer;
 use crate::download::Download;
+use crate::entry::from_status;
 use crate::error::reply_kind;
 use crate::inline::inline_sum;
 use crate::local_copy::to_standard_output;
 use crate::place::{Endpoint, Place};
 use crate::report::Meter;
-use crate::session::Session;
+use crate::session::{Session, differs};
 use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
 use crate::verify::{Check, wire};
@@ -41,6 +42,8 @@ enum Ask {
     Restart,
     Transfer,
     Sum,
+    /// What the source is like when all of it has come.
+    Version,
 }
 
 /// One transfer in the pipeline.
@@ -57,6 +60,7 @@ struct Slot {
     ended: Option<Option<String>>,
     asked_sum: bool,
     sum: Option<String>,
+    asked_version: bool,
     error: Option<RemoteError>,
     /// No data belongs to it: the server computes a checksum for the whole download.
     sum_only: bool,
@@ -287,6 +291,8 @@ fn hear(
             Ask::Restart => "REST",
             Ask::Transfer => "RETR",
             Ask::Sum => "CKSM",
+            // It was there a moment ago, and all of it has come.
+            Ask::Version => return,
         };
         slot.error.get_or_insert(RemoteError::Refused {
             peer: slot.download.task.source.display(),
@@ -299,6 +305,12 @@ fn hear(
         Ask::Restart => {}
         Ask::Transfer => slot.ended = Some(inline_sum(&reply)),
         Ask::Sum => slot.sum = Some(reply.text().to_string()),
+        Ask::Version => {
+            let task = &slot.download.task;
+            if from_status(&reply).is_some_and(|entry| differs(task, &entry, true)) {
+                slot.error.get_or_insert(RemoteError::SourceChanged { path: task.source.path() });
+            }
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use ropewalk_storage::Kind;
 use ropewalk_storage::checksum::Algorithm;
 
 use crate::control::Answer;
-use crate::entry::{Line, from_facts, from_long, status};
+use crate::entry::{Line, from_facts, from_long, from_status};
 use crate::error::is_unknown_command;
 use crate::error::reply_kind;
 use crate::landing::part_apart;
@@ -37,11 +37,7 @@ impl Session<'_> {
     pub(crate) fn stat(&mut self, path: &[u8]) -> Result<Entry, RemoteError> {
         if self.can.facts {
             let reply = self.call(&Command::Mlst(Some(path.into())))?;
-            let line = reply.body().next().map(|line| line.trim_start().as_bstr().to_owned());
-            let entry = line
-                .as_ref()
-                .and_then(|line| status(line.as_bstr()))
-                .ok_or_else(|| self.nonsense("MLST", &reply))?;
+            let entry = from_status(&reply).ok_or_else(|| self.nonsense("MLST", &reply))?;
             return Ok(Entry { name: base_name(path).into(), ..entry });
         }
         let missing = match self.size(path) {
@@ -87,11 +83,7 @@ impl Session<'_> {
         let mut entries = Vec::with_capacity(paths.len());
         for (reply, path) in self.calls(&commands)?.into_iter().zip(paths) {
             entries.push(reply.and_then(|reply| {
-                let line = reply.body().next().map(|line| line.trim_start().as_bstr().to_owned());
-                let entry = line
-                    .as_ref()
-                    .and_then(|line| status(line.as_bstr()))
-                    .ok_or_else(|| self.nonsense("MLST", &reply))?;
+                let entry = from_status(&reply).ok_or_else(|| self.nonsense("MLST", &reply))?;
                 Ok(Entry { name: base_name(path).into(), ..entry })
             }));
         }

@@ -561,9 +561,7 @@ impl<'e> Session<'e> {
 
     /// Whether the server tells another size or time of a file than it did (by LIST only the day may be known).
     pub(crate) fn differs(&self, task: &Task, entry: &Entry) -> bool {
-        let times = task.modified.zip(entry.modified).filter(|_| self.can.facts);
-        let sizes = task.size.zip(entry.size);
-        sizes.is_some_and(|(old, new)| old != new) || times.is_some_and(|(old, new)| old != new)
+        differs(task, entry, self.can.facts)
     }
 
     /// How long this session may stay quiet before [`Session::keep_alive`] is due.
@@ -599,6 +597,13 @@ impl<'e> Session<'e> {
         }
         self.accept(command.verb(), reply).map(|_| true)
     }
+}
+
+/// Whether a file has another size or, where they are known `exactly`, another time than it had.
+pub(crate) fn differs(task: &Task, entry: &Entry, exactly: bool) -> bool {
+    let times = task.modified.zip(entry.modified).filter(|_| exactly);
+    let sizes = task.size.zip(entry.size);
+    sizes.is_some_and(|(old, new)| old != new) || times.is_some_and(|(old, new)| old != new)
 }
 
 /// PORT, or EPRT for IPv6 addresses (RFC 2428).

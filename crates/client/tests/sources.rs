@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
@@ -407,5 +408,42 @@ fn a_file_that_grows_is_told_as_one() -> Result<()> {
             ensure!(kinds.iter().all(|kind| *kind == FailureKind::Other), "{:?}", told.failures);
             Ok(())
         })
+    })
+}
+
+/// Somebody writes to it while it comes: what would be kept was never one file, whatever sums say.
+#[test]
+fn a_file_that_changes_on_its_way_is_fetched_again() -> Result<()> {
+    each(&gridftp(), |bench| {
+        let source = bench.remote.join("f");
+        let proxy = Proxy::start(bench.server.address())?;
+        let url = place(&bench.server.url_at(proxy.address(), "f"));
+        for checksum in [ChecksumPolicy::Default, ChecksumPolicy::None] {
+            write_random(&source, 24 * MIB, 1)?;
+            fs::File::open(&source)?
+                .set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000))?;
+            proxy.set_rate(Some(16 * MIB));
+            let begin = proxy.moved();
+            let told = std::thread::scope(|scope| {
+                let change = scope.spawn(|| -> Result<()> {
+                    proxy.wait_for(begin + MIB, Duration::from_secs(60))?;
+                    proxy.stall(true);
+                    let file = fs::File::options().write(true).open(&source)?;
+                    file.write_all_at(b"new head", 0)?;
+                    file.write_all_at(b"new tail", 24 * MIB - 8)?;
+                    proxy.stall(false);
+                    proxy.set_rate(None);
+                    Ok(())
+                });
+                let options = Options { retries: 1, checksum, files: Auto::Set(1), ..options() };
+                let told = run(url.clone(), bench.here("f"), &options);
+                change.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+                told
+            })?
+            .succeeded()?;
+            ensure!(told.summary.retries == 1, "{checksum:?}: {:?}", told.events);
+            ensure_same(&source, &bench.local.join("f"))?;
+        }
+        Ok(())
     })
 }

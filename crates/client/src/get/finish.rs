@@ -24,7 +24,9 @@ impl<'e> Flow<'_, 'e> {
                 self.worker.fail(slot.into_job(), error);
                 continue;
             }
-            if slot.moved.is_none() || slot.ended.is_none() || (slot.asked_sum && slot.sum.is_none()) {
+            let due = (slot.asked_sum && slot.sum.is_none())
+                || slot.asked_version && self.asks.iter().any(|(id, _)| *id == first);
+            if slot.moved.is_none() || slot.ended.is_none() || due {
                 return Ok(());
             }
             if slot.download.has_failed() {
@@ -61,6 +63,16 @@ impl<'e> Flow<'_, 'e> {
                 slot.download.expect(1);
                 self.session.control.send(&command)?;
                 self.asks.push_back((first, Ask::Sum));
+                return Ok(());
+            }
+            // A sum that the server computed meanwhile, or none, says nothing of who wrote to the source while it came.
+            if !slot.asked_version && self.session.can.facts && slot.download.is_unwatched() {
+                slot.asked_version = true;
+                // It must not be counted as arrived twice.
+                slot.moved = Some((RangeSet::new(), None));
+                slot.download.expect(1);
+                self.session.control.send(&Command::Mlst(Some(slot.download.task.source.path())))?;
+                self.asks.push_back((first, Ask::Version));
                 return Ok(());
             }
             let Some(slot) = self.pop() else { return Ok(()) };

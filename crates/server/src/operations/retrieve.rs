@@ -84,7 +84,12 @@ fn send_ranges(
         expected_size: None,
     };
     let sent = channel.data.send(&send, attend, progress).map_err(transfer_failure)?;
-    let sum = inline.and_then(|algorithm| Some((algorithm, sent.pieces.as_ref()?.total_of(&ranges)?)));
+    // The sum of what was read while somebody wrote is that of no file: the client has to ask for that of what is there.
+    let version = |metadata: &Metadata| (metadata.size, metadata.modified);
+    let same = source.metadata().is_ok_and(|now| version(&now) == version(metadata));
+    let sum = inline
+        .filter(|_| same)
+        .and_then(|algorithm| Some((algorithm, sent.pieces.as_ref()?.total_of(&ranges)?)));
     let whole = ranges == RangeSet::from_range(0..metadata.size);
     Ok((sum, whole))
 }
