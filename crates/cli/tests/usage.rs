@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Output, Stdio};
 
@@ -499,4 +500,41 @@ fn leftovers_are_cleaned_one_by_one() {
     assert!(err(&output).contains("b/.f.ropewalk-part: ") && err(&output).contains("1 could not be removed"));
     let left: Vec<bool> = parts.iter().map(|part| part.exists()).collect();
     assert_eq!(left, [false, true, false], "{}", err(&output));
+}
+
+/// Clients are told that there is no room for them, and the next ones are let in when there is.
+#[test]
+fn a_server_without_descriptors_says_so() {
+    let root = tempfile::tempdir().unwrap();
+    let mut child = Command::new("sh")
+        .args(["-c", "ulimit -n 64; exec \"$0\" serve --listen 127.0.0.1:0 --anonymous --no-tls --root \"$1\""])
+        .args([env!("CARGO_BIN_EXE_ropewalk").as_ref(), root.path().as_os_str()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    let address = said.next().unwrap().unwrap();
+    let address = address.strip_prefix("Server listening at ").unwrap().to_owned();
+    let greeted = || {
+        let mut client = BufReader::new(TcpStream::connect(&address).unwrap());
+        client.get_ref().set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        let mut line = String::new();
+        client.read_line(&mut line).unwrap();
+        (line, client)
+    };
+    let clients: Vec<_> = (0..80).map(|_| greeted()).collect();
+    assert!(clients[0].0.starts_with("220 "), "{}", clients[0].0);
+    assert!(clients[79].0.starts_with("421 Service busy"), "{}", clients[79].0);
+    drop(clients);
+    // As soon as the server has noticed.
+    while !greeted().0.starts_with("220 ") {
+        std::thread::yield_now();
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 0);
+    let told = err(&output).matches("cannot accept connections").count();
+    assert!((1..10).contains(&told), "{}", err(&output));
 }

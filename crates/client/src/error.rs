@@ -302,10 +302,20 @@ pub(crate) fn reply_kind(reply: &Reply) -> FailureKind {
 fn transient(reply: &Reply) -> bool {
     match reply.code() {
         0..500 => reply_kind(reply) != FailureKind::NoSpace,
-        500 => reply_kind(reply) == FailureKind::Other && !is_unknown_command(reply),
+        500 => {
+            reply_kind(reply) == FailureKind::Other && !is_unknown_command(reply) && !is_of_the_name(reply)
+        }
         550 => reply_kind(reply) == FailureKind::ChecksumMismatch,
         _ => false,
     }
+}
+
+/// No file can have this name, now or later.
+fn is_of_the_name(reply: &Reply) -> bool {
+    let said = text(reply).to_ascii_lowercase();
+    ["is a directory", "is_a_directory", "not a directory", "name too long"]
+        .iter()
+        .any(|word| said.contains(word))
 }
 
 /// The command itself, not what it was about, was refused.

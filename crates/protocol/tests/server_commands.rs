@@ -487,3 +487,24 @@ fn nothing_gets_a_name_of_several_lines() {
         ("SITE RDEL a\rb", OK),
     ]);
 }
+
+#[test]
+fn a_tilde_is_the_directory_of_the_log_in() {
+    let mut host = Host::logged_in();
+    host.run("CWD /elsewhere");
+    for (given, meant) in [
+        ("~", "/home/alice"),
+        ("~/", "/home/alice"),
+        ("~/a b", "/home/alice/a b"),
+        ("~//../c", "/home/c"),
+        ("./~", "/elsewhere/~"),
+        ("~bob/x", "/elsewhere/~bob/x"),
+        ("/~", "/~"),
+        ("x/~", "/elsewhere/x/~"),
+    ] {
+        let Operation::Size(path) = host.ask(&format!("SIZE {given}")) else { panic!("{given}") };
+        assert_eq!(path.to_string(), meant, "{given}");
+        host.session.completed(Ok(Outcome::Size(1)));
+        host.poll();
+    }
+}

@@ -383,9 +383,16 @@ impl Session {
         })
     }
 
-    /// The path that the client means.
+    /// The path that the client means. `~` at its beginning is the directory of the log-in, as at GCT's servers; a file of that name
+    /// is `./~`.
     pub(super) fn resolve(&self, given: &[u8]) -> Result<VirtualPath, CommandError> {
-        self.state.directory.join(given).map_err(|_| CommandError::InvalidArguments)
+        let state = &self.state;
+        let resolved = match given.strip_prefix(b"~") {
+            Some(rest) if rest.iter().all(|byte| *byte == b'/') => Ok(state.home.clone()),
+            Some([b'/', rest @ ..]) => state.home.join(rest.trim_start_with(|c| c == '/')),
+            _ => state.directory.join(given),
+        };
+        resolved.map_err(|_| CommandError::InvalidArguments)
     }
 
     /// The path that the client means, to which something is to be given as its name. What has CR or LF in its name already

@@ -147,6 +147,7 @@ impl Session {
                 Ok(Outcome::Done) => {
                     self.state.rooted = true;
                     self.state.directory = VirtualPath::root();
+                    self.state.home = VirtualPath::root();
                     if self.state.channel == Channel::Made {
                         self.state.channel = Channel::None;
                     }
@@ -209,7 +210,8 @@ impl Session {
                         Reply::coded(230, lines)
                     }
                 };
-                self.state.directory = home;
+                self.state.directory = home.clone();
+                self.state.home = home;
                 self.state.local_user = Some(local_user);
                 (reply, false)
             }

@@ -34,6 +34,8 @@ pub(super) struct State {
     /// The local user, once logged in.
     pub(super) local_user: Option<String>,
     pub(super) directory: VirtualPath,
+    /// Where it was after the log-in.
+    pub(super) home: VirtualPath,
     pub(super) mode: Mode,
     pub(super) representation: RepresentationType,
     pub(super) channel: Channel,
@@ -126,6 +128,7 @@ impl State {
             refusals: 0,
             local_user: None,
             directory: VirtualPath::root(),
+            home: VirtualPath::root(),
             mode: Mode::default(),
             representation: RepresentationType::default(),
             channel: Channel::None,

@@ -376,10 +376,10 @@ fn check_numbers(config: &Config, report: &mut Report) {
     }
     if config.limits.sessions > 0
         && let Some(files) = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum
-        && u64::from(config.limits.sessions) > files
+        && u64::from(config.limits.sessions).saturating_mul(2) > files
     {
         let text = format!(
-            "{} sessions need as many open files, of which the system grants {files}",
+            "{} sessions need as many open files, and twice as many with a data port each; the system grants {files}",
             config.limits.sessions
         );
         report.warning("limits.sessions", text);

@@ -1,6 +1,6 @@
 //! Recursive listings: MLSR.
 
-use std::collections::HashSet;
+use std::rc::Rc;
 
 use bstr::BString;
 use ropewalk_protocol::facts::{Entry, EntryKind};
@@ -16,11 +16,38 @@ use super::{entries, failure};
 use crate::accounts::Login;
 use crate::host::Host;
 
+/// Directories within directories through symbolic links, at most.
+const LINKS_DEEP: u32 = 32;
+
 /// A directory that is still to be listed.
 struct Pending {
     place: VirtualPath,
     /// Its name relative to the top, empty for the top itself.
     name: BString,
+    way: Rc<Way>,
+}
+
+/// A directory on the way down.
+struct Way {
+    identity: (u64, u64),
+    above: Option<Rc<Self>>,
+    /// Symbolic links up to here.
+    links: u32,
+}
+
+impl Way {
+    /// Where it leads on to a directory, through a symbolic link or not; `None` where that leads back, or on and on.
+    fn on(self: &Rc<Self>, identity: (u64, u64), through_link: bool) -> Option<Rc<Self>> {
+        let links = self.links + u32::from(through_link);
+        let mut above = Some(self);
+        while let Some(way) = above.filter(|_| through_link) {
+            if way.identity == identity || links > LINKS_DEEP {
+                return None;
+            }
+            above = way.above.as_ref();
+        }
+        Some(Rc::new(Self { identity, above: Some(self.clone()), links }))
+    }
 }
 
 /// The entries of a whole tree; names count from its top.
@@ -39,9 +66,8 @@ pub(super) fn list(
     let mut top = entries::entry(host, login, &place, ".".into(), &metadata);
     top.kind = EntryKind::CurrentDirectory;
     sink(top).map_err(failure)?;
-    // Against symbolic links that lead upwards.
-    let mut seen = HashSet::from([(metadata.device, metadata.inode)]);
-    let mut pending = vec![Pending { place, name: BString::default() }];
+    let way = Rc::new(Way { identity: (metadata.device, metadata.inode), above: None, links: 0 });
+    let mut pending = vec![Pending { place, name: BString::default(), way }];
     while let Some(directory) = pending.pop() {
         let mut beneath = Vec::new();
         let mut stopped = false;
@@ -67,11 +93,12 @@ pub(super) fn list(
                 entries::entry(host, login, &child, full.clone(), &metadata)
             };
             // What is in a directory whose name cannot be shown would seem to be in another one.
-            let entry = entry.shown();
+            let mut entry = entry.shown();
             if entry.kind == EntryKind::Directory {
                 let identity = (entry.device.unwrap_or(0), entry.inode.unwrap_or(0));
-                if !list.traverse_links || seen.insert(identity) {
-                    beneath.push(Pending { place: child, name: full });
+                match directory.way.on(identity, metadata.kind == Kind::Symlink) {
+                    Some(way) => beneath.push(Pending { place: child, name: full, way }),
+                    None => entry.error = Some("Loop".into()),
                 }
             }
             sink(entry).inspect_err(|_| stopped = true)

@@ -1,11 +1,13 @@
 //! Listening for control connections.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
+use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::FIRST_LISTENER;
@@ -17,9 +19,15 @@ const AT_ONCE: usize = 64;
 /// Pause after an error, such as too many open files, that will not be gone at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// What clients are told for whom there is no descriptor.
+const FULL: &[u8] =
+    b"421 Service busy: too many connections. Please try again later. Closing control connection.\r\n";
+
 pub(crate) struct Listeners {
     open: Vec<Listener>,
     retry_at: Option<Instant>,
+    /// A descriptor to tell clients with that there is none for them.
+    reserve: Option<File>,
 }
 
 struct Listener {
@@ -30,6 +38,15 @@ struct Listener {
     ready: bool,
     /// It has been told that connections cannot be accepted.
     failing: bool,
+}
+
+impl Listener {
+    /// Says so, but not again.
+    fn fails(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.failing, true) {
+            tracing::error!(%error, address = %self.address, "cannot accept connections");
+        }
+    }
 }
 
 impl Listeners {
@@ -43,7 +60,7 @@ impl Listeners {
             let address = socket.local_addr().map_err(failed)?;
             Ok(Listener { socket, address, implicit, ready: false, failing: false })
         });
-        Ok(Self { open: open.collect::<Result<_>>()?, retry_at: None })
+        Ok(Self { open: open.collect::<Result<_>>()?, retry_at: None, reserve: reserve() })
     }
 
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
@@ -80,6 +97,7 @@ impl Listeners {
             return;
         }
         self.retry_at = None;
+        self.reserve = self.reserve.take().or_else(reserve);
         for listener in self.open.iter_mut().filter(|listener| listener.ready) {
             for turn in 0.. {
                 if turn == AT_ONCE {
@@ -98,10 +116,18 @@ impl Listeners {
                         break;
                     }
                     Err(e) if is_of_the_connection(&e) => {}
-                    Err(error) => {
-                        if !std::mem::replace(&mut listener.failing, true) {
-                            tracing::error!(%error, address = %listener.address, "cannot accept connections");
+                    Err(error) if is_of_descriptors(&error) && self.reserve.take().is_some() => {
+                        listener.fails(&error);
+                        if let Ok((mut stream, _)) = listener.socket.accept()
+                            && !listener.implicit
+                        {
+                            // It may be gone, and nobody waits for it.
+                            let _ = stream.write(FULL);
                         }
+                        self.reserve = reserve();
+                    }
+                    Err(error) => {
+                        listener.fails(&error);
                         self.retry_at = Some(now + PAUSE);
                         break;
                     }
@@ -109,6 +135,15 @@ impl Listeners {
             }
         }
     }
+}
+
+fn reserve() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
+fn is_of_descriptors(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// The connection was gone before it was accepted; the next one may be well.

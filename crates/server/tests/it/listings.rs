@@ -79,6 +79,29 @@ fn trees() {
     assert!(lines.iter().any(|line| line.starts_with("Type=slink;") && name(line) == "link"), "{lines:?}");
 }
 
+/// Only what leads back is left out, and told.
+#[test]
+fn trees_through_links() {
+    let server = Fixture::new();
+    std::fs::create_dir_all(server.root().join("d/a/b")).unwrap();
+    server.write("d/a/b/f", "x");
+    for (link, target) in [("d/la", "a"), ("d/za", "a"), ("d/a/b/up", "../../../d")] {
+        std::os::unix::fs::symlink(target, server.root().join(link)).unwrap();
+    }
+    let mut client = server.login();
+    client.command("OPTS MLSR traversesymboliclinks=true;", 200);
+    let lines = client.list("MLSR /d");
+    let mut names: Vec<_> = lines.iter().map(|line| name(line)).collect();
+    names.sort_unstable();
+    let one = |name: &str| ["", "/b", "/b/f", "/b/up"].map(|rest| format!("{name}{rest}"));
+    let expected: Vec<_> =
+        [".".to_owned()].into_iter().chain(["a", "la", "za"].into_iter().flat_map(one)).collect();
+    assert_eq!(names, expected);
+    for line in lines.iter().filter(|line| name(line).ends_with("/up")) {
+        assert!(line.contains("Error=Loop;"), "{line}");
+    }
+}
+
 #[test]
 fn here() {
     let server = server();
