@@ -181,6 +181,16 @@ fn completions_and_manual_pages() {
     let directory = tempfile::tempdir().unwrap();
     assert_eq!(code(&run(["man".as_ref(), "--directory".as_ref(), directory.path().as_os_str()])), 0);
     assert!(directory.path().join("ropewalk-cp.1").exists() && directory.path().join("ropewalk.1").exists());
+    assert!(out(&run(["man", "lab run"])).contains("ropewalk-lab-run"));
+    // What a page points at is there.
+    for page in fs::read_dir(directory.path()).unwrap() {
+        let text = fs::read_to_string(page.unwrap().path()).unwrap().replace("\\-", "-");
+        let others =
+            text.lines().filter_map(|line| line.strip_suffix("(1)")).filter(|name| !name.ends_with("-help"));
+        for other in others {
+            assert!(directory.path().join(format!("{other}.1")).exists(), "{other}");
+        }
+    }
 }
 
 #[test]
@@ -507,7 +517,10 @@ fn leftovers_are_cleaned_one_by_one() {
 fn a_server_without_descriptors_says_so() {
     let root = tempfile::tempdir().unwrap();
     let mut child = Command::new("sh")
-        .args(["-c", "ulimit -n 64; exec \"$0\" serve --listen 127.0.0.1:0 --anonymous --no-tls --root \"$1\""])
+        .args([
+            "-c",
+            "ulimit -n 64; exec \"$0\" serve --listen 127.0.0.1:0 --anonymous --no-tls --root \"$1\"",
+        ])
         .args([env!("CARGO_BIN_EXE_ropewalk").as_ref(), root.path().as_os_str()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -74,7 +74,12 @@ struct Registry {
     live: Vec<Entry>,
     /// The totals of the connections that have ended.
     ended: PathSample,
+    /// Those that have ended since the last transfer began, as they were in the end; not all where there are many.
+    gone: Vec<Flow>,
 }
+
+/// So many that have ended are kept.
+const MOST_GONE: usize = 64;
 
 struct Entry {
     id: u64,
@@ -89,6 +94,12 @@ impl Flows {
     /// Asks the kernel about every live connection.
     pub fn sample(&self) -> Vec<Flow> {
         self.lock().live.iter().filter_map(Entry::sample).collect()
+    }
+
+    /// Connections that have ended since the last transfer began, as they were in the end: in MODE S each ends with its
+    /// transfer. No more than 64.
+    pub fn gone(&self) -> Vec<Flow> {
+        self.lock().gone.clone()
     }
 
     /// The same, taken together.
@@ -126,7 +137,9 @@ impl Flows {
 
     /// A transfer begins.
     pub(crate) fn set_receiving(&self, receiving: bool) {
-        self.lock().receiving = receiving;
+        let mut registry = self.lock();
+        registry.receiving = receiving;
+        registry.gone.clear();
     }
 
     /// Lists the connection whose descriptor is `socket` until what is returned is dropped, which has to be before the
@@ -254,6 +267,9 @@ impl Drop for Listed {
             let entry = registry.live.swap_remove(at);
             if let Some(flow) = entry.sample() {
                 registry.ended.add_totals(&flow);
+                if registry.gone.len() < MOST_GONE {
+                    registry.gone.push(flow);
+                }
             }
         }
     }
@@ -293,6 +309,9 @@ mod tests {
         let path = flows.path();
         assert_eq!((path.streams, path.bytes), (1, 5000));
         assert!(path.segments_sent > 0);
+        assert_eq!(flows.gone().iter().map(|flow| (flow.id, flow.bytes)).collect::<Vec<_>>(), [(1, 5000)]);
+        flows.set_receiving(true);
+        assert!(flows.gone().is_empty());
         assert!(flows.is(&flows.clone()) && !flows.is(&Flows::default()));
         drop(other);
         assert_eq!((flows.path().streams, flows.path().rtt), (0, None));

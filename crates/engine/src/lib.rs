@@ -48,3 +48,4 @@ pub use pool::{Pool, Scope};
 pub use progress::{Progress, Stage};
 pub use receive::{ReceiveJob, Received};
 pub use send::{SendJob, Sent};
+pub use wire::LOCAL_BUFFER;

@@ -16,9 +16,9 @@ use crate::flow::{Flows, Listed};
 /// No thread is blocked in a socket longer than this before it looks around.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_millis(200);
 
-/// On one host small socket buffers stay in the processor's cache: they move up to 60 % more than autotuned ones, which
+/// SO_SNDBUF and SO_RCVBUF of connections within a host, where nobody asks for others: small socket buffers stay in the processor's cache: they move up to 60 % more than autotuned ones, which
 /// grow to tens of MiB, and never less.
-const LOCAL_BUFFER: usize = 512 << 10;
+pub const LOCAL_BUFFER: usize = 512 << 10;
 
 /// Bytes that come after a file's end belong to the next file: they stay here until it is asked for.
 pub(crate) struct Wire {

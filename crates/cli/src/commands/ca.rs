@@ -59,6 +59,7 @@ struct Init {
     /// What all names of the site begin with
     #[arg(long, value_name = "NAME", default_value = "/O=Grid/OU=site")]
     namespace: String,
+    /// The authority's own name
     #[arg(long, value_name = "NAME", default_value = "Ropewalk CA")]
     name: String,
     /// Where to put the certificate, signing policy and revocation list, to be copied to every host's
@@ -88,8 +89,10 @@ struct Host {
     /// Names and addresses of the host, the main one first
     #[arg(required = true)]
     hosts: Vec<String>,
+    /// Where to write the certificate
     #[arg(long, value_name = "FILE", default_value = "hostcert.pem")]
     cert: PathBuf,
+    /// Where to write its key
     #[arg(long, value_name = "FILE", default_value = "hostkey.pem")]
     key: PathBuf,
     /// Replace certificate and key that are there
@@ -106,8 +109,10 @@ struct User {
     /// Local users for the gridmap line, the usual one first
     #[arg(long, value_name = "USER", value_delimiter = ',')]
     map: Vec<String>,
+    /// Where to write the certificate
     #[arg(long, value_name = "FILE", default_value = "usercert.pem")]
     cert: PathBuf,
+    /// Where to write its key
     #[arg(long, value_name = "FILE", default_value = "userkey.pem")]
     key: PathBuf,
     /// Replace certificate and key that are there

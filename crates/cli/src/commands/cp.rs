@@ -67,7 +67,7 @@ impl Args for Filters {
         };
         command
             .arg(pattern("exclude").help("Leave out what matches, by its path beneath the source"))
-            .arg(pattern("include").help("Copy what matches although an --exclude before leaves it out"))
+            .arg(pattern("include").help("Copy what matches although an --exclude before leaves it out (the directories above it, too, have to be let in)"))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

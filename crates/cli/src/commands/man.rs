@@ -11,7 +11,7 @@ use crate::exit::{Exit, usage};
 
 #[derive(Debug, Args)]
 pub(crate) struct Man {
-    /// Page of this command instead of the program's
+    /// Page of this command instead of the program's: cp, "lab run"
     #[arg(value_name = "COMMAND")]
     of: Option<String>,
     /// Write all pages to this directory
@@ -24,7 +24,7 @@ impl Man {
         let mut program = Cli::command();
         program.build();
         if let Some(directory) = self.directory {
-            for command in std::iter::once(&program).chain(program.get_subcommands()) {
+            for command in all(&program) {
                 let page = page(command)?;
                 let path = directory.join(format!("{}.1", name(command)));
                 fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
@@ -34,7 +34,9 @@ impl Man {
         let command = match &self.of {
             None => &program,
             Some(of) => {
-                program.find_subcommand(of).ok_or_else(|| usage(format!("there is no command {of:?}")))?
+                let wanted = format!("{}-{}", program.get_name(), of.replace(' ', "-"));
+                let found = all(&program).into_iter().find(|command| name(command) == wanted);
+                found.ok_or_else(|| usage(format!("there is no command {of:?}")))?
             }
         };
         io::stdout().lock().write_all(&page(command)?)?;
@@ -42,7 +44,13 @@ impl Man {
     }
 }
 
-/// `ropewalk-cp`.
+/// The command, and all beneath it that have a page.
+fn all(command: &clap::Command) -> Vec<&clap::Command> {
+    let shown = command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help");
+    std::iter::once(command).chain(shown.flat_map(all)).collect()
+}
+
+/// `ropewalk-cp`, `ropewalk-lab-run`.
 fn name(command: &clap::Command) -> String {
     command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
 }

@@ -54,12 +54,14 @@ struct Init {
 
 #[derive(Debug, Args)]
 struct Info {
+    /// Which one; X509_USER_PROXY or /tmp/x509up_uUID unless given
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct Destroy {
+    /// Which one; X509_USER_PROXY or /tmp/x509up_uUID unless given
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }

@@ -71,6 +71,7 @@ pub(crate) struct Serve {
     /// info]
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
+    /// What a line of the log is
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     log_format: LogFormat,
 }

@@ -58,6 +58,7 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
         let _ = std::io::stdout().lock().write_all(b"Dumpfile exists and is empty.  Nothing to do.\n");
         return Ok(Exit::Usage);
     };
+    anyhow::ensure!(!pairs.is_empty(), "No files matched the source url.");
     credentials::complete(&mut options, &PasswordFiles::default(), false, credentials::sides(&mut pairs))?;
 
     let of_source = options.of_source();

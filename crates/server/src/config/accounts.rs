@@ -74,7 +74,7 @@ pub struct User {
     /// account of the user's name, or `"server"`, those of the server's own user. Default `"user"`.
     pub run_as: Option<RunAs>,
     /// What must be protected: `"none"`; `"control"`, the connection for commands, by TLS, GSI, Kerberos or SSH; or
-    /// `"data"`, those for data as well (PROT S or P). Default `"none"`.
+    /// `"data"`, those for data as well (PROT S or P; with Kerberos PROT S counts only with a data key). Default `"none"`.
     pub protection: Option<RequiredProtection>,
 }
 

@@ -218,8 +218,8 @@ fn check_identity(config: &Config, report: &mut Report) {
         if root {
             report.warning(
                 "identity",
-                "runs as root, and every session reads and writes files as root; map users to local accounts, or use a \
-                 user of its own",
+                "runs as root, and every session reads and writes files as root, without its power over those of others; \
+                 map users to local accounts, or use a user of its own",
             );
         }
         return;

@@ -42,10 +42,10 @@ pub struct Data {
     /// Those that clients may choose besides (`OPTS RETR Congestion=bbr;`, an extension of ours). Default: none.
     pub congestion_choices: Vec<String>,
     /// Data connections of sessions with a protected control connection have to be protected (PROT), authenticated (DCAU) or
-    /// bound to their session (SITE DATAKEY, an extension of ours). Clients that can do none of it get no data. Default
+    /// bound to their session (SITE DATAKEY, an extension of ours; with PROT S of Kerberos, too). Clients that can do none of it get no data. Default
     /// `false`.
     pub require_key: bool,
-    /// Longest wait for a data connection, in seconds. Default 60.
+    /// Longest wait for a data connection, in seconds, more than 0. Default 60.
     #[serde(with = "units::seconds")]
     pub connect_timeout: Duration,
     /// A transfer in which no byte moves for so long is broken off, in seconds; 0 is never. Default 300.

@@ -48,13 +48,13 @@ impl Default for Limits {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timeouts {
-    /// A client must have logged in after so many seconds. Default 120.
+    /// A client must have logged in after so many seconds, more than 0. Default 120.
     #[serde(with = "units::seconds")]
     pub login: Duration,
-    /// A session without a command for so many seconds is closed; transfers do not count as idle. Default 600.
+    /// A session without a command for so many seconds (more than 0; ten years at most, as for all times) is closed; transfers do not count as idle. Default 600.
     #[serde(with = "units::seconds")]
     pub idle: Duration,
-    /// A client that does not read its replies for so many seconds is dropped. Default 60.
+    /// A client that does not read its replies for so many seconds, more than 0, is dropped. Default 60.
     #[serde(with = "units::seconds")]
     pub write: Duration,
     /// When the server is told to end, transfers get so many seconds to finish; then they are broken off with a

@@ -307,7 +307,9 @@ impl<'a> Attend<'a> {
     /// The transfer has ended: what its connections have shown is kept.
     fn learn(&mut self, progress: &Progress) {
         if let Some(mut sight) = self.markers.sight.take().filter(|_| Sight::telling(progress.bytes())) {
-            sight.look(&progress.flows(), Instant::now());
+            let mut flows = progress.flows();
+            flows.extend(progress.channel_flows().map(|flows| flows.gone()).unwrap_or_default());
+            sight.look(&flows, Instant::now());
             sight.tell(&self.host.routes, progress.bytes());
         }
     }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use ropewalk_engine::Flow;
+use ropewalk_engine::{Flow, LOCAL_BUFFER};
 use ropewalk_protocol::server::ChannelOptions;
 use ropewalk_security::canonical;
 use ropewalk_transport::{Ceilings, TcpInfo, least_buffers};
@@ -53,13 +53,19 @@ impl Buffers {
 
 /// ABUF: what the client is told.
 pub(super) fn report(job: &Job<'_>, ceiling: u64) -> String {
+    // What nobody sets the data plane does, there.
+    let within = format!("within this host set to {} KiB, otherwise ", LOCAL_BUFFER >> 10);
+    let within = if job.context.peer.ip() == job.context.local.ip() { &within } else { "" };
     if ceiling == 0 {
-        return "off, kernel autotuning sizes buffers.".to_owned();
+        return format!("off, {within}kernel autotuning sizes buffers.");
     }
     let ceiling = ceiling.min(job.context.settings.config.data.max_socket_buffer);
     let text = match advice(job, job.context.peer.ip(), ceiling) {
+        Ok([send @ Advice::Leave { .. }, receive @ Advice::Leave { .. }]) => {
+            within.to_owned() + &both(&send, &receive)
+        }
         Ok([send, receive]) => both(&send, &receive),
-        Err(text) => text,
+        Err(text) => within.to_owned() + &text,
     };
     tracing::info!(session = job.context.id, user = job.context.user(), ceiling, "ABUF: {text}");
     format!("{text}.")
