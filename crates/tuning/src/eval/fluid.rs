@@ -22,11 +22,15 @@ pub(super) struct Cases {
     last: Option<Fluid>,
 }
 
+/// Steps times groups of one line: no more than a quarter of a minute, since others wait behind it.
+const MOST_WORK: f64 = 1e8;
+
 impl Cases {
     /// State at time `t`.
     pub(super) fn run(&mut self, input: &Input<'_>, id: Option<&str>) -> Result<Value, EvalError> {
         let scenario = self.scenario(input, id)?;
         let time_ms = input.number("t")?;
+        scenario.check_work(time_ms, MOST_WORK)?;
         let last = self.last.take().filter(|run| *run.scenario() == scenario && run.time_ms() <= time_ms);
         let mut run = match last {
             Some(run) => run,

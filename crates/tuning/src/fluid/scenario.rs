@@ -125,7 +125,7 @@ pub enum FluidError {
     },
     /// Too much work.
     #[error(
-        "{ms} ms in steps of {step} ms with {groups} groups are too much work: expected at most 5e9 steps times groups"
+        "{ms} ms in steps of {step} ms with {groups} groups are too much work: expected at most {most} steps times groups"
     )]
     TooLong {
         /// Simulated time.
@@ -134,6 +134,8 @@ pub enum FluidError {
         step: f64,
         /// How many.
         groups: usize,
+        /// Steps times groups.
+        most: f64,
     },
     /// Too much memory.
     #[error("round trips up to {rtt} ms in steps of {step} ms with {groups} groups are too much to remember")]
@@ -217,10 +219,19 @@ impl Scenario {
     /// # Errors
     /// When that is no usable time, or more than minutes of work.
     pub fn check_length(&self, ms: f64) -> Result<(), FluidError> {
+        self.check_work(ms, MOST_WORK)
+    }
+
+    /// Looks whether a run of `ms` milliseconds takes no more than `most` steps times groups, of which a core does some millions
+    /// a second.
+    ///
+    /// # Errors
+    /// As [`Self::check_length`].
+    pub fn check_work(&self, ms: f64, most: f64) -> Result<(), FluidError> {
         within("time", ms, (0.0, 1e12), " ms")?;
         let (step, groups) = (self.step(), self.groups.len());
-        if ms / step * groups as f64 > MOST_WORK {
-            return Err(FluidError::TooLong { ms, step, groups });
+        if ms / step * groups as f64 > most {
+            return Err(FluidError::TooLong { ms, step, groups, most });
         }
         Ok(())
     }

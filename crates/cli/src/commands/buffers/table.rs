@@ -46,7 +46,9 @@ impl Screen {
 }
 
 fn rows() -> usize {
-    rustix::termios::tcgetwinsize(io::stdout()).map_or(24, |size| usize::from(size.ws_row).max(3))
+    // Serial lines and the like do not tell.
+    let told = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_row));
+    if told == 0 { 24 } else { told.max(3) }
 }
 
 pub(super) fn of_snapshot(snapshot: &Snapshot) -> String {

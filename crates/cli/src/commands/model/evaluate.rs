@@ -18,7 +18,7 @@ pub(super) struct Evaluate {
     #[arg(value_parser = candidate, default_values = ["fixed-16", "apt", "apt-long", "track", "pilot", "pilot+kept"])]
     tuners: Vec<Candidate>,
     /// Scenarios drawn of each family
-    #[arg(long, default_value_t = 50, value_name = "N")]
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     draws: u32,
     /// The first seed
     #[arg(long, default_value_t = EVALUATION_SEED, value_name = "SEED")]
@@ -46,7 +46,7 @@ impl Evaluate {
             let setup = Setup {
                 families: families.clone(),
                 first_seed: self.seed,
-                draws: u64::from(self.draws.max(1)),
+                draws: u64::from(self.draws),
                 noise,
             };
             let reports = evaluate(&setup, &self.tuners).map_err(refused)?;

@@ -131,9 +131,9 @@ impl Fluid {
         let mut run = Run::new(scenario.clone()).map_err(refused)?;
         let steps = self.time / run.step_ms();
         if steps * self.groups.len() as f64 > MANY {
-            let (millions, step) = (steps / 1e6, short(run.step_ms()));
+            let (step, groups) = (short(run.step_ms()), self.groups.len());
             say(format_args!(
-                "ropewalk: {millions:.0} million steps of {step} take minutes; --step and --time make them fewer"
+                "ropewalk: {steps:.0} steps of {step} for {groups} groups may take minutes; --step and --time make them fewer"
             ));
         }
         let mut samples = vec![run.state()];
