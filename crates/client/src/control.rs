@@ -450,6 +450,17 @@ impl<'e> Control<'e> {
         }
     }
 
+    /// Waits until nothing is due any more of what nobody waits for; not for long.
+    pub(crate) fn hear_out(&mut self) -> Result<(), RemoteError> {
+        let deadline = Instant::now() + LAST_WORDS;
+        while !self.asked.is_empty() && Instant::now() < deadline {
+            if self.try_answer()?.is_none() && !self.asked.is_empty() {
+                self.wait(deadline)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Hands over what the peer still says of a transfer that broke, until `heard` (asked once before there is any) says
     /// that it is enough; not for long.
     pub(crate) fn last_words(&mut self, heard: &mut dyn FnMut(Option<Answer>) -> bool) {

@@ -287,7 +287,11 @@ impl Download {
 
     /// The sender may not notice who writes to a file that it sends.
     pub(crate) fn is_unwatched(&self) -> bool {
-        !matches!(self.check, Check::Inline(_)) && self.task.modified.is_some() && self.task.size.is_some()
+        !matches!(self.check, Check::Inline(_))
+            // Of a part of a file that grows nothing is wrong.
+            && self.task.window.is_none()
+            && self.task.modified.is_some()
+            && self.task.size.is_some()
     }
 
     /// The sender's sum of the whole, known before all has arrived.

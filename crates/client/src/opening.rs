@@ -72,6 +72,13 @@ impl<'e> Lent<'e> {
         Some(taken.session)
     }
 
+    /// Nobody has the other one of a pair any more.
+    pub(crate) fn release(&self, taker: Taker) {
+        for spare in self.lock().iter_mut().filter(|spare| spare.kept_for == Some(taker)) {
+            spare.kept_for = None;
+        }
+    }
+
     /// For who does what is left in the end.
     pub(crate) fn take_last(&self, endpoint: &Arc<Endpoint>) -> Option<Session<'e>> {
         let mut spares = self.lock();

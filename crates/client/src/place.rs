@@ -257,7 +257,12 @@ pub(crate) fn remote_path(url: &Url, options: &Options) -> BString {
         _ if options.relative_paths => url.login_relative(),
         _ => return url.path.clone(),
     };
-    if relative.is_empty() { ".".into() } else { relative.into() }
+    match relative {
+        b"" => ".".into(),
+        // Servers would take it for the log-in directory, or for somebody's.
+        [b'~', ..] => [b"./", relative].concat().into(),
+        _ => relative.into(),
+    }
 }
 
 /// The absolute path of a local file. `..` is taken lexically only where no symbolic link can be in the way.
@@ -303,6 +308,27 @@ mod tests {
         assert!(place.join(b"/etc/passwd").is_err());
         assert!(place.join(b"a/../../y").is_err());
         assert_eq!(place.join(b"a/b").unwrap().display(), "/tmp/x/a/b");
+    }
+
+    #[test]
+    fn a_name_that_begins_with_a_tilde_is_a_name() {
+        for (url, relative_paths, path) in [
+            ("ftp://h/~", false, "."),
+            ("ftp://h/~/", false, "."),
+            ("ftp://h/~/x", false, "x"),
+            ("ftp://h/~/~", false, "./~"),
+            ("ftp://h/~/~/x", false, "./~/x"),
+            ("ftp://h/~/~bob", false, "./~bob"),
+            ("ftp://h/x/~", false, "/x/~"),
+            ("ftp://h/%7E/%7E", false, "./~"),
+            ("ftp://h/~bob/x", false, "/~bob/x"),
+            ("ftp://h/~bob/x", true, "./~bob/x"),
+            ("ftp://h/~/~", true, "./~"),
+            ("ftp://h/%2F~", true, "/~"),
+        ] {
+            let options = Options { relative_paths, ..Options::default() };
+            assert_eq!(remote_path(&Url::parse(url).unwrap(), &options), path, "{url} {relative_paths}");
+        }
     }
 
     #[test]

@@ -38,7 +38,7 @@ use crate::tune::{Ends, Knob, Seat, useful_streams};
 use crate::upload::{Manner, Upload, UploadSource};
 use crate::verify::{Check, proof, same, wire};
 use crate::watch::Watch;
-use crate::worker::{Job, Route, Worker, is_of_no_use};
+use crate::worker::{Job, Route, Worker, cannot_go_on, is_of_no_use};
 
 /// So many files go one by one after one was refused.
 const CAREFUL: u32 = 16;

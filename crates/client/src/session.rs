@@ -48,8 +48,6 @@ pub(crate) struct Session<'e> {
     pub endpoint: Arc<Endpoint>,
     /// It moves data.
     pub serving: Option<Serving>,
-    /// What it has brought there and is of no use.
-    pub leftovers: Vec<BString>,
     pub can: Abilities,
     pub setup: Arc<Setup<'e>>,
     pub greeting: String,
@@ -105,7 +103,6 @@ impl<'e> Session<'e> {
         let mut session = Self {
             control,
             serving: None,
-            leftovers: Vec::new(),
             endpoint: endpoint.clone(),
             can: Abilities::default(),
             setup: setup.clone(),
@@ -577,10 +574,11 @@ impl<'e> Session<'e> {
         self.control.leave(limit, transferring || self.can.is_ours())
     }
 
-    /// Removes what has arrived and is of no use, while nothing else is under way. Whether it can be makes no difference.
-    pub(crate) fn remove_leftovers(&mut self) -> Result<(), RemoteError> {
-        let commands: Vec<Command> = self.leftovers.drain(..).map(Command::Dele).collect();
-        self.calls(&commands).map(drop)
+    /// Removes what has arrived and is of no use, whether that can be or not. `busy`: other answers are due, before which nobody can
+    /// wait for this one.
+    pub(crate) fn remove_leftover(&mut self, part: BString, busy: bool) -> Result<(), RemoteError> {
+        let remove = Command::Dele(part);
+        if busy { self.control.suggest(&remove) } else { self.control.call(&remove).map(drop) }
     }
 
     /// QUIT. Nobody waits for the answer.

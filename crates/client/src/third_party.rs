@@ -38,7 +38,7 @@ use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
 use crate::verify::{Check, choose, proof, same, wire};
 use crate::watch::{AT_ONCE, Stall};
-use crate::worker::{Job, Route, Worker, is_of_no_use};
+use crate::worker::{Job, Route, Worker, cannot_go_on, is_of_no_use};
 use crate::{ChecksumPolicy, DataMode, RemoteError};
 
 const CAREFUL: u32 = 16;
@@ -199,7 +199,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
     worker.keep(flow.source);
     if worker.ctx.options().delayed_passive {
         // It would answer every PASV with a delay.
-        let _ = flow.destination.remove_leftovers();
+        let _ = flow.destination.control.hear_out();
         flow.destination.quit();
     } else {
         worker.keep(flow.destination);

@@ -139,6 +139,7 @@ impl<'c, 'e> Worker<'c, 'e> {
                 Route::Local => local_copy::run(self, job),
             }
         }
+        self.ctx.lent.release(self.taker);
         for session in self.sessions.take() {
             self.ctx.report.waited(session.control.waited);
             if let Some(session) = self.ctx.lent.leave(session) {
@@ -256,6 +257,7 @@ impl<'c, 'e> Worker<'c, 'e> {
         match (source, destination) {
             (Ok(source), Ok(destination)) => Ok((source, destination)),
             (Ok(kept), Err(e)) | (Err(e), Ok(kept)) => {
+                ctx.lent.release(self.taker);
                 self.keep(kept);
                 Err(e)
             }
@@ -265,7 +267,7 @@ impl<'c, 'e> Worker<'c, 'e> {
 
     /// A session that can be used again.
     pub(crate) fn keep(&self, mut session: Session<'e>) {
-        if session.remove_leftovers().is_err() {
+        if session.control.hear_out().is_err() {
             return;
         }
         self.ctx.report.waited(std::mem::take(&mut session.control.waited));
@@ -482,7 +484,7 @@ pub(crate) fn is_of_no_use(error: &RemoteError) -> bool {
 
 /// The server refuses to go on with what it has, and not because of the connection. A name that it refuses to give, or what it
 /// refuses to tell of the file that has arrived, is refused whatever is sent again.
-fn cannot_go_on(error: &RemoteError) -> bool {
+pub(crate) fn cannot_go_on(error: &RemoteError) -> bool {
     match error {
         RemoteError::Refused { command, .. } => match command.as_str() {
             "REST" => true,

@@ -447,3 +447,26 @@ fn a_file_that_changes_on_its_way_is_fetched_again() -> Result<()> {
         Ok(())
     })
 }
+
+/// That is asked together with the rest, and waited for by nobody else.
+#[test]
+fn sources_are_looked_at_in_the_pipeline() -> Result<()> {
+    let Some(bench) = Bench::new(Kind::Gct)? else { return Ok(()) };
+    for n in 0..40 {
+        write(&bench.remote.join("s").join(n.to_string()), b"x")?;
+    }
+    let options = Options { files: Auto::Set(1), trace_control: true, ..options() };
+    let told = run(bench.url("s/"), bench.here("t/"), &options)?.succeeded()?;
+    let sent: Vec<&str> = told
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Dialogue { direction: '>', line, .. } => line.split(' ').next(),
+            _ => None,
+        })
+        .skip_while(|verb| *verb != "RETR")
+        .filter(|verb| ["RETR", "CKSM", "MLST"].contains(verb))
+        .collect();
+    ensure!(sent.len() == 120 && sent.chunks(3).all(|three| three == ["RETR", "CKSM", "MLST"]), "{sent:?}");
+    Ok(())
+}

@@ -29,10 +29,15 @@ pub fn lease(directory: &Path, pool: &str, subject: &str) -> Result<String, Pool
     for round in 0..ROUNDS {
         let mut raced = false;
         let accounts = accounts(directory, pool).map_err(failed(directory))?;
-        if let Some(account) = held(directory, &lease, &accounts).map_err(failed(&lease))? {
-            return Ok(account);
+        if let Some((account, names)) = held(directory, &lease, &accounts).map_err(failed(&lease))? {
+            // One with a third name is somebody's who is about to take theirs back, or two people's for good.
+            if names <= 2 || round + 1 == ROUNDS {
+                return Ok(account);
+            }
+            raced = true;
         }
-        for account in &accounts {
+        let free = if raced { &[] } else { &accounts[..] };
+        for account in free {
             let path = directory.join(account);
             if path.metadata().map_err(failed(&path))?.nlink() != 1 {
                 continue;
@@ -90,16 +95,16 @@ fn accounts(directory: &Path, pool: &str) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The account whose file also has the lease's name.
-fn held(directory: &Path, lease: &Path, accounts: &[String]) -> io::Result<Option<String>> {
-    let inode = match lease.metadata() {
-        Ok(metadata) => metadata.ino(),
+/// The account whose file also has the lease's name, and how many names that has.
+fn held(directory: &Path, lease: &Path, accounts: &[String]) -> io::Result<Option<(String, u64)>> {
+    let (inode, names) = match lease.metadata() {
+        Ok(metadata) => (metadata.ino(), metadata.nlink()),
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),
     };
     for account in accounts {
         if directory.join(account).metadata()?.ino() == inode {
-            return Ok(Some(account.clone()));
+            return Ok(Some((account.clone(), names)));
         }
     }
     Ok(None)

@@ -19,15 +19,11 @@ impl ServerHandle {
     pub fn reload(&self, config: Config) -> Result<()> {
         Error::refuse(config.check())?;
         let settings = Settings::prepare(config, &self.0.stores)?;
-        let before = fixed(&self.0.settings().config);
-        let now = fixed(&settings.config);
+        let now = settings.config.fixed();
         self.0.replace_settings(settings)?;
         tracing::info!("settings reloaded");
-        for ((setting, _), _) in now.iter().zip(&before).filter(|(now, before)| now != before) {
-            tracing::warn!(
-                setting,
-                "has changed since the last reload, and holds from the server's next start on"
-            );
+        for ((setting, _), _) in now.iter().zip(&self.0.fixed).filter(|(now, running)| now != running) {
+            tracing::warn!(setting, "is another than the server runs with, and holds from its next start on");
         }
         Ok(())
     }
@@ -48,17 +44,4 @@ impl ServerHandle {
     pub fn sessions(&self) -> usize {
         self.0.limits.sessions()
     }
-}
-
-/// Settings that hold as long as the server runs, and their values.
-fn fixed(config: &Config) -> [(&'static str, String); 6] {
-    let implicit = config.tls.as_ref().map(|tls| &tls.implicit);
-    [
-        ("listen", format!("{:?}", config.listen)),
-        ("tls.implicit", format!("{implicit:?}")),
-        ("data.buffer_memory", config.data.buffer_memory.to_string()),
-        ("limits.active", config.limits.active.to_string()),
-        ("limits.password_checks", config.limits.password_checks.to_string()),
-        ("identity.umask", format!("{:?}", config.identity.umask)),
-    ]
 }

@@ -10,6 +10,7 @@ use ropewalk_transport::{Driver, Tcp};
 
 use crate::audit::{self, Audit};
 use crate::checksum_cache::ChecksumCache;
+use crate::config::Fixed;
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::limits::SessionCounts;
@@ -47,6 +48,8 @@ pub(crate) struct Host {
     /// When transfers have to end.
     deadline: Mutex<Option<Instant>>,
     next_session: AtomicU64,
+    /// Settings that reloads do not change.
+    pub(crate) fixed: Fixed,
     pub(crate) stores: Stores,
     pub(crate) remote: Remote,
     pub(crate) limits: Arc<SessionCounts>,
@@ -81,11 +84,13 @@ impl Host {
         let streams = active.saturating_mul(config.data.max_streams as usize).min(4096);
         let transfer_log = TransferLog::open(&config.log)?;
         let audit = Audit::open(&config.log)?;
+        let fixed = config.fixed();
         let memory = usize::try_from(config.data.buffer_memory).unwrap_or(usize::MAX);
         Ok(Arc::new(Self {
             phase: AtomicU8::new(Phase::Running as u8),
             deadline: Mutex::new(None),
             next_session: AtomicU64::new(1),
+            fixed,
             stores,
             remote,
             limits: Arc::default(),

@@ -114,7 +114,7 @@ impl<'e> Flow<'_, 'e> {
             moved: Some((RangeSet::new(), None)),
             ended: Some(None),
             asked_sum: true,
-            asked_version: true,
+            asked_version: false,
             sum: None,
             error: None,
             sum_only: true,
@@ -237,6 +237,13 @@ impl<'e> Flow<'_, 'e> {
         asks.push((Ask::Transfer, command));
         let asked_sum = sum.is_some();
         asks.extend(sum.map(|command| (Ask::Sum, command)));
+        // Of a range that is not the last it would say too little. Servers answer it when the transfer is over.
+        let asked_version = self.session.can.facts
+            && download.is_unwatched()
+            && download.task.size.is_some_and(|size| range == (0..size));
+        if asked_version {
+            asks.push((Ask::Version, Command::Mlst(Some(path))));
+        }
         for (ask, command) in asks {
             if let Err(e) = self.session.control.queue(&command) {
                 self.worker.put_back(Job::Get(download, range));
@@ -253,7 +260,7 @@ impl<'e> Flow<'_, 'e> {
             moved: None,
             ended: None,
             asked_sum,
-            asked_version: false,
+            asked_version,
             sum: None,
             error: None,
             sum_only: false,

@@ -15,6 +15,9 @@ impl<'e> Flow<'_, 'e> {
             }
         }
         while let Some(slot) = self.slots.front().filter(|slot| slot.counted && slot.due == 0) {
+            if slot.error.is_some() && !slot.fails_alone() {
+                return self.refusal(0);
+            }
             if slot.error.is_some() {
                 self.fail_front()?;
             } else if slot.is_over() {
@@ -49,18 +52,18 @@ impl<'e> Flow<'_, 'e> {
         self.first += 1;
         let upload = slot.upload;
         let Some(error) = slot.error.map(|error| upload.once_only(error)) else { return Ok(()) };
-        let over = !error.is_transient() && slot.range == upload.wanted;
+        let over = !error.is_transient() && !cannot_go_on(&error) && slot.range == upload.wanted;
         let part = upload.path.clone();
         let wrong = upload.in_place && is_of_no_use(&error);
         let leftover = over && !upload.direct && slot.ended.is_some();
         // Before anybody begins again: it has its name already.
-        let removed = match wrong && slot.ended.is_some() {
+        let removed = match wrong && slot.ended.is_some() && self.asks.is_empty() {
             true => self.session.control.call(&Command::Dele(part.clone())).map(drop),
             false => Ok(()),
         };
         self.worker.fail(Job::Put(upload, slot.range), error);
         if leftover {
-            self.session.leftovers.push(part);
+            self.session.remove_leftover(part, !self.asks.is_empty())?;
         }
         removed
     }
@@ -73,17 +76,31 @@ impl<'e> Flow<'_, 'e> {
         let mut left = refused;
         while left > 0 {
             let slot = &self.slots[0];
-            if slot.error.is_some() || !slot.counted {
+            if slot.error.is_some() && !slot.fails_alone() || !slot.counted {
                 break;
+            }
+            if slot.due == 0 && slot.error.is_some() {
+                self.fail_front()?;
+                left -= 1;
+                continue;
             }
             if slot.due == 0 && slot.is_over() {
                 self.pop_done();
                 left -= 1;
                 continue;
             }
-            let Some(answer) = self.session.control.answer_until(deadline)? else { break };
+            let answer = match self.session.control.answer_until(deadline) {
+                Ok(Some(answer)) => answer,
+                Err(RemoteError::Cancelled) => return Err(RemoteError::Cancelled),
+                // Who is to blame is known.
+                Ok(None) | Err(_) => break,
+            };
             self.hear(answer);
-            (0..left).try_for_each(|at| self.advance(at))?;
+            for at in 0..left {
+                if self.slots[at].error.is_none() {
+                    self.advance(at)?;
+                }
+            }
         }
         Ok(())
     }

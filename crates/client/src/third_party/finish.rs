@@ -38,8 +38,11 @@ impl<'e> Flow<'_, 'e> {
         while let Some(slot) = self.slots.front() {
             if slot.is_over() {
                 self.pop_done();
+            } else if slot.error.is_some() && slot.counted && !slot.fails_alone() {
+                // What it takes before anybody begins again.
+                return self.settle();
             } else if slot.error.is_some() && slot.due == 0 {
-                self.fail_front();
+                self.fail_front()?;
             } else {
                 break;
             }
@@ -58,7 +61,9 @@ impl<'e> Flow<'_, 'e> {
         let mut waits = false;
         while left > 0 {
             let slot = &self.slots[0];
-            if slot.error.is_some() || !slot.counted {
+            // What the source has still to say of one nobody hears.
+            let sums = self.source_asks.iter().any(|(id, _)| *id < self.first + left as u64);
+            if slot.error.is_some() || !slot.counted || sums {
                 return;
             }
             if slot.is_over() {
@@ -78,14 +83,15 @@ impl<'e> Flow<'_, 'e> {
     }
 
     /// The file at the front has failed, alone.
-    fn fail_front(&mut self) {
-        let Some(slot) = self.slots.pop_front() else { return };
+    fn fail_front(&mut self) -> Result<(), RemoteError> {
+        let Some(slot) = self.slots.pop_front() else { return Ok(()) };
         self.first += 1;
         let error = slot.error.unwrap_or(RemoteError::Cancelled);
-        if !error.is_transient() && slot.range == slot.relay.whole() && !slot.relay.direct {
-            self.destination.leftovers.push(slot.relay.path.clone());
-        }
+        let over = !error.is_transient() && !cannot_go_on(&error) && slot.range == slot.relay.whole();
+        let part = Some(slot.relay.path.clone()).filter(|_| over && !slot.relay.direct);
         self.worker.fail(Job::Third(slot.relay, slot.range), error);
+        let busy = !self.destination_asks.is_empty();
+        part.map_or(Ok(()), |part| self.destination.remove_leftover(part, busy))
     }
 
     /// The file, or part of one, at the front is done.

@@ -136,6 +136,9 @@ pub enum ConfigError {
     Parse { path: PathBuf, source: Box<toml::de::Error> },
 }
 
+/// See [`Config::fixed`].
+pub(crate) type Fixed = [(&'static str, String); 8];
+
 impl Config {
     /// Reads a TOML file. Relative paths in it count from the file's directory.
     ///
@@ -189,6 +192,21 @@ impl Config {
     }
 
     /// What is refused in clear. TLS that is switched off takes nothing from it: there are other ways to be protected.
+    /// Settings that hold as long as the server runs, and their values.
+    pub(crate) fn fixed(&self) -> Fixed {
+        let implicit = self.tls.as_ref().map(|tls| &tls.implicit);
+        [
+            ("listen", format!("{:?}", self.listen)),
+            ("tls.implicit", format!("{implicit:?}")),
+            ("data.buffer_memory", self.data.buffer_memory.to_string()),
+            ("data.max_streams", self.data.max_streams.to_string()),
+            ("limits.active", self.limits.active.to_string()),
+            ("limits.password_checks", self.limits.password_checks.to_string()),
+            ("identity.mapped", self.identity.mapped.to_string()),
+            ("identity.umask", format!("{:?}", self.identity.umask)),
+        ]
+    }
+
     pub(crate) fn required_protection(&self) -> RequiredProtection {
         self.tls.as_ref().map(|tls| tls.required).unwrap_or_default()
     }

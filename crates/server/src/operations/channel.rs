@@ -187,7 +187,14 @@ fn driver(
         return Err(Failure::Refused {
             // RFC 4217 section 9: the connection cannot be opened as it is protected now.
             code: 521,
-            text: format!("{who} needs protected data connections: send PBSZ 0 and PROT P first."),
+            text: match context.client {
+                Client::Kerberos(_) => {
+                    format!(
+                        "{who} needs private data connections: send PROT P, or SITE DATAKEY with PROT S, first."
+                    )
+                }
+                _ => format!("{who} needs protected data connections: send PBSZ 0 and PROT P first."),
+            },
         });
     }
     let secured = |driver, layer| -> Arc<dyn Driver> {

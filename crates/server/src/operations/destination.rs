@@ -22,7 +22,7 @@ use crate::parts::SharedParts;
 /// Where systems end to count bytes of a file.
 const LONGEST: u64 = i64::MAX as u64;
 /// What an owner needs to go on with a file.
-const OWNERS: u32 = 0o600;
+pub(super) const OWNERS: u32 = 0o600;
 
 /// How an upload is written.
 pub(super) struct Plan {

@@ -15,9 +15,10 @@ use rustix::io::Errno;
 
 use super::attend::{Attend, Markers};
 use super::channel::Channel;
+use super::destination::OWNERS;
 use super::{Answer, entries, failure};
 use crate::accounts::Login;
-use crate::config::Fsync;
+use crate::config::{Files, Fsync};
 use crate::connection::Job;
 use crate::context::Retry;
 use crate::names;
@@ -46,6 +47,7 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
         }
         Operation::Delete(path) => {
             let path = login.entry(&path, Access::Write)?;
+            let store = login.store_for(&path);
             store.remove_file(&path).map_err(failure)?;
             // A journal without its part tells of nothing.
             if let Some(journal) = ropewalk_storage::journal_of_part(&path) {
@@ -55,8 +57,8 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
         }
         Operation::DeleteTree(path) => remove_tree(job, &path),
         Operation::Rename { from, to } => {
-            let sync = job.context.settings.config.files.fsync != Fsync::None;
-            settled(rename(login, &from, &to, sync), &mut job.context.retry)
+            let files = &job.context.settings.config.files;
+            settled(rename(login, &from, &to, files), &mut job.context.retry)
         }
         Operation::SetModified { path, modified } => {
             done(store.set_modified(&login.existing(&path, Access::Write)?, modified, 0))
@@ -230,7 +232,8 @@ fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
 }
 
 /// With `sync` the name of an upload that is whole survives a crash, as its bytes do.
-fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath, sync: bool) -> Result<Outcome, Refusal> {
+fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath, files: &Files) -> Result<Outcome, Refusal> {
+    let sync = files.fsync != Fsync::None;
     let (from, to) = (login.renamable(from)?, login.renamable(to)?);
     // What was meant for a device or a pipe, and went beside it first, must not take its place.
     if let Ok(there) = login.store_for(&to).stat(&to, true)
@@ -243,7 +246,7 @@ fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath, sync: bool) -> Re
     login.store_to_rename(&from, &to)?.rename(&from, &to).map_err(failure)?;
     if let Some(part) = part
         && !is_temporary_name(to.file_name().unwrap_or_default())
-        && let Err(error) = part.unmark()
+        && let Err(error) = part.unmark(OWNERS & !files.create_mode)
     {
         tracing::warn!(%error, "a file keeps the mark of an unfinished upload");
     }

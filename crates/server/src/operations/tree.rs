@@ -1,5 +1,6 @@
 //! Recursive listings: MLSR.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use bstr::BString;
@@ -18,6 +19,8 @@ use crate::host::Host;
 
 /// Directories within directories through symbolic links, at most.
 const LINKS_DEEP: u32 = 32;
+/// Ways to one directory through links that are gone at most: links between a few directories make millions.
+const MOST_WAYS: u32 = 16;
 
 /// A directory that is still to be listed.
 struct Pending {
@@ -66,6 +69,7 @@ pub(super) fn list(
     let mut top = entries::entry(host, login, &place, ".".into(), &metadata);
     top.kind = EntryKind::CurrentDirectory;
     sink(top).map_err(failure)?;
+    let mut ways: HashMap<(u64, u64), u32> = HashMap::new();
     let way = Rc::new(Way { identity: (metadata.device, metadata.inode), above: None, links: 0 });
     let mut pending = vec![Pending { place, name: BString::default(), way }];
     while let Some(directory) = pending.pop() {
@@ -96,8 +100,13 @@ pub(super) fn list(
             let mut entry = entry.shown();
             if entry.kind == EntryKind::Directory {
                 let identity = (entry.device.unwrap_or(0), entry.inode.unwrap_or(0));
-                match directory.way.on(identity, metadata.kind == Kind::Symlink) {
-                    Some(way) => beneath.push(Pending { place: child, name: full, way }),
+                let way = directory.way.on(identity, metadata.kind == Kind::Symlink);
+                let gone = ways.entry(identity).or_insert(0);
+                match way.filter(|way| way.links == 0 || *gone < MOST_WAYS) {
+                    Some(way) => {
+                        *gone += u32::from(way.links > 0);
+                        beneath.push(Pending { place: child, name: full, way });
+                    }
                     None => entry.error = Some("Loop".into()),
                 }
             }

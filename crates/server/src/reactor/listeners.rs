@@ -19,6 +19,8 @@ const AT_ONCE: usize = 64;
 /// Pause after an error, such as too many open files, that will not be gone at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// That connections cannot be accepted is told so often at most.
+const QUIET: Duration = Duration::from_secs(60);
 /// What clients are told for whom there is no descriptor.
 const FULL: &[u8] =
     b"421 Service busy: too many connections. Please try again later. Closing control connection.\r\n";
@@ -36,14 +38,16 @@ struct Listener {
     /// TLS begins at once.
     implicit: bool,
     ready: bool,
-    /// It has been told that connections cannot be accepted.
-    failing: bool,
+    /// When it was told that connections cannot be accepted.
+    failed: Option<Instant>,
 }
 
 impl Listener {
-    /// Says so, but not again.
+    /// Says so, but not all the time.
     fn fails(&mut self, error: &io::Error) {
-        if !std::mem::replace(&mut self.failing, true) {
+        let now = Instant::now();
+        if self.failed.is_none_or(|since| now.duration_since(since) >= QUIET) {
+            self.failed = Some(now);
             tracing::error!(%error, address = %self.address, "cannot accept connections");
         }
     }
@@ -58,7 +62,7 @@ impl Listeners {
             let failed = |source| Error::Listen { address, source };
             let socket = listen(address).map_err(failed)?;
             let address = socket.local_addr().map_err(failed)?;
-            Ok(Listener { socket, address, implicit, ready: false, failing: false })
+            Ok(Listener { socket, address, implicit, ready: false, failed: None })
         });
         Ok(Self { open: open.collect::<Result<_>>()?, retry_at: None, reserve: reserve() })
     }
@@ -106,9 +110,6 @@ impl Listeners {
                 }
                 match listener.socket.accept() {
                     Ok((stream, peer)) => {
-                        if std::mem::take(&mut listener.failing) {
-                            tracing::info!(address = %listener.address, "connections are accepted again");
-                        }
                         accepted(stream, peer, listener.implicit);
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -116,15 +117,33 @@ impl Listeners {
                         break;
                     }
                     Err(e) if is_of_the_connection(&e) => {}
+                    // It comes also where nobody waits.
                     Err(error) if is_of_descriptors(&error) && self.reserve.take().is_some() => {
-                        listener.fails(&error);
-                        if let Ok((mut stream, _)) = listener.socket.accept()
-                            && !listener.implicit
-                        {
-                            // It may be gone, and nobody waits for it.
-                            let _ = stream.write(FULL);
-                        }
+                        let accepted = listener.socket.accept();
+                        let again = match accepted {
+                            Ok((mut stream, _)) => {
+                                listener.fails(&error);
+                                if !listener.implicit {
+                                    // It may be gone, and nobody waits for it.
+                                    let _ = stream.write(FULL);
+                                }
+                                true
+                            }
+                            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                                listener.ready = false;
+                                false
+                            }
+                            Err(e) if is_of_the_connection(&e) => true,
+                            // Somebody else was faster.
+                            Err(_) => {
+                                self.retry_at = Some(now + PAUSE);
+                                false
+                            }
+                        };
                         self.reserve = reserve();
+                        if !again {
+                            break;
+                        }
                     }
                     Err(error) => {
                         listener.fails(&error);

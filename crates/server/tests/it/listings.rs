@@ -102,6 +102,25 @@ fn trees_through_links() {
     }
 }
 
+/// Six directories, each with links to the others: hundreds of ways.
+#[test]
+fn trees_of_links_end() {
+    let server = Fixture::new();
+    for n in 0..6 {
+        std::fs::create_dir_all(server.root().join(format!("d/{n}"))).unwrap();
+        for other in (0..6).filter(|other| *other != n) {
+            let link = server.root().join(format!("d/{n}/to{other}"));
+            std::os::unix::fs::symlink(format!("../{other}"), link).unwrap();
+        }
+    }
+    let mut client = server.login();
+    client.command("OPTS MLSR traversesymboliclinks=true;", 200);
+    let lines = client.list("MLSR /d");
+    // Each of the directories, and sixteen ways to each, with five entries each.
+    assert!((6 * 6..=1 + 6 + (6 + 6 * 16) * 5).contains(&lines.len()), "{}", lines.len());
+    assert!(lines.iter().any(|line| line.contains("Error=Loop;")));
+}
+
 #[test]
 fn here() {
     let server = server();

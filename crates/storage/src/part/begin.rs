@@ -252,12 +252,13 @@ fn is_own_leftover(store: &dyn Store, part: &VirtualPath) -> Result<bool> {
 pub struct HeldPart(Option<Left>);
 
 impl HeldPart {
-    /// The file was renamed from the part's name to its own: it no longer says of itself that it is unfinished.
-    pub fn unmark(&self) -> Result<()> {
+    /// The file was renamed from the part's name to its own: it no longer says of itself that it is unfinished, nor has it the
+    /// permissions of `closed`, which only somebody who goes on with it needs.
+    pub fn unmark(&self, closed: u32) -> Result<()> {
         // What another user's upload says of itself is that user's.
         let Some(Left::Writable(part)) = &self.0 else { return Ok(()) };
         let mode = part.metadata()?.mode;
-        if mode & STICKY == 0 { Ok(()) } else { part.set_mode(mode & 0o777) }
+        if mode & (STICKY | closed) == 0 { Ok(()) } else { part.set_mode(mode & 0o777 & !closed) }
     }
 }
 
