@@ -159,9 +159,10 @@ pub(crate) fn complete<'a>(
         url.user = Some(user);
         url.password = Some(password);
     }
-    for Kept { option, path, .. } in kept.iter().filter(|kept| kept.nobody && kept.whose.is_none()) {
+    let of_nobody = |kept: &&Kept<'_>| files.in_command && kept.nobody && kept.whose.is_none();
+    for Kept { option, path, .. } in kept.iter().filter(of_nobody) {
         say(format_args!(
-            "ropewalk: warning: the password of {option} {} is nobody's: there is no user in the URL, and no --user",
+            "ropewalk: warning: the password of {option} {} is for nobody: no user that has one is in the URL, or --user",
             path.display()
         ));
     }
@@ -332,7 +333,7 @@ mod tests {
         };
         let [common, from, to] = files;
         let (common, from, to) = (write("common", common)?, write("from", from)?, write("to", to)?);
-        let files = PasswordFiles { common, source: from, destination: to };
+        let files = PasswordFiles { common, source: from, destination: to, in_command: true };
         let remote = |text: &str| Url::parse(text).map(Location::Remote);
         let mut pair = Pair { source: remote(source)?, destination: remote(destination)?, window: None };
         complete(&mut Options::default(), &files, true, sides([&mut pair]))?;

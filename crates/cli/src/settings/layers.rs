@@ -80,6 +80,8 @@ impl Layers {
         let (mut settings, overruled) = (Settings::default(), self.overruled());
         for setting in SETTINGS {
             let Some(Value { text, origin, .. }) = self.values.get(setting.key) else { continue };
+            settings.password_files.in_command |=
+                *origin == Origin::Flag && setting.key.ends_with("password-file");
             let taken = if overruled == Some(setting.key) {
                 setting.check(text)
             } else {

@@ -35,6 +35,8 @@ pub(crate) struct PasswordFiles {
     pub(crate) common: Option<PathBuf>,
     pub(crate) source: Option<PathBuf>,
     pub(crate) destination: Option<PathBuf>,
+    /// One of them stands in the command: it is meant for somebody there.
+    pub(crate) in_command: bool,
 }
 
 impl PasswordFiles {
