@@ -470,3 +470,26 @@ fn sources_are_looked_at_in_the_pipeline() -> Result<()> {
     ensure!(sent.len() == 120 && sent.chunks(3).all(|three| three == ["RETR", "CKSM", "MLST"]), "{sent:?}");
     Ok(())
 }
+
+/// Listings may tell another time of a link than of what it leads to.
+#[test]
+fn what_links_lead_to_has_not_changed() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.remote.join("target"), b"x")?;
+        fs::File::open(bench.remote.join("target"))?
+            .set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000))?;
+        fs::create_dir(bench.remote.join("s"))?;
+        std::os::unix::fs::symlink("../target", bench.remote.join("s/link"))?;
+        for checksum in [ChecksumPolicy::Default, ChecksumPolicy::None] {
+            for (from, to) in [("s/", "tree"), ("s/l*", "pattern"), ("s/link", "file/link")] {
+                let options = Options { retries: 0, checksum, ..options() };
+                run(bench.url(from), bench.here(&format!("{to}/")), &options)?.succeeded()?;
+            }
+            for copy in ["tree/link", "pattern/link"] {
+                ensure!(fs::read(bench.local.join(copy))? == b"x", "{copy}");
+                fs::remove_file(bench.local.join(copy))?;
+            }
+        }
+        Ok(())
+    })
+}
