@@ -427,7 +427,7 @@ impl<'e> Control<'e> {
     }
 
     /// ABOR, unless the server has said that it closes the connection anyway.
-    fn break_off(&mut self) {
+    pub(crate) fn break_off(&mut self) {
         if self.machine.abort().is_ok() {
             self.transmit();
             self.tell();

@@ -74,6 +74,12 @@ impl<'e> Flow<'_, 'e> {
         self.session.drop_channel();
         let deadline = Instant::now() + LAST_WORDS;
         let mut left = refused;
+        let waits = |slot: &Slot| slot.due > 0;
+        if self.session.can.is_ours() && self.slots.iter().take(refused).any(waits) {
+            // A transfer may still wait for a connection, and the names behind it with it. Others never answer again where ABOR meets
+            // no transfer.
+            self.session.control.break_off();
+        }
         while left > 0 {
             let slot = &self.slots[0];
             if slot.error.is_some() && !slot.fails_alone() || !slot.counted {
