@@ -62,7 +62,9 @@ pub enum RemoteError {
     /// The program that connects has failed; in its own words, or by its exit code.
     #[error("ssh to {peer} failed: {reason}")]
     Ssh { peer: String, reason: String },
-    #[error("{line}: {peer} leaves out of names what is not ASCII, and would take another file")]
+    #[error(
+        "{line}: {peer} leaves out of names what is not ASCII, and control characters, and would take another file"
+    )]
     NotAscii { peer: String, line: BString },
     #[error("{path}: the destination has {there} bytes, the source {expected}")]
     SizeMismatch { path: BString, expected: u64, there: u64 },

@@ -402,3 +402,22 @@ fn make_pipe(path: &std::path::Path) -> Result<()> {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     Ok(mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0)?)
 }
+
+/// GCT's servers leave them out, and take one file for another.
+#[test]
+fn control_characters_do_not_make_one_file_of_two() -> Result<()> {
+    let Some(bench) = Bench::new(Kind::Gct)? else { return Ok(()) };
+    for place in [bench.local.path(), bench.remote.path()] {
+        write(&place.join("s/az"), b"first")?;
+        write(&place.join("s/a\u{1}z"), b"other content")?;
+    }
+    for (from, to, copied) in [
+        (bench.url("s/"), bench.here("down/"), bench.local.join("down")),
+        (bench.here("s/"), bench.url("up/"), bench.remote.join("up")),
+    ] {
+        let told = run(from, to, &Options { retries: 0, ..options() })?.summary;
+        ensure!((told.files_done, told.files_failed) == (1, 1), "{told:?}");
+        ensure!(fs::read(copied.join("az"))? == b"first" && !copied.join("a\u{1}z").exists());
+    }
+    Ok(())
+}

@@ -527,3 +527,26 @@ fn a_directory_that_cannot_be_made_is_named() -> Result<()> {
         Ok(())
     })
 }
+
+/// Where a name in it sorts before `.`, GCT's listing of a whole tree says nothing of the directory itself.
+#[test]
+fn directories_that_no_listing_tells_of_are_made() -> Result<()> {
+    each(&gridftp(), |bench| {
+        for name in ["d/(1).txt", "d/g", "d/-x/#a#", "d/-x/y", "e/h"] {
+            write(&bench.remote.join("s").join(name), name.as_bytes())?;
+        }
+        fs::set_permissions(bench.remote.join("s/d"), Permissions::from_mode(0o750))?;
+        let preserve = Preserve { modes: true, ..Preserve::default() };
+        let options = Options { retries: 0, preserve, ..options() };
+        let told = run(bench.url("s/"), bench.here("t/"), &options)?.succeeded()?.summary;
+        ensure!((told.files_done, told.directories) == (5, 3), "{told:?}");
+        ensure!(fs::read(bench.local.join("t/d/-x/#a#"))? == b"d/-x/#a#");
+        ensure!(fs::metadata(bench.local.join("t/d"))?.permissions().mode() & 0o777 == 0o750);
+        // What a filter leaves out stays out, with what is in it.
+        let filters = vec![(false, "-x/".to_owned())];
+        let told =
+            run(bench.url("s/"), bench.here("u/"), &Options { filters, ..options })?.succeeded()?.summary;
+        ensure!(told.files_done == 3 && !bench.local.join("u/d/-x").exists(), "{told:?}");
+        Ok(())
+    })
+}

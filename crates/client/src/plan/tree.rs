@@ -83,8 +83,10 @@ impl<'e> Plan<'_, 'e> {
         gathered: &mut Gathered,
     ) -> Result<(), RemoteError> {
         let links = self.ctx.options().preserve.links;
-        // Entries may come in any order, but for directories before what is in them.
+        // Entries may come in any order. Some servers tell of directories first, others of some not at all: GCT's leave out those
+        // that have a name in them which sorts before `.`.
         let mut left_out: HashSet<BString> = HashSet::new();
+        let mut known: HashSet<BString> = HashSet::new();
         let mut followed = Vec::new();
         let reopened = reopen(self.ctx);
         let listing = from.ask(Some(&reopened), &mut |side| match side {
@@ -111,6 +113,31 @@ impl<'e> Plan<'_, 'e> {
                     break;
                 }
             };
+            let mut missing = Vec::new();
+            let mut above = directory_of(entry.name.as_bstr());
+            while !above.is_empty() && !known.contains(above) {
+                missing.push(above.to_owned());
+                above = directory_of(above);
+            }
+            for name in missing.into_iter().rev().take_while(|_| !left_out.contains(above)) {
+                let path = join(&source.path(), &name);
+                let told = match from.ask(Some(&reopened), &mut |side| side.stat(&path)) {
+                    Ok(Some(entry)) if entry.is_directory() => {
+                        Entry { name: name.clone(), target: None, ..entry }
+                    }
+                    Err(e) if e.breaks_session() => return Err(e),
+                    _ => Entry::new(name.clone(), Kind::Directory),
+                };
+                known.insert(name.clone());
+                match self.found(source, destination, told, gathered, &mut Synced::default())? {
+                    Step::Into => {}
+                    Step::Over => {
+                        left_out.insert(name);
+                        break;
+                    }
+                    Step::Stop => return Ok(()),
+                }
+            }
             let mut above = directory_of(entry.name.as_bstr());
             while !above.is_empty() && !left_out.contains(above) {
                 above = directory_of(above);
@@ -123,6 +150,9 @@ impl<'e> Plan<'_, 'e> {
                 continue;
             }
             let (name, directory) = (entry.name.clone(), entry.is_directory());
+            if directory && !known.insert(name.clone()) {
+                continue;
+            }
             match self.found(source, destination, entry, gathered, &mut Synced::default())? {
                 Step::Into => {}
                 Step::Over if directory => {
