@@ -327,6 +327,11 @@ impl Slot {
         self.committing && !wrong
     }
 
+    /// It has failed, and nobody knows whose data went where behind it.
+    fn entangles(&self) -> bool {
+        self.error.is_some() && !self.fails_alone()
+    }
+
     /// Nothing is left to be done for it.
     fn is_over(&self) -> bool {
         !self.asked_sum || self.sum.is_none()

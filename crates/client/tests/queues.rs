@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use common::*;
-use ropewalk_client::{Auto, ChecksumPolicy, Event, FailureKind, Location, Options, Pair};
+use ropewalk_client::{Auto, ChecksumPolicy, Event, FailureKind, Location, Options, Pair, StallLimit};
+use ropewalk_tests::proxy::Proxy;
 use ropewalk_tests::queue_server::{QueueServer, Script, Watch, What};
 use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::Kind;
 
 const FILES: [&str; 6] = ["/f0", "/f1", "/f2", "/f3", "/f4", "/f5"];
 
@@ -294,4 +296,25 @@ fn what_came_before_a_refused_file_is_done() -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// The server has a file less than there is data, and takes no more of it.
+#[test]
+fn data_behind_a_refused_file_is_not_waited_for() -> Result<()> {
+    let Some(bench) = Bench::new(Kind::Gct)? else { return Ok(()) };
+    for (name, size) in [("a", 1000), ("b", 1000), ("z", 12 << 20)] {
+        write(&bench.local.join(name), &vec![7; size])?;
+    }
+    fs::create_dir_all(bench.remote.join("up/.a.ropewalk-part/x"))?;
+    let proxy = Proxy::start(bench.server.address())?;
+    proxy.delay_lines(Duration::from_millis(50));
+    let to = place(&bench.server.url_at(proxy.address(), "up/"));
+    let pair = |name| Pair { source: bench.here(name), destination: to.clone(), window: None };
+    let stall = Some(StallLimit { bytes_per_second: 1, time: Duration::from_secs(20) });
+    let options = Options { streams: Auto::Set(1), stall, ..once() };
+    let told = run_pairs(["a", "b", "z"].map(pair).to_vec(), &options)?;
+    let summary = &told.summary;
+    ensure!((summary.files_done, summary.files_failed) == (2, 1), "{:?}", told.events);
+    ensure!(summary.failures[0].kind != FailureKind::Stalled && summary.seconds < 20.0, "{summary:?}");
+    Ok(())
 }

@@ -19,8 +19,10 @@ impl<'e> Flow<'_, 'e> {
         let (asks, slots, first) = (&mut self.asks, &mut self.slots, self.first);
         let mut judge = |answer: Answer| {
             hear(asks, slots, first, ctx, answer);
-            let slot = &slots[(id - first) as usize];
-            if slot.error.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            let at = (id - first) as usize;
+            // Behind one that was refused there is more data than the server has files for, and nobody takes it.
+            let of_no_use = slots[at].error.is_some() || slots.iter().take(at).any(Slot::entangles);
+            if of_no_use { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let mut watch = Watch::new(
             &mut self.session.control,
@@ -79,6 +81,8 @@ impl<'e> Flow<'_, 'e> {
                 }
                 Ok(())
             }
+            // It goes back with the session.
+            Err(_) if failure.is_none() && self.slots.iter().take(at).any(Slot::entangles) => Ok(()),
             Err(source) => {
                 drop(channel);
                 let mut error =
