@@ -100,13 +100,16 @@ pub(super) fn list(
             let mut entry = entry.shown();
             if entry.kind == EntryKind::Directory {
                 let identity = (entry.device.unwrap_or(0), entry.inode.unwrap_or(0));
-                let way = directory.way.on(identity, metadata.kind == Kind::Symlink);
-                let gone = ways.entry(identity).or_insert(0);
-                match way.filter(|way| way.links == 0 || *gone < MOST_WAYS) {
-                    Some(way) => {
-                        *gone += u32::from(way.links > 0);
-                        beneath.push(Pending { place: child, name: full, way });
+                let way = directory.way.on(identity, metadata.kind == Kind::Symlink).filter(|way| {
+                    // Without links there is one way to each, and nothing to remember.
+                    way.links == 0 || {
+                        let gone = ways.entry(identity).or_insert(0);
+                        *gone += 1;
+                        *gone <= MOST_WAYS
                     }
+                });
+                match way {
+                    Some(way) => beneath.push(Pending { place: child, name: full, way }),
                     None => entry.error = Some("Loop".into()),
                 }
             }

@@ -109,9 +109,7 @@ impl Listeners {
                     break;
                 }
                 match listener.socket.accept() {
-                    Ok((stream, peer)) => {
-                        accepted(stream, peer, listener.implicit);
-                    }
+                    Ok((stream, peer)) => accepted(stream, peer, listener.implicit),
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                         listener.ready = false;
                         break;
