@@ -68,6 +68,15 @@ impl Setup {
         self
     }
 
+    /// As root, without root's way past permissions.
+    pub fn obeying_permissions(self) -> Self {
+        if rustix::process::geteuid().is_root() {
+            self.wrapper(["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--"])
+        } else {
+            self
+        }
+    }
+
     /// vsftpd with TLS, which wants data connections to resume the session of the control connection.
     pub fn vsftpd_tls(mut self, certificate: &Path, key: &Path, implicit: bool) -> Self {
         let switches = [

@@ -4,6 +4,7 @@ mod given;
 mod removal;
 mod sides;
 mod tree;
+mod whole;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};

@@ -192,11 +192,7 @@ fn a_directory_that_a_pattern_leads_through_has_to_be_readable() -> Result<()> {
         write(&there.join(name), b"x")?;
     }
     fs::set_permissions(there.join("closed"), Permissions::from_mode(0o0))?;
-    let mut setup = Setup::new(Kind::Ropewalk, there.path());
-    if rustix::process::geteuid().is_root() {
-        setup = setup.wrapper(["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--"]);
-    }
-    let server = setup.start()?;
+    let server = Setup::new(Kind::Ropewalk, there.path()).obeying_permissions().start()?;
     let pattern = place(&server.url("*/f"));
     let told = run(pattern.clone(), Location::Local(here.join("t/")), &options())?;
     ensure!(told.summary.files_failed == 1 && told.summary.files_done == 1, "{:?}", told.summary);
@@ -542,7 +538,31 @@ fn directories_that_no_listing_tells_of_are_made() -> Result<()> {
         ensure!((told.files_done, told.directories) == (5, 3), "{told:?}");
         ensure!(fs::read(bench.local.join("t/d/-x/#a#"))? == b"d/-x/#a#");
         ensure!(fs::metadata(bench.local.join("t/d"))?.permissions().mode() & 0o777 == 0o750);
+        // A directory that is the first of its names is taken for the one that it is in, and nothing is told of it.
+        let hidden = ["v/#d/f", "v/#d/#e/#g/h", "v/z", "#f/(/i", "!x/!y/!z/q"];
+        for name in hidden {
+            write(&bench.remote.join("w").join(name), name.as_bytes())?;
+        }
+        symlink("nowhere", bench.remote.join("w/v/#d/#e/lost"))?;
+        fs::set_permissions(bench.remote.join("w/v"), Permissions::from_mode(0o750))?;
+        fs::set_permissions(bench.remote.join("w/v/#d"), Permissions::from_mode(0o711))?;
+        let preserve = Preserve { modes: true, links: true, ..Preserve::default() };
+        let told = run(bench.url("w/"), bench.here("w/"), &Options { preserve, ..options.clone() })?;
+        let told = told.succeeded()?.summary;
+        ensure!((told.files_done, told.directories) == (6, 9), "{told:?}");
+        for name in hidden {
+            ensure!(fs::read(bench.local.join("w").join(name))? == name.as_bytes(), "{name}");
+        }
+        ensure!(fs::read_link(bench.local.join("w/v/#d/#e/lost"))?.as_os_str() == "nowhere");
+        for (name, mode) in [("w/v", 0o750), ("w/v/#d", 0o711), ("w/v/#d/#e", 0o755)] {
+            let told = fs::metadata(bench.local.join(name))?.permissions().mode() & 0o777;
+            ensure!(told == mode, "{name}: {told:o}");
+        }
         // What a filter leaves out stays out, with what is in it.
+        let without = vec![(false, "#d/".to_owned())];
+        let told = run(bench.url("w/"), bench.here("x/"), &Options { filters: without, ..options.clone() })?;
+        let told = told.succeeded()?.summary;
+        ensure!(told.files_done == 3 && !bench.local.join("x/v/#d").exists(), "{told:?}");
         let filters = vec![(false, "-x/".to_owned())];
         let told =
             run(bench.url("s/"), bench.here("u/"), &Options { filters, ..options })?.succeeded()?.summary;

@@ -7,7 +7,6 @@ use std::path::Path;
 use ropewalk_tests::client::{Client, Copy, Mode};
 use ropewalk_tests::files;
 
-use crate::disk::obeying_permissions;
 use crate::fixture::Fixture;
 
 const COUNT: u64 = 120;
@@ -80,7 +79,7 @@ fn uploads_that_are_refused() {
 #[test]
 fn downloads_that_are_refused() {
     for (round, way) in ways().into_iter().enumerate() {
-        let mut fixture = Fixture::with(|setup| setup.wrapper(obeying_permissions())).unwrap();
+        let mut fixture = Fixture::with(|setup| setup.obeying_permissions()).unwrap();
         let (from, to) = (fixture.root.join("from"), fixture.scratch.join("to"));
         make(&from);
         for number in (0..COUNT).filter(|number| is_refused(*number)) {

@@ -1,0 +1,340 @@
+//! Whole trees by MLSR, one listing for all of it.
+
+use super::*;
+use crate::listing::Listing;
+
+/// So many entries are looked at in one go.
+const BATCH: usize = 512;
+
+/// What is known of a tree while its listing is read.
+struct Whole<'t> {
+    source: &'t Place,
+    destination: &'t Place,
+    gathered: &'t mut Gathered,
+    /// Directories that have been told of.
+    known: HashSet<BString>,
+    /// Directories that are not to be gone into.
+    left_out: HashSet<BString>,
+    /// Symbolic links that are to be followed.
+    followed: Vec<BString>,
+    /// Directories in which there may be others that the listing says nothing of.
+    doubtful: Vec<BString>,
+}
+
+impl<'e> Plan<'_, 'e> {
+    /// A tree that comes in one listing; symbolic links are told as such there.
+    ///
+    /// Entries may come in any order. GCT's servers take the first name of a directory for `.`: where a name sorts before it
+    /// (such as `(1).txt` and `#old`), nothing is told of the directory itself if the first one is a file, and if it is a
+    /// directory, that one's facts are told as those of the one that it is in, and nothing of what is beneath it.
+    pub(super) fn whole_tree(
+        &mut self,
+        from: &mut Side<'e>,
+        source: &Place,
+        destination: &Place,
+        gathered: &mut Gathered,
+    ) -> Result<(), RemoteError> {
+        let reopened = reopen(self.ctx);
+        let doubted = !matches!(from, Side::Remote(session) if session.can.is_ours());
+        let mut tree = Whole {
+            source,
+            destination,
+            gathered,
+            known: HashSet::new(),
+            left_out: HashSet::new(),
+            followed: Vec::new(),
+            doubtful: Vec::new(),
+        };
+        let mut roots = vec![BString::default()];
+        while let Some(root) = roots.pop() {
+            let path = beneath(&source.path(), &root);
+            let listing = from.ask(Some(&reopened), &mut |side| match side {
+                Side::Remote(session) => session.tree(&path).map(Some),
+                Side::Local(_) => Ok(None),
+            });
+            let listing = match listing {
+                Ok(None) => return Ok(()),
+                Ok(Some(listing)) => listing,
+                Err(e) if e.breaks_session() => return Err(e),
+                // Perhaps a part of it can be listed.
+                Err(_) => {
+                    if self.one_by_one(from, &mut tree, &root)? == Step::Stop {
+                        return Ok(());
+                    }
+                    continue;
+                }
+            };
+            if doubted {
+                tree.doubtful.push(root.clone());
+            }
+            if self.by_listing(from, &mut tree, &root, listing)? == Step::Stop {
+                return Ok(());
+            }
+            for directory in std::mem::take(&mut tree.doubtful) {
+                if is_left_out(&tree.left_out, &directory) {
+                    continue;
+                }
+                match self.untold(from, &mut tree, &directory)? {
+                    None => return Ok(()),
+                    Some(directories) => roots.extend(directories),
+                }
+            }
+        }
+        for name in std::mem::take(&mut tree.followed) {
+            if self.follow(from, &mut tree, name)? == Step::Stop {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// What the listing of `root` (relative to `source`, as all names) tells.
+    fn by_listing(
+        &mut self,
+        from: &mut Side<'e>,
+        tree: &mut Whole<'_>,
+        root: &BString,
+        mut listing: Listing,
+    ) -> Result<Step, RemoteError> {
+        let links = self.ctx.options().preserve.links;
+        let mut failure = None;
+        loop {
+            let mut entries = Vec::new();
+            while failure.is_none() && entries.len() < BATCH {
+                match listing.next() {
+                    Some(Ok(entry)) => entries.push(Entry { name: beneath(root, &entry.name), ..entry }),
+                    Some(Err(e)) => failure = Some(e),
+                    None => break,
+                }
+            }
+            let last = entries.len() < BATCH;
+            self.made_sure(from, tree, &mut entries)?;
+            for entry in entries {
+                if self.above(from, tree, &entry)? == Step::Stop {
+                    return Ok(Step::Stop);
+                }
+                if is_left_out(&tree.left_out, directory_of(entry.name.as_bstr())) {
+                    continue;
+                }
+                if entry.kind == Kind::Symlink && !links {
+                    tree.followed.push(entry.name);
+                    continue;
+                }
+                let (name, directory) = (entry.name.clone(), entry.is_directory());
+                if directory && !tree.known.insert(name.clone()) {
+                    continue;
+                }
+                match self.found_in(tree, entry)? {
+                    Step::Over if directory => {
+                        tree.left_out.insert(name);
+                    }
+                    Step::Into | Step::Over => {}
+                    Step::Stop => return Ok(Step::Stop),
+                }
+            }
+            if last {
+                // Nothing comes after what cannot be understood.
+                if let Some(e) = failure {
+                    self.fail(tree.source.display(), tree.destination.display(), &e);
+                }
+                return Ok(Step::Into);
+            }
+        }
+    }
+
+    /// Asks for the directories among `entries` one by one where the listing may have taken others for them.
+    fn made_sure(
+        &mut self,
+        from: &mut Side<'e>,
+        tree: &mut Whole<'_>,
+        entries: &mut [Entry],
+    ) -> Result<(), RemoteError> {
+        if matches!(from, Side::Remote(session) if session.can.is_ours()) {
+            return Ok(());
+        }
+        let directories: Vec<&mut Entry> = entries.iter_mut().filter(|entry| entry.is_directory()).collect();
+        let paths: Vec<BString> =
+            directories.iter().map(|entry| beneath(&tree.source.path(), &entry.name)).collect();
+        let statuses = from.ask(Some(&reopen(self.ctx)), &mut |side| match side {
+            Side::Remote(session) => session.stat_many(&paths),
+            Side::Local(_) => Ok(Vec::new()),
+        })?;
+        for (entry, status) in directories.into_iter().zip(statuses) {
+            match status {
+                Ok(status) if status.is_directory() => {
+                    // Storage without inodes has one number for all; a directory is not the one that it is in.
+                    let same = entry.identity.is_some_and(|(_, inode)| inode != 0)
+                        && status.identity == entry.identity;
+                    if !same {
+                        tree.doubtful.push(entry.name.clone());
+                    }
+                    let (name, error) = (std::mem::take(&mut entry.name), entry.error.take());
+                    *entry = Entry { name, error, target: None, ..status };
+                }
+                Err(e) if e.breaks_session() => return Err(e),
+                // Gone meanwhile, or not to be looked at: what is beneath it will show.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn found_in(&mut self, tree: &mut Whole<'_>, entry: Entry) -> Result<Step, RemoteError> {
+        self.found(tree.source, tree.destination, entry, tree.gathered, &mut Synced::default())
+    }
+
+    /// The directories above an entry of which the listing has told nothing (yet).
+    fn above(
+        &mut self,
+        from: &mut Side<'e>,
+        tree: &mut Whole<'_>,
+        entry: &Entry,
+    ) -> Result<Step, RemoteError> {
+        let mut missing = Vec::new();
+        let mut above = directory_of(entry.name.as_bstr());
+        while !above.is_empty() && !tree.known.contains(above) {
+            missing.push(above.to_owned());
+            above = directory_of(above);
+        }
+        if is_left_out(&tree.left_out, above) {
+            return Ok(Step::Over);
+        }
+        for name in missing.into_iter().rev() {
+            let path = beneath(&tree.source.path(), &name);
+            let found = match from.ask(Some(&reopen(self.ctx)), &mut |side| side.stat(&path)) {
+                Ok(Some(entry)) if entry.is_directory() => {
+                    Entry { name: name.clone(), target: None, ..entry }
+                }
+                Err(e) if e.breaks_session() => return Err(e),
+                _ => Entry::new(name.clone(), Kind::Directory),
+            };
+            tree.known.insert(name.clone());
+            match self.found_in(tree, found)? {
+                Step::Into => {}
+                Step::Over => {
+                    tree.left_out.insert(name);
+                    return Ok(Step::Over);
+                }
+                Step::Stop => return Ok(Step::Stop),
+            }
+        }
+        Ok(Step::Into)
+    }
+
+    /// The directories in `directory` of which the listing of the tree has told nothing. `None`: stop.
+    fn untold(
+        &mut self,
+        from: &mut Side<'e>,
+        tree: &mut Whole<'_>,
+        directory: &BString,
+    ) -> Result<Option<Vec<BString>>, RemoteError> {
+        let path = beneath(&tree.source.path(), directory);
+        let mut hidden = Vec::new();
+        let listed = from.ask(Some(&reopen(self.ctx)), &mut |side| {
+            hidden.clear();
+            side.list(&path, &mut |entry| {
+                let name = beneath(directory, &entry.name);
+                // Links to directories are told of as links.
+                if entry.is_directory() && entry.target.is_none() && !tree.known.contains(&name) {
+                    hidden.push(Entry { name, ..entry });
+                }
+                Ok(true)
+            })
+        });
+        match listed {
+            Err(e) if e.breaks_session() => return Err(e),
+            Err(e) => {
+                let at =
+                    |place: &Place| place.join(directory).map_or_else(|_| place.display(), |at| at.display());
+                self.fail(at(tree.source), at(tree.destination), &e);
+            }
+            Ok(()) => {}
+        }
+        let mut roots = Vec::new();
+        for entry in hidden {
+            let name = entry.name.clone();
+            tree.known.insert(name.clone());
+            match self.found_in(tree, entry)? {
+                Step::Into => roots.push(name),
+                Step::Over => {
+                    tree.left_out.insert(name);
+                }
+                Step::Stop => return Ok(None),
+            }
+        }
+        Ok(Some(roots))
+    }
+
+    /// What a symbolic link leads to, by the link's name.
+    fn follow(
+        &mut self,
+        from: &mut Side<'e>,
+        tree: &mut Whole<'_>,
+        name: BString,
+    ) -> Result<Step, RemoteError> {
+        let path = join(&tree.source.path(), &name);
+        let target = match from.ask(Some(&reopen(self.ctx)), &mut |side| side.stat(&path)) {
+            Err(e) if !e.breaks_session() => {
+                self.fail(tree.source.join(&name)?.display(), tree.destination.join(&name)?.display(), &e);
+                return Ok(Step::Over);
+            }
+            target => target?,
+        };
+        match target {
+            Some(entry) => {
+                let directory = entry.is_directory();
+                let entry = Entry { name: name.clone(), target: None, ..entry };
+                let step = self.found_in(tree, entry)?;
+                if directory && step == Step::Into {
+                    return self.one_by_one(from, tree, &name);
+                }
+                Ok(step)
+            }
+            None => {
+                let dangling = RemoteError::Usage(format!("{path}: a dangling symbolic link"));
+                self.fail(
+                    tree.source.join(&name)?.display(),
+                    tree.destination.join(&name)?.display(),
+                    &dangling,
+                );
+                Ok(Step::Over)
+            }
+        }
+    }
+
+    /// Everything beneath `root` by a listing for each directory, so that links that lead in a circle are noticed.
+    fn one_by_one(
+        &mut self,
+        from: &mut Side<'e>,
+        tree: &mut Whole<'_>,
+        root: &BString,
+    ) -> Result<Step, RemoteError> {
+        let links = self.ctx.options().preserve.links;
+        let mut last = Step::Into;
+        from.walk_on(&beneath(&tree.source.path(), root), links, &reopen(self.ctx), &mut |_, mut entry| {
+            // The filters know it by its name in the whole tree.
+            entry.name = beneath(root, &entry.name);
+            last = self.found_in(tree, entry)?;
+            Ok(last)
+        })?;
+        Ok(if last == Step::Stop { Step::Stop } else { Step::Into })
+    }
+}
+
+/// `name` within `directory`; either may be empty.
+fn beneath(directory: &BString, name: &BString) -> BString {
+    match (directory.is_empty(), name.is_empty()) {
+        (true, _) => name.clone(),
+        (_, true) => directory.clone(),
+        _ => join(directory, name),
+    }
+}
+
+/// Whether it is, or is in, a directory that is left out.
+fn is_left_out(left_out: &HashSet<BString>, directory: impl AsRef<[u8]>) -> bool {
+    let mut directory = directory.as_ref().as_bstr();
+    while !directory.is_empty() && !left_out.contains(directory) {
+        directory = directory_of(directory);
+    }
+    !directory.is_empty()
+}
