@@ -36,6 +36,8 @@ pub(crate) struct Connection {
     pub(crate) record: Option<Box<Record>>,
     /// Data connections of a transfer or listing that has failed.
     pub(crate) leftovers: Vec<Discarded>,
+    /// The client has died in the midst of uploads: those of its commands that wait are not carried out.
+    pub(crate) deserted: bool,
     since: Instant,
     /// When a command or an answer was seen to last: a line that never ends is none.
     pub(crate) acted: Instant,
@@ -91,6 +93,7 @@ impl Connection {
             leftovers: Vec::new(),
             since: Instant::now(),
             acted: Instant::now(),
+            deserted: false,
             _permit: permit,
         })
     }

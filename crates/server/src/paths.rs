@@ -126,15 +126,15 @@ impl Scope {
 
     /// Whether the place may get another name, or be one, where nothing is removed by it.
     fn may_rename(&self, place: &VirtualPath) -> bool {
-        let Some(seen) = self.seen(place) else {
-            return false;
-        };
-        // The session's own root is as fixed as that of the store.
-        !seen.is_root()
-            && !self.read_only
-            && self.token_allows(place, Access::Create)
+        self.may_rename_file(place)
             && self.rules.iter().all(|rules| rules.allow_tree(place))
             && self.restricts(place, Rules::allow_tree)
+    }
+
+    /// The same of what has nothing beneath it.
+    fn may_rename_file(&self, place: &VirtualPath) -> bool {
+        // The session's own root is as fixed as that of the store.
+        self.seen(place).is_some_and(|seen| !seen.is_root()) && self.allows(place, Access::Create)
     }
 
     /// Whether the place may be read with all that is beneath.
@@ -213,17 +213,27 @@ impl Login {
         }
     }
 
-    /// The store in which `from` may be renamed to `to`, both of them places.
+    /// The store in which `from` may be renamed to `to`, both of them [renamable](Self::renamable) places. `tree`: there may be
+    /// something beneath.
     pub(crate) fn store_to_rename(
         &self,
         from: &VirtualPath,
         to: &VirtualPath,
+        tree: bool,
     ) -> Result<Arc<dyn Store>, Failure> {
-        let hidden = !self.scope.allows_reading_tree(from);
-        if hidden && !self.scope.hides_tree(to) {
+        let scope = &self.scope;
+        if tree && !(scope.may_rename(from) && scope.may_rename(to)) {
             return Err(Failure::NotAllowed);
         }
-        if !self.scope.replaces(from) && self.ends_by(from, to) {
+        let (hidden, stays) = if tree {
+            (!scope.allows_reading_tree(from), scope.hides_tree(to))
+        } else {
+            (!scope.allows(from, Access::Read), !scope.allows(to, Access::Read))
+        };
+        if hidden && !stays {
+            return Err(Failure::NotAllowed);
+        }
+        if !scope.replaces(from) && self.ends_by(from, to) {
             return Err(Failure::Refused {
                 code: 553,
                 text: "By that name the file could be replaced or removed, which the bearer token does not permit \
@@ -232,10 +242,13 @@ impl Login {
             });
         }
         let mut exempt = Exempt { hidden, ..Exempt::default() };
-        if !(self.scope.replaces(from) && self.scope.replaces(to)) {
+        let keeps = !(scope.replaces(from) && scope.replaces(to));
+        if keeps {
             self.is_free(to)?;
-            exempt.also = vec![from.clone(), to.clone()];
             exempt.unreplaced = self.unreplaced(to);
+        }
+        if keeps || !tree {
+            exempt.also = vec![from.clone(), to.clone()];
         }
         Ok(guarded(&self.whole, &self.scope, exempt))
     }
@@ -347,13 +360,13 @@ impl Login {
         if self.scope.allows_tree(&entry) { Ok(entry) } else { Err(Failure::NotAllowed) }
     }
 
-    /// The place of an entry that gets another name with all that is beneath, or of that name.
+    /// The place of an entry that gets another name, or of that name; what is beneath is another question.
     pub(crate) fn renamable(&self, path: &VirtualPath) -> Result<VirtualPath, Failure> {
         let entry = self.entry(path, Access::Create)?;
         if path.is_root() {
             return Err(failure(Error::new(ErrorKind::Busy, "rename", path.as_bytes())));
         }
-        if self.scope.may_rename(&entry) { Ok(entry) } else { Err(Failure::NotAllowed) }
+        if self.scope.may_rename_file(&entry) { Ok(entry) } else { Err(Failure::NotAllowed) }
     }
 
     /// Whether an entry of a directory is shown.

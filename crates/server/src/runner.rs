@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ropewalk_protocol::command::Password;
-use ropewalk_protocol::server::{Action, Failure, Operation, Outcome, ProfileRequest};
+use ropewalk_protocol::server::{Action, Direction, Failure, Operation, Outcome, ProfileRequest};
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::accounts;
@@ -211,6 +211,7 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
                 }
             }
             Some(Action::Perform(_)) if host.phase() != Phase::Running => return goodbye(connection),
+            Some(Action::Perform(_)) if connection.deserted => return Next::Close,
             Some(Action::Perform(_)) if connection.context.has_expired() => {
                 audit::token_expired(host, &connection.context);
                 connection.say(421, "The bearer token has expired: connect again with a new one.");
@@ -302,6 +303,8 @@ fn perform_short(host: &Arc<Host>, connection: &mut Connection, operation: Opera
 /// Carries out what a turn was taken for, unless the client has thought better of it while it `waited`.
 fn perform_long(host: &Arc<Host>, connection: &mut Connection, operation: Operation, waited: bool) {
     let _turn = Turn(host, connection.context.peer.ip());
+    let upload =
+        matches!(&operation, Operation::Transfer(transfer) if transfer.direction == Direction::Store);
     let uses_channel =
         matches!(operation, Operation::Transfer(_) | Operation::List(_) | Operation::FetchProfile(_));
     let answer = if host.phase() != Phase::Running {
@@ -312,6 +315,10 @@ fn perform_long(host: &Arc<Host>, connection: &mut Connection, operation: Operat
         operations::perform(&mut connection.job(host), operation)
     };
     let failed = answer.is_err();
+    // Uploads that wait would get no data either, and keep others from their files while they wait for it.
+    let broken =
+        matches!(&answer, Err(Failure::Aborted | Failure::DataBroken(_) | Failure::DataConnection(_)));
+    connection.deserted = upload && broken && connection.control.ended() && !connection.session.takes_leave();
     connection.session.completed(answer);
     if failed && uses_channel {
         connection.leftovers.extend(connection.context.channel.as_mut().and_then(|channel| channel.tidy()));

@@ -51,13 +51,16 @@ fn the_servers_disk_is_full() {
 
     // Plain: RFC 959 has 452 and 552 for this.
     let mut control = Control::log_in(server.address()).unwrap();
-    let address = control.passive().unwrap();
-    control.send("STOR /full").unwrap();
-    let mut data = ropewalk_tests::control::connect_data(address).unwrap();
-    let _ = std::io::copy(&mut fs::File::open(&large).unwrap(), &mut data);
-    drop(data);
-    let reply = control.final_reply().unwrap();
-    assert!(matches!(reply.code, 452 | 552), "{reply:?}");
+    let refused = |control: &mut Control, name: &str, file: &Path| {
+        let address = control.passive().unwrap();
+        control.send(format!("STOR {name}")).unwrap();
+        let mut data = ropewalk_tests::control::connect_data(address).unwrap();
+        let _ = std::io::copy(&mut fs::File::open(file).unwrap(), &mut data);
+        drop(data);
+        let reply = control.final_reply().unwrap();
+        assert!(matches!(reply.code, 452 | 552), "{reply:?}");
+    };
+    refused(&mut control, "/full", &large);
     assert_eq!(control.command("MLST /full").unwrap().code, 550, "a file of a failed upload is visible");
     // Make room again: what the failed upload left may be kept for a restart.
     for name in ["/.full.ropewalk-part", "/.full.ropewalk-journal"] {
@@ -75,6 +78,24 @@ fn the_servers_disk_is_full() {
             let _ = control.command(format!("DELE {name}")).unwrap();
         }
     }
+
+    // Of what is too small to go on with nothing stays, to whatever name it goes.
+    let (filler, small) = (scratch.join("filler"), scratch.join("small"));
+    files::write_random(&filler, ROOM - (1 << 20), 2).unwrap();
+    files::write_random(&small, 3 << 20, 3).unwrap();
+    assert_eq!(control.store("/filler", &fs::read(&filler).unwrap()).unwrap().code, 226);
+    refused(&mut control, "/small", &small);
+    assert_eq!(control.command("MLST /.small.ropewalk-part").unwrap().code, 550);
+    for direct in [true, false] {
+        let copy = Copy::new(Client::Ropewalk.local(&small, false), server.url("small"))
+            .argument("--retries=0")
+            .argument(if direct { "--checksum=crc32c" } else { "--checksum=md5" });
+        let outcome = Client::Ropewalk.run(&Copy { limit: SOON, ..copy }).unwrap().failed().unwrap();
+        assert_eq!(outcome.status.code(), Some(7), "{}{}", outcome.text(), outcome.errors());
+        let left = control.command("MLST /.small.ropewalk-part").unwrap();
+        assert_eq!(left.code, 550, "{left:?}");
+    }
+    assert_eq!(control.command("DELE /filler").unwrap().code, 250);
 
     // A small file still fits.
     let reply = control.store("/small", &[1; 100_000]).unwrap();
@@ -104,15 +125,6 @@ fn the_clients_disk_is_full() {
     }
 }
 
-/// Words that execute a program as root without root's way past permissions; for others nothing is needed.
-pub(crate) fn obeying_permissions() -> Vec<&'static str> {
-    if rustix::process::geteuid().is_root() {
-        vec!["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--"]
-    } else {
-        Vec::new()
-    }
-}
-
 fn forbid(path: &Path) -> Result<()> {
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o000))?)
 }
@@ -123,7 +135,7 @@ fn allow(path: &Path) -> Result<()> {
 
 #[test]
 fn a_tree_with_files_that_may_not_be_read_is_copied_but_for_them() {
-    let fixture = Fixture::with(|setup| setup.wrapper(obeying_permissions())).unwrap();
+    let fixture = Fixture::with(|setup| setup.obeying_permissions()).unwrap();
     let from = fixture.root.join("from");
     tree::make(&from, false).unwrap();
     forbid(&from.join("a/block")).unwrap();
@@ -143,7 +155,7 @@ fn a_tree_with_files_that_may_not_be_read_is_copied_but_for_them() {
 
 #[test]
 fn an_upload_into_a_tree_that_may_not_be_written_goes_on_with_the_rest() {
-    let mut fixture = Fixture::with(|setup| setup.wrapper(obeying_permissions())).unwrap();
+    let mut fixture = Fixture::with(|setup| setup.obeying_permissions()).unwrap();
     let (from, to) = (fixture.scratch.join("from"), fixture.root.join("to"));
     tree::make(&from, false).unwrap();
     fs::create_dir_all(to.join("a")).unwrap();

@@ -19,6 +19,9 @@ use crate::connection::Job;
 use crate::control::{Control, HIGH_WATER, Received};
 use crate::host::Host;
 
+/// A client that has ended its side of the control connection and is alive makes its data connections within this time.
+const LAST_CONNECTIONS: Duration = Duration::from_secs(5);
+
 /// Keeps up the dialogue with the client while an operation runs.
 pub(crate) struct Attend<'a> {
     host: &'a Host,
@@ -33,6 +36,8 @@ pub(crate) struct Attend<'a> {
     lost: bool,
     /// Nothing but the client's presence says that the data came to its end by intention.
     vouches: bool,
+    /// Since when nothing more can be heard of the client.
+    silent: Option<Instant>,
     /// Since when the client has left more unread than may wait, without any of it becoming less, and how many bytes.
     unread: Option<(Instant, usize)>,
 }
@@ -119,6 +124,7 @@ impl<'a> Attend<'a> {
             ended: None,
             lost: false,
             vouches: false,
+            silent: None,
             unread: None,
         }
     }
@@ -361,6 +367,13 @@ impl Attendant for Attend<'_> {
                 self.ranges(progress, false)?;
             }
             self.look(progress);
+        }
+        // It would hold what it is to be written to for as long as a client may need that is alive.
+        if self.control.ended() && !self.markers.begun {
+            let since = *self.silent.get_or_insert_with(Instant::now);
+            if since.elapsed() >= LAST_CONNECTIONS {
+                return self.lose();
+            }
         }
         let pending = self.control.pending();
         // It reads as long as less is left.

@@ -266,7 +266,7 @@ impl Plan {
             if !self.present.iter().all(|range| there.contains(range)) {
                 let why = part.started_over().unwrap_or("the restart marker names bytes that are not there");
                 let text = format!("The upload cannot be continued: {why}.");
-                destination.abandon(false);
+                destination.abandon(false, None);
                 return Err(Failure::Refused { code: 554, text });
             }
         }
@@ -495,12 +495,13 @@ impl Destination {
         }
     }
 
-    /// The upload has failed; what came of it stays for another try, unless there is `nothing`.
-    pub(super) fn abandon(self, nothing: bool) {
+    /// The upload has failed; what came of it stays for another try, unless there is `nothing`, or no more than so `few` bytes.
+    pub(super) fn abandon(self, nothing: bool, few: Option<u64>) {
         let Self::Part(part) = self else {
             return;
         };
-        let nothing = nothing && part.present().is_empty();
+        let present = part.present();
+        let nothing = nothing && present.is_empty() || few.is_some_and(|few| present.len() <= few);
         let result = if nothing { part.discard() } else { part.abandon() };
         if let Err(error) = result {
             tracing::warn!(%error, "an interrupted upload cannot be put aside");

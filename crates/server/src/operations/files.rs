@@ -243,7 +243,8 @@ fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath, files: &Files) ->
         return Err(Failure::Refused { code: 553, text }.into());
     }
     let part = held_part(login, &from)?;
-    login.store_to_rename(&from, &to)?.rename(&from, &to).map_err(failure)?;
+    let tree = !login.store_for(&from).stat(&from, false).is_ok_and(|there| there.kind != Kind::Directory);
+    login.store_to_rename(&from, &to, tree)?.rename(&from, &to).map_err(failure)?;
     if let Some(part) = part
         && !is_temporary_name(to.file_name().unwrap_or_default())
         && let Err(error) = part.unmark(OWNERS & !files.create_mode)

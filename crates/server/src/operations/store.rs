@@ -113,7 +113,9 @@ fn receive_file(
     match result {
         Ok(received) => finish(job, transfer, &place, &plan, destination, &received, sum),
         Err(failure) => {
-            destination.abandon(progress.bytes() == 0);
+            // Nobody is told that there is something to go on with where so little has come, and the room is short.
+            let few = is_of_space(&failure).then_some(files.journal_above);
+            destination.abandon(progress.bytes() == 0, few);
             Err(failure)
         }
     }
@@ -135,6 +137,12 @@ fn accepted(transfer: &Transfer, present: &RangeSet, origin: u64) -> RangeSet {
         // Each block says where it belongs; one that is there already is written again, as GCT does.
         Mode::ExtendedBlock => RangeSet::from_range(origin..u64::MAX),
     }
+}
+
+/// There is no room for all of it.
+fn is_of_space(failure: &Failure) -> bool {
+    let full = [Errno::NOSPC, Errno::DQUOT].map(Errno::raw_os_error);
+    matches!(failure, Failure::System { errno, .. } if full.contains(errno))
 }
 
 /// Half a file is told from a whole one without the client.
@@ -210,7 +218,7 @@ fn finish(
     let storage = login.store_for(place);
     let length = plan.length(received);
     if let Err(error) = plan.clear(&destination, &received.ranges, length) {
-        destination.abandon(false);
+        destination.abandon(false, None);
         return Err(failure(error));
     }
     let whole = sum.and_then(|_| received.pieces.as_ref()?.total(0..length));
@@ -218,7 +226,7 @@ fn finish(
     let own =
         received.ranges.contains(0..length) || plan.fresh && matches!(destination, Destination::Part(_));
     if transfer.expected.is_some() && !own && !login.allows(place, Access::Read) {
-        destination.abandon(false);
+        destination.abandon(false, None);
         return Err(Failure::NotAllowed);
     }
     if let Some(expected) = &transfer.expected {
@@ -231,7 +239,7 @@ fn finish(
                 {
                     Ok(value) => value,
                     Err(error) => {
-                        destination.abandon(false);
+                        destination.abandon(false, None);
                         return Err(attend.broken_off().unwrap_or_else(|| failure(error)));
                     }
                 }

@@ -295,3 +295,24 @@ fn a_stream_that_breaks_fails_the_transfer_and_tells_what_is_there() {
     client.expect(426);
     assert!(!server.exists("f"));
 }
+
+/// Its client has died: what it had asked for besides must not keep the next one from its files.
+#[test]
+fn uploads_that_wait_end_with_a_client_that_died() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    mode_e(&mut client);
+    let mut data = connect(client.pasv());
+    client.send("STOR /a");
+    data.write_all(&block(0, 0, b"half")).unwrap();
+    client.expect(150);
+    client.send("STOR /b\r\nSTOR /c");
+    client.shut();
+    drop(data);
+    while let Some(reply) = client.try_reply() {
+        assert!(reply.code < 200 || reply.code == 426, "{}", reply.text);
+    }
+    for name in ["a", "b", "c", ".b.ropewalk-part", ".c.ropewalk-part"] {
+        assert!(!server.exists(name), "{name}");
+    }
+}

@@ -186,6 +186,33 @@ fn what_has_an_alias_has_no_other_name() {
     }
 }
 
+/// A rule about what is beneath a directory says nothing of a file in the directory's place.
+#[test]
+fn files_are_renamed_where_rules_close_what_could_be_beneath() {
+    let server = Fixture::with(|config, _| config.rules = Some("RW/d,N/d/*/no,W/d/in,N/d/in/*/no".into()));
+    for name in ["d/a", "d/x/no/secret", "d/y/f", "d/in/b"] {
+        server.write(name, "data");
+    }
+    let mut client = server.login();
+    let mut rename = |from: &str, to: &str| {
+        client.command(&format!("RNFR {from}"), 350);
+        client.send(&format!("RNTO {to}"));
+        client.reply().code
+    };
+    assert_eq!(rename("/d/a", "/d/b"), 250);
+    assert_eq!(rename("/d/b", "/d/y/b"), 250);
+    // What may not be read does not become readable by it.
+    assert_eq!(rename("/d/in/b", "/d/in/c"), 250);
+    assert_eq!(rename("/d/in/c", "/d/c"), 500);
+    assert_eq!(rename("/d/x", "/d/z"), 500);
+    assert_eq!(rename("/d/y/b", "/d/x/no"), 500);
+    assert_eq!(rename("/d/y/b", "/d/x"), 550);
+    assert_eq!(client.put("STOR /d/.big.ropewalk-part", b"1").code, 226);
+    client.command("RNFR /d/.big.ropewalk-part", 350);
+    client.command("RNTO /d/big", 250);
+    assert!(server.exists("d/big") && server.exists("d/x/no/secret"));
+}
+
 #[test]
 fn a_session_can_call_things_otherwise() {
     let server = Fixture::new();

@@ -269,22 +269,24 @@ fn what_uploads_have_left_goes_with_its_directory() {
 
 #[test]
 fn a_full_store() {
-    let store = Arc::new(MemoryStore::new(1 << 20));
-    let server = Fixture::with_store(store, |_, _| ());
-    let mut client = server.login();
-    client.command("ALLO 2000000", 200);
-    let _data = client.data();
-    assert!(client.command("STOR /f", 552).contains("NO_SPACE_LEFT"));
-    let mut data = client.data();
-    client.send("STOR /f");
-    client.expect(150);
-    // The server stops reading at some point.
-    let _ = data.write_all(&vec![7; 3 << 20]);
-    drop(data);
-    assert!(client.expect(552).contains("NO_SPACE_LEFT"));
-    client.command("SIZE /f", 213);
-    client.command("DELE /.f.ropewalk-part", 250);
-    assert_eq!(client.put("STOR /f", b"fits").code, 226);
+    // What is large can be gone on with. The rest is only in the way.
+    for (size, left) in [(6 << 20, true), (1 << 20, false)] {
+        let server = Fixture::with_store(Arc::new(MemoryStore::new(size)), |_, _| ());
+        let mut client = server.login();
+        client.command("ALLO 20000000", 200);
+        let _data = client.data();
+        assert!(client.command("STOR /f", 552).contains("NO_SPACE_LEFT"));
+        let mut data = client.data();
+        client.send("STOR /f");
+        client.expect(150);
+        // The server stops reading at some point.
+        let _ = data.write_all(&vec![7; 12 << 20]);
+        drop(data);
+        assert!(client.expect(552).contains("NO_SPACE_LEFT"));
+        client.command("SIZE /f", if left { 213 } else { 550 });
+        client.command("DELE /.f.ropewalk-part", if left { 250 } else { 550 });
+        assert_eq!(client.put("STOR /f", b"fits").code, 226);
+    }
 }
 
 #[test]
