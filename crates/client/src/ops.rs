@@ -27,7 +27,7 @@ use crate::session::Session;
 use crate::task::Task;
 use crate::verify::wire;
 use crate::watch::Watch;
-use crate::{Amount, Entry, FailureKind, RemoteError};
+use crate::{Amount, Entry, FailureKind, Preserve, RemoteError};
 
 /// Listings up to so many bytes are kept in memory.
 const LISTING_IN_MEMORY: usize = 4 << 20;
@@ -193,6 +193,12 @@ impl Session<'_> {
         });
         let mode = mode.map(|mode| Command::Site(SiteCommand::Chmod { mode: mode & 0o7777, path }));
         time.into_iter().chain(mode).collect()
+    }
+
+    /// Those that give `path` what the file of `task` is to keep of its source.
+    pub(crate) fn preserving(&self, task: &Task, path: &BString, preserve: Preserve) -> Vec<Command> {
+        let modified = task.modified.filter(|_| preserve.times);
+        self.attributes(path, modified, task.mode.filter(|_| preserve.modes))
     }
 
     pub(crate) fn make_directory(&mut self, path: &[u8], parents: bool) -> Result<(), RemoteError> {

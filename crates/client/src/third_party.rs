@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bstr::ByteSlice;
+use bstr::{BString, ByteSlice};
 use ropewalk_protocol::command::{Command, Placement, Restart, Retrieval};
 use ropewalk_protocol::host_port::parse_pasv_reply;
 use ropewalk_protocol::marker::{Marker, PerfMarker};
@@ -576,6 +576,17 @@ impl Slot<'_, '_> {
         let wrong = self.relay.in_place && self.error.as_ref().is_some_and(is_of_no_use);
         // Who has its name already has to be removed before anybody begins again.
         self.committing && !wrong
+    }
+
+    /// The part of a file that failed for good, where there is nothing in it with which a later run could go on: what the
+    /// source refused to send, and what is too small for it.
+    fn leftover(&self) -> Option<BString> {
+        let relay = &self.relay;
+        let error = self.error.as_ref().filter(|error| !error.is_transient())?;
+        let unsent = matches!(error, RemoteError::Refused { command, .. } if command == "RETR");
+        // Where something has come it is tried once more.
+        let nothing = relay.resumed == 0 && (unsent && relay.present().is_empty() || !relay.is_resumable());
+        (nothing && !relay.direct && self.range == relay.whole()).then(|| relay.path.clone())
     }
 
     fn is_over(&self) -> bool {

@@ -254,17 +254,7 @@ fn settle<'e>(
             Err(e) => return Err(e),
         }
     }
-    let time = task.modified.filter(|_| options.preserve.times);
-    let mode = task.mode.filter(|_| options.preserve.modes);
-    for command in destination.attributes(&landing.path, time, mode) {
-        match destination.call(&command) {
-            Err(e) if !e.breaks_session() => worker
-                .ctx
-                .report
-                .warn_once(format!("{}: times or modes could not be set: {e}", task.destination.display())),
-            set => drop(set?),
-        }
-    }
+    worker.preserve(destination, task, &landing.path)?;
     if !landing.direct {
         destination.rename(&landing.path, &task.destination.path())?;
     }

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bstr::BString;
+use ropewalk_protocol::command::Command;
+
 use crate::auto::SMALL;
 use crate::context::Context;
 use crate::download::Download;
@@ -95,6 +98,8 @@ pub(crate) struct Worker<'c, 'e> {
     carry: RefCell<Option<Job>>,
     /// Uploads that are to go one by one, because one before them was refused.
     pub careful: Cell<u32>,
+    /// Files at servers that are of no use and could not be removed by the session that made them.
+    leftovers: RefCell<Vec<(Arc<Endpoint>, BString)>>,
     /// The path has enough without it.
     leaving: Cell<bool>,
     /// It counts as a worker no more.
@@ -110,6 +115,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             sessions,
             carry: RefCell::new(None),
             careful: Cell::new(0),
+            leftovers: RefCell::default(),
             leaving: Cell::new(false),
             left: Cell::new(false),
         }
@@ -139,6 +145,7 @@ impl<'c, 'e> Worker<'c, 'e> {
                 Route::Local => local_copy::run(self, job),
             }
         }
+        self.remove_leftovers();
         self.ctx.lent.release(self.taker);
         for session in self.sessions.take() {
             self.ctx.report.waited(session.control.waited);
@@ -275,6 +282,24 @@ impl<'c, 'e> Worker<'c, 'e> {
         self.sessions.borrow_mut().push(session);
     }
 
+    /// This is to be removed when there is nothing else to do.
+    pub(crate) fn leave_over(&self, endpoint: &Arc<Endpoint>, path: BString) {
+        self.leftovers.borrow_mut().push((endpoint.clone(), path));
+    }
+
+    /// As far as that can be done: it does no harm where it stays.
+    fn remove_leftovers(&self) {
+        for (endpoint, path) in self.leftovers.take() {
+            if self.ctx.cancel.is_cancelled() {
+                return;
+            }
+            let Ok(mut session) = self.session(&endpoint) else { return };
+            if session.control.call(&Command::Dele(path)).is_ok() {
+                self.keep(session);
+            }
+        }
+    }
+
     /// A job is finished, one way or another.
     pub(crate) fn done(&self) {
         self.ctx.queue.done();
@@ -403,6 +428,23 @@ impl<'c, 'e> Worker<'c, 'e> {
         }
         self.ctx.report.put_back();
         Some(Job::File(Task { apart: true, ..landing.task.clone() }))
+    }
+
+    /// Gives `path` the times and modes that are to be kept. What cannot be set is told.
+    pub(crate) fn preserve(
+        &self,
+        session: &mut Session<'e>,
+        task: &Task,
+        path: &BString,
+    ) -> Result<(), RemoteError> {
+        let commands = session.preserving(task, path, self.ctx.options().preserve);
+        for set in session.calls(&commands)? {
+            if let Err(e) = set {
+                let name = task.destination.display();
+                self.ctx.report.warn_once(format!("{name}: times or modes could not be set: {e}"));
+            }
+        }
+        Ok(())
     }
 
     /// Nothing is to be done for a file: the destination has the same bytes.

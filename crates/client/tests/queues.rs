@@ -2,18 +2,21 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use common::*;
-use ropewalk_client::{Auto, ChecksumPolicy, Event, FailureKind, Location, Options, Pair, StallLimit};
+use ropewalk_client::{
+    Auto, ChecksumPolicy, Event, FailureKind, Location, Options, Pair, Preserve, StallLimit,
+};
 use ropewalk_tests::proxy::Proxy;
 use ropewalk_tests::queue_server::{QueueServer, Script, Watch, What};
 use ropewalk_tests::scratch::Scratch;
-use ropewalk_tests::server::Kind;
+use ropewalk_tests::server::{Kind, Setup};
 
 const FILES: [&str; 6] = ["/f0", "/f1", "/f2", "/f3", "/f4", "/f5"];
 
@@ -296,6 +299,65 @@ fn what_came_before_a_refused_file_is_done() -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// What has its name and may not be written any more is not sent again because a file behind it was refused.
+#[test]
+fn read_only_files_before_a_refused_one_are_done() -> Result<()> {
+    for kind in gridftp() {
+        let Some(bench) = Bench::with(kind, Setup::obeying_permissions)? else { continue };
+        for n in 0..60 {
+            let path = bench.local.join(format!("s/f{n}"));
+            write(&path, format!("contents of {n}").as_bytes())?;
+            fs::set_permissions(path, Permissions::from_mode(0o444))?;
+        }
+        let preserve = Preserve { times: true, modes: true, ..Preserve::default() };
+        let options = Options { retries: 0, preserve, ..options() };
+        run(bench.here("s/"), bench.url("from/"), &options)?.succeeded()?;
+        for (from, to, in_place) in [
+            (bench.here("s/"), "up", false),
+            (bench.here("s/"), "up-in-place", true),
+            (bench.url("from/"), "third", false),
+            (bench.url("from/"), "third-in-place", true),
+        ] {
+            // There are directories of these names.
+            for n in [20, 41] {
+                fs::create_dir_all(bench.remote.join(format!("{to}/f{n}/x")))?;
+            }
+            let options = Options { in_place, ..options.clone() };
+            let told = run(from, bench.url(&format!("{to}/")), &options)?.summary;
+            ensure!((told.files_done, told.files_failed) == (58, 2), "{kind:?}, {to}: {:?}", told.failures);
+            for n in (0..60).filter(|n| ![20, 41].contains(n)) {
+                let there = bench.remote.join(format!("{to}/f{n}"));
+                ensure!(fs::read(&there)? == format!("contents of {n}").into_bytes(), "{kind:?}, {to}: {n}");
+                let mode = fs::metadata(&there)?.permissions().mode() & 0o777;
+                ensure!(mode == 0o444, "{kind:?}, {to}: {n} has {mode:o}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The destination has begun a part for it, and has perhaps put another file's data there.
+#[test]
+fn nothing_stays_of_what_a_source_refuses() -> Result<()> {
+    for kind in gridftp() {
+        let Some(bench) = Bench::with(kind, Setup::obeying_permissions)? else { continue };
+        for (n, size) in [9, 5 << 20, 11, 12, 5 << 20, 14].into_iter().enumerate() {
+            write(&bench.remote.join(format!("s/f{n}")), &vec![n as u8; size])?;
+        }
+        for n in [1, 3] {
+            fs::set_permissions(bench.remote.join(format!("s/f{n}")), Permissions::from_mode(0o0))?;
+        }
+        let options = Options { retries: 0, ..options() };
+        let told = run(bench.url("s/"), bench.url("t/"), &options)?.summary;
+        ensure!((told.files_done, told.files_failed) == (4, 2), "{kind:?}: {:?}", told.failures);
+        let mut names: Vec<_> =
+            fs::read_dir(bench.remote.join("t"))?.map(|e| Ok(e?.file_name())).collect::<Result<_>>()?;
+        names.sort();
+        ensure!(names == ["f0", "f2", "f4", "f5"], "{kind:?}: {names:?}");
+    }
+    Ok(())
 }
 
 /// The server has a file less than there is data, and takes no more of it.

@@ -38,6 +38,13 @@ impl<'e> Flow<'_, 'e> {
         if task.compare || task.confirm {
             match self.same_already(&task) {
                 Ok(Some(proof)) => {
+                    let path = task.destination.path();
+                    // The session that sent it may have ended before.
+                    if task.confirm
+                        && let Err(e) = self.worker.preserve(&mut self.session, &task, &path)
+                    {
+                        return settled(e, task);
+                    }
                     self.worker.have_already(task, proof);
                     return Ok(Begun::Settled);
                 }

@@ -93,8 +93,14 @@ impl<'e> Flow<'_, 'e> {
                         if let Some(answer) = answer {
                             hear(asks, slots, first, ctx, answer);
                         }
-                        slots[at].ended.is_some() || slots[at].error.is_some()
+                        slots[at].ended.is_some()
+                            || slots[at].error.is_some()
+                            || slots.iter().take(at).any(Slot::entangles)
                     });
+                    // One before it was refused, and the server closed the connections of both.
+                    if self.slots.iter().take(at).any(Slot::entangles) {
+                        return Ok(());
+                    }
                     error = self.slots[at].error.take().unwrap_or(error);
                 }
                 let refused = matches!(error, RemoteError::Refused { .. });

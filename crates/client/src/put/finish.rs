@@ -177,11 +177,7 @@ impl<'e> Flow<'_, 'e> {
         let id = self.first + at as u64;
         let upload = self.slots[at].upload.clone();
         let options = self.worker.ctx.options();
-        let (time, mode) = (
-            upload.task.modified.filter(|_| options.preserve.times),
-            upload.task.mode.filter(|_| options.preserve.modes),
-        );
-        for command in self.session.attributes(&upload.path, time, mode) {
+        for command in self.session.preserving(&upload.task, &upload.path, options.preserve) {
             self.ask(id, Ask::Attribute, &command)?;
         }
         if !upload.direct {
@@ -238,7 +234,9 @@ impl<'e> Flow<'_, 'e> {
             let job = if slot.counted && slot.committing {
                 upload.give_up();
                 report.put_back();
-                Job::File(Task { apart: !gone && !upload.direct, ..upload.task.clone() })
+                // Who has its name already needs no data, and may take none: its mode may say that nobody writes to it.
+                let (apart, confirm) = (!gone && !upload.direct, upload.direct);
+                Job::File(Task { apart, confirm, ..upload.task.clone() })
             } else if slot.counted && error.is_none() && slot.range != upload.wanted {
                 worker.done();
                 continue;

@@ -121,6 +121,10 @@ impl<'e> Flow<'_, 'e> {
         if (task.compare || task.confirm)
             && let Some(proof) = self.same_already(&task)?
         {
+            if task.confirm {
+                // The session that gave it its name may have ended before.
+                self.worker.preserve(&mut self.destination, &task, &task.destination.path())?;
+            }
             self.worker.have_already(task, proof);
             return Ok(None);
         }

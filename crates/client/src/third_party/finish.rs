@@ -171,9 +171,7 @@ impl<'e> Flow<'_, 'e> {
         let id = self.first + at as u64;
         let relay = self.slots[at].relay.clone();
         let options = self.worker.ctx.options();
-        let time = relay.task.modified.filter(|_| options.preserve.times);
-        let mode = relay.task.mode.filter(|_| options.preserve.modes);
-        for command in self.destination.attributes(&relay.path, time, mode) {
+        for command in self.destination.preserving(&relay.task, &relay.path, options.preserve) {
             self.ask(id, true, Ask::Attribute, &command)?;
         }
         if !relay.direct {
@@ -202,6 +200,11 @@ impl<'e> Flow<'_, 'e> {
         worker.ctx.report.waited(source.control.waited + destination.control.waited);
         drop(source);
         let transferring = slots.len() == 1 && destination_asks.iter().all(|(_, ask)| *ask == Ask::Transfer);
+        // Behind that one are files which go on.
+        let failed = slots.iter().find(|slot| slot.error.is_some());
+        if let Some(part) = failed.and_then(Slot::leftover) {
+            worker.leave_over(&destination.endpoint, part);
+        }
         let gone = destination.leave(LAST_WORDS, transferring);
         let blamed = culprit.unwrap_or(first);
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
@@ -213,7 +216,8 @@ impl<'e> Flow<'_, 'e> {
             let job = if slot.counted && slot.committing {
                 slot.relay.give_up();
                 worker.ctx.report.put_back();
-                Job::File(Task { apart: !gone, ..slot.relay.task.clone() })
+                let (apart, confirm) = (!gone && !slot.relay.direct, slot.relay.direct);
+                Job::File(Task { apart, confirm, ..slot.relay.task.clone() })
             } else if slot.counted && slot.error.is_none() {
                 worker.done();
                 continue;

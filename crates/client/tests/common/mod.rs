@@ -33,7 +33,7 @@ impl Bench {
         Self::with(kind, Setup::ipv6)
     }
 
-    fn with(kind: Kind, change: impl Fn(Setup) -> Setup) -> Result<Option<Self>> {
+    pub(crate) fn with(kind: Kind, change: impl Fn(Setup) -> Setup) -> Result<Option<Self>> {
         let program = match kind {
             Kind::Gct => "globus-gridftp-server",
             Kind::Vsftpd => "vsftpd",
