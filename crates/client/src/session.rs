@@ -1,5 +1,7 @@
 //! A logged-in control session, with its data channel.
 
+mod channel;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,6 +34,8 @@ use crate::tls;
 use crate::tune::{Lane, MOST_BUFFER, NEAR, Wanted};
 use crate::verify::wire;
 use crate::{DataMode, Entry, RemoteError};
+
+pub(crate) use channel::{Channel, port};
 
 /// The user that the server's gridmap has for our certificate.
 const MAPPED: &str = ":globus-mapping:";
@@ -72,21 +76,6 @@ pub(crate) struct Session<'e> {
     pub(crate) data_trust: crate::data_trust::DataTrust,
     /// TREV was sent.
     markers_asked: bool,
-}
-
-/// A data channel and how it was made.
-pub(crate) struct Channel {
-    pub data: DataChannel,
-    pub mode: Mode,
-    pub streams: u32,
-    /// We listen: the peer's preliminary reply says that its connections are there.
-    pub listening: bool,
-    /// Its connections are authenticated or bound, which takes both sides: the peer's preliminary reply comes only after it.
-    pub authenticated: bool,
-    /// Made for sending (the number of streams is ours to choose).
-    pub sending: bool,
-    /// Of a server that sends: how many streams it has been told of.
-    pub wanted: Option<Wanted>,
 }
 
 impl<'e> Session<'e> {
@@ -303,242 +292,6 @@ impl<'e> Session<'e> {
         RemoteError::Refused { peer: self.control.peer().to_owned(), command: command.to_owned(), reply }
     }
 
-    /// The MODE that transfers of whole files use here.
-    pub(crate) fn preferred_mode(&self) -> Mode {
-        match self.setup.options.mode {
-            DataMode::Stream => Mode::Stream,
-            DataMode::Extended => Mode::ExtendedBlock,
-            DataMode::Auto if self.can.extended && !self.setup.options.ascii => Mode::ExtendedBlock,
-            DataMode::Auto => Mode::Stream,
-        }
-    }
-
-    /// Sends the commands that bring the session to this MODE and these data channel options, for those that differ,
-    /// and `last` after them, all at once. Gives the answer to `last`. Where that makes a data channel, `binding` is its key.
-    pub(crate) fn prepare(
-        &mut self,
-        mode: Mode,
-        parallelism: Option<u32>,
-        inline: Option<Algorithm>,
-        binding: Option<&Binding>,
-        last: Option<Command>,
-    ) -> Result<Option<Reply>, RemoteError> {
-        let mut commands = Vec::new();
-        if self.mode != mode {
-            self.channel = None;
-            commands.push(Command::Mode(mode));
-        }
-        let mut options = RetrOptions::default();
-        if let Some(n) = parallelism
-            && self.parallelism != parallelism
-        {
-            options.parallelism = Some(n);
-        }
-        if self.can.inline_checksum && self.inline != inline {
-            options.checksum = Some(inline.map(wire));
-        }
-        if self.can.path_markers && self.wants_path && !self.tells_path && mode == Mode::ExtendedBlock {
-            (options.markers, options.path_info) = (Some(PATH_MARKERS), Some(true));
-        }
-        let congestion = self.wanted_congestion.filter(|_| self.can.congestion);
-        if mode == Mode::ExtendedBlock && congestion != self.congestion {
-            // Not among the others: a server that does not allow it must not refuse those too.
-            let name = congestion.and_then(|name| name.parse::<CongestionName>().ok());
-            let options = RetrOptions { congestion: Some(name), ..RetrOptions::default() };
-            self.control.suggest(&Command::Opts(Opts::Retr(options)))?;
-            self.congestion = congestion;
-        }
-        if options != RetrOptions::default() {
-            commands.push(Command::Opts(Opts::Retr(options)));
-        }
-        let asked = last.is_some();
-        commands.extend(binding.map(Binding::command));
-        commands.extend(last);
-        let mut answer = Ok(None);
-        for (command, reply) in commands.iter().zip(self.calls(&commands)?) {
-            match command {
-                _ if reply.is_err() => {}
-                Command::Mode(mode) => self.mode = *mode,
-                Command::Opts(Opts::Retr(options)) => {
-                    self.parallelism = options.parallelism.or(self.parallelism);
-                    self.tells_path |= options.path_info == Some(true);
-                    if options.checksum.is_some() {
-                        self.inline = inline;
-                    }
-                }
-                _ => {}
-            }
-            // Those behind one that is refused are carried out all the same.
-            answer = answer.and_then(|_| reply.map(Some));
-        }
-        Ok(answer?.filter(|_| asked))
-    }
-
-    /// The server's own number of streams may have changed.
-    pub(crate) fn forget_parallelism(&mut self) {
-        self.parallelism = None;
-    }
-
-    /// Streams with which the channel was made; 0 where there is none yet.
-    pub(crate) fn streams_of_channel(&self) -> u32 {
-        self.channel.as_ref().map_or(0, |channel| channel.streams)
-    }
-
-    /// The channel that was made last, where it can be used again.
-    pub(crate) fn channel(&mut self) -> Option<&mut Channel> {
-        self.channel.as_mut()
-    }
-
-    pub(crate) fn take_channel(&mut self) -> Option<Channel> {
-        self.channel.take()
-    }
-
-    pub(crate) fn keep_channel(&mut self, channel: Channel) {
-        self.channel = Some(channel);
-    }
-
-    pub(crate) fn drop_channel(&mut self) {
-        self.channel = None;
-    }
-
-    /// A channel for receiving from this server: in MODE S it is passive; in MODE E we listen, unless the server can
-    /// be the passive side while it sends.
-    pub(crate) fn receiving(
-        &mut self,
-        mode: Mode,
-        streams: u32,
-        inline: Option<Algorithm>,
-    ) -> Result<(), RemoteError> {
-        self.channel = None;
-        self.trust_each_other()?;
-        let extended = mode == Mode::ExtendedBlock;
-        let parallelism = extended.then_some(streams);
-        self.channel = Some(if extended && !self.can.passive_sender {
-            self.listen(mode, streams, inline)?
-        } else {
-            let binding = self.bind()?;
-            let address = self.passive(mode, parallelism, inline, binding.as_ref())?;
-            self.connect(mode, if extended { streams } else { 1 }, address, binding.as_ref())
-        });
-        Ok(())
-    }
-
-    /// A channel for sending to this server, which is passive.
-    pub(crate) fn sending(
-        &mut self,
-        mode: Mode,
-        streams: u32,
-        inline: Option<Algorithm>,
-    ) -> Result<(), RemoteError> {
-        self.channel = None;
-        self.trust_each_other()?;
-        if mode == Mode::ExtendedBlock {
-            self.frequent_markers()?;
-        }
-        let binding = self.bind()?;
-        let address = self.passive(mode, None, inline, binding.as_ref())?;
-        let channel = self.connect(mode, streams, address, binding.as_ref());
-        self.channel = Some(Channel { sending: true, ..channel });
-        Ok(())
-    }
-
-    /// Markers more often than the five seconds that are usual: what no restart marker told of is sent again, and
-    /// between two servers performance markers are all that is known of progress.
-    pub(crate) fn frequent_markers(&mut self) -> Result<(), RemoteError> {
-        if self.can.extended && !self.markers_asked {
-            self.markers_asked = true;
-            let often = |markers| Command::Trev { markers, seconds: MARKERS };
-            // A server that does not know it has its own interval.
-            self.control.suggest(&often(MarkerKind::Restart))?;
-            self.control.suggest(&often(MarkerKind::Performance))?;
-        }
-        Ok(())
-    }
-
-    /// Whether we should not be asked to listen any more.
-    pub(crate) fn cannot_call_back(&self) -> bool {
-        self.endpoint.unreachable_back.load(Ordering::Relaxed)
-    }
-
-    /// As asked for; else by what is known of the path.
-    fn socket_options(&self) -> SocketOptions {
-        let mut options = self.setup.socket_options();
-        let known = self.lane.as_ref().filter(|_| self.setup.options.tcp_buffer.is_none());
-        if let Some(buffer) = known.and_then(|lane| lane.buffer()) {
-            buffer.apply(&mut options);
-        }
-        options
-    }
-
-    fn connect(&self, mode: Mode, streams: u32, address: SocketAddr, binding: Option<&Binding>) -> Channel {
-        let settings = self.setup.channel_settings(mode, streams, None, self.socket_options());
-        let data = DataChannel::active(
-            self.data_driver(binding),
-            vec![address],
-            settings,
-            self.setup.pool.clone(),
-            self.setup.budget.clone(),
-        );
-        let authenticated = self.authenticates_data() || binding.is_some();
-        Channel { data, mode, streams, listening: false, authenticated, sending: false, wanted: None }
-    }
-
-    fn listen(
-        &mut self,
-        mode: Mode,
-        streams: u32,
-        inline: Option<Algorithm>,
-    ) -> Result<Channel, RemoteError> {
-        let local = SocketAddr::new(self.control.local_addr().ip(), 0);
-        if local.ip().is_unspecified() {
-            let what = "connect to us: the way to it is known to ssh only (a host between, or a name of ssh's own); use \
-                        --mode stream";
-            return Err(RemoteError::Unsupported {
-                peer: self.control.peer().to_owned(),
-                what: what.to_owned(),
-            });
-        }
-        let broken = |source| RemoteError::Control { peer: "the local listener".to_owned(), source };
-        let binding = self.bind()?;
-        let driver = self.data_driver(binding.as_ref());
-        let listener = driver.listen(local, &self.socket_options()).map_err(broken)?;
-        let address = advertised(listener.local_addr().map_err(broken)?);
-        self.prepare(mode, Some(streams), inline, binding.as_ref(), Some(port(address)))?;
-        let settings = self.setup.channel_settings(mode, streams, None, self.socket_options());
-        let data =
-            DataChannel::passive(listener, settings, self.setup.pool.clone(), self.setup.budget.clone());
-        let authenticated = self.authenticates_data() || binding.is_some();
-        Ok(Channel { data, mode, streams, listening: true, authenticated, sending: false, wanted: None })
-    }
-
-    /// Where the server listens for a channel with these options: PASV, or EPSV where the control connection is IPv6.
-    pub(crate) fn passive(
-        &mut self,
-        mode: Mode,
-        parallelism: Option<u32>,
-        inline: Option<Algorithm>,
-        binding: Option<&Binding>,
-    ) -> Result<SocketAddr, RemoteError> {
-        let remote = self.control.remote_addr();
-        let command = if remote.is_ipv6() { Command::Epsv(None) } else { Command::Pasv };
-        let Some(reply) = self.prepare(mode, parallelism, inline, binding, Some(command))? else {
-            return Err(RemoteError::Cancelled);
-        };
-        if remote.is_ipv6() {
-            return match parse_epsv_reply(reply.text()) {
-                Ok((ip, port)) => Ok(SocketAddr::new(ip.unwrap_or(remote.ip()), port)),
-                Err(_) => Err(self.nonsense("EPSV", &reply)),
-            };
-        }
-        match parse_pasv_reply(reply.text()) {
-            Ok(address) => {
-                let proves = binding.is_some() || self.authenticates_data();
-                reachable(address.into(), remote.ip(), (self.control.peer(), proves))
-            }
-            Err(_) => Err(self.nonsense("PASV", &reply)),
-        }
-    }
-
     pub(crate) fn nonsense(&self, command: &str, reply: &Reply) -> RemoteError {
         let reason = format!("{command} was answered with {}", crate::error::text(reply));
         RemoteError::Nonsense { peer: self.control.peer().to_owned(), reason }
@@ -602,12 +355,4 @@ pub(crate) fn differs(task: &Task, entry: &Entry, exactly: bool) -> bool {
     let times = task.modified.zip(entry.modified).filter(|_| exactly);
     let sizes = task.size.zip(entry.size);
     sizes.is_some_and(|(old, new)| old != new) || times.is_some_and(|(old, new)| old != new)
-}
-
-/// PORT, or EPRT for IPv6 addresses (RFC 2428).
-pub(crate) fn port(address: SocketAddr) -> Command {
-    match address {
-        SocketAddr::V4(v4) => Command::Port(v4),
-        SocketAddr::V6(_) => Command::Eprt(address),
-    }
 }
