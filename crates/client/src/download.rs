@@ -292,6 +292,8 @@ impl Download {
             && self.task.window.is_none()
             && self.task.modified.is_some()
             && self.task.size.is_some()
+            // Where it grows its sum is asked for after it has come.
+            && !(self.task.grows && self.check.algorithm().is_some())
     }
 
     /// The sender's sum of the whole, known before all has arrived.

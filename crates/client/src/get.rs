@@ -314,7 +314,7 @@ fn hear(
     }
 }
 
-/// CKSM of the whole source, or of the window that is wanted.
+/// CKSM of the whole source, or of what is wanted of it.
 pub(crate) fn checksum_command(
     algorithm: ropewalk_storage::checksum::Algorithm,
     task: &Task,
@@ -323,7 +323,7 @@ pub(crate) fn checksum_command(
     Command::Cksm {
         algorithm: wire(algorithm),
         offset: task.offset(),
-        length: task.window.and_then(|_| task.length()),
+        length: task.length().filter(|_| task.window.is_some() || task.grows),
         path: path.clone(),
     }
 }

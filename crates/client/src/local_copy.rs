@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ropewalk_protocol::path::VirtualPath;
-use ropewalk_storage::checksum::Hasher;
+use ropewalk_storage::checksum::{Algorithm, Hasher};
 use ropewalk_storage::{Kind, Metadata, Pages, Store};
 
 use crate::download::Download;
 use crate::landing::part_apart;
 use crate::place::Place;
 use crate::report::Meter;
-use crate::source::{Source, unchanged, wanted};
+use crate::source::{Source, still_there, unchanged, wanted};
 use crate::task::Task;
 use crate::verify::{Check, proof, same};
 use crate::worker::{Job, Worker};
@@ -79,7 +79,9 @@ fn copy(
         ChecksumPolicy::Require(algorithm) => Check::Asked(algorithm),
         ChecksumPolicy::Default | ChecksumPolicy::None => Check::Size,
     };
-    let mut hasher = check.algorithm().map(Hasher::new);
+    let grows = task.grows && options.checksum == ChecksumPolicy::Default;
+    let summed = check.algorithm().or(grows.then_some(Algorithm::Crc32c));
+    let mut hasher = summed.map(Hasher::new);
     let mut pass = |data: &[u8], write: &mut Taker<'_>| {
         if ctx.cancel.is_cancelled() {
             return Err(RemoteError::Cancelled);
@@ -129,8 +131,17 @@ fn copy(
     let end = task.offset() + total;
     let arrived = ropewalk_protocol::range::RangeSet::from_range(task.offset()..end);
     download.arrived(&arrived, None, None)?;
-    if let Some(hasher) = hasher {
-        download.compare(&hasher.finish()).inspect_err(|_| download.discard())?;
+    let read = hasher.map(Hasher::finish);
+    if let Source::Ranged(handle, version) = &source
+        && task.grows
+    {
+        let sum = summed.zip(read.as_deref());
+        still_there(&**handle, *version, task, task.offset()..end, sum)
+            .inspect_err(|_| download.discard())?;
+        ctx.report.tell_growth(task);
+    }
+    if let Some(read) = read {
+        download.compare(&read).inspect_err(|_| download.discard())?;
     }
     Ok((total, download.commit(options)?))
 }
@@ -171,7 +182,9 @@ fn pour(
                 pass(&buffer[..got])?;
                 at += got as u64;
             }
-            unchanged(&**handle, *version, task)
+            // Of what grows the sum decides.
+            let later = task.grows && !matches!(task.destination, Place::Standard);
+            if later { Ok(()) } else { unchanged(&**handle, *version, task) }
         }
         Source::Stream(stream) => {
             let read = |e| {

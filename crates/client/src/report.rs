@@ -335,6 +335,16 @@ impl<'e> Report<'e> {
         }
     }
 
+    /// A file is there that had changed while a try before copied it.
+    pub(crate) fn tell_growth(&self, task: &Task) {
+        if let (true, Some(size)) = (task.grows, task.size) {
+            let name = task.source.display();
+            self.warn_once(format!(
+                "{name}: it was written to meanwhile; copied are the {size} bytes that it had"
+            ));
+        }
+    }
+
     /// Time spent waiting for control replies while no data moved.
     pub(crate) fn waited(&self, time: Duration) {
         self.reply_wait.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);

@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bstr::BString;
 use ropewalk_protocol::range::RangeSet;
-use ropewalk_storage::checksum::Hasher;
+use ropewalk_storage::checksum::{Algorithm, Hasher, checksum_file};
 use ropewalk_storage::{Kind, Lock, Metadata, ReadHandle, Result, Store};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
 use crate::place::Place;
 use crate::task::Task;
+use crate::verify::same;
 use crate::{Cancel, RemoteError, Window};
 
 /// An open source.
@@ -259,10 +260,10 @@ pub(crate) fn read_whole(
             n => at += n,
         }
     }
-    if at as u64 != size {
+    if at as u64 != size && !(task.grows && at as u64 > size) {
         return Err(RemoteError::SourceChanged { path });
     }
-    data.truncate(at);
+    data.truncate(usize::try_from(size).unwrap_or(at));
     Ok(data)
 }
 
@@ -280,6 +281,25 @@ pub(crate) fn unchanged(
         Ok(())
     } else {
         Err(RemoteError::SourceChanged { path: task.source.path() })
+    }
+}
+
+/// As [`unchanged`]; or, of a file that grows, what was read of `range` is there still: `sum` is of that.
+pub(crate) fn still_there(
+    handle: &dyn ReadHandle,
+    version: Version,
+    task: &Task,
+    range: std::ops::Range<u64>,
+    sum: Option<(Algorithm, &str)>,
+) -> std::result::Result<(), RemoteError> {
+    match (unchanged(handle, version, task), sum) {
+        (Err(changed @ RemoteError::SourceChanged { .. }), Some((algorithm, sum))) if task.grows => {
+            let length = Some(range.end - range.start);
+            let now = checksum_file(handle, algorithm, range.start, length, &mut |_| Ok(()))
+                .map_err(|e| RemoteError::local(task.source.path(), e))?;
+            if same(&now, sum) { Ok(()) } else { Err(changed) }
+        }
+        (result, _) => result,
     }
 }
 

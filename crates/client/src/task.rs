@@ -37,6 +37,8 @@ pub(crate) struct Task {
     /// A session that nobody knows the end of may still write the usual part file, or give it its name: another one is
     /// to be used.
     pub apart: bool,
+    /// It changed while it was copied: what it has now is enough where that is proved to be there still, whatever follows it.
+    pub grows: bool,
     /// Bytes that count in the plan: its size may be learnt, or lose its meaning, later.
     pub planned: u64,
     /// What counts as being at the destination.
@@ -60,6 +62,7 @@ impl Task {
             began: None,
             confirm: false,
             apart: false,
+            grows: false,
             planned: 0,
             account: Arc::default(),
         }

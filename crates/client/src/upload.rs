@@ -11,7 +11,7 @@ use ropewalk_storage::checksum::{Algorithm, Hasher, Pieces, checksum_file};
 use crate::RemoteError;
 use crate::auto::SMALL;
 use crate::landing::{Landing, is_device};
-use crate::source::{Source, Stream, Version, read_whole, unchanged};
+use crate::source::{Source, Stream, Version, read_whole, still_there, unchanged};
 use crate::task::Task;
 use crate::verify::{Check, add_holes, proof, same};
 
@@ -82,10 +82,11 @@ impl Upload {
                 match in_passing.filter(|_| size <= SMALL && task.window.is_none() && manner.expect) {
                     Some(algorithm) if size <= TINY => {
                         let data = read_whole(&*handle, &task, size)?;
-                        unchanged(&*handle, version, &task)?;
                         let mut hasher = Hasher::new(algorithm);
                         hasher.update(&data);
-                        expected = Some((algorithm, hasher.finish()));
+                        let sum = hasher.finish();
+                        still_there(&*handle, version, &task, 0..size, Some((algorithm, &sum)))?;
+                        expected = Some((algorithm, sum));
                         UploadSource::Ranged(Arc::new(crate::source::Bytes(data)))
                     }
                     Some(algorithm) => {
@@ -93,7 +94,7 @@ impl Upload {
                         // does not have the sum that the server expects.
                         let sum = checksum_file(&*handle, algorithm, 0, Some(size), &mut |_| Ok(()))
                             .map_err(|e| RemoteError::local(task.source.path(), e))?;
-                        unchanged(&*handle, version, &task)?;
+                        still_there(&*handle, version, &task, 0..size, Some((algorithm, &sum)))?;
                         expected = Some((algorithm, sum));
                         UploadSource::Ranged(handle)
                     }
@@ -244,10 +245,22 @@ impl Upload {
             .map_err(|e| RemoteError::local(self.task.source.path(), e))
     }
 
-    /// The source did not change while it was read.
-    pub(crate) fn check_source(&self) -> Result<(), RemoteError> {
+    /// The source did not change while it was read. `last`: all of it has been read.
+    pub(crate) fn check_source(&self, last: bool) -> Result<(), RemoteError> {
         match &self.source {
-            UploadSource::Ranged(handle) if !self.in_memory() => {
+            UploadSource::Ranged(handle) if self.task.grows && !self.in_memory() => {
+                if !last {
+                    return Ok(());
+                }
+                let sum = match (&self.expected, self.check.algorithm()) {
+                    (Some(expected), _) => Some(expected.clone()),
+                    (None, Some(algorithm)) => Some((algorithm, self.sum(algorithm)?)),
+                    (None, None) => None,
+                };
+                let sum = sum.as_ref().map(|(algorithm, sum)| (*algorithm, sum.as_str()));
+                still_there(&**handle, self.opened, &self.task, self.wanted.clone(), sum)
+            }
+            UploadSource::Ranged(handle) if !last && !self.in_memory() => {
                 unchanged(&**handle, self.opened, &self.task)
             }
             _ => Ok(()),

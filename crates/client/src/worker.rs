@@ -330,6 +330,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             Job::File(mut task) => {
                 task.tries += 1;
                 task.confirm |= matches!(error, RemoteError::PartVanished { .. });
+                task.grows |= is_change(&error);
                 match self.ctx.retry(&error, task.tries, task.first_failure()) {
                     Some(pause) => {
                         self.tell_retry(&task, false, &error, pause);
@@ -484,7 +485,8 @@ impl<'c, 'e> Worker<'c, 'e> {
             end();
             self.tell_retry(task, true, error, pause);
             let confirm = matches!(error, RemoteError::PartVanished { .. });
-            self.ctx.queue.push_delayed(Job::File(Task { tries, confirm, ..task.clone() }), due);
+            let grows = task.grows || is_change(error);
+            self.ctx.queue.push_delayed(Job::File(Task { tries, confirm, grows, ..task.clone() }), due);
         } else {
             self.tell_retry(task, false, error, pause);
             self.ctx.queue.push_delayed(again, due);
@@ -509,6 +511,11 @@ impl<'c, 'e> Worker<'c, 'e> {
             self.ctx.queue.stop();
         }
     }
+}
+
+/// Somebody writes to the source.
+fn is_change(error: &RemoteError) -> bool {
+    matches!(error, RemoteError::Grew { .. } | RemoteError::SourceChanged { .. })
 }
 
 /// What arrived is wrong, or is not there: the whole file has to come again.

@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
@@ -386,28 +387,60 @@ fn long_pauses_between_signs_of_life_are_possible() -> Result<()> {
     })
 }
 
-/// Whoever reads a file that is written meanwhile is told so; the server does what it should.
-#[test]
-fn a_file_that_grows_is_told_as_one() -> Result<()> {
-    each(&gridftp(), |bench| {
-        write(&bench.remote.join("f"), &[b'x'; 1 << 16])?;
-        let over = AtomicU32::new(0);
-        std::thread::scope(|scope| {
-            scope.spawn(|| -> Result<()> {
-                let mut file = fs::File::options().append(true).open(bench.remote.join("f"))?;
-                while over.load(Ordering::Relaxed) == 0 {
-                    file.write_all(&[b'y'; 100])?;
-                }
-                Ok(())
-            });
-            let options = Options { retries: 1, ..options() };
-            let told = run(bench.url("f"), bench.here("f"), &options);
-            over.store(1, Ordering::Relaxed);
-            let told = told?.summary;
-            let kinds: Vec<_> = told.failures.iter().map(|failure| failure.kind).collect();
-            ensure!(kinds.iter().all(|kind| *kind == FailureKind::Other), "{:?}", told.failures);
+/// Runs while somebody appends to `file`.
+fn appending<T>(file: &Path, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    let over = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| -> Result<()> {
+            let mut file = fs::File::options().append(true).open(file)?;
+            while over.load(Ordering::Relaxed) == 0 {
+                file.write_all(&[b'y'; 100])?;
+                // Slower than it is read.
+                std::thread::sleep(Duration::from_micros(100));
+            }
             Ok(())
-        })
+        });
+        let result = run();
+        over.store(1, Ordering::Relaxed);
+        writer.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+        result
+    })
+}
+
+/// A log, say: there is a time at which it was what comes, which its sum proves. Without one it is told that it changed.
+#[test]
+fn a_file_that_grows_is_copied_as_it_was() -> Result<()> {
+    each(&gridftp(), |bench| {
+        for (size, checksum) in [
+            (1 << 10, ChecksumPolicy::Default),
+            (1 << 20, ChecksumPolicy::Default),
+            (24 << 20, ChecksumPolicy::Default),
+            (24 << 20, ChecksumPolicy::None),
+        ] {
+            let proves = checksum == ChecksumPolicy::Default;
+            let local = (bench.local.join("s"), bench.here("s"));
+            let there = (bench.remote.join("s"), bench.url("s"));
+            for (source, to, url) in [
+                (&there, bench.local.join("t"), bench.here("t")),
+                (&local, bench.remote.join("t"), bench.url("t")),
+                (&local, bench.local.join("u"), bench.here("u")),
+            ] {
+                write(&source.0, &vec![b'x'; size])?;
+                let options = Options { retries: 3, checksum: checksum.clone(), ..options() };
+                let told = appending(&source.0, || run(source.1.clone(), url, &options))?;
+                let failed = &told.summary.failures;
+                if !proves {
+                    // It may have been read in one moment.
+                    ensure!(failed.iter().all(|f| f.kind == FailureKind::Other), "{failed:?}");
+                    continue;
+                }
+                ensure!(failed.is_empty(), "{size} to {}: {failed:?}", to.display());
+                let (whole, copy) = (fs::read(&source.0)?, fs::read(&to)?);
+                ensure!(copy.len() >= size && whole.starts_with(&copy), "{size} to {}", to.display());
+                fs::remove_file(&to)?;
+            }
+        }
+        Ok(())
     })
 }
 

@@ -66,7 +66,9 @@ impl<'e> Flow<'_, 'e> {
         }
         let present = download.present();
         ctx.report.started(&download.task, present.len());
-        if matches!(check, Check::Asked(_)) && self.cuts(&download, &whole) {
+        // Of a file that grows it is asked when all has come: what is the same then was there.
+        let early = matches!(check, Check::Asked(_)) && !download.task.grows;
+        if early && self.cuts(&download, &whole) {
             // It takes as long as the data, and need not wait for it.
             download.expect(1);
             ctx.queue.push_urgent([Job::Sum(download.clone())]);
@@ -190,7 +192,8 @@ impl<'e> Flow<'_, 'e> {
         let path = download.task.source.path();
         let id = self.first + self.slots.len() as u64;
         let whole = range.start == 0 && download.task.length().is_none_or(|n| range.end >= n);
-        let partial = download.task.window.is_some() || !whole;
+        let grows = download.task.grows && self.session.can.partial && download.task.size.is_some();
+        let partial = download.task.window.is_some() || !whole || grows;
         let (origin, command) = if partial {
             let length = range.end.saturating_sub(range.start);
             // An open end: as much as there is.

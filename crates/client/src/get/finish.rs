@@ -98,6 +98,7 @@ impl<'e> Flow<'_, 'e> {
         let bytes = download.end().saturating_sub(download.task.offset());
         match compared.and_then(|()| download.commit(self.worker.ctx.options())) {
             Ok(proof) => {
+                self.worker.ctx.report.tell_growth(&download.task);
                 self.worker.ctx.report.done(download.task.id, bytes, download.began().elapsed(), proof);
                 self.worker.done();
             }

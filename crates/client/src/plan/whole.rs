@@ -152,7 +152,10 @@ impl<'e> Plan<'_, 'e> {
         if matches!(from, Side::Remote(session) if session.can.is_ours()) {
             return Ok(());
         }
-        let directories: Vec<&mut Entry> = entries.iter_mut().filter(|entry| entry.is_directory()).collect();
+        let wanted = |entry: &&mut Entry| {
+            entry.is_directory() && !is_left_out(&tree.left_out, directory_of(entry.name.as_bstr()))
+        };
+        let directories: Vec<&mut Entry> = entries.iter_mut().filter(wanted).collect();
         let paths: Vec<BString> =
             directories.iter().map(|entry| beneath(&tree.source.path(), &entry.name)).collect();
         let statuses = from.ask(Some(&reopen(self.ctx)), &mut |side| match side {

@@ -41,7 +41,7 @@ impl<'e> Flow<'_, 'e> {
                     origin: 0,
                     // A small file was summed when it was read.
                     checksum: upload.check.in_passing().filter(|_| upload.expected.is_none()),
-                    expected_size: upload.task.size,
+                    expected_size: upload.task.size.filter(|_| !upload.task.grows),
                 };
                 channel.data.send(&job, &mut watch, &progress)
             }

@@ -132,8 +132,9 @@ impl<'e> Flow<'_, 'e> {
         if !slot.counted {
             slot.counted = true;
             let last = upload
-                .check_source()
-                .and_then(|()| upload.arrived(&slot.data, pieces.as_ref(), theirs.as_deref()));
+                .check_source(false)
+                .and_then(|()| upload.arrived(&slot.data, pieces.as_ref(), theirs.as_deref()))
+                .and_then(|last| if last { upload.check_source(true).map(|()| last) } else { Ok(last) });
             match last {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
@@ -203,6 +204,7 @@ impl<'e> Flow<'_, 'e> {
     pub(super) fn finish(&self, upload: &Upload) {
         let ctx = self.worker.ctx;
         ctx.states.remove(&upload.task);
+        ctx.report.tell_growth(&upload.task);
         ctx.report.done(upload.task.id, upload.bytes(), upload.began().elapsed(), upload.proof());
     }
 
