@@ -97,7 +97,11 @@ impl Client {
                 return Ok(Exit::Interrupted);
             }
             if let Err(error) = run(target) {
-                if signals::is_broken_pipe(&error) {
+                // No fault of what it was about.
+                let output = |cause: &(dyn std::error::Error + 'static)| {
+                    matches!(cause.downcast_ref(), Some(RemoteError::Output(_)))
+                };
+                if signals::is_broken_pipe(&error) || error.chain().any(output) {
                     return Err(error);
                 }
                 say(format_args!("ropewalk: {}: {}", target.text, crate::message(&error)));

@@ -62,10 +62,10 @@ pub(crate) fn each_entry(
             }
             return Ok(());
         }
-        each(entry, location.as_bstr())
+        each(entry, location.as_bstr()).map_err(RemoteError::Output)
     };
     match (found, place) {
-        (Found::Itself(entry), _) => each(&entry, base.locate(b"").as_bstr())?,
+        (Found::Itself(entry), _) => each(&entry, base.locate(b"").as_bstr()).map_err(RemoteError::Output)?,
         (_, _) if recursive => {
             let mut options = Options { recursive: true, ..client.options.clone() };
             options.preserve.links = true;
@@ -113,6 +113,9 @@ fn find(sessions: &mut Sessions<'_>, place: Place<'_>) -> anyhow::Result<Found> 
     };
     match entry {
         Ok(entry) if entry.is_directory() => Ok(Found::Directory),
+        Ok(_) if path.ends_with(b"/") => {
+            Err(RemoteError::Lost { kind: FailureKind::NotFound, reason: "not a directory".into() }.into())
+        }
         Ok(mut entry) => {
             entry.name = path.rsplit_once_str("/").map_or(path.as_bytes(), |(_, name)| name).into();
             Ok(Found::Itself(entry))

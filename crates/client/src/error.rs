@@ -258,6 +258,10 @@ impl RemoteError {
         match error {
             E::Store(source) => Self::Local { path, source },
             E::SourceChanged { .. } => Self::SourceChanged { path },
+            E::Reader(error) => {
+                let source = ropewalk_storage::Error::from_io(&error, "read", path.as_slice());
+                Self::Local { path, source }
+            }
             E::Writer(source) => Self::Output(source),
             source => Self::Data { peer: peer.to_owned(), path, source: Box::new(source) },
         }

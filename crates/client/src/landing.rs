@@ -77,6 +77,10 @@ pub(crate) fn untold(place: &str) -> String {
     format!("{place}: the server does not tell what it has; nothing is compared")
 }
 
+/// Where a connection to GCT's server breaks in the midst of a block, it writes what it has of that to the beginning of the
+/// file: as much as its own blocks have (256 KiB unless configured otherwise), perhaps long after markers told of other bytes there.
+pub(crate) const STRAY: u64 = 4 << 20;
+
 impl Landing {
     /// `direct` is the case for devices and windows whatever is said.
     pub(crate) fn new(task: Task, direct: bool, in_place: bool, present: RangeSet) -> Self {

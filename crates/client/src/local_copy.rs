@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
 use ropewalk_storage::{Kind, Metadata, Pages, Store};
 
@@ -13,13 +14,13 @@ use crate::landing::part_apart;
 use crate::place::Place;
 use crate::report::Meter;
 use crate::source::{Source, still_there, unchanged, wanted};
-use crate::task::Task;
+use crate::task::{Task, one_file};
 use crate::verify::{Check, proof, same};
 use crate::worker::{Job, Worker};
 use crate::{Cancel, ChecksumPolicy, Options, RemoteError};
 
-/// Takes data that belongs at an offset.
-type Taker<'t> = dyn FnMut(&[u8], u64) -> Result<(), RemoteError> + 't;
+/// Takes what belongs at an offset.
+type Taker<'t> = dyn FnMut(&Piece<'_>, u64) -> Result<(), RemoteError> + 't;
 
 const BUFFER: usize = 1 << 20;
 
@@ -68,8 +69,7 @@ fn copy(
     let ctx = worker.ctx;
     let source = Source::open(task, &*ctx.store)?;
     if is_one_file(task, &*ctx.store) {
-        let (source, destination) = (task.source.display(), task.destination.display());
-        return Err(RemoteError::Usage(format!("{source} and {destination} are the same file")));
+        return Err(one_file(task));
     }
     ctx.report.started(task, 0);
     let mut meter = Meter::new(&ctx.report, task);
@@ -82,15 +82,16 @@ fn copy(
     let grows = task.grows && options.checksum == ChecksumPolicy::Default;
     let summed = check.algorithm().or(grows.then_some(Algorithm::Crc32c));
     let mut hasher = summed.map(Hasher::new);
-    let mut pass = |data: &[u8], write: &mut Taker<'_>| {
+    let sparse = options.sparse && task.window.is_none() && matches!(task.destination, Place::Local(_));
+    let mut pass = |piece: Piece<'_>, write: &mut Taker<'_>| {
         if ctx.cancel.is_cancelled() {
             return Err(RemoteError::Cancelled);
         }
-        write(data, total)?;
+        write(&piece, total)?;
         if let Some(hasher) = &mut hasher {
-            hasher.update(data);
+            hasher.update(piece.bytes());
         }
-        total += data.len() as u64;
+        total += piece.bytes().len() as u64;
         meter.update(total, 0);
         Ok(())
     };
@@ -98,7 +99,7 @@ fn copy(
     let mut download = None;
     if let Place::Standard = task.destination {
         let mut out = std::io::stdout().lock();
-        each = Box::new(move |data, _| out.write_all(data).map_err(RemoteError::Output));
+        each = Box::new(move |piece, _| out.write_all(piece.bytes()).map_err(RemoteError::Output));
     } else {
         let begun =
             Download::begin(task.clone(), check, &ctx.store, &Options { resume: false, ..options.clone() })?;
@@ -110,14 +111,18 @@ fn copy(
         }
         let (writer, handle) = (begun.clone(), begun.handle());
         let (path, offset) = (task.destination.path(), task.offset());
-        each = Box::new(move |data, at| {
-            let range = offset + at..offset + at + data.len() as u64;
-            let written = handle.write_at(data, range.start).and_then(|()| writer.record(range, None));
-            written.map_err(|e| RemoteError::local(path.clone(), e))
+        each = Box::new(move |piece, at| {
+            let range = offset + at..offset + at + piece.bytes().len() as u64;
+            let written = match piece {
+                Piece::Data(data) => handle.write_at(data, range.start),
+                Piece::Hole(_) => Ok(()),
+            };
+            let recorded = written.and_then(|()| writer.record(range, None));
+            recorded.map_err(|e| RemoteError::local(path.clone(), e))
         });
         download = Some(begun);
     }
-    let poured = pour(&source, task, ctx.cancel, &mut |data| pass(data, &mut each));
+    let poured = pour(&source, task, sparse, ctx.cancel, &mut |piece| pass(piece, &mut each));
     drop(each);
     if let (Err(_), Some(download)) = (&poured, &download) {
         // To begin anew is as fast as to go on.
@@ -129,7 +134,7 @@ fn copy(
         return Ok((total, None));
     };
     let end = task.offset() + total;
-    let arrived = ropewalk_protocol::range::RangeSet::from_range(task.offset()..end);
+    let arrived = RangeSet::from_range(task.offset()..end);
     download.arrived(&arrived, None, None)?;
     let read = hasher.map(Hasher::finish);
     if let Source::Ranged(handle, version) = &source
@@ -159,27 +164,58 @@ fn is_one_file(task: &Task, store: &dyn Store) -> bool {
     file(&task.destination).is_some_and(same)
 }
 
-/// All that is wanted of a source, in order.
+/// What comes next of a source.
+enum Piece<'d> {
+    Data(&'d [u8]),
+    /// As many zeros, of which the file has no blocks.
+    Hole(&'d [u8]),
+}
+
+impl Piece<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Data(bytes) | Self::Hole(bytes) => bytes,
+        }
+    }
+}
+
+/// All that is wanted of a source, in order. `sparse`: holes are told as such.
 fn pour(
     source: &Source,
     task: &Task,
+    sparse: bool,
     cancel: &Cancel,
-    pass: &mut dyn FnMut(&[u8]) -> Result<(), RemoteError>,
+    pass: &mut dyn FnMut(Piece<'_>) -> Result<(), RemoteError>,
 ) -> Result<(), RemoteError> {
     let mut buffer = Pages::new(BUFFER);
     match source {
         Source::Ranged(handle, version) => {
             let range = wanted(task.window, task.size.unwrap_or_default());
+            let failed = |e| RemoteError::local(task.source.path(), e);
+            let holes = match sparse {
+                true => handle.data_ranges(range.start, range.end).map_err(failed)?.complement(range.clone()),
+                false => RangeSet::new(),
+            };
             let mut at = range.start;
             while at < range.end {
-                let want = usize::try_from(range.end - at).unwrap_or(BUFFER).min(BUFFER);
+                let mut want = usize::try_from(range.end - at).unwrap_or(BUFFER).min(BUFFER);
+                if let Some(hole) = holes.intersection(at..at + want as u64).iter().next() {
+                    if hole.start == at {
+                        want = usize::try_from(hole.end - at).unwrap_or(want);
+                        buffer[..want].fill(0);
+                        pass(Piece::Hole(&buffer[..want]))?;
+                        at = hole.end;
+                        continue;
+                    }
+                    want = usize::try_from(hole.start - at).unwrap_or(want);
+                }
                 let got = handle
                     .read_at(&mut buffer[..want], at)
                     .map_err(|e| RemoteError::local(task.source.path(), e))?;
                 if got == 0 {
                     return Err(RemoteError::SourceChanged { path: task.source.path() });
                 }
-                pass(&buffer[..got])?;
+                pass(Piece::Data(&buffer[..got]))?;
                 at += got as u64;
             }
             // Of what grows the sum decides.
@@ -188,13 +224,15 @@ fn pour(
         }
         Source::Stream(stream) => {
             let read = |e| {
-                RemoteError::local(task.source.path(), ropewalk_storage::Error::from_io(&e, "read", b"-"))
+                let path = task.source.path();
+                let source = ropewalk_storage::Error::from_io(&e, "read", path.as_slice());
+                RemoteError::local(path, source)
             };
             let mut reader = stream.open(task.window, Arc::default()).map_err(read)?;
             loop {
                 match reader.read(&mut buffer) {
                     Ok(0) => return Ok(()),
-                    Ok(n) => pass(&buffer[..n])?,
+                    Ok(n) => pass(Piece::Data(&buffer[..n]))?,
                     Err(e) if e.kind() == ErrorKind::WouldBlock => reader.wait(cancel)?,
                     Err(e) => return Err(read(e)),
                 }

@@ -9,6 +9,7 @@ use ropewalk_protocol::command::{Command, Restart, Retrieval};
 use ropewalk_protocol::date;
 use ropewalk_protocol::error_class::ErrorClass;
 use ropewalk_protocol::opts::{Options, RecursionOptions};
+use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Mode, Window as Part};
@@ -20,11 +21,11 @@ use crate::control::Answer;
 use crate::entry::{Line, from_facts, from_long, from_status};
 use crate::error::is_unknown_command;
 use crate::error::reply_kind;
-use crate::landing::part_apart;
+use crate::landing::{STRAY, part_apart};
 use crate::listing::Listing;
 use crate::place::{base_name, parent};
 use crate::session::Session;
-use crate::task::Task;
+use crate::task::{Task, one_file};
 use crate::verify::wire;
 use crate::watch::Watch;
 use crate::{Amount, Entry, FailureKind, Preserve, RemoteError};
@@ -151,7 +152,9 @@ impl Session<'_> {
             return Ok(RangeSet::from_range(0..there.min(size.unwrap_or_default())));
         }
         // Too short for what the markers told: it is another file.
-        Ok(if known.end() <= there { known } else { RangeSet::new() })
+        let mut known = if known.end() <= there { known } else { RangeSet::new() };
+        known.remove(0..STRAY);
+        Ok(known)
     }
 
     /// The beginning of a file would be written by STOR, which leaves nothing of a longer one that is there.
@@ -170,6 +173,48 @@ impl Session<'_> {
                 let what = format!("write the beginning of a file of {there} bytes that is there (no ESTO)");
                 Err(RemoteError::Unsupported { peer, what })
             }
+            Err(e) if e.breaks_session() => Err(e),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Refuses to copy a file of this server onto itself. `known`: by what its directory says of it, too.
+    pub(crate) fn is_another_file(
+        &mut self,
+        task: &Task,
+        destination: &mut Session<'_>,
+        known: bool,
+    ) -> Result<(), RemoteError> {
+        if self.control.remote_addr() != destination.control.remote_addr() {
+            return Ok(());
+        }
+        let (from, to) = (task.source.path(), task.destination.path());
+        let plain = |path: &BString| VirtualPath::parse(path).map(|plain| plain.as_bytes().to_vec());
+        let mut same = plain(&from).is_ok_and(|from| plain(&to).is_ok_and(|to| from == to));
+        if known && !same && self.can.facts {
+            // By another name, a link, say.
+            let identity = |session: &mut Session<'_>, path: &BString| match session.stat(path) {
+                Err(e) if e.breaks_session() => Err(e),
+                found => Ok(found.ok().and_then(|entry| entry.identity).filter(|(_, inode)| *inode != 0)),
+            };
+            let one = identity(self, &from)?;
+            same = one.is_some() && one == identity(destination, &to)?;
+        }
+        if same { Err(one_file(task)) } else { Ok(()) }
+    }
+
+    /// The server is on this machine.
+    pub(crate) fn is_here(&self) -> bool {
+        self.control.remote_addr().ip() == self.control.local_addr().ip()
+    }
+
+    /// As [`Self::is_another_file`], of a file of this machine.
+    pub(crate) fn is_apart(&mut self, task: &Task, identity: (u64, u64)) -> Result<(), RemoteError> {
+        if !self.can.facts {
+            return Ok(());
+        }
+        match self.stat(&task.destination.path()) {
+            Ok(there) if there.identity == Some(identity) => Err(one_file(task)),
             Err(e) if e.breaks_session() => Err(e),
             Ok(_) | Err(_) => Ok(()),
         }

@@ -208,7 +208,8 @@ impl Place {
                 format!("{}{slash}{path}", endpoint.name)
             }
             Self::Standard => "-".to_owned(),
-            Self::Measure(size) => format!("measure:{size}"),
+            Self::Measure(0) => "null:".to_owned(),
+            Self::Measure(size) => format!("zero:{size}"),
         }
     }
 
@@ -218,7 +219,7 @@ impl Place {
             Self::Local(path) => path.as_bytes().into(),
             Self::Remote(_, path) => path.clone(),
             Self::Standard => "-".into(),
-            Self::Measure(_) => "measure:".into(),
+            Self::Measure(_) => "null:".into(),
         }
     }
 }

@@ -414,6 +414,13 @@ impl<'p, 'e> Plan<'p, 'e> {
     ) -> Result<Option<Task>, RemoteError> {
         let options = self.ctx.options();
         let Some(there) = there else { return Ok(Some(task)) };
+        let is_link = there.target.is_some();
+        let remote = matches!(task.destination, Place::Remote(..));
+        if remote && is_link && !there.is_directory() && task.link.is_none() && options.preserve.links {
+            // Servers may write to what it leads to.
+            self.remove(&task.destination.clone(), false)?;
+            return Ok(Some(task));
+        }
         let mut verdict = compare(options.sync, &task, there);
         if verdict == Verdict::Copy
             && options.sync == Some(SyncLevel::Time)
@@ -434,9 +441,16 @@ impl<'p, 'e> Plan<'p, 'e> {
                 return Ok(None);
             }
         }
-        let is_link = there.target.is_some();
+        // Listings here do not follow links, and files are not put in the place of one that leads to a directory.
+        let directory = if there.kind == Kind::Symlink && task.link.is_none() {
+            let place = task.destination.clone();
+            self.stat(&place, true, &mut Known::new())?.is_some_and(|there| there.is_directory())
+        } else {
+            there.is_directory()
+        };
+        let options = self.ctx.options();
         // A link takes the place of another one.
-        if there.is_directory() && !(is_link && task.link.is_some()) {
+        if directory && !(is_link && task.link.is_some()) {
             if !options.delete || options.sync.is_none() {
                 let what = format!("{}: is a directory at the destination", task.destination.display());
                 return Err(RemoteError::Usage(what));
@@ -581,6 +595,7 @@ fn describe(location: &Location) -> String {
         Location::Local(path) => path.to_string_lossy().into_owned(),
         Location::Remote(url) => url.to_string(),
         Location::Standard => "-".to_owned(),
-        Location::Measure { size } => format!("measure:{size}"),
+        Location::Measure { size: 0 } => "null:".to_owned(),
+        Location::Measure { size } => format!("zero:{size}"),
     }
 }

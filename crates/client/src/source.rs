@@ -104,6 +104,9 @@ impl Read for Pouring {
             let n = self.file.read(&mut buffer[..most])?;
             if n > 0 {
                 self.spent.store(true, Ordering::Relaxed);
+            } else if self.skip > 0 {
+                let what = format!("it ends {} bytes before what is wanted of it", self.skip);
+                return Err(io::Error::other(what));
             }
             if n == 0 || self.skip == 0 {
                 self.left -= n as u64;
@@ -139,6 +142,7 @@ impl Source {
                 match metadata.kind {
                     Kind::File => {}
                     Kind::Directory => return Err(RemoteError::Usage(format!("{path}: is a directory"))),
+                    Kind::Socket => return Err(RemoteError::Usage(format!("{path}: is a socket"))),
                     _ => {
                         // What a device or a pipe says of these is not about the bytes that come out of it.
                         (task.size, task.modified) = (None, None);
@@ -147,6 +151,11 @@ impl Source {
                 }
                 let handle = store.open_read(path).map_err(local)?;
                 let metadata = handle.metadata().map_err(local)?;
+                if metadata.size == 0 && handle.read_at(&mut [0], 0).map_err(local)? > 0 {
+                    // Made while it is read, as in /proc.
+                    (task.size, task.modified) = (None, None);
+                    return Ok(Self::Stream(Stream::Path(path.as_bytes().into())));
+                }
                 task.size = Some(metadata.size);
                 task.modified = Some(metadata.modified.0);
                 task.mode = Some(metadata.mode);

@@ -9,6 +9,12 @@ use crate::place::Place;
 use crate::report::Account;
 use crate::{Amount, FileId, RemoteError};
 
+/// The copy would take the place of what it is of, or destroy it.
+pub(crate) fn one_file(task: &Task) -> RemoteError {
+    let (source, destination) = (task.source.display(), task.destination.display());
+    RemoteError::Usage(format!("{source} and {destination} are the same file"))
+}
+
 /// One file to be copied.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {

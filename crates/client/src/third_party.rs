@@ -286,6 +286,7 @@ impl<'w, 'e> Flow<'w, 'e> {
                     || task.tries > 0
                     || task.compare
                     || task.confirm
+                    || self.worker.ctx.options().in_place
                     || known.is_some()
                     || self.worker.careful.get() > 0
                     || task.size.is_some_and(|size| size >= 2 * RANGE);

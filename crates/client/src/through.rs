@@ -82,6 +82,7 @@ fn judge(
     task: &Task,
 ) -> Result<Option<String>, RemoteError> {
     destination.spare_beginning(task)?;
+    source.is_another_file(task, destination, worker.ctx.options().in_place)?;
     if !task.compare {
         return Ok(None);
     }

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use bstr::BString;
 use ropewalk_protocol::command::Command;
+use ropewalk_protocol::range::RangeSet;
 
 use crate::auto::SMALL;
 use crate::context::Context;
 use crate::download::Download;
-use crate::landing::Landing;
+use crate::landing::{Landing, STRAY};
 use crate::opening::{Wanted, at_work, open_another};
 use crate::place::{Endpoint, Place, parent};
 use crate::queue::Next;
@@ -446,6 +447,19 @@ impl<'c, 'e> Worker<'c, 'e> {
             }
         }
         Ok(())
+    }
+
+    /// The beginning of a file of which a session with one of GCT's servers had `range` when it broke: to be sent once more,
+    /// where it is not part of that (see [`STRAY`]).
+    pub(crate) fn beginning(&self, landing: &Landing, range: &Range<u64>) -> Option<Range<u64>> {
+        if range.start == 0 || !landing.is_resumable() || landing.has_failed() {
+            return None;
+        }
+        let beginning = 0..STRAY.min(range.start);
+        let less = landing.set_present(beginning.clone(), &RangeSet::new());
+        self.ctx.report.there(&landing.task.account, less);
+        landing.expect(1);
+        Some(beginning)
     }
 
     /// Nothing is to be done for a file: the destination has the same bytes.

@@ -3,13 +3,14 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Result, ensure};
 use common::*;
 use ropewalk_client::{
-    Auto, Cancel, ChecksumPolicy, Event, FailureKind, Location, Options, Pair, copy, list, walk,
+    Auto, Cancel, ChecksumPolicy, Event, FailureKind, Location, Options, Pair, SyncLevel, copy, list, walk,
 };
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tests::files::{ensure_same, write_random};
@@ -32,6 +33,53 @@ fn files_and_trees_are_copied_here() -> Result<()> {
     run(Location::Measure { size: 3_000_000 }, at("t/zeros"), &options())?.succeeded()?;
     ensure!(fs::read(here.join("t/zeros"))? == vec![0; 3_000_000]);
     ensure_clean(&here.join("t"))
+}
+
+#[test]
+fn what_is_made_while_it_is_read_is_copied() -> Result<()> {
+    let here = Scratch::new()?;
+    let version = fs::read("/proc/version")?;
+    let from = |path: &str| Location::Local(path.into());
+    let at = |name: &str| Location::Local(here.join(name));
+    run(from("/proc/version"), at("v"), &options())?.succeeded()?;
+    ensure!(fs::read(here.join("v"))? == version);
+    // It has no size either, and cannot be read from its beginning.
+    let told = run(from("/proc/self/mem"), at("m"), &Options { retries: 0, ..options() })?.summary;
+    ensure!(told.files_failed == 1 && !here.join("m").exists(), "{told:?}");
+    let _socket = std::os::unix::net::UnixListener::bind(here.join("s"))?;
+    let told = run(at("s"), at("n"), &options())?.summary;
+    let reason = &told.failures[0].error;
+    ensure!(reason.contains("is a socket") && !here.join("n").exists() && told.retries == 0, "{reason}");
+    Ok(())
+}
+
+#[test]
+fn holes_stay_holes() -> Result<()> {
+    let here = Scratch::new()?;
+    let file = fs::File::create(here.join("f"))?;
+    file.set_len(40 << 20)?;
+    file.write_all_at(b"data", 20 << 20)?;
+    for checksum in [ChecksumPolicy::Default, ChecksumPolicy::Require(Algorithm::Crc32c)] {
+        let options = Options { checksum, ..options() };
+        run(Location::Local(here.join("f")), Location::Local(here.join("t")), &options)?.succeeded()?;
+        ensure_same(&here.join("f"), &here.join("t"))?;
+        let blocks = fs::metadata(here.join("t"))?.blocks();
+        ensure!(blocks * 512 < 20 << 20, "{blocks}");
+    }
+    Ok(())
+}
+
+/// The name of one of two would stand for both.
+#[test]
+fn with_delete_links_to_directories_are_no_directories() -> Result<()> {
+    let here = Scratch::new()?;
+    let at = |name: &str| Location::Local(here.join(name));
+    write(&here.join("s/l"), b"file")?;
+    write(&here.join("d/t/f"), b"x")?;
+    std::os::unix::fs::symlink("t", here.join("d/l"))?;
+    let options = Options { sync: Some(SyncLevel::Time), delete: true, ..options() };
+    run(at("s/"), at("d/"), &options)?.succeeded()?;
+    tree::ensure_same(&here.join("s"), &here.join("d"))
 }
 
 /// Who requires a checksum gets what was written read back.

@@ -12,6 +12,7 @@ use common::*;
 use ropewalk_client::{Auto, Cancel, Event, Location, Options, Pair, Preserve, SyncLevel, Window, du, walk};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Setup};
+use ropewalk_tests::tree;
 
 /// Seconds since 1970 that no file has by itself.
 const LONG_AGO: u64 = 1_000_000_000;
@@ -506,6 +507,75 @@ fn a_name_that_one_of_two_servers_would_cut_fails_alone() -> Result<()> {
     ensure!(told.summary.bytes == whole, "{} of {whole}", told.summary.bytes);
     ensure!(fs::read_dir(gct.remote.join("t"))?.count() == 40);
     Ok(())
+}
+
+/// At the destination, where it stands for another one in the same tree, or leads out of it.
+#[test]
+fn a_mirror_goes_through_no_link() -> Result<()> {
+    each(&gridftp(), |bench| {
+        let archive = Preserve { times: true, modes: true, links: true };
+        for (round, preserve) in [Preserve::default(), archive].into_iter().enumerate() {
+            let (from, to) = (format!("s{round}"), format!("t{round}"));
+            let (s, t) = (bench.local.join(&from), bench.remote.join(&to));
+            write(&s.join("l/i"), b"precious")?;
+            fs::create_dir_all(s.join("x"))?;
+            fs::create_dir_all(t.join("x"))?;
+            symlink("x", t.join("l"))?;
+            if preserve.links {
+                write(&s.join("m"), b"mine")?;
+                write(&bench.remote.join("outside"), b"victim")?;
+                symlink("../outside", t.join("m"))?;
+            }
+            let options =
+                Options { sync: Some(SyncLevel::Time), delete: true, preserve, retries: 0, ..options() };
+            for _ in 0..2 {
+                run(bench.here(&format!("{from}/")), bench.url(&format!("{to}/")), &options)?.succeeded()?;
+                tree::ensure_same(&s, &t)?;
+            }
+            if preserve.links {
+                ensure!(fs::read(bench.remote.join("outside"))? == b"victim" && !t.join("m").is_symlink());
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_file_is_not_copied_onto_itself() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.remote.join("f"), b"all there is")?;
+        symlink("f", bench.remote.join("link"))?;
+        let local = Location::Local(bench.remote.join("f"));
+        let (here, there) = (bench.url("f"), bench.url("link"));
+        for (source, destination, in_place) in [
+            (&here, &here, false),
+            (&here, &here, true),
+            (&here, &there, true),
+            (&there, &here, true),
+            (&local, &here, true),
+        ] {
+            for through_here in [false, true] {
+                let options = Options { in_place, through_here, retries: 0, ..options() };
+                let told = run(source.clone(), destination.clone(), &options)?.summary;
+                ensure!(told.files_failed == 1, "{source:?} {destination:?} {in_place} {through_here}");
+                ensure!(told.failures[0].error.contains("are the same file"), "{:?}", told.failures);
+                ensure!(fs::read(bench.remote.join("f"))? == b"all there is");
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_part_that_cannot_be_had_leaves_nothing() -> Result<()> {
+    each(&[Kind::Vsftpd], |bench| {
+        write(&bench.remote.join("f"), b"0123456789")?;
+        let window = Some(Window { offset: 2, length: Some(3) });
+        let pair = Pair { source: bench.url("f"), destination: bench.here("f"), window };
+        let told = run_pairs(vec![pair], &options())?.summary;
+        ensure!(told.files_failed == 1 && !bench.local.join("f").exists(), "{told:?}");
+        Ok(())
+    })
 }
 
 /// What is made or removed at the destination has no source.

@@ -3,7 +3,7 @@ use std::io::{self, IsTerminal, Write};
 
 use bstr::ByteSlice;
 use clap::Args;
-use ropewalk_client::Entry;
+use ropewalk_client::{Entry, RemoteError};
 
 use crate::client::{Client, Place, Sessions, parse_targets};
 use crate::exit::Exit;
@@ -36,9 +36,11 @@ impl Stat {
             };
             let mut out = io::stdout().lock();
             if self.json {
-                return Ok(json_line(&mut out, &EntryLine::new(&entry, target.text.as_str().into()))?);
+                let line = EntryLine::new(&entry, target.text.as_str().into());
+                return Ok(json_line(&mut out, &line).map_err(RemoteError::Output)?);
             }
-            Ok(out.write_all(describe(&target.text, &entry, terminal).as_bytes())?)
+            let text = describe(&target.text, &entry, terminal);
+            Ok(out.write_all(text.as_bytes()).map_err(RemoteError::Output)?)
         })?;
         sessions.quit();
         Ok(exit)

@@ -2,7 +2,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use clap::Args;
-use ropewalk_client::Window;
+use ropewalk_client::{RemoteError, Window};
 use ropewalk_storage::checksum::Algorithm;
 use serde::Serialize;
 
@@ -58,10 +58,10 @@ impl Sum {
             if self.json {
                 let line =
                     Line { location: &target.text, algorithm: self.algorithm.name(), checksum: &checksum };
-                return Ok(json_line(&mut out, &line)?);
+                return Ok(json_line(&mut out, &line).map_err(RemoteError::Output)?);
             }
             // Two spaces, as md5sum and its relatives print.
-            Ok(writeln!(out, "{checksum}  {}", target.text)?)
+            Ok(writeln!(out, "{checksum}  {}", target.text).map_err(RemoteError::Output)?)
         })?;
         sessions.quit();
         Ok(exit)

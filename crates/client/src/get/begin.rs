@@ -38,6 +38,10 @@ impl<'e> Flow<'_, 'e> {
                 Err(e) => return self.worker.failed(Job::File(task), e).map(|()| None),
             }
         }
+        if task.window.is_some() && !self.session.can.partial {
+            let error = self.no_parts();
+            return self.worker.failed(Job::File(task), error).map(|()| None);
+        }
         // As with uploads to devices: of what nobody keeps there is nothing to prove, unless it was asked for.
         let measured =
             matches!(task.destination, Place::Measure(_)) && options.checksum == ChecksumPolicy::Default;
@@ -74,6 +78,11 @@ impl<'e> Flow<'_, 'e> {
             ctx.queue.push_urgent([Job::Sum(download.clone())]);
         }
         Ok(Some((download, whole)))
+    }
+
+    fn no_parts(&self) -> RemoteError {
+        let what = "send a part of a file (no ERET)".to_owned();
+        RemoteError::Unsupported { peer: self.session.control.peer().to_owned(), what }
     }
 
     /// The source is still of the size and time that it had, as far as the server tells.
@@ -219,8 +228,7 @@ impl<'e> Flow<'_, 'e> {
             }
         };
         if partial && !self.session.can.partial {
-            let what = "send a part of a file (no ERET)".to_owned();
-            let error = RemoteError::Unsupported { peer: self.session.control.peer().to_owned(), what };
+            let error = self.no_parts();
             self.worker.fail(Job::Get(download, range), error);
             return Ok(());
         }

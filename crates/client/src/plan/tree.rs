@@ -148,7 +148,12 @@ impl<'e> Plan<'_, 'e> {
             return Ok(Step::Over);
         }
         if entry.is_directory() {
-            if there.as_ref().is_some_and(|t| !t.is_directory()) {
+            let stands_in_the_way = |there: &Entry| {
+                // With two names for one directory, what one of them has not would be removed of the other.
+                let link = there.target.is_some() && (options.delete || options.preserve.links);
+                link || !there.is_directory()
+            };
+            if there.as_ref().is_some_and(stands_in_the_way) {
                 if !options.delete {
                     let e = RemoteError::Usage(format!("{}: is no directory", to.display()));
                     self.fail(from.display(), to.display(), &e);

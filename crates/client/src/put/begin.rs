@@ -16,6 +16,18 @@ impl<'e> Flow<'_, 'e> {
             Ok(source) => source,
             Err(e) => return settled(e, task),
         };
+        if options.in_place
+            && self.session.is_here()
+            && let Place::Local(path) = &task.source
+            && let Ok(here) = ctx.store.stat(path, true)
+        {
+            if !self.slots.is_empty() {
+                return Ok(Begun::Later(task));
+            }
+            if let Err(e) = self.session.is_apart(&task, (here.device, here.inode)) {
+                return settled(e, task);
+            }
+        }
         let resumable = options.resume
             && !options.in_place
             && !options.ascii

@@ -213,6 +213,7 @@ impl<'e> Flow<'_, 'e> {
         let Self { worker, mut session, asks, slots, first, .. } = self;
         let report = &worker.ctx.report;
         report.waited(session.control.waited);
+        let stray = session.can.extended && !session.can.is_ours();
         let transferring = slots.len() == 1 && asks.iter().all(|(_, ask)| *ask == Ask::Transfer);
         let gone = session.leave(LAST_WORDS, transferring);
         let blamed = asks.front().map_or(first, |(id, _)| *id);
@@ -243,11 +244,14 @@ impl<'e> Flow<'_, 'e> {
                 worker.done();
                 continue;
             } else {
-                let again = Job::Put(upload.clone(), slot.range);
+                let again = Job::Put(upload.clone(), slot.range.clone());
                 let Some(job) = worker.send_again(&upload, behind, gone, again) else {
                     worker.done();
                     continue;
                 };
+                if stray && let Some(beginning) = worker.beginning(&upload, &slot.range) {
+                    worker.ctx.queue.push_urgent([Job::Put(upload.clone(), beginning)]);
+                }
                 job
             };
             if upload.is_spent() {

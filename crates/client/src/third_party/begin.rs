@@ -108,6 +108,7 @@ impl<'e> Flow<'_, 'e> {
         resumable: bool,
     ) -> Result<Option<Part>, RemoteError> {
         let ctx = self.worker.ctx;
+        self.source.is_another_file(&task, &mut self.destination, ctx.options().in_place)?;
         if ask {
             let entry = self.source.stat(&task.source.path())?;
             if self.source.differs(&task, &entry) && known.take().is_some() {

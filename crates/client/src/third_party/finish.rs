@@ -205,6 +205,7 @@ impl<'e> Flow<'_, 'e> {
         if let Some(part) = failed.and_then(Slot::leftover) {
             worker.leave_over(&destination.endpoint, part);
         }
+        let stray = destination.can.extended && !destination.can.is_ours();
         let gone = destination.leave(LAST_WORDS, transferring);
         let blamed = culprit.unwrap_or(first);
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
@@ -230,6 +231,9 @@ impl<'e> Flow<'_, 'e> {
                     worker.done();
                     continue;
                 };
+                if stray && let Some(beginning) = worker.beginning(&slot.relay, &slot.range) {
+                    worker.ctx.queue.push_urgent([Job::Third(slot.relay.clone(), beginning)]);
+                }
                 job
             };
             let own = slot.error.filter(|_| !behind);
