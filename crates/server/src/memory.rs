@@ -134,6 +134,11 @@ impl Store for WithMemory {
         self.real("rename", to)?.rename(from, to)
     }
 
+    fn rename_file(&self, from: &VirtualPath, to: &VirtualPath) -> Result<()> {
+        self.real("rename", from)?;
+        self.real("rename", to)?.rename_file(from, to)
+    }
+
     fn symlink(&self, target: &BStr, link: &VirtualPath) -> Result<()> {
         self.real("symlink", link)?.symlink(target, link)
     }

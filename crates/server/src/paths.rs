@@ -213,25 +213,21 @@ impl Login {
         }
     }
 
-    /// The store in which `from` may be renamed to `to`, both of them [renamable](Self::renamable) places. `tree`: there may be
-    /// something beneath.
+    /// The store in which `from` may be renamed to `to`, both of them [renamable](Self::renamable) places, and whether that is so
+    /// of files only: rules close what could be beneath a directory.
     pub(crate) fn store_to_rename(
         &self,
         from: &VirtualPath,
         to: &VirtualPath,
-        tree: bool,
-    ) -> Result<Arc<dyn Store>, Failure> {
+    ) -> Result<(Arc<dyn Store>, bool), Failure> {
         let scope = &self.scope;
-        if tree && !(scope.may_rename(from) && scope.may_rename(to)) {
-            return Err(Failure::NotAllowed);
-        }
-        let (hidden, stays) = if tree {
-            (!scope.allows_reading_tree(from), scope.hides_tree(to))
-        } else {
-            (!scope.allows(from, Access::Read), !scope.allows(to, Access::Read))
-        };
-        if hidden && !stays {
-            return Err(Failure::NotAllowed);
+        let mut hidden = !scope.allows_reading_tree(from);
+        let tree = scope.may_rename(from) && scope.may_rename(to) && (!hidden || scope.hides_tree(to));
+        if !tree {
+            hidden = !scope.allows(from, Access::Read);
+            if hidden && scope.allows(to, Access::Read) {
+                return Err(Failure::NotAllowed);
+            }
         }
         if !scope.replaces(from) && self.ends_by(from, to) {
             return Err(Failure::Refused {
@@ -250,7 +246,7 @@ impl Login {
         if keeps || !tree {
             exempt.also = vec![from.clone(), to.clone()];
         }
-        Ok(guarded(&self.whole, &self.scope, exempt))
+        Ok((guarded(&self.whole, &self.scope, exempt), !tree))
     }
 
     /// Whether what may only have been created could be replaced or removed once it is called `to`: as an unfinished upload, which

@@ -276,6 +276,11 @@ pub trait Store: Send + Sync {
     fn remove_file(&self, path: &VirtualPath) -> Result<()>;
     /// Replaces `to` where it exists.
     fn rename(&self, from: &VirtualPath, to: &VirtualPath) -> Result<()>;
+    /// As [`Self::rename`], but never of a directory, whatever others do meanwhile. [`ErrorKind::Unsupported`] where nobody can
+    /// make sure of that.
+    fn rename_file(&self, from: &VirtualPath, _to: &VirtualPath) -> Result<()> {
+        Err(Error::new(ErrorKind::Unsupported, "rename", from.as_bytes()))
+    }
     fn symlink(&self, target: &BStr, link: &VirtualPath) -> Result<()>;
     fn set_modified(&self, path: &VirtualPath, seconds: i64, nanoseconds: u32) -> Result<()>;
     fn set_mode(&self, path: &VirtualPath, mode: u32) -> Result<()>;

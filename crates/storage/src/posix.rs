@@ -1,6 +1,7 @@
 //! The local file system, beneath a root directory that no path and no symbolic link leaves.
 
 mod acting;
+mod apart;
 mod direct;
 mod file;
 mod late;
@@ -79,6 +80,29 @@ impl PosixStore {
             file.set_len(0)?;
         }
         Ok(file)
+    }
+
+    /// Asks for both names, and does it.
+    fn renaming(
+        &self,
+        from: &VirtualPath,
+        to: &VirtualPath,
+        act: &dyn Fn(&Place<'_>, &Place<'_>) -> std::result::Result<(), Errno>,
+    ) -> Result<()> {
+        let _acting = self.user.act_on("rename", from)?;
+        keep_root(from, "rename")?;
+        keep_root(to, "rename to")?;
+        let old = self.place(from, "rename", Purpose::Move)?;
+        let new = if from.parent() == to.parent() {
+            let new = old.sibling(to);
+            self.ask_of_entry(&new, to, "rename to", Purpose::WriteTree)?;
+            new
+        } else {
+            self.place(to, "rename to", Purpose::WriteTree)?
+        };
+        act(&old, &new)
+            .context("rename", from.as_bytes())
+            .map_err(|error| error.with_detail(format!("to {to}")))
     }
 
     /// Makes a file, never through a symbolic link.
@@ -237,20 +261,11 @@ impl Store for PosixStore {
     }
 
     fn rename(&self, from: &VirtualPath, to: &VirtualPath) -> Result<()> {
-        let _acting = self.user.act_on("rename", from)?;
-        keep_root(from, "rename")?;
-        keep_root(to, "rename to")?;
-        let old = self.place(from, "rename", Purpose::Move)?;
-        let new = if from.parent() == to.parent() {
-            let new = old.sibling(to);
-            self.ask_of_entry(&new, to, "rename to", Purpose::WriteTree)?;
-            new
-        } else {
-            self.place(to, "rename to", Purpose::WriteTree)?
-        };
-        rename(&old, &new, self.replaces)
-            .context("rename", from.as_bytes())
-            .map_err(|error| error.with_detail(format!("to {to}")))
+        self.renaming(from, to, &|old, new| rename(old, new, self.replaces))
+    }
+
+    fn rename_file(&self, from: &VirtualPath, to: &VirtualPath) -> Result<()> {
+        self.renaming(from, to, &|old, new| apart::rename(old, new, to, self.replaces))
     }
 
     fn symlink(&self, target: &BStr, link: &VirtualPath) -> Result<()> {

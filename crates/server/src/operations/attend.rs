@@ -36,6 +36,8 @@ pub(crate) struct Attend<'a> {
     lost: bool,
     /// Nothing but the client's presence says that the data came to its end by intention.
     vouches: bool,
+    /// The upload tells by itself whether all of it has come.
+    proves: bool,
     /// Since when nothing more can be heard of the client.
     silent: Option<Instant>,
     /// Since when the client has left more unread than may wait, without any of it becoming less, and how many bytes.
@@ -124,6 +126,7 @@ impl<'a> Attend<'a> {
             ended: None,
             lost: false,
             vouches: false,
+            proves: false,
             silent: None,
             unread: None,
         }
@@ -133,6 +136,11 @@ impl<'a> Attend<'a> {
     /// its leave (QUIT): for what ends with a data connection and says nothing of its length.
     pub(super) fn vouching(self, vouches: bool) -> Self {
         Self { vouches, ..self }
+    }
+
+    /// A client may close its side early: what is missing shows.
+    pub(super) fn proving(self, proves: bool) -> Self {
+        Self { proves, ..self }
     }
 
     /// Where there are no markers.
@@ -232,7 +240,7 @@ impl<'a> Attend<'a> {
     }
 
     fn has_said_all(&self) -> bool {
-        self.session.queued() > 0 && (!self.vouches || self.session.takes_leave())
+        self.proves || self.session.queued() > 0 && (!self.vouches || self.session.takes_leave())
     }
 
     fn end(&mut self, why: Failure) -> ControlFlow<()> {

@@ -79,6 +79,8 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
         Operation::Truncate { path, length } => {
             let place = login.existing(&path, Access::Write)?;
             let metadata = store.stat(&place, true).map_err(failure)?;
+            // Its upload counts on what it has written.
+            let _part = held_part(login, &place).map_err(|(Refusal::Held(why) | Refusal::Final(why))| why)?;
             job.host.checksums.forget(&metadata);
             done(store.truncate(&place, length))
         }
@@ -243,8 +245,14 @@ fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath, files: &Files) ->
         return Err(Failure::Refused { code: 553, text }.into());
     }
     let part = held_part(login, &from)?;
-    let tree = !login.store_for(&from).stat(&from, false).is_ok_and(|there| there.kind != Kind::Directory);
-    login.store_to_rename(&from, &to, tree)?.rename(&from, &to).map_err(failure)?;
+    match login.store_to_rename(&from, &to)? {
+        (store, false) => store.rename(&from, &to).map_err(failure)?,
+        (_, true) if login.store_for(&from).stat(&from, false).is_ok_and(|m| m.kind == Kind::Directory) => {
+            return Err(Failure::NotAllowed.into());
+        }
+        // Somebody may put a directory in its place now.
+        (store, true) => store.rename_file(&from, &to).map_err(failure)?,
+    }
     if let Some(part) = part
         && !is_temporary_name(to.file_name().unwrap_or_default())
         && let Err(error) = part.unmark(OWNERS & !files.create_mode)

@@ -210,6 +210,14 @@ fn files_are_renamed_where_rules_close_what_could_be_beneath() {
     assert_eq!(client.put("STOR /d/.big.ropewalk-part", b"1").code, 226);
     client.command("RNFR /d/.big.ropewalk-part", 350);
     client.command("RNTO /d/big", 250);
+    // Onto what is there, and onto itself.
+    assert_eq!(client.put("STOR /d/other", b"2").code, 226);
+    for to in ["/d/big", "/d/./big"] {
+        client.command(if to == "/d/big" { "RNFR /d/other" } else { "RNFR /d/big" }, 350);
+        client.command(&format!("RNTO {to}"), 250);
+        assert_eq!(server.read("d/big"), b"2");
+    }
+    assert_eq!(names(client.list("NLST /d")), ["big", "in", "x", "y"]);
     assert!(server.exists("d/big") && server.exists("d/x/no/secret"));
 }
 

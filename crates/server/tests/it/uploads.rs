@@ -289,6 +289,42 @@ fn a_full_store() {
     }
 }
 
+/// What is missing of it would show.
+#[test]
+fn a_client_that_has_told_the_size_may_close_early() {
+    let server = Fixture::new();
+    for (before, code) in [("ALLO 3", 226), ("SCKS CRC32 352441c2", 226), ("NOOP", 426)] {
+        let mut client = server.login();
+        let mut data = client.data();
+        client.send(before);
+        assert!(client.reply().code < 300);
+        client.command("STOR /f", 150);
+        client.shut();
+        let _ = data.write_all(b"abc");
+        drop(data);
+        assert_eq!(client.reply().code, code, "{before}");
+        assert_eq!(server.exists("f"), code == 226, "{before}");
+        let _ = std::fs::remove_file(server.root().join("f"));
+        let _ = std::fs::remove_file(server.root().join(PART));
+    }
+}
+
+/// Its upload counts on what it has written, sums included.
+#[test]
+fn a_part_that_is_written_is_not_cut_off() {
+    let server = Fixture::new();
+    let (mut one, mut other) = (server.login(), server.login());
+    let mut data = one.data();
+    one.command("STOR /f", 150);
+    data.write_all(b"abc").unwrap();
+    other.command(&format!("SITE TRNC 1 /{PART}"), 451);
+    drop(data);
+    one.expect(226);
+    assert_eq!(server.read("f"), b"abc");
+    other.command("SITE TRNC 1 /f", 250);
+    assert_eq!(server.read("f"), b"a");
+}
+
 #[test]
 fn without_part_files() {
     let server = Fixture::with(|config, _| config.files.part_files = false);

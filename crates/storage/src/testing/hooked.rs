@@ -118,6 +118,11 @@ impl Store for Hooked {
         self.inner.rename(from, to)
     }
 
+    fn rename_file(&self, from: &VirtualPath, to: &VirtualPath) -> Result<()> {
+        (self.hook)(Deed::Rename, to)?;
+        self.inner.rename_file(from, to)
+    }
+
     fn symlink(&self, target: &BStr, link: &VirtualPath) -> Result<()> {
         self.inner.symlink(target, link)
     }

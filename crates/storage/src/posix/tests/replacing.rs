@@ -61,3 +61,37 @@ fn one_of_many_gets_the_name() {
         assert_eq!(got.into_inner(), 1);
     }
 }
+
+#[test]
+fn files_are_renamed_and_directories_are_not() {
+    let at = place(PosixOptions::default());
+    let write = |name: &str| fs::write(at.inside.join(name), name).unwrap();
+    let read = |name: &str| fs::read_to_string(at.inside.join(name)).unwrap();
+    write("f");
+    write("other");
+    symlink("nowhere", at.inside.join("link")).unwrap();
+    fs::create_dir(at.inside.join("d")).unwrap();
+    let rename = |from: &str, to: &str| at.store.rename_file(&path(from), &path(to));
+    rename("/f", "/d/g").unwrap();
+    assert_eq!(read("d/g"), "f");
+    rename("/d/g", "/other").unwrap();
+    assert_eq!(read("other"), "f");
+    rename("/link", "/d/link").unwrap();
+    assert!(at.inside.join("d/link").is_symlink());
+    for (from, to) in [("/d", "/e"), ("/other", "/d"), ("/none", "/e")] {
+        assert!(rename(from, to).is_err(), "{from} {to}");
+    }
+    // Neither of two names of one file is lost, and its only name even less.
+    rename("/other", "/other").unwrap();
+    fs::hard_link(at.inside.join("other"), at.inside.join("again")).unwrap();
+    rename("/again", "/again").unwrap();
+    rename("/again", "/other").unwrap();
+    assert_eq!(read("other"), "f");
+    let keeps = at.store.without_replacing().unwrap();
+    write("f");
+    assert!(keeps.rename_file(&path("/f"), &path("/other")).is_err());
+    let mut names: Vec<_> =
+        fs::read_dir(&at.inside).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["d", "f", "other"]);
+}

@@ -1,0 +1,66 @@
+//! Renaming what is no directory, and nothing else, whoever else renames meanwhile.
+
+use std::hash::{BuildHasher as _, RandomState};
+
+use ropewalk_protocol::path::VirtualPath;
+use rustix::fs::{AtFlags, Stat};
+use rustix::io::Errno;
+
+use super::root::Place;
+
+/// Between a look at a name and its renaming something else can take it. A link is never made to a directory: the file is
+/// linked to a name that nobody knows, which then becomes `to`. What cannot be linked is left alone, with an error.
+pub(super) fn rename(
+    old: &Place<'_>,
+    new: &Place<'_>,
+    to: &VirtualPath,
+    replaces: bool,
+) -> Result<(), Errno> {
+    if is_one_place(old, new)? {
+        return Ok(());
+    }
+    let secret = [(); 2].map(|()| RandomState::new().hash_one(0));
+    let name = format!(".{:016x}{:016x}.ropewalk-part", secret[0], secret[1]);
+    let beside =
+        to.parent().unwrap_or_else(VirtualPath::root).child(name.as_bytes()).map_err(|_| Errno::INVAL)?;
+    let between = new.sibling(&beside);
+    let nowhere = AtFlags::empty();
+    rustix::fs::linkat(old.directory(), old.name(), between.directory(), between.name(), nowhere)?;
+    let linked = look(&between)?;
+    // The kernel leaves two names of one file as they are.
+    let there = look(new).is_ok_and(|there| is_same(&there, &linked));
+    let renamed = match there {
+        true => Ok(()),
+        false => super::rename(&between, new, replaces),
+    };
+    let cleared = rustix::fs::unlinkat(between.directory(), between.name(), nowhere);
+    renamed?;
+    match cleared {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno),
+    }
+    // Of one name for both the file would be gone. Whoever has put something else in its place meanwhile keeps that.
+    match look(old) {
+        Ok(left) if is_same(&left, &linked) && left.st_nlink > 1 => {
+            rustix::fs::unlinkat(old.directory(), old.name(), nowhere)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_one_place(old: &Place<'_>, new: &Place<'_>) -> Result<bool, Errno> {
+    if old.name() != new.name() {
+        return Ok(false);
+    }
+    // A path from the root says all.
+    let whole = old.name().starts_with(b"/");
+    Ok(whole || is_same(&rustix::fs::fstat(old.directory())?, &rustix::fs::fstat(new.directory())?))
+}
+
+fn look(place: &Place<'_>) -> Result<Stat, Errno> {
+    rustix::fs::statat(place.directory(), place.name(), AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn is_same(one: &Stat, other: &Stat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}
