@@ -33,6 +33,9 @@ use crate::{Amount, Entry, FailureKind, Preserve, RemoteError};
 /// Listings up to so many bytes are kept in memory.
 const LISTING_IN_MEMORY: usize = 4 << 20;
 
+/// Permission bit.
+const OWNER_WRITES: u32 = 0o200;
+
 impl Session<'_> {
     /// The attributes of a file or directory; links are followed. Its name is the one that was asked for.
     pub(crate) fn stat(&mut self, path: &[u8]) -> Result<Entry, RemoteError> {
@@ -243,7 +246,16 @@ impl Session<'_> {
     /// Those that give `path` what the file of `task` is to keep of its source.
     pub(crate) fn preserving(&self, task: &Task, path: &BString, preserve: Preserve) -> Vec<Command> {
         let modified = task.modified.filter(|_| preserve.times);
-        self.attributes(path, modified, task.mode.filter(|_| preserve.modes))
+        // A part that gets no name has to be written again.
+        let part = *path != task.destination.path();
+        let mode = task.mode.map(|mode| if part { mode | OWNER_WRITES } else { mode });
+        self.attributes(path, modified, mode.filter(|_| preserve.modes))
+    }
+
+    /// What follows once that has its own name.
+    pub(crate) fn closing(&self, task: &Task, preserve: Preserve) -> Option<Command> {
+        let mode = task.mode.filter(|mode| preserve.modes && mode & OWNER_WRITES == 0)?;
+        self.attributes(&task.destination.path(), None, Some(mode)).pop()
     }
 
     pub(crate) fn make_directory(&mut self, path: &[u8], parents: bool) -> Result<(), RemoteError> {

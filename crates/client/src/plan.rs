@@ -545,6 +545,10 @@ struct Synced {
     incomplete: bool,
     /// The directory could not be listed at the destination.
     unknown: bool,
+    /// Links that the source has and its listings of directories may not show.
+    links: HashSet<BString>,
+    /// It is not known which these are.
+    links_unknown: bool,
 }
 
 fn fill(task: &mut Task, entry: &Entry) {

@@ -88,6 +88,11 @@ struct Slot {
     sum: Option<String>,
     asked_sum: bool,
     committing: bool,
+    /// The commands that give it its name were sent.
+    naming: bool,
+    /// What was due when the server was told to break off was not done, and is asked for once more.
+    again: bool,
+    asked_again: bool,
     /// Answers that are due.
     due: u32,
     error: Option<RemoteError>,
@@ -334,7 +339,7 @@ impl Slot {
 
     /// Nothing is left to be done for it.
     fn is_over(&self) -> bool {
-        !self.asked_sum || self.sum.is_none()
+        !self.again && (!self.asked_sum || self.sum.is_none())
     }
 }
 
@@ -367,6 +372,13 @@ fn hear(
             Ask::Hint => return,
             Ask::Expect if is_unknown_command(&reply) => {
                 slot.not_expected = true;
+                return;
+            }
+            // ABOR, which was about a transfer behind it.
+            Ask::Sum | Ask::RenameFrom | Ask::RenameTo | Ask::Attribute
+                if reply.code() == 426 && !slot.asked_again =>
+            {
+                slot.again = true;
                 return;
             }
             Ask::Attribute => {

@@ -66,6 +66,9 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
                 // It has its name already. Whether it goes or not: the error is told.
                 let _ = destination.control.call(&Command::Dele(landing.path.clone()));
             }
+            if !landing.direct && !e.is_transient() {
+                worker.leave_over(&destination.endpoint, landing.path.clone());
+            }
             // Whatever it was, one of them may have something left to say.
             destination.leave(LAST_WORDS, false);
             worker.ctx.report.put_back();
@@ -258,6 +261,12 @@ fn settle<'e>(
     worker.preserve(destination, task, &landing.path)?;
     if !landing.direct {
         destination.rename(&landing.path, &task.destination.path())?;
+        if let Some(command) = destination.closing(task, options.preserve)
+            && let Err(e) = destination.call(&command)
+        {
+            let name = task.destination.display();
+            worker.ctx.report.warn_once(format!("{name}: times or modes could not be set: {e}"));
+        }
     }
     Ok(proved)
 }

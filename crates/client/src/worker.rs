@@ -404,7 +404,7 @@ impl<'c, 'e> Worker<'c, 'e> {
     }
 
     /// What is there of it is sent again. Gives how many bytes that are.
-    fn forget(&self, landing: &Landing) -> u64 {
+    pub(crate) fn forget(&self, landing: &Landing) -> u64 {
         let bytes = landing.forget_present();
         self.ctx.report.there(&landing.task.account, -signed(bytes));
         bytes

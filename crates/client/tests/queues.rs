@@ -13,6 +13,7 @@ use common::*;
 use ropewalk_client::{
     Auto, ChecksumPolicy, Event, FailureKind, Location, Options, Pair, Preserve, StallLimit,
 };
+use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tests::proxy::Proxy;
 use ropewalk_tests::queue_server::{QueueServer, Script, Watch, What};
 use ropewalk_tests::scratch::Scratch;
@@ -333,6 +334,27 @@ fn read_only_files_before_a_refused_one_are_done() -> Result<()> {
                 let mode = fs::metadata(&there)?.permissions().mode() & 0o777;
                 ensure!(mode == 0o444, "{kind:?}, {to}: {n} has {mode:o}");
             }
+        }
+    }
+    Ok(())
+}
+
+/// What those in front of it still wait for is no business of the transfers that are broken off.
+#[test]
+fn sums_before_a_refused_file_are_heard() -> Result<()> {
+    for kind in gridftp() {
+        let Some(bench) = Bench::with(kind, Setup::obeying_permissions)? else { continue };
+        for n in 0..40 {
+            write(&bench.local.join(format!("s/f{n}")), &[n; 2000])?;
+        }
+        write(&bench.local.join("s/ro/f"), b"x")?;
+        fs::create_dir_all(bench.remote.join("t/ro"))?;
+        fs::set_permissions(bench.remote.join("t/ro"), Permissions::from_mode(0o555))?;
+        let md5 = ChecksumPolicy::Require(Algorithm::Md5);
+        for _ in 0..3 {
+            let options = Options { checksum: md5, retries: 0, files: Auto::Set(1), ..options() };
+            let told = run(bench.here("s/"), bench.url("t/"), &options)?.summary;
+            ensure!((told.files_done, told.files_failed) == (40, 1), "{kind:?}: {:?}", told.failures);
         }
     }
     Ok(())

@@ -426,7 +426,7 @@ fn a_file_that_grows_is_copied_as_it_was() -> Result<()> {
                 (&local, bench.local.join("u"), bench.here("u")),
             ] {
                 write(&source.0, &vec![b'x'; size])?;
-                let options = Options { retries: 3, checksum: checksum.clone(), ..options() };
+                let options = Options { retries: 3, checksum, ..options() };
                 let told = appending(&source.0, || run(source.1.clone(), url, &options))?;
                 let failed = &told.summary.failures;
                 if !proves {

@@ -540,6 +540,43 @@ fn a_mirror_goes_through_no_link() -> Result<()> {
     })
 }
 
+/// GCT's server shows those that lead nowhere in the listing of a whole tree only.
+#[test]
+fn a_mirror_keeps_links_that_lead_nowhere() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.remote.join("s/d/f"), b"x")?;
+        symlink("nowhere", bench.remote.join("s/d/lost"))?;
+        symlink("f", bench.remote.join("s/d/link"))?;
+        let preserve = Preserve { links: true, ..Preserve::default() };
+        let options = Options { sync: Some(SyncLevel::Time), delete: true, preserve, ..options() };
+        for _ in 0..2 {
+            write(&bench.local.join("t/d/extra"), b"x")?;
+            run(bench.url("s/"), bench.here("t/"), &options)?.succeeded()?;
+            ensure!(fs::read_link(bench.local.join("t/d/lost"))?.as_os_str() == "nowhere");
+            ensure!(bench.local.join("t/d/link").is_symlink() && !bench.local.join("t/d/extra").exists());
+        }
+        // What is left out is not looked for.
+        let filters = vec![(false, "lo*".to_owned())];
+        let told = run(bench.url("s/"), bench.here("u/"), &Options { filters, ..crate::options() })?;
+        ensure!(told.succeeded()?.summary.files_done == 2);
+        Ok(())
+    })
+}
+
+#[test]
+fn links_to_names_with_spaces_are_made() -> Result<()> {
+    let Some(bench) = Bench::new(Kind::Ropewalk)? else { return Ok(()) };
+    fs::create_dir_all(bench.local.join("s"))?;
+    for (name, target) in [("one", "b c"), ("two", " x"), ("three", "y ")] {
+        symlink(target, bench.local.join("s").join(name))?;
+    }
+    run(bench.here("s/"), bench.url("t/"), &archive())?.succeeded()?;
+    for (name, target) in [("one", "b c"), ("two", " x"), ("three", "y ")] {
+        ensure!(fs::read_link(bench.remote.join("t").join(name))?.as_os_str() == target, "{name}");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_file_is_not_copied_onto_itself() -> Result<()> {
     each(&gridftp(), |bench| {

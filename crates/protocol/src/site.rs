@@ -53,7 +53,7 @@ pub enum SiteCommand {
     /// Our extension: streams of the session's transfers, at most [`MAX_STREAMS`](crate::streams::MAX_STREAMS), also of
     /// the one under way. See [`crate::streams`].
     Streams(u32),
-    /// `SITE SYMLINK target link`; the target cannot contain a space.
+    /// `SITE SYMLINK target link`; a target with a space is in double quotes (ours alone know that).
     Symlink {
         target: BString,
         link: BString,
@@ -121,7 +121,7 @@ impl SiteCommand {
             b"STORATTR" => Self::StorAttr(StoreAttributes::parse(&args.text()?)?),
             b"STREAMS" => Self::Streams(streams::number(args).ok_or(CommandError::InvalidArguments)?),
             b"SYMLINK" => {
-                let target = args.word()?.into();
+                let target = args.quoted()?;
                 Self::Symlink { target, link: args.path()? }
             }
             b"SYMLINKFROM" => Self::SymlinkFrom(args.path()?),
@@ -181,7 +181,11 @@ impl SiteCommand {
             Self::Help(verb) => line.optional(verb.as_ref()),
             Self::StorAttr(attributes) => line.word(attributes.print()),
             Self::Symlink { target, link } => {
-                line.word(target);
+                if target.contains(&b' ') || target.starts_with(b"\"") {
+                    line.word([b"\"", target.replace("\"", "\"\"").as_slice(), b"\""].concat());
+                } else {
+                    line.word(target);
+                }
                 line.word(link);
             }
             Self::Truncate { length, path } => {

@@ -145,7 +145,7 @@ fn any_site() -> impl Strategy<Value = SiteCommand> {
         any_text().prop_map(|t| SiteCommand::Help(Some(t))),
         (any_word(), any_path()).prop_map(|(group, path)| SiteCommand::Chgrp { group, path }),
         (0..0o10000u32, any_path()).prop_map(|(mode, path)| SiteCommand::Chmod { mode, path }),
-        (any_word(), any_path()).prop_map(|(target, link)| SiteCommand::Symlink { target, link }),
+        (any_path(), any_path()).prop_map(|(target, link)| SiteCommand::Symlink { target, link }),
         (any_number(), any_path()).prop_map(|(length, path)| SiteCommand::Truncate { length, path }),
         (any_time(), any_path()).prop_map(|(modified, path)| SiteCommand::Utime { modified, path }),
         (1..=1024u32).prop_map(SiteCommand::Streams),

@@ -22,6 +22,9 @@ impl<'e> Plan<'_, 'e> {
                 continue;
             }
             let relative = if directory.is_empty() { name } else { join(directory, &name) };
+            if synced.links.contains(&relative) || synced.links_unknown && entry.target.is_some() {
+                continue;
+            }
             if !self.filter.passes(relative.as_bstr(), entry.is_directory()) {
                 continue;
             }

@@ -47,8 +47,15 @@ impl<'e> Plan<'_, 'e> {
         let result = if whole {
             self.whole_tree(&mut from, source, destination, &mut gathered)
         } else {
-            from.walk_on(&source.path(), options.preserve.links, &reopen(self.ctx), &mut |_, entry| {
-                self.found(source, destination, entry, &mut gathered, &mut synced)
+            self.links_of(&mut from, source, &mut synced).and_then(|mut links| {
+                from.walk_on(&source.path(), options.preserve.links, &reopen(self.ctx), &mut |_, entry| {
+                    links.remove(&entry.name);
+                    self.found(source, destination, entry, &mut gathered, &mut synced)
+                })?;
+                for entry in links.into_values() {
+                    self.found(source, destination, entry, &mut gathered, &mut Synced::default())?;
+                }
+                Ok(())
             })
         };
         if result.as_ref().err().is_none_or(|e| !e.breaks_session()) {

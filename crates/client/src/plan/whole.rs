@@ -22,6 +22,43 @@ struct Whole<'t> {
 }
 
 impl<'e> Plan<'_, 'e> {
+    /// The symbolic links of a tree that is to be mirrored: where one leads nowhere, GCT's server shows it in the listing of the
+    /// whole tree only.
+    pub(super) fn links_of(
+        &mut self,
+        from: &mut Side<'e>,
+        source: &Place,
+        synced: &mut Synced,
+    ) -> Result<HashMap<BString, Entry>, RemoteError> {
+        let hides =
+            |session: &Session<'_>| session.can.recursive && session.can.facts && !session.can.is_ours();
+        let mut links = HashMap::new();
+        if !self.ctx.options().preserve.links || !matches!(from, Side::Remote(session) if hides(session)) {
+            return Ok(links);
+        }
+        let listing = from.ask(Some(&reopen(self.ctx)), &mut |side| match side {
+            Side::Remote(session) => session.tree(&source.path()).map(Some),
+            Side::Local(_) => Ok(None),
+        });
+        match listing {
+            Err(e) if e.breaks_session() => return Err(e),
+            Err(_) => synced.links_unknown = true,
+            Ok(listing) => {
+                for entry in listing.into_iter().flatten() {
+                    match entry {
+                        Ok(entry) if entry.kind == Kind::Symlink => {
+                            links.insert(entry.name.clone(), entry);
+                        }
+                        Ok(_) => {}
+                        Err(_) => synced.links_unknown = true,
+                    }
+                }
+            }
+        }
+        synced.links = links.keys().cloned().collect();
+        Ok(links)
+    }
+
     /// A tree that comes in one listing; symbolic links are told as such there.
     ///
     /// Entries may come in any order. GCT's servers take the first name of a directory for `.`: where a name sorts before it
@@ -276,33 +313,24 @@ impl<'e> Plan<'_, 'e> {
         name: BString,
     ) -> Result<Step, RemoteError> {
         let path = join(&tree.source.path(), &name);
-        let target = match from.ask(Some(&reopen(self.ctx)), &mut |side| side.stat(&path)) {
-            Err(e) if !e.breaks_session() => {
-                self.fail(tree.source.join(&name)?.display(), tree.destination.join(&name)?.display(), &e);
-                return Ok(Step::Over);
-            }
-            target => target?,
-        };
-        match target {
-            Some(entry) => {
+        let error = match from.ask(Some(&reopen(self.ctx)), &mut |side| side.stat(&path)) {
+            Ok(Some(entry)) => {
                 let directory = entry.is_directory();
                 let entry = Entry { name: name.clone(), target: None, ..entry };
                 let step = self.found_in(tree, entry)?;
                 if directory && step == Step::Into {
                     return self.one_by_one(from, tree, &name);
                 }
-                Ok(step)
+                return Ok(step);
             }
-            None => {
-                let dangling = RemoteError::Usage(format!("{path}: a dangling symbolic link"));
-                self.fail(
-                    tree.source.join(&name)?.display(),
-                    tree.destination.join(&name)?.display(),
-                    &dangling,
-                );
-                Ok(Step::Over)
-            }
+            Err(e) if e.breaks_session() => return Err(e),
+            Ok(None) => RemoteError::Usage(format!("{path}: a dangling symbolic link")),
+            Err(e) => e,
+        };
+        if self.filter.passes(name.as_bstr(), false) {
+            self.fail(tree.source.join(&name)?.display(), tree.destination.join(&name)?.display(), &error);
         }
+        Ok(Step::Over)
     }
 
     /// Everything beneath `root` by a listing for each directory, so that links that lead in a circle are noticed.

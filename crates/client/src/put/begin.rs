@@ -215,6 +215,9 @@ impl<'e> Flow<'_, 'e> {
             sum: None,
             asked_sum: false,
             committing: false,
+            naming: false,
+            again: false,
+            asked_again: false,
             due,
             error: None,
         });

@@ -61,6 +61,9 @@ impl<'e> Flow<'_, 'e> {
             true => self.session.control.call(&Command::Dele(part.clone())).map(drop),
             false => Ok(()),
         };
+        if !upload.is_resumable() {
+            self.worker.forget(&upload);
+        }
         self.worker.fail(Job::Put(upload, slot.range), error);
         if leftover {
             self.session.remove_leftover(part, !self.asks.is_empty())?;
@@ -125,10 +128,16 @@ impl<'e> Flow<'_, 'e> {
 
     /// The next commands of a slot whose transfer is confirmed.
     pub(super) fn advance(&mut self, at: usize) -> Result<(), RemoteError> {
-        let id = self.first + at as u64;
         let slot = &mut self.slots[at];
         let (Some(pieces), Some(theirs)) = (&slot.sent, &slot.ended) else { return Ok(()) };
         let upload = slot.upload.clone();
+        if slot.again {
+            if slot.due > 0 {
+                return Ok(());
+            }
+            (slot.again, slot.asked_again) = (false, true);
+            return if slot.naming { self.commit(at) } else { self.ask_sum(at) };
+        }
         if !slot.counted {
             slot.counted = true;
             let last = upload
@@ -144,19 +153,15 @@ impl<'e> Flow<'_, 'e> {
                 }
             }
             slot.committing = true;
-            if upload.needs_sum() || slot.not_expected {
-                let Some(algorithm) = upload.check.algorithm() else { return Ok(()) };
-                slot.asked_sum = true;
-                let command = sum_command(&upload, algorithm);
-                return self.ask(id, Ask::Sum, &command);
-            }
+            let summed =
+                (upload.needs_sum() || slot.not_expected).then(|| upload.check.algorithm().is_some());
             let ascii = self.worker.ctx.options().ascii;
-            if upload.check == Check::Size && self.session.can.size && !upload.device() && !ascii {
-                slot.asked_sum = true;
-                let command = Command::Size(upload.path.clone());
-                return self.ask(id, Ask::Sum, &command);
-            }
-            return self.commit(at);
+            let sized = upload.check == Check::Size && self.session.can.size && !upload.device() && !ascii;
+            return match summed {
+                Some(false) => Ok(()),
+                None if !sized => self.commit(at),
+                Some(true) | None => self.ask_sum(at),
+            };
         }
         if slot.asked_sum
             && let Some(theirs) = slot.sum.take()
@@ -173,9 +178,22 @@ impl<'e> Flow<'_, 'e> {
         Ok(())
     }
 
+    /// Asks for the sum of what has arrived, or for its size.
+    fn ask_sum(&mut self, at: usize) -> Result<(), RemoteError> {
+        let id = self.first + at as u64;
+        let slot = &mut self.slots[at];
+        slot.asked_sum = true;
+        let command = match slot.upload.check.algorithm() {
+            Some(algorithm) => sum_command(&slot.upload, algorithm),
+            None => Command::Size(slot.upload.path.clone()),
+        };
+        self.ask(id, Ask::Sum, &command)
+    }
+
     /// Gives the file its name and attributes.
     pub(super) fn commit(&mut self, at: usize) -> Result<(), RemoteError> {
         let id = self.first + at as u64;
+        self.slots[at].naming = true;
         let upload = self.slots[at].upload.clone();
         let options = self.worker.ctx.options();
         for command in self.session.preserving(&upload.task, &upload.path, options.preserve) {
@@ -184,6 +202,9 @@ impl<'e> Flow<'_, 'e> {
         if !upload.direct {
             self.ask(id, Ask::RenameFrom, &Command::Rnfr(upload.path.clone()))?;
             self.ask(id, Ask::RenameTo, &Command::Rnto(upload.task.destination.path()))?;
+            if let Some(command) = self.session.closing(&upload.task, options.preserve) {
+                self.ask(id, Ask::Attribute, &command)?;
+            }
             if upload.task.apart {
                 // What the session left that nobody knows the end of.
                 self.ask(id, Ask::Hint, &Command::Dele(part_path(&upload.task.destination.path())))?;

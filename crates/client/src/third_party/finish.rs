@@ -177,6 +177,9 @@ impl<'e> Flow<'_, 'e> {
         if !relay.direct {
             self.ask(id, true, Ask::Rename, &Command::Rnfr(relay.path.clone()))?;
             self.ask(id, true, Ask::Rename, &Command::Rnto(relay.task.destination.path()))?;
+            if let Some(command) = self.destination.closing(&relay.task, options.preserve) {
+                self.ask(id, true, Ask::Attribute, &command)?;
+            }
             if relay.task.apart {
                 // What the session left that nobody knows the end of.
                 self.ask(id, true, Ask::Hint, &Command::Dele(part_path(&relay.task.destination.path())))?;

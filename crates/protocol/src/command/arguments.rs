@@ -27,6 +27,28 @@ impl<'a> Arguments<'a> {
         Ok(word)
     }
 
+    /// The next word, or what is in double quotes, in which two of them stand for one; the space after it is taken too.
+    pub(crate) fn quoted(&mut self) -> Result<BString, CommandError> {
+        let rest = self.0.trim_start_with(|c| c == ' ');
+        let Some(mut left) = rest.strip_prefix(b"\"") else { return self.word().map(Into::into) };
+        let mut text = BString::default();
+        while let Some(at) = left.find_byte(b'"') {
+            text.extend_from_slice(&left[..at]);
+            left = &left[at + 1..];
+            if let Some(more) = left.strip_prefix(b"\"") {
+                text.push(b'"');
+                left = more;
+            } else if let Some(behind) = left.strip_prefix(b" ") {
+                self.0 = behind;
+                return Ok(text);
+            } else {
+                break;
+            }
+        }
+        // It is a word that begins with one.
+        self.word().map(Into::into)
+    }
+
     /// The one word that is left.
     pub(crate) fn last_word(mut self) -> Result<&'a [u8], CommandError> {
         let word = self.word()?;
