@@ -548,7 +548,10 @@ fn a_mirror_keeps_links_that_lead_nowhere() -> Result<()> {
         symlink("nowhere", bench.remote.join("s/d/lost"))?;
         symlink("f", bench.remote.join("s/d/link"))?;
         let preserve = Preserve { links: true, ..Preserve::default() };
-        let options = Options { sync: Some(SyncLevel::Time), delete: true, preserve, ..options() };
+        fs::create_dir_all(bench.remote.join("s/no"))?;
+        symlink("nowhere", bench.remote.join("s/no/lost"))?;
+        let filters = vec![(false, "no/".to_owned())];
+        let options = Options { sync: Some(SyncLevel::Time), delete: true, preserve, filters, ..options() };
         for _ in 0..2 {
             write(&bench.local.join("t/d/extra"), b"x")?;
             run(bench.url("s/"), bench.here("t/"), &options)?.succeeded()?;
@@ -558,7 +561,7 @@ fn a_mirror_keeps_links_that_lead_nowhere() -> Result<()> {
         // What is left out is not looked for.
         let filters = vec![(false, "lo*".to_owned())];
         let told = run(bench.url("s/"), bench.here("u/"), &Options { filters, ..crate::options() })?;
-        ensure!(told.succeeded()?.summary.files_done == 2);
+        ensure!(told.succeeded()?.summary.files_done == 2 && !bench.local.join("t/no").exists());
         Ok(())
     })
 }

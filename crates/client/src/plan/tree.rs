@@ -53,6 +53,14 @@ impl<'e> Plan<'_, 'e> {
                     self.found(source, destination, entry, &mut gathered, &mut synced)
                 })?;
                 for entry in links.into_values() {
+                    let mut above = directory_of(entry.name.as_bstr());
+                    while !above.is_empty() && self.filter.passes(above, true) {
+                        above = directory_of(above);
+                    }
+                    // A directory that is left out is not there.
+                    if !above.is_empty() {
+                        continue;
+                    }
                     self.found(source, destination, entry, &mut gathered, &mut Synced::default())?;
                 }
                 Ok(())
