@@ -432,6 +432,8 @@ impl<'e> Control<'e> {
     /// ABOR, unless the server has said that it closes the connection anyway.
     pub(crate) fn break_off(&mut self) {
         if self.machine.abort().is_ok() {
+            // What is asked after it is not to take its answer for the own one.
+            self.asked.push_back(Asked { name: "ABOR", at: Instant::now(), answer: Due::Dropped });
             self.transmit();
             self.tell();
         }
