@@ -27,6 +27,8 @@ pub(crate) struct Download {
     pub check: Check,
     /// Do not write runs of zeros: what is not there yet is zero.
     pub sparse: bool,
+    /// Permission bits of the file in whose place it comes.
+    replaced: Option<u32>,
     /// Bytes that were there when it began.
     pub resumed: u64,
     store: Arc<dyn Store>,
@@ -74,6 +76,7 @@ impl Download {
         let mut sparse = false;
         let mut part = None;
         let mut path = None;
+        let mut replaced = None;
         let handle = match &task.destination {
             Place::Local(target) => {
                 path = Some(target.clone());
@@ -90,12 +93,13 @@ impl Download {
                 } else {
                     let key =
                         JournalKey { source: task.identity(), size: task.size, modified: task.modified };
+                    replaced = there.as_ref().map(|there| there.mode & 0o777);
+                    let kept = task.mode.filter(|_| options.preserve.modes);
+                    // Who may not read what is replaced may not read what replaces it.
+                    let mode = kept.unwrap_or_else(|| NEW_FILE & replaced.unwrap_or(NEW_FILE));
                     let part_options = PartOptions {
                         // Until it is whole we have to be able to write to it, also in another run.
-                        mode: task
-                            .mode
-                            .filter(|_| options.preserve.modes)
-                            .map_or(NEW_FILE, |mode| mode | 0o600),
+                        mode: mode | 0o600,
                         resume: options.resume && !options.ascii,
                         journal: Journaling::Above(SMALL),
                         sync: options.fsync != FsyncPolicy::None,
@@ -143,6 +147,7 @@ impl Download {
             task,
             check,
             sparse,
+            replaced,
             resumed: part.as_ref().map_or(0, |part| part.present().len()),
             store: store.clone(),
             target: path,
@@ -376,7 +381,7 @@ impl Download {
         let path = self.target.as_ref().map(VirtualPath::as_bytes).unwrap_or_default();
         let local = |e| RemoteError::local(path, e);
         let modified = self.task.modified.filter(|_| options.preserve.times).map(|s| (s, 0));
-        let mode = self.task.mode.filter(|_| options.preserve.modes);
+        let mode = self.task.mode.filter(|_| options.preserve.modes).or(self.replaced);
         let part = self.part.write().unwrap_or_else(PoisonError::into_inner).take();
         // Where it does not get its name, the part stays for the next try, which opens it again.
         self.lock().ended = true;

@@ -3,7 +3,7 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -50,6 +50,19 @@ fn what_is_made_while_it_is_read_is_copied() -> Result<()> {
     let told = run(at("s"), at("n"), &options())?.summary;
     let reason = &told.failures[0].error;
     ensure!(reason.contains("is a socket") && !here.join("n").exists() && told.retries == 0, "{reason}");
+    Ok(())
+}
+
+/// Who may not read what is replaced may not read what replaces it.
+#[test]
+fn a_file_is_replaced_with_its_permissions() -> Result<()> {
+    let here = Scratch::new()?;
+    write(&here.join("s"), b"new")?;
+    write(&here.join("t"), b"old")?;
+    fs::set_permissions(here.join("t"), fs::Permissions::from_mode(0o600))?;
+    run(Location::Local(here.join("s")), Location::Local(here.join("t")), &options())?.succeeded()?;
+    ensure!(fs::read(here.join("t"))? == b"new");
+    ensure!(fs::metadata(here.join("t"))?.permissions().mode() & 0o777 == 0o600);
     Ok(())
 }
 

@@ -161,15 +161,16 @@ fn what_arrived_wrong_is_sent_again() -> Result<()> {
             let cancel = Cancel::new();
             let told = run_until(pairs.clone(), &options, &cancel, &|event| {
                 if matches!(event, Event::Progress { bytes, .. } if *bytes > 8 * MIB)
-                    && journaled(&state) >= 4 * MIB
+                    && journaled(&state) >= 9 * MIB
                 {
                     cancel.cancel();
                 }
             })?;
             ensure!(told.summary.interrupted, "{:?}", told.summary);
             proxy.set_rate(None);
+            // Behind what is sent again in any case.
             let part = bench.remote.join(format!(".{name}.ropewalk-part"));
-            fs::File::options().write(true).open(part)?.write_all(b"not what was sent")?;
+            fs::File::options().write(true).open(part)?.write_all_at(b"not what was sent", 9 * MIB / 2)?;
             let told = run_pairs(pairs, &options)?.succeeded()?;
             ensure!(told.summary.bytes_resumed >= 4 * MIB && told.summary.retries >= 1, "{:?}", told.summary);
             ensure_same(&bench.local.join("f"), &bench.remote.join(name))?;

@@ -69,6 +69,8 @@ impl Given {
 struct Active {
     source: String,
     perf: Perf,
+    /// Its data goes where lines would.
+    quiet: bool,
 }
 
 impl Report {
@@ -180,11 +182,13 @@ impl EventSink for Report {
                 if state.active.contains_key(&id) {
                     return;
                 }
-                if self.verbose {
+                // As with GCT: what is printed would become part of the data.
+                let quiet = source == "-" || destination == "-";
+                if self.verbose && !quiet {
                     print(&announcement(&as_url(&source), &as_url(&destination), self.performance));
                 }
                 let perf = Perf::new(Instant::now(), state.total);
-                state.active.insert(id, Active { source, perf });
+                state.active.insert(id, Active { source, perf, quiet });
             }
             Event::Progress { bytes, .. } => {
                 let mut state = self.state();
@@ -192,8 +196,9 @@ impl EventSink for Report {
                 if self.performance {
                     // With several files at a time the line is about the one that began first.
                     let first = state.active.iter_mut().min_by_key(|(id, _)| **id);
-                    if let Some(line) =
-                        first.and_then(|(_, active)| active.perf.progress(Instant::now(), bytes))
+                    if let Some(line) = first
+                        .filter(|(_, active)| !active.quiet)
+                        .and_then(|(_, active)| active.perf.progress(Instant::now(), bytes))
                     {
                         print(&line);
                     }
@@ -202,7 +207,7 @@ impl EventSink for Report {
             Event::FileDone { id, bytes, seconds, .. } => {
                 let mut state = self.state();
                 let Some(mut active) = state.active.remove(&id) else { return };
-                if self.performance {
+                if self.performance && !active.quiet {
                     print(&format!("{}\n", active.perf.done(Instant::now(), bytes, seconds)));
                 }
                 if self.accounts {

@@ -23,6 +23,9 @@ impl<'e> Flow<'_, 'e> {
                 }
             }
         }
+        if task.size == Some(0) && is_made_up(&task.source.path()) {
+            task.size = None;
+        }
         if options.ascii {
             // Line ends are translated: nobody knows how long it will be.
             task.size = None;
@@ -278,4 +281,9 @@ impl<'e> Flow<'_, 'e> {
         });
         Ok(())
     }
+}
+
+/// Of devices, and of files that are made while they are read, servers tell that they are empty.
+fn is_made_up(path: &[u8]) -> bool {
+    ["/dev/", "/proc/", "/sys/"].iter().any(|top| path.starts_with(top.as_bytes()))
 }
