@@ -261,11 +261,8 @@ fn settle<'e>(
     worker.preserve(destination, task, &landing.path)?;
     if !landing.direct {
         destination.rename(&landing.path, &task.destination.path())?;
-        if let Some(command) = destination.closing(task, options.preserve)
-            && let Err(e) = destination.call(&command)
-        {
-            let name = task.destination.display();
-            worker.ctx.report.warn_once(format!("{name}: times or modes could not be set: {e}"));
+        if let Some(command) = destination.closing(task, options.preserve) {
+            worker.set_attributes(destination, task, &[command])?;
         }
     }
     Ok(proved)

@@ -440,7 +440,17 @@ impl<'c, 'e> Worker<'c, 'e> {
         path: &BString,
     ) -> Result<(), RemoteError> {
         let commands = session.preserving(task, path, self.ctx.options().preserve);
-        for set in session.calls(&commands)? {
+        self.set_attributes(session, task, &commands)
+    }
+
+    /// By these commands; a refusal is told, and the file is there all the same.
+    pub(crate) fn set_attributes(
+        &self,
+        session: &mut Session<'e>,
+        task: &Task,
+        commands: &[Command],
+    ) -> Result<(), RemoteError> {
+        for set in session.calls(commands)? {
             if let Err(e) = set {
                 let name = task.destination.display();
                 self.ctx.report.warn_once(format!("{name}: times or modes could not be set: {e}"));

@@ -179,6 +179,33 @@ fn what_arrived_wrong_is_sent_again() -> Result<()> {
     })
 }
 
+/// GCT's server puts what it has of a block there when the connection breaks, and no sum tells.
+#[test]
+fn the_beginning_at_gcts_server_is_not_believed() -> Result<()> {
+    let Some(bench) = Bench::new(Kind::Gct)? else { return Ok(()) };
+    write_random(&bench.local.join("f"), 24 * MIB, 3)?;
+    let proxy = Proxy::start(bench.server.address())?;
+    proxy.set_rate(Some(5 * MIB));
+    let state = bench.local.directory("state")?;
+    let checksum = ChecksumPolicy::None;
+    let options = Options { state_directory: Some(state.clone()), checksum, ..options() };
+    let destination = place(&bench.server.url_at(proxy.address(), "up"));
+    let pairs = vec![Pair { source: bench.here("f"), destination, window: None }];
+    let cancel = Cancel::new();
+    let told = run_until(pairs.clone(), &options, &cancel, &|event| {
+        if matches!(event, Event::Progress { .. }) && journaled(&state) >= 9 * MIB {
+            cancel.cancel();
+        }
+    })?;
+    ensure!(told.summary.interrupted, "{:?}", told.summary);
+    proxy.set_rate(None);
+    let part = bench.remote.join(".up.ropewalk-part");
+    fs::File::options().write(true).open(part)?.write_all_at(&[7; 256 << 10], 0)?;
+    let told = run_pairs(pairs, &options)?.succeeded()?;
+    ensure!(told.summary.bytes_resumed >= 4 * MIB, "{:?}", told.summary);
+    ensure_same(&bench.local.join("f"), &bench.remote.join("up"))
+}
+
 #[test]
 fn a_pipe_is_copied_as_far_as_it_gives() -> Result<()> {
     let here = Scratch::new()?;

@@ -1,6 +1,7 @@
 //! What comes before the data: which ranges, over which channel, by which commands.
 
 use super::*;
+use crate::landing::is_device;
 
 impl<'e> Flow<'_, 'e> {
     /// Opens the destination, and cuts a big file up between the sessions.
@@ -285,5 +286,5 @@ impl<'e> Flow<'_, 'e> {
 
 /// Of devices, and of files that are made while they are read, servers tell that they are empty.
 fn is_made_up(path: &[u8]) -> bool {
-    ["/dev/", "/proc/", "/sys/"].iter().any(|top| path.starts_with(top.as_bytes()))
+    is_device(path) || path.starts_with(b"/proc/") || path.starts_with(b"/sys/")
 }
