@@ -79,14 +79,17 @@ fn word(text: &BStr) -> Result<(&BStr, &BStr), String> {
     Ok((text[..end].as_bstr(), text[end..].as_bstr()))
 }
 
-/// `OFFSET[,LENGTH]`; a length of -1 is all.
+/// `OFFSET[,[LENGTH]]`; a length of -1, or none, is all.
 fn window(text: &BStr) -> Result<Option<Window>, String> {
     let wrong = || format!("{text:?}: expected OFFSET[,LENGTH]");
     let text = text.to_str().map_err(|_| wrong())?;
     let (offset, length) = text.split_once(',').unwrap_or((text, "-1"));
     let number = |text: &str| -> Result<Option<u64>, String> {
-        if text == "-1" { Ok(None) } else { text.parse().map(Some).map_err(|_| wrong()) }
+        if matches!(text, "" | "-1") { Ok(None) } else { text.parse().map(Some).map_err(|_| wrong()) }
     };
+    if offset.is_empty() {
+        return Err(wrong());
+    }
     let offset = number(offset)?.unwrap_or(0);
     let length = number(length)?;
     Ok((offset > 0 || length.is_some()).then_some(Window { offset, length }))
@@ -112,12 +115,13 @@ mod tests {
 
     #[test]
     fn the_format_of_gct() {
-        let text = "# comment\n\nftp://h/a file:///b\r\n\"ftp://h/a b\"\t\"file:///c d\" 0,-1 size=3;mode=0644;\na b 5\na b 0,2\na b size=3;\n";
+        let text = "# comment\n\nftp://h/a file:///b\r\n\"ftp://h/a b\"\t\"file:///c d\" 0,-1 size=3;mode=0644;\na b 5\na b 5,\na b 0,2\na b size=3;\n";
         assert_eq!(
             parse(text.as_bytes(), "x").unwrap(),
             [
                 line("ftp://h/a", "file:///b", None),
                 line("ftp://h/a b", "file:///c d", Some(None)),
+                line("a", "b", Some(Some((5, None)))),
                 line("a", "b", Some(Some((5, None)))),
                 line("a", "b", Some(Some((0, Some(2))))),
                 line("a", "b", None),
@@ -127,7 +131,7 @@ mod tests {
 
     #[test]
     fn mistakes_name_the_line() {
-        for text in ["a\n", "\"a b\n", "a b x\n", "a b 1,y\n", "\"\" b\n"] {
+        for text in ["a\n", "\"a b\n", "a b x\n", "a b 1,y\n", "a b ,2\n", "\"\" b\n"] {
             let error = parse(text.as_bytes(), "list").unwrap_err().to_string();
             assert!(error.starts_with("list, line 1:"), "{error}");
         }

@@ -9,6 +9,9 @@ use ropewalk_storage::{Kind, Metadata};
 /// The error of [`Entry::leads_back`].
 pub(crate) const LEADS_BACK: &str = "a symbolic link leads back to a directory above it";
 
+/// The error of entries that [`Entry::leads_nowhere`] is about, and why [`crate::Options::skip_dangling`] leaves them out.
+pub const DANGLING: &str = "a dangling symbolic link";
+
 /// One entry of a directory. What the other side did not tell is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -56,6 +59,11 @@ impl Entry {
     /// otherwise.
     pub fn leads_back(&self) -> bool {
         self.error.as_deref() == Some(LEADS_BACK)
+    }
+
+    /// It is a symbolic link, was to be followed, and leads to nothing.
+    pub fn leads_nowhere(&self) -> bool {
+        self.kind == Kind::Symlink && self.error.as_deref() == Some(DANGLING)
     }
 
     /// Something is there whose name a listing cannot tell; [`Entry::name`] is not it.

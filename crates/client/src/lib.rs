@@ -80,7 +80,7 @@ mod worker;
 
 pub use cancel::Cancel;
 pub use copy::{CopyError, copy};
-pub use entry::Entry;
+pub use entry::{DANGLING, Entry};
 pub use error::RemoteError;
 pub use event::{Event, EventSink, FileId};
 pub use filter::PatternError;
@@ -98,4 +98,4 @@ pub use ropewalk_tuning::tuner::{Fairness, Kind as TunerKind};
 pub use ssh::SshOptions;
 pub use summary::{FailureKind, FileFailure, SlowestPart, StageTimes, Summary, TunedPath};
 pub use token::TokenSource;
-pub use walk::{Usage, du, list, walk};
+pub use walk::{Usage, du, list, matching, walk};

@@ -256,6 +256,8 @@ pub struct Options {
     /// Files at servers are written under their own names, for servers that let nobody rename. What is broken off there has its
     /// name, is not whole, and is not gone on with; nor is the size of what arrived asked for where the server does not tell it.
     pub in_place: bool,
+    /// Symbolic links that are to be followed and lead to nothing are left out; otherwise each is a failure.
+    pub skip_dangling: bool,
     /// Data between two servers comes through this program, for servers that may not send to each other. Slower: one stream a
     /// file, and no restart in the middle of one.
     pub through_here: bool,
@@ -354,6 +356,7 @@ impl Default for Options {
             stop_on_failure: false,
             delayed_passive: false,
             in_place: false,
+            skip_dangling: false,
             through_here: false,
             user: None,
             password: None,

@@ -249,6 +249,11 @@ impl<'p, 'e> Plan<'p, 'e> {
             } else {
                 there.is_some()
             };
+            if self.ctx.options().dry_run && named && !exists && !file_like {
+                let (source, destination) = (source.display(), destination.display());
+                let (modified, mode) = (entry.modified, entry.mode);
+                self.ctx.report.event(Event::WouldMake { source, destination, modified, mode });
+            }
             // Of a directory that was there, and gets the contents of another one, nobody said that it is its copy.
             if (named || !exists) && !file_like && !self.ctx.options().dry_run {
                 let (time, mode) = self.preserved(entry);

@@ -7,7 +7,7 @@ use bstr::{BStr, BString, ByteSlice};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::{ErrorKind, Kind, Store};
 
-use crate::entry::LEADS_BACK;
+use crate::entry::{DANGLING, LEADS_BACK};
 use crate::listing::Listing;
 use crate::place::{Endpoint, join, parent};
 use crate::session::Session;
@@ -191,7 +191,7 @@ impl<'e> Side<'e> {
                 } else if !links && entry.kind == Kind::Symlink {
                     entry = match side.ask(reopen, &mut |side| side.stat(&join(root, &name))) {
                         Ok(Some(target)) => target,
-                        Ok(None) => Entry { error: Some("a dangling symbolic link".to_owned()), ..entry },
+                        Ok(None) => Entry { error: Some(DANGLING.to_owned()), kind: Kind::Symlink, ..entry },
                         Err(e) if matches!(e, RemoteError::Cancelled) => return Err(e),
                         Err(e) => Entry { error: Some(e.to_string()), ..entry },
                     };

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use bstr::{BString, ByteSlice};
+use bstr::{BStr, BString, ByteSlice};
 use ropewalk_storage::Kind;
 
 use crate::context::local_store;
@@ -119,6 +119,31 @@ pub fn list(
         }
         None => return Err(missing(&path)),
     }
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    if let Side::Remote(session) = side {
+        session.quit();
+    }
+    Ok(entries)
+}
+
+/// The entries of one directory, local or remote, whose names match `pattern` (`*`, `?`, `[abc]`; all names where there is none),
+/// sorted by name. Nothing in `directory` itself is a pattern. Links are followed unless `options.preserve.links`.
+pub fn matching(
+    directory: &Location,
+    pattern: Option<&BStr>,
+    options: &Options,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+) -> Result<Vec<Entry>, RemoteError> {
+    let glob = pattern.map(Glob::new).transpose().map_err(|e| RemoteError::Usage(e.to_string()))?;
+    let (mut side, path) = open(directory, options, events, cancel)?;
+    let mut entries = Vec::new();
+    side.walk(&path, options.preserve.links, &mut |_, entry| {
+        if glob.as_ref().is_none_or(|glob| glob.judge(entry.name.as_bstr()).matches) {
+            entries.push(entry);
+        }
+        Ok(if cancel.is_cancelled() { Step::Stop } else { Step::Over })
+    })?;
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     if let Side::Remote(session) = side {
         session.quit();

@@ -15,6 +15,7 @@ mod gridftp;
 mod gsi;
 mod kerberos;
 mod lftp;
+mod patterns;
 mod plain_ftp;
 mod rounds;
 mod servers;

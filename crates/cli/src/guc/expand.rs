@@ -1,13 +1,76 @@
 //! Which files a source URL stands for: one, those of a directory, or those that match a pattern.
 
+use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use bstr::{BStr, ByteSlice};
-use ropewalk_client::{Cancel, Entry, Event, EventSink, Location, Options, Pair, copy, list, walk};
+use anyhow::Context;
+use bstr::{BStr, BString, ByteSlice};
+use ropewalk_client::{
+    Amount, Cancel, DANGLING, Entry, Event, EventSink, Location, Options, Pair, copy, matching,
+    parse_location, walk,
+};
+use ropewalk_protocol::url::Target;
 
 use crate::exit::usage;
+
+/// A pair as it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    pub(super) pair: Pair,
+    /// The last component of the source where that is a pattern: `*`, `?`, `[abc]`, and nothing else means more than itself.
+    pub(super) pattern: Option<BString>,
+}
+
+impl Given {
+    /// Local paths are made absolute: they are shown as URLs.
+    pub(super) fn new(source: &BStr, destination: &BStr, window: Amount) -> anyhow::Result<Self> {
+        let place = |given: &BStr| absolute(parse_location(OsStr::from_bytes(given))?);
+        let pair = Pair { source: place(source)?, destination: place(destination)?, window };
+        Ok(Self { pattern: pattern(source), pair })
+    }
+}
+
+/// The pattern that the last component of a source as it was given is: what is escaped in a URL is part of a name.
+fn pattern(given: &BStr) -> Option<BString> {
+    let is_url = given.to_str().is_ok_and(Target::looks_like_url);
+    let name = &given[given.rfind_byte(b'/').map_or(0, |at| at + 1)..];
+    name.find_byteset(b"*?[")?;
+    let (mut pattern, mut rest) = (BString::default(), name.as_bytes());
+    while let Some((&first, behind)) = rest.split_first() {
+        let escaped = (is_url && first == b'%').then(|| behind.get(..2)?.to_str().ok()).flatten();
+        let escaped = escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let byte = escaped.unwrap_or(first);
+        // Braces are alternatives to us, and names to GCT.
+        if b"{}".contains(&byte) || escaped.is_some() && b"*?[".contains(&byte) {
+            pattern.extend_from_slice(&[b'[', byte, b']']);
+        } else {
+            pattern.push(byte);
+        }
+        rest = if escaped.is_some() { &behind[2..] } else { behind };
+    }
+    Some(pattern)
+}
+
+/// What pairs stand for.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) pairs: Vec<Pair>,
+    /// Trees of which the pairs are the files.
+    trees: Vec<Pair>,
+}
+
+impl Found {
+    fn new(pairs: Vec<Pair>) -> Self {
+        Self { pairs, trees: Vec::new() }
+    }
+
+    pub(super) fn extend(&mut self, other: Self) {
+        self.pairs.extend(other.pairs);
+        self.trees.extend(other.trees);
+    }
+}
 
 /// What expanding needs to look at directories.
 pub(super) struct Looker<'a> {
@@ -19,22 +82,12 @@ pub(super) struct Looker<'a> {
 }
 
 impl Looker<'_> {
-    /// The pairs that `pair` stands for.
-    pub(super) fn expand(&self, pair: Pair) -> anyhow::Result<Vec<Pair>> {
+    /// The pairs that `given` stands for.
+    pub(super) fn expand(&self, given: &Given) -> anyhow::Result<Found> {
+        let pair = &given.pair;
         let directory = pair.source.ends_with_slash();
-        if !directory && !has_glob(&pair.source) {
-            return Ok(vec![pair]);
-        }
-        let globs = !directory;
-        let found =
-            if globs { list(&pair.source, self.options, self.events, self.cancel)? } else { Vec::new() };
-        // Escaped in the URL, the characters of a pattern are those of a name.
-        if globs
-            && let [only] = &found[..]
-            && only.name == file_name(&pair.source)
-            && !only.is_directory()
-        {
-            return Ok(vec![pair]);
+        if !directory && given.pattern.is_none() {
+            return Ok(Found::new(vec![pair.clone()]));
         }
         if !pair.destination.ends_with_slash() && !matches!(pair.destination, Location::Measure { .. }) {
             return Err(usage(format!(
@@ -43,47 +96,58 @@ impl Looker<'_> {
             )));
         }
         if directory && self.options.recursive {
-            return if self.whole_trees { self.tree(&pair) } else { Ok(vec![pair]) };
+            return self.tree(pair.clone(), pair);
         }
-        let base = if directory { pair.source.clone() } else { parent(&pair.source) };
-        let found = if globs { found } else { list(&pair.source, self.options, self.events, self.cancel)? };
-        let mut pairs = Vec::new();
-        for entry in found {
-            let child = |slash| beneath(&pair, &base, &entry, slash);
-            if !entry.is_directory() {
-                pairs.push(child(""));
+        let base = parent(&pair.source);
+        let pattern = given.pattern.as_ref().map(|pattern| pattern.as_bstr());
+        let entries = matching(&base, pattern, self.options, self.events, self.cancel)?;
+        if let (true, Some(_)) = (entries.is_empty(), pattern) {
+            anyhow::bail!("{}: no such file or directory", show(&pair.source));
+        }
+        let mut found = Found::default();
+        for entry in entries {
+            let beneath = |slash| beneath(pair, &base, &entry, slash);
+            if entry.leads_nowhere() {
+                let source = beneath("").source.in_events(self.options);
+                self.events.event(Event::FileSkipped { source, reason: DANGLING.to_owned() });
+            } else if !entry.is_directory() {
+                found.pairs.push(beneath(""));
             } else if self.options.recursive {
-                pairs.extend(self.expand(child("/"))?);
+                // Without the slash it is itself copied, with its name.
+                let whole = Pair { destination: pair.destination.clone(), ..beneath("") };
+                found.extend(self.tree(whole, &beneath("/"))?);
             }
         }
-        Ok(pairs)
+        Ok(found)
     }
 
     /// Makes the directories of trees of which only the files are copied, as a copy of the whole trees would.
-    pub(super) fn make_directories(&self, pairs: &[Pair], options: &Options) {
-        let is_tree = |pair: &&Pair| pair.source.ends_with_slash() && pair.destination.ends_with_slash();
-        let trees: Vec<Pair> = pairs.iter().filter(is_tree).cloned().collect();
-        if !self.whole_trees || !options.recursive || options.dry_run || trees.is_empty() {
+    pub(super) fn make_directories(&self, found: &Found, options: &Options) {
+        if options.dry_run || found.trees.is_empty() {
             return;
         }
         let options =
             Options { filters: vec![(true, "*/".to_owned())], sync: None, retries: 0, ..options.clone() };
         // What is wrong with them the files will tell.
-        let _ = copy(trees, &options, &|_: Event| {}, self.cancel);
+        let _ = copy(found.trees.clone(), &options, &|_: Event| {}, self.cancel);
     }
 
-    fn tree(&self, pair: &Pair) -> anyhow::Result<Vec<Pair>> {
+    /// A tree: `whole` copies it at once, `inside` goes from the inside of it to the inside of its copy.
+    fn tree(&self, whole: Pair, inside: &Pair) -> anyhow::Result<Found> {
+        if !self.whole_trees {
+            return Ok(Found::new(vec![whole]));
+        }
         let mut pairs = Vec::new();
-        walk(&pair.source, self.options, self.events, self.cancel, &mut |entry| {
-            if !entry.is_directory() {
-                pairs.push(beneath(pair, &pair.source, &entry, ""));
-            } else if entry.error.is_some() && !entry.leads_back() {
+        walk(&inside.source, self.options, self.events, self.cancel, &mut |entry| {
+            if !entry.is_directory() && !entry.leads_nowhere() {
+                pairs.push(beneath(inside, &inside.source, &entry, ""));
+            } else if entry.is_directory() && entry.error.is_some() && !entry.leads_back() {
                 // Nobody knows what is in it: to copy it will say why, and it stays to be done.
-                pairs.push(beneath(pair, &pair.source, &entry, "/"));
+                pairs.push(beneath(inside, &inside.source, &entry, "/"));
             }
             ControlFlow::Continue(())
         })?;
-        Ok(pairs)
+        Ok(Found { pairs, trees: vec![whole] })
     }
 }
 
@@ -105,17 +169,6 @@ fn child(directory: &Location, name: &[u8]) -> Location {
     }
 }
 
-/// Only the last component may have one.
-fn has_glob(location: &Location) -> bool {
-    file_name(location).find_byteset(b"*?[").is_some()
-}
-
-/// The last component of a path.
-fn file_name(location: &Location) -> &BStr {
-    let path = location.path();
-    path.rfind_byte(b'/').map_or(path, |at| path[at + 1..].as_bstr())
-}
-
 /// The directory of a path, with its slash.
 fn parent(location: &Location) -> Location {
     let path = location.path();
@@ -127,6 +180,18 @@ fn parent(location: &Location) -> Location {
         Location::Remote(url) => Location::Remote(url.with_path(directory)),
         other => other.clone(),
     }
+}
+
+/// A local path from the root on.
+fn absolute(location: Location) -> anyhow::Result<Location> {
+    let Location::Local(path) = location else { return Ok(location) };
+    let directory = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+    let mut path =
+        std::path::absolute(&path).with_context(|| format!("{}: no current directory", path.display()))?;
+    if directory {
+        path.push("");
+    }
+    Ok(Location::Local(path))
 }
 
 /// A path as GCT writes it in URLs.
@@ -154,7 +219,14 @@ pub(super) fn show(location: &Location) -> String {
 pub(super) fn show_with_password(location: &Location) -> String {
     match location {
         Location::Local(path) => format!("file://{}", escaped(path.as_os_str().as_bytes())),
-        Location::Remote(url) => url.to_string_with_password(),
+        Location::Remote(url) => {
+            let text = url.to_string_with_password();
+            // What comes from a listing is a name, and is read as one again.
+            let host = text.find("://").map_or(0, |at| at + 3);
+            let path = text[host..].find('/').map_or(text.len(), |at| host + at);
+            let plain = text[path..].replace('*', "%2A").replace('?', "%3F").replace('[', "%5B");
+            format!("{}{plain}", &text[..path])
+        }
         Location::Standard => "-".into(),
         Location::Measure { size: 0 } => "null:".into(),
         Location::Measure { size } => format!("zero:{size}"),
@@ -180,14 +252,12 @@ mod tests {
         let events = |_: Event| {};
         let cancel = Cancel::new();
         let looker = Looker { options: &options, events: &events, cancel: &cancel, whole_trees };
-        let pair = Pair {
-            source: Location::Local(source.into()),
-            destination: Location::Local(destination.into()),
-            window: None,
-        };
-        let mut pairs: Vec<_> = looker.expand(pair)?.iter().map(|pair| show(&pair.destination)).collect();
-        pairs.sort();
-        Ok(pairs)
+        let given = Given::new(source.into(), destination.into(), None)?;
+        let pairs = looker.expand(&given)?.pairs;
+        let mut shown: Vec<_> =
+            pairs.iter().map(|pair| format!("{} {}", show(&pair.source), show(&pair.destination))).collect();
+        shown.sort();
+        Ok(shown)
     }
 
     #[test]
@@ -198,31 +268,47 @@ mod tests {
         for name in ["a1", "a2", "b", "sub/c"] {
             fs::write(directory.path().join(name), name).unwrap();
         }
+        std::os::unix::fs::symlink("nowhere", directory.path().join("d")).unwrap();
+        std::os::unix::fs::symlink("sub", directory.path().join("e")).unwrap();
         let tree = format!("{base}/");
-        assert_eq!(expand(&format!("{base}/b"), "/x", false, false).unwrap(), ["file:///x"]);
-        assert_eq!(
-            expand(&tree, "/x/", false, false).unwrap(),
-            ["file:///x/a1", "file:///x/a2", "file:///x/b"]
-        );
-        assert_eq!(expand(&tree, "/x/", true, false).unwrap(), ["file:///x/"]);
-        assert_eq!(
-            expand(&tree, "/x/", true, true).unwrap(),
-            ["file:///x/a1", "file:///x/a2", "file:///x/b", "file:///x/sub/c"]
-        );
-        assert_eq!(
-            expand(&format!("{base}/a*"), "/x/", false, false).unwrap(),
-            ["file:///x/a1", "file:///x/a2"]
-        );
-        assert_eq!(expand(&format!("{base}/s*"), "/x/", true, false).unwrap(), ["file:///x/sub/"]);
+        let to = |destination: &str, recursive, whole_trees, source: &str| {
+            let pairs = expand(source, destination, recursive, whole_trees).unwrap();
+            let short = pairs.iter().map(|pair| pair.replace(&format!("file://{base}/"), ""));
+            short.collect::<Vec<_>>()
+        };
+        assert_eq!(to("/x", false, false, &format!("{base}/b")), ["b file:///x"]);
+        let files = ["a1 file:///x/a1", "a2 file:///x/a2", "b file:///x/b"];
+        assert_eq!(to("/x/", false, false, &tree), files);
+        assert_eq!(to("/x/", true, false, &tree), [" file:///x/"]);
+        let all = [&files[..], &["e/c file:///x/e/c", "sub/c file:///x/sub/c"]].concat();
+        assert_eq!(to("/x/", true, true, &tree), all);
+        assert_eq!(to("/x/", false, false, &format!("{base}/a*")), files[..2]);
+        assert_eq!(to("/x/", true, false, &format!("{base}/s*")), ["sub file:///x/"]);
+        assert_eq!(to("/x/", true, true, &format!("{base}/s*")), ["sub/c file:///x/sub/c"]);
         assert!(expand(&tree, "/x", true, false).is_err(), "the destination is no directory");
+        assert!(expand(&format!("{base}/z*"), "/x/", true, false).is_err(), "nothing matches");
+    }
+
+    #[test]
+    fn what_is_escaped_is_a_name() {
+        let of = |given: &str| pattern(given.into()).map(|pattern| pattern.to_string());
+        assert_eq!(of("ftp://h/d*/f"), None);
+        assert_eq!(of("ftp://h/d/a%3Fb"), None);
+        assert_eq!(of("ftp://h/d/a?b").unwrap(), "a?b");
+        assert_eq!(of("file:///d/a%2A%20*").unwrap(), "a[*] *");
+        assert_eq!(of("d/{a}%2A*").unwrap(), "[{]a[}]%2A*");
+    }
+
+    #[test]
+    fn names_stay_names() {
+        let location = parse_location("ftp://[::1]:21/d/s%2Ar%5B%3F").unwrap();
+        assert_eq!(show_with_password(&location), "ftp://[::1]:21/d/s%2Ar%5B%3F");
     }
 
     #[test]
     fn parts() {
         let location = Location::Remote(ropewalk_protocol::url::Url::parse("ftp://h/d[1]/f*").unwrap());
-        assert!(has_glob(&location));
         let parent = parent(&location);
-        assert!(!has_glob(&parent));
         assert!(parent.ends_with_slash());
         assert_eq!(child(&parent, b"x").path(), "/d[1]/x");
     }

@@ -202,6 +202,7 @@ impl Guc {
             retry_limit: self.retry_limit,
             stall: self.stall.map(|time| StallLimit { bytes_per_second: 1, time }),
             stop_on_failure: !self.continue_on_error,
+            skip_dangling: true,
             delayed_passive: self.delayed_passive,
             through_here: self.no_third_party,
             data_authentication: !self.no_authentication,

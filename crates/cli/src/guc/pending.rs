@@ -1,5 +1,6 @@
 //! Files of `-df` and `-do`: pairs that were not copied, or are not to be copied now.
 
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
@@ -57,7 +58,12 @@ pub(super) fn write(path: &Path, left: &[&Pair]) -> anyhow::Result<()> {
 }
 
 /// As a whole: half of a list would say that the rest is done. For its owner only, since URLs may have passwords.
+/// `-` is standard output.
 pub(super) fn store(path: &Path, text: &str) -> anyhow::Result<()> {
+    if path.as_os_str() == "-" {
+        let mut out = std::io::stdout().lock();
+        return out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output");
+    }
     whole::write_private(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 

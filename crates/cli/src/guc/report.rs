@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ropewalk_client::{Cancel, Event, EventSink, FileId, Options, Pair};
+use ropewalk_client::{Cancel, DANGLING, Event, EventSink, FileId, Options, Pair};
 
 use super::expand::{escaped, show_with_password};
 use super::options::Guc;
@@ -214,7 +214,11 @@ impl EventSink for Report {
                     *state.done.entry(active.source).or_default() += 1;
                 }
             }
-            Event::FileSkipped { source, .. } => {
+            Event::FileSkipped { source, reason } => {
+                if reason == DANGLING {
+                    let source = shown_text(&source, io::stderr().is_terminal());
+                    say(format_args!("warning: {source}: {DANGLING}; it is left out"));
+                }
                 if self.accounts {
                     *self.state().done.entry(source).or_default() += 1;
                 }
@@ -254,8 +258,12 @@ fn print(text: &str) {
 
 /// GCT writes URLs throughout.
 fn as_url(name: &str) -> String {
-    let name = shown_text(name, io::stdout().is_terminal());
-    if name.starts_with('/') { format!("file://{name}") } else { name.into_owned() }
+    if name.starts_with('/') {
+        return format!("file://{}", escaped(name.as_bytes()));
+    }
+    let Some((scheme, rest)) = name.split_once("://") else { return name.to_owned() };
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    format!("{scheme}://{host}{}", escaped(path.as_bytes()))
 }
 
 /// The lines before a file: the directories, then the names, one where they are the same.
@@ -289,6 +297,13 @@ mod tests {
             announcement("ftp://h/d/a", "file:///out/a", false),
             "Source: ftp://h/d/\nDest:   file:///out/\n  a\n"
         );
+    }
+
+    #[test]
+    fn names_in_urls_are_escaped() {
+        assert_eq!(as_url("/d/a b%\u{1b}"), "file:///d/a%20b%25%1B");
+        assert_eq!(as_url("ftp://[::1]:21/d/a b"), "ftp://[::1]:21/d/a%20b");
+        assert_eq!(as_url("/d/x://y/z"), "file:///d/x://y/z");
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! From options to a copy and its exit code.
 
 use std::io::Write;
-use std::path::absolute;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use ropewalk_client::{Amount, Cancel, Location, Pair, copy, parse_location};
+use bstr::ByteSlice;
+use ropewalk_client::{Amount, Cancel, Pair, copy};
 
-use super::expand::Looker;
+use super::expand::{Found, Given, Looker};
 use super::options::Guc;
 use super::report::Report;
 use super::{help, list, pending};
@@ -54,12 +55,13 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
         list::run(url, &target, &options.of_source(), &report, &cancel)?;
         return Ok(Exit::Done);
     }
-    let Some(mut pairs) = given(guc)? else {
+    let Some(mut given) = given(guc)? else {
         let _ = std::io::stdout().lock().write_all(b"Dumpfile exists and is empty.  Nothing to do.\n");
         return Ok(Exit::Usage);
     };
-    anyhow::ensure!(!pairs.is_empty(), "No files matched the source url.");
-    credentials::complete(&mut options, &PasswordFiles::default(), false, credentials::sides(&mut pairs))?;
+    anyhow::ensure!(!given.is_empty(), "No files matched the source url.");
+    let sides = credentials::sides(given.iter_mut().map(|given| &mut given.pair));
+    credentials::complete(&mut options, &PasswordFiles::default(), false, sides)?;
 
     let of_source = options.of_source();
     let looker = Looker {
@@ -68,12 +70,13 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
         cancel: &cancel,
         whole_trees: guc.dump_file.is_some(),
     };
-    let (mut expanded, mut lost) = (Vec::new(), Vec::new());
-    for pair in &pairs {
-        match looker.expand(pair.clone()) {
-            Ok(files) => {
-                report.given(&files, files.first() == Some(pair), &options);
-                expanded.extend(files);
+    let (mut all, mut lost) = (Found::default(), Vec::new());
+    for one in &given {
+        let pair = &one.pair;
+        match looker.expand(one) {
+            Ok(found) => {
+                report.given(&found.pairs, found.pairs.first() == Some(pair), &options);
+                all.extend(found);
             }
             Err(error) if guc.continue_on_error => {
                 say(format_args!("\nerror: {}\n", message(&error)));
@@ -82,6 +85,7 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
             }
             Err(error) => {
                 if let Some(path) = &guc.dump_file {
+                    let pairs: Vec<Pair> = given.into_iter().map(|given| given.pair).collect();
                     pending::write(path, &report.left(&pairs, &options))?;
                 }
                 return Err(error);
@@ -89,7 +93,8 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
         }
     }
     let clock = guc.run_time.map(|time| Clock::start(time, &cancel)).transpose()?;
-    looker.make_directories(&pairs, &options);
+    looker.make_directories(&all, &options);
+    let mut expanded = all.pairs;
     let result = copy(expanded.clone(), &options, &report, &cancel);
     let time_is_up = clock.is_some_and(Clock::stop);
 
@@ -115,7 +120,7 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
 }
 
 /// The pairs of the command or of files; `None` where a dump file says that all is done.
-fn given(guc: &Guc) -> anyhow::Result<Option<Vec<Pair>>> {
+fn given(guc: &Guc) -> anyhow::Result<Option<Vec<Given>>> {
     if let Some(path) = guc.dump_file.as_deref().filter(|path| path.exists()) {
         let lines = pairs::read(path)?;
         return if lines.is_empty() { Ok(None) } else { from_lines(&lines, None).map(Some) };
@@ -134,33 +139,16 @@ fn given(guc: &Guc) -> anyhow::Result<Option<Vec<Pair>>> {
         };
         return Err(usage(format!("{problem}\n\n{}", help::SYNTAX)));
     };
-    let pair = Pair {
-        source: location(parse_location(source)?)?,
-        destination: location(parse_location(destination)?)?,
-        window: guc.window(),
-    };
-    Ok(Some(vec![pair]))
+    let (source, destination) = (source.as_bytes().as_bstr(), destination.as_bytes().as_bstr());
+    Ok(Some(vec![Given::new(source, destination, guc.window())?]))
 }
 
 /// `window` is that of lines without one of their own.
-fn from_lines(lines: &[pairs::Line], window: Amount) -> anyhow::Result<Vec<Pair>> {
-    let pair = |line: &pairs::Line| {
-        let Pair { source, destination, .. } = line.pair()?;
-        let window = line.window.unwrap_or(window);
-        Ok(Pair { source: location(source)?, destination: location(destination)?, window })
+fn from_lines(lines: &[pairs::Line], window: Amount) -> anyhow::Result<Vec<Given>> {
+    let given = |line: &pairs::Line| {
+        Given::new(line.source.as_bstr(), line.destination.as_bstr(), line.window.unwrap_or(window))
     };
-    lines.iter().map(pair).collect()
-}
-
-/// Local paths are made absolute: they are shown as URLs.
-fn location(location: Location) -> anyhow::Result<Location> {
-    let Location::Local(path) = location else { return Ok(location) };
-    let directory = path.as_os_str().as_encoded_bytes().ends_with(b"/");
-    let mut path = absolute(&path).with_context(|| format!("{}: no current directory", path.display()))?;
-    if directory {
-        path.push("");
-    }
-    Ok(Location::Local(path))
+    lines.iter().map(given).collect()
 }
 
 /// Cancels after the time of `-t`.
@@ -206,7 +194,7 @@ mod tests {
         let line = |window| pairs::Line { source: "/a".into(), destination: "/b".into(), window };
         let lines = [line(None), line(Some(None)), line(Some(own))];
         let windows: Vec<_> =
-            from_lines(&lines, whole).unwrap().into_iter().map(|pair| pair.window).collect();
+            from_lines(&lines, whole).unwrap().into_iter().map(|given| given.pair.window).collect();
         assert_eq!(windows, [whole, None, own]);
     }
 }

@@ -3,6 +3,7 @@
 use ropewalk_protocol::facts::INVALID_LINK;
 
 use super::*;
+use crate::entry::DANGLING;
 
 impl<'e> Plan<'_, 'e> {
     /// What is in a directory, recursively. `named`: the destination is within the directory that was asked for.
@@ -152,6 +153,11 @@ impl<'e> Plan<'_, 'e> {
             }
             there = synced.names.remove(base_name(&name));
         }
+        if entry.leads_nowhere() {
+            synced.incomplete |= !self.dangling(&from, &to);
+            synced.waiting.remove(name.as_slice());
+            return Ok(Step::Over);
+        }
         // Of a file a server may say so by mistake, and whether it can be read will show. GCT's says of what it lists beside
         // a link that leads nowhere that it is one; of one that is kept nothing has to be read.
         let wrong = |error: &&String| entry.kind != Kind::File && *error != INVALID_LINK;
@@ -230,6 +236,18 @@ impl<'e> Plan<'_, 'e> {
             self.flush(destination, gathered)?;
         }
         Ok(Step::Over)
+    }
+
+    /// A link that is to be followed leads to nothing. `true`: it is left out, as was asked for.
+    pub(super) fn dangling(&mut self, from: &Place, to: &Place) -> bool {
+        let skips = self.ctx.options().skip_dangling;
+        if skips {
+            self.ctx.report.left_out(from.display(), DANGLING);
+        } else {
+            let error = RemoteError::Usage(format!("{}: {DANGLING}", from.display()));
+            self.fail(from.display(), to.display(), &error);
+        }
+        skips
     }
 
     /// The walk has come to a directory: its counterpart is listed, the one before is left. `false`: what is there cannot be

@@ -324,7 +324,12 @@ impl<'e> Plan<'_, 'e> {
                 return Ok(step);
             }
             Err(e) if e.breaks_session() => return Err(e),
-            Ok(None) => RemoteError::Usage(format!("{path}: a dangling symbolic link")),
+            Ok(None) => {
+                if self.filter.passes(name.as_bstr(), false) {
+                    self.dangling(&tree.source.join(&name)?, &tree.destination.join(&name)?);
+                }
+                return Ok(Step::Over);
+            }
             Err(e) => e,
         };
         if self.filter.passes(name.as_bstr(), false) {

@@ -1,0 +1,57 @@
+//! Patterns in the sources of `globus-url-copy`: ours and GCT's find the same, and make the same of it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use ropewalk_tests::client::{Client, Copy};
+use ropewalk_tests::peers;
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::{Kind, Setup};
+use ropewalk_tests::tree;
+
+#[test]
+fn patterns_match_as_with_gct() {
+    if !peers::available(&["globus-gridftp-server", "globus-url-copy", "setpriv"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("served").unwrap();
+    let source = root.join("s");
+    fs::create_dir_all(source.join("d1/deep")).unwrap();
+    fs::create_dir_all(source.join("empty")).unwrap();
+    for name in ["a?b", "axb", "s*r", "st{o}r", "d1/x y", "d1/deep/z"] {
+        fs::write(source.join(name), name).unwrap();
+    }
+    // Neither program copies what is not there, nor fails over it.
+    symlink("nowhere", source.join("d1/dangling")).unwrap();
+    symlink("nowhere", source.join("dangling")).unwrap();
+    let server = Setup::new(Kind::Gct, &root).start().unwrap();
+    let remote = server.url("s/");
+    let local = Client::Guc.local(&source, true).into_string().unwrap();
+    for base in [&remote, &local] {
+        for (number, (pattern, recursive)) in [
+            ("a?b", false),
+            ("a%3Fb", false),
+            ("s%2Ar", false),
+            ("s*", false),
+            ("st{o}*", false),
+            ("", false),
+            ("*", true),
+            ("[de]*", true),
+            ("", true),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let results = [Client::Guc, Client::Compatible].map(|client| {
+                let to = scratch.directory(format!("{client:?}{number}{}", base.len())).unwrap();
+                let mut copy = Copy::new(format!("{base}{pattern}"), client.local(&to, true));
+                copy.recursive = recursive;
+                client.run(&copy).unwrap().succeeded().unwrap();
+                to
+            });
+            tree::ensure_same(&results[0], &results[1]).unwrap();
+            assert!(fs::read_dir(&results[1]).unwrap().next().is_some(), "{base}{pattern}: nothing came");
+        }
+    }
+}
