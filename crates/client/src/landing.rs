@@ -4,16 +4,21 @@
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use bstr::BString;
+use ropewalk_protocol::command::Command;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
-use ropewalk_storage::part_name;
+use ropewalk_protocol::reply::Reply;
+use ropewalk_storage::{Kind, part_name};
 
+use crate::Preserve;
+use crate::abilities::Abilities;
 use crate::auto::SMALL;
 use crate::cutting::Piece;
+use crate::entry::from_status;
 use crate::place::{base_name, join, parent};
 use crate::report::signed;
 use crate::task::Task;
@@ -30,6 +35,8 @@ pub(crate) struct Landing {
     pub resumed: u64,
     pub piece: Piece,
     tries: AtomicU32,
+    /// Permissions of the file that it will replace.
+    replaced: OnceLock<u32>,
     state: Mutex<State>,
 }
 
@@ -97,6 +104,7 @@ impl Landing {
         let state = State { left: 1, failed: false, present, proved: RangeSet::new() };
         Self {
             tries: AtomicU32::new(task.tries),
+            replaced: OnceLock::new(),
             task,
             path,
             direct,
@@ -104,6 +112,31 @@ impl Landing {
             resumed,
             piece: Piece::default(),
             state: Mutex::new(state),
+        }
+    }
+
+    /// What is at its place is asked for before it is replaced.
+    pub(crate) fn asks_for_place(&self, can: &Abilities, preserve: Preserve) -> Option<Command> {
+        let asks = can.facts && !self.direct && !preserve.modes && self.replaced.get().is_none();
+        asks.then(|| Command::Mlst(Some(self.task.destination.path())))
+    }
+
+    /// What the server says is at its place.
+    pub(crate) fn replaces(&self, reply: &Reply) {
+        if let Some(mode) =
+            from_status(reply).filter(|there| there.kind == Kind::File).and_then(|there| there.mode)
+        {
+            let _ = self.replaced.set(mode & 0o777);
+        }
+    }
+
+    /// What it is to keep of its source, or else of the file that it replaces.
+    pub(crate) fn keeping(&self, preserve: Preserve) -> (Task, Preserve) {
+        match self.replaced.get() {
+            Some(&mode) if !preserve.modes => {
+                (Task { mode: Some(mode), ..self.task.clone() }, Preserve { modes: true, ..preserve })
+            }
+            _ => (self.task.clone(), preserve),
         }
     }
 

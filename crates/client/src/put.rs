@@ -48,6 +48,8 @@ const CAREFUL: u32 = 16;
 enum Ask {
     /// Its failure does not matter (ALLO, DELE of what may not be there).
     Hint,
+    /// What the file will replace (MLST): as a rule nothing.
+    Place,
     Expect,
     Restart,
     Transfer,
@@ -62,6 +64,7 @@ impl Ask {
     fn verb(self) -> &'static str {
         match self {
             Self::Hint => "ALLO",
+            Self::Place => "MLST",
             Self::Expect => "SCKS",
             Self::Restart => "REST",
             Self::Transfer => "STOR",
@@ -369,7 +372,7 @@ fn hear(
     slot.due = slot.due.saturating_sub(1);
     if reply.is_failure() {
         match ask {
-            Ask::Hint => return,
+            Ask::Hint | Ask::Place => return,
             Ask::Expect if is_unknown_command(&reply) => {
                 slot.not_expected = true;
                 return;
@@ -409,6 +412,7 @@ fn hear(
         return;
     }
     match ask {
+        Ask::Place => slot.upload.replaces(&reply),
         Ask::Transfer => slot.ended = Some(inline_sum(&reply)),
         Ask::Sum => slot.sum = Some(reply.text().to_str_lossy().into_owned()),
         _ => {}

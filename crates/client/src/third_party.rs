@@ -50,6 +50,7 @@ const TICK: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
     Hint,
+    Place,
     Restart,
     Transfer,
     Sum,
@@ -529,7 +530,7 @@ impl<'w, 'e> Flow<'w, 'e> {
         };
         if reply.is_failure() {
             match ask {
-                Ask::Hint => {}
+                Ask::Hint | Ask::Place => {}
                 Ask::Sum if destination && slot.relay.in_place && slot.relay.check == Check::Size => {
                     ctx.report.warn_once(untold(&place.display()));
                     said.sum = Some(String::new());
@@ -559,6 +560,7 @@ impl<'w, 'e> Flow<'w, 'e> {
             return;
         }
         match ask {
+            Ask::Place => slot.relay.replaces(&reply),
             Ask::Transfer => {
                 said.ended = Some(inline_sum(&reply));
                 if let (false, Some(seat)) = (destination, &self.seat) {

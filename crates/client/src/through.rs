@@ -258,11 +258,19 @@ fn settle<'e>(
             Err(e) => return Err(e),
         }
     }
-    worker.preserve(destination, task, &landing.path)?;
+    if let Some(command) = landing.asks_for_place(&destination.can, options.preserve) {
+        let reply = destination.control.call(&command)?;
+        if !reply.is_failure() {
+            landing.replaces(&reply);
+        }
+    }
+    let (task, preserve) = landing.keeping(options.preserve);
+    let commands = destination.preserving(&task, &landing.path, preserve);
+    worker.set_attributes(destination, &task, &commands)?;
     if !landing.direct {
         destination.rename(&landing.path, &task.destination.path())?;
-        if let Some(command) = destination.closing(task, options.preserve) {
-            worker.set_attributes(destination, task, &[command])?;
+        if let Some(command) = destination.closing(&task, preserve) {
+            worker.set_attributes(destination, &task, &[command])?;
         }
     }
     Ok(proved)

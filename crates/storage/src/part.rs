@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 pub use begin::{HeldPart, hold_part};
-pub use names::{is_temporary_name, journal_name, journal_of_part, part_name};
+pub use names::{is_temporary_name, journal_name, journal_of_part, part_name, target_of_part};
 pub use options::{DirectIo, Interrupted, Journaling, PartOptions};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 
 use self::begin::{Begun, Names};
-use self::names::{is_cut, target_of_part};
+use self::names::is_cut;
 use crate::checksum::{Algorithm, Pieces};
 use crate::{Error, ErrorKind, Journal, JournalKey, Metadata, Result, Store, WriteHandle};
 

@@ -167,6 +167,9 @@ impl<'e> Flow<'_, 'e> {
             let command = Command::Scks { algorithm: wire(*algorithm), value: value.as_str().into() };
             asks.push((Ask::Expect, command));
         }
+        if let Some(command) = upload.asks_for_place(&self.session.can, self.worker.ctx.options().preserve) {
+            asks.push((Ask::Place, command));
+        }
         if whole && let Some(size) = size.filter(|size| *size > SMALL) {
             asks.push((Ask::Hint, Command::Allo(size)));
         }

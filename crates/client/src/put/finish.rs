@@ -195,14 +195,14 @@ impl<'e> Flow<'_, 'e> {
         let id = self.first + at as u64;
         self.slots[at].naming = true;
         let upload = self.slots[at].upload.clone();
-        let options = self.worker.ctx.options();
-        for command in self.session.preserving(&upload.task, &upload.path, options.preserve) {
+        let (task, preserve) = upload.keeping(self.worker.ctx.options().preserve);
+        for command in self.session.preserving(&task, &upload.path, preserve) {
             self.ask(id, Ask::Attribute, &command)?;
         }
         if !upload.direct {
             self.ask(id, Ask::RenameFrom, &Command::Rnfr(upload.path.clone()))?;
             self.ask(id, Ask::RenameTo, &Command::Rnto(upload.task.destination.path()))?;
-            if let Some(command) = self.session.closing(&upload.task, options.preserve) {
+            if let Some(command) = self.session.closing(&task, preserve) {
                 self.ask(id, Ask::Attribute, &command)?;
             }
             if upload.task.apart {

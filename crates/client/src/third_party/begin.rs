@@ -270,6 +270,10 @@ impl<'e> Flow<'_, 'e> {
             return self.worker.failed(Job::Third(relay, range), e);
         }
         let mut to_destination = Vec::new();
+        let options = self.worker.ctx.options();
+        if let Some(command) = relay.asks_for_place(&self.destination.can, options.preserve) {
+            to_destination.push((Ask::Place, command));
+        }
         if let Some(size) = relay.task.length().filter(|size| *size > SMALL && whole) {
             to_destination.push((Ask::Hint, Command::Allo(size)));
         }

@@ -170,14 +170,14 @@ impl<'e> Flow<'_, 'e> {
     pub(super) fn commit(&mut self, at: usize) -> Result<(), RemoteError> {
         let id = self.first + at as u64;
         let relay = self.slots[at].relay.clone();
-        let options = self.worker.ctx.options();
-        for command in self.destination.preserving(&relay.task, &relay.path, options.preserve) {
+        let (task, preserve) = relay.keeping(self.worker.ctx.options().preserve);
+        for command in self.destination.preserving(&task, &relay.path, preserve) {
             self.ask(id, true, Ask::Attribute, &command)?;
         }
         if !relay.direct {
             self.ask(id, true, Ask::Rename, &Command::Rnfr(relay.path.clone()))?;
             self.ask(id, true, Ask::Rename, &Command::Rnto(relay.task.destination.path()))?;
-            if let Some(command) = self.destination.closing(&relay.task, options.preserve) {
+            if let Some(command) = self.destination.closing(&task, preserve) {
                 self.ask(id, true, Ask::Attribute, &command)?;
             }
             if relay.task.apart {

@@ -12,7 +12,7 @@ use ropewalk_protocol::server::{Failure, Mode, Transfer};
 use ropewalk_storage::checksum::{Algorithm, checksum_file};
 use ropewalk_storage::{
     Error, ErrorKind, JournalKey, Journaling, Kind, Metadata, PartFile, PartOptions, Result, Store,
-    WriteHandle, WriteOptions, journal_of_part, part_name, sync_name,
+    WriteHandle, WriteOptions, journal_of_part, part_name, sync_name, target_of_part,
 };
 
 use super::failure;
@@ -209,10 +209,13 @@ impl Plan {
     ) -> std::result::Result<Destination, Failure> {
         let progress = RefCell::new(progress);
         let key = JournalKey { source: String::new(), size: transfer.allocated, modified: transfer.modified };
+        // What comes under the name of a part will replace another file.
+        let of_part = || store.stat(&target_of_part(place)?, true).ok().map(|there| there.mode & 0o777);
+        let replaced = self.mode.or_else(of_part);
         let options = PartOptions {
             // Who may not read what is replaced may not read what replaces it, from the first byte on.
             // Who goes on with it has to be able to, whatever it may be in the end.
-            mode: files.create_mode & self.mode.unwrap_or(0o7777) | OWNERS,
+            mode: files.create_mode & replaced.unwrap_or(0o7777) | OWNERS,
             resume: false,
             journal: match transfer.mode {
                 Mode::Stream => Journaling::Sequential,

@@ -24,7 +24,7 @@ pub fn journal_name(target: &VirtualPath) -> VirtualPath {
 }
 
 /// What the part of this name belongs to, unless the name was cut; `None` where `part` has no such name.
-pub(super) fn target_of_part(part: &VirtualPath) -> Option<VirtualPath> {
+pub fn target_of_part(part: &VirtualPath) -> Option<VirtualPath> {
     let stem = part.file_name()?.strip_prefix(b".")?.strip_suffix(PART)?;
     part.parent()?.child(stem).ok()
 }
