@@ -14,6 +14,7 @@ use ropewalk_storage::{
 
 use crate::auto::SMALL;
 use crate::cutting::Piece;
+use crate::landing::is_device;
 use crate::place::Place;
 use crate::task::Task;
 use crate::verify::{Check, proof, same};
@@ -82,13 +83,16 @@ impl Download {
                 path = Some(target.clone());
                 let local = |e| RemoteError::local(target.as_bytes(), e);
                 let there = store.stat(target, true).ok();
-                let special = there.as_ref().is_some_and(|m| !matches!(m.kind, Kind::File | Kind::Directory));
+                let file = there.as_ref().is_some_and(|there| there.kind == Kind::File);
+                let special = file && is_device(target.as_bytes())
+                    || there.as_ref().is_some_and(|m| !matches!(m.kind, Kind::File | Kind::Directory));
                 if there.as_ref().is_some_and(|m| m.kind == Kind::Directory) {
                     return Err(RemoteError::Usage(format!("{target}: is a directory")));
                 }
                 if special || task.window.is_some() {
-                    let options =
-                        WriteOptions { create: true, truncate: false, exclusive: false, mode: NEW_FILE };
+                    // Of an open file (/dev/stdout) nothing may stay behind what comes.
+                    let truncate = file && task.window.is_none();
+                    let options = WriteOptions { create: true, truncate, exclusive: false, mode: NEW_FILE };
                     store.open_write(target, options).map_err(local)?
                 } else {
                     let key =
@@ -333,7 +337,7 @@ impl Download {
         match &self.target {
             None => keeps_none("null:"),
             Some(_) if self.in_order() => keeps_none("a pipe"),
-            Some(target) if crate::landing::is_device(target.as_bytes()) => keeps_none("a device"),
+            Some(target) if is_device(target.as_bytes()) => keeps_none("a device"),
             Some(target) => Ok(target),
         }
     }

@@ -72,11 +72,13 @@ pub(crate) fn part_apart(path: &[u8]) -> BString {
     part_path(&[path, format!("~{chance:016x}").as_bytes()].concat())
 }
 
-/// Devices must not be replaced by files. What is beneath /dev/shm are files.
+/// Devices must not be replaced by files, nor open files that /dev and /proc have names for. What is beneath /dev/shm are
+/// files.
 pub(crate) fn is_device(path: &[u8]) -> bool {
     let Ok(plain) = VirtualPath::parse(path) else { return false };
     let plain = plain.as_bytes();
-    path.starts_with(b"/") && plain.starts_with(b"/dev/") && !plain.starts_with(b"/dev/shm/")
+    let special = plain.starts_with(b"/dev/") && !plain.starts_with(b"/dev/shm/");
+    path.starts_with(b"/") && (special || plain.starts_with(b"/proc/"))
 }
 
 /// What is told of a server that says nothing of files that are written in place.

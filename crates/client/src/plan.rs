@@ -21,6 +21,7 @@ use ropewalk_storage::{Kind, is_temporary_name};
 use crate::context::Context;
 use crate::filter::Filter;
 use crate::glob::{Glob, is_glob};
+use crate::landing::is_device;
 use crate::place::{End, Place, base_name, join, parent};
 use crate::report::failure;
 use crate::session::Session;
@@ -184,7 +185,7 @@ impl<'p, 'e> Plan<'p, 'e> {
                 let what = format!("{}: needs the name of a file", ends.destination.display());
                 return Err(RemoteError::Usage(what));
             }
-            let task = self.task(ends.source.clone(), ends.destination.clone(), ends.window);
+            let task = self.task(ends.source.clone(), self.linked(&ends.destination), ends.window);
             return self.file(task, None);
         }
         let Some(entry) = self.stat(&ends.source, false, known)? else {
@@ -282,11 +283,25 @@ impl<'p, 'e> Plan<'p, 'e> {
             };
             (destination, there)
         } else {
-            (ends.destination.clone(), there.cloned())
+            let link = entry.kind == Kind::Symlink && self.ctx.options().preserve.links;
+            let destination = if link { ends.destination.clone() } else { self.linked(&ends.destination) };
+            (destination, there.cloned())
         };
         let mut task = self.task(source.clone(), destination, ends.window);
         fill(&mut task, entry);
         self.file(task, there.as_ref())
+    }
+
+    /// The file here that a destination leads to, where that itself is named and is a symbolic link: the link stays.
+    fn linked(&self, destination: &Place) -> Place {
+        let Place::Local(path) = destination else { return destination.clone() };
+        let store = &self.ctx.store;
+        let is_link = store.stat(path, false).is_ok_and(|there| there.kind == Kind::Symlink)
+            && store.stat(path, true).is_ok_and(|there| there.kind == Kind::File);
+        match store.real_path(path) {
+            Ok(real) if is_link && !is_device(path.as_bytes()) => Place::Local(real),
+            _ => destination.clone(),
+        }
     }
 
     fn glob(&mut self, ends: &Ends, path: &BString) -> Result<(), RemoteError> {

@@ -3,14 +3,15 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Result, ensure};
 use common::*;
 use ropewalk_client::{
-    Auto, Cancel, ChecksumPolicy, Event, FailureKind, Location, Options, Pair, SyncLevel, copy, list, walk,
+    Auto, Cancel, ChecksumPolicy, Event, FailureKind, Location, Options, Pair, Preserve, SyncLevel, copy,
+    list, walk,
 };
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tests::files::{ensure_same, write_random};
@@ -64,6 +65,44 @@ fn a_file_is_replaced_with_its_permissions() -> Result<()> {
     ensure!(fs::read(here.join("t"))? == b"new");
     ensure!(fs::metadata(here.join("t"))?.permissions().mode() & 0o777 == 0o600);
     Ok(())
+}
+
+/// A link that is itself the destination stays, and what it leads to is replaced; one in a directory of destinations is replaced.
+#[test]
+fn a_link_that_is_named_is_written_through() -> Result<()> {
+    let here = Scratch::new()?;
+    let at = |name: &str| Location::Local(here.join(name));
+    write(&here.join("s"), b"new")?;
+    write(&here.join("d/old"), b"older")?;
+    symlink("d/old", here.join("l"))?;
+    symlink("nowhere", here.join("n"))?;
+    symlink("../d/old", here.join("d/s"))?;
+    for archive in [false, true] {
+        write(&here.join("d/old"), b"older")?;
+        let preserve = Preserve { times: archive, modes: archive, links: archive };
+        run(at("s"), at("l"), &Options { preserve, ..options() })?.succeeded()?;
+        ensure!(here.join("l").is_symlink() && fs::read(here.join("d/old"))? == b"new");
+    }
+    run(at("s"), at("n"), &options())?.succeeded()?;
+    ensure!(!here.join("n").is_symlink() && !here.join("nowhere").exists());
+    run(at("s"), at("d/"), &options())?.succeeded()?;
+    ensure!(!here.join("d/s").is_symlink());
+    ensure_clean(here.path())
+}
+
+/// As /dev/stdout is one.
+#[test]
+fn a_name_of_an_open_file_is_not_replaced() -> Result<()> {
+    let here = Scratch::new()?;
+    write(&here.join("s"), b"new")?;
+    write(&here.join("t"), b"what was there before")?;
+    let open = fs::File::options().write(true).open(here.join("t"))?;
+    let node = open.metadata()?.ino();
+    let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
+    run(Location::Local(here.join("s")), Location::Local(name.into()), &options())?.succeeded()?;
+    ensure!(fs::read(here.join("t"))? == b"new");
+    ensure!(fs::metadata(here.join("t"))?.ino() == node);
+    ensure_clean(here.path())
 }
 
 #[test]

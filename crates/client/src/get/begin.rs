@@ -286,5 +286,5 @@ impl<'e> Flow<'_, 'e> {
 
 /// Of devices, and of files that are made while they are read, servers tell that they are empty.
 fn is_made_up(path: &[u8]) -> bool {
-    is_device(path) || path.starts_with(b"/proc/") || path.starts_with(b"/sys/")
+    is_device(path) || path.starts_with(b"/sys/")
 }
