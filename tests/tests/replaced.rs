@@ -5,11 +5,12 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use ropewalk_tests::client::{Client, Copy};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Setup};
-use ropewalk_tests::{files, peers};
+use ropewalk_tests::{files, peers, process, tree};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
@@ -57,5 +58,57 @@ fn what_is_replaced_keeps_its_permissions() {
             0o604,
             "{kind:?}: those of the source were asked for"
         );
+    }
+}
+
+/// A tree whose directories nobody may write to is copied once more, as by the first copy.
+#[test]
+fn directories_that_nobody_writes_to_are_copied_again() {
+    let scratch = Scratch::new().unwrap();
+    let source = scratch.directory("s").unwrap();
+    let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    let shut = |base: &Path, mode| ["ro/sub", "ro"].map(|name| set(&base.join(name), mode));
+    for kind in [None, Some(Kind::Ropewalk), Some(Kind::Gct)] {
+        if kind == Some(Kind::Gct) && !peers::available(&["globus-gridftp-server", "setpriv"]) {
+            continue;
+        }
+        let root = scratch.directory(format!("{kind:?}")).unwrap();
+        let server = kind.map(|kind| Setup::new(kind, &root).obeying_permissions().start().unwrap());
+        let to = match &server {
+            Some(server) => server.url("t/").into(),
+            None => Client::Ropewalk.local(&root.join("t"), true),
+        };
+        for arguments in [&["-a"][..], &["-a", "--sync=size"], &["-a", "--sync=size", "--delete"]] {
+            let deletes = arguments.contains(&"--delete");
+            // What the source has no longer goes from such a directory, too.
+            for round in 0..if deletes { 3 } else { 2 } {
+                let _ = fs::create_dir_all(source.join("ro/sub"));
+                shut(&source, 0o755);
+                fs::write(source.join("ro/f"), "x".repeat(round + 1)).unwrap();
+                fs::write(source.join("ro/sub/g"), "y".repeat(round + 1)).unwrap();
+                if round == 1 {
+                    fs::create_dir_all(source.join("ro/sub/new")).unwrap();
+                    fs::write(source.join("ro/sub/new/h"), "h").unwrap();
+                }
+                if round == 2 {
+                    fs::remove_dir_all(source.join("ro/sub/new")).unwrap();
+                }
+                shut(&source, 0o555);
+                let mut command = process::command("setpriv");
+                command.args(["--bounding-set=-dac_override,-dac_read_search", "--"]);
+                command.arg(peers::ropewalk().unwrap()).args(["cp", "-q"]).args(arguments);
+                command.env("XDG_STATE_HOME", peers::home()).env("XDG_CONFIG_HOME", peers::home());
+                command.arg(Client::Ropewalk.local(&source, true)).arg(&to);
+                process::run(&mut command, Duration::from_secs(30)).unwrap().succeeded().unwrap();
+                tree::ensure_same(&source, &root.join("t")).unwrap();
+                for name in ["ro", "ro/sub"] {
+                    assert_eq!(mode(&root.join("t").join(name)), 0o555, "{kind:?} {arguments:?}");
+                }
+            }
+            shut(&source, 0o755);
+            shut(&root.join("t"), 0o755);
+            fs::remove_dir_all(&source).unwrap();
+            fs::remove_dir_all(root.join("t")).unwrap();
+        }
     }
 }

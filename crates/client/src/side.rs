@@ -63,6 +63,14 @@ impl<'e> Side<'e> {
         }
     }
 
+    /// The attributes of those that there are.
+    pub(crate) fn stat_many(&mut self, paths: &[BString]) -> Result<Vec<Option<Entry>>, RemoteError> {
+        match self {
+            Self::Local(_) => Ok(paths.iter().map(|path| self.stat(path).ok().flatten()).collect()),
+            Self::Remote(session) => Ok(session.stat_many(paths)?.into_iter().map(Result::ok).collect()),
+        }
+    }
+
     /// The attributes of the link itself, locally; servers follow links, but tell of them.
     pub(crate) fn stat_link(&mut self, path: &[u8]) -> Result<Option<Entry>, RemoteError> {
         let Self::Local(store) = self else { return self.stat(path) };

@@ -3,7 +3,16 @@
 use ropewalk_protocol::facts::INVALID_LINK;
 
 use super::*;
+use crate::FailureKind;
 use crate::entry::DANGLING;
+
+/// Permission bits of the owner.
+const OWNERS: u32 = 0o700;
+
+/// Whether the owner of a directory of this mode cannot make files in it.
+fn is_shut(mode: u32) -> bool {
+    mode & 0o300 != 0o300
+}
 
 impl<'e> Plan<'_, 'e> {
     /// What is in a directory, recursively. `named`: the destination is within the directory that was asked for.
@@ -33,6 +42,9 @@ impl<'e> Plan<'_, 'e> {
                 let made = self.ask(destination, true, &mut |side| side.make_directories(&top))?;
                 made.into_iter().next().unwrap_or(Ok(true))?;
             }
+        }
+        if exists && named && !discards {
+            self.open_up(destination, &[destination.path()])?;
         }
         let mut gathered = Gathered::default();
         // The side is taken out while it lists: what is found is worked on with the others.
@@ -189,8 +201,11 @@ impl<'e> Plan<'_, 'e> {
                 }
                 there = None;
             }
-            if there.is_some() {
+            if let Some(there) = &there {
                 synced.waiting.insert(name.to_vec());
+                if there.mode.is_some_and(is_shut) {
+                    self.open_up(&to, &[to.path()])?;
+                }
             }
             if options.dry_run {
                 let (source, destination) = (from.display(), to.display());
@@ -314,6 +329,29 @@ impl<'e> Plan<'_, 'e> {
         closed
     }
 
+    /// Directories that nobody may write to become writable for their owner until all is there, where they get the permissions
+    /// of the source in the end. `true`: some of them did.
+    fn open_up(&mut self, destination: &Place, directories: &[BString]) -> Result<bool, RemoteError> {
+        let options = self.ctx.options();
+        if !options.preserve.modes || options.dry_run || directories.is_empty() {
+            return Ok(false);
+        }
+        self.ask(destination, true, &mut |side| {
+            let mut opened = false;
+            for (path, there) in directories.iter().zip(side.stat_many(directories)?) {
+                let Some(mode) = there.and_then(|there| there.mode).filter(|mode| is_shut(*mode)) else {
+                    continue;
+                };
+                match side.set_attributes(path, None, Some(mode | OWNERS)) {
+                    Err(e) if e.breaks_session() => return Err(e),
+                    // What is to be written to it will tell.
+                    set => opened |= set.is_ok(),
+                }
+            }
+            Ok(opened)
+        })
+    }
+
     /// Makes the directories that were found.
     fn make(
         &mut self,
@@ -331,7 +369,18 @@ impl<'e> Plan<'_, 'e> {
                 self.fail(String::new(), path, &RemoteError::Usage(what.to_owned()));
                 continue;
             }
-            let results = self.ask(destination, true, &mut |side| side.make_directories(directories))?;
+            let mut results = self.ask(destination, true, &mut |side| side.make_directories(directories))?;
+            let was_there = directories.iter().zip(&results).filter(|(_, made)| matches!(made, Ok(false)));
+            let was_there: Vec<BString> = was_there.map(|(path, _)| path.clone()).collect();
+            if self.open_up(destination, &was_there)? {
+                for (path, result) in directories.iter().zip(&mut results) {
+                    if result.as_ref().is_err_and(|e| e.kind() == FailureKind::Permission) {
+                        let alone = [path.clone()];
+                        let again = self.ask(destination, true, &mut |side| side.make_directories(&alone))?;
+                        *result = again.into_iter().next().unwrap_or(Ok(true));
+                    }
+                }
+            }
             for (path, result) in directories.iter().zip(results) {
                 match result {
                     Ok(true) => self.ctx.report.directory_made(),
