@@ -42,7 +42,6 @@ const RTT_SAMPLES: u32 = 16;
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 /// After a transfer broke the server may still say why; a session that is given up gets as long to end.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
-
 /// The kernel takes no longer idle times of TCP's keepalive (`MAX_TCP_KEEPIDLE`).
 const LONGEST_IDLE: Duration = Duration::from_secs(32_767);
 
@@ -410,23 +409,28 @@ impl<'e> Control<'e> {
     /// Then it holds no file any more that another connection may want to write, and nothing that was asked of it will
     /// still be done.
     ///
-    /// With `abort` what it does is broken off at once. Otherwise only where it has not come to an end after half of the time:
-    /// GCT's server never answers again where ABOR meets a command that is no transfer, and a transfer whose data
-    /// connections are gone ends by itself.
+    /// With `abort` by ABOR; otherwise by the end of our side of the connection, which servers take for ABOR and QUIT. (GCT's
+    /// server never answers again where ABOR meets a command that is no transfer, and now and then where it meets one.)
     pub(crate) fn leave(&mut self, limit: Duration, abort: bool) -> bool {
         let deadline = Instant::now() + limit;
         if abort {
             self.break_off();
         }
-        // A server that is closing the connection takes no more commands, and closes it all the same.
-        let _ = self.send(&Command::Quit);
-        if let Some(gone) = self.ends(if abort { deadline } else { deadline - limit / 2 }) {
-            return gone;
+        if abort || self.asked.is_empty() {
+            // A server that is closing the connection takes no more commands, and closes it all the same.
+            let _ = self.send(&Command::Quit);
         }
         if !abort {
-            self.break_off();
+            let _ = self.flush();
+            self.stream.end();
         }
-        self.ends(deadline).unwrap_or(false)
+        loop {
+            match self.answer_until(deadline) {
+                Ok(Some(_)) => {}
+                Ok(None) => return false,
+                Err(e) => return is_gone(&e),
+            }
+        }
     }
 
     /// ABOR, unless the server has said that it closes the connection anyway.
@@ -436,22 +440,6 @@ impl<'e> Control<'e> {
             self.asked.push_back(Asked { name: "ABOR", at: Instant::now(), answer: Due::Dropped });
             self.transmit();
             self.tell();
-        }
-    }
-
-    /// Waits for the end of the connection; `false` where nothing is known of the peer's end. `None` at the deadline.
-    fn ends(&mut self, deadline: Instant) -> Option<bool> {
-        loop {
-            match self.answer_until(deadline) {
-                Ok(Some(_)) => {}
-                Ok(None) => return None,
-                Err(RemoteError::Closed { .. }) => return Some(true),
-                // It closed with commands unread.
-                Err(RemoteError::Control { source, .. }) => {
-                    return Some(source.kind() == io::ErrorKind::ConnectionReset);
-                }
-                Err(_) => return Some(false),
-            }
         }
     }
 
@@ -521,6 +509,15 @@ impl<'e> Control<'e> {
 
 fn cannot_travel(e: UnprintableCommand) -> RemoteError {
     RemoteError::CannotTravel { path: e.line }
+}
+
+/// Whether the peer has ended the connection, maybe with commands unread.
+fn is_gone(error: &RemoteError) -> bool {
+    match error {
+        RemoteError::Closed { .. } => true,
+        RemoteError::Control { source, .. } => source.kind() == io::ErrorKind::ConnectionReset,
+        _ => false,
+    }
 }
 
 fn wait_for(controls: &[&Control<'_>], cancel: &Cancel, deadline: Instant) -> Result<bool, RemoteError> {

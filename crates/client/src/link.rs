@@ -1,7 +1,7 @@
 //! What a control connection runs over: TCP, or the standard input and output of a program (ssh).
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::ssh::Tunnel;
@@ -12,6 +12,15 @@ pub(crate) enum Link {
 }
 
 impl Link {
+    /// Nothing more will be written.
+    pub(crate) fn end(&self) {
+        // Where the peer has gone, it knows.
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Ssh(tunnel) => tunnel.end(),
+        };
+    }
+
     /// Why the connection has ended, where more is known of it than that: what ssh said.
     pub(crate) fn last_words(&mut self) -> Option<String> {
         match self {

@@ -321,10 +321,9 @@ impl<'e> Session<'e> {
     }
 
     /// Has the server end what it does for this session, and waits for that, for so long at most (see [`Control::leave`]).
-    /// `transferring`: a transfer is all that it does, and may be waiting for a data connection.
-    pub(crate) fn leave(&mut self, limit: Duration, transferring: bool) -> bool {
+    pub(crate) fn leave(&mut self, limit: Duration) -> bool {
         self.channel = None;
-        self.control.leave(limit, transferring || self.can.is_ours())
+        self.control.leave(limit, self.can.is_ours())
     }
 
     /// Removes what has arrived and is of no use, whether that can be or not. `busy`: other answers are due, before which nobody can

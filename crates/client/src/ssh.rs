@@ -8,6 +8,7 @@ mod shared;
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -55,6 +56,11 @@ pub(crate) struct Tunnel {
 }
 
 impl Tunnel {
+    /// Nothing more will be written.
+    pub(crate) fn end(&self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)
+    }
+
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.stream.read(buffer);
         if matches!(read, Ok(1..)) {

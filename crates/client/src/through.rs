@@ -70,7 +70,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
                 worker.leave_over(&destination.endpoint, landing.path.clone());
             }
             // Whatever it was, one of them may have something left to say.
-            destination.leave(LAST_WORDS, false);
+            destination.leave(LAST_WORDS);
             worker.ctx.report.put_back();
             worker.fail(Job::File(task), e);
         }

@@ -10,15 +10,15 @@ use super::*;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A connection to a server that takes commands until one begins with `last`, tells them, and closes; with `None` never.
-fn talk(last: Option<&'static str>) -> (Control<'static>, JoinHandle<()>, mpsc::Receiver<String>) {
+/// A connection to a server that takes commands until one begins with `last`, tells them, and closes.
+fn talk(last: &'static str) -> (Control<'static>, JoinHandle<()>, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let (tell, told) = mpsc::channel();
     let server = thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
         for line in BufReader::new(&stream).lines().map_while(Result::ok) {
-            let over = last.is_some_and(|last| line.starts_with(last));
+            let over = line.starts_with(last);
             tell.send(line).unwrap();
             if over {
                 break;
@@ -39,34 +39,34 @@ fn connect_with(port: u16, options: &Options) -> Control<'static> {
 
 #[test]
 fn leaving_waits_until_the_server_has_ended() {
-    let (mut control, server, told) = talk(Some("QUIT"));
+    let (mut control, server, told) = talk("QUIT");
     assert!(control.leave(LIMIT, true));
     let heard: Vec<String> = told.try_iter().collect();
     assert_eq!(heard, ["ABOR", "NOOP", "QUIT", "end"]);
     server.join().unwrap();
 
-    let (mut control, _server, told) = talk(Some("QUIT"));
-    assert!(control.leave(LIMIT, false));
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), ["QUIT", "end"]);
-}
-
-#[test]
-fn what_does_not_end_by_itself_is_broken_off() {
-    let (mut control, _server, told) = talk(Some("ABOR"));
-    assert!(control.leave(Duration::from_millis(400), false));
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), ["QUIT", "ABOR", "end"]);
+    for under_way in [None, Some(Command::Noop)] {
+        let (mut control, stream) = greeted();
+        let sent = under_way.map_or("QUIT", |command| {
+            control.send(&command).unwrap();
+            "NOOP"
+        });
+        let server = thread::spawn(move || {
+            let heard: Vec<String> = BufReader::new(&stream).lines().map_while(Result::ok).collect();
+            assert_eq!(heard, [sent], "and nothing more, and an end");
+        });
+        assert!(control.leave(LIMIT, false));
+        server.join().unwrap();
+    }
 }
 
 #[test]
 fn a_server_that_stays_is_left_all_the_same() {
     for abort in [true, false] {
-        let (mut control, server, told) = talk(None);
+        let (mut control, _stream) = greeted();
         let began = Instant::now();
         assert!(!control.leave(Duration::from_millis(50), abort));
         assert!(began.elapsed() >= Duration::from_millis(50));
-        drop(control);
-        server.join().unwrap();
-        assert_eq!(told.iter().last().unwrap(), "end");
     }
 }
 

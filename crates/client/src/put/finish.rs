@@ -235,8 +235,7 @@ impl<'e> Flow<'_, 'e> {
         let report = &worker.ctx.report;
         report.waited(session.control.waited);
         let stray = session.can.extended && !session.can.is_ours();
-        let transferring = slots.len() == 1 && asks.iter().all(|(_, ask)| *ask == Ask::Transfer);
-        let gone = session.leave(LAST_WORDS, transferring);
+        let gone = session.leave(LAST_WORDS);
         let blamed = asks.front().map_or(first, |(id, _)| *id);
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
         let mut refused: Vec<Arc<Upload>> = Vec::new();

@@ -72,7 +72,7 @@ impl<'e> Flow<'_, 'e> {
                 continue;
             }
             if !std::mem::replace(&mut waits, true) {
-                self.source.leave(Duration::ZERO, true);
+                self.source.leave(Duration::ZERO);
             }
             let Ok(Some(answer)) = self.destination.control.answer_until(deadline) else { return };
             self.hear(true, answer);
@@ -196,20 +196,19 @@ impl<'e> Flow<'_, 'e> {
 
     /// The sessions are of no more use. The file whose command failed gets the blame, the others go back.
     pub(super) fn abandon(self, error: RemoteError) {
-        let Self { worker, mut source, mut destination, destination_asks, slots, first, culprit, .. } = self;
-        // First the one that sends, so that the other one waits for no more data; then the one that would still give
-        // names to files that are about to be sent once more.
-        source.leave(Duration::ZERO, true);
+        let Self { worker, mut source, mut destination, slots, first, culprit, .. } = self;
         worker.ctx.report.waited(source.control.waited + destination.control.waited);
-        drop(source);
-        let transferring = slots.len() == 1 && destination_asks.iter().all(|(_, ask)| *ask == Ask::Transfer);
         // Behind that one are files which go on.
         let failed = slots.iter().find(|slot| slot.error.is_some());
         if let Some(part) = failed.and_then(Slot::leftover) {
             worker.leave_over(&destination.endpoint, part);
         }
         let stray = destination.can.extended && !destination.can.is_ours();
-        let gone = destination.leave(LAST_WORDS, transferring);
+        // First the one that sends, so that the other one waits for no more data; then the one that would still give
+        // names to files that are about to be sent once more.
+        source.leave(Duration::ZERO);
+        drop(source);
+        let gone = destination.leave(LAST_WORDS);
         let blamed = culprit.unwrap_or(first);
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
         let mut refused = false;
