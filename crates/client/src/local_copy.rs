@@ -115,7 +115,10 @@ fn copy(
             let range = offset + at..offset + at + piece.bytes().len() as u64;
             let written = match piece {
                 Piece::Data(data) => handle.write_at(data, range.start),
-                Piece::Hole(_) => Ok(()),
+                Piece::Hole(zeros) => {
+                    handle.leave_zero(range.start, zeros.len() as u64);
+                    Ok(())
+                }
             };
             let recorded = written.and_then(|()| writer.record(range, None));
             recorded.map_err(|e| RemoteError::local(path.clone(), e))
