@@ -162,3 +162,16 @@ pub(crate) fn journaled(state: &Path) -> u64 {
     });
     ranges.sum()
 }
+
+/// Copies `s` to `t` at a server and here; `check` looks at what is there.
+pub(crate) fn each_way(
+    kinds: &[Kind],
+    test: impl Fn(&Path, Location, &Path, Location) -> Result<()>,
+) -> Result<()> {
+    let here = Scratch::new()?;
+    let at = |name: &str| Location::Local(here.join(name));
+    test(&here.join("s"), at("s"), &here.join("t"), at("t")).context("here")?;
+    each(kinds, |bench| {
+        test(&bench.local.join("s"), bench.here("s"), &bench.remote.join("t"), bench.url("t"))
+    })
+}
