@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -30,7 +31,7 @@ fn what_is_replaced_keeps_its_permissions() {
         }
         let root = scratch.directory(format!("{kind:?}")).unwrap();
         let server = Setup::new(kind, &root).start().unwrap();
-        let copy = |source: std::ffi::OsString, arguments: &[&str]| {
+        let copy = |source: OsString, arguments: &[&str]| {
             let mut copy = Copy::new(source, server.url("x"));
             copy.arguments = arguments.iter().map(Into::into).collect();
             Client::Ropewalk.run(&copy).unwrap().succeeded().unwrap();
@@ -58,6 +59,41 @@ fn what_is_replaced_keeps_its_permissions() {
             0o604,
             "{kind:?}: those of the source were asked for"
         );
+    }
+}
+
+/// Copies what is in `source` to `to`, as root without root's way past permissions.
+fn copy_obeying_permissions(arguments: &[&str], source: &Path, to: &OsString) {
+    let mut command = process::command("setpriv");
+    command.args(["--bounding-set=-dac_override,-dac_read_search", "--"]);
+    command.arg(peers::ropewalk().unwrap()).args(["cp", "-q"]).args(arguments);
+    command.env("XDG_STATE_HOME", peers::home()).env("XDG_CONFIG_HOME", peers::home());
+    command.arg(Client::Ropewalk.local(source, true)).arg(to);
+    process::run(&mut command, Duration::from_secs(30)).unwrap().succeeded().unwrap();
+}
+
+/// Nobody may compare it: it is copied.
+#[test]
+fn what_may_not_be_read_at_the_destination_is_replaced() {
+    let scratch = Scratch::new().unwrap();
+    let source = scratch.directory("s").unwrap();
+    fs::write(source.join("f"), "the same").unwrap();
+    for kind in [None, Some(Kind::Ropewalk), Some(Kind::Gct)] {
+        if kind == Some(Kind::Gct) && !peers::available(&["globus-gridftp-server", "setpriv"]) {
+            continue;
+        }
+        let root = scratch.directory(format!("{kind:?}")).unwrap();
+        let server = kind.map(|kind| Setup::new(kind, &root).obeying_permissions().start().unwrap());
+        let to = match &server {
+            Some(server) => server.url("t/").into(),
+            None => Client::Ropewalk.local(&root.join("t"), true),
+        };
+        fs::create_dir(root.join("t")).unwrap();
+        fs::write(root.join("t/f"), "The same").unwrap();
+        fs::set_permissions(root.join("t/f"), Permissions::from_mode(0)).unwrap();
+        copy_obeying_permissions(&["-r", "--sync=checksum"], &source, &to);
+        assert_eq!(fs::read_to_string(root.join("t/f")).unwrap(), "the same", "{kind:?}");
+        assert_eq!(mode(&root.join("t/f")), 0, "{kind:?}");
     }
 }
 
@@ -94,12 +130,7 @@ fn directories_that_nobody_writes_to_are_copied_again() {
                     fs::remove_dir_all(source.join("ro/sub/new")).unwrap();
                 }
                 shut(&source, 0o555);
-                let mut command = process::command("setpriv");
-                command.args(["--bounding-set=-dac_override,-dac_read_search", "--"]);
-                command.arg(peers::ropewalk().unwrap()).args(["cp", "-q"]).args(arguments);
-                command.env("XDG_STATE_HOME", peers::home()).env("XDG_CONFIG_HOME", peers::home());
-                command.arg(Client::Ropewalk.local(&source, true)).arg(&to);
-                process::run(&mut command, Duration::from_secs(30)).unwrap().succeeded().unwrap();
+                copy_obeying_permissions(arguments, &source, &to);
                 tree::ensure_same(&source, &root.join("t")).unwrap();
                 for name in ["ro", "ro/sub"] {
                     assert_eq!(mode(&root.join("t").join(name)), 0o555, "{kind:?} {arguments:?}");

@@ -7,7 +7,7 @@ use bstr::BString;
 
 use crate::place::Place;
 use crate::report::Account;
-use crate::{Amount, FileId, RemoteError};
+use crate::{Amount, FailureKind, FileId, RemoteError};
 
 /// The copy would take the place of what it is of, or destroy it.
 pub(crate) fn one_file(task: &Task) -> RemoteError {
@@ -94,10 +94,14 @@ impl Task {
         }
     }
 
-    /// Of something that was asked about its destination: that there is none is no failure where it is only looked after.
+    /// Of something that was asked about its destination: where there is none, or nobody may look, it is copied. Where it is only
+    /// looked after no refusal is a failure.
     pub(crate) fn unless_missing<T>(&self, asked: Result<T, RemoteError>) -> Result<Option<T>, RemoteError> {
         match asked {
-            Err(e) if self.confirm && !e.breaks_session() => Ok(None),
+            Err(e) if e.breaks_session() => Err(e),
+            Err(e) if self.confirm || matches!(e.kind(), FailureKind::NotFound | FailureKind::Permission) => {
+                Ok(None)
+            }
             asked => asked.map(Some),
         }
     }
