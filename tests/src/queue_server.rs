@@ -1,5 +1,6 @@
-//! A server that takes commands ahead and does them in order, as GCT's does; and, as that one, goes on with them after
-//! the client is gone. It has its time: what such a session has left is done just when another one stores something.
+//! A server that takes commands ahead and does them in order, as GCT's does; and, as that one, ends a session whose client has
+//! ended its side of the connection. A deaf one goes on with the commands: it has its time, and does what is left just when another
+//! session stores something.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,7 +24,7 @@ pub enum What {
     Refuse(&'static str),
     /// Waits until the client gives up, as for data that does not come.
     Hang,
-    /// The same, and ABOR does not end it.
+    /// The same, and neither ABOR nor the end of the client's side ends the session.
     Deaf,
     /// The connection is closed without an answer.
     Close,
@@ -186,6 +187,7 @@ struct Session<'s> {
     data: Option<TcpStream>,
     takes_data: bool,
     renamed: Option<String>,
+    deaf: bool,
     orphan: bool,
 }
 
@@ -213,6 +215,7 @@ fn session(stream: TcpStream, takes_data: bool, shared: &Arc<Shared>, script: &S
         data: None,
         takes_data,
         renamed: None,
+        deaf: false,
         orphan: false,
     };
     session.say("220 ready.")?;
@@ -227,6 +230,9 @@ fn session(stream: TcpStream, takes_data: bool, shared: &Arc<Shared>, script: &S
 impl Session<'_> {
     fn run(&mut self, commands: &mpsc::Receiver<String>) -> Result<()> {
         for line in commands {
+            if self.client.is_gone() && !self.deaf {
+                return self.say("421 Service not available.");
+            }
             if self.client.is_gone() && !self.orphan {
                 self.orphan = true;
                 let before = self.shared.change(|state| {
@@ -245,6 +251,7 @@ impl Session<'_> {
                     self.client.gives_up(false);
                 }
                 What::Hang | What::Deaf => {
+                    self.deaf |= what == What::Deaf;
                     self.say("150 waiting.")?;
                     self.client.gives_up(what == What::Deaf);
                     self.say("426 broken off.")?;

@@ -119,7 +119,8 @@ impl Landing {
 
     /// What is at its place is asked for before it is replaced.
     pub(crate) fn asks_for_place(&self, can: &Abilities, preserve: Preserve) -> Option<Command> {
-        let asks = can.facts && !self.direct && !preserve.modes && self.replaced.get().is_none();
+        let asks =
+            can.facts && !self.direct && !self.task.fresh && !preserve.modes && self.replaced.get().is_none();
         asks.then(|| Command::Mlst(Some(self.task.destination.path())))
     }
 

@@ -111,6 +111,8 @@ struct Ends {
 struct Gathered {
     directories: Vec<BString>,
     files: Vec<Task>,
+    /// Directories that were made: there is nothing in them.
+    new: HashSet<BString>,
     /// Directories here that are no links, and beneath none, where links are kept.
     open: HashSet<BString>,
     /// Times and modes of directories, set when all is there.

@@ -32,6 +32,8 @@ pub(crate) struct Task {
     pub link: Option<BString>,
     /// Copy only where checksums differ: source and destination have the same size.
     pub compare: bool,
+    /// There was nothing at its destination when it was planned.
+    pub fresh: bool,
     /// Tries that failed.
     pub tries: u32,
     /// When the first of these did.
@@ -63,6 +65,7 @@ impl Task {
             mode: None,
             link: None,
             compare: false,
+            fresh: false,
             tries: 0,
             failed_first: OnceLock::new(),
             began: None,

@@ -47,6 +47,9 @@ impl<'e> Plan<'_, 'e> {
             self.open_up(destination, &[destination.path()])?;
         }
         let mut gathered = Gathered::default();
+        if !exists {
+            gathered.new.insert(destination.path());
+        }
         // The side is taken out while it lists: what is found is worked on with the others.
         let key = self.key(source);
         self.side(source, false)?;
@@ -240,6 +243,7 @@ impl<'e> Plan<'_, 'e> {
         }
         let mut task = self.task(from, to, None);
         fill(&mut task, &entry);
+        task.fresh = self.ctx.options().sync.is_some() && there.is_none();
         let (source_name, destination_name) = (task.source.display(), task.destination.display());
         match self.wanted(task, there.as_ref(), Some(&name)) {
             Ok(Some(task)) => gathered.files.push(task),
@@ -383,7 +387,13 @@ impl<'e> Plan<'_, 'e> {
             }
             for (path, result) in directories.iter().zip(results) {
                 match result {
-                    Ok(true) => self.ctx.report.directory_made(),
+                    Ok(true) => {
+                        self.ctx.report.directory_made();
+                        if gathered.new.len() >= REMEMBERED {
+                            gathered.new.clear();
+                        }
+                        gathered.new.insert(path.clone());
+                    }
                     Ok(false) => {}
                     Err(e) => {
                         self.fail(String::new(), with_path(destination, path.clone()).display(), &e);
@@ -406,8 +416,9 @@ impl<'e> Plan<'_, 'e> {
             gathered.directories = directories;
             return Err(e);
         }
-        for task in std::mem::take(&mut gathered.files) {
+        for mut task in std::mem::take(&mut gathered.files) {
             let path = task.destination.path();
+            task.fresh |= parent(&path).is_some_and(|above| gathered.new.contains(above.as_bstr()));
             if !links && parent(&path).is_some_and(|above| self.is_closed(destination, gathered, above)) {
                 let closed = RemoteError::Usage("a symbolic link stands for its directory".to_owned());
                 self.fail(task.source.display(), task.destination.display(), &closed);
