@@ -42,6 +42,10 @@ const RTT_SAMPLES: u32 = 16;
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 /// After a transfer broke the server may still say why; a session that is given up gets as long to end.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
+/// A transfer of a session that is given up of which nothing is heard for so long waits for data that does not come.
+const STANDS: Duration = Duration::from_millis(100);
+const TRANSFERS: [&str; 5] = ["STOR", "ESTO", "APPE", "RETR", "ERET"];
+
 /// The kernel takes no longer idle times of TCP's keepalive (`MAX_TCP_KEEPIDLE`).
 const LONGEST_IDLE: Duration = Duration::from_secs(32_767);
 
@@ -409,19 +413,27 @@ impl<'e> Control<'e> {
     /// Then it holds no file any more that another connection may want to write, and nothing that was asked of it will
     /// still be done.
     ///
-    /// With `abort` by ABOR; otherwise by the end of our side of the connection, which servers take for ABOR and QUIT. (GCT's
-    /// server never answers again where ABOR meets a command that is no transfer, and now and then where it meets one.)
+    /// With `abort` what it does is broken off by ABOR. Otherwise the end of our side of the connection tells servers to break off
+    /// a transfer that waits for data: GCT's never answers again where ABOR meets a command that is no transfer, and now and then
+    /// where it, or that end, meets one that is just being refused.
     pub(crate) fn leave(&mut self, limit: Duration, abort: bool) -> bool {
         let deadline = Instant::now() + limit;
         if abort {
             self.break_off();
         }
-        if abort || self.asked.is_empty() {
-            // A server that is closing the connection takes no more commands, and closes it all the same.
-            let _ = self.send(&Command::Quit);
-        }
+        // A server that is closing the connection takes no more commands, and closes it all the same.
+        let _ = self.send(&Command::Quit);
         if !abort {
-            let _ = self.flush();
+            let patience = STANDS + 2 * self.rtt();
+            loop {
+                let transfers = self.asked.front().is_some_and(|asked| TRANSFERS.contains(&asked.name));
+                let until = if transfers { deadline.min(Instant::now() + patience) } else { deadline };
+                match self.answer_until(until) {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break,
+                    Err(e) => return is_gone(&e),
+                }
+            }
             self.stream.end();
         }
         loop {

@@ -78,6 +78,9 @@ struct Slot<'r, 'e> {
     counted: bool,
     asked_sum: bool,
     committing: bool,
+    /// What was due when the destination was told to break off was not done, and is asked for once more.
+    again: bool,
+    asked_again: bool,
     /// Answers that are due, of both sides.
     due: u32,
     meter: Meter<'r, 'e>,
@@ -531,6 +534,12 @@ impl<'w, 'e> Flow<'w, 'e> {
         if reply.is_failure() {
             match ask {
                 Ask::Hint | Ask::Place => {}
+                // ABOR, which was about a transfer behind it.
+                Ask::Sum | Ask::Rename | Ask::Attribute
+                    if destination && reply.code() == 426 && !slot.asked_again =>
+                {
+                    slot.again = true;
+                }
                 Ask::Sum if destination && slot.relay.in_place && slot.relay.check == Check::Size => {
                     ctx.report.warn_once(untold(&place.display()));
                     said.sum = Some(String::new());

@@ -45,19 +45,22 @@ fn leaving_waits_until_the_server_has_ended() {
     assert_eq!(heard, ["ABOR", "NOOP", "QUIT", "end"]);
     server.join().unwrap();
 
-    for under_way in [None, Some(Command::Noop)] {
-        let (mut control, stream) = greeted();
-        let sent = under_way.map_or("QUIT", |command| {
-            control.send(&command).unwrap();
-            "NOOP"
-        });
-        let server = thread::spawn(move || {
-            let heard: Vec<String> = BufReader::new(&stream).lines().map_while(Result::ok).collect();
-            assert_eq!(heard, [sent], "and nothing more, and an end");
-        });
-        assert!(control.leave(LIMIT, false));
-        server.join().unwrap();
-    }
+    let (mut control, server, told) = talk("QUIT");
+    assert!(control.leave(LIMIT, false));
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), ["QUIT", "end"]);
+    server.join().unwrap();
+}
+
+#[test]
+fn a_transfer_that_waits_ends_with_the_connection() {
+    let (mut control, stream) = greeted();
+    control.send(&Command::Stor("x".into())).unwrap();
+    let server = thread::spawn(move || {
+        let heard: Vec<String> = BufReader::new(&stream).lines().map_while(Result::ok).collect();
+        assert_eq!(heard, ["STOR x", "QUIT"], "and nothing more, and an end");
+    });
+    assert!(control.leave(LIMIT, false));
+    server.join().unwrap();
 }
 
 #[test]

@@ -292,6 +292,8 @@ impl<'e> Flow<'_, 'e> {
             destination: Said::default(),
             counted: false,
             asked_sum: false,
+            again: false,
+            asked_again: false,
             committing: false,
             due: 0,
             meter,

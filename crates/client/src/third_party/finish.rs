@@ -73,6 +73,11 @@ impl<'e> Flow<'_, 'e> {
             }
             if !std::mem::replace(&mut waits, true) {
                 self.source.leave(Duration::ZERO);
+                // A transfer may still wait for a connection, and the names behind it with it. Others never answer again where ABOR
+                // meets no transfer.
+                if self.destination.can.is_ours() {
+                    self.destination.control.break_off();
+                }
             }
             let Ok(Some(answer)) = self.destination.control.answer_until(deadline) else { return };
             self.hear(true, answer);
@@ -112,6 +117,13 @@ impl<'e> Flow<'_, 'e> {
             return Ok(());
         };
         let relay = slot.relay.clone();
+        if slot.again {
+            if slot.due > 0 {
+                return Ok(());
+            }
+            (slot.again, slot.asked_again) = (false, true);
+            return if slot.asked_sum { self.ask_destination(id, &relay) } else { self.commit(at) };
+        }
         if !slot.counted {
             slot.counted = true;
             if slot.relay.task.size.is_some() {
@@ -133,20 +145,13 @@ impl<'e> Flow<'_, 'e> {
                 let Some(algorithm) = relay.check.algorithm() else { return Ok(()) };
                 slot.asked_sum = true;
                 let source = checksum_command(algorithm, &relay.task, &relay.task.source.path());
-                let window = relay.task.window.is_some();
-                let destination = Command::Cksm {
-                    algorithm: wire(algorithm),
-                    offset: relay.task.offset(),
-                    length: relay.task.length().filter(|_| window),
-                    path: relay.path.clone(),
-                };
                 self.ask(id, false, Ask::Sum, &source)?;
-                return self.ask(id, true, Ask::Sum, &destination);
+                return self.ask_destination(id, &relay);
             }
             let plain = !relay.device() && !self.worker.ctx.options().ascii && relay.task.window.is_none();
             if relay.check == Check::Size && self.destination.can.size && plain && relay.task.size.is_some() {
                 slot.asked_sum = true;
-                return self.ask(id, true, Ask::Sum, &Command::Size(relay.path.clone()));
+                return self.ask_destination(id, &relay);
             }
             return self.commit(at);
         }
@@ -165,6 +170,21 @@ impl<'e> Flow<'_, 'e> {
             }
         }
         Ok(())
+    }
+
+    /// Asks for the sum of what has arrived, or for its size.
+    fn ask_destination(&mut self, id: u64, relay: &Relay) -> Result<(), RemoteError> {
+        let window = relay.task.window.is_some();
+        let command = match relay.check.algorithm() {
+            Some(algorithm) => Command::Cksm {
+                algorithm: wire(algorithm),
+                offset: relay.task.offset(),
+                length: relay.task.length().filter(|_| window),
+                path: relay.path.clone(),
+            },
+            None => Command::Size(relay.path.clone()),
+        };
+        self.ask(id, true, Ask::Sum, &command)
     }
 
     pub(super) fn commit(&mut self, at: usize) -> Result<(), RemoteError> {
