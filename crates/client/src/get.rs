@@ -197,7 +197,7 @@ impl<'e> Flow<'_, 'e> {
                     self.worker.ctx.options().resume && task.size.is_some_and(|size| size > SMALL);
                 let unknown = task.size.is_none() || task.modified.is_none() && resumable;
                 let ask = unknown || task.tries > 0;
-                if (ask || task.compare) && !self.slots.is_empty() {
+                if (ask || task.compares()) && !self.slots.is_empty() {
                     return Ok(Some(Job::File(task)));
                 }
                 match self.begin(task, ask)? {

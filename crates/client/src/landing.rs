@@ -21,7 +21,7 @@ use crate::cutting::Piece;
 use crate::entry::from_status;
 use crate::place::{base_name, join, parent};
 use crate::report::signed;
-use crate::task::Task;
+use crate::task::{Task, There};
 
 pub(crate) struct Landing {
     pub task: Task,
@@ -119,8 +119,11 @@ impl Landing {
 
     /// What is at its place is asked for before it is replaced.
     pub(crate) fn asks_for_place(&self, can: &Abilities, preserve: Preserve) -> Option<Command> {
-        let asks =
-            can.facts && !self.direct && !self.task.fresh && !preserve.modes && self.replaced.get().is_none();
+        let asks = can.facts
+            && !self.direct
+            && self.task.there != There::Nothing
+            && !preserve.modes
+            && self.replaced.get().is_none();
         asks.then(|| Command::Mlst(Some(self.task.destination.path())))
     }
 

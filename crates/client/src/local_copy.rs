@@ -27,7 +27,7 @@ const BUFFER: usize = 1 << 20;
 pub(crate) fn run(worker: &Worker<'_, '_>, job: Job) {
     let Job::File(mut task) = job else { return worker.done() };
     let ctx = worker.ctx;
-    if task.compare {
+    if task.compares() {
         match same_already(worker, &task) {
             Ok(Some(proof)) => return worker.have_already(task, proof),
             Ok(None) => {}

@@ -28,7 +28,7 @@ use crate::session::Session;
 use crate::side::{Side, Step, directory_of};
 use crate::spelling::{self, Speller};
 use crate::sync::{Verdict, compare};
-use crate::task::Task;
+use crate::task::{Task, There};
 use crate::worker::Job;
 use crate::{Amount, Entry, Event, Location, Pair, RemoteError, SyncLevel};
 
@@ -457,7 +457,7 @@ impl<'p, 'e> Plan<'p, 'e> {
         }
         match verdict {
             Verdict::Copy => {}
-            Verdict::CompareSums => task.compare = true,
+            Verdict::CompareSums => task.there = There::SameSize,
             Verdict::Same(reason) => {
                 self.ctx.report.left_out(task.source.display(), reason);
                 return Ok(None);

@@ -15,6 +15,15 @@ pub(crate) fn one_file(task: &Task) -> RemoteError {
     RemoteError::Usage(format!("{source} and {destination} are the same file"))
 }
 
+/// What was known of a destination when the copy was planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum There {
+    Unknown,
+    Nothing,
+    /// It has the size of the source: it is copied only where checksums differ.
+    SameSize,
+}
+
 /// One file to be copied.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
@@ -30,10 +39,7 @@ pub(crate) struct Task {
     pub mode: Option<u32>,
     /// A symbolic link that is copied as one.
     pub link: Option<BString>,
-    /// Copy only where checksums differ: source and destination have the same size.
-    pub compare: bool,
-    /// There was nothing at its destination when it was planned.
-    pub fresh: bool,
+    pub there: There,
     /// Tries that failed.
     pub tries: u32,
     /// When the first of these did.
@@ -64,8 +70,7 @@ impl Task {
             modified: None,
             mode: None,
             link: None,
-            compare: false,
-            fresh: false,
+            there: There::Unknown,
             tries: 0,
             failed_first: OnceLock::new(),
             began: None,
@@ -75,6 +80,10 @@ impl Task {
             planned: 0,
             account: Arc::default(),
         }
+    }
+
+    pub(crate) fn compares(&self) -> bool {
+        self.there == There::SameSize
     }
 
     /// When the first of its tries failed: at least now one has.

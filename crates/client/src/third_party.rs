@@ -288,7 +288,7 @@ impl<'w, 'e> Flow<'w, 'e> {
                 let known = if resumable { self.worker.ctx.states.load(&task) } else { None };
                 let alone = task.size.is_none()
                     || task.tries > 0
-                    || task.compare
+                    || task.compares()
                     || task.confirm
                     || self.worker.ctx.options().in_place
                     || known.is_some()

@@ -86,7 +86,7 @@ fn judge(
 ) -> Result<Option<String>, RemoteError> {
     destination.spare_beginning(task)?;
     source.is_another_file(task, destination, worker.ctx.options().in_place)?;
-    if !task.compare {
+    if !task.compares() {
         return Ok(None);
     }
     let Some(algorithm) = worker.ctx.comparison(&[&source.can, &destination.can]) else { return Ok(None) };

@@ -31,7 +31,7 @@ impl<'e> Flow<'_, 'e> {
             // Line ends are translated: nobody knows how long it will be.
             task.size = None;
         }
-        if task.compare {
+        if task.compares() {
             match self.same_already(&task) {
                 Ok(false) => {}
                 Ok(true) => {

@@ -243,7 +243,9 @@ impl<'e> Plan<'_, 'e> {
         }
         let mut task = self.task(from, to, None);
         fill(&mut task, &entry);
-        task.fresh = self.ctx.options().sync.is_some() && there.is_none();
+        if self.ctx.options().sync.is_some() && there.is_none() {
+            task.there = There::Nothing;
+        }
         let (source_name, destination_name) = (task.source.display(), task.destination.display());
         match self.wanted(task, there.as_ref(), Some(&name)) {
             Ok(Some(task)) => gathered.files.push(task),
@@ -418,7 +420,9 @@ impl<'e> Plan<'_, 'e> {
         }
         for mut task in std::mem::take(&mut gathered.files) {
             let path = task.destination.path();
-            task.fresh |= parent(&path).is_some_and(|above| gathered.new.contains(above.as_bstr()));
+            if parent(&path).is_some_and(|above| gathered.new.contains(above.as_bstr())) {
+                task.there = There::Nothing;
+            }
             if !links && parent(&path).is_some_and(|above| self.is_closed(destination, gathered, above)) {
                 let closed = RemoteError::Usage("a symbolic link stands for its directory".to_owned());
                 self.fail(task.source.display(), task.destination.display(), &closed);

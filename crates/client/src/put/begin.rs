@@ -37,7 +37,7 @@ impl<'e> Flow<'_, 'e> {
             && task.size.is_some_and(|size| size > SMALL);
         let known = if resumable { ctx.states.load(&task) } else { None };
         let ask = known.is_some()
-            || task.compare
+            || task.compares()
             || task.confirm
             || self.session.would_truncate(&task)
             || (resumable && self.cuts(&task));
@@ -47,7 +47,7 @@ impl<'e> Flow<'_, 'e> {
         if let Err(e) = self.session.spare_beginning(&task) {
             return settled(e, task);
         }
-        if task.compare || task.confirm {
+        if task.compares() || task.confirm {
             match self.same_already(&task) {
                 Ok(Some(proof)) => {
                     let path = task.destination.path();

@@ -119,7 +119,7 @@ impl<'e> Flow<'_, 'e> {
             task.modified = entry.modified.or(task.modified);
             task.mode = entry.mode.or(task.mode);
         }
-        if (task.compare || task.confirm)
+        if (task.compares() || task.confirm)
             && let Some(proof) = self.same_already(&task)?
         {
             if task.confirm {
