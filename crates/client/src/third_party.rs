@@ -6,6 +6,7 @@
 
 mod begin;
 mod finish;
+mod slot;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -41,9 +42,9 @@ use crate::watch::{AT_ONCE, Stall};
 use crate::worker::{Job, Route, Worker, cannot_go_on, is_of_no_use};
 use crate::{ChecksumPolicy, DataMode, RemoteError};
 
+use slot::{Said, Slot};
+
 const CAREFUL: u32 = 16;
-/// Stripes of a destination whose markers are heard.
-const MOST_STRIPES: usize = 4096;
 /// How often a running transfer is looked after when no reply comes.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -56,58 +57,6 @@ enum Ask {
     Sum,
     Rename,
     Attribute,
-}
-
-/// What one side has said of a file.
-#[derive(Default)]
-struct Said {
-    /// The final reply of the transfer, with a sum where it told one.
-    ended: Option<Option<String>>,
-    sum: Option<String>,
-}
-
-struct Slot<'r, 'e> {
-    relay: Arc<Relay>,
-    range: Range<u64>,
-    /// File offset = offset in markers + this.
-    origin: u64,
-    /// What the destination had of it before.
-    there: RangeSet,
-    source: Said,
-    destination: Said,
-    counted: bool,
-    asked_sum: bool,
-    committing: bool,
-    /// What was due when the destination was told to break off was not done, and is asked for once more.
-    again: bool,
-    asked_again: bool,
-    /// Answers that are due, of both sides.
-    due: u32,
-    meter: Meter<'r, 'e>,
-    /// 112: bytes of each stripe.
-    stripes: HashMap<u32, u64>,
-    error: Option<RemoteError>,
-}
-
-impl Slot<'_, '_> {
-    /// It is a range of a file that several pairs of sessions share out.
-    fn is_part(&self) -> bool {
-        self.range != self.relay.whole()
-    }
-
-    /// What a marker tells of one of the destination's stripes. More of them than servers have are not noted.
-    fn hear(&mut self, perf: PerfMarker) {
-        if self.stripes.len() < MOST_STRIPES || self.stripes.contains_key(&perf.stripe) {
-            self.stripes.insert(perf.stripe, perf.bytes);
-        }
-    }
-
-    /// Bytes that all stripes have moved, as the destination says: not more than there are.
-    fn told(&self) -> u64 {
-        let sum = self.stripes.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-        // Of a file whose size nobody knows, no more than files can have.
-        sum.min(self.range.end - self.range.start).min(i64::MAX as u64)
-    }
 }
 
 /// A range of a file.
@@ -579,30 +528,6 @@ impl<'w, 'e> Flow<'w, 'e> {
             Ask::Sum => said.sum = Some(reply.text().to_str_lossy().into_owned()),
             _ => {}
         }
-    }
-}
-
-impl Slot<'_, '_> {
-    /// What has failed is no business of those behind it: all of its data is where it belongs.
-    fn fails_alone(&self) -> bool {
-        let wrong = self.relay.in_place && self.error.as_ref().is_some_and(is_of_no_use);
-        // Who has its name already has to be removed before anybody begins again.
-        self.committing && !wrong
-    }
-
-    /// The part of a file that failed for good, where there is nothing in it with which a later run could go on: what the
-    /// source refused to send, and what is too small for it.
-    fn leftover(&self) -> Option<BString> {
-        let relay = &self.relay;
-        let error = self.error.as_ref().filter(|error| !error.is_transient())?;
-        let unsent = matches!(error, RemoteError::Refused { command, .. } if command == "RETR");
-        // Where something has come it is tried once more.
-        let nothing = relay.resumed == 0 && (unsent && relay.present().is_empty() || !relay.is_resumable());
-        (nothing && !relay.direct && self.range == relay.whole()).then(|| relay.path.clone())
-    }
-
-    fn is_over(&self) -> bool {
-        self.counted && self.due == 0 && self.error.is_none() && !self.asked_sum
     }
 }
 
