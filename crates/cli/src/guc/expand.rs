@@ -301,8 +301,8 @@ mod tests {
 
     #[test]
     fn names_stay_names() {
-        let location = parse_location("ftp://[::1]:21/d/s%2Ar%5B%3F").unwrap();
-        assert_eq!(show_with_password(&location), "ftp://[::1]:21/d/s%2Ar%5B%3F");
+        let location = parse_location("ftp://[::1]:2100/d/s%2Ar%5B%3F").unwrap();
+        assert_eq!(show_with_password(&location), "ftp://[::1]:2100/d/s%2Ar%5B%3F");
     }
 
     #[test]
