@@ -127,7 +127,8 @@ pub fn list(
 }
 
 /// The entries of one directory, local or remote, whose names match `pattern` (`*`, `?`, `[abc]`; all names where there is none),
-/// sorted by name. Nothing in `directory` itself is a pattern. Links are followed unless `options.preserve.links`.
+/// sorted by name. Nothing in `directory` itself is a pattern. Links are followed unless `options.preserve.links`. Where a line of
+/// the listing cannot be understood, the first entry has no name, and the reason for its error.
 pub fn matching(
     directory: &Location,
     pattern: Option<&BStr>,
@@ -138,8 +139,9 @@ pub fn matching(
     let glob = pattern.map(Glob::new).transpose().map_err(|e| RemoteError::Usage(e.to_string()))?;
     let (mut side, path) = open(directory, options, events, cancel)?;
     let mut entries = Vec::new();
-    side.walk(&path, options.preserve.links, &mut |_, entry| {
-        if glob.as_ref().is_none_or(|glob| glob.judge(entry.name.as_bstr()).matches) {
+    side.walk_on(&path, options.preserve.links, &|_, _, _, _| None, &mut |_, entry| {
+        let unknown = entry.name.is_empty();
+        if unknown || glob.as_ref().is_none_or(|glob| glob.judge(entry.name.as_bstr()).matches) {
             entries.push(entry);
         }
         Ok(if cancel.is_cancelled() { Step::Stop } else { Step::Over })

@@ -25,8 +25,25 @@ fn patterns_match_as_with_gct() {
     // Neither program copies what is not there, nor fails over it.
     symlink("nowhere", source.join("d1/dangling")).unwrap();
     symlink("nowhere", source.join("dangling")).unwrap();
+    // What is in it is in no listing of a whole tree that begins there.
+    fs::create_dir_all(root.join("l/d/sub")).unwrap();
+    for name in ["a", "f"] {
+        fs::write(root.join("l/d").join(name), name).unwrap();
+    }
+    fs::write(root.join("l/d/sub/g"), "g").unwrap();
+    symlink("d", root.join("l/ld")).unwrap();
     let server = Setup::new(Kind::Gct, &root).start().unwrap();
     let remote = server.url("s/");
+    for source in ["l/ld/", "l/l*"] {
+        let results = [Client::Guc, Client::Compatible].map(|client| {
+            let to = scratch.directory(format!("{client:?}{}", source.len())).unwrap();
+            let copy = Copy::new(format!("{}{source}", server.url("")), client.local(&to, true)).recursive();
+            client.run(&copy).unwrap().succeeded().unwrap();
+            to
+        });
+        tree::ensure_same(&results[0], &results[1]).unwrap();
+        assert!(fs::read_dir(&results[1]).unwrap().next().is_some(), "{source}: nothing came");
+    }
     let local = Client::Guc.local(&source, true).into_string().unwrap();
     for base in [&remote, &local] {
         for (number, (pattern, recursive)) in [
@@ -54,4 +71,22 @@ fn patterns_match_as_with_gct() {
             assert!(fs::read_dir(&results[1]).unwrap().next().is_some(), "{base}{pattern}: nothing came");
         }
     }
+}
+
+/// GCT's server lists such a name as two lines: what the second one is nobody knows, and the others are copied.
+#[test]
+fn a_name_that_cannot_be_listed_harms_no_other() {
+    if !peers::available(&["globus-gridftp-server", "setpriv"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("served").unwrap();
+    for name in ["axb", "ayb", "new\nline"] {
+        fs::write(root.join(name), name).unwrap();
+    }
+    let server = Setup::new(Kind::Gct, &root).start().unwrap();
+    let to = scratch.directory("to").unwrap();
+    let copy = Copy::new(format!("{}a?b", server.url("")), Client::Compatible.local(&to, true));
+    Client::Compatible.run(&copy).unwrap().failed().unwrap();
+    assert!(to.join("axb").exists() && to.join("ayb").exists());
 }

@@ -59,16 +59,19 @@ pub(super) struct Found {
     pub(super) pairs: Vec<Pair>,
     /// Trees of which the pairs are the files.
     trees: Vec<Pair>,
+    /// What is there besides, and nobody knows what it is.
+    pub(super) unknown: Vec<String>,
 }
 
 impl Found {
     fn new(pairs: Vec<Pair>) -> Self {
-        Self { pairs, trees: Vec::new() }
+        Self { pairs, ..Self::default() }
     }
 
     pub(super) fn extend(&mut self, other: Self) {
         self.pairs.extend(other.pairs);
         self.trees.extend(other.trees);
+        self.unknown.extend(other.unknown);
     }
 }
 
@@ -107,7 +110,9 @@ impl Looker<'_> {
         let mut found = Found::default();
         for entry in entries {
             let beneath = |slash| beneath(pair, &base, &entry, slash);
-            if entry.leads_nowhere() {
+            if let (true, Some(reason)) = (entry.name.is_empty(), &entry.error) {
+                found.unknown.push(format!("{}: {reason}", show(&base)));
+            } else if entry.leads_nowhere() {
                 let source = beneath("").source.in_events(self.options);
                 self.events.event(Event::FileSkipped { source, reason: DANGLING.to_owned() });
             } else if !entry.is_directory() {
@@ -147,7 +152,7 @@ impl Looker<'_> {
             }
             ControlFlow::Continue(())
         })?;
-        Ok(Found { pairs, trees: vec![whole] })
+        Ok(Found { pairs, trees: vec![whole], ..Found::default() })
     }
 }
 

@@ -76,6 +76,10 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
         match looker.expand(one) {
             Ok(found) => {
                 report.given(&found.pairs, found.pairs.first() == Some(pair), &options);
+                for unknown in &found.unknown {
+                    say(format_args!("\nerror: {unknown}\n"));
+                    report.lost();
+                }
                 all.extend(found);
             }
             Err(error) if guc.continue_on_error => {

@@ -54,8 +54,16 @@ impl<'e> Plan<'_, 'e> {
         let key = self.key(source);
         self.side(source, false)?;
         let Some(mut from) = self.sides.remove(&(key.clone(), false)) else { return Ok(()) };
+        // GCT's listing of a whole tree that is a symbolic link to a directory tells of that link and nothing else.
         let whole = options.sync.is_none()
-            && matches!(&from, Side::Remote(session) if session.can.recursive && session.can.facts);
+            && match &mut from {
+                Side::Local(_) => false,
+                Side::Remote(session) if !session.can.recursive || !session.can.facts => false,
+                Side::Remote(session) => {
+                    session.can.is_ours()
+                        || session.stat(&source.path()).is_ok_and(|there| there.target.is_none())
+                }
+            };
         let mut synced = Synced::default();
         if exists && options.sync.is_some() {
             synced.waiting.insert(Vec::new());
