@@ -174,11 +174,17 @@ fn finish(ctx: &Context<'_>, late: Late) {
     }
     for (place, modified, mode) in late.attributes.into_iter().rev() {
         if ctx.cancel.is_cancelled() {
-            return;
+            break;
         }
         let set = sides.ask(&place, &mut |side| side.set_attributes(&place.path(), modified, mode));
         if let Err(e) = set {
             ctx.report.warn_once(format!("{}: times or modes could not be set: {e}", place.display()));
+        }
+    }
+    if ctx.cancel.is_cancelled() {
+        for (path, mode) in late.opened.into_iter().rev() {
+            // Best effort: the next run sets it.
+            let _ = ctx.store.set_mode(&path, mode);
         }
     }
 }

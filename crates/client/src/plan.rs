@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bstr::{BString, ByteSlice};
+use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::{Kind, is_temporary_name};
 
 use crate::context::Context;
@@ -61,6 +62,8 @@ type Spot = (String, BString);
 pub(crate) struct Late {
     /// Times (seconds since 1970) and modes of directories.
     pub attributes: Vec<(Place, Option<i64>, Option<u32>)>,
+    /// Directories here that became writable for the time of the run, and the modes that they had.
+    pub opened: Vec<(VirtualPath, u32)>,
     /// Symbolic links: GCT's servers make them only where the target exists, and nothing may go through them.
     pub links: Vec<Link>,
 }
@@ -608,7 +611,7 @@ fn destination_of(destination: &Place, name: &[u8]) -> Result<Place, RemoteError
 fn with_path(place: &Place, path: BString) -> Place {
     match place {
         Place::Remote(endpoint, _) => Place::Remote(endpoint.clone(), path),
-        Place::Local(_) => match ropewalk_protocol::path::VirtualPath::parse(&path) {
+        Place::Local(_) => match VirtualPath::parse(&path) {
             Ok(path) => Place::Local(path),
             Err(_) => place.clone(),
         },

@@ -90,6 +90,41 @@ fn a_link_that_is_named_is_written_through() -> Result<()> {
     ensure_clean(here.path())
 }
 
+/// Directories that nobody may write to are again what they were.
+#[test]
+fn a_stopped_copy_leaves_directories_as_they_were() -> Result<()> {
+    let here = Scratch::new()?;
+    write_random(&here.join("s/ro/f"), 64 << 20, 1)?;
+    fs::create_dir_all(here.join("t/ro"))?;
+    for directory in ["s/ro", "t/ro"] {
+        fs::set_permissions(here.join(directory), fs::Permissions::from_mode(0o555))?;
+    }
+    let preserve = Preserve { modes: true, ..Preserve::default() };
+    let options = Options { preserve, recursive: true, ..options() };
+    let pair = Pair {
+        source: Location::Local(here.join("s/")),
+        destination: Location::Local(here.join("t/")),
+        window: None,
+    };
+    let cancel = Cancel::new();
+    let opened = AtomicU32::new(0);
+    let summary = copy(
+        vec![pair],
+        &options,
+        &|event: Event| {
+            if let Event::FileStarted { .. } = event {
+                opened.store(fs::metadata(here.join("t/ro")).map_or(0, |m| m.mode()), Ordering::Relaxed);
+                cancel.cancel();
+            }
+        },
+        &cancel,
+    )?;
+    ensure!(summary.interrupted && summary.files_done == 0, "{summary:?}");
+    ensure!(opened.load(Ordering::Relaxed) & 0o777 == 0o755);
+    ensure!(fs::metadata(here.join("t/ro"))?.mode() & 0o777 == 0o555);
+    Ok(())
+}
+
 /// As /dev/stdout is one.
 #[test]
 fn a_name_of_an_open_file_is_not_replaced() -> Result<()> {

@@ -329,7 +329,7 @@ impl<'e> Plan<'_, 'e> {
             return false;
         }
         let is_link = || {
-            let path = ropewalk_protocol::path::VirtualPath::parse(directory).ok()?;
+            let path = VirtualPath::parse(directory).ok()?;
             Some(self.ctx.store.stat(&path, false).ok()?.kind == Kind::Symlink)
         };
         let closed = parent(directory).is_some_and(|above| self.is_closed(destination, gathered, above))
@@ -350,7 +350,8 @@ impl<'e> Plan<'_, 'e> {
         if !options.preserve.modes || options.dry_run || directories.is_empty() {
             return Ok(false);
         }
-        self.ask(destination, true, &mut |side| {
+        let mut modes = Vec::new();
+        let opened = self.ask(destination, true, &mut |side| {
             let mut opened = false;
             for (path, there) in directories.iter().zip(side.stat_many(directories)?) {
                 let Some(mode) = there.and_then(|there| there.mode).filter(|mode| is_shut(*mode)) else {
@@ -359,11 +360,20 @@ impl<'e> Plan<'_, 'e> {
                 match side.set_attributes(path, None, Some(mode | OWNERS)) {
                     Err(e) if e.breaks_session() => return Err(e),
                     // What is to be written to it will tell.
-                    set => opened |= set.is_ok(),
+                    Err(_) => {}
+                    Ok(()) => {
+                        opened = true;
+                        modes.push((path.clone(), mode));
+                    }
                 }
             }
             Ok(opened)
-        })
+        })?;
+        if let Place::Local(_) = destination {
+            let here = |(path, mode): (BString, u32)| Some((VirtualPath::parse(&path).ok()?, mode));
+            self.late.opened.extend(modes.into_iter().filter_map(here));
+        }
+        Ok(opened)
     }
 
     /// Makes the directories that were found.
