@@ -62,6 +62,22 @@ fn what_is_replaced_keeps_its_permissions() {
     }
 }
 
+/// Here, at our server and at GCT's: a directory of its own, and where `t` in it is.
+fn each_place(scratch: &Scratch, test: impl Fn(Option<Kind>, &Path, &OsString)) {
+    for kind in [None, Some(Kind::Ropewalk), Some(Kind::Gct)] {
+        if kind == Some(Kind::Gct) && !peers::available(&["globus-gridftp-server", "setpriv"]) {
+            continue;
+        }
+        let root = scratch.directory(format!("{kind:?}")).unwrap();
+        let server = kind.map(|kind| Setup::new(kind, &root).obeying_permissions().start().unwrap());
+        let to = match &server {
+            Some(server) => server.url("t/").into(),
+            None => Client::Ropewalk.local(&root.join("t"), true),
+        };
+        test(kind, &root, &to);
+    }
+}
+
 /// Copies what is in `source` to `to`, as root without root's way past permissions.
 fn copy_obeying_permissions(arguments: &[&str], source: &Path, to: &OsString) {
     let mut command = process::command("setpriv");
@@ -78,23 +94,14 @@ fn what_may_not_be_read_at_the_destination_is_replaced() {
     let scratch = Scratch::new().unwrap();
     let source = scratch.directory("s").unwrap();
     fs::write(source.join("f"), "the same").unwrap();
-    for kind in [None, Some(Kind::Ropewalk), Some(Kind::Gct)] {
-        if kind == Some(Kind::Gct) && !peers::available(&["globus-gridftp-server", "setpriv"]) {
-            continue;
-        }
-        let root = scratch.directory(format!("{kind:?}")).unwrap();
-        let server = kind.map(|kind| Setup::new(kind, &root).obeying_permissions().start().unwrap());
-        let to = match &server {
-            Some(server) => server.url("t/").into(),
-            None => Client::Ropewalk.local(&root.join("t"), true),
-        };
+    each_place(&scratch, |kind, root, to| {
         fs::create_dir(root.join("t")).unwrap();
         fs::write(root.join("t/f"), "The same").unwrap();
         fs::set_permissions(root.join("t/f"), Permissions::from_mode(0o000)).unwrap();
-        copy_obeying_permissions(&["-r", "--sync=checksum"], &source, &to);
+        copy_obeying_permissions(&["-r", "--sync=checksum"], &source, to);
         assert_eq!(fs::read_to_string(root.join("t/f")).unwrap(), "the same", "{kind:?}");
         assert_eq!(mode(&root.join("t/f")), 0, "{kind:?}");
-    }
+    });
 }
 
 /// A tree whose directories nobody may write to is copied once more, as by the first copy.
@@ -104,16 +111,7 @@ fn directories_that_nobody_writes_to_are_copied_again() {
     let source = scratch.directory("s").unwrap();
     let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     let shut = |base: &Path, mode| ["ro/sub", "ro"].map(|name| set(&base.join(name), mode));
-    for kind in [None, Some(Kind::Ropewalk), Some(Kind::Gct)] {
-        if kind == Some(Kind::Gct) && !peers::available(&["globus-gridftp-server", "setpriv"]) {
-            continue;
-        }
-        let root = scratch.directory(format!("{kind:?}")).unwrap();
-        let server = kind.map(|kind| Setup::new(kind, &root).obeying_permissions().start().unwrap());
-        let to = match &server {
-            Some(server) => server.url("t/").into(),
-            None => Client::Ropewalk.local(&root.join("t"), true),
-        };
+    each_place(&scratch, |kind, root, to| {
         for arguments in [&["-a"][..], &["-a", "--sync=size"], &["-a", "--sync=size", "--delete"]] {
             let deletes = arguments.contains(&"--delete");
             // What the source has no longer goes from such a directory, too.
@@ -130,7 +128,7 @@ fn directories_that_nobody_writes_to_are_copied_again() {
                     fs::remove_dir_all(source.join("ro/sub/new")).unwrap();
                 }
                 shut(&source, 0o555);
-                copy_obeying_permissions(arguments, &source, &to);
+                copy_obeying_permissions(arguments, &source, to);
                 tree::ensure_same(&source, &root.join("t")).unwrap();
                 for name in ["ro", "ro/sub"] {
                     assert_eq!(mode(&root.join("t").join(name)), 0o555, "{kind:?} {arguments:?}");
@@ -141,5 +139,5 @@ fn directories_that_nobody_writes_to_are_copied_again() {
             fs::remove_dir_all(&source).unwrap();
             fs::remove_dir_all(root.join("t")).unwrap();
         }
-    }
+    });
 }

@@ -1,6 +1,7 @@
 //! What a server has of a file that is on its way to it, and which of its ranges are still due. Uploads and third-party
 //! transfers keep the same books.
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -137,12 +138,13 @@ impl Landing {
     }
 
     /// What it is to keep of its source, or else of the file that it replaces.
-    pub(crate) fn keeping(&self, preserve: Preserve) -> (Task, Preserve) {
+    pub(crate) fn keeping(&self, preserve: Preserve) -> (Cow<'_, Task>, Preserve) {
         match self.replaced.get() {
             Some(&mode) if !preserve.modes => {
-                (Task { mode: Some(mode), ..self.task.clone() }, Preserve { modes: true, ..preserve })
+                let task = Task { mode: Some(mode), ..self.task.clone() };
+                (Cow::Owned(task), Preserve { modes: true, ..preserve })
             }
-            _ => (self.task.clone(), preserve),
+            _ => (Cow::Borrowed(&self.task), preserve),
         }
     }
 

@@ -267,7 +267,7 @@ impl<'p, 'e> Plan<'p, 'e> {
                     self.late.attributes.push((destination.clone(), time, mode));
                 }
             }
-            return self.tree(source, &destination, exists, named);
+            return self.tree((source, entry.target.is_some()), &destination, exists, named);
         }
         let (destination, there) = if into && !file_like {
             let destination = ends.destination.join(&name)?;

@@ -80,3 +80,34 @@ fn what_one_of_them_left_undone_the_other_does() {
         }
     }
 }
+
+/// A pattern of which nobody knew what it stands for is one in the dump file, too.
+#[test]
+fn a_pattern_that_was_left_undone_is_one_later() {
+    let Some((scratch, server)) = start() else { return };
+    for (number, base) in [
+        server.url("later/"),
+        Client::Compatible.local(&server.root().join("later"), true).into_string().unwrap(),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for carries_on in [false, true] {
+            let there = scratch.directory(format!("there{number}{carries_on}")).unwrap();
+            let left = scratch.join(format!("left{number}{carries_on}"));
+            let mut copy = Copy::new(format!("{base}a%3F*"), Client::Compatible.local(&there, true));
+            copy = copy.argument("-df").argument(&left);
+            if carries_on {
+                copy = copy.argument("-c");
+            }
+            Client::Compatible.run(&copy).unwrap().failed().unwrap();
+            fs::create_dir(server.root().join("later")).unwrap();
+            for name in ["a?1", "a?2", "ab"] {
+                fs::write(server.root().join("later").join(name), name).unwrap();
+            }
+            Client::Compatible.run(&copy).unwrap().succeeded().unwrap();
+            assert_eq!(fs::read_dir(&there).unwrap().count(), 2, "{copy:?}");
+            fs::remove_dir_all(server.root().join("later")).unwrap();
+        }
+    }
+}

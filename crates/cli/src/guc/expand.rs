@@ -20,7 +20,9 @@ use crate::exit::usage;
 pub(super) struct Given {
     pub(super) pair: Pair,
     /// The last component of the source where that is a pattern: `*`, `?`, `[abc]`, and nothing else means more than itself.
-    pub(super) pattern: Option<BString>,
+    pattern: Option<BString>,
+    /// That component as a URL has it, in which it is a pattern again.
+    written: String,
 }
 
 impl Given {
@@ -28,13 +30,31 @@ impl Given {
     pub(super) fn new(source: &BStr, destination: &BStr, window: Amount) -> anyhow::Result<Self> {
         let place = |given: &BStr| absolute(parse_location(OsStr::from_bytes(given))?);
         let pair = Pair { source: place(source)?, destination: place(destination)?, window };
-        Ok(Self { pattern: pattern(source), pair })
+        let pattern = pattern(source);
+        let name = &source[source.rfind_byte(b'/').map_or(0, |at| at + 1)..];
+        let written = match is_url(source) {
+            true => name.to_string(),
+            false => escaped_but(b"*?[]", name),
+        };
+        Ok(Self { pair, pattern, written })
     }
+
+    /// The source as a later run reads it.
+    pub(super) fn source(&self) -> String {
+        match self.pattern {
+            Some(_) => show_with_password(&parent(&self.pair.source)) + &self.written,
+            None => show_with_password(&self.pair.source),
+        }
+    }
+}
+
+fn is_url(given: &BStr) -> bool {
+    given.to_str().is_ok_and(Target::looks_like_url)
 }
 
 /// The pattern that the last component of a source as it was given is: what is escaped in a URL is part of a name.
 fn pattern(given: &BStr) -> Option<BString> {
-    let is_url = given.to_str().is_ok_and(Target::looks_like_url);
+    let is_url = is_url(given);
     let name = &given[given.rfind_byte(b'/').map_or(0, |at| at + 1)..];
     name.find_byteset(b"*?[")?;
     let (mut pattern, mut rest) = (BString::default(), name.as_bytes());
@@ -201,9 +221,14 @@ fn absolute(location: Location) -> anyhow::Result<Location> {
 
 /// A path as GCT writes it in URLs.
 pub(super) fn escaped(path: &[u8]) -> String {
+    escaped_but(b"", path)
+}
+
+/// The same, but for these.
+fn escaped_but(plain: &[u8], path: &[u8]) -> String {
     let mut text = String::new();
     for byte in path {
-        if byte.is_ascii_alphanumeric() || b"-._/:@!$&'()+,=".contains(byte) {
+        if byte.is_ascii_alphanumeric() || b"-._/:@!$&'()+,=".contains(byte) || plain.contains(byte) {
             text.push(char::from(*byte));
         } else {
             text += &format!("%{byte:02X}");
@@ -302,6 +327,15 @@ mod tests {
         assert_eq!(of("ftp://h/d/a?b").unwrap(), "a?b");
         assert_eq!(of("file:///d/a%2A%20*").unwrap(), "a[*] *");
         assert_eq!(of("d/{a}%2A*").unwrap(), "[{]a[}]%2A*");
+    }
+
+    #[test]
+    fn patterns_stay_patterns() {
+        for source in ["ftp://h/d%2A/a%3F*", "/d*/{a}%2A[12]"] {
+            let given = Given::new(source.into(), "/x/".into(), None).unwrap();
+            let again = Given::new(given.source().as_str().into(), "/x/".into(), None).unwrap();
+            assert_eq!((&again.pair, &again.pattern), (&given.pair, &given.pattern), "{}", given.source());
+        }
     }
 
     #[test]

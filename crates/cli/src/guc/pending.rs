@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use ropewalk_client::Pair;
 
-use super::expand::show_with_password;
+use super::expand::{Given, show_with_password};
 use crate::pairs::quoted;
 use crate::whole;
 
@@ -43,17 +43,22 @@ pub(super) fn directory(source: &str, destination: &str, facts: Facts) -> String
 
 /// The line of a pair as it was given.
 pub(super) fn given(pair: &Pair) -> String {
+    line(&show_with_password(&pair.source), pair)
+}
+
+fn line(source: &str, pair: &Pair) -> String {
     let number = |length: u64| length.to_string();
     let window = pair
         .window
         .map(|window| format!(" {},{} ", window.offset, window.length.map_or_else(|| "-1".into(), number)));
-    let (source, destination) = (show_with_password(&pair.source), show_with_password(&pair.destination));
-    format!("{} {}{}\n", quoted(&source), quoted(&destination), window.unwrap_or_default())
+    let destination = show_with_password(&pair.destination);
+    format!("{} {}{}\n", quoted(source), quoted(&destination), window.unwrap_or_default())
 }
 
-/// Writes the pairs that are left to be done, with their windows.
-pub(super) fn write(path: &Path, left: &[&Pair]) -> anyhow::Result<()> {
-    let text: String = left.iter().copied().map(given).collect();
+/// Writes what is left to be done, with windows: pairs, and others of which nobody knows what they stand for.
+pub(super) fn write(path: &Path, left: &[&Pair], lost: &[&Given]) -> anyhow::Result<()> {
+    let pairs = left.iter().map(|pair| given(pair));
+    let text: String = pairs.chain(lost.iter().map(|lost| line(&lost.source(), &lost.pair))).collect();
     store(path, &text)
 }
 
@@ -93,7 +98,7 @@ mod tests {
             window,
         };
         let pairs = [pair("a", None), pair("b c", Some(Window { offset: 5, length: None })), pair("d", None)];
-        write(&file, &[&pairs[1], &pairs[2]]).unwrap();
+        write(&file, &[&pairs[1], &pairs[2]], &[]).unwrap();
         assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
         assert_eq!(
             std::fs::read_to_string(&file).unwrap(),

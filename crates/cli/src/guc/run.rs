@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bstr::ByteSlice;
-use ropewalk_client::{Amount, Cancel, Pair, copy};
+use ropewalk_client::{Amount, Cancel, copy};
 
 use super::expand::{Found, Given, Looker};
 use super::options::Guc;
@@ -85,12 +85,11 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
             Err(error) if guc.continue_on_error => {
                 say(format_args!("\nerror: {}\n", message(&error)));
                 report.lost();
-                lost.push(pair.clone());
+                lost.push(one);
             }
             Err(error) => {
                 if let Some(path) = &guc.dump_file {
-                    let pairs: Vec<Pair> = given.into_iter().map(|given| given.pair).collect();
-                    pending::write(path, &report.left(&pairs, &options))?;
+                    pending::write(path, &[], &given.iter().collect::<Vec<_>>())?;
                 }
                 return Err(error);
             }
@@ -98,16 +97,14 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     }
     let clock = guc.run_time.map(|time| Clock::start(time, &cancel)).transpose()?;
     looker.make_directories(&all, &options);
-    let mut expanded = all.pairs;
-    let result = copy(expanded.clone(), &options, &report, &cancel);
+    let result = copy(all.pairs.clone(), &options, &report, &cancel);
     let time_is_up = clock.is_some_and(Clock::stop);
 
     if let Some(path) = &guc.dump_only {
         pending::store(path, &report.would_copy())?;
     }
-    expanded.extend(lost);
     if let Some(path) = &guc.dump_file {
-        pending::write(path, &report.left(&expanded, &options))?;
+        pending::write(path, &report.left(&all.pairs, &options), &lost)?;
     }
     let summary = result?;
     // What was under way when the time was up is in the summary, and is no failure.

@@ -15,10 +15,11 @@ fn is_shut(mode: u32) -> bool {
 }
 
 impl<'e> Plan<'_, 'e> {
-    /// What is in a directory, recursively. `named`: the destination is within the directory that was asked for.
+    /// What is in a directory, recursively. `linked`: a symbolic link leads to it. `named`: the destination is within the directory
+    /// that was asked for.
     pub(super) fn tree(
         &mut self,
-        source: &Place,
+        (source, linked): (&Place, bool),
         destination: &Place,
         exists: bool,
         named: bool,
@@ -56,14 +57,8 @@ impl<'e> Plan<'_, 'e> {
         let Some(mut from) = self.sides.remove(&(key.clone(), false)) else { return Ok(()) };
         // GCT's listing of a whole tree that is a symbolic link to a directory tells of that link and nothing else.
         let whole = options.sync.is_none()
-            && match &mut from {
-                Side::Local(_) => false,
-                Side::Remote(session) if !session.can.recursive || !session.can.facts => false,
-                Side::Remote(session) => {
-                    session.can.is_ours()
-                        || session.stat(&source.path()).is_ok_and(|there| there.target.is_none())
-                }
-            };
+            && matches!(&from, Side::Remote(session)
+                if session.can.recursive && session.can.facts && (session.can.is_ours() || !linked));
         let mut synced = Synced::default();
         if exists && options.sync.is_some() {
             synced.waiting.insert(Vec::new());
@@ -351,8 +346,7 @@ impl<'e> Plan<'_, 'e> {
             return Ok(false);
         }
         let mut modes = Vec::new();
-        let opened = self.ask(destination, true, &mut |side| {
-            let mut opened = false;
+        self.ask(destination, true, &mut |side| {
             for (path, there) in directories.iter().zip(side.stat_many(directories)?) {
                 let Some(mode) = there.and_then(|there| there.mode).filter(|mode| is_shut(*mode)) else {
                     continue;
@@ -361,14 +355,12 @@ impl<'e> Plan<'_, 'e> {
                     Err(e) if e.breaks_session() => return Err(e),
                     // What is to be written to it will tell.
                     Err(_) => {}
-                    Ok(()) => {
-                        opened = true;
-                        modes.push((path.clone(), mode));
-                    }
+                    Ok(()) => modes.push((path.clone(), mode)),
                 }
             }
-            Ok(opened)
+            Ok(())
         })?;
+        let opened = !modes.is_empty();
         if let Place::Local(_) = destination {
             let here = |(path, mode): (BString, u32)| Some((VirtualPath::parse(&path).ok()?, mode));
             self.late.opened.extend(modes.into_iter().filter_map(here));
