@@ -1,6 +1,7 @@
 //! Finds out what is to be copied, while it is being copied: files go to the queue as they are found.
 
 mod given;
+mod globs;
 mod removal;
 mod sides;
 mod tree;
@@ -21,7 +22,7 @@ use ropewalk_storage::{Kind, is_temporary_name};
 
 use crate::context::Context;
 use crate::filter::Filter;
-use crate::glob::{Glob, is_glob};
+use crate::glob::is_glob;
 use crate::landing::is_device;
 use crate::place::{End, Place, base_name, join, parent};
 use crate::report::failure;
@@ -307,83 +308,6 @@ impl<'p, 'e> Plan<'p, 'e> {
             Ok(real) if is_link && !is_device(path.as_bytes()) => Place::Local(real),
             _ => destination.clone(),
         }
-    }
-
-    fn glob(&mut self, ends: &Ends, path: &BString) -> Result<(), RemoteError> {
-        let glob = Glob::new(path.as_bstr()).map_err(|e| RemoteError::Usage(e.to_string()))?;
-        let base = with_path(&ends.source, glob.base.clone());
-        let links = self.ctx.options().preserve.links;
-        let (mut matches, mut directories) = (Vec::new(), 0u64);
-        let reopened = reopen(self.ctx);
-        let (ctx, recursive) = (self.ctx, self.ctx.options().recursive);
-        // What is found is worked on afterwards, with this very session.
-        self.side(&base, false)?.walk_on(&base.path(), links, &reopened, &mut |_, entry| {
-            let verdict = glob.judge(entry.name.as_bstr());
-            // A line of the listing of where it begins that cannot be understood: what it tells of may match.
-            let top = entry.name.is_empty() && entry.error.is_some();
-            let nameless = verdict.matches && entry.is_nameless();
-            if verdict.matches && entry.is_directory() && !nameless && !recursive {
-                directories += 1;
-                ctx.report.left_out(base.join(&entry.name)?.display(), "is a directory");
-            } else if top || verdict.matches || verdict.misses(&entry) {
-                matches.push(entry);
-            }
-            let stop = ctx.queue.is_stopped() || ctx.cancel.is_cancelled();
-            Ok(match verdict.enter && !verdict.matches {
-                _ if stop => Step::Stop,
-                true => Step::Into,
-                false => Step::Over,
-            })
-        })?;
-        match (matches.is_empty(), directories) {
-            (true, 0) => return Err(crate::walk::missing(path)),
-            (true, _) => {
-                return Err(RemoteError::Usage(format!(
-                    "{path}: only directories match (copy them with -r)"
-                )));
-            }
-            (false, _) => {}
-        }
-        for entry in matches {
-            if self.is_over() {
-                break;
-            }
-            let top = entry.name.is_empty();
-            let from = if top { base.clone() } else { base.join(&entry.name)? };
-            let to = ends.destination.display();
-            let unlisted = top || !glob.judge(entry.name.as_bstr()).matches;
-            if entry.is_nameless() {
-                self.fail(from.display(), to, &tree::nameless(&from));
-            } else if let (true, Some(reason)) = (unlisted, entry.error.clone()) {
-                let unlisted = RemoteError::Unlisted { path: from.path(), reason };
-                self.fail(from.display(), to, &unlisted);
-            } else {
-                self.matched(ends, &base, &entry)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// An entry that a glob matches.
-    fn matched(&mut self, ends: &Ends, base: &Place, entry: &Entry) -> Result<(), RemoteError> {
-        let source = base.join(&entry.name)?;
-        if !entry.is_directory() && is_temporary_name(base_name(&entry.name).as_bstr()) {
-            self.ctx.report.left_out(source.display(), UNFINISHED);
-            return Ok(());
-        }
-        if !self.filter.passes(entry.name.as_bstr(), entry.is_directory()) {
-            self.ctx.report.left_out(source.display(), "left out by a filter");
-            return Ok(());
-        }
-        let destination = ends.destination.clone();
-        let one = Ends { source, destination, contents: false, into: true, window: ends.window };
-        if let Err(e) = self.entry(&one, entry, None) {
-            if e.breaks_session() {
-                return Err(e);
-            }
-            self.fail(one.source.display(), one.destination.display(), &e);
-        }
-        Ok(())
     }
 
     /// A single file: its directory is made, where it is missing.

@@ -1,5 +1,7 @@
 //! One thread, one session (or a pair of them): takes jobs until there are none.
 
+mod failing;
+
 use std::cell::{Cell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -27,6 +29,8 @@ use crate::tune::{Ends, Seat};
 use crate::upload::Upload;
 use crate::{FailureKind, RemoteError};
 use crate::{get, local_copy, put, third_party, through};
+
+pub(crate) use failing::{cannot_go_on, is_of_no_use};
 
 /// Something to do.
 pub(crate) enum Job {
@@ -312,126 +316,6 @@ impl<'c, 'e> Worker<'c, 'e> {
         self.ctx.queue.done();
     }
 
-    /// A try of a job failed: it comes again, or its file has failed.
-    pub(crate) fn fail(&self, job: Job, error: RemoteError) {
-        // The latter is no fault of the job, and does not come again: further sessions take nothing for granted.
-        if matches!(error, RemoteError::Cancelled | RemoteError::OtherServer { .. }) {
-            return self.put_back(job);
-        }
-        let error = match error {
-            RemoteError::Crowded { .. } if self.leave() => {
-                self.ctx.report.warn_once(format!("{error}; going on with fewer"));
-                return self.put_back(job);
-            }
-            RemoteError::Crowded { source, .. } => *source,
-            error => error,
-        };
-        tracing::debug!(%error, file = %job.task().source.display(), "a try failed");
-        match job {
-            Job::File(mut task) => {
-                task.tries += 1;
-                task.confirm |= matches!(error, RemoteError::PartVanished { .. });
-                task.grows |= is_change(&error);
-                match self.ctx.retry(&error, task.tries, task.first_failure()) {
-                    Some(pause) => {
-                        self.tell_retry(&task, false, &error, pause);
-                        self.ctx.queue.push_delayed(Job::File(task), Instant::now() + pause);
-                    }
-                    None => self.give_up(&task, false, &error),
-                }
-            }
-            Job::Get(ref download, _) | Job::Sum(ref download) => {
-                if !download.has_failed() {
-                    let download = download.clone();
-                    let error = download.once_only(error);
-                    let no_use = is_of_no_use(&error);
-                    // Its part may have been removed, or another transfer have begun one.
-                    let lost = matches!(error, RemoteError::Local { .. }) && error.is_busy();
-                    let anew = no_use || lost || download.is_over();
-                    self.fail_part(&download.task, download.count_try(), job, anew, &error, &|| {
-                        download.give_up();
-                        if no_use { download.discard() } else { download.abandon() }
-                    });
-                }
-            }
-            Job::Put(upload, range) => {
-                if !upload.has_failed() {
-                    let error = self.anew(&upload, error);
-                    let again = Job::Put(upload.clone(), range);
-                    let anew = is_of_no_use(&error);
-                    self.fail_part(&upload.task, upload.count_try(), again, anew, &error, &|| {
-                        self.end_landing(&upload, anew);
-                    });
-                }
-            }
-            Job::Third(relay, range) => {
-                if !relay.has_failed() {
-                    let error = self.anew(&relay, error);
-                    let again = Job::Third(relay.clone(), range);
-                    let anew = is_of_no_use(&error);
-                    self.fail_part(&relay.task, relay.count_try(), again, anew, &error, &|| {
-                        self.end_landing(&relay, anew);
-                    });
-                }
-            }
-        }
-        self.done();
-    }
-
-    /// As [`Worker::fail`]; an error where the session is of no more use with it.
-    pub(crate) fn failed(&self, job: Job, error: RemoteError) -> Result<(), RemoteError> {
-        let broken = error.breaks_session();
-        self.fail(job, error);
-        if broken { Err(RemoteError::Cancelled) } else { Ok(()) }
-    }
-
-    /// A transfer that was to go on was refused: perhaps it may begin anew.
-    fn anew(&self, landing: &Landing, error: RemoteError) -> RemoteError {
-        if !cannot_go_on(&error) || self.forget(landing) == 0 {
-            return error;
-        }
-        self.ctx.states.remove(&landing.task);
-        RemoteError::Unresumable { reason: error.to_string() }
-    }
-
-    /// Ends a transfer as it stands. What a later run needs to go on with it stays (the server may have more than it could
-    /// tell), unless what arrived is of no use.
-    fn end_landing(&self, landing: &Landing, of_no_use: bool) {
-        landing.give_up();
-        if of_no_use {
-            self.ctx.states.remove(&landing.task);
-        }
-    }
-
-    /// What is there of it is sent again. Gives how many bytes that are.
-    pub(crate) fn forget(&self, landing: &Landing) -> u64 {
-        let bytes = landing.forget_present();
-        self.ctx.report.there(&landing.task.account, -signed(bytes));
-        bytes
-    }
-
-    /// The job for a range whose session was given up before it was done. `behind`: behind a file that was refused, whose
-    /// data may be in this one. `gone`: the server is known to be through with the session. `None`: another range has given the
-    /// whole file back already.
-    pub(crate) fn send_again(&self, landing: &Landing, behind: bool, gone: bool, again: Job) -> Option<Job> {
-        // Small ones are not worth a restart; servers keep no journal of them.
-        if behind || landing.task.size.is_none_or(|size| size <= SMALL) {
-            self.forget(landing);
-        }
-        if behind && landing.is_resumable() {
-            self.ctx.states.save(&landing.task, &landing.present());
-        }
-        if gone || !behind || landing.direct {
-            return Some(again);
-        }
-        // The session may still write to the part.
-        if !landing.give_up() {
-            return None;
-        }
-        self.ctx.report.put_back();
-        Some(Job::File(Task { apart: true, ..landing.task.clone() }))
-    }
-
     /// Gives `path` the times and modes that are to be kept. What cannot be set is told.
     pub(crate) fn preserve(
         &self,
@@ -459,19 +343,6 @@ impl<'c, 'e> Worker<'c, 'e> {
         Ok(())
     }
 
-    /// The beginning of a file of which a session with one of GCT's servers had `range` when it broke: to be sent once more,
-    /// where it is not part of that (see [`STRAY`]).
-    pub(crate) fn beginning(&self, landing: &Landing, range: &Range<u64>) -> Option<Range<u64>> {
-        if range.start == 0 || !landing.is_resumable() || landing.has_failed() {
-            return None;
-        }
-        let beginning = 0..STRAY.min(range.start);
-        let less = landing.set_present(beginning.clone(), &RangeSet::new());
-        self.ctx.report.there(&landing.task.account, less);
-        landing.expect(1);
-        Some(beginning)
-    }
-
     /// Nothing is to be done for a file: the destination has the same bytes.
     pub(crate) fn have_already(&self, mut task: Task, proof: String) {
         let report = &self.ctx.report;
@@ -488,83 +359,6 @@ impl<'c, 'e> Worker<'c, 'e> {
             report.needless(&task, "same checksum");
         }
         self.done();
-    }
-
-    /// A range of a file failed: it comes again, or `anew` the whole file does. `end` ends the transfer as it stands.
-    fn fail_part(
-        &self,
-        task: &Task,
-        tries: u32,
-        again: Job,
-        anew: bool,
-        error: &RemoteError,
-        end: &dyn Fn(),
-    ) {
-        let Some(pause) = self.ctx.retry(error, tries, task.first_failure()) else {
-            end();
-            return self.give_up(task, true, error);
-        };
-        let due = Instant::now() + pause;
-        if anew {
-            end();
-            self.tell_retry(task, true, error, pause);
-            let confirm = matches!(error, RemoteError::PartVanished { .. });
-            let grows = task.grows || is_change(error);
-            self.ctx.queue.push_delayed(Job::File(Task { tries, confirm, grows, ..task.clone() }), due);
-        } else {
-            self.tell_retry(task, false, error, pause);
-            self.ctx.queue.push_delayed(again, due);
-        }
-    }
-
-    fn tell_retry(&self, task: &Task, active: bool, error: &RemoteError, pause: Duration) {
-        self.ctx.report.will_retry(task.id, active, task.source.display(), error.to_string(), pause);
-    }
-
-    fn give_up(&self, task: &Task, active: bool, error: &RemoteError) {
-        let mut told = error.to_string();
-        let of_what_arrived = |command: &str| matches!(command, "SIZE" | "CKSM" | "RNFR" | "RNTO");
-        if error.kind() == FailureKind::Permission
-            && matches!(error, RemoteError::Refused { command, .. } if of_what_arrived(command))
-        {
-            told.push_str("; where nobody may ask or rename, --in-place writes files under their own names");
-        }
-        let entry = failure(task.source.display(), task.destination.display(), error.kind(), told);
-        self.ctx.report.failed(task.id, active, entry);
-        if self.ctx.options().stop_on_failure {
-            self.ctx.queue.stop();
-        }
-    }
-}
-
-/// Somebody writes to the source.
-fn is_change(error: &RemoteError) -> bool {
-    matches!(error, RemoteError::Grew { .. } | RemoteError::SourceChanged { .. })
-}
-
-/// What arrived is wrong, or is not there: the whole file has to come again.
-pub(crate) fn is_of_no_use(error: &RemoteError) -> bool {
-    matches!(
-        error,
-        RemoteError::ChecksumMismatch { .. }
-            | RemoteError::Grew { .. }
-            | RemoteError::PartVanished { .. }
-            | RemoteError::SizeMismatch { .. }
-            | RemoteError::SourceChanged { .. }
-            | RemoteError::Unresumable { .. }
-    )
-}
-
-/// The server refuses to go on with what it has, and not because of the connection. A name that it refuses to give, or what it
-/// refuses to tell of the file that has arrived, is refused whatever is sent again.
-pub(crate) fn cannot_go_on(error: &RemoteError) -> bool {
-    match error {
-        RemoteError::Refused { command, .. } => match command.as_str() {
-            "REST" => true,
-            "RNFR" | "RNTO" | "SIZE" | "CKSM" => false,
-            _ => !error.is_transient(),
-        },
-        _ => false,
     }
 }
 
