@@ -1,6 +1,8 @@
 //! The command line: what commands there are. Each command's flags stand in its own file.
 
-use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands;
 use crate::exit::{self, Exit};
@@ -12,6 +14,35 @@ use crate::exit::{self, Exit};
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// From the program's arguments; ends it where they are wrong.
+    pub(crate) fn from_arguments(arguments: &[OsString]) -> Self {
+        Self::try_from_arguments(arguments).unwrap_or_else(|error| error.exit())
+    }
+
+    fn try_from_arguments(arguments: &[OsString]) -> Result<Self, clap::Error> {
+        let mut matches = with_quantities(Self::command()).try_get_matches_from(arguments)?;
+        Self::from_arg_matches_mut(&mut matches)
+    }
+}
+
+/// Has options that take a quantity tell of a negative one themselves: `-1` would be an option that nobody knows.
+fn with_quantities(command: clap::Command) -> clap::Command {
+    const NAMES: [&str; 10] =
+        ["BYTES", "N", "NUMBER", "PACKETS", "RATE", "SECONDS", "SHARE", "SIGMA", "SIZE", "TIME"];
+    let is_quantity = |arg: &clap::Arg| {
+        let name = arg.get_value_names().and_then(|names| names.first());
+        // Lists of them are `SIZE,...`.
+        let name = name.map(|name| name.trim_end_matches(",..."));
+        arg.get_action().takes_values()
+            && !arg.is_positional()
+            && name.is_some_and(|name| NAMES.contains(&name))
+    };
+    command
+        .mut_args(|arg| if is_quantity(&arg) { arg.allow_hyphen_values(true) } else { arg })
+        .mut_subcommands(with_quantities)
 }
 
 #[derive(Debug, Subcommand)]
@@ -106,12 +137,27 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_definition_is_sound() {
-        Cli::command().debug_assert();
+        with_quantities(Cli::command()).debug_assert();
+    }
+
+    #[test]
+    fn negative_quantities_are_told_as_such() {
+        for line in [
+            "model -b -1Gbit/s --rtt 80ms",
+            "model -b 1Gbit/s --rtt -80ms",
+            "model -b 1Gbit/s --rtt 80ms --loss -0.1",
+            "model -b 1Gbit/s --rtt 80ms -n -5",
+            "buffers -i -1s",
+            "buffers plan -d -1,5 -b 10",
+            "sum --length -1 x",
+        ] {
+            let arguments: Vec<_> = ["ropewalk"].into_iter().chain(line.split(' ')).map(Into::into).collect();
+            let error = Cli::try_from_arguments(&arguments).map(|_| ()).map_err(|error| error.kind());
+            assert_eq!(error, Err(clap::error::ErrorKind::ValueValidation), "{line}");
+        }
     }
 }

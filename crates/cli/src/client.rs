@@ -149,7 +149,8 @@ impl<'e> Sessions<'e> {
         let path = remote.path_of(url);
         let result = run(&mut remote, &path);
         // After other errors nobody knows what the connection still has to say.
-        if matches!(result, Ok(_) | Err(RemoteError::Refused { .. } | RemoteError::Unsupported { .. })) {
+        use RemoteError as E;
+        if matches!(result, Ok(_) | Err(E::Refused { .. } | E::Unsupported { .. } | E::Usage(_))) {
             self.open.push((url.clone(), remote));
         }
         result

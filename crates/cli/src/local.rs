@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use ropewalk_client::{Amount, Entry};
+use ropewalk_client::{Amount, Entry, RemoteError};
 use ropewalk_storage::Kind;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
 
@@ -67,18 +67,47 @@ pub(crate) fn read_to(path: &Path, writer: &mut impl Write, window: Amount) -> i
 }
 
 /// The checksum of a file or of a part of it, in hexadecimal.
-pub(crate) fn checksum(path: &Path, algorithm: Algorithm, window: Amount) -> io::Result<String> {
+///
+/// # Errors
+/// The file cannot be read, or has less than the part.
+pub(crate) fn checksum(path: &Path, algorithm: Algorithm, window: Amount) -> anyhow::Result<String> {
     let mut file = open(path, window)?;
     let mut hasher = Hasher::new(algorithm);
     let mut buffer = vec![0; 1 << 20];
+    let mut read = 0;
     loop {
         match file.read(&mut buffer) {
-            Ok(0) => return Ok(hasher.finish()),
-            Ok(count) => hasher.update(&buffer[..count]),
+            Ok(0) => {
+                // Of some files (/proc) the system does not know how much is in them.
+                let offset = window.map_or(0, |window| window.offset);
+                let end = if read == 0 { file.get_ref().metadata()?.len() } else { offset + read };
+                within(end, window)?;
+                return Ok(hasher.finish());
+            }
+            Ok(count) => {
+                hasher.update(&buffer[..count]);
+                read += count as u64;
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Whether a file of `size` bytes has all that was asked for.
+///
+/// # Errors
+/// It has less.
+pub(crate) fn within(size: u64, window: Amount) -> Result<(), RemoteError> {
+    let Some(window) = window else { return Ok(()) };
+    let missing = match window.length {
+        _ if window.offset > size => format!("there is nothing at byte {}", window.offset),
+        Some(length) if window.offset.saturating_add(length) > size => {
+            format!("there are no {length} bytes from {} on", window.offset)
+        }
+        _ => return Ok(()),
+    };
+    Err(RemoteError::Usage(format!("it has {size} bytes: {missing}")))
 }
 
 #[cfg(test)]
@@ -106,6 +135,22 @@ mod tests {
             read_to(directory.path(), &mut Vec::new(), None).unwrap_err().kind(),
             io::ErrorKind::IsADirectory
         );
+    }
+
+    #[test]
+    fn no_sum_of_what_a_file_does_not_have() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        fs::write(&path, "0123456789").unwrap();
+        let sum = |offset, length| checksum(&path, Algorithm::Md5, Some(Window { offset, length }));
+        for (offset, length) in [(0, Some(10)), (3, None), (10, None), (10, Some(0)), (4, Some(6))] {
+            assert!(sum(offset, length).is_ok(), "{offset} {length:?}");
+        }
+        for (offset, length) in [(11, None), (0, Some(11)), (4, Some(7)), (10, Some(1)), (1, Some(u64::MAX))]
+        {
+            let told = sum(offset, length).unwrap_err().to_string();
+            assert!(told.starts_with("it has 10 bytes: "), "{told}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::exit::usage;
 use crate::output::colour_wanted;
@@ -15,13 +16,24 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+const LEVELS: &str = "error, warn, info, debug, trace or off";
+
+/// A word alone would be the name of a module, of which everything is logged, and nothing of others.
+fn is_directive(word: &str) -> bool {
+    word.is_empty() || word.contains(['=', '[', ':']) || word.parse::<LevelFilter>().is_ok()
+}
+
 /// Starts logging. `filter` has the form of the `ROPEWALK_LOG` variable, which it overrides: a level, or
 /// `module=level` with commas between; `default` holds where neither is given.
 pub(crate) fn init(filter: Option<&str>, default: &str, format: LogFormat) -> anyhow::Result<()> {
     let variable = std::env::var("ROPEWALK_LOG").ok().filter(|value| !value.is_empty());
     let text = filter.or(variable.as_deref()).unwrap_or(default);
-    let filter =
-        EnvFilter::builder().parse(text).map_err(|error| usage(format!("log filter {text:?}: {error}")))?;
+    let wrong = |reason: String| usage(format!("log filter {text:?}: {reason}"));
+    if let Some(word) = text.split(',').map(str::trim).find(|word| !is_directive(word)) {
+        let reason = format!("{word:?} is no level: expected {LEVELS}, or MODULE=LEVEL with commas between");
+        return Err(wrong(reason));
+    }
+    let filter = EnvFilter::builder().parse(text).map_err(|error| wrong(error.to_string()))?;
     // Where nobody reads it any more a line is lost, and no more: it must not be told on the same way.
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
@@ -32,4 +44,19 @@ pub(crate) fn init(filter: Option<&str>, default: &str, format: LogFormat) -> an
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_is_told() {
+        for right in ["info", "WARN", "off", "ropewalk_server=debug", "info,audit=off", ""] {
+            assert!(right.split(',').all(is_directive), "{right}");
+        }
+        for wrong in ["inof", "debug,ropewalk_server", "verbose"] {
+            assert!(!wrong.split(',').all(is_directive), "{wrong}");
+        }
+    }
 }

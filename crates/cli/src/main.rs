@@ -26,8 +26,6 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::cli::{Cli, Command};
 use crate::exit::Exit;
 use crate::logging::LogFormat;
@@ -44,7 +42,7 @@ fn main() -> ExitCode {
     if all.get(1).is_some_and(|command| command == "globus-url-copy") {
         return guc::main(all.into_iter().skip(2).collect()).into();
     }
-    match run(Cli::parse_from(all)) {
+    match run(Cli::from_arguments(&all)) {
         Ok(exit) => exit.into(),
         Err(error) if signals::is_broken_pipe(&error) => Exit::Failed.into(),
         Err(error) => {

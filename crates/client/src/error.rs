@@ -37,6 +37,12 @@ pub enum RemoteError {
         text(reply)
     )]
     Nameless { peer: String, reply: Reply },
+    /// Somebody was named, and nobody said with what password.
+    #[error(
+        "{peer} refused the log-in of {user}, for whom no password was given (--password-file has one): {}",
+        text(reply)
+    )]
+    NoPassword { peer: String, user: BString, reply: Reply },
     /// Known from before: that the server cannot be reached, or has no such file.
     #[error("{reason}")]
     Lost { kind: FailureKind, reason: String },
@@ -48,9 +54,10 @@ pub enum RemoteError {
     #[error("no data connection came from {peer} within {} s", limit.as_secs())]
     NoDataConnection { peer: String, limit: Duration },
     /// All of a file arrived, and then its part was not there to be given its name: somebody else removed or renamed it.
-    #[error("{path} arrived and is gone from {peer}: {}", text(reply))]
+    #[error("{path} arrived and is gone from {peer}: {}", plain(reply))]
     PartVanished { peer: String, path: BString, reply: Reply },
-    #[error("{peer} answered {command} with: {}", text(reply))]
+    /// `command` may have the path that it was about.
+    #[error("{peer} answered {command} with: {}", plain(reply))]
     Refused { peer: String, command: String, reply: Reply },
     /// Or the server does not begin where it was asked to.
     #[error("{path}: {peer} sends more than the file had: it grew while it was copied")]
@@ -110,6 +117,23 @@ pub(crate) fn text(reply: &Reply) -> String {
     format!("{} {}", reply.code(), said.join("; "))
 }
 
+/// As [`text`], for people: of what GCT's servers say, the names of their functions left out and the reason once.
+fn plain(reply: &Reply) -> String {
+    const FILE: &str = "Unable to open file ";
+    const CALL: &str = "A system call failed: ";
+    const STRUCTURED: &str = "GridFTP-Error-String: ";
+    let lines: Vec<String> = reply.lines().map(|line| line.to_string()).collect();
+    let after = |mark: &str| {
+        let found = lines.iter().find_map(|line| Some(line.split_once(mark)?.1.trim()));
+        found.filter(|rest| !rest.is_empty())
+    };
+    let Some(reason) = after(STRUCTURED).or_else(|| after(CALL)) else { return text(reply) };
+    match after(FILE) {
+        Some(file) => format!("{} {file}: {reason}", reply.code()),
+        None => format!("{} {reason}", reply.code()),
+    }
+}
+
 impl RemoteError {
     /// What kind of failure this is; decides the exit code.
     pub fn kind(&self) -> FailureKind {
@@ -131,7 +155,9 @@ impl RemoteError {
                 _ => FailureKind::Unreachable,
             },
             Self::Local { source, .. } => local_kind(source),
-            Self::Login { .. } | Self::Nameless { .. } | Self::Security { .. } => FailureKind::Authentication,
+            Self::Login { .. } | Self::Nameless { .. } | Self::NoPassword { .. } | Self::Security { .. } => {
+                FailureKind::Authentication
+            }
             Self::Ssh { reason, .. } => crate::ssh::kind(reason),
             Self::Lost { kind, .. } => *kind,
             Self::Crowded { source, .. } | Self::Spent { source } => source.kind(),
@@ -176,7 +202,9 @@ impl RemoteError {
             | Self::SourceChanged { .. }
             | Self::Stalled { .. }
             | Self::Unresumable { .. } => true,
-            Self::Login { reply, .. } | Self::Nameless { reply, .. } => reply.code() < 500,
+            Self::Login { reply, .. } | Self::Nameless { reply, .. } | Self::NoPassword { reply, .. } => {
+                reply.code() < 500
+            }
             Self::Ssh { reason, .. } => crate::ssh::is_transient(reason),
             Self::Refused { reply, .. } => transient(reply),
             // Perhaps one that was killed a moment ago, and still waits for the disk.
@@ -206,6 +234,14 @@ impl RemoteError {
         }
     }
 
+    /// The command that a server refused, without what it was about.
+    pub(crate) fn refused_command(&self) -> Option<&str> {
+        match self {
+            Self::Refused { command, .. } => command.split(' ').next(),
+            _ => None,
+        }
+    }
+
     /// The code of the reply by which a server refused.
     pub(crate) fn reply_code(&self) -> Option<u16> {
         match self {
@@ -216,7 +252,10 @@ impl RemoteError {
 
     /// The server answers, and lets nobody in.
     pub(crate) fn is_refused_log_in(&self) -> bool {
-        matches!(self, Self::Login { .. } | Self::Nameless { .. } | Self::Refused { .. })
+        matches!(
+            self,
+            Self::Login { .. } | Self::Nameless { .. } | Self::NoPassword { .. } | Self::Refused { .. }
+        )
     }
 
     /// Somebody else writes the file.

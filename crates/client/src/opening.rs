@@ -204,7 +204,11 @@ fn open_unless<'e>(
             endpoint.lose(&error);
             return Err(error);
         };
-        ctx.report.warn_once(format!("{error}; trying again"));
+        // Other sessions with the server go through the same.
+        let key = format!("{error} {tries}");
+        let (next, all) = (tries + 1, ctx.options().retries.saturating_add(1));
+        let message = format!("{error}; try {next} of {} in {:.1} s", all.max(next), pause.as_secs_f64());
+        ctx.report.warn_once_of(key, message);
         sleep(ctx, pause)?;
     }
 }

@@ -329,7 +329,12 @@ impl<'e> Report<'e> {
 
     /// Tells it once in a run.
     pub(crate) fn warn_once(&self, message: String) {
-        let fresh = self.lock().warned.insert(message.clone());
+        self.warn_once_of(message.clone(), message);
+    }
+
+    /// As [`Report::warn_once`], of what differs in numbers: `key` is the same then.
+    pub(crate) fn warn_once_of(&self, key: String, message: String) {
+        let fresh = self.lock().warned.insert(key);
         if fresh {
             self.event(Event::Warning { message });
         }

@@ -161,7 +161,13 @@ impl<'e> Session<'e> {
         let nameless = url.user.is_none() && user == "anonymous" && options.user.is_none();
         let anonymous = user == "anonymous" || user == "ftp";
         let named = !anonymous && (url.user.is_some() || options.user.is_some());
-        let anonymous = anonymous || url.password.is_none() && options.password.is_none();
+        let guessed = url.password.is_none() && options.password.is_none();
+        let unsaid = named
+            && guessed
+            && url.scheme != Scheme::Sshftp
+            && self.security.is_none()
+            && self.kerberos.is_none();
+        let anonymous = anonymous || guessed;
         let password = match (&url.password, &options.password) {
             _ if url.scheme == Scheme::Sshftp => Password::new("dummy"),
             (Some(password), _) => password.clone(),
@@ -170,7 +176,7 @@ impl<'e> Session<'e> {
             _ if self.security.is_some() || self.kerberos.is_some() => Password::new("dummy"),
             _ => Password::new("ropewalk@"),
         };
-        let mut reply = self.control.call(&Command::User(user))?;
+        let mut reply = self.control.call(&Command::User(user.clone()))?;
         let asked = reply.code() == 331;
         if asked {
             self.warn_of_clear_password(anonymous);
@@ -181,6 +187,8 @@ impl<'e> Session<'e> {
             let peer = self.control.peer().to_owned();
             return Err(if nameless && asked && reply.code() == 530 {
                 RemoteError::Nameless { peer, reply }
+            } else if unsaid && asked {
+                RemoteError::NoPassword { peer, user, reply }
             } else {
                 RemoteError::Login { peer, reply }
             });
@@ -255,7 +263,7 @@ impl<'e> Session<'e> {
     /// The command's answer must not be a refusal.
     pub(crate) fn call(&mut self, command: &Command) -> Result<Reply, RemoteError> {
         let reply = self.control.call(command)?;
-        self.accept(command.verb(), reply)
+        self.accept_for(command, reply)
     }
 
     /// Sends all commands at once; gives the final replies in order.
@@ -276,7 +284,7 @@ impl<'e> Session<'e> {
             replies.push(match sent {
                 Ok(()) => {
                     let reply = self.control.finish()?;
-                    self.accept(command.verb(), reply)
+                    self.accept_for(command, reply)
                 }
                 Err(e) => Err(e),
             });
@@ -286,6 +294,10 @@ impl<'e> Session<'e> {
 
     pub(crate) fn accept(&self, command: &str, reply: Reply) -> Result<Reply, RemoteError> {
         if reply.is_failure() { Err(self.refused(command, reply)) } else { Ok(reply) }
+    }
+
+    fn accept_for(&self, command: &Command, reply: Reply) -> Result<Reply, RemoteError> {
+        if reply.is_failure() { Err(self.refused(&named(command), reply)) } else { Ok(reply) }
     }
 
     pub(crate) fn refused(&self, command: &str, reply: Reply) -> RemoteError {
@@ -345,8 +357,25 @@ impl<'e> Session<'e> {
         if reply.is_failure() && is_unknown_command(&reply) {
             return Ok(false);
         }
-        self.accept(command.verb(), reply).map(|_| true)
+        self.accept_for(command, reply).map(|_| true)
     }
+}
+
+/// What messages call a command: with the path that it is about, of those that people know as such.
+fn named(command: &Command) -> String {
+    use Command as C;
+    let path = match command {
+        C::Mkd(path)
+        | C::Dele(path)
+        | C::Rmd(path)
+        | C::Cwd(path)
+        | C::Rnfr(path)
+        | C::Rnto(path)
+        | C::Size(path) => path,
+        C::Mlst(Some(path)) | C::Cksm { path, .. } => path,
+        _ => return command.verb().to_owned(),
+    };
+    format!("{} {path}", command.verb())
 }
 
 /// Whether a file has another size or, where they are known `exactly`, another time than it had.

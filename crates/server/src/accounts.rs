@@ -211,7 +211,8 @@ fn ssh_account(settings: &Settings, name: &str) -> Result<Found, Failure> {
     let user = settings_of(settings, name);
     let root = user.root.as_ref().or(settings.config.root.as_ref());
     let in_path = root.is_some_and(|root| root.to_string_lossy().contains("{user}"))
-        || user.home.as_ref().is_some_and(|home| home.contains("{user}"));
+        || user.home.as_ref().is_some_and(|home| home.contains("{user}"))
+        || [&settings.config.rules, &user.rules].into_iter().flatten().any(|rules| rules.contains("{user}"));
     if name.contains(char::is_control) || in_path && !valid_user_name(name) {
         return Err(Failure::LoginDenied("This cannot be a user's name.".into()));
     }
@@ -253,6 +254,8 @@ fn account(
     let home = VirtualPath::parse(&home).map_err(|_| wrong("home"))?;
     let mut rules = Vec::new();
     for list in [settings.config.rules.as_deref(), user.rules.as_deref()].into_iter().flatten() {
+        // A user's name has none of the characters that mean something in rules.
+        let list = expand(list, name, None);
         rules.push(Rules::parse(list.as_bytes(), &home).map_err(|_| wrong("rules"))?);
     }
     if rules.iter().filter(|rules| rules.has_aliases()).count() > 1 {
@@ -349,6 +352,10 @@ mod tests {
         let may = |at: &str, access| account.rules.iter().all(|rules| rules.allow(&path(at), access));
         assert!(may("/ada/f", Access::Write) && may("/public/f", Access::Read));
         assert!(!may("/bob/f", Access::Read) && !may("/public/f", Access::Write));
+        let text = format!("root = {root:?}\n[defaults]\nrules = \"RW/{{user}}/own\"\n");
+        let account = over_ssh(&text, "ada", &home).unwrap();
+        let may = |at: &str| account.rules.iter().all(|rules| rules.allow(&path(at), Access::Write));
+        assert!(may("/ada/own/f") && !may("/{user}/own/f") && !may("/ada/f"));
         // In their own settings too, and as a name of the root.
         let text = format!("[users.ada]\nroot = {root:?}\n");
         assert_eq!(over_ssh(&text, "ada", &home).unwrap().home, path("/ada"));
@@ -364,7 +371,7 @@ mod tests {
         for name in [r"DOMAIN\ada", "host$", "ada of example", ".ada"] {
             assert_eq!(over_ssh("", name, home).unwrap().name, name);
             // A path does not take everything.
-            for setting in ["root = \"/srv/{user}\"", "home = \"/{user}\""] {
+            for setting in ["root = \"/srv/{user}\"", "home = \"/{user}\"", "rules = \"RW/{user}\""] {
                 let refused = over_ssh(&format!("[defaults]\n{setting}\n"), name, home);
                 assert!(matches!(refused, Err(Failure::LoginDenied(_))), "{name} {setting}");
             }

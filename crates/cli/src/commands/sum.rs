@@ -50,9 +50,12 @@ impl Sum {
         let exit = client.each(&targets, |target| {
             let checksum = match target.place()? {
                 Place::Local(path) => local::checksum(path, self.algorithm, window)?,
-                Place::Remote(url) => {
-                    sessions.with(url, |remote, path| remote.checksum(path, self.algorithm, window))?
-                }
+                Place::Remote(url) => sessions.with(url, |remote, path| {
+                    if window.is_some() {
+                        local::within(remote.size(path)?, window)?;
+                    }
+                    remote.checksum(path, self.algorithm, window)
+                })?,
             };
             let mut out = io::stdout().lock();
             if self.json {

@@ -68,7 +68,7 @@ impl Slot<'_, '_> {
     pub(super) fn leftover(&self) -> Option<BString> {
         let relay = &self.relay;
         let error = self.error.as_ref().filter(|error| !error.is_transient())?;
-        let unsent = matches!(error, RemoteError::Refused { command, .. } if command == "RETR");
+        let unsent = error.refused_command() == Some("RETR");
         // Where something has come it is tried once more.
         let nothing = relay.resumed == 0 && (unsent && relay.present().is_empty() || !relay.is_resumable());
         (nothing && !relay.direct && self.range == relay.whole()).then(|| relay.path.clone())

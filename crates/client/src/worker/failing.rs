@@ -170,9 +170,7 @@ impl Worker<'_, '_> {
     fn give_up(&self, task: &Task, active: bool, error: &RemoteError) {
         let mut told = error.to_string();
         let of_what_arrived = |command: &str| matches!(command, "SIZE" | "CKSM" | "RNFR" | "RNTO");
-        if error.kind() == FailureKind::Permission
-            && matches!(error, RemoteError::Refused { command, .. } if of_what_arrived(command))
-        {
+        if error.kind() == FailureKind::Permission && error.refused_command().is_some_and(of_what_arrived) {
             told.push_str("; where nobody may ask or rename, --in-place writes files under their own names");
         }
         let entry = failure(task.source.display(), task.destination.display(), error.kind(), told);
@@ -204,12 +202,9 @@ pub(crate) fn is_of_no_use(error: &RemoteError) -> bool {
 /// The server refuses to go on with what it has, and not because of the connection. A name that it refuses to give, or what it
 /// refuses to tell of the file that has arrived, is refused whatever is sent again.
 pub(crate) fn cannot_go_on(error: &RemoteError) -> bool {
-    match error {
-        RemoteError::Refused { command, .. } => match command.as_str() {
-            "REST" => true,
-            "RNFR" | "RNTO" | "SIZE" | "CKSM" => false,
-            _ => !error.is_transient(),
-        },
-        _ => false,
+    match error.refused_command() {
+        Some("REST") => true,
+        Some("RNFR" | "RNTO" | "SIZE" | "CKSM") | None => false,
+        Some(_) => !error.is_transient(),
     }
 }

@@ -61,7 +61,8 @@ pub struct User {
     /// Path in which sessions begin, as the user sees it; `{user}` stands for the name. Default: the home directory of
     /// the local account that the session works as (over ssh, of the user), where that is within the root; otherwise `/`.
     pub home: Option<String>,
-    /// Path rules (`RW~,R/data`). Default: everything beneath the root.
+    /// Path rules (`RW~,R/data`), of paths as the user sees them; `{user}` stands for the name. Default: everything beneath
+    /// the root.
     pub rules: Option<String>,
     /// May not change files. Default `false`.
     pub read_only: Option<bool>,

@@ -73,11 +73,13 @@ fn check_log_in(config: &Config, report: &mut Report) {
     let mut known = Vec::new();
     if let Some(path) = &config.password_file {
         match PasswordFile::load(path) {
-            Ok(file) => known = file.list().map(str::to_owned).collect(),
+            Ok(file) => {
+                known = file.list().map(str::to_owned).collect();
+                if known.is_empty() && config.anonymous.is_none() {
+                    report.warning("password_file", "it has no user yet, so nobody can log in");
+                }
+            }
             Err(error) => report.error("password_file", error.to_string()),
-        }
-        if known.is_empty() && config.anonymous.is_none() {
-            report.warning("password_file", "it has no user yet, so nobody can log in");
         }
     } else if config.anonymous.is_none() && !has_accounts(config) {
         report.error(
@@ -283,6 +285,10 @@ fn check_rules(setting: &str, rules: Option<&str>, report: &mut Report) {
     {
         report.error(setting, error.to_string());
     }
+    if rules.is_some_and(|rules| rules.contains("{home}")) {
+        report
+            .error(setting, "{home} is not replaced here, as rules are about paths that users see: write ~");
+    }
 }
 
 /// Only one of the lists that hold for a user can say what places are called.
@@ -427,7 +433,9 @@ fn check_places(config: &Config, report: &mut Report) {
         ("log.audit", &config.log.audit),
     ];
     for (setting, path) in logs {
-        if let Some(directory) = path.as_deref().and_then(Path::parent)
+        if let Some(path) = path.as_deref().filter(|path| path.is_dir()) {
+            report.error(setting, format!("{} is a directory: name a file", path.display()));
+        } else if let Some(directory) = path.as_deref().and_then(Path::parent)
             && !directory.as_os_str().is_empty()
             && !directory.is_dir()
         {
@@ -478,6 +486,20 @@ mod tests {
         assert_eq!(errors(&config), ["password_file"]);
         let config = Config { anonymous: Some(AnonymousAccess::default()), ..config };
         assert!(errors(&config).is_empty());
+    }
+
+    #[test]
+    fn logs_are_files_and_rules_are_about_what_users_see() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().display();
+        let text = format!(
+            "root = \"{place}\"\npassword_file = \"{place}/none\"\n[defaults]\nrules = \"RW{{home}}\"\n\
+             [log]\naudit = \"{place}\"\ntransfer_log = \"{place}/log\"\n"
+        );
+        let problems = Config::parse(&text).unwrap().check();
+        let told = |setting: &str| problems.iter().filter(|problem| problem.setting == setting).count();
+        assert_eq!((told("defaults.rules"), told("log.audit"), told("log.transfer_log")), (1, 1, 0));
+        assert_eq!(told("password_file"), 1, "{problems:?}");
     }
 
     /// However users log in, there has to be something for them to see.

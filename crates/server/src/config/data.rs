@@ -14,8 +14,10 @@ pub struct Data {
     /// Address told to clients in place of the local one, for a server behind address translation. Default: none.
     pub advertise: Option<IpAddr>,
     /// Ports for passive data connections, first and last. Default: any.
+    #[serde(with = "units::ports")]
     pub ports: Option<(u16, u16)>,
     /// Local ports for active data connections, first and last. Default: any.
+    #[serde(with = "units::ports")]
     pub source_ports: Option<(u16, u16)>,
     /// Connect to ports below 1024 where a client asks for it. Default `false`.
     pub privileged_ports: bool,

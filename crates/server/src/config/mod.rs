@@ -279,6 +279,20 @@ mod tests {
     }
 
     #[test]
+    fn ports_are_two() {
+        for (wrong, told) in [
+            ("[50000]", "first and last"),
+            ("[1, 2, 3]", "first and last"),
+            ("\"50000\"", "first and last"),
+            ("[0, 70000]", "70000 is no port"),
+            ("[-1, 5]", "-1 is no port"),
+        ] {
+            let error = Config::parse(&format!("[data]\nports = {wrong}\n")).unwrap_err().to_string();
+            assert!(error.contains(told), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
     fn a_full_file() {
         let config = Config::parse(
             r#"

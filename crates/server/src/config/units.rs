@@ -75,6 +75,36 @@ pub(super) mod optional_mode {
     }
 }
 
+/// A range of ports, first and last, or none.
+pub(super) mod ports {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    pub(crate) fn serialize<S: Serializer>(
+        value: &Option<(u16, u16)>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<(u16, u16)>, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "two ports, first and last: [50000, 50999]")]
+        enum Ports {
+            Some(Vec<i64>),
+        }
+        let Some(Ports::Some(ports)) = Option::<Ports>::deserialize(deserializer)? else { return Ok(None) };
+        let port = |number: i64| {
+            u16::try_from(number).map_err(|_| de::Error::custom(format!("{number} is no port")))
+        };
+        match ports[..] {
+            [first, last] => Ok(Some((port(first)?, port(last)?))),
+            _ => Err(de::Error::custom("expected two ports, first and last: [50000, 50999]")),
+        }
+    }
+}
+
 /// As [`bytes`], where there may be none.
 pub(super) mod optional_bytes {
     use serde::{Deserialize, Deserializer, Serializer};

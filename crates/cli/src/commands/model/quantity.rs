@@ -2,9 +2,14 @@
 
 use crate::units;
 
-/// Bits a second from `10Gbit/s` or `100MiB/s`.
+/// Bits a second from `10Gbit/s` or `100MiB/s`. Not from a bare number: elsewhere it would be bytes, but links are thought of in
+/// bits.
 pub(super) fn bits_per_second(text: &str) -> Result<f64, String> {
     let bits = units::parse_exact_rate(text)? * 8.0;
+    if !text.contains(['b', 'B']) {
+        let number = text.trim().trim_end_matches("/s");
+        return Err(format!("{text:?}: bits or bytes? Expected {number}bit/s or {number}B/s"));
+    }
     // Without digits that nobody gave.
     let bits = (bits * 1e6).round() / 1e6;
     if bits > 0.0 { Ok(bits) } else { Err("expected more than nothing".into()) }
@@ -82,7 +87,7 @@ mod tests {
         assert_eq!(bytes("64KiB"), Ok(65536.0));
         assert_eq!(share("0.1%"), Ok(0.001));
         assert_eq!(share("0"), Ok(0.0));
-        for text in ["0", "-1Gbit/s", "nan", "inf", ""] {
+        for text in ["0", "0bit/s", "10", "10G", "10M/s", "-1Gbit/s", "nan", "inf", ""] {
             assert!(bits_per_second(text).is_err(), "{text}");
         }
         for text in ["0ms", "-3us", "0us", "nanus", "infus", "soon", "80", "0.08"] {
