@@ -123,6 +123,7 @@ fn directories_that_nobody_writes_to_are_copied_again() {
                 if round == 1 {
                     fs::create_dir_all(source.join("ro/sub/new")).unwrap();
                     fs::write(source.join("ro/sub/new/h"), "h").unwrap();
+                    set(&source.join("ro/sub/new"), 0o555);
                 }
                 if round == 2 {
                     fs::remove_dir_all(source.join("ro/sub/new")).unwrap();

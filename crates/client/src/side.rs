@@ -34,6 +34,14 @@ pub(crate) enum Step {
     Stop,
 }
 
+/// Permission bits of the owner.
+pub(crate) const OWNERS: u32 = 0o700;
+
+/// Whether the owner of a directory of this mode cannot make or remove files in it.
+pub(crate) fn is_shut(mode: u32) -> bool {
+    mode & 0o300 != 0o300
+}
+
 pub(crate) fn is_missing(error: &RemoteError) -> bool {
     error.kind() == FailureKind::NotFound
 }
@@ -302,6 +310,42 @@ impl<'e> Side<'e> {
             Self::Remote(session) if tree => session.remove_tree(path),
             Self::Remote(session) => session.remove(path),
         }
+    }
+
+    /// Removes a tree, also where its owner has no right to write to directories in it.
+    pub(crate) fn remove_shut_tree(&mut self, path: &[u8]) -> Result<(), RemoteError> {
+        let refused = match self.remove(path, true) {
+            Err(e) if e.kind() == FailureKind::Permission => e,
+            removed => return removed,
+        };
+        if self.open_tree(path)? { self.remove(path, true) } else { Err(refused) }
+    }
+
+    /// Has the owner of the tree at `top` write to its directories. Gives whether some were shut.
+    fn open_tree(&mut self, top: &[u8]) -> Result<bool, RemoteError> {
+        let mut opened = false;
+        let mut open = |side: &mut Self, path: &[u8], entry: &Entry| {
+            let Some(mode) = entry.mode.filter(|mode| entry.is_directory() && is_shut(*mode)) else {
+                return Ok(());
+            };
+            match side.set_attributes(path, None, Some(mode | OWNERS)) {
+                Err(e) if e.breaks_session() => return Err(e),
+                // The removal will tell.
+                Err(_) => {}
+                Ok(()) => opened = true,
+            }
+            Ok(())
+        };
+        if let Some(entry) = self.stat_link(top)? {
+            open(self, top, &entry)?;
+        }
+        self.walk(top, true, &mut |side, entry| {
+            if entry.target.is_none() {
+                open(side, &join(top, &entry.name), &entry)?;
+            }
+            Ok(Step::Into)
+        })?;
+        Ok(opened)
     }
 
     /// Removes a directory that has nothing in it.

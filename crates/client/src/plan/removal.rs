@@ -51,7 +51,9 @@ impl<'e> Plan<'_, 'e> {
             return Ok(());
         }
         let path = place.path();
-        self.removed(place, &mut |side| side.remove(&path, tree))
+        self.removed(place, &mut |side| {
+            if tree { side.remove_shut_tree(&path) } else { side.remove(&path, false) }
+        })
     }
 
     /// Whatever `remove` removes is gone.

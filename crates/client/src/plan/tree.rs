@@ -5,14 +5,7 @@ use ropewalk_protocol::facts::INVALID_LINK;
 use super::*;
 use crate::FailureKind;
 use crate::entry::DANGLING;
-
-/// Permission bits of the owner.
-const OWNERS: u32 = 0o700;
-
-/// Whether the owner of a directory of this mode cannot make files in it.
-fn is_shut(mode: u32) -> bool {
-    mode & 0o300 != 0o300
-}
+use crate::side::{OWNERS, is_shut};
 
 impl<'e> Plan<'_, 'e> {
     /// What is in a directory, recursively. `linked`: a symbolic link leads to it. `named`: the destination is within the directory
