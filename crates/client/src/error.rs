@@ -383,3 +383,42 @@ pub(crate) fn is_unknown_command(reply: &Reply) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As GCT's server and ours put them.
+    #[test]
+    fn people_are_told_the_reason() {
+        let reply = |code, lines: &[&str]| Reply::coded(code, lines.iter().copied());
+        let opening = [
+            "Command failed. : globus_l_gfs_file_open failed.",
+            "globus_xio: Unable to open file /in",
+            "globus_xio: System error in open: Is a directory",
+            "globus_xio: A system call failed: Is a directory",
+            "End.",
+        ];
+        let structured = [
+            "GlobusError: v=1 c=PATH_NOT_FOUND",
+            "GridFTP-Errno: 2",
+            "GridFTP-Reason: System error in stat",
+            "GridFTP-Error-String: No such file or directory",
+            "End.",
+        ];
+        for (reply, told) in [
+            (reply(500, &opening), "500 /in: Is a directory"),
+            (reply(550, &structured), "550 No such file or directory"),
+            (reply(500, &["Command failed : Path not allowed."]), "500 Command failed : Path not allowed."),
+            (reply(500, &["A system call failed: ", "End."]), "500 A system call failed:"),
+        ] {
+            assert_eq!(plain(&reply), told);
+        }
+        let refused = |reply| RemoteError::Refused { peer: "p".into(), command: "MLST /none".into(), reply };
+        let error = refused(reply(550, &structured));
+        assert_eq!(error.to_string(), "p answered MLST /none with: 550 No such file or directory");
+        assert_eq!(error.refused_command(), Some("MLST"));
+        // What it is about is known by what is left out, too.
+        assert_eq!(error.kind(), FailureKind::NotFound);
+    }
+}

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use common::*;
 use ropewalk_client::{
     Cancel, ChecksumPolicy, DataMode, Event, FailureKind, Location, Options, Remote, RemoteError, StallLimit,
@@ -272,6 +272,13 @@ fn refusals_are_told_apart() -> Result<()> {
         "{error}"
     );
     ensure!(!error.is_transient() && error.to_string().contains("530 No."), "{error}");
+
+    // Of a password that nobody gave, nobody is to think that it was wrong.
+    let script = Script::start("220 \r\n", &[("USER", Some("331 \r\n")), ("PASS", Some("530 No.\r\n"))])?;
+    let url = Url { user: Some("ada".into()), password: None, ..script.url.clone() };
+    let Err(error) = Remote::connect(&url, &options()) else { bail!("it was let in") };
+    ensure!(matches!(&error, RemoteError::NoPassword { user, .. } if user == "ada"), "{error}");
+    ensure!(error.kind() == FailureKind::Authentication && !error.is_transient());
 
     let script = Script::start("421 Too many, come back later.\r\n", &[])?;
     let error = failure(&script, &options());
