@@ -85,6 +85,12 @@ impl Relay {
         }
     }
 
+    /// No sum would tell that somebody wrote to the source while it was sent.
+    pub(crate) fn is_unwatched(&self) -> bool {
+        let task = &self.task;
+        self.check == Check::Size && task.window.is_none() && task.size.is_some() && task.modified.is_some()
+    }
+
     pub(crate) fn compare(&self, source: &str, destination: &str) -> Result<(), RemoteError> {
         if !same(source, destination) {
             return Err(self.mismatch(source, destination));

@@ -27,13 +27,14 @@ use crate::auto::{Path, RANGE, SMALL};
 use crate::binding::Binding;
 use crate::control::{Answer, Control, LAST_WORDS, LONG};
 use crate::data_trust::agree;
+use crate::entry::from_status;
 use crate::get::checksum_command;
 use crate::inline::inline_sum;
 use crate::landing::{is_device, part_path, untold};
 use crate::place::Endpoint;
 use crate::relay::Relay;
 use crate::report::Meter;
-use crate::session::{Session, port};
+use crate::session::{Session, differs, port};
 use crate::setup::reachable;
 use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
@@ -55,6 +56,8 @@ enum Ask {
     Restart,
     Transfer,
     Sum,
+    /// What the source is like when all of it has come.
+    Version,
     Rename,
     Attribute,
 }
@@ -483,6 +486,8 @@ impl<'w, 'e> Flow<'w, 'e> {
         if reply.is_failure() {
             match ask {
                 Ask::Hint | Ask::Place => {}
+                // It was there a moment ago.
+                Ask::Version => slot.version_due = false,
                 // ABOR, which was about a transfer behind it.
                 Ask::Sum | Ask::Rename | Ask::Attribute
                     if destination && reply.code() == 426 && !slot.asked_again =>
@@ -526,6 +531,13 @@ impl<'w, 'e> Flow<'w, 'e> {
                 }
             }
             Ask::Sum => said.sum = Some(reply.text().to_str_lossy().into_owned()),
+            Ask::Version => {
+                slot.version_due = false;
+                let task = &slot.relay.task;
+                if from_status(&reply).is_some_and(|entry| differs(task, &entry, true)) {
+                    slot.error.get_or_insert(RemoteError::SourceChanged { path: task.source.path() });
+                }
+            }
             _ => {}
         }
     }

@@ -422,6 +422,7 @@ fn a_file_that_grows_is_copied_as_it_was() -> Result<()> {
             let there = (bench.remote.join("s"), bench.url("s"));
             for (source, to, url) in [
                 (&there, bench.local.join("t"), bench.here("t")),
+                (&there, bench.remote.join("v"), bench.url("v")),
                 (&local, bench.remote.join("t"), bench.url("t")),
                 (&local, bench.local.join("u"), bench.here("u")),
             ] {
@@ -439,6 +440,34 @@ fn a_file_that_grows_is_copied_as_it_was() -> Result<()> {
                 ensure!(copy.len() >= size && whole.starts_with(&copy), "{size} to {}", to.display());
                 fs::remove_file(&to)?;
             }
+        }
+        Ok(())
+    })
+}
+
+/// Between servers sizes do not tell it where no sums are compared.
+#[test]
+fn a_file_that_changes_between_servers_is_sent_again() -> Result<()> {
+    each(&gridftp(), |bench| {
+        let source = bench.remote.join("f");
+        for (checksum, tries) in [(ChecksumPolicy::None, 2), (ChecksumPolicy::Default, 1)] {
+            write_random(&source, 6 * MIB, 1)?;
+            let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+            fs::File::open(&source)?.set_modified(old)?;
+            let begun = AtomicU32::new(0);
+            let options = Options { retries: 1, checksum, ..options() };
+            let pairs = pairs([bench.url("f")], &bench.url("t"));
+            let told = run_until(pairs, &options, &Cancel::new(), &|event| {
+                if matches!(event, Event::FileStarted { .. })
+                    && begun.fetch_add(1, Ordering::Relaxed) == 0
+                    && let Ok(file) = fs::File::open(&source)
+                {
+                    let _ = file.set_modified(old + Duration::from_secs(60));
+                }
+            })?
+            .succeeded()?;
+            ensure!(begun.load(Ordering::Relaxed) == tries, "{checksum:?}: {:?}", told.events);
+            ensure_same(&source, &bench.remote.join("t"))?;
         }
         Ok(())
     })

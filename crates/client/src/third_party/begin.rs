@@ -115,6 +115,10 @@ impl<'e> Flow<'_, 'e> {
                 // What came is of another version.
                 ctx.states.remove(&task);
             }
+            // Sums differed because somebody writes to it.
+            let summed = self.check()?.algorithm().is_some();
+            let grew = entry.size.zip(task.size).is_some_and(|(now, before)| now > before);
+            task.grows |= summed && task.tries > 0 && grew;
             task.size = entry.size.or(task.size);
             task.modified = entry.modified.or(task.modified);
             task.mode = entry.mode.or(task.mode);
@@ -248,6 +252,8 @@ impl<'e> Flow<'_, 'e> {
     ) -> Result<(), RemoteError> {
         let id = self.first + self.slots.len() as u64;
         let whole = range == relay.whole() && relay.task.window.is_none();
+        // No more than it had: the rest is none of this try's.
+        let grows = relay.task.grows && self.source.can.partial && relay.task.size.is_some();
         let (origin, path, from) = (range.start, relay.path.clone(), relay.task.source.path());
         let present = relay.present().intersection(range.clone());
         let there = present.shift_down(origin);
@@ -256,12 +262,17 @@ impl<'e> Flow<'_, 'e> {
             Mode::ExtendedBlock => Some(Restart::Ranges(there)),
             Mode::Stream => (there.prefix() > 0).then(|| Restart::Offset(there.prefix())),
         };
-        let (retrieve, store) = if whole {
-            (Command::Retr(from), Command::Stor(path))
+        let retrieve = if whole && !grows {
+            Command::Retr(from)
         } else {
             let length = if range.end == u64::MAX { i64::MAX as u64 - origin } else { range.end - origin };
             let what = Retrieval::Partial(Window { offset: origin, length });
-            (Command::Eret { what, path: from }, Command::Esto { place: Placement::Adjusted(origin), path })
+            Command::Eret { what, path: from }
+        };
+        let store = if whole {
+            Command::Stor(path)
+        } else {
+            Command::Esto { place: Placement::Adjusted(origin), path }
         };
         // Nothing of it is on its way yet: it fails alone.
         let sendable =
@@ -294,7 +305,9 @@ impl<'e> Flow<'_, 'e> {
             asked_sum: false,
             again: false,
             asked_again: false,
+            version_due: false,
             committing: false,
+            commits: false,
             due: 0,
             meter,
             stripes: HashMap::new(),

@@ -112,7 +112,7 @@ impl<'e> Flow<'_, 'e> {
 
     pub(super) fn advance(&mut self, at: usize) -> Result<(), RemoteError> {
         let id = self.first + at as u64;
-        let slot = &mut self.slots[at];
+        let mut slot = &mut self.slots[at];
         let (Some(source), Some(destination)) = (&slot.source.ended, &slot.destination.ended) else {
             return Ok(());
         };
@@ -141,6 +141,12 @@ impl<'e> Flow<'_, 'e> {
                 }
             }
             slot.committing = true;
+            if relay.is_unwatched() && self.source.can.facts {
+                slot.version_due = true;
+                let command = Command::Mlst(Some(relay.task.source.path()));
+                self.ask(id, false, Ask::Version, &command)?;
+            }
+            slot = &mut self.slots[at];
             if relay.needs_sum() {
                 let Some(algorithm) = relay.check.algorithm() else { return Ok(()) };
                 slot.asked_sum = true;
@@ -153,6 +159,12 @@ impl<'e> Flow<'_, 'e> {
                 slot.asked_sum = true;
                 return self.ask_destination(id, &relay);
             }
+            slot.commits = true;
+        }
+        if slot.version_due {
+            return Ok(());
+        }
+        if std::mem::take(&mut slot.commits) {
             return self.commit(at);
         }
         if slot.asked_sum && slot.destination.sum.is_some() {
@@ -211,6 +223,7 @@ impl<'e> Flow<'_, 'e> {
     pub(super) fn finish(&self, relay: &Relay) {
         let ctx = self.worker.ctx;
         ctx.states.remove(&relay.task);
+        ctx.report.tell_growth(&relay.task);
         ctx.report.done(relay.task.id, relay.bytes(), relay.began().elapsed(), relay.proof());
     }
 

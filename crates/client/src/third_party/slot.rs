@@ -24,7 +24,11 @@ pub(super) struct Slot<'r, 'e> {
     pub(super) destination: Said,
     pub(super) counted: bool,
     pub(super) asked_sum: bool,
+    /// Whether it is still the source that it was is asked, and not known.
+    pub(super) version_due: bool,
     pub(super) committing: bool,
+    /// It gets its name once that is known.
+    pub(super) commits: bool,
     /// What was due when the destination was told to break off was not done, and is asked for once more.
     pub(super) again: bool,
     pub(super) asked_again: bool,
