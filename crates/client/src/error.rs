@@ -94,6 +94,12 @@ pub enum RemoteError {
     /// A pipe, of which something was read.
     #[error("{source} (and the source cannot be read a second time)")]
     Spent { source: Box<Self> },
+    /// It takes data from, or sends data to, its client alone.
+    #[error(
+        "{peer} does not send to {other}: {}; let the data come through here (--through-here)",
+        text(reply)
+    )]
+    NoThirdParty { peer: String, other: String, reply: Reply },
     #[error("{peer} cannot {what}")]
     Unsupported { peer: String, what: String },
     #[error("{0}")]
@@ -155,12 +161,25 @@ impl RemoteError {
                 _ => FailureKind::Unreachable,
             },
             Self::Local { source, .. } => local_kind(source),
+            // It is the server that is not to be had, whoever asks.
+            Self::Login { reply, .. } | Self::Nameless { reply, .. } if reply.code() == 421 => {
+                FailureKind::Unreachable
+            }
             Self::Login { .. } | Self::Nameless { .. } | Self::NoPassword { .. } | Self::Security { .. } => {
                 FailureKind::Authentication
             }
             Self::Ssh { reason, .. } => crate::ssh::kind(reason),
             Self::Lost { kind, .. } => *kind,
             Self::Crowded { source, .. } | Self::Spent { source } => source.kind(),
+            Self::NoThirdParty { .. } => FailureKind::Permission,
+            Self::Output(source)
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+                ) =>
+            {
+                FailureKind::NoSpace
+            }
             Self::PartVanished { reply, .. } | Self::Refused { reply, .. } => reply_kind(reply),
             Self::Stalled { .. } => FailureKind::Stalled,
             // As servers put it that may not open a directory.
@@ -215,6 +234,7 @@ impl RemoteError {
             | Self::Listing { .. }
             | Self::Lost { .. }
             | Self::NotAscii { .. }
+            | Self::NoThirdParty { .. }
             | Self::Output(_)
             | Self::Resolve { .. }
             | Self::Security { .. }
@@ -336,7 +356,7 @@ pub(crate) fn reply_kind(reply: &Reply) -> FailureKind {
     } else if says(&["path_not_found", "no such file", "not found", "not_a_directory", "failed to open file"])
     {
         FailureKind::NotFound
-    } else if says(&["permission", "not allowed", "access denied", "read-only"]) {
+    } else if says(&["permission", "not permitted", "not allowed", "access denied", "read-only"]) {
         FailureKind::Permission
     } else {
         FailureKind::Other
@@ -346,6 +366,8 @@ pub(crate) fn reply_kind(reply: &Reply) -> FailureKind {
 /// 4xx may end better (RFC 959 section 4.2.1). So may 426-like troubles that GCT reports with code 500.
 fn transient(reply: &Reply) -> bool {
     match reply.code() {
+        // Whose data is refused because it comes from another server, whatever was late.
+        425 if text(reply).contains("third-party transfers are not permitted") => false,
         0..500 => reply_kind(reply) != FailureKind::NoSpace,
         500 => {
             reply_kind(reply) == FailureKind::Other && !is_unknown_command(reply) && !is_of_the_name(reply)

@@ -65,6 +65,11 @@ impl<'e> Remote<'e> {
         self.session.call(&Command::Sbuf(bytes)).map(drop)
     }
 
+    /// Whether listings leave out what unfinished uploads left (`.NAME.ropewalk-part`): servers of ours do.
+    pub fn hides_unfinished(&self) -> bool {
+        self.session.can.is_ours()
+    }
+
     /// The lines of FEAT, as the server wrote them.
     pub fn features(&self) -> Vec<String> {
         self.session.features.clone()

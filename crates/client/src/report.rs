@@ -88,6 +88,7 @@ struct Totals {
     directories: u64,
     removed: u64,
     bytes_resumed: u64,
+    bytes_done: u64,
     bytes_verified: u64,
     retries: u64,
     stages: [Duration; 5],
@@ -238,6 +239,7 @@ impl<'e> Report<'e> {
             let mut totals = self.lock();
             totals.files_active = totals.files_active.saturating_sub(1);
             totals.files_done += 1;
+            totals.bytes_done += bytes;
             if checksum.is_some() {
                 totals.bytes_verified += bytes;
             }
@@ -416,6 +418,7 @@ impl<'e> Report<'e> {
             bytes: self.bytes_moved.load(Ordering::Relaxed),
             bytes_resumed: totals.bytes_resumed,
             seconds: wall.as_secs_f64(),
+            bytes_done: totals.bytes_done,
             bytes_verified: totals.bytes_verified,
             streams: totals.most_streams,
             files_in_flight: totals.most_sessions,
@@ -559,7 +562,7 @@ mod tests {
         report.done(0, 100, S, Some("crc32c:0".into()));
         let summary = report.finish(false, Vec::new());
         assert_eq!((summary.bytes, summary.bytes_resumed, summary.streams), (59, 27, 2));
-        assert_eq!(summary.bytes_verified, 100);
+        assert_eq!((summary.bytes_done, summary.bytes_verified), (100, 100));
         let events = events.lock().unwrap();
         let progress: Vec<_> = events.iter().filter(|e| matches!(e, Event::Progress { .. })).collect();
         assert!(progress.len() < 5);

@@ -113,6 +113,8 @@ pub struct Summary {
     /// Bytes that an earlier run had left at the destination and that were not moved again.
     pub bytes_resumed: u64,
     pub seconds: f64,
+    /// Bytes of the files that are done; what was sent twice counts once.
+    pub bytes_done: u64,
     /// Bytes whose checksums were compared at both ends.
     pub bytes_verified: u64,
     /// Most data connections in use at once.

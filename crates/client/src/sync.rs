@@ -21,14 +21,12 @@ pub(crate) fn compare(level: Option<SyncLevel>, task: &Task, there: &Entry) -> V
     let Some(level) = level else { return Verdict::Copy };
     // A link to a directory is told as a directory by some.
     if let Some(target) = &task.link {
-        return if there
-            .target
-            .as_ref()
-            .is_some_and(|there| there == target || Some(there) == absolute(task, target).as_ref())
-        {
-            Verdict::Same("same link")
-        } else {
-            Verdict::Copy
+        let leads_there = |there: &BString| {
+            there == target || absolute(task, target).is_some_and(|path| absolute(task, there) == Some(path))
+        };
+        return match there.target.as_ref().is_some_and(leads_there) {
+            true => Verdict::Same("same link"),
+            false => Verdict::Copy,
         };
     }
     if there.is_directory() {
@@ -49,11 +47,11 @@ pub(crate) fn compare(level: Option<SyncLevel>, task: &Task, there: &Entry) -> V
     }
 }
 
-/// Where a relative link leads: GCT's servers make links absolute.
-fn absolute(task: &Task, target: &BString) -> Option<BString> {
+/// Where a link at a server leads: GCT's make relative ones absolute, and ours absolute ones relative.
+fn absolute(task: &Task, target: &BString) -> Option<VirtualPath> {
     let Place::Remote(_, link) = &task.destination else { return None };
-    let directory = parent(link).filter(|_| !target.starts_with(b"/"))?;
-    VirtualPath::parse(&join(directory, target)).ok().map(|path| path.as_bytes().into())
+    let target = if target.starts_with(b"/") { target.clone() } else { join(parent(link)?, target) };
+    VirtualPath::parse(&target).ok()
 }
 
 #[cfg(test)]
@@ -104,7 +102,7 @@ mod tests {
             assert_eq!(link(&here, target, there), same, "{target} {there}");
             assert_eq!(link(&at_a_server, target, there), same, "{target} {there}");
         }
-        for (target, there) in [("f", "/d/s/f"), ("../g", "/d/g")] {
+        for (target, there) in [("f", "/d/s/f"), ("../g", "/d/g"), ("/d/g", "../g"), ("/a", "../../a")] {
             assert!(link(&at_a_server, target, there) && !link(&here, target, there), "{target} {there}");
         }
     }

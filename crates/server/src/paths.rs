@@ -10,7 +10,7 @@ use ropewalk_protocol::server::Failure;
 use ropewalk_security::{Access, Rules};
 use ropewalk_storage::{
     Error, ErrorKind, Guard, Kind, Metadata, Purpose, Store, is_temporary_name, journal_name,
-    journal_of_part, part_name,
+    journal_of_part, part_name, target_of_part,
 };
 use ropewalk_tokens::Capabilities;
 use rustix::io::Errno;
@@ -320,6 +320,10 @@ impl Login {
     /// The place of a file to be written, and what is there: `None` where nothing is. What exists is followed.
     pub(crate) fn target(&self, path: &VirtualPath) -> Result<(VirtualPath, Option<Metadata>), Failure> {
         let entry = self.entry(path, Access::Create)?;
+        // The name that it is meant to get would be refused once all has come.
+        if target_of_part(&entry).is_some_and(|whole| !self.allows(&whole, Access::Create)) {
+            return Err(Failure::NotAllowed);
+        }
         let place = match self.store.stat(&entry, false) {
             Ok(metadata) if metadata.kind == Kind::Symlink => match self.store.real_path(&entry) {
                 Ok(real) => self.permit(real, Access::Create)?,

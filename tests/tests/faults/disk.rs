@@ -67,6 +67,15 @@ fn the_servers_disk_is_full() {
         let _ = control.command(format!("DELE {name}")).unwrap();
     }
 
+    // What came from a pipe nobody can go on with: it leaves no disk full.
+    let mut command = process::command("sh");
+    command.args(["-c", r#"cat "$1" | "$0" cp -q - "$2""#]).arg(peers::ropewalk().unwrap());
+    command.arg(&large).arg(server.url("piped"));
+    let outcome = process::run(&mut command, SOON).unwrap().failed().unwrap();
+    assert_eq!(outcome.status.code(), Some(7), "{}", outcome.errors());
+    assert_eq!(control.command("SIZE /.piped.ropewalk-part").unwrap().code, 550);
+    assert_eq!(control.command("MLST /piped").unwrap().code, 550);
+
     for mode in [Mode::Stream, Mode::Extended(4)] {
         let copy = Copy::new(Client::Ropewalk.local(&large, false), server.url("full"))
             .mode(mode)

@@ -47,6 +47,14 @@ impl Clean {
                 }
                 Ok(())
             });
+            if let (true, Ok(Place::Remote(url))) = (found.is_empty(), target.place())
+                && sessions.with(url, |remote, _| Ok(remote.hides_unfinished()))?
+            {
+                say(format_args!(
+                    "ropewalk: {}: this server does not show what interrupted uploads left; `ropewalk clean` on its host finds it",
+                    target.text
+                ));
+            }
             let (mut left, mut failed) = (0_u64, None);
             for location in &found {
                 if client.cancel.is_cancelled() {

@@ -1,9 +1,10 @@
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::ops::ControlFlow;
 
 use bstr::ByteSlice;
 use clap::Args;
-use ropewalk_client::{Entry, RemoteError};
+use ropewalk_client::{Entry, FailureKind, Remote, RemoteError};
 
 use crate::client::{Client, Place, Sessions, parse_targets};
 use crate::exit::Exit;
@@ -32,7 +33,7 @@ impl Stat {
         let exit = client.each(&targets, |target| {
             let entry = match target.place()? {
                 Place::Local(path) => local::stat(path)?,
-                Place::Remote(url) => sessions.with(url, |remote, path| remote.stat(path))?,
+                Place::Remote(url) => sessions.with(url, of_remote)?,
             };
             let mut out = io::stdout().lock();
             if self.json {
@@ -44,6 +45,29 @@ impl Stat {
         })?;
         sessions.quit();
         Ok(exit)
+    }
+}
+
+/// A symbolic link that leads nowhere, which servers do not find, is as the listing of its directory has it.
+fn of_remote(remote: &mut Remote<'_>, path: &[u8]) -> Result<Entry, RemoteError> {
+    let missing = match remote.stat(path) {
+        Err(error) if error.kind() == FailureKind::NotFound => error,
+        found => return found,
+    };
+    let (directory, name) = path.rsplit_once_str("/").unwrap_or((b".", path));
+    let directory = if directory.is_empty() { b"/" } else { directory };
+    let mut link = None;
+    let listed = remote.list_each(directory, &mut |entry| {
+        if entry.name != name {
+            return ControlFlow::Continue(());
+        }
+        link = Some(entry);
+        ControlFlow::Break(())
+    });
+    match (link, listed) {
+        (Some(link), _) => Ok(link),
+        (None, Ok(()) | Err(RemoteError::Refused { .. })) => Err(missing),
+        (None, Err(error)) => Err(error),
     }
 }
 

@@ -71,6 +71,7 @@ mod tests {
             bytes: 7,
             bytes_resumed: 0,
             seconds: 0.5,
+            bytes_done: 7,
             bytes_verified: 7,
             streams: 1,
             files_in_flight: 1,

@@ -61,7 +61,7 @@ fn lines(summary: &Summary, dry_run: bool) -> Vec<String> {
         lines.push(also.join(", "));
     }
 
-    let whole = summary.bytes + summary.bytes_resumed;
+    let whole = summary.bytes_done;
     if whole > 0 {
         lines.push(match summary.bytes_verified {
             0 => "No checksums were compared at both ends".into(),
@@ -131,6 +131,7 @@ mod tests {
             bytes: 1 << 30,
             bytes_resumed: 0,
             seconds: 2.0,
+            bytes_done: 1 << 30,
             bytes_verified: 1 << 30,
             streams: 4,
             files_in_flight: 2,
@@ -157,8 +158,16 @@ mod tests {
     }
 
     #[test]
+    fn what_was_sent_twice_is_compared_once() {
+        let summary = Summary { bytes: (1 << 30) + 5, retries: 1, ..summary() };
+        assert_eq!(lines(&summary, false)[2], "Checksums of all bytes agree at both ends");
+        let summary = Summary { bytes_verified: 1 << 29, ..summary };
+        assert_eq!(lines(&summary, false)[2], "Checksums of 512 MiB of 1.00 GiB agree at both ends");
+    }
+
+    #[test]
     fn when_nothing_went_through() {
-        let summary = Summary { files_failed: 1, files_done: 0, bytes: 0, ..summary() };
+        let summary = Summary { files_failed: 1, files_done: 0, bytes: 0, bytes_done: 0, ..summary() };
         assert_eq!(lines(&summary, false), ["1 file failed"]);
         let summary = Summary { interrupted: true, ..summary };
         let line = "Interrupted with 1 file to do; the same command goes on where this one stopped";

@@ -87,14 +87,8 @@ impl<'e> Flow<'_, 'e> {
     fn cannot_point(&self, error: RemoteError) -> RemoteError {
         match error {
             RemoteError::Refused { command, reply, .. } if matches!(&*command, "PORT" | "EPRT") => {
-                RemoteError::Unsupported {
-                    peer: self.source.endpoint.name.clone(),
-                    what: format!(
-                        "send to another server ({}, third-party transfer): {}",
-                        self.destination.endpoint.name,
-                        crate::error::text(&reply)
-                    ),
-                }
+                let (peer, other) = (&self.source.endpoint.name, &self.destination.endpoint.name);
+                RemoteError::NoThirdParty { peer: peer.clone(), other: other.clone(), reply }
             }
             other => other,
         }

@@ -53,6 +53,14 @@ impl Worker<'_, '_> {
                     self.fail_part(&upload.task, upload.count_try(), again, anew, &error, &|| {
                         self.end_landing(&upload, anew);
                     });
+                    // Nobody can go on with it.
+                    if upload.is_spent()
+                        && !upload.direct
+                        && !upload.in_place
+                        && let Place::Remote(endpoint, _) = &upload.task.destination
+                    {
+                        self.leave_over(endpoint, upload.path.clone());
+                    }
                 }
             }
             Job::Third(relay, range) => {

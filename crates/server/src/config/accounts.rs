@@ -17,12 +17,12 @@ pub struct AnonymousAccess {
     pub root: Option<PathBuf>,
     /// Path in which sessions begin. Default `/`.
     pub home: String,
-    /// Path rules. Default: everything beneath the root.
+    /// Path rules. Default, and where they are empty: everything beneath the root.
     pub rules: Option<String>,
     /// May have data sent to, or accepted from, hosts other than the client's own: third-party transfers. Default
     /// `false`, since anybody could then aim the server at others.
     pub third_party: bool,
-    /// Most anonymous sessions at a time. Default: none beyond those of all sessions.
+    /// Most anonymous sessions at a time, 0 is no limit. Default: none beyond those of all sessions.
     pub sessions: Option<u32>,
     /// The local account as which these sessions work on files, where the server may take on identities. Default:
     /// `identity.unprivileged_user`; without that, `nobody` where the server runs as root, and otherwise its own user.
@@ -69,7 +69,7 @@ pub struct User {
     /// May have data sent to, or accepted from, hosts other than the client's own: third-party transfers. Default
     /// `true`.
     pub third_party: Option<bool>,
-    /// Most sessions of this user at a time. Default: none beyond those of all sessions.
+    /// Most sessions of this user at a time, 0 is no limit. Default: none beyond those of all sessions.
     pub sessions: Option<u32>,
     /// With whose rights sessions work on files, where the server may take on identities: `"user"`, those of the local
     /// account of the user's name, or `"server"`, those of the server's own user. Default `"user"`.

@@ -255,6 +255,7 @@ fn check_accounts(config: &Config, report: &mut Report) {
         check_rules("anonymous.rules", anonymous.rules.as_deref(), report);
         check_aliases("anonymous.rules", anonymous.rules.as_deref(), config, report);
         check_home("anonymous.home", &anonymous.home, report);
+        check_empty("anonymous", anonymous.rules.as_deref(), anonymous.sessions, report);
         check_root("anonymous.root", anonymous.root.as_deref().or(config.root.as_deref()), report);
     }
     if has_accounts(config) {
@@ -268,11 +269,16 @@ fn check_accounts(config: &Config, report: &mut Report) {
 fn check_user(setting: &str, name: &str, user: &User, config: &Config, report: &mut Report) {
     check_rules(&format!("{setting}.rules"), user.rules.as_deref(), report);
     check_aliases(&format!("{setting}.rules"), user.rules.as_deref(), config, report);
+    check_empty(setting, user.rules.as_deref(), user.sessions, report);
     check_home(&format!("{setting}.home"), user.home.as_deref().unwrap_or("/"), report);
     let root = user.root.as_deref().or(config.root.as_deref());
     let expanded = root.map(|root| crate::accounts::expand(&root.to_string_lossy(), name, None));
     let maps = config.identity.mapped && ropewalk_storage::Identity::can_act();
     let open = |name: &str| root.is_some_and(|root| root.to_string_lossy().contains(name));
+    if root.is_some_and(|root| root.to_string_lossy().rfind("{home}").is_some_and(|at| at > 0)) {
+        report.error(format!("{setting}.root"), "{home} is an absolute path: it can only be the beginning");
+        return;
+    }
     if open("{home}") || (setting == "defaults" && open("{user}")) || (maps && root.is_none()) {
         return;
     }
@@ -303,6 +309,16 @@ fn check_aliases(setting: &str, rules: Option<&str>, config: &Config, report: &m
     }
 }
 
+/// What looks as if it allowed nothing, and allows everything.
+fn check_empty(setting: &str, rules: Option<&str>, sessions: Option<u32>, report: &mut Report) {
+    if rules.is_some_and(|rules| rules.split(',').all(|rule| rule.trim().is_empty())) {
+        report.warning(format!("{setting}.rules"), "no rules permit everything; `N/` permits nothing");
+    }
+    if sessions == Some(0) {
+        report.warning(format!("{setting}.sessions"), "0 is no limit");
+    }
+}
+
 fn check_home(setting: &str, home: &str, report: &mut Report) {
     if !home.starts_with('/') || VirtualPath::parse(home.as_bytes()).is_err() {
         report.error(setting, format!("{home:?} is not an absolute path"));
@@ -324,6 +340,13 @@ fn check_root(setting: &str, root: Option<&Path>, report: &mut Report) {
 fn check_numbers(config: &Config, report: &mut Report) {
     if config.listen.is_empty() {
         report.error("listen", "there is no address to listen on");
+    }
+    let implicit = config.tls().map(|tls| tls.implicit.as_slice()).unwrap_or_default();
+    let addresses: Vec<_> = config.listen.iter().chain(implicit).collect();
+    for (at, address) in addresses.iter().enumerate() {
+        if address.port() != 0 && addresses[..at].contains(address) {
+            report.error("listen", format!("{address} is there twice"));
+        }
     }
     for (setting, ports) in
         [("data.ports", config.data.ports), ("data.source_ports", config.data.source_ports)]
@@ -359,7 +382,7 @@ fn check_numbers(config: &Config, report: &mut Report) {
         ("files.directory_mode", config.files.directory_mode),
     ] {
         if mode > 0o7777 {
-            report.error(setting, format!("{mode:#o} is more than permission bits (did you mean 0o{mode}?)"));
+            report.error(setting, format!("{mode:#o} is more than permission bits"));
         }
     }
     // Whether 0 would leave no time at all.
@@ -489,17 +512,26 @@ mod tests {
     }
 
     #[test]
+    fn what_permits_everything_is_told() {
+        let text = "root = \"/\"\n[anonymous]\nrules = \" , \"\nsessions = 0\n";
+        let problems = Config::parse(text).unwrap().check();
+        for setting in ["anonymous.rules", "anonymous.sessions"] {
+            assert!(problems.iter().any(|problem| problem.setting == setting), "{problems:?}");
+        }
+    }
+
+    #[test]
     fn logs_are_files_and_rules_are_about_what_users_see() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().display();
         let text = format!(
-            "root = \"{place}\"\npassword_file = \"{place}/none\"\n[defaults]\nrules = \"RW{{home}}\"\n\
+            "root = \"{place}\"\npassword_file = \"{place}/none\"\n[defaults]\nrules = \"RW/{{home}}\"\n\
              [log]\naudit = \"{place}\"\ntransfer_log = \"{place}/log\"\n"
         );
         let problems = Config::parse(&text).unwrap().check();
         let told = |setting: &str| problems.iter().filter(|problem| problem.setting == setting).count();
         assert_eq!((told("defaults.rules"), told("log.audit"), told("log.transfer_log")), (1, 1, 0));
-        assert_eq!(told("password_file"), 1, "{problems:?}");
+        assert!(!problems.iter().any(|problem| problem.text.contains("no user")), "{problems:?}");
     }
 
     /// However users log in, there has to be something for them to see.
@@ -534,6 +566,7 @@ mod tests {
     fn every_wrong_setting_is_named() {
         let config = Config::parse(
             r#"
+            listen = ["127.0.0.1:2811", "[::]:0", "[::]:0", "127.0.0.1:2811"]
             rules = "data"
             disabled_commands = ["QUIT"]
             [anonymous]
@@ -546,7 +579,7 @@ mod tests {
             socket_policy = "fair"
             connect_timeout = 0
             [files]
-            create_mode = 100000
+            create_mode = 0o100000
             [limits]
             active = 0
             [log]
@@ -560,6 +593,7 @@ mod tests {
         let mut found = errors(&config);
         found.sort();
         let mut expected = [
+            "listen",
             "rules",
             "disabled_commands",
             "anonymous.root",

@@ -136,6 +136,10 @@ pub enum ConfigError {
     Parse { path: PathBuf, source: Box<toml::de::Error> },
 }
 
+/// Settings that are permission bits.
+const MODES: [(&str, &str); 3] =
+    [("files", "create_mode"), ("files", "directory_mode"), ("identity", "umask")];
+
 /// See [`Config::fixed`].
 pub(crate) type Fixed = [(&'static str, String); 8];
 
@@ -163,7 +167,11 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
-        toml::from_str(text)
+        let config = toml::from_str(text)?;
+        match units::decimal_mode(text, &MODES) {
+            Some(wrong) => Err(serde::de::Error::custom(wrong)),
+            None => Ok(config),
+        }
     }
 
     /// The settings as TOML, defaults included.
@@ -234,7 +242,8 @@ impl Config {
             .chain(self.kerberos.iter_mut().flat_map(|kerberos| [&mut kerberos.keytab, &mut kerberos.map]))
             .chain([&mut self.log.transfer_log, &mut self.log.transfer_log_json, &mut self.log.audit]);
         for path in paths.flatten() {
-            if path.is_relative() {
+            // Home directories are absolute.
+            if path.is_relative() && !path.starts_with("{home}") {
                 *path = directory.join(&*path);
             }
         }
@@ -266,7 +275,17 @@ mod tests {
             assert!(printed.contains(line), "{line}: {printed}");
         }
         assert_eq!(Config::parse(&printed).unwrap(), config);
-        for wrong in ["create_mode = \"rw\"", "create_mode = -1", "create_mode = \"9\""] {
+        assert!(Config::parse("[identity]\numask = 0\n").is_ok());
+        for wrong in [
+            "create_mode = \"rw\"",
+            "create_mode = -1",
+            "create_mode = \"9\"",
+            // In decimal others could write to the files.
+            "create_mode = 640",
+            "create_mode = 640 # bits",
+            "directory_mode = 7640",
+            "create_mode = 1_640",
+        ] {
             let error = Config::parse(&format!("[files]\n{wrong}\n")).unwrap_err().to_string();
             assert!(error.contains("640"), "{error}");
         }
@@ -331,6 +350,17 @@ mod tests {
         assert_eq!(config.files.fsync, Fsync::AtEnd);
         assert_eq!(config.timeouts.idle, Duration::from_millis(500));
         assert_eq!(config.users["alice"].read_only, Some(true));
+    }
+
+    #[test]
+    fn home_directories_do_not_count_from_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("ropewalk.toml");
+        std::fs::write(&file, "[defaults]\nroot = \"{home}\"\n[users.ada]\nroot = \"{home}/data\"\n")
+            .unwrap();
+        let config = Config::load(&file).unwrap();
+        assert_eq!(config.defaults.root.unwrap(), Path::new("{home}"));
+        assert_eq!(config.users["ada"].root.as_deref(), Some(Path::new("{home}/data")));
     }
 
     #[test]

@@ -56,6 +56,20 @@ pub(super) mod mode {
     }
 }
 
+/// What is wrong with the first of these settings (table, key) that is a decimal number other than 0: nobody means that.
+pub(super) fn decimal_mode(text: &str, settings: &[(&str, &str)]) -> Option<String> {
+    let whole = toml::de::DeTable::parse(text).ok()?;
+    settings.iter().find_map(|(table, key)| {
+        let table_of = whole.get_ref().get(*table)?.get_ref().as_table()?;
+        let number = table_of.get(*key)?.get_ref().as_integer()?;
+        let digits = number.as_str().replace('_', "");
+        let octal = digits.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
+        let example = if octal { digits.as_str() } else { "640" };
+        (number.radix() == 10 && digits != "0")
+            .then(|| format!("{table}.{key} = {digits} is decimal: write permission bits as 0o{example}"))
+    })
+}
+
 /// As [`mode`], where there may be none.
 pub(super) mod optional_mode {
     use serde::{Deserialize, Deserializer, Serializer};

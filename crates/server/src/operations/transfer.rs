@@ -9,6 +9,7 @@ use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Direction, Event, Failure, Listen, Outcome, Transfer};
 use ropewalk_storage::checksum::Algorithm;
+use ropewalk_storage::target_of_part;
 
 use super::attend::Attend;
 use super::{Answer, channel, retrieve, store};
@@ -109,7 +110,8 @@ impl Started {
             start: self.at,
             end,
             user: context.user().to_owned(),
-            path: self.path.as_bytes().into(),
+            // For whoever counts, a part is the file that it belongs to.
+            path: target_of_part(&self.path).as_ref().unwrap_or(&self.path).as_bytes().into(),
             buffer: channel.and_then(|c| c.buffer).unwrap_or(0) as u64,
             block: context.settings.config.data.block_size,
             bytes,

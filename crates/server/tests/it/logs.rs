@@ -19,12 +19,14 @@ fn transfers_are_logged() {
     client.command("MKD /sub", 257);
     client.command("CWD sub", 250);
     let _ = client.put("STOR g", b"x");
+    // It is called so until it is whole.
+    let _ = client.put("STOR .h.ropewalk-part", b"x");
     client.list("MLSD");
     let _data = client.data();
     client.command("RETR /nope", 500);
     let log = std::fs::read_to_string(server.directory.path().join("log")).unwrap();
     let lines: Vec<_> = log.lines().collect();
-    assert_eq!(lines.len(), 4, "{log}");
+    assert_eq!(lines.len(), 5, "{log}");
     assert!(lines[0].contains(" HOST=test PROG=ropewalk NL.EVNT=FTP_INFO START="), "{log}");
     assert!(
         lines[0].contains(" USER=anonymous FILE=/f BUFFER=0 BLOCK=1048576 NBYTES=12 VOLUME=/ STREAMS=1 STRIPES=1 DEST=[127.0.0.1] TYPE=RETR CODE=226 TASKID=job-7"),
@@ -33,10 +35,11 @@ fn transfers_are_logged() {
     // The whole path, whatever the client wrote.
     assert!(lines[1].contains(" FILE=/sub/g BUFFER=") && lines[1].contains("NBYTES=1 "), "{log}");
     assert!(lines[1].contains("TYPE=STOR CODE=226"), "{log}");
-    assert!(lines[2].contains(" FILE=/sub ") && lines[2].contains("TYPE=MLSD CODE=226"), "{log}");
-    assert!(lines[3].contains("TYPE=RETR CODE=500"), "{log}");
+    assert!(lines[2].contains(" FILE=/sub/h BUFFER="), "{log}");
+    assert!(lines[3].contains(" FILE=/sub ") && lines[3].contains("TYPE=MLSD CODE=226"), "{log}");
+    assert!(lines[4].contains("TYPE=RETR CODE=500"), "{log}");
     let json = std::fs::read_to_string(server.directory.path().join("json")).unwrap();
-    assert_eq!(json.lines().count(), 4);
+    assert_eq!(json.lines().count(), 5);
     assert!(json.starts_with("{\"schema\":1,\"host\":\"test\","), "{json}");
 }
 

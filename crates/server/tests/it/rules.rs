@@ -48,6 +48,20 @@ fn what_is_open_and_what_is_not() {
     assert!(!server.exists("secret/new"));
 }
 
+/// Before any data.
+#[test]
+fn a_part_of_what_may_not_be_written_is_refused() {
+    let server = Fixture::with(|config, _| config.rules = Some("RW/,R/in/fixed".into()));
+    server.write("in/fixed", "data");
+    let mut client = server.login();
+    let _data = client.data();
+    client.send("STOR /in/.fixed.ropewalk-part");
+    assert_eq!(client.reply().text, "500 Command failed : Path not allowed.");
+    assert_eq!(client.put("STOR /in/.other.ropewalk-part", b"1").code, 226);
+    client.command("RNFR /in/.other.ropewalk-part", 350);
+    client.command("RNTO /in/other", 250);
+}
+
 #[test]
 fn pipes_keep_their_places_and_those_that_are_closed_are_not_told_of() {
     let server = server();
