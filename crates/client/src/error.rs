@@ -440,6 +440,12 @@ mod tests {
         let error = refused(reply(550, &structured));
         assert_eq!(error.to_string(), "p answered MLST /none with: 550 No such file or directory");
         assert_eq!(error.refused_command(), Some("MLST"));
+        // A minute that will be waited in vain again.
+        let text = "0 of 1 data connections came within 60 s; one from 10.0.0.1 was closed, since data connections of this session \
+                    are taken from 10.0.0.2 alone (third-party transfers are not permitted)";
+        let stranger = refused(reply(425, &[text]));
+        assert_eq!((stranger.kind(), stranger.is_transient()), (FailureKind::Permission, false));
+        assert!(refused(reply(425, &["0 of 1 data connections came within 60 s"])).is_transient());
         // What it is about is known by what is left out, too.
         assert_eq!(error.kind(), FailureKind::NotFound);
     }
