@@ -373,6 +373,7 @@ fn named(command: &Command) -> String {
         | C::Rnto(path)
         | C::Size(path) => path,
         C::Mlst(Some(path)) | C::Cksm { path, .. } => path,
+        C::Site(site) => return format!("SITE {}", site.verb()),
         _ => return command.verb().to_owned(),
     };
     format!("{} {path}", command.verb())
