@@ -162,7 +162,9 @@ impl RemoteError {
             },
             Self::Local { source, .. } => local_kind(source),
             // It is the server that is not to be had, whoever asks.
-            Self::Login { reply, .. } | Self::Nameless { reply, .. } if reply.code() == 421 => {
+            Self::Login { reply, .. } | Self::Nameless { reply, .. } | Self::NoPassword { reply, .. }
+                if reply.code() == 421 =>
+            {
                 FailureKind::Unreachable
             }
             Self::Login { .. } | Self::Nameless { .. } | Self::NoPassword { .. } | Self::Security { .. } => {

@@ -234,6 +234,13 @@ impl<'p, 'e> Plan<'p, 'e> {
                 let what = format!("{source}: cannot be copied into itself ({destination})");
                 return Err(RemoteError::Usage(what));
             }
+            // It would be taken for what the source has not, before it is copied.
+            let mirror = self.ctx.options().delete && self.ctx.options().sync.is_some();
+            if mirror && within(&destination, source).is_some_and(|name| !self.filter.hides(name.as_bstr())) {
+                let (source, destination) = (source.display(), destination.display());
+                let what = format!("{source}: is in {destination}, where it would be removed (--delete)");
+                return Err(RemoteError::Usage(what));
+            }
             if !file_like {
                 match self.give(source, &destination) {
                     Given::First => {}

@@ -318,7 +318,11 @@ impl<'e> Side<'e> {
             Err(e) if e.kind() == FailureKind::Permission => e,
             removed => return removed,
         };
-        if self.open_tree(path)? { self.remove(path, true) } else { Err(refused) }
+        match self.open_tree(path) {
+            Ok(true) => self.remove(path, true),
+            Err(e) if e.breaks_session() => Err(e),
+            _ => Err(refused),
+        }
     }
 
     /// Has the owner of the tree at `top` write to its directories. Gives whether some were shut.

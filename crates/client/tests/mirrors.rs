@@ -4,6 +4,7 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use anyhow::{Result, ensure};
 use common::*;
@@ -11,6 +12,47 @@ use ropewalk_client::{Location, Options, Pair, Preserve, SyncLevel};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::Kind;
 use ropewalk_tests::tree;
+
+fn mirror() -> Options {
+    Options { sync: Some(SyncLevel::Size), delete: true, into_directories: false, ..options() }
+}
+
+#[test]
+fn a_mirror_does_not_remove_its_own_source() -> Result<()> {
+    let inside = |base: &Path, at: &dyn Fn(&str) -> Location| -> Result<()> {
+        write(&base.join("d/f"), b"f")?;
+        write(&base.join("d/sub/x"), b"x")?;
+        for destination in ["d/", "d"] {
+            let told = run(at("d/sub/"), at(destination), &mirror())?.summary;
+            ensure!((told.files_failed, told.removed) == (1, 0), "{told:?}");
+        }
+        ensure!(base.join("d/sub/x").exists() && base.join("d/f").exists());
+        // Where it is not touched it may be there.
+        let without = Options { filters: vec![(false, "/sub".to_owned())], ..mirror() };
+        run(at("d/sub/"), at("d/"), &without)?.succeeded()?;
+        ensure!(base.join("d/sub/x").exists() && base.join("d/x").exists() && !base.join("d/f").exists());
+        Ok(())
+    };
+    let here = Scratch::new()?;
+    inside(here.path(), &|name| Location::Local(format!("{}/{name}", here.path().display()).into()))?;
+    each(&gridftp(), |bench| inside(bench.remote.path(), &|name| bench.url(name)))
+}
+
+/// GCT's listing of a directory does not show it.
+#[test]
+fn a_link_that_leads_nowhere_is_not_missing() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.remote.join("s/a"), b"a")?;
+        write(&bench.remote.join("s/b/c"), b"c")?;
+        symlink("nowhere", bench.remote.join("s/b/k"))?;
+        symlink("a", bench.remote.join("s/l"))?;
+        write(&bench.local.join("t/b/k/p"), b"p")?;
+        let told = run(bench.url("s/"), bench.here("t/"), &mirror())?.summary;
+        ensure!((told.files_failed, told.removed) == (1, 0), "{told:?}");
+        ensure!(bench.local.join("t/b/k/p").exists() && bench.local.join("t/l").exists());
+        Ok(())
+    })
+}
 
 /// Beneath directories that go, too.
 #[test]

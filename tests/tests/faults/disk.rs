@@ -147,8 +147,14 @@ fn a_tree_with_files_that_may_not_be_read_is_copied_but_for_them() {
     let fixture = Fixture::with(|setup| setup.obeying_permissions()).unwrap();
     let from = fixture.root.join("from");
     tree::make(&from, false).unwrap();
-    forbid(&from.join("a/block")).unwrap();
+    // A directory alone: what is told of it comes after its name.
     forbid(&from.join("z")).unwrap();
+    let to = fixture.scratch.join("but-one");
+    let copy = Copy::new(fixture.server.url("from/"), Client::Ropewalk.local(&to, true)).recursive();
+    let outcome = Client::Ropewalk.run(&copy.argument("--retries=0")).unwrap().failed().unwrap();
+    assert_eq!(outcome.status.code(), Some(5), "{}{}", outcome.text(), outcome.errors());
+    assert!(outcome.errors().contains(" 1 file failed"), "{}", outcome.errors());
+    forbid(&from.join("a/block")).unwrap();
     let to = fixture.scratch.join("to");
     let copy = Copy::new(fixture.server.url("from/"), Client::Ropewalk.local(&to, true)).recursive();
     let outcome = Client::Ropewalk.run(&copy.argument("--retries=0")).unwrap().failed().unwrap();

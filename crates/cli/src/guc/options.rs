@@ -158,8 +158,9 @@ pub(super) fn parse(arguments: Vec<OsString>) -> Result<Guc, Wrong> {
 }
 
 impl Guc {
+    /// An offset of 0 alone means the whole file.
     pub(super) fn window(&self) -> Option<Window> {
-        (self.offset.is_some() || self.length.is_some())
+        (self.offset.is_some_and(|offset| offset > 0) || self.length.is_some())
             .then(|| Window { offset: self.offset.unwrap_or(0), length: self.length })
     }
 

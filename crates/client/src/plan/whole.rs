@@ -1,6 +1,7 @@
 //! Whole trees by MLSR, one listing for all of it.
 
 use super::*;
+use crate::entry::DANGLING;
 use crate::listing::Listing;
 
 /// So many entries are looked at in one go.
@@ -33,7 +34,9 @@ impl<'e> Plan<'_, 'e> {
         let hides =
             |session: &Session<'_>| session.can.recursive && session.can.facts && !session.can.is_ours();
         let mut links = HashMap::new();
-        if !self.ctx.options().preserve.links || !matches!(from, Side::Remote(session) if hides(session)) {
+        let options = self.ctx.options();
+        let keeps = options.preserve.links;
+        if !keeps && !options.delete || !matches!(from, Side::Remote(session) if hides(session)) {
             return Ok(links);
         }
         let listing = from.ask(Some(&reopen(self.ctx)), &mut |side| match side {
@@ -47,7 +50,9 @@ impl<'e> Plan<'_, 'e> {
                 for entry in listing.into_iter().flatten() {
                     match entry {
                         Ok(entry) if entry.kind == Kind::Symlink => {
-                            links.insert(entry.name.clone(), entry);
+                            // Where it is not copied, that it is none of those which lead to something is what there is to tell.
+                            let error = if keeps { entry.error } else { Some(DANGLING.to_owned()) };
+                            links.insert(entry.name.clone(), Entry { error, ..entry });
                         }
                         Ok(_) => {}
                         Err(_) => synced.links_unknown = true,
@@ -158,7 +163,9 @@ impl<'e> Plan<'_, 'e> {
                     continue;
                 }
                 let (name, directory) = (entry.name.clone(), entry.is_directory());
-                if directory && !tree.known.insert(name.clone()) {
+                // Our servers tell once more of one that they cannot list, and why.
+                let unread = entry.error.is_some() && !tree.left_out.contains(&name);
+                if directory && !tree.known.insert(name.clone()) && !unread {
                     continue;
                 }
                 match self.found_in(tree, entry)? {
