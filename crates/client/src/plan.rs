@@ -296,6 +296,10 @@ impl<'p, 'e> Plan<'p, 'e> {
             };
             (destination, there)
         } else {
+            let apart = ends.window.is_none() && !file_like && !is_device(&ends.destination.path());
+            if apart && matches!(self.give(source, &ends.destination), Given::Another) {
+                return Err(given_already(source, &ends.destination));
+            }
             let link = entry.kind == Kind::Symlink && self.ctx.options().preserve.links;
             let destination = if link { ends.destination.clone() } else { self.linked(&ends.destination) };
             (destination, there.cloned())

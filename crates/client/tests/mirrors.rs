@@ -54,6 +54,21 @@ fn a_link_that_leads_nowhere_is_not_missing() -> Result<()> {
     })
 }
 
+/// By a list of pairs.
+#[test]
+fn two_files_that_are_to_be_one_are_told() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.local.join("a"), b"a")?;
+        write(&bench.local.join("b"), b"bb")?;
+        let pair =
+            |source: &str| Pair { source: bench.here(source), destination: bench.url("t"), window: None };
+        let told = run_pairs(vec![pair("a"), pair("b"), pair("a")], &options())?.summary;
+        ensure!((told.files_done, told.files_failed) == (2, 1), "{told:?}");
+        ensure!(fs::read(bench.remote.join("t"))? == b"a");
+        Ok(())
+    })
+}
+
 /// Beneath directories that go, too.
 #[test]
 fn what_a_filter_leaves_out_is_not_removed() -> Result<()> {
