@@ -112,7 +112,9 @@ pub(crate) fn demand(measure: Measure, seen: &Observation, past: Option<Past>) -
         (_, Direction::In) => doubled(seen.window.max(product)),
         (_, Direction::Out) => doubled(seen.window),
     };
-    if seen.limited_by == LimitedBy::Application && measure == Measure::Window && product > 0 {
+    // Of less than a byte a round trip, too.
+    let known = seen.rate > 0.0 && seen.rtt > 0.0;
+    if seen.limited_by == LimitedBy::Application && measure == Measure::Window && known {
         demand = demand.min(product.saturating_mul(4));
     }
     if seen.limited_by == LimitedBy::Buffer {
@@ -187,6 +189,9 @@ mod tests {
         assert_eq!(demand(Measure::Window, &unread, None), 200_000);
         let slow = Observation { limited_by: LimitedBy::Application, rate: 1e5, ..SENDER };
         assert_eq!(demand(Measure::Window, &slow, None), 40_000);
+        // Less than a byte a round trip.
+        let idle = Observation { rate: 5.0, ..slow };
+        assert_eq!(demand(Measure::Window, &idle, None), LEAST);
         for rate in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
             let odd = Observation { rate, ..SENDER };
             for measure in Measure::ALL {
