@@ -364,19 +364,20 @@ impl<'e> Session<'e> {
 /// What messages call a command: with the path that it is about, of those that people know as such.
 fn named(command: &Command) -> String {
     use Command as C;
-    let path = match command {
-        C::Mkd(path)
-        | C::Dele(path)
-        | C::Rmd(path)
-        | C::Cwd(path)
-        | C::Rnfr(path)
-        | C::Rnto(path)
-        | C::Size(path) => path,
-        C::Mlst(Some(path)) | C::Cksm { path, .. } => path,
-        C::Site(site) => return format!("SITE {}", site.verb()),
-        _ => return command.verb().to_owned(),
-    };
-    format!("{} {path}", command.verb())
+    let verb = || command.verb().to_owned();
+    match command {
+        C::Cwd(_)
+        | C::Dele(_)
+        | C::Mkd(_)
+        | C::Mlst(_)
+        | C::Rmd(_)
+        | C::Rnfr(_)
+        | C::Rnto(_)
+        | C::Size(_) => command.to_line().map_or_else(|_| verb(), |line| BString::from(line).to_string()),
+        C::Cksm { path, .. } => format!("CKSM {path}"),
+        C::Site(site) => format!("SITE {}", site.verb()),
+        _ => verb(),
+    }
 }
 
 /// Whether a file has another size or, where they are known `exactly`, another time than it had.

@@ -77,13 +77,7 @@ fn what_a_filter_leaves_out_is_not_removed() -> Result<()> {
         for name in ["old/notes.txt", "old/b.root", "old/sub/c.root", "gone/d.root", "top.txt"] {
             write(&to.join(name), b"there")?;
         }
-        let mirror = Options {
-            sync: Some(SyncLevel::Size),
-            delete: true,
-            filters: vec![(true, "*.root".to_owned())],
-            into_directories: false,
-            ..options()
-        };
+        let mirror = Options { filters: vec![(true, "*.root".to_owned())], ..mirror() };
         let told = run(source, destination, &mirror)?.succeeded()?.summary;
         for name in ["old/notes.txt", "top.txt", "new.root"] {
             ensure!(to.join(name).exists(), "{name}");
@@ -107,13 +101,7 @@ fn filters_keep_nothing_that_they_do_not_name() -> Result<()> {
             write(&to.join(name), b"there")?;
         }
         symlink("nowhere", to.join("gone/dang"))?;
-        let mirror = Options {
-            sync: Some(SyncLevel::Size),
-            delete: true,
-            filters: vec![(false, "*.keep".to_owned())],
-            into_directories: false,
-            ..options()
-        };
+        let mirror = Options { filters: vec![(false, "*.keep".to_owned())], ..mirror() };
         let told = run(source, destination, &mirror)?.summary;
         ensure!((told.files_done, told.files_failed) == (1, 1), "{told:?}");
         ensure!(!to.join("gone").exists() && fs::read(to.join("x"))? == b"a file");
