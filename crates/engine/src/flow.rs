@@ -42,7 +42,8 @@ pub struct PathSample {
     /// Total of segments sent with data, and of segments sent again.
     pub segments_sent: u64,
     pub retransmitted: u64,
-    /// Total of segments that came out of order: how a receiver sees losses.
+    /// Total of segments received with data, and of segments that came out of order: how a receiver sees losses.
+    pub segments_received: u64,
     pub out_of_order: u64,
     /// What the peers' windows let us send, in bytes.
     pub send_window: u64,
@@ -184,10 +185,12 @@ impl Entry {
 
 impl PathSample {
     fn add_totals(&mut self, flow: &Flow) {
-        let TcpInfo { data_segments_sent, retransmitted, out_of_order, .. } = flow.info;
+        let TcpInfo { data_segments_sent, data_segments_received, retransmitted, out_of_order, .. } =
+            flow.info;
         self.bytes += flow.bytes;
         self.segments_sent += u64::from(data_segments_sent.unwrap_or(0));
         self.retransmitted += u64::from(retransmitted);
+        self.segments_received += u64::from(data_segments_received.unwrap_or(0));
         self.out_of_order += u64::from(out_of_order.unwrap_or(0));
         self.busy += flow.info.busy.unwrap_or_default();
         self.receive_window_limited += flow.info.receive_window_limited.unwrap_or_default();

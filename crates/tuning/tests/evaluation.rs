@@ -28,7 +28,7 @@ fn pilot_beats_apt_and_track() {
 fn pilot_reaches_what_is_promised() {
     let candidates = ["apt", "pilot", "pilot+kept"].map(|name| Candidate::from_name(name).unwrap());
     for (noise, most) in [(0.0, 0.035), (0.05, 0.040), (0.1, 0.058)] {
-        let families = [&Family::NETWORK[..], &[Family::SlowDisk]].concat();
+        let families = [&Family::NETWORK[..], &Family::APART].concat();
         let setup = Setup { families, first_seed: EVALUATION_SEED, draws: 20, noise };
         let reports = evaluate(&setup, &candidates).unwrap();
         let [apt, pilots @ ..] = reports.as_slice() else { panic!("three were asked for") };

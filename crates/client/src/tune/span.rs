@@ -26,6 +26,9 @@ pub(super) struct Totals {
     /// Segments sent, and those of them sent again.
     pub(super) sent: u64,
     pub(super) resent: u64,
+    /// Segments received, and those of them out of order.
+    pub(super) received: u64,
+    pub(super) disordered: u64,
     /// Seconds that streams waited for the storage of this host.
     pub(super) storage: f64,
     /// Seconds that our streams waited for the peer's windows.
@@ -57,6 +60,8 @@ impl Totals {
     pub(super) fn keep(&mut self, gone: &Self) {
         self.sent = self.sent.saturating_add(gone.sent);
         self.resent = self.resent.saturating_add(gone.resent);
+        self.received = self.received.saturating_add(gone.received);
+        self.disordered = self.disordered.saturating_add(gone.disordered);
         self.storage += gone.storage;
         self.markers = self.markers.saturating_add(gone.markers);
         self.idle = self.idle.saturating_add(gone.idle);
@@ -79,8 +84,10 @@ impl Totals {
             (a, b) => a.or(b),
         };
         self.min_rtt = smaller(self.min_rtt, path.min_rtt.map(seconds));
+        let counted = counter.look(progress);
+        self.received = self.received.saturating_add(counted.received);
+        self.disordered = self.disordered.saturating_add(counted.disordered);
         if sends {
-            let counted = counter.look(progress);
             self.sent = self.sent.saturating_add(counted.sent);
             self.resent = self.resent.saturating_add(counted.resent);
             self.closed += counted.closed.as_secs_f64();
@@ -93,11 +100,13 @@ impl Totals {
     }
 }
 
-/// What streams counted that send.
+/// What streams counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Count {
     sent: u64,
     resent: u64,
+    received: u64,
+    disordered: u64,
     /// Time for which the peer's windows held them back.
     closed: Duration,
 }
@@ -105,7 +114,13 @@ struct Count {
 impl Count {
     fn of(channel: &Flows) -> Self {
         let path = channel.path();
-        Self { sent: path.segments_sent, resent: path.retransmitted, closed: path.receive_window_limited }
+        Self {
+            sent: path.segments_sent,
+            resent: path.retransmitted,
+            received: path.segments_received,
+            disordered: path.out_of_order,
+            closed: path.receive_window_limited,
+        }
     }
 }
 
@@ -133,9 +148,12 @@ impl Counter {
     }
 
     fn count(&mut self, now: Count) {
-        let Count { sent, resent, closed } = &mut self.sum;
-        *sent = sent.saturating_add(now.sent.saturating_sub(self.seen.sent));
-        *resent = resent.saturating_add(now.resent.saturating_sub(self.seen.resent));
+        let Count { sent, resent, received, disordered, closed } = &mut self.sum;
+        let add = |sum: &mut u64, now: u64, seen| *sum = sum.saturating_add(now.saturating_sub(seen));
+        add(sent, now.sent, self.seen.sent);
+        add(resent, now.resent, self.seen.resent);
+        add(received, now.received, self.seen.received);
+        add(disordered, now.disordered, self.seen.disordered);
         *closed = closed.saturating_add(now.closed.saturating_sub(self.seen.closed));
         self.seen = now;
     }
@@ -248,6 +266,13 @@ impl Span {
         look
     }
 
+    /// Whether a receiver saw that nothing was lost: behind what is lost all comes out of order. How much it was it cannot tell.
+    fn all_in_order(&self) -> bool {
+        let of = |last: u64, first: u64| last.checked_sub(first);
+        of(self.last.received, self.first.received).is_some_and(|segments| segments >= 1000)
+            && of(self.last.disordered, self.first.disordered) == Some(0)
+    }
+
     /// The sample for the tuner.
     pub(super) fn chunk(&self) -> Chunk {
         let bytes = self.last.delivered - self.first.delivered;
@@ -274,7 +299,10 @@ impl Span {
             rtt: (self.rtts.1 > 0).then(|| self.rtts.0 / f64::from(self.rtts.1)),
             min_rtt: self.last.min_rtt,
             // A thousand packets tell of a loss of a thousandth.
-            loss: lost.filter(|(sent, _)| *sent >= 1000).map(|(sent, resent)| resent as f64 / sent as f64),
+            loss: lost
+                .filter(|(sent, _)| *sent >= 1000)
+                .map(|(sent, resent)| resent as f64 / sent as f64)
+                .or_else(|| self.all_in_order().then_some(0.0)),
             pressure: Pressure {
                 disk: Some(disk.min(1.0)),
                 peer,
@@ -372,6 +400,21 @@ mod tests {
     }
 
     #[test]
+    fn a_receiver_knows_when_nothing_was_lost() {
+        let began = Instant::now();
+        let loss = |received, disordered| {
+            let before = Totals { received: 500, disordered: 7, ..totals(100, 2) };
+            let mut span = Span::new(began, before, Duration::ZERO);
+            let now = Totals { received, disordered, ..totals(900, 2) };
+            span.look(began + Duration::from_secs(1), now, 10_000);
+            span.chunk().loss
+        };
+        assert_eq!(loss(5000, 7), Some(0.0));
+        // How much was lost is not known, nor whether anything was of so few, nor of other connections.
+        assert_eq!([loss(5000, 8), loss(1200, 7), loss(400, 7), loss(5000, 0)], [None; 4]);
+    }
+
+    #[test]
     fn what_connections_take_along_does_not_count_backwards() {
         let began = Instant::now();
         let mut span = Span::new(began, Totals { sent: 5000, resent: 10, ..totals(100, 2) }, Duration::ZERO);
@@ -385,7 +428,12 @@ mod tests {
 
     #[test]
     fn segments_are_counted_over_channels_and_over_transfers_on_one() {
-        let of = |sent, resent, closed| Count { sent, resent, closed: Duration::from_secs(closed) };
+        let of = |sent, resent, closed| Count {
+            sent,
+            resent,
+            closed: Duration::from_secs(closed),
+            ..Count::default()
+        };
         let mut counter = Counter::default();
         for now in [of(1000, 1, 0), of(3000, 5, 2)] {
             counter.count(now);

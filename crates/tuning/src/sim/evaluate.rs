@@ -134,9 +134,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// Mean regret over the families, without the slow disk.
+    /// Mean regret over the families of the evaluation.
     pub fn regret(&self) -> f64 {
-        let network = self.rows.iter().filter(|row| row.family != Family::SlowDisk);
+        let network = self.rows.iter().filter(|row| Family::NETWORK.contains(&row.family));
         mean(network.map(|row| row.regret))
     }
 

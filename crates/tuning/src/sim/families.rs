@@ -91,6 +91,8 @@ pub enum Family {
     Cross,
     /// The disk is slower than the path.
     SlowDisk,
+    /// The model with windows of few packets, which alone are the limit.
+    SmallWindows,
 }
 
 impl Family {
@@ -109,6 +111,9 @@ impl Family {
         Self::Cross,
     ];
 
+    /// Those that are measured apart, and are in no mean.
+    pub const APART: [Self; 2] = [Self::SlowDisk, Self::SmallWindows];
+
     pub const fn name(self) -> &'static str {
         match self {
             Self::Paper100 => "paper100",
@@ -123,6 +128,7 @@ impl Family {
             Self::Drift => "drift",
             Self::Cross => "cross",
             Self::SlowDisk => "slow-disk",
+            Self::SmallWindows => "small-windows",
         }
     }
 
@@ -147,6 +153,7 @@ impl Family {
                 let ends = Ends { rate: rng.log_uniform(0.15, 0.7) * LINK * PACKET, decline: 0.002 };
                 still(self, Path { ends: Some(ends), ..ito(LINK, rng.uniform(0.02, 0.1)) })
             }
+            Self::SmallWindows => still(self, small_windows(rng)),
         }
     }
 }
@@ -193,6 +200,17 @@ fn random(rng: &mut Rng) -> Path {
             path(Curve::Ito { capacity, loss: 0.0 }, rtt, WINDOW * rng.log_uniform(0.5, 4.0))
         },
         2..=128,
+    )
+}
+
+fn small_windows(rng: &mut Rng) -> Path {
+    bounded(
+        || {
+            let capacity = LINK * rng.log_uniform(0.1, 1.0);
+            let rtt = 1e-3 * rng.log_uniform(20.0, 250.0);
+            path(Curve::Ito { capacity, loss: 0.0 }, rtt, WINDOW * rng.log_uniform(0.04, 0.5))
+        },
+        8..=128,
     )
 }
 

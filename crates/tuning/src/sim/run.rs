@@ -134,7 +134,7 @@ pub fn run_shared(
         for (actor, (rate, could)) in actors.iter_mut().zip(rates) {
             if actor.start < time {
                 actor.could += step * could;
-                actor.advance(path, world, time, step * rate);
+                actor.advance(path, world, time, step * rate, total);
             }
         }
     }
@@ -205,12 +205,13 @@ impl<'a> Actor<'a> {
         )
     }
 
-    fn advance(&mut self, path: &Path, world: World, time: f64, bytes: f64) {
+    /// `total`: streams of all on the path.
+    fn advance(&mut self, path: &Path, world: World, time: f64, bytes: f64, total: u32) {
         self.sent += bytes;
         self.left -= bytes;
         self.mark_bytes += bytes;
         self.outcome.delivered += bytes;
-        self.loss = path.loss(self.streams());
+        self.loss = path.loss(total.max(1));
         let done = self.left <= 0.5;
         let mut stop = false;
         if !done && time + 1e-9 >= self.mark_at {

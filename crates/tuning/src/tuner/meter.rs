@@ -18,6 +18,11 @@ const FLICKER_PRIOR: u32 = 4;
 const FLICKER_PAIRS: u32 = 60;
 /// The last reports of a chunk may be of another path: they do not count as noise while it runs.
 const LAST: usize = 3;
+/// A stream that carries this many times the window that was told has another one; the same (logarithm) is not believed again.
+const UNTRUE: f64 = 1.25;
+const SAME_WINDOW: f64 = 0.1;
+/// Reports of a chunk that come to so many times what it carried are not to be believed.
+const EXAGGERATED: f64 = 1.5;
 /// Loss from which on it may be that slow start overran a queue.
 const OVERRUN: f64 = 2e-3;
 
@@ -139,6 +144,11 @@ pub(super) struct Meter {
     rtt: Option<f64>,
     min_rtt: Option<f64>,
     window: Option<f64>,
+    /// What was told and is not true; and whether the last chunk spoke against what is told.
+    untrue: Option<f64>,
+    doubtful: bool,
+    /// Reports of the last chunk came to more than it carried.
+    exaggerated: bool,
     /// Of the last chunk.
     loss: Option<f64>,
     /// Markers of the chunk that runs: when, and the rate since the one before.
@@ -190,6 +200,9 @@ impl Meter {
             rtt: options.rtt,
             min_rtt: options.rtt,
             window: options.window,
+            untrue: None,
+            doubtful: false,
+            exaggerated: false,
             loss: options.loss,
             marks: Vec::new(),
             streams: options.first_streams,
@@ -235,7 +248,18 @@ impl Meter {
         self.rtt = chunk.rtt.or(chunk.min_rtt).or(self.rtt);
         self.min_rtt = chunk.min_rtt.or(chunk.rtt).or(self.min_rtt);
         self.window = chunk.window.or(self.window);
+        // Without a start-up taken off: that may be too much. Once is no proof: the round trip may have changed meanwhile.
+        let each = chunk.rate() * self.base_rtt() / f64::from(chunk.streams);
+        let doubtful = self.window.filter(|&window| each > UNTRUE * window);
+        self.untrue = doubtful.filter(|_| self.doubtful).or(self.untrue);
+        self.doubtful = doubtful.is_some();
         self.loss = chunk.loss;
+        let reported =
+            self.marks.iter().fold((0.0, 0.0), |(from, sum), &(at, rate)| (at, sum + rate * (at - from)));
+        self.exaggerated = reported.1 > EXAGGERATED * chunk.bytes as f64 + self.packet;
+        if self.exaggerated {
+            self.marks.clear();
+        }
         self.learn_noise();
     }
 
@@ -307,6 +331,9 @@ impl Meter {
     }
 
     pub(super) fn mark(&mut self, progress: &Progress) {
+        if self.exaggerated {
+            return;
+        }
         // A clock that went back starts over; what is absurdly much is not kept.
         if self.marks.last().is_some_and(|last| progress.elapsed <= last.0) || self.marks.len() >= 100_000 {
             self.marks.clear();
@@ -344,7 +371,8 @@ impl Meter {
     }
 
     pub(super) fn window(&self) -> Option<f64> {
-        self.window
+        let same = |a: f64, b: f64| (a / b).ln().abs() < SAME_WINDOW;
+        self.window.filter(|&window| self.untrue.is_none_or(|untrue| !same(window, untrue)))
     }
 
     pub(super) fn rtt(&self) -> f64 {
@@ -353,7 +381,7 @@ impl Meter {
 
     /// Share of the window in use; on the least round trip, since a queue fills windows too.
     pub(super) fn utilisation(&self, streams: u32, rate: f64) -> Option<f64> {
-        Some(rate * self.min_rtt? / (f64::from(streams) * self.window?))
+        Some(rate * self.min_rtt? / (f64::from(streams) * self.window()?))
     }
 
     /// Handshake and slow start of streams that carry `rate` together, in seconds.

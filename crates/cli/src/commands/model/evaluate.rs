@@ -37,8 +37,7 @@ fn candidate(name: &str) -> Result<Candidate, String> {
 
 impl Evaluate {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let mut families = Family::NETWORK.to_vec();
-        families.push(Family::SlowDisk);
+        let families = [&Family::NETWORK[..], &Family::APART].concat();
         for &noise in &self.noise {
             if !(0.0..=1.0).contains(&noise) {
                 return Err(refused(format!("noise is {noise}: expected 0 to 1")));

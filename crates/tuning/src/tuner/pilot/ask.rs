@@ -23,9 +23,17 @@ const CHANCE: f64 = 0.5;
 /// Chunks between two checks whether others are still there: at first, and in the end.
 const PATIENCE: u32 = 20;
 const LONGEST_PATIENCE: u32 = 80;
+/// Both where it is not certain that there are any.
+const PATIENCE_UNCERTAIN: u32 = 40;
+const LONGEST_UNCERTAIN: u32 = 320;
 /// Streams to check with (factor), and how long, in target times.
 const FEWER: f64 = 0.7;
 const CHECK: f64 = 0.5;
+/// The same where it is not certain that there are any: what a transfer crowds by itself would else seem crowded for ever. It
+/// lasts until this error of the elasticity is reached.
+const FAR_FEWER: f64 = 0.4;
+const ERROR: f64 = 0.1;
+const LONGEST_CHECK: f64 = 2.5;
 /// What a stream loses less than with that (elasticity) means that nobody else is there: with one other it is about a half.
 const ALONE: f64 = 0.2;
 
@@ -109,10 +117,15 @@ impl Pilot {
         (self.dice >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A chunk on a path that others share ended. Now and then fewer streams try whether they are still there.
+    /// A chunk on a path that others share, as it seems, ended. Now and then fewer streams try whether they are still there.
     pub(super) fn check(&mut self, rate: f64) -> Option<Decision> {
-        if !self.limits.shared() || self.options.connections == Connections::Fresh {
+        let certain = self.limits.shared();
+        if !certain && !self.limits.crowded() || self.options.connections == Connections::Fresh {
             return None;
+        }
+        if self.others.patience == 0 {
+            self.others.patience = PATIENCE_UNCERTAIN;
+            self.wait();
         }
         let now = rate.ln();
         let level = self.others.level.map_or(now, |level| level + 0.5 * (now - level));
@@ -123,8 +136,14 @@ impl Pilot {
         }
         let from = self.base;
         self.phase = Phase::Check;
-        let n = (FEWER * f64::from(from)) as u32;
-        Some(self.send(n, CHECK * self.options.chunk_seconds, Reason::ProbeDown { from }))
+        let (fewer, len) = if certain {
+            (FEWER, CHECK)
+        } else {
+            let noise = (self.meter.deviation() / (ERROR * FAR_FEWER.ln())).powi(2);
+            (FAR_FEWER, noise.clamp(CHECK, LONGEST_CHECK))
+        };
+        let n = (fewer * f64::from(from)) as u32;
+        Some(self.send(n, len * self.options.chunk_seconds, Reason::ProbeDown { from }))
     }
 
     pub(super) fn checked(&mut self, rate: f64) -> Decision {
@@ -139,7 +158,8 @@ impl Pilot {
             self.others.level = None;
         } else {
             self.others.doubts = 0;
-            self.others.patience = (2 * self.others.patience).min(LONGEST_PATIENCE);
+            let longest = if self.limits.shared() { LONGEST_PATIENCE } else { LONGEST_UNCERTAIN };
+            self.others.patience = (2 * self.others.patience).min(longest);
             self.wait();
         }
         let packets = rate * self.meter.rtt() / self.options.packet_bytes / f64::from(self.n);
@@ -151,7 +171,7 @@ impl Pilot {
         self.limits.alone();
         self.others.asked = TIMES;
         self.others.doubts = 0;
-        self.base = self.others.from.min(self.n);
+        self.base = if self.others.from > 0 { self.others.from.min(self.n) } else { self.n };
         self.settle(Reason::MovedDown { elasticity })
     }
 }

@@ -8,6 +8,7 @@ use super::super::sample::{Chunk, Pressure};
 use super::crowd::{Crowd, EACH};
 use super::polite::{Calm, Congestion, SAME, queue};
 use super::share::stated;
+use crate::model::loss_of_window;
 
 /// Share of time from which on a resource is the limit, and under which it no longer is.
 const BUSY: f64 = 0.95;
@@ -22,6 +23,10 @@ const WINDOW: f64 = 0.5;
 const UNUSED: f64 = 0.7;
 /// What is left after yielding.
 const YIELD: f64 = 0.7;
+/// Share of a window from which on it counts as used up.
+const USED: f64 = 0.85;
+/// Of the loss that a crowded path would have at these windows, less than this share means that it is none.
+const UNCROWDED: f64 = 0.1;
 /// Loss under which the path counts as free of it.
 const NO_LOSS: f64 = 1e-5;
 
@@ -129,13 +134,14 @@ impl Limits {
         // What the peer lets through at a time queues, too.
         let queued = queued.filter(|_| !self.closed);
         self.queued = [queued.map(|queued| queued.0), self.queued[0]];
+        let free = queued.is_none() && self.is_free(chunk, rate);
         if let Some(rtt) = chunk.rtt.filter(|_| place) {
             let window = rate * rtt / (f64::from(chunk.streams) * self.packet);
             if self.stated {
                 // No more than others leave room for, whatever the share; not all at once, for a chunk may be a bad one.
                 self.allowed = (EACH * window).max(0.5 * f64::from(chunk.streams));
-            } else if self.closed {
-                // What streams have in flight is the peer's to say, not others'.
+            } else if self.closed || free {
+                // What streams have in flight is the peer's to say, or their buffers', not others'.
                 self.crowd.alone();
             } else {
                 let full = self.full();
@@ -145,6 +151,16 @@ impl Limits {
         if self.polite {
             self.yield_to_others(chunk);
         }
+    }
+
+    /// Whether streams of a path without a queue carry as little as they do although others leave them room: such windows
+    /// would cost losses if others were the reason, or those that were negotiated are used up.
+    fn is_free(&self, chunk: &Chunk, rate: f64) -> bool {
+        let Some(least) = chunk.min_rtt.or(chunk.rtt) else { return false };
+        let each = rate * least / f64::from(chunk.streams);
+        let used = chunk.window.is_some_and(|window| each > USED * window);
+        let lost = loss_of_window(each / self.packet);
+        chunk.loss.filter(|_| chunk.min_rtt.is_some()).map_or(used, |loss| loss < UNCROWDED * lost)
     }
 
     fn learn_windows(&mut self, chunk: &Chunk, rate: f64) {
@@ -275,15 +291,33 @@ mod tests {
     #[test]
     fn small_windows_bound_streams() {
         let mut limits = Limits::new(&Options::default());
-        limits.learn(&chunk(100, 0.05, 0.0), 100, 1e7, 0.0, true);
+        limits.learn(&chunk(100, 0.05, 0.05), 100, 1e7, 0.0, true);
         // 10 MB/s over 50 ms are 333 packets: 3.3 a stream, and 40 streams to have. A quarter of the way at a time.
         assert_eq!(limits.most(), 85);
         assert!(matches!(limits.reason(1e7, 0.05), Reason::WindowTooSmall { .. }));
         assert!(matches!(limits.adjust(60, 60, 1e7, 0.05), Some((85, Reason::Crowded { .. }))));
-        limits.learn(&chunk(85, 0.05, 0.0), 85, 1.1e7, 0.0, true);
+        limits.learn(&chunk(85, 0.05, 0.05), 85, 1.1e7, 0.0, true);
         assert!((70..85).contains(&limits.most()));
         limits.learn(&chunk(20, 0.05, 0.0), 20, 1e7, 0.0, true);
         assert_eq!(limits.most(), 128);
+    }
+
+    #[test]
+    fn windows_that_are_small_without_a_crowd_bound_nothing() {
+        let learned = |chunk: Chunk| {
+            let mut limits = Limits::new(&Options::default());
+            limits.learn(&chunk, 100, 1e7, 0.0, true);
+            limits.most()
+        };
+        // A crowd would lose far more at 3.3 packets a stream.
+        assert_eq!(learned(chunk(100, 0.05, 1e-3)), 128);
+        assert_eq!(learned(chunk(100, 0.06, 1e-3)), 87);
+        // Loss is not known, but all of the window is used.
+        let unknown = |window| Chunk { loss: None, window, ..chunk(100, 0.05, 0.0) };
+        assert_eq!(learned(unknown(Some(5000.0))), 128);
+        assert_eq!((learned(unknown(Some(10_000.0))), learned(unknown(None))), (85, 85));
+        // Nothing is known of a queue.
+        assert_eq!(learned(Chunk { min_rtt: None, ..chunk(100, 0.05, 0.0) }), 85);
     }
 
     #[test]

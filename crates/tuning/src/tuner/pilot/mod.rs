@@ -70,6 +70,8 @@ pub(super) struct Pilot {
     wanted: u32,
     hold: hold::Hold,
     ascent: ascent::Ascent,
+    /// Streams of the last chunk and its rate, the start-up counted.
+    whole: Option<(u32, f64)>,
     /// Logarithm of the rate that was reached last, here or on the climb.
     level: Option<f64>,
     up: Estimate,
@@ -99,6 +101,7 @@ impl Pilot {
             wanted: 0,
             hold: hold::Hold::default(),
             ascent: ascent::Ascent::default(),
+            whole: None,
             level: None,
             up: Estimate::default(),
             surface: surface::Surface::default(),
@@ -212,8 +215,9 @@ impl Tuner for Pilot {
         if self.phase != Phase::Hold && self.meter.utilisation(self.n, rate).is_some_and(|u| u < 0.75) {
             self.limits.infer(chunk);
         }
+        let before = self.whole.replace((chunk.streams, chunk.rate()));
         match self.phase {
-            Phase::Ramp(ramp) => self.climbed(ramp, rate),
+            Phase::Ramp(ramp) => self.climbed(ramp, rate, before),
             Phase::Hold => self.held(rate, seconds),
             Phase::Probe | Phase::Dither if self.broken(rate, seconds) => {
                 let level = self.expected().unwrap_or_default();

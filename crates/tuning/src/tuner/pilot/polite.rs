@@ -10,8 +10,13 @@ pub(super) const QUEUE: f64 = 0.15;
 pub(super) const LEAST_QUEUE: f64 = 0.005;
 /// Round trips no farther apart than this (logarithm) are of the same queue, or of the same route.
 pub(super) const SAME: f64 = 0.12;
-/// So is this much loss, over what the path always has.
+/// So is this much loss, over what the path always has, and a part of that: at least this, at most as much again, and in
+/// standard deviations of what chance makes of it.
 const LOSS: f64 = 3e-4;
+const LEAST_PART: f64 = 0.25;
+const LOSS_DEVIATIONS: f64 = 4.0;
+/// Of a packet, in bytes, to tell how many a chunk had.
+const PACKET: f64 = 1500.0;
 /// For so long a least counts, in seconds; as long as Linux keeps the least round trip of a connection.
 const LATELY: f64 = 300.0;
 /// After so many seconds without a queue at a longer round trip the route is a longer one.
@@ -20,23 +25,43 @@ const ANOTHER_ROUTE: f64 = 60.0;
 /// The least of what was measured lately.
 #[derive(Clone, Debug, Default)]
 struct Least(
-    /// Age in seconds and value: the older the less.
-    Vec<(f64, f64)>,
+    /// The older the less.
+    Vec<Seen>,
 );
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    age: f64,
+    value: f64,
+    /// Of ours, at that time.
+    streams: u32,
+}
 
 impl Least {
     /// Time in which nothing is measured makes nothing older.
-    fn add(&mut self, value: Option<f64>, seconds: f64) {
+    fn add(&mut self, value: Option<f64>, streams: u32, seconds: f64) {
         let Some(value) = value else { return };
-        for (age, _) in &mut self.0 {
-            *age += seconds;
+        for seen in &mut self.0 {
+            seen.age += seconds;
         }
-        self.0.retain(|&(age, less)| less < value && age <= LATELY);
-        self.0.push((0.0, value));
+        self.0.retain(|seen| seen.value < value && seen.age <= LATELY);
+        self.0.push(Seen { age: 0.0, value, streams });
+    }
+
+    /// The same where more streams of ours make more of it: then what they see is not the path's own, however long they see it.
+    fn add_own(&mut self, value: Option<f64>, streams: u32, seconds: f64) {
+        match self.0.first_mut().zip(value) {
+            Some((least, value))
+                if least.age + seconds > LATELY && least.value < value && least.streams < streams =>
+            {
+                least.age += seconds;
+            }
+            _ => self.add(value, streams, seconds),
+        }
     }
 
     fn get(&self) -> Option<f64> {
-        self.0.first().map(|first| first.1)
+        self.0.first().map(|first| first.value)
     }
 }
 
@@ -64,14 +89,16 @@ pub(super) fn queue(least: f64) -> f64 {
 impl Calm {
     /// The congestion that a chunk met.
     pub(super) fn congestion(&mut self, chunk: &Chunk) -> Option<Congestion> {
-        self.rtt.add(chunk.min_rtt.or(chunk.rtt), chunk.seconds);
-        self.loss.add(chunk.loss, chunk.seconds);
+        self.rtt.add(chunk.min_rtt.or(chunk.rtt), chunk.streams, chunk.seconds);
+        self.loss.add_own(chunk.loss, chunk.streams, chunk.seconds);
         self.follow_route(chunk);
         let least = self.rtt.get();
         let queueing = chunk.rtt.zip(least).map_or(0.0, |(rtt, least)| rtt - least);
         let loss = chunk.loss.unwrap_or(0.0);
-        let congested =
-            queueing > queue(least.unwrap_or(0.0)) || loss > LOSS + 2.0 * self.loss.get().unwrap_or(0.0);
+        let own = self.loss.get().unwrap_or(0.0);
+        let chance = LOSS_DEVIATIONS * (own * PACKET / chunk.bytes.max(1) as f64).sqrt();
+        let lossy = loss > LOSS + own + chance.clamp(LEAST_PART * own, own);
+        let congested = queueing > queue(least.unwrap_or(0.0)) || lossy;
         congested.then_some(Congestion { queueing, loss })
     }
 
@@ -87,7 +114,7 @@ impl Calm {
             _ => (now, chunk.seconds),
         });
         if let Some((rtt, _)) = self.longer.take_if(|longer| longer.1 >= ANOTHER_ROUTE) {
-            self.rtt = Least(vec![(0.0, rtt)]);
+            self.rtt = Least(vec![Seen { age: 0.0, value: rtt, streams: chunk.streams }]);
         }
     }
 }

@@ -12,6 +12,8 @@ const FLAT: f64 = 0.12;
 const LINEAR: f64 = 0.8;
 /// After windows that were full, an elasticity under this means that the ceiling is met.
 const BENT: f64 = 0.7;
+/// An elasticity that may be so much more, since a start-up may have been overestimated, says nothing.
+const UNCLEAR: f64 = 0.6;
 /// Load of the windows from which on they are the limit.
 const FULL: f64 = 0.88;
 /// Error of an elasticity that will do.
@@ -38,6 +40,8 @@ pub(super) struct Ramp {
     /// The chunk that runs repeats the one before it, for longer.
     pub(super) again: bool,
     rtt: Option<f64>,
+    /// A step of which it was unclear what it gained was followed by another.
+    unclear: bool,
     /// It began because the rate fell.
     fallen: bool,
     /// Steps that the path changed under.
@@ -78,7 +82,8 @@ impl Pilot {
         self.send_expecting((f64::from(from) * factor).ceil() as u32, seconds, gain, reason)
     }
 
-    pub(super) fn climbed(&mut self, mut ramp: Ramp, rate: f64) -> Decision {
+    /// `whole`: streams and rate of the chunk before, its start-up counted.
+    pub(super) fn climbed(&mut self, mut ramp: Ramp, rate: f64, whole: Option<(u32, f64)>) -> Decision {
         let n = self.n;
         // With another round trip the earlier points are of another path.
         let rtt = self.meter.base_rtt();
@@ -88,7 +93,12 @@ impl Pilot {
         ramp.rtt = Some(rtt);
         self.phase = Phase::Ramp(ramp);
         let mut before = self.points.last().copied();
-        if let Some((from, was)) = before
+        // What was computed of a start-up may be too much: the rate was this at least.
+        let least = before.map(|before| match whole {
+            Some(whole) if whole.0 == before.0 => (before.0, before.1.min(whole.1)),
+            _ => before,
+        });
+        if let Some((from, was)) = least
             && from < n
             && !ramp.down
             && ramp.disturbed < DISTURBED_MOST
@@ -153,6 +163,13 @@ impl Pilot {
         let reason = Reason::Growing { elasticity: e };
         if e > LINEAR {
             return self.step(3.0, 1.0, reason);
+        }
+        let most = least.map_or(e, |least| elasticity(least, (n, rate)));
+        if e < BENT && most - e > UNCLEAR && !ramp.unclear {
+            // It is not known whether this step gained much or nothing: the next one is measured from where all have begun.
+            ramp.unclear = true;
+            self.phase = Phase::Ramp(ramp);
+            return self.step(2.0, most.clamp(0.0, 1.0), Reason::Growing { elasticity: most });
         }
         if e < BENT && self.limits.at_peer() {
             // Windows that are small let streams add up; and what fills the buffers of the new ones looks like a gain.
@@ -283,11 +300,13 @@ impl Pilot {
         self.base = self.within(self.wanted);
         self.ascent.ended(self.base);
         // A last step that gained nothing has shown that the ceiling is flat.
-        let flat = match *self.points.as_slice() {
-            [.., a, b] => elasticity(a, b) < FLAT,
-            _ => false,
+        let last_step = match *self.points.as_slice() {
+            [.., a, b] => Some(elasticity(a, b)),
+            _ => None,
         };
-        if flat {
+        let flat = last_step.is_some_and(|e| e < FLAT);
+        // Where more streams lose, it is they that cost something: no end is at its limit.
+        if last_step.is_some_and(|e| e.abs() < FLAT) {
             self.limits.conclude();
         }
         let reason = self.limits.bottleneck().map_or(reason, |by| Reason::Limited { by });

@@ -43,10 +43,12 @@ fn warm(options: &Options) -> Option<Start> {
         (Some(a), Some(b)) => a.min(b),
         (a, b) => a.or(b)?,
     };
-    let streams = MARGIN * capacity * rtt / (options.packet_bytes * window_packets.max(1.0));
-    let reason = Reason::WarmStart { capacity, window_packets };
+    let window = options.packet_bytes * window_packets.max(1.0);
     // The cast saturates.
-    Some(Start { streams: streams.ceil() as u32, rate: Some(capacity), reason })
+    let streams = ((MARGIN * capacity * rtt / window).ceil() as u32).clamp(1, options.max_streams);
+    // So many may not fill it.
+    let rate = capacity.min(f64::from(streams) * window / rtt);
+    Some(Start { streams, rate: Some(rate), reason: Reason::WarmStart { capacity, window_packets } })
 }
 
 #[cfg(test)]
@@ -58,7 +60,13 @@ mod tests {
         let options =
             Options { capacity: Some(12.5e6), rtt: Some(0.1), window: Some(65_536.0), ..Options::default() };
         // 19.07 streams fill it; a tenth more.
-        assert_eq!(start(&options).streams, 21);
+        assert_eq!((start(&options).streams, start(&options).rate), (21, Some(12.5e6)));
+        // Those that are allowed carry less.
+        let few = start(&Options { max_streams: 16, ..options.clone() });
+        assert!(
+            few.streams == 16 && few.rate.is_some_and(|rate| (rate - 16.0 * 655_360.0).abs() < 1.0),
+            "{few:?}"
+        );
         let lossy = Options { loss: Some(1e-3), ..options.clone() };
         assert!(start(&lossy).streams > 21);
         let unknown = Options { window: None, ..options };

@@ -1,0 +1,193 @@
+//! Paths that windows alone limit, very small ones too, and what is told of them wrongly.
+
+#![allow(clippy::unwrap_used)]
+use ropewalk_tuning::tuner::{Chunk, Connections, Kind, Options, Progress, Reason};
+
+const MARK: f64 = 1.5;
+const SECONDS: f64 = 600.0;
+
+/// A path without loss or a queue: streams add up until it is full.
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    /// Bytes a second.
+    capacity: f64,
+    rtt: f64,
+    /// Bytes that a stream has in flight.
+    window: f64,
+    /// What is told of that.
+    told: Option<f64>,
+    packet: f64,
+    /// Share of the rate that each stream beyond the knee costs.
+    decline: f64,
+    /// Seconds until new connections carry all they can.
+    start: f64,
+    /// Whether loss and the least round trip are known.
+    passive: bool,
+    /// What reports say, times the truth.
+    reported: Option<f64>,
+}
+
+const PATH: Path = Path {
+    capacity: 12.5e6,
+    rtt: 0.1,
+    window: 8192.0,
+    told: Some(8192.0),
+    packet: 1500.0,
+    decline: 0.0,
+    start: 0.4,
+    passive: true,
+    reported: Some(1.0),
+};
+
+impl Path {
+    fn goodput(&self, n: u32) -> f64 {
+        let n = f64::from(n);
+        let knee = self.capacity * self.rtt / self.window;
+        (n * self.window / self.rtt).min(self.capacity) * (-self.decline * (n - knee).max(0.0)).exp()
+    }
+
+    /// The most that so many streams carry.
+    fn best(&self, most: u32) -> f64 {
+        (1..=most).map(|n| self.goodput(n)).fold(0.0, f64::max)
+    }
+}
+
+#[derive(Debug)]
+struct Run {
+    /// Of the best, over all of the time and over the last third.
+    all: f64,
+    late: f64,
+    /// Streams, seconds, and why.
+    steps: Vec<(u32, f64, Reason)>,
+}
+
+fn run(path: Path, connections: Connections, options: Options) -> Run {
+    let options = Options { rtt: Some(path.rtt), packet_bytes: path.packet, connections, ..options };
+    let mut tuner = Kind::Pilot.build(&options).unwrap();
+    let mut decision = tuner.first();
+    let (mut now, mut all, mut late, mut steps) = (0.0, 0.0, 0.0, Vec::new());
+    let mut before = 0;
+    while now < SECONDS {
+        let n = decision.knobs.connections();
+        let had = if connections == Connections::Kept { before.min(n) } else { 0 };
+        let (mut age, mut sent, mut marked, mut bytes) = (0.0, 0.0, 0.0, 0.0);
+        while sent < decision.bytes as f64 && now + age < SECONDS {
+            age += 0.02;
+            let step = 0.02 * if age < path.start { path.goodput(had) } else { path.goodput(n) };
+            (sent, bytes) = (sent + step, bytes + step);
+            if now + age > SECONDS * 2.0 / 3.0 {
+                late += step;
+            }
+            if let Some(factor) = path.reported
+                && age - marked >= MARK
+            {
+                let told = tuner.progress(&Progress { elapsed: age, rate: factor * bytes / (age - marked) });
+                (marked, bytes) = (age, 0.0);
+                if told.is_some() {
+                    break;
+                }
+            }
+        }
+        steps.push((n, age, decision.reason));
+        (now, all, before) = (now + age, all + sent, n);
+        let known = |value| path.passive.then_some(value);
+        let (rtt, min_rtt, loss) = (Some(path.rtt), known(path.rtt), known(0.0));
+        decision =
+            tuner.chunk(&Chunk { rtt, min_rtt, loss, window: path.told, ..Chunk::new(n, sent as u64, age) });
+    }
+    let best = path.best(options.max_streams);
+    Run { all: all / (best * SECONDS), late: late / (best * SECONDS / 3.0), steps }
+}
+
+const BOTH: [Connections; 2] = [Connections::Fresh, Connections::Kept];
+
+fn most(max_streams: u32) -> Options {
+    Options { max_streams, ..Options::default() }
+}
+
+#[test]
+fn windows_of_few_packets_take_as_many_streams_as_they_need() {
+    let of = |window, packet| Path { window, told: Some(window), packet, ..PATH };
+    for path in [of(4096.0, 1500.0), of(8192.0, 1500.0), of(16_384.0, 1500.0), of(32_768.0, 9000.0)] {
+        // Whether the window is told or only seen in that nothing is lost.
+        for told in [path.told, None] {
+            for connections in BOTH {
+                let run = run(Path { told, ..path }, connections, most(1024));
+                assert!(run.all > 0.95 && run.late > 0.98, "{path:?} {connections:?}: {run:?}");
+            }
+        }
+        let few = run(path, Connections::Kept, most(128));
+        assert!(few.late > 0.98, "{path:?}: {few:?}");
+    }
+}
+
+/// What is computed of a start-up that was shorter makes more of the first chunk than it carried, and steps after it look flat.
+#[test]
+fn connections_that_begin_faster_or_slower_than_expected_do_not_end_a_climb() {
+    let of = |capacity: f64, rtt: f64, knee: f64, start: f64| Path {
+        capacity,
+        rtt,
+        window: capacity * rtt / knee,
+        start: start * rtt,
+        ..PATH
+    };
+    let quick = of(125e6, 0.1, 60.0, 2.0);
+    let paths = [
+        Path { told: Some(4.0 * quick.window), ..quick },
+        Path { told: Some(10.0 * quick.window), ..quick },
+        Path { told: None, ..of(1.25e9, 0.25, 120.0, 8.0) },
+        Path { told: None, reported: None, ..of(1.25e9, 0.25, 120.0, 8.0) },
+    ];
+    for path in paths {
+        let run = run(path, Connections::Kept, most(128));
+        assert!(run.all > 0.9 && run.late > 0.95, "{path:?}: {run:?}");
+    }
+}
+
+#[test]
+fn a_window_that_is_not_true_is_not_believed() {
+    let path = Path { window: 65_536.0, told: Some(65_536.0 / 3.0), ..PATH };
+    for connections in BOTH {
+        let flat = run(path, connections, most(128));
+        assert!(flat.late > 0.98 && flat.steps.last().unwrap().0 < 40, "{connections:?}: {flat:?}");
+        // More than are needed cost something.
+        let falling = run(Path { decline: 0.01, ..path }, connections, most(128));
+        assert!(falling.late > 0.85, "{connections:?}: {falling:?}");
+        let full = |step: &(u32, f64, Reason)| matches!(step.2, Reason::WindowLimited { utilisation } if utilisation > 1.3);
+        assert!(
+            ![&flat, &falling].iter().any(|run| run.steps[2..].iter().any(full)),
+            "{connections:?}: {flat:?} {falling:?}"
+        );
+    }
+}
+
+#[test]
+fn reports_of_more_than_was_carried_are_not_believed() {
+    for factor in [3.0, 100.0, 1e8] {
+        let path = Path { window: 65_536.0, told: Some(65_536.0), reported: Some(factor), ..PATH };
+        for connections in BOTH {
+            let run = run(path, connections, most(128));
+            assert!(
+                run.late > 0.93 && run.steps.last().unwrap().0 <= 40,
+                "{factor} {connections:?}: {run:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn streams_that_a_short_window_does_not_need_are_given_back() {
+    let path = Path { capacity: 3.75e6, rtt: 0.05, window: 31_250.0, told: None, ..PATH };
+    let run = run(path, Connections::Kept, most(128));
+    // Six fill it.
+    assert!(run.late > 0.98 && run.steps.last().unwrap().0 <= 16, "{run:?}");
+}
+
+/// A hint of more than the streams that are allowed can carry makes no first chunk of minutes.
+#[test]
+fn a_first_chunk_is_as_long_as_the_others() {
+    let path = Path { capacity: 1.25e9, window: 65_536.0, told: Some(65_536.0), reported: None, ..PATH };
+    let hints = Options { capacity: Some(1.25e9), window: Some(65_536.0), ..most(16) };
+    let first = run(path, Connections::Kept, hints).steps[0].1;
+    assert!(first < 12.0, "{first} s");
+}
