@@ -72,6 +72,13 @@ impl Watch {
     pub fn rename(&self, from: &str, to: &str) -> bool {
         self.0.rename(from, to)
     }
+
+    /// The same of the part of a file, whatever its tag.
+    pub fn rename_part(&self, name: &str, to: &str) -> bool {
+        let begins = format!("/.{name}~");
+        let part = self.0.lock().files.keys().find(|path| path.starts_with(&begins)).cloned();
+        part.is_some_and(|part| self.0.rename(&part, to))
+    }
 }
 
 impl Shared {

@@ -51,8 +51,14 @@ struct State {
     proved: RangeSet,
 }
 
-/// The name under which a file waits beside its place until it is whole; names that would become too long are cut.
-pub(crate) fn part_path(path: &[u8]) -> BString {
+/// The name under which a file waits beside its place until it is whole; names that would become too long are cut. `tag`: it has
+/// one of its own.
+pub(crate) fn part_path(path: &[u8], tag: Option<u64>) -> BString {
+    let Some(tag) = tag else { return part_name_of(path) };
+    part_name_of(&[path, format!("~{tag:016x}").as_bytes()].concat())
+}
+
+fn part_name_of(path: &[u8]) -> BString {
     let name = VirtualPath::root().child(base_name(path)).map(|name| part_name(&name));
     let name: BString = match &name {
         Ok(name) => name.file_name().unwrap_or_default().into(),
@@ -69,8 +75,7 @@ pub(crate) fn part_path(path: &[u8]) -> BString {
 /// A temporary name beside a place that nobody else has.
 pub(crate) fn part_apart(path: &[u8]) -> BString {
     // A hasher's random keys are randomness enough here.
-    let chance = RandomState::new().hash_one(path);
-    part_path(&[path, format!("~{chance:016x}").as_bytes()].concat())
+    part_path(path, Some(RandomState::new().hash_one(path)))
 }
 
 /// Devices must not be replaced by files, nor open files that /dev and /proc have names for. What is beneath /dev/shm are
@@ -100,7 +105,7 @@ impl Landing {
         let direct = direct || in_place;
         let path = match (direct, task.apart) {
             (true, _) => target,
-            (false, false) => part_path(&target),
+            (false, false) => part_path(&target, task.part),
             (false, true) => part_apart(&target),
         };
         let resumed = present.len();
@@ -240,11 +245,13 @@ mod tests {
 
     #[test]
     fn part_names_stand_beside_their_files() {
-        assert_eq!(part_path(b"/a/b"), "/a/.b.ropewalk-part");
-        assert_eq!(part_path(b"/b"), "/.b.ropewalk-part");
-        assert_eq!(part_path(b"b"), ".b.ropewalk-part");
-        assert_eq!(part_path(b"a/b"), "a/.b.ropewalk-part");
-        assert!(base_name(&part_path(&[b'n'; 255])).len() <= 255);
+        assert_eq!(part_path(b"/a/b", None), "/a/.b.ropewalk-part");
+        assert_eq!(part_path(b"/b", None), "/.b.ropewalk-part");
+        assert_eq!(part_path(b"b", None), ".b.ropewalk-part");
+        assert_eq!(part_path(b"a/b", None), "a/.b.ropewalk-part");
+        assert_eq!(part_path(b"/a/b", Some(0xabc)), "/a/.b~0000000000000abc.ropewalk-part");
+        assert!(base_name(&part_path(&[b'n'; 255], None)).len() <= 255);
+        assert_ne!(part_path(&[b'n'; 255], Some(1)), part_path(&[b'n'; 255], Some(2)));
     }
 
     #[test]

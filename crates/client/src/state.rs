@@ -1,6 +1,8 @@
 //! Journals of transfers whose bytes land on a server: what it is known to have, kept under `$XDG_STATE_HOME/ropewalk`
 //! so that a later run can go on.
 
+mod claim;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,7 @@ pub(crate) struct States {
     expired: Once,
     /// Held while one is written.
     writing: Mutex<()>,
+    claims: claim::Claims,
 }
 
 /// A journal that nobody wrote to for so long is forgotten: who has not gone on with a copy by then never will, and what
@@ -38,19 +41,37 @@ struct State {
     modified: Option<i64>,
     /// Ends exclusive.
     present: Vec<(u64, u64)>,
+    /// Of the part's name, where that has one.
+    part: Option<u64>,
 }
 
 impl States {
     pub(crate) fn new(given: Option<&Path>) -> Self {
-        Self { directory: state_directory(given), expired: Once::new(), writing: Mutex::new(()) }
+        let directory = state_directory(given);
+        Self { directory, expired: Once::new(), writing: Mutex::new(()), claims: claim::Claims::default() }
     }
 
     /// What the destination was last known to have of this very source; `None` where nothing is known.
-    pub(crate) fn load(&self, task: &Task) -> Option<RangeSet> {
-        let text = fs::read(self.path(task)?).ok()?;
-        let mut state: State = serde_json::from_slice(&text).ok()?;
+    fn load(&self, task: &Task) -> Option<RangeSet> {
+        let mut state = State::read(&self.path(task)?)?;
         let present = std::mem::take(&mut state.present).into_iter().map(|(start, end)| start..end).collect();
         (state == State::of(task, &RangeSet::new())).then_some(present)
+    }
+
+    /// Before an upload begins: settles the name of its part, and gives what is known to be there. `locks`: the server does not let
+    /// two uploads write to one part.
+    pub(crate) fn claim(&self, task: &mut Task, resumable: bool, locks: bool) -> Option<RangeSet> {
+        let journal = self.path(task).filter(|_| resumable);
+        task.part = match &journal {
+            _ if locks => None,
+            Some(journal) => {
+                let known = || State::read(journal).and_then(|state| state.part);
+                Some(self.claims.of_journal(journal, || known().or(task.part)))
+            }
+            // One that was begun with a journal has its name.
+            None => task.part.or_else(|| Some(self.claims.of_run(self.directory.as_deref()))),
+        };
+        if journal.is_some_and(|journal| locks || self.claims.has(&journal)) { self.load(task) } else { None }
     }
 
     /// Remembers it. Without the journal a transfer still works: a failure is only logged.
@@ -62,6 +83,10 @@ impl States {
 
     fn try_save(&self, task: &Task, present: &RangeSet) -> io::Result<()> {
         let Some(path) = self.path(task) else { return Ok(()) };
+        if task.part.is_some() && !self.claims.has(&path) {
+            // Another run's.
+            return Ok(());
+        }
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
             self.expired.call_once(|| expire(directory, SystemTime::now()));
@@ -78,12 +103,16 @@ impl States {
         if task.size.is_some_and(|size| size <= SMALL) {
             return;
         }
-        if let Some(path) = self.path(task)
-            && let Err(error) = fs::remove_file(path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(%error, "cannot remove a journal");
+        let Some(path) = self.path(task) else { return };
+        if task.part.is_none() || self.claims.has(&path) {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(%error, "cannot remove a journal");
+                }
+                _ => {}
+            }
         }
+        self.claims.release(&path);
     }
 
     fn path(&self, task: &Task) -> Option<PathBuf> {
@@ -122,10 +151,13 @@ fn expire(directory: &Path, now: SystemTime) {
         let ours = name.split_once('.').is_some_and(|(stem, ending)| {
             stem.len() == 32
                 && stem.bytes().all(|b| b.is_ascii_hexdigit())
-                && (ending == "json" || ending.starts_with("new-"))
+                && (["json", "lock"].contains(&ending) || ending.starts_with("new-"))
         });
         let age = entry.metadata().and_then(|m| m.modified()).map(|at| now.duration_since(at));
-        if ours && matches!(age, Ok(Ok(age)) if age > KEPT) {
+        if ours
+            && matches!(age, Ok(Ok(age)) if age > KEPT)
+            && (!name.ends_with(".lock") || claim::is_free(&path))
+        {
             tracing::debug!(path = %path.display(), "an old journal is forgotten");
             // Another run may have been the first.
             let _ = fs::remove_file(path);
@@ -134,14 +166,19 @@ fn expire(directory: &Path, now: SystemTime) {
 }
 
 impl State {
+    fn read(journal: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(journal).ok()?).ok()
+    }
+
     fn of(task: &Task, present: &RangeSet) -> Self {
         Self {
-            version: 1,
+            version: 2,
             source: task.identity(),
             destination: task.destination.display(),
             size: task.size,
             modified: task.modified,
             present: present.iter().map(|r| (r.start, r.end)).collect(),
+            part: task.part,
         }
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct Task {
     /// A session that nobody knows the end of may still write the usual part file, or give it its name: another one is
     /// to be used.
     pub apart: bool,
+    /// Of the name of its part, at servers that do not keep two uploads to one name apart.
+    pub part: Option<u64>,
     /// It changed while it was copied: what it has now is enough where that is proved to be there still, whatever follows it.
     pub grows: bool,
     /// Bytes that count in the plan: its size may be learnt, or lose its meaning, later.
@@ -76,6 +78,7 @@ impl Task {
             began: None,
             confirm: false,
             apart: false,
+            part: None,
             grows: false,
             planned: 0,
             account: Arc::default(),

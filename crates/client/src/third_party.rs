@@ -235,9 +235,10 @@ impl<'w, 'e> Flow<'w, 'e> {
                 }
                 (relay, range)
             }
-            Job::File(task) => {
+            Job::File(mut task) => {
                 let resumable = self.resumable(&task);
-                let known = if resumable { self.worker.ctx.states.load(&task) } else { None };
+                let locks = self.destination.can.is_ours();
+                let known = self.worker.ctx.states.claim(&mut task, resumable, locks);
                 let alone = task.size.is_none()
                     || task.tries > 0
                     || task.compares()

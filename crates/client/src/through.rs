@@ -44,6 +44,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
         }
     }
     let (source, mut destination) = sessions;
+    worker.ctx.states.claim(&mut task, false, destination.can.is_ours());
     worker.ctx.report.anew(&mut task);
     worker.ctx.report.started(&task, 0);
     let landing = Landing::new(task.clone(), false, worker.ctx.options().in_place, Default::default());

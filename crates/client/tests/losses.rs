@@ -169,7 +169,7 @@ fn what_arrived_wrong_is_sent_again() -> Result<()> {
             ensure!(told.summary.interrupted, "{:?}", told.summary);
             proxy.set_rate(None);
             // Behind what is sent again in any case.
-            let part = bench.remote.join(format!(".{name}.ropewalk-part"));
+            let part = part_in(bench.remote.path(), name)?;
             fs::File::options().write(true).open(part)?.write_all_at(b"not what was sent", 9 * MIB / 2)?;
             let told = run_pairs(pairs, &options)?.succeeded()?;
             ensure!(told.summary.bytes_resumed >= 4 * MIB && told.summary.retries >= 1, "{:?}", told.summary);
@@ -199,7 +199,7 @@ fn the_beginning_at_gcts_server_is_not_believed() -> Result<()> {
     })?;
     ensure!(told.summary.interrupted, "{:?}", told.summary);
     proxy.set_rate(None);
-    let part = bench.remote.join(".up.ropewalk-part");
+    let part = part_in(bench.remote.path(), "up")?;
     fs::File::options().write(true).open(part)?.write_all_at(&[7; 256 << 10], 0)?;
     let told = run_pairs(pairs, &options)?.succeeded()?;
     ensure!(told.summary.bytes_resumed >= 4 * MIB, "{:?}", told.summary);

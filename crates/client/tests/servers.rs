@@ -179,10 +179,11 @@ fn refused_files_do_not_harm_others() -> Result<()> {
         }
         // A directory stands where files should go.
         for n in [20, 21, 40] {
-            fs::create_dir_all(bench.remote.join(format!("up/.f{n}.ropewalk-part/x")))?;
-            fs::create_dir_all(bench.remote.join(format!("third/.f{n}.ropewalk-part/x")))?;
+            let part = bench.part(&format!("f{n}"));
+            fs::create_dir_all(bench.remote.join(format!("up/{part}/x")))?;
+            fs::create_dir_all(bench.remote.join(format!("third/{part}/x")))?;
         }
-        let options = Options { retries: 1, ..options() };
+        let options = Options { retries: 1, ..bench.known()? };
         let told = run(bench.here("s/"), bench.url("up/"), &options)?;
         ensure!((told.summary.files_done, told.summary.files_failed) == (57, 3), "{:?}", told.summary);
         let told = run(bench.here("s/"), bench.url("all/"), &options)?;
@@ -407,7 +408,8 @@ fn between_servers_by_way_of_here() -> Result<()> {
         ensure!(told.summary.files_failed == 1 && !bench.remote.join("cut").exists(), "{:?}", told.summary);
         ensure!(told.summary.failures[0].kind == FailureKind::Unreachable, "{:?}", told.summary.failures);
         // One that is refused, and one that is not there.
-        fs::create_dir_all(bench.remote.join("in/.f.ropewalk-part/x"))?;
+        let options = Options { state_directory: bench.known()?.state_directory, ..options };
+        fs::create_dir_all(bench.remote.join("in").join(bench.part("f")).join("x"))?;
         for (from, to) in [("s/big", "in/f"), ("s/none", "none")] {
             let told = run(bench.url(from), bench.url(to), &options)?;
             ensure!(told.summary.files_failed == 1 && !bench.remote.join(to).exists(), "{:?}", told.summary);

@@ -35,7 +35,7 @@ impl<'e> Flow<'_, 'e> {
             && !task.apart
             && !is_device(&task.destination.path())
             && task.size.is_some_and(|size| size > SMALL);
-        let known = if resumable { ctx.states.load(&task) } else { None };
+        let known = ctx.states.claim(&mut task, resumable, self.session.can.is_ours());
         let ask = known.is_some()
             || task.compares()
             || task.confirm
@@ -64,7 +64,7 @@ impl<'e> Flow<'_, 'e> {
                 Err(e) => return settled(e, task),
             }
         }
-        let part = part_path(&task.destination.path());
+        let part = part_path(&task.destination.path(), task.part);
         let present = match known {
             Some(known) => match self.session.received(&part, known, task.size) {
                 Ok(present) => present,

@@ -105,9 +105,9 @@ impl<'e> Flow<'_, 'e> {
         self.source.is_another_file(&task, &mut self.destination, ctx.options().in_place)?;
         if ask {
             let entry = self.source.stat(&task.source.path())?;
-            if self.source.differs(&task, &entry) && known.take().is_some() {
+            if self.source.differs(&task, &entry) {
                 // What came is of another version.
-                ctx.states.remove(&task);
+                known = None;
             }
             // Sums differed because somebody writes to it.
             let summed = self.check()?.algorithm().is_some();
@@ -128,7 +128,7 @@ impl<'e> Flow<'_, 'e> {
             return Ok(None);
         }
         let check = self.check()?;
-        let part = part_path(&task.destination.path());
+        let part = part_path(&task.destination.path(), task.part);
         let mut present = RangeSet::new();
         if let Some(known) = known {
             present = self.destination.received(&part, known, task.size)?;

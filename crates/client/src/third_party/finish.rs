@@ -214,7 +214,12 @@ impl<'e> Flow<'_, 'e> {
             }
             if relay.task.apart {
                 // What the session left that nobody knows the end of.
-                self.ask(id, true, Ask::Hint, &Command::Dele(part_path(&relay.task.destination.path())))?;
+                self.ask(
+                    id,
+                    true,
+                    Ask::Hint,
+                    &Command::Dele(part_path(&relay.task.destination.path(), relay.task.part)),
+                )?;
             }
         }
         Ok(())

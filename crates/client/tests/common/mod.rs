@@ -3,12 +3,13 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ropewalk_client::{Cancel, Event, Location, Options, Pair, Summary, copy, parse_location};
+use ropewalk_storage::checksum::{Algorithm, Hasher};
 use ropewalk_tests::peers;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
@@ -54,6 +55,40 @@ impl Bench {
     pub(crate) fn here(&self, path: &str) -> Location {
         Location::Local(format!("{}/{path}", self.local.path().display()).into())
     }
+}
+
+/// The tag of parts without a journal, of a run that has this state directory to itself.
+const SECRET: [u8; 8] = *b"a secret";
+
+impl Bench {
+    /// Options of runs whose small files have parts of known names.
+    pub(crate) fn known(&self) -> Result<Options> {
+        let state = self.local.directory("known")?;
+        std::fs::write(state.join("run-0.lock"), SECRET)?;
+        Ok(Options { state_directory: Some(state), ..options() })
+    }
+
+    /// The name of such a part: servers that are not ours do not keep two uploads to one name apart.
+    pub(crate) fn part(&self, name: &str) -> String {
+        if self.server.kind() == Kind::Ropewalk {
+            return format!(".{name}.ropewalk-part");
+        }
+        let mut hasher = Hasher::new(Algorithm::Sha256);
+        hasher.update(&SECRET);
+        hasher.update(rustix::system::uname().nodename().to_bytes());
+        format!(".{name}~{}.ropewalk-part", &hasher.finish()[..16])
+    }
+}
+
+/// The part of a file, whatever its tag.
+pub(crate) fn part_in(directory: &Path, name: &str) -> Result<PathBuf> {
+    let mut names = std::fs::read_dir(directory)?.flatten().map(|entry| entry.path());
+    let is_part = |path: &PathBuf| {
+        let text = path.file_name().unwrap_or_default().to_string_lossy();
+        let tag = text.strip_prefix(&format!(".{name}")).and_then(|t| t.strip_suffix(".ropewalk-part"));
+        tag.is_some_and(|tag| tag.is_empty() || tag.starts_with('~'))
+    };
+    names.find(is_part).with_context(|| format!("{name} has no part"))
 }
 
 /// GridFTP servers: GCT's, and ours where `ROPEWALK_BIN` names the program.

@@ -1,0 +1,179 @@
+//! Names of parts at servers that do not keep two uploads to one name apart: each upload has one of its own there, and a later
+//! run finds it again.
+//!
+//! An upload that has a journal writes its tag there, and holds a lock beside it for as long as it lives: who meets the lock takes another
+//! tag and no journal. All other uploads of a run have the run's tag, which is the first in the state directory that no living run holds, so that
+//! what a killed run has left is written over by the next one.
+
+use std::collections::HashMap;
+use std::fs::{self, File, TryLockError};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use ropewalk_storage::checksum::{Algorithm, Hasher};
+
+/// Runs at the same time that find a tag again.
+const RUNS: u32 = 256;
+
+/// What a run holds.
+#[derive(Default)]
+pub(super) struct Claims {
+    run: OnceLock<(u64, Option<File>)>,
+    /// By journal: its lock, where this run has it, and the tag.
+    held: Mutex<HashMap<PathBuf, (Option<File>, u64)>>,
+}
+
+impl Claims {
+    /// The tag of uploads without a journal.
+    pub(super) fn of_run(&self, directory: Option<&Path>) -> u64 {
+        let find = || directory.and_then(|directory| find_run(directory).ok().flatten());
+        self.run.get_or_init(|| find().unwrap_or_else(|| (chance(), None))).0
+    }
+
+    /// The tag of the upload that this journal is of. `known`: reads the tag that it had, once nobody else has it.
+    pub(super) fn of_journal(&self, journal: &Path, known: impl FnOnce() -> Option<u64>) -> u64 {
+        let mut held = self.lock();
+        if let Some((_, tag)) = held.get(journal) {
+            return *tag;
+        }
+        let lock = lock(&journal.with_extension("lock")).unwrap_or_else(|error| {
+            tracing::debug!(%error, "cannot lock a journal: an interrupted upload will begin anew");
+            None
+        });
+        let tag = lock.as_ref().and_then(|_| known()).unwrap_or_else(chance);
+        held.insert(journal.to_owned(), (lock, tag));
+        tag
+    }
+
+    /// This run has that journal to itself.
+    pub(super) fn has(&self, journal: &Path) -> bool {
+        matches!(self.lock().get(journal), Some((Some(_), _)))
+    }
+
+    /// The journal is gone, and its upload over.
+    pub(super) fn release(&self, journal: &Path) {
+        if let Some((Some(_lock), _)) = self.lock().remove(journal) {
+            // Before it is unlocked: who has opened it meanwhile sees that it is none any more.
+            let _ = fs::remove_file(journal.with_extension("lock"));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, (Option<File>, u64)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Locks a file, and makes it where there is none; `None` where somebody else has it.
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    loop {
+        let file =
+            File::options().create(true).truncate(false).read(true).write(true).mode(0o600).open(path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // Whoever had it may have removed it before.
+        let same = |there: fs::Metadata| file.metadata().is_ok_and(|own| own.ino() == there.ino());
+        if fs::metadata(path).is_ok_and(same) {
+            return Ok(Some(file));
+        }
+    }
+}
+
+/// Nobody has this lock.
+pub(super) fn is_free(path: &Path) -> bool {
+    matches!(lock(path), Ok(Some(_)))
+}
+
+/// The first tag that no living run holds.
+fn find_run(directory: &Path) -> io::Result<Option<(u64, Option<File>)>> {
+    for n in 0..RUNS {
+        let Some(mut file) = lock(&directory.join(format!("run-{n}.lock")))? else { continue };
+        let mut secret = [0; 8];
+        if file.read_exact(&mut secret).is_err() {
+            secret = chance().to_le_bytes();
+            file.set_len(0)?;
+            file.write_all(&secret)?;
+        }
+        // Homes are copied from machine to machine.
+        let mut hasher = Hasher::new(Algorithm::Sha256);
+        hasher.update(&secret);
+        hasher.update(rustix::system::uname().nodename().to_bytes());
+        let tag = u64::from_str_radix(&hasher.finish()[..16], 16).unwrap_or_else(|_| chance());
+        return Ok(Some((tag, Some(file))));
+    }
+    Ok(None)
+}
+
+fn chance() -> u64 {
+    // A hasher's random keys are randomness enough here.
+    RandomState::new().hash_one(std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn runs_that_live_at_the_same_time_have_tags_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let tag = |claims: &Claims| claims.of_run(Some(dir.path()));
+        let (one, other) = (Claims::default(), Claims::default());
+        let (first, second) = (tag(&one), tag(&other));
+        assert_ne!(first, second);
+        assert_eq!(tag(&one), first);
+        drop(one);
+        // The next one finds what that one has left.
+        assert_eq!(tag(&Claims::default()), first);
+        // Without a directory nothing is found again.
+        assert_ne!(Claims::default().of_run(None), Claims::default().of_run(None));
+    }
+
+    #[test]
+    fn a_journal_is_of_one_run_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = dir.path().join("a.json");
+        let one = Claims::default();
+        assert_eq!(one.of_journal(&journal, || Some(7)), 7);
+        assert_eq!(one.of_journal(&journal, || Some(8)), 7);
+        let other = Claims::default();
+        assert_ne!(other.of_journal(&journal, || Some(7)), 7);
+        assert!(one.has(&journal) && !other.has(&journal));
+        // It stays with who had it, however the other one ends.
+        other.release(&journal);
+        assert!(one.has(&journal) && dir.path().join("a.lock").exists());
+        drop(one);
+        let third = Claims::default();
+        assert_eq!(third.of_journal(&journal, || Some(7)), 7);
+        third.release(&journal);
+        assert!(!third.has(&journal) && !dir.path().join("a.lock").exists());
+    }
+
+    #[test]
+    fn a_lock_that_was_removed_meanwhile_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.lock");
+        for _ in 0..50 {
+            std::thread::scope(|scope| {
+                let take = || {
+                    let Some(file) = lock(&path).unwrap() else { return 0 };
+                    // Nobody else has it now, whether it is there or not.
+                    let alone = lock(&path).unwrap().is_none();
+                    fs::remove_file(&path).unwrap();
+                    drop(file);
+                    u32::from(!alone)
+                };
+                let both = [scope.spawn(take), scope.spawn(take)];
+                assert_eq!(both.map(|one| one.join().unwrap()), [0, 0]);
+            });
+        }
+    }
+}
