@@ -307,6 +307,33 @@ fn put_server_killed_under_a_patient_client() {
     both_modes(Way::Put, Victim::Server, true);
 }
 
+/// Sessions that work on one file see it together, and ask together what has arrived.
+#[test]
+fn a_crash_is_one_try_however_many_sessions_break() {
+    if !peers::available(&["setpriv"]) {
+        return;
+    }
+    for way in [Way::Put, Way::ThirdParty, Way::Get] {
+        let mut series = Series::new(way, Mode::Auto, false);
+        // Enough for several ranges.
+        files::write_random(&series.source, 4 * SIZE, 2).unwrap();
+        series.proxy.set_rate(Some(3 * RATE));
+        for words in [["--files=8", "--retries=1"], ["--retry-pause=1s", "--checksum=none"]] {
+            series.copy.arguments.extend(words.map(Into::into));
+        }
+        let copy = series.copy.clone();
+        let mut running = Client::Ropewalk.start(&copy).unwrap();
+        if series.proxy.wait_for(2 * SIZE, SOON).is_err() {
+            panic!("{way:?}: {} bytes, {}", series.proxy.moved(), running.finish());
+        }
+        series.kill(Victim::Server, &mut running);
+        let status = running.wait(SOON).unwrap();
+        assert!(status.success(), "{way:?}: {}", running.finish());
+        files::ensure_same(&series.source, &series.destination).unwrap();
+        assert_eq!(leftovers(&series.scratch), Vec::<PathBuf>::new(), "{way:?}");
+    }
+}
+
 #[test]
 fn direct_writes_killed() {
     if !peers::available(&["setpriv"]) {

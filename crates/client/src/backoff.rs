@@ -13,6 +13,11 @@ pub(crate) fn pause(first: Duration, number: u32) -> Duration {
     pause_with(first, number, chance)
 }
 
+/// The shortest that [`pause`] gives.
+pub(crate) fn least(first: Duration, number: u32) -> Duration {
+    pause_with(first, number, u64::MAX)
+}
+
 fn pause_with(first: Duration, number: u32, chance: u64) -> Duration {
     let full = first.saturating_mul(1 << number.saturating_sub(1).min(16)).min(LONGEST.max(first));
     full.mul_f64(1.0 - (chance as f64 / u64::MAX as f64) / 2.0)
@@ -39,6 +44,7 @@ mod tests {
             let whole = pause_with(Duration::from_millis(100), number, 0);
             let p = pause(Duration::from_millis(100), number);
             assert!(p <= whole && p >= whole / 2, "{p:?}");
+            assert_eq!(least(Duration::from_millis(100), number), whole / 2);
         }
     }
 }

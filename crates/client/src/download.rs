@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
@@ -17,6 +17,7 @@ use crate::cutting::Piece;
 use crate::landing::is_device;
 use crate::place::Place;
 use crate::task::Task;
+use crate::tries::Tries;
 use crate::verify::{Check, proof, same};
 use crate::{FsyncPolicy, Options, RemoteError};
 
@@ -40,7 +41,7 @@ pub(crate) struct Download {
     pub piece: Piece,
     state: Mutex<State>,
     /// Tries that failed in this run.
-    pub tries: AtomicU32,
+    pub tries: Tries,
     /// Tries after which the source was found to be what it was.
     found: AtomicU32,
 }
@@ -146,7 +147,7 @@ impl Download {
             ended: false,
         };
         Ok(Arc::new(Self {
-            tries: AtomicU32::new(task.tries),
+            tries: Tries::new(task.tries),
             found: AtomicU32::new(task.tries),
             task,
             check,
@@ -240,16 +241,17 @@ impl Download {
 
     /// A try failed, since when nobody has looked whether the source is still what came so far.
     pub(crate) fn must_look(&self) -> bool {
-        self.tries.load(Ordering::Relaxed) != self.found.load(Ordering::Relaxed) && !self.present().is_empty()
+        self.tries.failed() != self.found.load(Ordering::Relaxed) && !self.present().is_empty()
     }
 
     /// Somebody looks now.
     pub(crate) fn looks(&self) {
-        self.found.store(self.tries.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.found.store(self.tries.failed(), Ordering::Relaxed);
     }
 
-    pub(crate) fn count_try(&self) -> u32 {
-        self.tries.fetch_add(1, Ordering::Relaxed) + 1
+    /// `pause`: after the first try that fails.
+    pub(crate) fn count_try(&self, pause: Duration) -> u32 {
+        self.tries.count(pause)
     }
 
     /// A range has arrived. `sums` are of the blocks that arrived, `theirs` is the sender's sum of them. Gives `true` when

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bstr::BString;
 use ropewalk_protocol::command::Command;
@@ -23,6 +23,7 @@ use crate::entry::from_status;
 use crate::place::{base_name, join, parent};
 use crate::report::signed;
 use crate::task::{Task, There};
+use crate::tries::Tries;
 
 pub(crate) struct Landing {
     pub task: Task,
@@ -35,7 +36,9 @@ pub(crate) struct Landing {
     /// Bytes that were there when it began.
     pub resumed: u64,
     pub piece: Piece,
-    tries: AtomicU32,
+    tries: Tries,
+    /// Failed tries after which the server was asked last what it has.
+    asked: AtomicU32,
     /// Permissions of the file that it will replace.
     replaced: OnceLock<u32>,
     state: Mutex<State>,
@@ -111,7 +114,8 @@ impl Landing {
         let resumed = present.len();
         let state = State { left: 1, failed: false, present, proved: RangeSet::new() };
         Self {
-            tries: AtomicU32::new(task.tries),
+            tries: Tries::new(task.tries),
+            asked: AtomicU32::new(task.tries),
             replaced: OnceLock::new(),
             task,
             path,
@@ -160,7 +164,23 @@ impl Landing {
 
     /// A try of it failed since it was begun: what is present has to be asked for.
     pub(crate) fn was_tried(&self) -> bool {
-        self.is_resumable() && self.tries.load(Ordering::Relaxed) > self.task.tries
+        self.is_resumable() && self.tries.failed() > self.task.tries
+    }
+
+    /// The server has told all that it has, since the last try failed: no range has to ask once more.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) == self.tries.failed()
+    }
+
+    /// What the server has of all of it, and of `range` of that where other sessions may write meanwhile. Gives by how much
+    /// that is more, or less, than was known.
+    pub(crate) fn was_told(&self, can: &Abilities, range: Range<u64>, found: &RangeSet) -> i64 {
+        if !can.ranges {
+            return self.set_present(range, found);
+        }
+        // Nobody writes to it, or it would not have told.
+        self.asked.store(self.tries.failed(), Ordering::Relaxed);
+        self.set_present(0..u64::MAX, found)
     }
 
     /// The destination is a device of the server.
@@ -207,8 +227,9 @@ impl Landing {
         self.lock().failed
     }
 
-    pub(crate) fn count_try(&self) -> u32 {
-        self.tries.fetch_add(1, Ordering::Relaxed) + 1
+    /// `pause`: after the first try that fails.
+    pub(crate) fn count_try(&self, pause: Duration) -> u32 {
+        self.tries.count(pause)
     }
 
     /// Both sides have the same sum of this.
@@ -280,7 +301,7 @@ mod tests {
         let task = Task { size: Some(SMALL + 10), ..Task::new(0, place(b"/a"), place(b"/b")) };
         let landing = Landing::new(task.clone(), false, false, RangeSet::from_range(0..10));
         assert!(landing.is_resumable() && !landing.was_tried());
-        assert_eq!((landing.count_try(), landing.was_tried()), (1, true));
+        assert_eq!((landing.count_try(Duration::ZERO), landing.was_tried()), (1, true));
         landing.expect(1);
         assert!(!landing.range_done(&RangeSet::from_range(10..20)));
         assert_eq!(landing.set_present(0..20, &RangeSet::from_range(0..5)), -15);

@@ -71,6 +71,7 @@ mod third_party;
 mod through;
 mod tls;
 mod token;
+mod tries;
 mod tune;
 mod upload;
 mod verify;

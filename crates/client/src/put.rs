@@ -178,14 +178,16 @@ impl<'e> Flow<'_, 'e> {
                 if again && !self.slots.is_empty() {
                     return Ok(Some(Job::Put(upload, range)));
                 }
-                if again {
+                if again && !upload.was_asked() {
                     // The server may have more than its markers told, or less.
                     let found = self.session.received(&upload.path, upload.present(), upload.task.size);
                     match found {
                         Ok(found) => {
-                            let more = upload.set_present(range.clone(), &found);
+                            let more = upload.was_told(&self.session.can, range.clone(), &found);
                             self.worker.ctx.report.there(&upload.task.account, more);
                         }
+                        // Other sessions of ours write to it, so that it lives, and has what markers told.
+                        Err(e) if e.is_busy() => {}
                         Err(e) => {
                             return self.worker.failed(Job::Put(upload, range), e).map(|()| None);
                         }

@@ -222,14 +222,18 @@ impl<'w, 'e> Flow<'w, 'e> {
                         return self.worker.failed(Job::Third(relay, range), e).map(|()| None);
                     }
                     // The server may have more than its markers told, or less.
-                    let found = self.destination.received(&relay.path, relay.present(), relay.task.size);
-                    match found {
-                        Ok(found) => {
-                            let more = relay.set_present(range.clone(), &found);
-                            self.worker.ctx.report.there(&relay.task.account, more);
-                        }
-                        Err(e) => {
-                            return self.worker.failed(Job::Third(relay, range), e).map(|()| None);
+                    if !relay.was_asked() {
+                        let found = self.destination.received(&relay.path, relay.present(), relay.task.size);
+                        match found {
+                            Ok(found) => {
+                                let more = relay.was_told(&self.destination.can, range.clone(), &found);
+                                self.worker.ctx.report.there(&relay.task.account, more);
+                            }
+                            // Other sessions of ours write to it, so that it lives, and has what markers told.
+                            Err(e) if e.is_busy() => {}
+                            Err(e) => {
+                                return self.worker.failed(Job::Third(relay, range), e).map(|()| None);
+                            }
                         }
                     }
                 }

@@ -334,7 +334,7 @@ mod tests {
         }
         assert!(!upload.needs_sum());
         // The server's machine may have gone down, and a range with it.
-        upload.count_try();
+        upload.count_try(std::time::Duration::ZERO);
         assert!(upload.needs_sum());
     }
 

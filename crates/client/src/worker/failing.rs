@@ -18,6 +18,7 @@ impl Worker<'_, '_> {
             error => error,
         };
         tracing::debug!(%error, file = %job.task().source.display(), "a try failed");
+        let pause = self.ctx.options().retry_pause;
         match job {
             Job::File(mut task) => {
                 task.tries += 1;
@@ -39,7 +40,7 @@ impl Worker<'_, '_> {
                     // Its part may have been removed, or another transfer have begun one.
                     let lost = matches!(error, RemoteError::Local { .. }) && error.is_busy();
                     let anew = no_use || lost || download.is_over();
-                    self.fail_part(&download.task, download.count_try(), job, anew, &error, &|| {
+                    self.fail_part(&download.task, download.count_try(pause), job, anew, &error, &|| {
                         download.give_up();
                         if no_use { download.discard() } else { download.abandon() }
                     });
@@ -50,7 +51,7 @@ impl Worker<'_, '_> {
                     let error = self.anew(&upload, error);
                     let again = Job::Put(upload.clone(), range);
                     let anew = is_of_no_use(&error);
-                    self.fail_part(&upload.task, upload.count_try(), again, anew, &error, &|| {
+                    self.fail_part(&upload.task, upload.count_try(pause), again, anew, &error, &|| {
                         self.end_landing(&upload, anew);
                     });
                     // Nobody can go on with it.
@@ -68,7 +69,7 @@ impl Worker<'_, '_> {
                     let error = self.anew(&relay, error);
                     let again = Job::Third(relay.clone(), range);
                     let anew = is_of_no_use(&error);
-                    self.fail_part(&relay.task, relay.count_try(), again, anew, &error, &|| {
+                    self.fail_part(&relay.task, relay.count_try(pause), again, anew, &error, &|| {
                         self.end_landing(&relay, anew);
                     });
                 }
