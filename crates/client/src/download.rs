@@ -52,6 +52,8 @@ struct State {
     failed: bool,
     /// Sums of what arrived in this run, where they could be computed.
     pieces: Option<Pieces>,
+    /// What an earlier transfer has left, and its sums then. Somebody may have written to it since: it is read once more.
+    before: Vec<(Range<u64>, String)>,
     /// Proved range by range.
     proved: RangeSet,
     /// The end of the data.
@@ -135,10 +137,14 @@ impl Download {
             (_, Some(algorithm)) => Some(Pieces::new(algorithm)),
             (_, None) => None,
         };
+        let before = part.iter().flat_map(|part| part.present().iter().collect::<Vec<_>>());
+        let before =
+            before.filter_map(|range| Some((range.clone(), pieces.as_ref()?.total(range)?))).collect();
         let state = State {
             left: 1,
             failed: false,
             pieces,
+            before,
             proved: RangeSet::new(),
             end: 0,
             proof: None,
@@ -322,13 +328,28 @@ impl Download {
         let whole = self.task.offset()..self.end();
         let known = self.lock().pieces.as_ref().and_then(|pieces| pieces.total(whole.clone()));
         let ours = match known {
-            Some(sum) => sum,
+            Some(sum) => {
+                self.reread(algorithm)?;
+                sum
+            }
             None => self.read_back(algorithm, whole)?,
         };
         if !same(&ours, theirs) {
             return Err(self.mismatch(algorithm, ours, theirs.to_owned()));
         }
         self.lock().proof = Some(ours);
+        Ok(())
+    }
+
+    /// What was there before is as it was, or else of no use.
+    fn reread(&self, algorithm: Algorithm) -> Result<(), RemoteError> {
+        let before = std::mem::take(&mut self.lock().before);
+        for (range, then) in before {
+            let now = self.read_back(algorithm, range)?;
+            if !same(&now, &then) {
+                return Err(self.mismatch(algorithm, now, then));
+            }
+        }
         Ok(())
     }
 
@@ -351,7 +372,7 @@ impl Download {
         let in_part = part.is_some();
         if let Some(part) = &*part {
             // Zeros at the end were not written; they belong to the file all the same.
-            let end = part.handle().set_len(range.end);
+            let end = part.handle().set_len(self.end());
             end.map_err(|e| RemoteError::local(target.as_bytes(), e))?;
         }
         drop(part);

@@ -206,6 +206,33 @@ fn the_beginning_at_gcts_server_is_not_believed() -> Result<()> {
     ensure_same(&bench.local.join("f"), &bench.remote.join("up"))
 }
 
+/// What an earlier run has left is read once more before the file gets its name.
+#[test]
+fn what_was_written_to_meanwhile_comes_again() -> Result<()> {
+    each(&gridftp(), |bench| {
+        let size = 24 * MIB;
+        write_random(&bench.remote.join("f"), size, 3)?;
+        let proxy = Proxy::start(bench.server.address())?;
+        proxy.set_rate(Some(20 * MIB));
+        let source = place(&bench.server.url_at(proxy.address(), "f"));
+        let pairs = vec![Pair { source, destination: bench.here("f"), window: None }];
+        let cancel = Cancel::new();
+        let told = run_until(pairs.clone(), &options(), &cancel, &|event| {
+            if matches!(event, Event::Progress { bytes, .. } if *bytes > 8 * MIB) {
+                cancel.cancel();
+            }
+        })?;
+        ensure!(told.summary.interrupted, "{:?}", told.summary);
+        proxy.set_rate(None);
+        let part = bench.local.join(".f.ropewalk-part");
+        fs::File::options().write(true).open(part)?.write_all_at(b"not what came", 3 * MIB)?;
+        let told = run_pairs(pairs, &options())?.succeeded()?;
+        ensure!(told.summary.retries == 1, "{:?}", told.summary);
+        ensure_same(&bench.remote.join("f"), &bench.local.join("f"))?;
+        ensure_clean(bench.local.path())
+    })
+}
+
 #[test]
 fn a_pipe_is_copied_as_far_as_it_gives() -> Result<()> {
     let here = Scratch::new()?;
