@@ -31,3 +31,36 @@ fn one_that_leads_nowhere_is_listed_and_no_failure() {
     let usage = told(&["du"], "");
     assert!(usage.starts_with("10 B\t1 file\t"), "{usage}");
 }
+
+/// GCT's listings make relative links absolute: those that lead within the tree lead within its copy.
+#[test]
+fn links_of_a_tree_lead_within_its_copy() {
+    if !peers::available(&["globus-gridftp-server", "setpriv"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let [from, to] = ["from", "to"].map(|name| scratch.directory(name).unwrap());
+    fs::create_dir_all(from.join("t/d/e")).unwrap();
+    fs::write(from.join("t/a"), "a").unwrap();
+    for (target, link) in [("a", "t/la"), ("../a", "t/d/up"), ("d/e", "t/down")] {
+        symlink(target, from.join(link)).unwrap();
+    }
+    let gct = Setup::new(Kind::Gct, &from).start().unwrap();
+    let ours = Setup::new(Kind::Ropewalk, &to).start().unwrap();
+    let copy = |destination: &std::ffi::OsStr, more: &[&str]| {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.args(["cp", "-a", "--json"]).args(more).arg(gct.url("t/")).arg(destination);
+        process::run(&mut command, Duration::from_secs(30)).unwrap().succeeded().unwrap().text()
+    };
+    let here = scratch.join("here/");
+    for (destination, root) in [(here.clone().into_os_string(), here), (ours.url("c/").into(), to.join("c"))]
+    {
+        copy(&destination, &[]);
+        let target =
+            |link: &str| fs::read_link(root.join(link)).unwrap().into_os_string().into_string().unwrap();
+        assert_eq!(["la", "d/up", "down"].map(target), ["a", "../a", "d/e"]);
+        assert_eq!(fs::read_to_string(root.join("d/up")).unwrap(), "a");
+        let again = copy(&destination, &["--sync", "--delete"]);
+        assert!(again.contains("\"files_done\":0"), "{again}");
+    }
+}

@@ -153,12 +153,13 @@ pub(crate) fn made_by(pair: &Pair, speller: &mut Speller) -> Option<Vec<u8>> {
 fn finish(ctx: &Context<'_>, late: Late) {
     let mut sides = Sides { ctx, open: None };
     for Link { source, destination, target } in late.links {
-        let task = Task { link: Some(target), ..Task::new(ctx.report.next_id(), source, destination) };
+        let task =
+            Task { link: Some(Box::new(target)), ..Task::new(ctx.report.next_id(), source, destination) };
         if ctx.queue.is_stopped() {
             left_over(ctx, &Job::File(task), ctx.cancel.is_cancelled());
             continue;
         }
-        let target = task.link.clone().unwrap_or_default();
+        let target = *task.link.clone().unwrap_or_default();
         let made = sides.ask(&task.destination, &mut |side| match (side, &task.destination) {
             (Side::Remote(session), place) => session.replace_link(&target, &place.path()),
             (Side::Local(store), Place::Local(link)) => replace_link(&**store, &target, link),

@@ -121,6 +121,8 @@ struct Gathered {
     open: HashSet<BString>,
     /// Times and modes of directories, set when all is there.
     attributes: Vec<(BString, Option<i64>, Option<u32>)>,
+    /// The root of the source, where its server makes relative links absolute.
+    absolute: Option<VirtualPath>,
 }
 
 impl<'p, 'e> Plan<'p, 'e> {
@@ -463,7 +465,7 @@ impl<'p, 'e> Plan<'p, 'e> {
         self.ctx.report.planned(bytes);
         // Here they are made in the end, too, so that nothing goes through one to where it leads.
         if task.link.is_some() {
-            let target = task.link.unwrap_or_default();
+            let target = *task.link.unwrap_or_default();
             return self.late.links.push(Link { source: task.source, destination: task.destination, target });
         }
         let sides = &mut self.sides;
@@ -516,8 +518,15 @@ fn fill(task: &mut Task, entry: &Entry) {
     task.modified = entry.modified;
     task.mode = entry.mode;
     if entry.kind == Kind::Symlink {
-        task.link = entry.target.clone();
+        task.link = entry.target.clone().map(Box::new);
     }
+}
+
+/// A link within a tree leads within its copy: servers that make links absolute do not tell which it was.
+fn kept_within(root: &VirtualPath, link: &[u8], target: &BString) -> Option<BString> {
+    let (link, to) = (VirtualPath::parse(link).ok()?, VirtualPath::parse(target).ok()?);
+    let within = target.starts_with(b"/") && to.starts_with(root);
+    Some(to.way_from(&link.parent()?)).filter(|_| within)
 }
 
 /// The name that a destination has in the source, if it is there; empty where it is the source.

@@ -22,7 +22,8 @@ pub(crate) fn compare(level: Option<SyncLevel>, task: &Task, there: &Entry) -> V
     // A link to a directory is told as a directory by some.
     if let Some(target) = &task.link {
         let leads_there = |there: &BString| {
-            there == target || absolute(task, target).is_some_and(|path| absolute(task, there) == Some(path))
+            *there == **target
+                || absolute(task, target).is_some_and(|path| absolute(task, there) == Some(path))
         };
         return match there.target.as_ref().is_some_and(leads_there) {
             true => Verdict::Same("same link"),
@@ -88,7 +89,8 @@ mod tests {
         let url = ropewalk_protocol::url::Url::parse("ftp://h/").unwrap();
         let at_a_server = Place::Remote(std::sync::Arc::new(Endpoint::new(&url)), "/d/s/x".into());
         let link = |place: &Place, target: &str, there: &str| {
-            let task = Task { link: Some(target.into()), ..Task::new(0, place.clone(), place.clone()) };
+            let task =
+                Task { link: Some(Box::new(target.into())), ..Task::new(0, place.clone(), place.clone()) };
             let there = Entry { target: Some(there.into()), ..Entry::new("x", Kind::Symlink) };
             compare(Some(SyncLevel::Size), &task, &there) == Verdict::Same("same link")
         };

@@ -38,7 +38,7 @@ pub(crate) struct Task {
     /// The source's permission bits, where known.
     pub mode: Option<u32>,
     /// A symbolic link that is copied as one.
-    pub link: Option<BString>,
+    pub link: Option<Box<BString>>,
     pub there: There,
     /// Tries that failed.
     pub tries: u32,

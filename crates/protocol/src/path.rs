@@ -99,6 +99,15 @@ impl VirtualPath {
         Some(Self(if rest.is_empty() { "/".into() } else { rest.into() }))
     }
 
+    /// The way here from a directory, as a relative symbolic link in it has it.
+    pub fn way_from(&self, directory: &Self) -> BString {
+        let (from, to): (Vec<_>, Vec<_>) = (directory.components().collect(), self.components().collect());
+        let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+        let up = from[common..].iter().map(|_| BStr::new(".."));
+        let way: Vec<&BStr> = up.chain(to[common..].iter().copied()).collect();
+        if way.is_empty() { ".".into() } else { bstr::join("/", way).into() }
+    }
+
     /// This path beneath `root` (the inverse of [`Self::relative_to`]).
     pub fn beneath(&self, root: &Self) -> Self {
         if root.is_root() {
@@ -204,6 +213,20 @@ mod tests {
             let outer = inner.beneath(&root);
             prop_assert!(outer.starts_with(&root));
             prop_assert_eq!(outer.relative_to(&root), Some(inner));
+        }
+    }
+
+    #[test]
+    fn ways() {
+        let path = |text: &str| VirtualPath::parse(text.as_bytes()).unwrap();
+        for (directory, to, way) in [
+            ("/a/b", "/a/b/c", "c"),
+            ("/a/b", "/a/x/y", "../x/y"),
+            ("/", "/a", "a"),
+            ("/a/b", "/", "../.."),
+            ("/a", "/a", "."),
+        ] {
+            assert_eq!(path(to).way_from(&path(directory)), way);
         }
     }
 }

@@ -52,6 +52,10 @@ impl<'e> Plan<'_, 'e> {
         let whole = options.sync.is_none()
             && matches!(&from, Side::Remote(session)
                 if session.can.recursive && session.can.facts && (session.can.is_ours() || !linked));
+        if matches!(&from, Side::Remote(session) if !session.can.is_ours()) {
+            gathered.absolute =
+                VirtualPath::parse(&source.path()).ok().filter(|_| source.path().starts_with(b"/"));
+        }
         let mut synced = Synced::default();
         if exists && options.sync.is_some() {
             synced.waiting.insert(Vec::new());
@@ -239,6 +243,11 @@ impl<'e> Plan<'_, 'e> {
         }
         let mut task = self.task(from, to, None);
         fill(&mut task, &entry);
+        if let Some((root, target)) = gathered.absolute.as_ref().zip(task.link.as_ref())
+            && let Some(within) = kept_within(root, &task.source.path(), target)
+        {
+            task.link = Some(within.into());
+        }
         if self.ctx.options().sync.is_some() && there.is_none() {
             task.there = There::Nothing;
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bstr::{BStr, BString};
+use bstr::BString;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Failure, Operation, Outcome};
@@ -332,22 +332,13 @@ fn symlink(login: &Login, target: &BString, link: &VirtualPath) -> Answer {
     let directory = login.store.real_path(&directory).map_err(failure)?;
     let target = match VirtualPath::parse(target) {
         // What is absolute to the session is not so to others: programs on this host, or sessions with other roots.
-        Ok(path) if target.starts_with(b"/") => relative(&directory, &login.locate(&path)?),
+        Ok(path) if target.starts_with(b"/") => login.locate(&path)?.way_from(&directory),
         _ => target.clone(),
     };
     if !login.unrestricted() {
         login.link_target(&directory, &target).ok_or(Failure::NotAllowed)?;
     }
     done(login.store_for(&place).symlink(target.as_ref(), &place))
-}
-
-/// The way from a directory to a path.
-fn relative(directory: &VirtualPath, path: &VirtualPath) -> BString {
-    let (from, to): (Vec<_>, Vec<_>) = (directory.components().collect(), path.components().collect());
-    let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
-    let up = from[common..].iter().map(|_| BStr::new(".."));
-    let way: Vec<&BStr> = up.chain(to[common..].iter().copied()).collect();
-    if way.is_empty() { ".".into() } else { bstr::join("/", way).into() }
 }
 
 fn restrict(job: &mut Job<'_>, list: &[u8]) -> Answer {
@@ -373,24 +364,4 @@ pub(super) fn system(errno: Errno, action: &str) -> Failure {
 /// The operation's name in its `Debug` form.
 fn name(operation: &Operation) -> String {
     format!("{operation:?}").split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn ways() {
-        let path = |text: &str| VirtualPath::parse(text.as_bytes()).unwrap();
-        for (directory, to, way) in [
-            ("/a/b", "/a/b/c", "c"),
-            ("/a/b", "/a/x/y", "../x/y"),
-            ("/", "/a", "a"),
-            ("/a/b", "/", "../.."),
-            ("/a", "/a", "."),
-        ] {
-            assert_eq!(relative(&path(directory), &path(to)), way);
-        }
-    }
 }

@@ -55,16 +55,32 @@ pub enum EvalError {
 #[derive(Debug, Default)]
 pub struct Evaluator {
     fluid: fluid::Cases,
+    /// Lines that were read.
+    lines: u64,
 }
 
 impl Evaluator {
-    /// The answer to one line: `{"id":…,"out":{…}}`, or `{"id":…,"error":"…"}` and the error.
+    /// Another file: lines are counted anew.
+    pub fn begin(&mut self) {
+        self.lines = 0;
+    }
+
+    /// The next line is to be passed over.
+    pub fn skip(&mut self) {
+        self.lines += 1;
+    }
+
+    /// The answer to the next line: `{"id":…,"out":{…}}`, or `{"id":…,"error":"…"}` and the error.
     pub fn line(&mut self, line: &str) -> (Value, Option<EvalError>) {
+        self.lines += 1;
         let entry: Value = match serde_json::from_str(line) {
             Ok(entry) => entry,
             Err(error) => {
-                let error = EvalError::Json(error.to_string());
-                return (json!({ "id": null, "error": error.to_string() }), Some(error));
+                let what = error.to_string();
+                let what = what.split(" at line ").next().unwrap_or_default();
+                let error =
+                    EvalError::Json(format!("line {}, column {}: {what}", self.lines, error.column()));
+                return (json!({ "id": identity(line), "error": error.to_string() }), Some(error));
             }
         };
         let id = entry.get("id").cloned().unwrap_or(Value::Null);
@@ -114,6 +130,33 @@ impl Evaluator {
                 },
                 None => Err(EvalError::Group(group.to_owned())),
             },
+        }
+    }
+}
+
+/// The id in a line that is no JSON otherwise, so that whoever has asked knows what the error is about.
+fn identity(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once("\"id\"")?;
+    let text = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    let (id, _) = text.split_once('"')?;
+    (!id.contains('\\')).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_say_where_and_of_what() {
+        let mut evaluator = Evaluator::default();
+        evaluator.skip();
+        let (answer, error) = evaluator.line(r#"{"id": "p_of_w/7", "in": {"w": NaN}}"#);
+        assert!(error.is_some());
+        assert_eq!(answer["id"], "p_of_w/7");
+        let text = answer["error"].as_str().unwrap_or_default();
+        assert!(text.starts_with("not a JSON object: line 2, column 3"), "{text}");
+        for junk in ["junk", "{\"id\": 3", "{\"id\": \"a\\\"b\", }", "{\"id\""] {
+            assert_eq!(evaluator.line(junk).0["id"], Value::Null, "{junk}");
         }
     }
 }

@@ -27,11 +27,13 @@ impl Eval {
                 let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
                 Box::new(BufReader::new(file))
             };
+            evaluator.begin();
             // One that is no UTF-8 gets its error, as others that make no sense.
             for line in input.split(b'\n') {
                 let line = line.with_context(|| format!("cannot read {}", path.display()))?;
                 let line = String::from_utf8_lossy(&line);
                 if line.trim().is_empty() {
+                    evaluator.skip();
                     continue;
                 }
                 let (answer, error) = evaluator.line(&line);

@@ -30,7 +30,7 @@ pub(super) struct Tuner {
     #[arg(long, default_value_t = 128, value_name = "N")]
     most: u32,
     /// How long a chunk should take
-    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = seconds)]
     chunk: f64,
     /// What the path may carry, as 100Mbit/s
     #[arg(long, value_name = "RATE", value_parser = quantity::bits_per_second)]
@@ -41,8 +41,8 @@ pub(super) struct Tuner {
     /// Window of a stream, as 64KiB
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
     window: Option<f64>,
-    /// Bytes of a packet
-    #[arg(long, default_value_t = 1500.0, value_name = "BYTES")]
+    /// Of a packet, headers included
+    #[arg(long, default_value = "1500B", value_name = "SIZE", value_parser = quantity::bytes)]
     packet: f64,
     /// Connections stay open from chunk to chunk
     #[arg(long)]
@@ -65,6 +65,10 @@ fn share(text: &str) -> Result<f64, String> {
         None => text.trim().parse(),
     };
     share.map_err(|_| "expected a share such as 0.95 or 95%".to_owned())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    crate::units::parse_duration(text).map(|time| time.as_secs_f64())
 }
 
 fn kind(name: &str) -> Result<Kind, String> {
