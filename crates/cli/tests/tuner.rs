@@ -135,5 +135,5 @@ fn the_evaluation_writes_json() {
         .collect();
     assert_eq!(reports.len(), 2);
     assert!(reports[1]["regret"].as_f64() < reports[0]["regret"].as_f64());
-    assert_eq!(reports[0]["families"].as_array().unwrap().len(), 12);
+    assert_eq!(reports[0]["families"].as_array().unwrap().len(), 13);
 }
