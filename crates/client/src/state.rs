@@ -61,7 +61,7 @@ impl States {
     /// Before an upload begins: settles the name of its part, and gives what is known to be there. `locks`: the server does not let
     /// two uploads write to one part.
     pub(crate) fn claim(&self, task: &mut Task, resumable: bool, locks: bool) -> Option<RangeSet> {
-        let journal = self.path(task).filter(|_| resumable);
+        let journal = if resumable { self.path(task) } else { None };
         task.part = match &journal {
             _ if locks => None,
             Some(journal) => {
