@@ -3,20 +3,31 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ropewalk_tests::client::{Client, Copy, Mode, Summary};
 use ropewalk_tests::process::Program;
 use ropewalk_tests::proxy::Proxy;
 use ropewalk_tests::scratch::Scratch;
-use ropewalk_tests::server::{Kind, Setup};
+use ropewalk_tests::server::{Kind, Server, Setup};
 use ropewalk_tests::{files, peers};
 use rustix::process::Signal;
 
 const SOON: Duration = Duration::from_secs(60);
 /// Until the slower one is in its midst.
 const SOME: u64 = 1 << 20;
+
+/// A server of GCT and its root, where it is installed.
+fn gct() -> Option<(Scratch, PathBuf, Server)> {
+    if !peers::available(&["globus-gridftp-server", "setpriv"]) {
+        return None;
+    }
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("served").unwrap();
+    let server = Setup::new(Kind::Gct, &root).start().unwrap();
+    Some((scratch, root, server))
+}
 
 fn parts(directory: &Path) -> Vec<String> {
     let names = fs::read_dir(directory).unwrap().flatten().map(|entry| entry.file_name());
@@ -26,12 +37,7 @@ fn parts(directory: &Path) -> Vec<String> {
 /// The one that began first stands still until the other has ended.
 #[test]
 fn one_of_two_uploads_is_whole() {
-    if !peers::available(&["globus-gridftp-server", "setpriv"]) {
-        return;
-    }
-    let scratch = Scratch::new().unwrap();
-    let root = scratch.directory("served").unwrap();
-    let server = Setup::new(Kind::Gct, &root).start().unwrap();
+    let Some((scratch, root, server)) = gct() else { return };
     // With a journal and without.
     for size in [24 << 20, 3 << 20] {
         let [first, second] = ["first", "second"].map(|name| {
@@ -69,12 +75,7 @@ fn one_of_two_uploads_is_whole() {
 /// What a killed upload has left is gone on with, or written over, by the next one; not by one that runs beside it.
 #[test]
 fn what_was_left_is_found_again() {
-    if !peers::available(&["globus-gridftp-server", "setpriv"]) {
-        return;
-    }
-    let scratch = Scratch::new().unwrap();
-    let root = scratch.directory("served").unwrap();
-    let server = Setup::new(Kind::Gct, &root).start().unwrap();
+    let Some((scratch, root, server)) = gct() else { return };
     for size in [24 << 20, 3 << 20] {
         let source = scratch.join(format!("source-{size}"));
         files::write_random(&source, size, size).unwrap();

@@ -343,13 +343,15 @@ impl Download {
 
     /// What was there before is as it was, or else of no use.
     fn reread(&self, algorithm: Algorithm) -> Result<(), RemoteError> {
-        let before = std::mem::take(&mut self.lock().before);
+        let before = self.lock().before.clone();
         for (range, then) in before {
             let now = self.read_back(algorithm, range)?;
             if !same(&now, &then) {
                 return Err(self.mismatch(algorithm, now, then));
             }
         }
+        // Not before: what could not be read is to be read by the next try.
+        self.lock().before.clear();
         Ok(())
     }
 

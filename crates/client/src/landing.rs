@@ -56,7 +56,7 @@ struct State {
 
 /// The name under which a file waits beside its place until it is whole; names that would become too long are cut. `tag`: it has
 /// one of its own.
-pub(crate) fn part_path(path: &[u8], tag: Option<u64>) -> BString {
+fn part_path(path: &[u8], tag: Option<u64>) -> BString {
     let Some(tag) = tag else { return part_name_of(path) };
     part_name_of(&[path, format!("~{tag:016x}").as_bytes()].concat())
 }
@@ -73,6 +73,11 @@ fn part_name_of(path: &[u8]) -> BString {
         None if path.starts_with(b"/") => join(b"/", &name),
         None => name,
     }
+}
+
+/// The usual part of a file.
+pub(crate) fn part_of(task: &Task) -> BString {
+    part_path(&task.destination.path(), task.part)
 }
 
 /// A temporary name beside a place that nobody else has.
@@ -108,7 +113,7 @@ impl Landing {
         let direct = direct || in_place;
         let path = match (direct, task.apart) {
             (true, _) => target,
-            (false, false) => part_path(&target, task.part),
+            (false, false) => part_of(&task),
             (false, true) => part_apart(&target),
         };
         let resumed = present.len();

@@ -28,7 +28,7 @@ use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
 use crate::error::is_unknown_command;
 use crate::inline::inline_sum;
-use crate::landing::{is_device, part_path, untold};
+use crate::landing::{is_device, part_of, untold};
 use crate::place::{Endpoint, Place};
 use crate::report::{Meter, signed};
 use crate::session::{Channel, Session};
@@ -178,20 +178,8 @@ impl<'e> Flow<'_, 'e> {
                 if again && !self.slots.is_empty() {
                     return Ok(Some(Job::Put(upload, range)));
                 }
-                if again && !upload.was_asked() {
-                    // The server may have more than its markers told, or less.
-                    let found = self.session.received(&upload.path, upload.present(), upload.task.size);
-                    match found {
-                        Ok(found) => {
-                            let more = upload.was_told(&self.session.can, range.clone(), &found);
-                            self.worker.ctx.report.there(&upload.task.account, more);
-                        }
-                        // Other sessions of ours write to it, so that it lives, and has what markers told.
-                        Err(e) if e.is_busy() => {}
-                        Err(e) => {
-                            return self.worker.failed(Job::Put(upload, range), e).map(|()| None);
-                        }
-                    }
+                if again && let Err(e) = self.worker.ask_again(&mut self.session, &upload, &range) {
+                    return self.worker.failed(Job::Put(upload, range), e).map(|()| None);
                 }
                 (upload, range)
             }

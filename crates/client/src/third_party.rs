@@ -30,7 +30,7 @@ use crate::data_trust::agree;
 use crate::entry::from_status;
 use crate::get::checksum_command;
 use crate::inline::inline_sum;
-use crate::landing::{is_device, part_path, untold};
+use crate::landing::{is_device, part_of, untold};
 use crate::place::Endpoint;
 use crate::relay::Relay;
 use crate::report::Meter;
@@ -221,20 +221,8 @@ impl<'w, 'e> Flow<'w, 'e> {
                     if let Err(e) = self.unchanged(&relay.task) {
                         return self.worker.failed(Job::Third(relay, range), e).map(|()| None);
                     }
-                    // The server may have more than its markers told, or less.
-                    if !relay.was_asked() {
-                        let found = self.destination.received(&relay.path, relay.present(), relay.task.size);
-                        match found {
-                            Ok(found) => {
-                                let more = relay.was_told(&self.destination.can, range.clone(), &found);
-                                self.worker.ctx.report.there(&relay.task.account, more);
-                            }
-                            // Other sessions of ours write to it, so that it lives, and has what markers told.
-                            Err(e) if e.is_busy() => {}
-                            Err(e) => {
-                                return self.worker.failed(Job::Third(relay, range), e).map(|()| None);
-                            }
-                        }
+                    if let Err(e) = self.worker.ask_again(&mut self.destination, &relay, &range) {
+                        return self.worker.failed(Job::Third(relay, range), e).map(|()| None);
                     }
                 }
                 (relay, range)

@@ -64,7 +64,7 @@ impl<'e> Flow<'_, 'e> {
                 Err(e) => return settled(e, task),
             }
         }
-        let part = part_path(&task.destination.path(), task.part);
+        let part = part_of(&task);
         let present = match known {
             Some(known) => match self.session.received(&part, known, task.size) {
                 Ok(present) => present,

@@ -207,11 +207,7 @@ impl<'e> Flow<'_, 'e> {
             }
             if upload.task.apart {
                 // What the session left that nobody knows the end of.
-                self.ask(
-                    id,
-                    Ask::Hint,
-                    &Command::Dele(part_path(&upload.task.destination.path(), upload.task.part)),
-                )?;
+                self.ask(id, Ask::Hint, &Command::Dele(part_of(&upload.task)))?;
             }
         }
         Ok(())

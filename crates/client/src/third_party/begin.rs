@@ -128,7 +128,7 @@ impl<'e> Flow<'_, 'e> {
             return Ok(None);
         }
         let check = self.check()?;
-        let part = part_path(&task.destination.path(), task.part);
+        let part = part_of(&task);
         let mut present = RangeSet::new();
         if let Some(known) = known {
             present = self.destination.received(&part, known, task.size)?;

@@ -214,12 +214,7 @@ impl<'e> Flow<'_, 'e> {
             }
             if relay.task.apart {
                 // What the session left that nobody knows the end of.
-                self.ask(
-                    id,
-                    true,
-                    Ask::Hint,
-                    &Command::Dele(part_path(&relay.task.destination.path(), relay.task.part)),
-                )?;
+                self.ask(id, true, Ask::Hint, &Command::Dele(part_of(&relay.task)))?;
             }
         }
         Ok(())

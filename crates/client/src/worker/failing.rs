@@ -94,6 +94,28 @@ impl Worker<'_, '_> {
         RemoteError::Unresumable { reason: error.to_string() }
     }
 
+    /// Before a range is sent after a failure: the server may have more than its markers told, or less.
+    pub(crate) fn ask_again(
+        &self,
+        session: &mut Session<'_>,
+        landing: &Landing,
+        range: &Range<u64>,
+    ) -> Result<(), RemoteError> {
+        if landing.was_asked() {
+            return Ok(());
+        }
+        match session.received(&landing.path, landing.present(), landing.task.size) {
+            Ok(found) => {
+                let more = landing.was_told(&session.can, range.clone(), &found);
+                self.ctx.report.there(&landing.task.account, more);
+                Ok(())
+            }
+            // Other sessions of ours write to it, so that it lives, and has what markers told.
+            Err(e) if e.is_busy() => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Ends a transfer as it stands. What a later run needs to go on with it stays (the server may have more than it could
     /// tell), unless what arrived is of no use.
     fn end_landing(&self, landing: &Landing, of_no_use: bool) {

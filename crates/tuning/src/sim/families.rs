@@ -140,7 +140,7 @@ impl Family {
         match self {
             Self::Paper100 => still(self, ito(LINK, 0.1)),
             Self::Paper20 => still(self, ito(LINK, 0.02)),
-            Self::Random => still(self, random(rng)),
+            Self::Random => still(self, within(rng, (0.3, 10.0), (0.5, 4.0), 2..=128)),
             Self::Ns2Long => still(self, path(Curve::Table(NS2_100_50), 0.1, 43.0)),
             Self::Ns2LongDeep => still(self, path(Curve::Table(NS2_100_833), 0.1, 43.0)),
             Self::Ns2Short => still(self, path(Curve::Table(NS2_20_50), 0.02, 43.0)),
@@ -153,7 +153,7 @@ impl Family {
                 let ends = Ends { rate: rng.log_uniform(0.15, 0.7) * LINK * PACKET, decline: 0.002 };
                 still(self, Path { ends: Some(ends), ..ito(LINK, rng.uniform(0.02, 0.1)) })
             }
-            Self::SmallWindows => still(self, small_windows(rng)),
+            Self::SmallWindows => still(self, within(rng, (0.1, 1.0), (0.04, 0.5), 8..=128)),
         }
     }
 }
@@ -192,25 +192,20 @@ fn bounded(mut draw: impl FnMut() -> Path, range: std::ops::RangeInclusive<u32>)
     }
 }
 
-fn random(rng: &mut Rng) -> Path {
+/// The model without loss: capacity and window within these factors of the paper's, and so many streams at the optimum.
+fn within(
+    rng: &mut Rng,
+    capacity: (f64, f64),
+    window: (f64, f64),
+    streams: std::ops::RangeInclusive<u32>,
+) -> Path {
     bounded(
         || {
-            let capacity = LINK * rng.log_uniform(0.3, 10.0);
+            let capacity = LINK * rng.log_uniform(capacity.0, capacity.1);
             let rtt = 1e-3 * rng.log_uniform(20.0, 250.0);
-            path(Curve::Ito { capacity, loss: 0.0 }, rtt, WINDOW * rng.log_uniform(0.5, 4.0))
+            path(Curve::Ito { capacity, loss: 0.0 }, rtt, WINDOW * rng.log_uniform(window.0, window.1))
         },
-        2..=128,
-    )
-}
-
-fn small_windows(rng: &mut Rng) -> Path {
-    bounded(
-        || {
-            let capacity = LINK * rng.log_uniform(0.1, 1.0);
-            let rtt = 1e-3 * rng.log_uniform(20.0, 250.0);
-            path(Curve::Ito { capacity, loss: 0.0 }, rtt, WINDOW * rng.log_uniform(0.04, 0.5))
-        },
-        8..=128,
+        streams,
     )
 }
 
