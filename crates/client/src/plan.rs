@@ -32,7 +32,7 @@ use crate::spelling::{self, Speller};
 use crate::sync::{Verdict, compare};
 use crate::task::{Task, There};
 use crate::worker::Job;
-use crate::{Amount, Entry, Event, Location, Pair, RemoteError, SyncLevel};
+use crate::{Amount, Entry, Event, FailureKind, Location, Pair, RemoteError, SyncLevel};
 
 use given::{Given, given_already, may_merge};
 pub(crate) use sides::reopen;
@@ -119,6 +119,8 @@ struct Gathered {
     new: HashSet<BString>,
     /// Directories here that are no links, and beneath none, where links are kept.
     open: HashSet<BString>,
+    /// Directories that could not be made, and why: nothing is sent beneath them.
+    refused: HashMap<BString, FailureKind>,
     /// Times and modes of directories, set when all is there.
     attributes: Vec<(BString, Option<i64>, Option<u32>)>,
     /// The root of the source, where its server makes relative links absolute.

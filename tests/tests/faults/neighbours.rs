@@ -4,8 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ropewalk_tests::client::{Client, Copy, Mode};
-use ropewalk_tests::files;
+use ropewalk_tests::client::{Client, Copy, Mode, Summary};
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::{Kind, Setup};
+use ropewalk_tests::{files, peers};
 
 use crate::fixture::Fixture;
 
@@ -92,5 +94,36 @@ fn downloads_that_are_refused() {
         };
         run(&copy, &from, &to);
         fixture.still_serves().unwrap_or_else(|error| panic!("round {round}: {error:#}"));
+    }
+}
+
+/// A file stands where a directory has to be made.
+#[test]
+fn what_is_beneath_a_directory_that_cannot_be_made_is_not_sent() {
+    let scratch = Scratch::new().unwrap();
+    let (from, to) = (scratch.directory("from").unwrap(), scratch.directory("to").unwrap());
+    for name in ["d/a", "d/e/b", "d/e/f/c", "whole/x"] {
+        fs::create_dir_all(from.join(name).parent().unwrap()).unwrap();
+        fs::write(from.join(name), name).unwrap();
+    }
+    fs::write(to.join("d"), "in the way").unwrap();
+    let ours = Setup::new(Kind::Ropewalk, &to).start().unwrap();
+    let gct = peers::available(&["globus-gridftp-server", "setpriv"])
+        .then(|| Setup::new(Kind::Gct, &to).start().unwrap());
+    let mut destinations = vec![Client::Ropewalk.local(&to, true), ours.url("").into()];
+    destinations.extend(gct.as_ref().map(|gct| gct.url("").into()));
+    for destination in destinations {
+        let copy = Copy::new(Client::Ropewalk.local(&from, true), destination.clone()).recursive();
+        let outcome = Client::Ropewalk.run(&copy).unwrap();
+        let text = outcome.failed().unwrap().text();
+        let failures = Summary::parse(&text).unwrap().value()["failures"].as_array().unwrap().clone();
+        assert_eq!(failures.len(), 4, "{destination:?}: the directory and three files: {failures:#?}");
+        let beneath = failures.iter().filter(|failure| failure["error"] == "its directory could not be made");
+        assert_eq!(beneath.count(), 3, "{destination:?}: {failures:#?}");
+        let started = text.lines().filter(|line| line.contains("\"file_started\"")).count();
+        assert_eq!(started, 1, "{destination:?}: {text}");
+        assert_eq!(fs::read(to.join("d")).unwrap(), b"in the way");
+        assert_eq!(fs::read(to.join("whole/x")).unwrap(), b"whole/x");
+        fs::remove_dir_all(to.join("whole")).unwrap();
     }
 }

@@ -3,7 +3,6 @@
 use ropewalk_protocol::facts::INVALID_LINK;
 
 use super::*;
-use crate::FailureKind;
 use crate::entry::DANGLING;
 use crate::side::{OWNERS, is_shut};
 
@@ -99,6 +98,7 @@ impl<'e> Plan<'_, 'e> {
         if options.preserve.links {
             attributes.retain(|(path, ..)| !self.is_closed(destination, &mut gathered, path));
         }
+        attributes.retain(|(path, ..)| !gathered.refused.contains_key(path));
         self.late.attributes.extend(
             attributes.into_iter().map(|(path, time, mode)| (with_path(destination, path), time, mode)),
         );
@@ -379,6 +379,13 @@ impl<'e> Plan<'_, 'e> {
     ) -> Result<(), RemoteError> {
         // With links kept, one by one: nothing is made beneath one.
         let alone = self.ctx.options().preserve.links && matches!(destination, Place::Local(_));
+        let mut sought = Vec::with_capacity(directories.len());
+        for path in directories {
+            if !gathered.is_refused(path) {
+                sought.push(path.clone());
+            }
+        }
+        let directories = &sought[..];
         for directories in directories.chunks(if alone { 1 } else { directories.len().max(1) }) {
             if alone && self.is_closed(destination, gathered, &directories[0]) {
                 let path = with_path(destination, directories[0].clone()).display();
@@ -409,7 +416,14 @@ impl<'e> Plan<'_, 'e> {
                         gathered.new.insert(path.clone());
                     }
                     Ok(false) => {}
+                    // Of a directory above it that is told already.
+                    Err(_) if gathered.is_refused(path) => {}
                     Err(e) => {
+                        // Who may put files there may be told nothing of it: whether it is there they will show.
+                        let unseen = self.ctx.options().in_place && e.kind() == FailureKind::Permission;
+                        if !unseen && gathered.refused.len() < REMEMBERED {
+                            gathered.refused.insert(path.clone(), e.kind());
+                        }
                         self.fail(String::new(), with_path(destination, path.clone()).display(), &e);
                     }
                 }
@@ -438,11 +452,31 @@ impl<'e> Plan<'_, 'e> {
             if !links && parent(&path).is_some_and(|above| self.is_closed(destination, gathered, above)) {
                 let closed = RemoteError::Usage("a symbolic link stands for its directory".to_owned());
                 self.fail(task.source.display(), task.destination.display(), &closed);
+            } else if let Some(kind) = parent(&path).and_then(|above| gathered.refused.get(above.as_bstr())) {
+                let reason = "its directory could not be made".to_owned();
+                let lost = RemoteError::Lost { kind: *kind, reason };
+                self.fail(task.source.display(), task.destination.display(), &lost);
             } else {
                 self.push(task);
             }
         }
         Ok(())
+    }
+}
+
+impl Gathered {
+    /// Whether a directory is one that could not be made, or beneath one.
+    fn is_refused(&mut self, directory: &BString) -> bool {
+        if self.refused.contains_key(directory) {
+            return true;
+        }
+        let above = parent(directory).and_then(|above| self.refused.get(above.as_bstr())).copied();
+        if let Some(kind) = above
+            && self.refused.len() < REMEMBERED
+        {
+            self.refused.insert(directory.clone(), kind);
+        }
+        above.is_some()
     }
 }
 
