@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
+use ropewalk_tests::client::Summary;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Setup};
 use ropewalk_tests::{peers, process};
@@ -63,4 +64,44 @@ fn links_of_a_tree_lead_within_its_copy() {
         let again = copy(&destination, &["--sync", "--delete"]);
         assert!(again.contains("\"files_done\":0"), "{again}");
     }
+}
+
+/// A mirror at GCT's server, whose listings of directories do not show links that lead nowhere.
+#[test]
+fn what_leads_nowhere_at_the_destination_is_compared_and_removed() {
+    if !peers::available(&["globus-gridftp-server", "setpriv"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let [from, to] = ["from", "to"].map(|name| scratch.directory(name).unwrap());
+    fs::create_dir_all(from.join("d/e")).unwrap();
+    fs::write(from.join("d/f"), "f").unwrap();
+    let gct = Setup::new(Kind::Gct, &to).start().unwrap();
+    let mirror = |more: &[&str]| {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.args(["cp", "--json", "--sync", "--delete"]).args(more);
+        command.arg(format!("{}/", from.display())).arg(gct.url(""));
+        let outcome = process::run(&mut command, Duration::from_secs(30)).unwrap().succeeded().unwrap();
+        Summary::of(&outcome).unwrap()
+    };
+    mirror(&["-a"]);
+    // That server makes none that leads nowhere.
+    symlink("nowhere", from.join("d/kept")).unwrap();
+    symlink("nowhere", to.join("d/kept")).unwrap();
+    let kept = || fs::read_link(to.join("d/kept")).unwrap();
+    let first = kept();
+    for link in ["gone", "d/gone", "d/e/gone"] {
+        symlink("nowhere", to.join(link)).unwrap();
+    }
+    let again = mirror(&["-a", "--exclude", "d/e/gone"]);
+    assert_eq!(again.number("removed").unwrap(), 2, "{:?}", again.value());
+    assert_eq!(again.number("files_done").unwrap(), 0, "{:?}", again.value());
+    assert_eq!(kept(), first);
+    for (link, there) in [("gone", false), ("d/gone", false), ("d/e/gone", true)] {
+        assert_eq!(to.join(link).is_symlink(), there, "{link}");
+    }
+    fs::remove_file(from.join("d/kept")).unwrap();
+    let last = mirror(&["-r"]);
+    assert_eq!(last.number("removed").unwrap(), 2, "{:?}", last.value());
+    assert!(!to.join("d/kept").is_symlink() && !to.join("d/e/gone").is_symlink());
 }

@@ -2,11 +2,12 @@
 //!
 //! Names with spaces stand in double quotes; empty lines and lines that begin with `#` mean nothing.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
+use std::sync::Arc;
 
-use anyhow::Context;
 use bstr::{BStr, BString, ByteSlice, io::BufReadExt};
 use ropewalk_client::{Pair, Window, parse_location};
 
@@ -19,15 +20,28 @@ pub(crate) struct Line {
     pub(crate) destination: BString,
     /// `None`: nothing is said of it. `Some(None)`: all of the file.
     pub(crate) window: Option<Option<Window>>,
+    pub(crate) at: At,
+}
+
+/// Where a line stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct At {
+    file: Arc<str>,
+    number: usize,
+}
+
+impl At {
+    /// Says of a mistake where it is.
+    pub(crate) fn wrong(&self, problem: impl Display) -> anyhow::Error {
+        usage(format!("{}, line {}: {problem}", self.file, self.number))
+    }
 }
 
 impl Line {
     pub(crate) fn pair(&self) -> anyhow::Result<Pair> {
-        Ok(Pair {
-            source: parse_location(self.source.to_os_str_lossy())?,
-            destination: parse_location(self.destination.to_os_str_lossy())?,
-            window: self.window.flatten(),
-        })
+        let place = |given: &BString| parse_location(given.to_os_str_lossy()).map_err(|e| self.at.wrong(e));
+        let (source, destination) = (place(&self.source)?, place(&self.destination)?);
+        Ok(Pair { source, destination, window: self.window.flatten() })
     }
 }
 
@@ -42,21 +56,27 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
 }
 
 fn parse(input: impl Read, name: &str) -> anyhow::Result<Vec<Line>> {
+    let file: Arc<str> = name.into();
     let mut lines = Vec::new();
     for (index, line) in BufReader::new(input).byte_lines().enumerate() {
-        let line = line.with_context(|| format!("cannot read {name}"))?;
+        let line = line.map_err(|error| usage(format!("cannot read {name}: {error}")))?;
         let text = line.trim();
         if text.is_empty() || text.starts_with(b"#") {
             continue;
         }
-        let line = parse_line(text.as_bstr())
-            .map_err(|problem| usage(format!("{name}, line {}: {problem}", index + 1)))?;
-        lines.push(line);
+        let at = At { file: Arc::clone(&file), number: index + 1 };
+        match parse_line(text.as_bstr()) {
+            Ok((source, destination, window)) => lines.push(Line { source, destination, window, at }),
+            Err(problem) => return Err(at.wrong(problem)),
+        }
     }
     Ok(lines)
 }
 
-fn parse_line(line: &BStr) -> Result<Line, String> {
+/// Source, destination, and the window as [`Line::window`] has it.
+type Words = (BString, BString, Option<Option<Window>>);
+
+fn parse_line(line: &BStr) -> Result<Words, String> {
     let (source, rest) = word(line)?;
     let (destination, rest) = word(rest)?;
     if source.is_empty() || destination.is_empty() {
@@ -65,7 +85,7 @@ fn parse_line(line: &BStr) -> Result<Line, String> {
     let (third, _) = word(rest)?;
     // GCT writes attributes (`size=1;modify=..;`) into its dump files and does not need them either.
     let window = if third.is_empty() || third.contains(&b'=') { None } else { Some(window(third)?) };
-    Ok(Line { source: source.into(), destination: destination.into(), window })
+    Ok((source.into(), destination.into(), window))
 }
 
 /// The next word and what follows it; empty at the end.
@@ -105,26 +125,22 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn line(source: &str, destination: &str, window: Option<Option<(u64, Option<u64>)>>) -> Line {
-        Line {
-            source: source.into(),
-            destination: destination.into(),
-            window: window.map(|window| window.map(|(offset, length)| Window { offset, length })),
-        }
-    }
-
     #[test]
     fn the_format_of_gct() {
         let text = "# comment\n\nftp://h/a file:///b\r\n\"ftp://h/a b\"\t\"file:///c d\" 0,-1 size=3;mode=0644;\na b 5\na b 5,\na b 0,2\na b size=3;\n";
+        let lines = parse(text.as_bytes(), "x").unwrap();
+        assert_eq!(lines.iter().map(|line| line.at.number).collect::<Vec<_>>(), [3, 4, 5, 6, 7, 8]);
+        let window = |offset, length| Some(Some(Window { offset, length }));
+        let words = lines.into_iter().map(|line| (line.source, line.destination, line.window));
         assert_eq!(
-            parse(text.as_bytes(), "x").unwrap(),
+            words.collect::<Vec<_>>(),
             [
-                line("ftp://h/a", "file:///b", None),
-                line("ftp://h/a b", "file:///c d", Some(None)),
-                line("a", "b", Some(Some((5, None)))),
-                line("a", "b", Some(Some((5, None)))),
-                line("a", "b", Some(Some((0, Some(2))))),
-                line("a", "b", None),
+                ("ftp://h/a".into(), "file:///b".into(), None),
+                ("ftp://h/a b".into(), "file:///c d".into(), Some(None)),
+                ("a".into(), "b".into(), window(5, None)),
+                ("a".into(), "b".into(), window(5, None)),
+                ("a".into(), "b".into(), window(0, Some(2))),
+                ("a".into(), "b".into(), None),
             ]
         );
     }
@@ -135,5 +151,9 @@ mod tests {
             let error = parse(text.as_bytes(), "list").unwrap_err().to_string();
             assert!(error.starts_with("list, line 1:"), "{error}");
         }
+        let lines = parse("a b\na foo://h/b\n".as_bytes(), "list").unwrap();
+        assert!(lines[0].pair().is_ok());
+        let error = lines[1].pair().unwrap_err().to_string();
+        assert!(error.starts_with("list, line 2:"), "{error}");
     }
 }

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 /// Bytes from `4096`, `64K`, `64KiB` (powers of 1024) or `64KB` (powers of 1000).
 pub(crate) fn parse_size(given: &str) -> Result<u64, String> {
+    let given = given.trim();
+    if given.contains('.') && given.parse::<f64>().is_ok_and(|bytes| bytes.fract() > 0.0) {
+        return Err(format!("{given:?} is not a size: there are no parts of bytes"));
+    }
     scaled(given, |unit| byte_factor(unit).map(|factor| factor as f64)).map(|bytes| bytes as u64).ok_or_else(
         || format!("{given:?} is not a size: expected a number with K, M, G, T (or KiB, MiB, GiB, TiB)"),
     )
@@ -162,7 +166,8 @@ mod tests {
         ] {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
-        for text in ["", "x", "-1", "1X", "1iB", "K", "1.2.3", "99999999P"] {
+        assert_eq!(parse_size("4.0"), Ok(4));
+        for text in ["", "x", "-1", "1X", "1iB", "K", "1.2.3", "1.5", "99999999P"] {
             assert!(parse_size(text).is_err(), "{text}");
         }
     }

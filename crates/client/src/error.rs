@@ -83,7 +83,7 @@ pub enum RemoteError {
     #[error("{peer} lists what cannot be understood, and its entry is not known: {line:?}")]
     Listing { peer: String, line: BString },
     /// A server's recursive listing says that it could not read this (the fact `Error`).
-    #[error("{path}: it cannot be listed: {reason}")]
+    #[error("{path}: it cannot be listed: {}", unlisted(reason))]
     Unlisted { path: BString, reason: String },
     /// What an interrupted transfer left was of no use; the next try begins anew.
     #[error("cannot go on with what was there: {reason}")]
@@ -110,6 +110,13 @@ pub enum RemoteError {
     /// Output that the caller gave could not be written.
     #[error("writing the output: {0}")]
     Output(io::Error),
+}
+
+/// How servers tell in a recursive listing that they could not open a directory.
+const OPEN_FAILED: &str = "OpenFailed";
+
+fn unlisted(reason: &str) -> &str {
+    if reason == OPEN_FAILED { "the server may not open it" } else { reason }
 }
 
 /// The text of a reply in one line, for messages.
@@ -185,9 +192,7 @@ impl RemoteError {
             Self::PartVanished { reply, .. } | Self::Refused { reply, .. } => reply_kind(reply),
             Self::Stalled { .. } => FailureKind::Stalled,
             // As servers put it that may not open a directory.
-            Self::Unlisted { reason, .. }
-                if reason == "OpenFailed" || reason.contains("ermission denied") =>
-            {
+            Self::Unlisted { reason, .. } if reason == OPEN_FAILED || reason.contains("ermission denied") => {
                 FailureKind::Permission
             }
             Self::CannotTravel { .. }

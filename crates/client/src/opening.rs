@@ -206,8 +206,10 @@ fn open_unless<'e>(
         };
         // Other sessions with the server go through the same.
         let key = format!("{error} {tries}");
-        let (next, all) = (tries + 1, ctx.options().retries.saturating_add(1));
-        let message = format!("{error}; try {next} of {} in {:.1} s", all.max(next), pause.as_secs_f64());
+        let next = tries + 1;
+        let all = ctx.options().retries.checked_add(1).map(|all| format!(" of {}", all.max(next)));
+        let all = all.unwrap_or_default();
+        let message = format!("{error}; try {next}{all} in {:.1} s", pause.as_secs_f64());
         ctx.report.warn_once_of(key, message);
         sleep(ctx, pause)?;
     }

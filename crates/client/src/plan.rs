@@ -503,6 +503,8 @@ struct Synced {
     directory: Option<BString>,
     /// What it has and the source did not show yet.
     names: HashMap<BString, Entry>,
+    /// Links that the destination has and its listings of directories may not show, by directory.
+    hidden: HashMap<BString, Vec<Entry>>,
     /// Directories that exist at both sides and that the walk has not come to.
     waiting: HashSet<Vec<u8>>,
     /// Not all of the directory could be read at the source: nothing is to be removed from it.

@@ -164,6 +164,11 @@ impl Guc {
             .then(|| Window { offset: self.offset.unwrap_or(0), length: self.length })
     }
 
+    /// Whether one failure leaves the others to be done: as with GCT, a list of what is to be copied has them all.
+    pub(super) fn goes_on(&self) -> bool {
+        self.continue_on_error || self.dump_only.is_some()
+    }
+
     /// The same request to our client. What GCT does only when asked is off: checksums, more files at a time.
     pub(super) fn options(&self) -> Options {
         let defaults = Options::default();
@@ -202,7 +207,7 @@ impl Guc {
             },
             retry_limit: self.retry_limit,
             stall: self.stall.map(|time| StallLimit { bytes_per_second: 1, time }),
-            stop_on_failure: !self.continue_on_error,
+            stop_on_failure: !self.goes_on(),
             skip_dangling: true,
             delayed_passive: self.delayed_passive,
             through_here: self.no_third_party,

@@ -4,11 +4,15 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use ropewalk_client::Pair;
+use bstr::ByteSlice;
+use ropewalk_client::{Amount, Pair};
 
 use super::expand::{Given, show_with_password};
-use crate::pairs::quoted;
+use crate::pairs::{Line, quoted};
 use crate::whole;
+
+/// Lines that name no places, and why.
+pub(super) type Wrong = Vec<(Line, anyhow::Error)>;
 
 /// What is known of a source.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,29 +51,39 @@ pub(super) fn given(pair: &Pair) -> String {
 }
 
 fn line(source: &str, pair: &Pair) -> String {
-    let number = |length: u64| length.to_string();
-    let window = pair
-        .window
-        .map(|window| format!(" {},{} ", window.offset, window.length.map_or_else(|| "-1".into(), number)));
     let destination = show_with_password(&pair.destination);
-    format!("{} {}{}\n", quoted(source), quoted(&destination), window.unwrap_or_default())
+    format!("{} {}{}\n", quoted(source), quoted(&destination), shown(pair.window).unwrap_or_default())
 }
 
-/// Writes what is left to be done, with windows: pairs, and others of which nobody knows what they stand for.
-pub(super) fn write(path: &Path, left: &[&Pair], lost: &[&Given]) -> anyhow::Result<()> {
-    let pairs = left.iter().map(|pair| given(pair));
-    let text: String = pairs.chain(lost.iter().map(|lost| line(&lost.source(), &lost.pair))).collect();
+fn shown(window: Amount) -> Option<String> {
+    let number = |length: u64| length.to_string();
+    window.map(|window| format!(" {},{} ", window.offset, window.length.map_or_else(|| "-1".into(), number)))
+}
+
+/// Writes what is left to be done, with windows: pairs, others of which nobody knows what they stand for, and what was wrong
+/// in a list.
+pub(super) fn write(path: &Path, left: &[&Pair], lost: &[&Given], wrong: &Wrong) -> anyhow::Result<()> {
+    let mut text: Vec<u8> = left.iter().flat_map(|pair| given(pair).into_bytes()).collect();
+    text.extend(lost.iter().flat_map(|lost| line(&lost.source(), &lost.pair).into_bytes()));
+    for (line, _) in wrong {
+        let whole = || " 0,-1 ".to_owned();
+        let window = line.window.map(|window| shown(window).unwrap_or_else(whole)).unwrap_or_default();
+        for part in [b"\"".as_bstr(), line.source.as_ref(), b"\" \"".into(), line.destination.as_ref()] {
+            text.extend_from_slice(part);
+        }
+        text.extend_from_slice(format!("\"{window}\n").as_bytes());
+    }
     store(path, &text)
 }
 
 /// As a whole: half of a list would say that the rest is done. For its owner only, since URLs may have passwords.
 /// `-` is standard output.
-pub(super) fn store(path: &Path, text: &str) -> anyhow::Result<()> {
+pub(super) fn store(path: &Path, text: &[u8]) -> anyhow::Result<()> {
     if path.as_os_str() == "-" {
         let mut out = std::io::stdout().lock();
-        return out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output");
+        return out.write_all(text).and_then(|()| out.flush()).context("standard output");
     }
-    whole::write_private(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+    whole::write_private(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -98,7 +112,7 @@ mod tests {
             window,
         };
         let pairs = [pair("a", None), pair("b c", Some(Window { offset: 5, length: None })), pair("d", None)];
-        write(&file, &[&pairs[1], &pairs[2]], &[]).unwrap();
+        write(&file, &[&pairs[1], &pairs[2]], &[], &Wrong::new()).unwrap();
         assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
         assert_eq!(
             std::fs::read_to_string(&file).unwrap(),

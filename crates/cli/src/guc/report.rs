@@ -18,7 +18,7 @@ pub(super) struct Report {
     performance: bool,
     /// Which sources were copied is to be known in the end.
     accounts: bool,
-    continue_on_error: bool,
+    goes_on: bool,
     cancel: Cancel,
     state: Mutex<State>,
 }
@@ -79,7 +79,7 @@ impl Report {
             verbose: guc.verbose,
             performance: guc.performance,
             accounts: guc.dump_file.is_some(),
-            continue_on_error: guc.continue_on_error,
+            goes_on: guc.goes_on(),
             cancel: cancel.clone(),
             state: Mutex::default(),
         }
@@ -153,7 +153,7 @@ impl Report {
         }
     }
 
-    fn failed(&self, id: FileId, error: &str, retry_in: Option<f64>) {
+    fn failed(&self, id: FileId, source: &str, error: &str, retry_in: Option<f64>) {
         let mut state = self.state();
         if retry_in.is_some() {
             return;
@@ -164,8 +164,12 @@ impl Report {
             return;
         }
         state.failures += 1;
+        // A list of what is to be copied has what was given, as GCT's has: it may be there when it is copied.
+        if let Some(line) = state.given.lines.get(source).cloned() {
+            state.would_copy += &line;
+        }
         // Without -c the first error is the last thing that happens: the others were not begun.
-        match (self.continue_on_error, state.failures) {
+        match (self.goes_on, state.failures) {
             (true, _) => say(format_args!("\ncontinuing on error: {error}\n")),
             (false, 1) => say(format_args!("\nerror: {error}\n")),
             (false, _) => {}
@@ -223,7 +227,7 @@ impl EventSink for Report {
                     *self.state().done.entry(source).or_default() += 1;
                 }
             }
-            Event::FileFailed { id, error, retry_in, .. } => self.failed(id, &error, retry_in),
+            Event::FileFailed { id, source, error, retry_in } => self.failed(id, &source, &error, retry_in),
             Event::WouldCopy { source, destination, size, modified, mode } => {
                 let mut state = self.state();
                 let given = &state.given;

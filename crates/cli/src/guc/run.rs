@@ -13,6 +13,7 @@ use ropewalk_client::{Amount, Cancel, copy};
 
 use super::expand::{Found, Given, Looker};
 use super::options::Guc;
+use super::pending::Wrong;
 use super::report::Report;
 use super::{help, list, pending};
 use crate::client::Target;
@@ -55,11 +56,15 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
         list::run(url, &target, &options.of_source(), &report, &cancel)?;
         return Ok(Exit::Done);
     }
-    let Some(mut given) = given(guc)? else {
+    let Some(Asked { mut given, wrong }) = given(guc)? else {
         let _ = std::io::stdout().lock().write_all(b"Dumpfile exists and is empty.  Nothing to do.\n");
         return Ok(Exit::Usage);
     };
-    anyhow::ensure!(!given.is_empty(), "No files matched the source url.");
+    anyhow::ensure!(!given.is_empty() || !wrong.is_empty(), "No files matched the source url.");
+    for (_, error) in &wrong {
+        say(format_args!("\nerror: {}\n", message(error)));
+        report.lost();
+    }
     let sides = credentials::sides(given.iter_mut().map(|given| &mut given.pair));
     credentials::complete(&mut options, &PasswordFiles::default(), false, sides)?;
 
@@ -89,7 +94,7 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
             }
             Err(error) => {
                 if let Some(path) = &guc.dump_file {
-                    pending::write(path, &[], &given.iter().collect::<Vec<_>>())?;
+                    pending::write(path, &[], &given.iter().collect::<Vec<_>>(), &wrong)?;
                 }
                 return Err(error);
             }
@@ -101,14 +106,15 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     let time_is_up = clock.is_some_and(Clock::stop);
 
     if let Some(path) = &guc.dump_only {
-        pending::store(path, &report.would_copy())?;
+        pending::store(path, report.would_copy().as_bytes())?;
     }
     if let Some(path) = &guc.dump_file {
-        pending::write(path, &report.left(&all.pairs, &options), &lost)?;
+        pending::write(path, &report.left(&all.pairs, &options), &lost, &wrong)?;
     }
     let summary = result?;
-    // What was under way when the time was up is in the summary, and is no failure.
-    let failed = if time_is_up { report.failures() } else { report.failures().max(summary.files_failed) };
+    // What was under way or not begun when it was broken off is in the summary, and is no failure.
+    let broken_off = time_is_up || summary.interrupted;
+    let failed = if broken_off { report.failures() } else { report.failures().max(summary.files_failed) };
     if guc.continue_on_error {
         match failed {
             0 => {}
@@ -120,17 +126,24 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     Ok(if well { Exit::Done } else { Exit::Failed })
 }
 
-/// The pairs of the command or of files; `None` where a dump file says that all is done.
-fn given(guc: &Guc) -> anyhow::Result<Option<Vec<Given>>> {
+/// What the command or files ask for.
+struct Asked {
+    given: Vec<Given>,
+    /// Lines that name no places, where the others are to be copied all the same.
+    wrong: Wrong,
+}
+
+/// `None` where a dump file says that all is done.
+fn given(guc: &Guc) -> anyhow::Result<Option<Asked>> {
     if let Some(path) = guc.dump_file.as_deref().filter(|path| path.exists()) {
         let lines = pairs::read(path)?;
-        return if lines.is_empty() { Ok(None) } else { from_lines(&lines, None).map(Some) };
+        return if lines.is_empty() { Ok(None) } else { from_lines(lines, None, guc.goes_on()).map(Some) };
     }
     if let Some(path) = &guc.pairs_file {
         if !guc.urls.is_empty() {
             return Err(usage("No urls are provided on the command line when using the -f option."));
         }
-        return from_lines(&pairs::read(path)?, guc.window()).map(Some);
+        return from_lines(pairs::read(path)?, guc.window(), guc.goes_on()).map(Some);
     }
     let [source, destination] = guc.urls.as_slice() else {
         let problem = if guc.urls.len() < 2 {
@@ -141,15 +154,27 @@ fn given(guc: &Guc) -> anyhow::Result<Option<Vec<Given>>> {
         return Err(usage(format!("{problem}\n\n{}", help::SYNTAX)));
     };
     let (source, destination) = (source.as_bytes().as_bstr(), destination.as_bytes().as_bstr());
-    Ok(Some(vec![Given::new(source, destination, guc.window())?]))
+    let given = vec![Given::new(source, destination, guc.window())?];
+    Ok(Some(Asked { given, wrong: Wrong::new() }))
 }
 
 /// `window` is that of lines without one of their own.
-fn from_lines(lines: &[pairs::Line], window: Amount) -> anyhow::Result<Vec<Given>> {
-    let given = |line: &pairs::Line| {
-        Given::new(line.source.as_bstr(), line.destination.as_bstr(), line.window.unwrap_or(window))
-    };
-    lines.iter().map(given).collect()
+fn from_lines(lines: Vec<pairs::Line>, window: Amount, goes_on: bool) -> anyhow::Result<Asked> {
+    let mut asked = Asked { given: Vec::with_capacity(lines.len()), wrong: Wrong::new() };
+    for line in lines {
+        let window = line.window.unwrap_or(window);
+        match Given::new(line.source.as_bstr(), line.destination.as_bstr(), window) {
+            Ok(given) => asked.given.push(given),
+            Err(error) => {
+                let error = line.at.wrong(message(&error));
+                if !goes_on {
+                    return Err(error);
+                }
+                asked.wrong.push((line, error));
+            }
+        }
+    }
+    Ok(asked)
 }
 
 /// Cancels after the time of `-t`.
@@ -190,12 +215,17 @@ mod tests {
 
     #[test]
     fn lines_with_a_window_of_their_own_keep_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let list = directory.path().join("list");
+        std::fs::write(&list, "/a /b\n/a /b 0,-1\n/a foo://b\n/a /b 5,1\n").unwrap();
         let whole = Some(Window { offset: 2, length: None });
         let own = Some(Window { offset: 5, length: Some(1) });
-        let line = |window| pairs::Line { source: "/a".into(), destination: "/b".into(), window };
-        let lines = [line(None), line(Some(None)), line(Some(own))];
-        let windows: Vec<_> =
-            from_lines(&lines, whole).unwrap().into_iter().map(|given| given.pair.window).collect();
+        let asked = |goes_on| from_lines(pairs::read(&list).unwrap(), whole, goes_on);
+        let all = asked(true).unwrap();
+        let windows: Vec<_> = all.given.into_iter().map(|given| given.pair.window).collect();
         assert_eq!(windows, [whole, None, own]);
+        assert_eq!(all.wrong.len(), 1);
+        let error = asked(false).err().unwrap().to_string();
+        assert!(error.contains("list, line 3: "), "{error}");
     }
 }

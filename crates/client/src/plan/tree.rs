@@ -58,6 +58,7 @@ impl<'e> Plan<'_, 'e> {
         let mut synced = Synced::default();
         if exists && options.sync.is_some() {
             synced.waiting.insert(Vec::new());
+            synced.hidden = self.links_there(destination)?;
         }
         let result = if whole {
             self.whole_tree(&mut from, source, destination, &mut gathered)
@@ -296,9 +297,10 @@ impl<'e> Plan<'_, 'e> {
         }
         let path =
             if directory.is_empty() { destination.path() } else { join(&destination.path(), directory) };
+        let hidden = synced.hidden.remove(directory).unwrap_or_default();
         let names = &mut synced.names;
         let listed = self.ask(destination, true, &mut |side| {
-            names.clear();
+            *names = hidden.iter().map(|link| (link.name.clone(), link.clone())).collect();
             side.list(&path, &mut |entry| {
                 // What is shown of such a name is perhaps another's.
                 if !entry.is_nameless() {

@@ -53,9 +53,6 @@ impl Plan {
         if self.demand.len() > MOST {
             return Err(usage(format!("{} demands: expected at most {MOST}", self.demand.len())));
         }
-        if self.budget == 0 {
-            return Err(usage("--budget: expected at least 1 byte"));
-        }
         let threshold = |rule: &Rule| rule.table_compat().name() == "threshold-table";
         if self.table_compat && !self.policy.is_empty() && !self.policy.iter().any(threshold) {
             return Err(usage("--table-compat: expected policy threshold"));

@@ -213,8 +213,9 @@ impl Fluid {
             let rtt = group.delay_ms + last.queue / scenario.bandwidth;
             let of_group = rate(group.streams * window / rtt);
             text += &format!(
-                "{} streams, round trip {rtt:.2} ms: window {window:.2} packets{settled}, {of_group} sent\n",
-                group.streams
+                "{} stream{}, round trip {rtt:.2} ms: window {window:.2} packets{settled}, {of_group} sent\n",
+                group.streams,
+                if group.streams == 1.0 { "" } else { "s" }
             );
         }
         text += &match rest {

@@ -27,7 +27,10 @@ pub(super) fn milliseconds(text: &str) -> Result<f64, String> {
     let ms = match micro {
         Some(Ok(us)) if us.is_finite() => us / 1000.0,
         Some(_) => return Err(format!("{text:?} is not a time: expected for example 350us")),
-        None => units::parse_duration(text)?.as_secs_f64() * 1000.0,
+        None => {
+            let wrong = |_| format!("{text:?} is not a time: expected a number with us, ms, s, m, h or d");
+            units::parse_duration(text).map_err(wrong)?.as_secs_f64() * 1000.0
+        }
     };
     if ms > 0.0 { Ok(ms) } else { Err("expected more than nothing".into()) }
 }

@@ -3,7 +3,7 @@
 const SLIDERS = [
   { id: "bandwidth", name: "Bandwidth", low: 1e6, high: 4e11, value: 1e9, show: (v) => si(v, "bit/s") },
   { id: "rtt", name: "Round-trip time", low: 0.1, high: 1000, value: 80, show: (v) => `${digits(v)} ms` },
-  { id: "buffer", name: "Buffer of a stream", low: 4096, high: 2 ** 30, value: 65536, show: (v) => iec(v) },
+  { id: "buffer", name: "Buffer of a stream", base: 1024, low: 4096, high: 2 ** 30, value: 65536, show: (v) => iec(v) },
   { id: "loss", name: "Loss without congestion", low: 1e-7, high: 0.2, value: 0, zero: true, show: (v) => (v ? percent(v) : "none") },
   { id: "packet", name: "Packet", low: 500, high: 9000, value: 1500, show: (v) => `${Math.round(v)} bytes` },
   { id: "most", name: "Most streams", low: 2, high: 4096, value: 128, show: (v) => `${Math.round(v)}` },
@@ -18,11 +18,17 @@ function scaled(v, base, names, unit) {
 const si = (v, unit) => scaled(v, 1000, ["", "k", "M", "G", "T"], unit);
 const iec = (v) => scaled(v, 1024, ["", "Ki", "Mi", "Gi"], "B");
 
+// To two digits in the unit in which it is shown, so that a round value can be set.
+function round(v, base) {
+  const unit = base ** Math.floor(Math.log(v) / Math.log(base) + 1e-9);
+  return Number((v / unit).toPrecision(v / unit < 100 ? 2 : 3)) * unit;
+}
+
 const STEPS = 1000;
 function read(slider) {
   const at = Number(document.getElementById(slider.id).value);
   if (slider.zero && at === 0) return 0;
-  const value = slider.low * (slider.high / slider.low) ** (at / STEPS);
+  const value = round(slider.low * (slider.high / slider.low) ** (at / STEPS), slider.base || 10);
   return slider.id === "most" || slider.id === "packet" ? Math.round(value) : value;
 }
 const place = (slider) =>
