@@ -28,8 +28,9 @@ const STEPS = 1000;
 function read(slider) {
   const at = Number(document.getElementById(slider.id).value);
   if (slider.zero && at === 0) return 0;
-  const value = round(slider.low * (slider.high / slider.low) ** (at / STEPS), slider.base || 10);
-  return slider.id === "most" || slider.id === "packet" ? Math.round(value) : value;
+  const value = slider.low * (slider.high / slider.low) ** (at / STEPS);
+  if (slider.id === "most") return Math.round(value);
+  return round(value, slider.base || 10);
 }
 const place = (slider) =>
   slider.value ? Math.round(STEPS * Math.log(slider.value / slider.low) / Math.log(slider.high / slider.low)) : 0;
