@@ -2,7 +2,7 @@
 # Builds everything and runs all tests; ends with one line of counts, as `cargo test` prints it.
 #
 #   ./test.sh            all: unit tests, end-to-end tests against foreign programs, the guard on the MODE E codec
-#   ./test.sh --quick    unit tests only
+#   ./test.sh --quick    what needs neither foreign programs nor namespaces: unit tests, and those of single crates
 #
 # As root on Debian, foreign programs that are missing are installed. Otherwise tests that need them are skipped, loudly;
 # with CI=true or ROPEWALK_REQUIRE_PEERS=1 they fail.

@@ -7,15 +7,14 @@ use std::sync::Arc;
 
 use bstr::ByteSlice;
 use ropewalk_fuzz::{Decisions, ITERATIONS, soup};
-use ropewalk_protocol::client::{self, Limits, Login, Settings, SettingsTracker};
-use ropewalk_protocol::command::{Command, Password};
+use ropewalk_protocol::client::{self, Limits};
+use ropewalk_protocol::command::Command;
 use ropewalk_protocol::facts::{Entry, EntryKind};
-use ropewalk_protocol::feature::Features;
 use ropewalk_protocol::mode_e::{Descriptor, Header, Next, Receiver, Sender, StreamId, StreamReceiver, Want};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::{ParserLimits, ReplyParser};
-use ropewalk_protocol::server::{self, Action, Failure, Mode, Operation, Outcome, SessionConfig};
+use ropewalk_protocol::server::{self, Action, Failure, Operation, Outcome, SessionConfig};
 
 const SERVER_WORDS: &[&[u8]] = &[
     b"\r\n",
@@ -241,54 +240,6 @@ fn client_session() {
             assert!(waiting.len() <= session.outstanding() && session.outstanding() <= sent);
             if session.closing().is_some() {
                 assert!(waiting.is_empty() && session.outstanding() == 0);
-            }
-        }
-    });
-}
-
-/// Logging in ends well or with an error whatever the server says, and so do the settings after it.
-#[test]
-fn client_login_and_settings() {
-    bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
-        let mut choose = Decisions(input);
-        let mut session = client::Session::new(Limits::default());
-        let mut login = Login::new("u", Some(Password::new("p")), None);
-        let features = loop {
-            if choose.is_empty() {
-                return;
-            }
-            let text = soup(&[choose.byte() | 128], CLIENT_WORDS);
-            if session.input(&text).is_err() {
-                return;
-            }
-            match login.advance(&mut session) {
-                Ok(None) => {}
-                Ok(Some(logged_in)) => break logged_in.features,
-                Err(_) => return,
-            }
-        };
-        let features = Features { inline_checksum: true, delayed_passive: true, ..features };
-        let wanted = Settings {
-            mode: Mode::ExtendedBlock,
-            parallelism: Some(3),
-            markers: 5,
-            delayed_passive: true,
-            buffers: Some(5),
-            ..Settings::default()
-        };
-        let mut tracker = SettingsTracker::new(Settings::default());
-        for round in 0.. {
-            assert!(round < 10, "asked again and again");
-            let changes = tracker.changes(&wanted, &features);
-            if changes.is_empty() {
-                return;
-            }
-            for change in changes {
-                let code = [200, 250, 500, 504, 226][choose.below(5)];
-                let reply = ropewalk_protocol::reply::Reply::new(code, "x");
-                if tracker.answered(change, reply).is_err() {
-                    return;
-                }
             }
         }
     });

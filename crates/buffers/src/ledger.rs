@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use ropewalk_files::OnDisk;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -264,11 +265,9 @@ impl Ledger {
                 _ => Ok(()),
             };
         }
-        let part = self.path.with_extension("part");
         serde_json::to_vec(&content)
             .map_err(io::Error::from)
-            .and_then(|text| fs::write(&part, text))
-            .and_then(|()| fs::rename(&part, &self.path))
+            .and_then(|text| ropewalk_files::replace(&self.path, &text, 0o644, OnDisk::Later))
             .map_err(failed)
     }
 }

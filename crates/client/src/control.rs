@@ -30,9 +30,9 @@ use life::Life;
 
 use crate::dial::dial;
 use crate::error::RemoteError;
-use crate::features::Features;
 use crate::link::Link;
 use crate::sealing::Security;
+use crate::told::Told;
 use crate::{Cancel, EventSink, Options};
 
 /// Round trips that are taken for the estimate.
@@ -201,7 +201,7 @@ impl<'e> Control<'e> {
         }
         self.sole = self.asked.is_empty();
         self.asked.push_back(Asked { name, at: now, answer: Due::Awaited });
-        self.transmit();
+        self.transmit()?;
         self.tell();
         Ok(())
     }
@@ -229,13 +229,13 @@ impl<'e> Control<'e> {
     pub(crate) fn expect_success(
         &mut self,
         command: &Command,
-        features: Arc<Features>,
+        features: Arc<Told>,
     ) -> Result<(), RemoteError> {
         self.queue_for(command, Due::Expected(features))
     }
 
     /// Queues FEAT, whose answer is known: nothing waits for it, but another one ends the session.
-    pub(crate) fn expect_features(&mut self, features: Arc<Features>) -> Result<(), RemoteError> {
+    pub(crate) fn expect_features(&mut self, features: Arc<Told>) -> Result<(), RemoteError> {
         self.queue_for(&Command::Feat, Due::Features(features))
     }
 
@@ -250,7 +250,7 @@ impl<'e> Control<'e> {
     /// SITE STREAMS, which stands outside of the order of commands: nothing waits for its answer.
     pub(crate) fn set_streams(&mut self, streams: u32) -> Result<(), RemoteError> {
         if self.machine.set_streams(streams).is_ok() {
-            self.transmit();
+            self.transmit()?;
             self.tell();
         }
         self.flush()
@@ -351,21 +351,23 @@ impl<'e> Control<'e> {
     }
 
     /// Puts what the machine has written behind what waits to be sent.
-    fn transmit(&mut self) {
-        let Some(mut plain) = self.machine.poll_transmit() else { return };
-        match &mut self.security {
-            None => self.out.extend(&plain),
-            Some(security) => {
-                let mut sealed = Vec::new();
-                if let Err(error) = security.seal(&plain, &mut sealed) {
-                    // Without the command no answer comes.
-                    tracing::error!(peer = self.peer, %error, "a command cannot be protected and is not sent");
-                }
-                self.out.extend(sealed);
+    fn transmit(&mut self) -> Result<(), RemoteError> {
+        let Some(mut plain) = self.machine.poll_transmit() else { return Ok(()) };
+        let mut sealed = Vec::new();
+        let done = match &mut self.security {
+            None => {
+                self.out.extend(&plain);
+                Ok(())
             }
-        }
+            Some(security) => security.seal(&plain, &mut sealed),
+        };
         // There may be a password in it.
         plain.zeroize();
+        self.out.extend(sealed);
+        done.map_err(|reason| {
+            let source = io::Error::other(format!("a command cannot be protected: {reason}"));
+            RemoteError::Control { peer: self.peer.clone(), source }
+        })
     }
 
     /// By which data connections resume the control connection's TLS session.
@@ -450,7 +452,9 @@ impl<'e> Control<'e> {
         if self.machine.abort().is_ok() {
             // What is asked after it is not to take its answer for the own one.
             self.asked.push_back(Asked { name: "ABOR", at: Instant::now(), answer: Due::Dropped });
-            self.transmit();
+            if let Err(error) = self.transmit() {
+                tracing::debug!(%error, "a transfer cannot be broken off");
+            }
             self.tell();
         }
     }

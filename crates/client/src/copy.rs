@@ -21,6 +21,7 @@ use crate::session::Session;
 use crate::side::Side;
 use crate::spelling::{self, Speller};
 use crate::task::Task;
+use crate::threads::{join, spawn_in};
 use crate::worker::{Job, Worker, left_over};
 use crate::{Cancel, EventSink, FailureKind, Options, Pair, RemoteError, Summary};
 
@@ -72,18 +73,16 @@ pub fn copy(
     let ended = Cancel::new();
     let late = std::thread::scope(|scope| {
         let _end = End { ctx: &ctx, ended: &ended };
-        scope.spawn(|| stop_when_cancelled(&ctx, &ended));
-        scope.spawn(|| {
-            ctx.tune.drive(&ctx, &|| {
-                scope.spawn(|| Worker::new(&ctx, Vec::new()).run());
-            });
-        });
+        spawn_in(scope, || stop_when_cancelled(&ctx, &ended))?;
+        spawn_in(scope, || {
+            ctx.tune.drive(&ctx, &|| spawn_in(scope, || Worker::new(&ctx, Vec::new()).run()).is_ok());
+        })?;
         let mut crew = Crew::new(scope, &ctx);
         let (sessions, late) = Plan::new(&ctx, filter, &mut crew).run(&pairs);
         ctx.queue.close();
         crew.finish(sessions, !late.is_empty());
-        late
-    });
+        Ok::<_, RemoteError>(late)
+    })?;
     finish(&ctx, late);
     ctx.lent.quit();
     let interrupted = cancel.is_cancelled();
@@ -283,12 +282,27 @@ impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
             let ctx = self.ctx;
             let worker = Worker::new(ctx, sessions.take().unwrap_or_default());
             worker.begin_at_once();
-            self.ctx.report.sessions(self.workers.len() as u32 + 1);
-            self.workers.push(self.scope.spawn(move || worker.run()));
+            match spawn_in(self.scope, move || worker.run()) {
+                Ok(worker) => self.workers.push(worker),
+                Err(e) => return self.no_more(&e, worth),
+            }
+            self.ctx.report.sessions(self.workers.len() as u32);
         }
         for session in sessions.into_iter().flatten().filter_map(|session| self.ctx.lent.leave(session)) {
             session.quit();
         }
+    }
+
+    /// Goes on with the workers that there are, where there are any.
+    fn no_more(&self, error: &RemoteError, worth: u32) {
+        let begun = self.workers.len() as u32;
+        self.ctx.sessions.fetch_sub(worth.saturating_sub(begun.max(1)), Ordering::Relaxed);
+        if begun > 0 {
+            return self.ctx.report.warn_once(format!("{error}; going on with fewer"));
+        }
+        let entry = failure(String::new(), String::new(), error.kind(), error.to_string());
+        self.ctx.report.failed_early(self.ctx.report.next_id(), entry);
+        self.ctx.queue.stop();
     }
 
     /// Waits for all workers.
@@ -299,11 +313,7 @@ impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
         } else {
             sessions.into_iter().filter_map(|session| self.ctx.lent.leave(session)).for_each(Session::quit);
         }
-        for worker in self.workers {
-            if let Err(panic) = worker.join() {
-                std::panic::resume_unwind(panic);
-            }
-        }
+        self.workers.into_iter().for_each(join);
     }
 }
 

@@ -1,8 +1,9 @@
 //! Connecting to a name that may have several addresses, of both families (RFC 8305: "happy eyeballs").
 
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::{Cancel, RemoteError};
@@ -20,9 +21,12 @@ pub(crate) fn dial(
     timeout: Duration,
     cancel: &Cancel,
 ) -> Result<(TcpStream, Duration), RemoteError> {
-    let found = (host, port).to_socket_addrs();
-    let found = found.map_err(|source| RemoteError::Resolve { host: host.to_owned(), source })?;
-    let addresses = interleave(found.collect());
+    let found = resolve(host, port, timeout, cancel);
+    let found = found.map_err(|source| match source.kind() {
+        io::ErrorKind::Interrupted => RemoteError::Cancelled,
+        _ => RemoteError::Resolve { host: host.to_owned(), source },
+    })?;
+    let addresses = interleave(found);
     if addresses.is_empty() {
         let source = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         return Err(RemoteError::Resolve { host: host.to_owned(), source });
@@ -31,6 +35,33 @@ pub(crate) fn dial(
         io::ErrorKind::Interrupted => RemoteError::Cancelled,
         _ => RemoteError::Connect { peer: format!("{host}:{port}"), source },
     })
+}
+
+/// The addresses of a name, by a thread of its own: the system's resolver has no time limit, and cannot be broken off.
+fn resolve(host: &str, port: u16, timeout: Duration, cancel: &Cancel) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let deadline = Instant::now() + timeout;
+    let (sender, result) = mpsc::channel();
+    let name = host.to_owned();
+    thread::Builder::new().spawn(move || {
+        let _ = sender.send((name.as_str(), port).to_socket_addrs().map(Vec::from_iter));
+    })?;
+    loop {
+        if cancel.is_cancelled() {
+            return Err(Cancel::error());
+        }
+        let rest = deadline.saturating_duration_since(Instant::now());
+        match result.recv_timeout(rest.min(LOOK)) {
+            Ok(found) => return found,
+            Err(RecvTimeoutError::Timeout) if !rest.is_zero() => {}
+            Err(_) => {
+                let silent = format!("no answer within {} s", timeout.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, silent));
+            }
+        }
+    }
 }
 
 /// The families in turn, beginning with the one that the resolver prefers.
@@ -65,13 +96,17 @@ fn race(addresses: &[SocketAddr], timeout: Duration, cancel: &Cancel) -> io::Res
         if let Some(address) = next {
             turn = Instant::now() + HEAD_START;
             let sender = sender.clone();
-            running += 1;
             // A thread whose attempt lost ends by itself at the time limit; its socket is closed with the channel.
-            std::thread::spawn(move || {
+            let begun = thread::Builder::new().spawn(move || {
                 let began = Instant::now();
                 let result = TcpStream::connect_timeout(&address, timeout);
                 let _ = sender.send(result.map(|stream| (stream, began.elapsed())));
             });
+            match begun {
+                Ok(_) => running += 1,
+                // Those that are under way may still come.
+                Err(e) => failure = e,
+            }
         } else if running == 0 {
             return Err(failure);
         }

@@ -69,13 +69,14 @@ struct State {
 }
 
 impl Download {
-    /// Opens the destination of `task`; what an earlier run left there is used where the options allow it and the
-    /// source is still the same.
+    /// Opens the destination of `task`; with `resume` what an earlier run left there is used where the source is still the
+    /// same.
     pub(crate) fn begin(
         task: Task,
         check: Check,
         store: &Arc<dyn Store>,
         options: &Options,
+        resume: bool,
     ) -> Result<Arc<Self>, RemoteError> {
         let mut sparse = false;
         let mut part = None;
@@ -107,7 +108,7 @@ impl Download {
                     let part_options = PartOptions {
                         // Until it is whole we have to be able to write to it, also in another run.
                         mode: mode | 0o600,
-                        resume: options.resume && !options.ascii,
+                        resume: resume && !options.ascii,
                         journal: Journaling::Above(SMALL),
                         sync: options.fsync != FsyncPolicy::None,
                         direct: options.direct_io,

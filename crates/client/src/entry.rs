@@ -1,6 +1,7 @@
 //! What a listing tells of one name, local or remote.
 
 use bstr::{BStr, BString, ByteSlice};
+use ropewalk_protocol::client::answer;
 use ropewalk_protocol::facts::{self, EntryKind};
 use ropewalk_protocol::listing;
 use ropewalk_protocol::reply::Reply;
@@ -123,12 +124,7 @@ pub(crate) fn from_facts(line: &BStr) -> Line {
 
 /// What an answer to MLST tells.
 pub(crate) fn from_status(reply: &Reply) -> Option<Entry> {
-    status(reply.body().next()?.trim_start().as_bstr())
-}
-
-/// From the line of MLST.
-fn status(line: &BStr) -> Option<Entry> {
-    facts::Entry::parse(line).ok().map(convert)
+    answer::entry(reply).map(convert)
 }
 
 /// From a line of LIST, as Unix servers print it. Without the time, which is to the minute or the day only and in nobody

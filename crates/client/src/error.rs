@@ -100,6 +100,10 @@ pub enum RemoteError {
         text(reply)
     )]
     NoThirdParty { peer: String, other: String, reply: Reply },
+    #[error("the system gives no pipe: {0}")]
+    Pipe(io::Error),
+    #[error("the system gives no further thread: {0}")]
+    Threads(io::Error),
     #[error("{peer} cannot {what}")]
     Unsupported { peer: String, what: String },
     #[error("{0}")]
@@ -203,6 +207,8 @@ impl RemoteError {
             | Self::OtherServer { .. }
             | Self::Output(_)
             | Self::SourceChanged { .. }
+            | Self::Pipe(_)
+            | Self::Threads(_)
             | Self::Unlisted { .. }
             | Self::Unresumable { .. }
             | Self::Unsupported { .. }
@@ -226,7 +232,9 @@ impl RemoteError {
             | Self::Silent { .. }
             | Self::SizeMismatch { .. }
             | Self::SourceChanged { .. }
+            | Self::Pipe(_)
             | Self::Stalled { .. }
+            | Self::Threads(_)
             | Self::Unresumable { .. } => true,
             Self::Login { reply, .. } | Self::Nameless { reply, .. } | Self::NoPassword { reply, .. } => {
                 reply.code() < 500

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use bstr::{BString, ByteSlice};
 use ropewalk_engine::{Progress, ReceiveJob};
+use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::{Command, Restart, Retrieval};
 use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::range::RangeSet;
@@ -24,7 +25,6 @@ use crate::control::Answer;
 use crate::download::Download;
 use crate::entry::from_status;
 use crate::error::reply_kind;
-use crate::inline::inline_sum;
 use crate::local_copy::to_standard_output;
 use crate::place::{Endpoint, Place};
 use crate::report::Meter;
@@ -303,7 +303,7 @@ fn hear(
     }
     match ask {
         Ask::Restart => {}
-        Ask::Transfer => slot.ended = Some(inline_sum(&reply)),
+        Ask::Transfer => slot.ended = Some(answer::inline_checksum(&reply).map(|(_, sum)| sum)),
         Ask::Sum => slot.sum = Some(reply.text().to_string()),
         Ask::Version => {
             let task = &slot.download.task;

@@ -5,10 +5,11 @@
 //! `host:port SHA256:AB:CD:…`, or `host:port authority` where a trusted authority has vouched. `#` begins a comment.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use ropewalk_files::OnDisk;
 use ropewalk_tls::Fingerprint;
 use rustix::fs::{FlockOperation, flock};
 
@@ -167,16 +168,7 @@ impl KnownHosts {
     /// Readers see the old file or the new one. A symbolic link stays one.
     fn replace(&self, content: &[u8]) -> io::Result<()> {
         let target = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
-        let beside = target.with_file_name("known_hosts.new");
-        // What a crash has left there is in nobody's use: we have the lock.
-        match fs::remove_file(&beside) {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&beside, &target)
+        ropewalk_files::replace(&target, content, 0o600, OnDisk::Now)
     }
 }
 

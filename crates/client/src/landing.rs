@@ -16,7 +16,6 @@ use ropewalk_protocol::reply::Reply;
 use ropewalk_storage::{Kind, part_name};
 
 use crate::Preserve;
-use crate::abilities::Abilities;
 use crate::auto::SMALL;
 use crate::cutting::Piece;
 use crate::entry::from_status;
@@ -24,6 +23,7 @@ use crate::place::{base_name, join, parent};
 use crate::report::signed;
 use crate::task::{Task, There};
 use crate::tries::Tries;
+use ropewalk_protocol::feature::Features;
 
 pub(crate) struct Landing {
     pub task: Task,
@@ -133,7 +133,7 @@ impl Landing {
     }
 
     /// What is at its place is asked for before it is replaced.
-    pub(crate) fn asks_for_place(&self, can: &Abilities, preserve: Preserve) -> Option<Command> {
+    pub(crate) fn asks_for_place(&self, can: &Features, preserve: Preserve) -> Option<Command> {
         let asks = can.facts
             && !self.direct
             && self.task.there != There::Nothing
@@ -179,7 +179,7 @@ impl Landing {
 
     /// What the server has of all of it, and of `range` of that where other sessions may write meanwhile. Gives by how much
     /// that is more, or less, than was known.
-    pub(crate) fn was_told(&self, can: &Abilities, range: Range<u64>, found: &RangeSet) -> i64 {
+    pub(crate) fn was_told(&self, can: &Features, range: Range<u64>, found: &RangeSet) -> i64 {
         if !can.ranges {
             return self.set_present(range, found);
         }

@@ -12,7 +12,6 @@
 
 #![forbid(unsafe_code)]
 
-mod abilities;
 mod ahead;
 mod auto;
 mod backoff;
@@ -29,12 +28,10 @@ mod download;
 mod entry;
 mod error;
 mod event;
-mod features;
 mod filter;
 mod get;
 mod glob;
 mod in_clear;
-mod inline;
 mod kerberos;
 mod known_hosts;
 mod landing;
@@ -68,9 +65,11 @@ mod summary;
 mod sync;
 mod task;
 mod third_party;
+mod threads;
 mod through;
 mod tls;
 mod token;
+mod told;
 mod tries;
 mod tune;
 mod upload;

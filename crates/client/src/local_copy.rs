@@ -101,8 +101,7 @@ fn copy(
         let mut out = std::io::stdout().lock();
         each = Box::new(move |piece, _| out.write_all(piece.bytes()).map_err(RemoteError::Output));
     } else {
-        let begun =
-            Download::begin(task.clone(), check, &ctx.store, &Options { resume: false, ..options.clone() })?;
+        let begun = Download::begin(task.clone(), check, &ctx.store, options, false)?;
         if check != Check::Size
             && let Err(e) = begun.keeper()
         {

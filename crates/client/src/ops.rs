@@ -3,10 +3,10 @@
 use std::io::{self, Seek, Write};
 use std::ops::ControlFlow;
 
-use bstr::{BStr, BString, ByteSlice};
+use bstr::{BString, ByteSlice};
 use ropewalk_engine::Progress;
+use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::{Command, Restart, Retrieval};
-use ropewalk_protocol::date;
 use ropewalk_protocol::error_class::ErrorClass;
 use ropewalk_protocol::opts::{Options, RecursionOptions};
 use ropewalk_protocol::path::VirtualPath;
@@ -33,6 +33,9 @@ use crate::{Amount, Entry, FailureKind, Preserve, RemoteError};
 /// Listings up to so many bytes are kept in memory.
 const LISTING_IN_MEMORY: usize = 4 << 20;
 
+/// Directories within directories that are removed one by one, at most: a server may tell of any number.
+const LEVELS: usize = 500;
+
 /// Permission bit.
 const OWNER_WRITES: u32 = 0o200;
 
@@ -47,8 +50,7 @@ impl Session<'_> {
         let missing = match self.size(path) {
             Ok(size) => {
                 let modified = self.control.call(&Command::Mdtm(path.into()))?;
-                let modified =
-                    modified.is_success().then(|| date::parse(modified.text().trim()).ok()).flatten();
+                let modified = answer::modified(&modified);
                 return Ok(Entry { size: Some(size), modified, ..Entry::new(base_name(path), Kind::File) });
             }
             Err(e) if e.breaks_session() => return Err(e),
@@ -69,7 +71,7 @@ impl Session<'_> {
                 missing
             });
         }
-        if let Some(back) = quoted(here.text()) {
+        if let Some(back) = answer::path(&here) {
             self.call(&Command::Cwd(back))?;
         }
         Ok(Entry::new(base_name(path), Kind::Directory))
@@ -96,8 +98,7 @@ impl Session<'_> {
 
     pub(crate) fn size(&mut self, path: &[u8]) -> Result<u64, RemoteError> {
         let reply = self.call(&Command::Size(path.into()))?;
-        let number = reply.text().to_str().ok().and_then(|text| text.trim().parse().ok());
-        number.ok_or_else(|| self.nonsense("SIZE", &reply))
+        answer::size(&reply).ok_or_else(|| self.nonsense("SIZE", &reply))
     }
 
     pub(crate) fn checksum(
@@ -112,10 +113,7 @@ impl Session<'_> {
             length: window.and_then(|w| w.length),
             path: path.into(),
         })?;
-        let sum = reply.text().trim().to_str_lossy().to_ascii_lowercase();
-        // Of any length: some drop zeros in front.
-        let is_sum = !sum.is_empty() && sum.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if is_sum { Ok(sum) } else { Err(self.nonsense("CKSM", &reply)) }
+        answer::checksum(&reply).ok_or_else(|| self.nonsense("CKSM", &reply))
     }
 
     /// What an interrupted upload has left (our extension).
@@ -127,11 +125,7 @@ impl Session<'_> {
             // begun anew, and lost, a moment later.
             return if refused.is_busy() { Err(refused) } else { Ok(RangeSet::new()) };
         }
-        let line = reply.body().next().map(|line| line.trim()).unwrap_or_default();
-        if line.is_empty() {
-            return Ok(RangeSet::new());
-        }
-        RangeSet::parse(line).map_err(|_| self.nonsense("SITE RANGES", &reply))
+        answer::ranges(&reply).ok_or_else(|| self.nonsense("SITE RANGES", &reply))
     }
 
     /// What an interrupted upload to `part` has left. `known` is what markers told of it; servers of our kind tell
@@ -337,6 +331,11 @@ impl Session<'_> {
 
     /// Removes a whole tree.
     pub(crate) fn remove_tree(&mut self, path: &[u8]) -> Result<(), RemoteError> {
+        self.remove_deep(path, LEVELS)
+    }
+
+    /// `left`: directories within directories that are gone into.
+    fn remove_deep(&mut self, path: &[u8], left: usize) -> Result<(), RemoteError> {
         if self.can.extended {
             let reply = self.control.call(&Command::Site(SiteCommand::Rdel(path.into())))?;
             if reply.is_success() {
@@ -359,7 +358,11 @@ impl Session<'_> {
             let entry = entry?;
             let path = crate::place::join(path, &entry.name);
             if entry.is_directory() && entry.target.is_none() {
-                self.remove_tree(&path)?;
+                let Some(left) = left.checked_sub(1) else {
+                    let what = format!("{}: deeper than {LEVELS} directories", path.as_bstr());
+                    return Err(RemoteError::Usage(what));
+                };
+                self.remove_deep(&path, left)?;
             } else {
                 self.remove(&path)?;
             }
@@ -385,7 +388,7 @@ impl Session<'_> {
         }
         let here = self.call(&Command::Pwd)?;
         let (Some(back), Some(beside)) =
-            (quoted(here.text()), parent(link).filter(|_| !target.starts_with(b"/")))
+            (answer::path(&here), parent(link).filter(|_| !target.starts_with(b"/")))
         else {
             return self.symlink_here(target, link);
         };
@@ -546,13 +549,6 @@ fn exists(error: &RemoteError) -> bool {
     matches!(error, RemoteError::Refused { reply, .. } if ErrorClass::of(reply) == Some(ErrorClass::PathExists))
 }
 
-/// The name in the quotes of a 257 reply; quotes in it are doubled (RFC 959 appendix II).
-fn quoted(text: &BStr) -> Option<BString> {
-    let (from, to) = (text.find_byte(b'"')?, text.rfind_byte(b'"')?);
-    let inner = text.get(from + 1..to)?;
-    Some(inner.replace("\"\"", "\"").into())
-}
-
 /// Takes so many bytes, and then an error ends the transfer.
 struct Limited<'a> {
     writer: &'a mut dyn Write,
@@ -576,17 +572,5 @@ impl Write for Limited<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.writer.flush()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn names_in_quotes() {
-        assert_eq!(quoted("\"/a \"\"b\"\"\" is current directory.".into()).unwrap(), "/a \"b\"");
-        assert_eq!(quoted("nothing".into()), None);
     }
 }

@@ -10,7 +10,7 @@ use bstr::{BString, ByteSlice};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::url::Url;
 
-use crate::features::Features;
+use crate::told::Told;
 use crate::{FailureKind, Location, Options, RemoteError};
 
 /// A server with a log-in: what a session is for.
@@ -31,7 +31,7 @@ pub(crate) struct Endpoint {
     /// sshftp:// only: what its sessions have in common.
     pub ssh: crate::ssh::Shared,
     /// What the server told the first session that it can do.
-    features: OnceLock<Arc<Features>>,
+    features: OnceLock<Arc<Told>>,
     /// Least round-trip time that a session saw, in microseconds; `u64::MAX` where none did.
     rtt: AtomicU64,
 }
@@ -102,13 +102,13 @@ impl Endpoint {
     }
 
     /// What the server can do, where that is known.
-    pub(crate) fn features(&self) -> Option<Arc<Features>> {
+    pub(crate) fn features(&self) -> Option<Arc<Told>> {
         self.features.get().filter(|features| features.hold()).cloned()
     }
 
     /// What a session was told that asked. The first one's is kept, also when it holds no more: once sessions were told
     /// different things, each has to ask.
-    pub(crate) fn learned(&self, features: Arc<Features>) {
+    pub(crate) fn learned(&self, features: Arc<Told>) {
         // Another may have been first.
         let _ = self.features.set(features);
     }

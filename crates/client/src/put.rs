@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use bstr::ByteSlice;
 use ropewalk_engine::{Progress, SendJob};
+use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::{Command, Placement, Restart};
 use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::range::RangeSet;
@@ -27,7 +28,6 @@ use crate::auto::{Path, RANGE, SMALL};
 use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
 use crate::error::is_unknown_command;
-use crate::inline::inline_sum;
 use crate::landing::{is_device, part_of, untold};
 use crate::place::{Endpoint, Place};
 use crate::report::{Meter, signed};
@@ -403,7 +403,7 @@ fn hear(
     }
     match ask {
         Ask::Place => slot.upload.replaces(&reply),
-        Ask::Transfer => slot.ended = Some(inline_sum(&reply)),
+        Ask::Transfer => slot.ended = Some(answer::inline_checksum(&reply).map(|(_, sum)| sum)),
         Ask::Sum => slot.sum = Some(reply.text().to_str_lossy().into_owned()),
         _ => {}
     }

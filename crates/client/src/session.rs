@@ -11,7 +11,6 @@ use bstr::{BString, ByteSlice};
 use ropewalk_engine::DataChannel;
 use ropewalk_protocol::command::{Command, MarkerKind, Password};
 use ropewalk_protocol::congestion::CongestionName;
-use ropewalk_protocol::host_port::{parse_epsv_reply, parse_pasv_reply};
 use ropewalk_protocol::opts::{Options as Opts, RetrOptions};
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Mode, RepresentationType};
@@ -20,20 +19,20 @@ use ropewalk_protocol::url::Scheme;
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_transport::SocketOptions;
 
-use crate::abilities::Abilities;
 use crate::binding::Binding;
 use crate::control::Control;
 use crate::error::is_unknown_command;
-use crate::features::Features;
 use crate::place::{Endpoint, Serving};
 use crate::security::Secured;
 use crate::security::can_protect;
 use crate::setup::{Setup, advertised, reachable};
 use crate::task::Task;
 use crate::tls;
+use crate::told::Told;
 use crate::tune::{Lane, MOST_BUFFER, NEAR, Wanted};
 use crate::verify::wire;
 use crate::{DataMode, Entry, RemoteError};
+use ropewalk_protocol::feature::Features;
 
 pub(crate) use channel::{Channel, port};
 
@@ -52,7 +51,7 @@ pub(crate) struct Session<'e> {
     pub endpoint: Arc<Endpoint>,
     /// It moves data.
     pub serving: Option<Serving>,
-    pub can: Abilities,
+    pub can: Features,
     pub setup: Arc<Setup<'e>>,
     pub greeting: String,
     pub features: Vec<String>,
@@ -93,7 +92,7 @@ impl<'e> Session<'e> {
             control,
             serving: None,
             endpoint: endpoint.clone(),
-            can: Abilities::default(),
+            can: Features::default(),
             setup: setup.clone(),
             greeting: String::new(),
             features: Vec::new(),
@@ -211,7 +210,7 @@ impl<'e> Session<'e> {
                 self.control.send(&Command::Feat)?;
                 self.control.send(&representation)?;
                 let told = self.control.finish()?;
-                let features = Arc::new(Features::new(&told));
+                let features = Arc::new(Told::new(&told));
                 let reply = self.control.finish()?;
                 self.accept("TYPE", reply)?;
                 // A server that cannot tell just now says nothing of the next session.
@@ -222,7 +221,7 @@ impl<'e> Session<'e> {
             }
         };
         self.features = features.lines.iter().map(|line| line.trim().as_bstr().to_string()).collect();
-        self.can = Abilities::new(features.lines.iter().map(|line| line.as_bstr()));
+        self.can = Features::new(features.lines.iter().map(|line| line.as_bstr()));
         if self.can.extended {
             let scheme = if self.control.is_ssh() { "sshftp" } else { "gsiftp" };
             let version = env!("CARGO_PKG_VERSION");

@@ -6,9 +6,10 @@ mod claim;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::Once;
 use std::time::{Duration, SystemTime};
 
+use ropewalk_files::{BESIDE, OnDisk};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
 use serde::{Deserialize, Serialize};
@@ -22,8 +23,6 @@ pub(crate) struct States {
     directory: Option<PathBuf>,
     /// Old ones are looked for once in a run.
     expired: Once,
-    /// Held while one is written.
-    writing: Mutex<()>,
     claims: claim::Claims,
 }
 
@@ -48,7 +47,7 @@ struct State {
 impl States {
     pub(crate) fn new(given: Option<&Path>) -> Self {
         let directory = state_directory(given);
-        Self { directory, expired: Once::new(), writing: Mutex::new(()), claims: claim::Claims::default() }
+        Self { directory, expired: Once::new(), claims: claim::Claims::default() }
     }
 
     /// What the destination was last known to have of this very source; `None` where nothing is known.
@@ -91,11 +90,9 @@ impl States {
             fs::create_dir_all(directory)?;
             self.expired.call_once(|| expire(directory, SystemTime::now()));
         }
-        // One name for each writer: sessions of one file tell of it at the same time, and other runs must not be met half-way.
-        let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = path.with_extension(format!("new-{}", std::process::id()));
-        fs::write(&new, serde_json::to_vec(&State::of(task, present))?)?;
-        fs::rename(&new, &path)
+        let text = serde_json::to_vec(&State::of(task, present))?;
+        // It tells where somebody's data is.
+        ropewalk_files::replace(&path, &text, 0o600, OnDisk::Later)
     }
 
     pub(crate) fn remove(&self, task: &Task) {
@@ -151,8 +148,9 @@ fn expire(directory: &Path, now: SystemTime) {
         let ours = name.split_once('.').is_some_and(|(stem, ending)| {
             stem.len() == 32
                 && stem.bytes().all(|b| b.is_ascii_hexdigit())
-                && (["json", "lock"].contains(&ending) || ending.starts_with("new-"))
+                && ["json", "lock"].contains(&ending)
         });
+        let ours = ours || name.starts_with(BESIDE);
         let age = entry.metadata().and_then(|m| m.modified()).map(|at| now.duration_since(at));
         if ours
             && matches!(age, Ok(Ok(age)) if age > KEPT)
@@ -223,7 +221,7 @@ mod tests {
         let other = Task::new(1, at("/c"), at("/d"));
         States::new(Some(dir.path())).save(&other, &RangeSet::new());
         let journal = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
-        fs::copy(&journal, journal.with_extension("new-77")).unwrap();
+        fs::copy(&journal, dir.path().join(format!("{BESIDE}77"))).unwrap();
         fs::write(dir.path().join("history.json"), "not a journal").unwrap();
         for entry in fs::read_dir(dir.path()).unwrap().flatten() {
             let file = fs::File::options().write(true).open(entry.path()).unwrap();

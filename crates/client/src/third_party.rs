@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bstr::{BString, ByteSlice};
+use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::{Command, Placement, Restart, Retrieval};
-use ropewalk_protocol::host_port::parse_pasv_reply;
 use ropewalk_protocol::marker::{Marker, PerfMarker};
 use ropewalk_protocol::opts::Options as Opts;
 use ropewalk_protocol::range::RangeSet;
@@ -29,7 +29,6 @@ use crate::control::{Answer, Control, LAST_WORDS, LONG};
 use crate::data_trust::agree;
 use crate::entry::from_status;
 use crate::get::checksum_command;
-use crate::inline::inline_sum;
 use crate::landing::{is_device, part_of, untold};
 use crate::place::Endpoint;
 use crate::relay::Relay;
@@ -518,7 +517,7 @@ impl<'w, 'e> Flow<'w, 'e> {
         match ask {
             Ask::Place => slot.relay.replaces(&reply),
             Ask::Transfer => {
-                said.ended = Some(inline_sum(&reply));
+                said.ended = Some(answer::inline_checksum(&reply).map(|(_, sum)| sum));
                 if let (false, Some(seat)) = (destination, &self.seat) {
                     seat.heard_out();
                 }

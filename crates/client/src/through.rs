@@ -17,7 +17,8 @@ use crate::place::Endpoint;
 use crate::report::Meter;
 use crate::session::Session;
 use crate::task::Task;
-use crate::verify::{choose, proof, same};
+use crate::threads::{join, spawn_in};
+use crate::verify::{choose, proof, same, wire};
 use crate::watch::Watch;
 use crate::worker::{Job, Worker, is_of_no_use};
 use crate::{ChecksumPolicy, RemoteError, Window};
@@ -43,14 +44,11 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
             return worker.fail(Job::File(task), e);
         }
     }
-    let (source, mut destination) = sessions;
-    worker.ctx.states.claim(&mut task, false, destination.can.is_ours());
+    worker.ctx.states.claim(&mut task, false, sessions.1.can.is_ours());
     worker.ctx.report.anew(&mut task);
     worker.ctx.report.started(&task, 0);
     let landing = Landing::new(task.clone(), false, worker.ctx.options().in_place, Default::default());
-    let (source, arrived) = bring(worker, source, &mut destination, &landing);
-    let mut sessions = (source, destination);
-    let settled = arrived.and_then(|bytes| {
+    let settled = bring(worker, &mut sessions, &landing).and_then(|bytes| {
         let proved = settle(worker, &mut sessions, &landing, bytes)?;
         Ok((bytes, proved))
     });
@@ -100,31 +98,24 @@ fn judge(
 /// The data: one thread takes it from the source, this one gives it to the destination.
 fn bring<'e>(
     worker: &Worker<'_, 'e>,
-    mut source: Session<'e>,
-    destination: &mut Session<'e>,
+    sessions: &mut (Session<'e>, Session<'e>),
     landing: &Landing,
-) -> (Session<'e>, Result<u64, RemoteError>) {
-    let (reader, mut writer) = match std::io::pipe() {
-        Ok(pipe) => pipe,
-        Err(e) => return (source, Err(RemoteError::Output(e))),
-    };
+) -> Result<u64, RemoteError> {
+    let (source, destination) = sessions;
+    let (reader, mut writer) = std::io::pipe().map_err(RemoteError::Pipe)?;
     let task = &landing.task;
     let (tell, told) = channel();
     std::thread::scope(|scope| {
-        let taking = scope.spawn(move || {
+        let taking = spawn_in(scope, move || {
             let result = source.read_to(&task.source.path(), &mut writer, task.window);
-            let _ = tell.send(result.as_ref().is_ok());
+            let _ = tell.send(result.is_ok());
             // Only now is there an end to be seen.
             drop(writer);
-            (source, result)
-        });
+            result
+        })?;
         let given = give(worker, destination, landing, Whole { reader, told });
         // The reader is gone: should the source still send, it cannot go on.
-        let (source, taken) = match taking.join() {
-            Ok(taken) => taken,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        let result = match (taken, given) {
+        match (join(taking), given) {
             // It failed because nobody took any more.
             (Err(RemoteError::Output(_)), Err(e)) => Err(e),
             (Err(e), _) | (Ok(_), Err(e)) => Err(e),
@@ -132,8 +123,7 @@ fn bring<'e>(
             (Ok(expected), Ok(there)) => {
                 Err(RemoteError::SizeMismatch { path: task.destination.path(), expected, there })
             }
-        };
-        (source, result)
+        }
     })
 }
 
@@ -231,7 +221,7 @@ fn settle<'e>(
     let policy = if options.ascii || landing.device() { ChecksumPolicy::None } else { options.checksum };
     let (a, b) = (&source.can, &destination.can);
     let both = format!("{} and {}", source.endpoint.name, destination.endpoint.name);
-    let check = choose(policy, &|x| a.knows(x) && b.knows(x), false, &both)?;
+    let check = choose(policy, &|x| a.knows(wire(x)) && b.knows(wire(x)), false, &both)?;
     let mut proved = None;
     if let Some(algorithm) = check.algorithm() {
         let ours = source.checksum(&task.source.path(), algorithm, task.window)?;

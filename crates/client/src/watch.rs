@@ -187,8 +187,9 @@ impl Stall {
     /// The limit, where `bytes` moved until `now` fall short of it.
     pub(crate) fn check(&mut self, now: Instant, bytes: u64) -> Option<StallLimit> {
         let limit = self.limit.filter(|_| self.is_due(now))?;
-        let least = limit.bytes_per_second.saturating_mul(limit.time.as_secs().max(1));
-        let stalled = bytes.saturating_sub(self.bytes) < least;
+        let least = u128::from(limit.bytes_per_second) * limit.time.as_millis() / 1000;
+        // At least something.
+        let stalled = u128::from(bytes.saturating_sub(self.bytes)) < least.max(1);
         self.begin(now, bytes);
         stalled.then_some(limit)
     }
@@ -213,5 +214,10 @@ mod tests {
         assert_eq!(stall.check(at(16), 99), None);
         assert_eq!(stall.check(at(17), 99), Some(limit));
         assert_eq!(Stall::new(None).check(at(1000), 0), None);
+        // Parts of seconds count as such.
+        let limit = StallLimit { bytes_per_second: 10, time: Duration::from_millis(1500) };
+        let mut stall = Stall { limit: Some(limit), since: start, bytes: 0 };
+        assert_eq!(stall.check(start + Duration::from_millis(1500), 15), None);
+        assert_eq!(stall.check(start + Duration::from_millis(3000), 29), Some(limit));
     }
 }

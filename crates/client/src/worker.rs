@@ -28,7 +28,7 @@ use crate::task::Task;
 use crate::tune::{Ends, Seat};
 use crate::upload::Upload;
 use crate::{FailureKind, RemoteError};
-use crate::{get, local_copy, put, third_party, through};
+use crate::{get, local_copy, put, third_party, threads, through};
 
 pub(crate) use failing::{cannot_go_on, is_of_no_use};
 
@@ -261,11 +261,7 @@ impl<'c, 'e> Worker<'c, 'e> {
         let ctx = self.ctx;
         let half = |endpoint, other| Wanted { with: Some(other), ..self.wanted(endpoint) };
         let (to, from) = (half(to, from), half(from, to));
-        let (source, destination) = std::thread::scope(|scope| {
-            let other = scope.spawn(move || open_another(ctx, to));
-            let source = open_another(ctx, from);
-            (source, other.join().unwrap_or(Err(RemoteError::Cancelled)))
-        });
+        let (destination, source) = threads::both(move || open_another(ctx, to), || open_another(ctx, from));
         match (source, destination) {
             (Ok(source), Ok(destination)) => Ok((source, destination)),
             (Ok(kept), Err(e)) | (Err(e), Ok(kept)) => {

@@ -1,17 +1,22 @@
-//! Files that somebody names by path: certificates, keys, lists, maps, tokens.
+//! Files that somebody names by path: certificates, keys, lists, maps, tokens; and small ones that are written as a whole.
 //!
-//! All of them are read here, in one way. A pipe without a writer, or a device, would keep a log-in or a whole server waiting
+//! All of the former are read here, in one way. A pipe without a writer, or a device, would keep a log-in or a whole server waiting
 //! when it is opened; one that never ends would take all memory. So nothing is waited for, only regular files are read (a
 //! symbolic link to one is one), and there is a bound for each.
 
 #![forbid(unsafe_code)]
 
+mod whole;
+
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use zeroize::Zeroizing;
+
+pub use whole::{BESIDE, OnDisk, create, replace, replace_with};
 
 /// Inside of an [`io::Error`] of kind [`ErrorKind::InvalidInput`]: what was named is something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +107,21 @@ pub fn content_text(file: &File, most: u64) -> io::Result<String> {
     text(std::mem::take(&mut *content(file, most)?))
 }
 
+/// The text of a map of people to accounts: one that anybody can write says nothing.
+///
+/// # Errors
+/// As [`read`]; anybody can change it.
+pub fn read_map(path: &Path, most: u64) -> io::Result<String> {
+    let file = open(path)?;
+    let mode = file.metadata()?.mode();
+    if mode & 0o002 != 0 {
+        let text = format!("anybody can change it (mode {:04o}); `chmod o-w` mends it", mode & 0o7777);
+        return Err(io::Error::other(text));
+    }
+    // A name in a comment may be written in any way.
+    content(&file, most).map(|text| String::from_utf8_lossy(&text).into_owned())
+}
+
 fn text(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is no UTF-8 text"))
 }
@@ -128,6 +148,18 @@ mod tests {
         assert_eq!(open(&directory.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
         std::fs::write(&file, [0xff]).unwrap();
         assert_eq!(read_text(&file, 100).unwrap_err().kind(), ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn maps_that_anybody_can_write() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("map");
+        std::fs::write(&file, b"a b # \xff\n").unwrap();
+        assert_eq!(read_map(&file, 100).unwrap(), "a b # \u{fffd}\n");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o646)).unwrap();
+        let refused = read_map(&file, 100).unwrap_err().to_string();
+        assert!(refused.contains("mode 0646"), "{refused}");
     }
 
     /// None of them is waited for.

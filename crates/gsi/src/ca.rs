@@ -18,12 +18,12 @@ use openssl::symm::Cipher;
 use openssl::x509::{
     X509, X509Builder, X509CrlBuilder, X509Name, X509NameBuilder, X509Ref, X509RevokedBuilder,
 };
+use ropewalk_files::OnDisk;
 use zeroize::Zeroizing;
 
 use crate::credential::{AskPassphrase, Credential, CredentialError};
 use crate::delegation::extension;
 use crate::der;
-use crate::files;
 use crate::name;
 use crate::signing_policy::{MAX_FILE, SigningPolicy};
 use crate::time::Timestamp;
@@ -279,7 +279,8 @@ fn private_pem(key: &PKey<Private>, passphrase: Option<&str>) -> Result<Zeroizin
 }
 
 fn put(path: &Path, content: &[u8], mode: u32) -> Result<(), CaError> {
-    files::write(path, content, mode).map_err(|source| CaError::File { path: path.to_owned(), source })
+    ropewalk_files::replace(path, content, mode, OnDisk::Now)
+        .map_err(|source| CaError::File { path: path.to_owned(), source })
 }
 
 fn is_host_name(text: &str) -> bool {

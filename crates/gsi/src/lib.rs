@@ -13,7 +13,6 @@ mod credential;
 pub mod dcsc;
 mod delegation;
 mod der;
-mod files;
 mod gridmap;
 mod gsi_conf;
 mod handshake;

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use openssl::error::ErrorStack;
 use openssl::x509::X509;
+use ropewalk_files::OnDisk;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::credential::{Credential, CredentialError};
 use crate::delegation::{DelegationError, ProxyTerms, create_proxy};
-use crate::files;
 use crate::proxy_info::ProxyKind;
 use crate::time::Timestamp;
 use crate::voms::{VomsClaim, voms_claims};
@@ -66,7 +66,8 @@ pub fn init(
 /// Writes a credential, such as a delegated one, as a proxy file.
 pub fn write(credential: &Credential, path: &Path) -> Result<(), ProxyFileError> {
     let text = credential.to_pem()?;
-    files::write(path, &text, 0o600).map_err(|source| ProxyFileError::File { path: path.to_owned(), source })
+    ropewalk_files::replace(path, &text, 0o600, OnDisk::Now)
+        .map_err(|source| ProxyFileError::File { path: path.to_owned(), source })
 }
 
 /// Reads a proxy file.

@@ -1,6 +1,6 @@
 //! FEAT (RFC 2389): what the server offers, and what a client reads out of it.
 
-use bstr::{BStr, BString, ByteSlice};
+use bstr::{BStr, ByteSlice};
 
 use crate::command::ChecksumAlgorithm;
 use crate::reply::Reply;
@@ -121,46 +121,30 @@ pub fn reply(offer: Offer, allowed: impl Fn(&str) -> bool) -> Reply {
     Reply::indented(211, "Extensions supported", lines, "End.")
 }
 
-/// A fact that a server can give, and whether it does so without being asked (RFC 3659 section 7.8).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OfferedFact {
-    pub name: BString,
-    pub by_default: bool,
-}
-
 /// What a server offers, from its answer to FEAT. `Default` is a server without FEAT.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    pub abuf: bool,
-    /// Checksum algorithms with their cost, in the server's order, those that we know.
-    pub checksums: Vec<(ChecksumAlgorithm, u32)>,
-    /// The server has CKSM, whatever its algorithms.
-    pub cksm: bool,
-    pub dcau: bool,
-    /// `PASV AllowDelayed;`
+    /// GridFTP: MODE E and parallel streams (`PARALLEL`).
+    pub extended: bool,
+    /// Checksum algorithms, in the server's order, those that we know.
+    pub checksums: Vec<ChecksumAlgorithm>,
+    /// `DCSC P`: credentials for data connections.
+    pub data_credentials: bool,
+    /// OPTS PASV AllowDelayed.
     pub delayed_passive: bool,
-    pub epsv: bool,
-    pub eprt: bool,
-    pub eret: bool,
-    pub esto: bool,
-    /// Facts of MLST and MLSD; `None`: the server has neither.
-    pub facts: Option<Vec<OfferedFact>>,
-    /// GET and PUT (GFD.47).
-    pub get_put: bool,
-    pub mdtm: bool,
-    pub mfmt: bool,
-    pub mlsc: bool,
-    pub mlsr: bool,
-    pub parallel: bool,
-    /// `REST STREAM`
-    pub rest_stream: bool,
-    pub sbuf: bool,
+    /// `DSI`: globus-gridftp-server, and ours.
+    pub dsi: bool,
+    /// MLST and MLSD (RFC 3659 section 7).
+    pub facts: bool,
+    /// ERET and ESTO (GFD.20 section 3).
+    pub partial: bool,
+    /// MLSR: a whole tree in one listing.
+    pub recursive: bool,
+    /// REST (RFC 3659 section 5).
+    pub restart: bool,
+    /// MFMT; GridFTP servers also have SITE UTIME.
+    pub set_time: bool,
     pub size: bool,
-    pub spas: bool,
-    pub spor: bool,
-    pub store_attributes: bool,
-    pub utf8: bool,
-    pub whoami: bool,
     /// Ours: MODE E with the connecting client as receiver.
     pub passive_sender: bool,
     /// Ours: `OPTS RETR Checksum=`.
@@ -177,116 +161,81 @@ pub struct Features {
     pub data_keys: bool,
     /// Ours: `SITE PROFILE`, see [`crate::profiling`].
     pub profile: bool,
-    /// All lines, without the space before them.
-    pub lines: Vec<BString>,
-}
-
-/// The rest of a line that begins with a label, in any case.
-fn after<'a>(line: &'a [u8], label: &str) -> Option<&'a [u8]> {
-    let (head, rest) = line.split_at_checked(label.len())?;
-    head.eq_ignore_ascii_case(label.as_bytes()).then_some(rest)
 }
 
 impl Features {
-    /// Reads a 211 reply. As GCT does, a feature is there when a line begins with its label.
-    pub fn parse(reply: &Reply) -> Self {
+    /// From the lines of FEAT between the first and the last, with or without the space before them.
+    pub fn new<'a>(lines: impl IntoIterator<Item = &'a BStr>) -> Self {
         let mut features = Self::default();
-        if !reply.is_success() {
-            return features;
-        }
-        for line in reply.body() {
-            features.line(line.trim());
-            features.lines.push(line.trim().into());
+        for line in lines {
+            features.line(&line.trim().to_str_lossy().to_ascii_uppercase());
         }
         features
     }
 
-    /// Whether a line begins with `label`.
-    pub fn has(&self, label: &str) -> bool {
-        self.lines.iter().any(|line| after(line, label).is_some())
+    fn line(&mut self, line: &str) {
+        let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match name {
+            "CKSM" => self.checksums = algorithms(rest),
+            "DCSC" => self.data_credentials = rest.contains('P'),
+            "DSI" => self.dsi = true,
+            "ERET" | "ESTO" => self.partial = true,
+            "MFMT" => self.set_time = true,
+            "MLSR" => self.recursive = true,
+            "MLST" => self.facts = true,
+            "PARALLEL" => self.extended = true,
+            "PASV" => self.delayed_passive = rest.contains("ALLOWDELAYED"),
+            "REST" => self.restart = true,
+            "SIZE" => self.size = true,
+            "ROPEWALK" => rest.split(';').for_each(|extension| self.extension(extension.trim())),
+            _ => {}
+        }
     }
 
-    pub fn checksum_cost(&self, algorithm: ChecksumAlgorithm) -> Option<u32> {
-        self.checksums.iter().find(|(a, _)| *a == algorithm).map(|(_, cost)| *cost)
+    fn extension(&mut self, name: &str) {
+        match name {
+            "PASSIVESENDER" => self.passive_sender = true,
+            "INLINECHECKSUM" => self.inline_checksum = true,
+            "RANGES" => self.ranges = true,
+            "STREAMS" => self.streams = true,
+            "PATHMARKERS" => self.path_markers = true,
+            "CONGESTION" => self.congestion = true,
+            "DATAKEY" => self.data_keys = true,
+            "PROFILE" => self.profile = true,
+            _ => {}
+        }
     }
 
-    /// Whether this is the line of our own extensions' server.
-    pub fn is_ropewalk(&self) -> bool {
-        self.has("ROPEWALK")
+    /// Whether the server is one of ours.
+    pub fn is_ours(&self) -> bool {
+        self.ranges
     }
 
-    fn line(&mut self, line: &[u8]) {
-        let flags: [(&str, &mut bool); 22] = [
-            ("ABUF", &mut self.abuf),
-            ("CKSM", &mut self.cksm),
-            ("DCAU", &mut self.dcau),
-            ("PASV AllowDelayed", &mut self.delayed_passive),
-            ("EPSV", &mut self.epsv),
-            ("EPRT", &mut self.eprt),
-            ("ERET", &mut self.eret),
-            ("ESTO", &mut self.esto),
-            ("GETPUT", &mut self.get_put),
-            ("MDTM", &mut self.mdtm),
-            ("MFMT", &mut self.mfmt),
-            ("MLSC", &mut self.mlsc),
-            ("MLSR", &mut self.mlsr),
-            ("PARALLEL", &mut self.parallel),
-            ("REST STREAM", &mut self.rest_stream),
-            ("SBUF", &mut self.sbuf),
-            ("SIZE", &mut self.size),
-            ("SPAS", &mut self.spas),
-            ("SPOR", &mut self.spor),
-            ("STORATTR", &mut self.store_attributes),
-            ("UTF8", &mut self.utf8),
-            ("WHOAMI", &mut self.whoami),
-        ];
-        for (label, flag) in flags {
-            *flag |= after(line, label).is_some();
-        }
-        if let Some(sums) = after(line, "CKSM") {
-            self.checksums.extend(sums.split(|b| b";, ".contains(b)).filter_map(checksum));
-        }
-        if let Some(facts) = after(line, "MLST") {
-            let offered = self.facts.get_or_insert_default();
-            offered.extend(facts.split_str(";").filter_map(|fact| offered_fact(fact.trim().as_bstr())));
-        }
-        if let Some(own) = after(line, "ROPEWALK") {
-            for extension in own.split_str(";").map(|e| e.trim()) {
-                match extension {
-                    b"PassiveSender" => self.passive_sender = true,
-                    b"InlineChecksum" => self.inline_checksum = true,
-                    b"Ranges" => self.ranges = true,
-                    b"Streams" => self.streams = true,
-                    b"PathMarkers" => self.path_markers = true,
-                    b"Congestion" => self.congestion = true,
-                    b"DataKey" => self.data_keys = true,
-                    b"Profile" => self.profile = true,
-                    _ => {}
-                }
-            }
-        }
+    pub fn knows(&self, algorithm: ChecksumAlgorithm) -> bool {
+        self.checksums.contains(&algorithm)
+    }
+
+    /// SCKS before STOR: the server refuses what does not have this sum. FEAT does not tell; GridFTP servers with checksums
+    /// are asked.
+    pub fn may_expect_checksums(&self) -> bool {
+        self.extended && !self.checksums.is_empty()
     }
 }
 
-/// `MD5:10`; other servers list names only, with spaces or commas.
-fn checksum(text: &[u8]) -> Option<(ChecksumAlgorithm, u32)> {
-    const UNKNOWN_COST: u32 = 10;
-    let (name, cost) = text.trim().split_once_str(":").unwrap_or((text.trim(), b""));
-    let algorithm = name.to_str().ok()?.parse().ok()?;
-    Some((algorithm, cost.to_str().ok().and_then(|cost| cost.parse().ok()).unwrap_or(UNKNOWN_COST)))
-}
-
-fn offered_fact(text: &BStr) -> Option<OfferedFact> {
-    let (name, by_default) = match text.strip_suffix(b"*") {
-        Some(name) => (name, true),
-        None => (text.as_bytes(), false),
-    };
-    (!name.is_empty()).then(|| OfferedFact { name: name.into(), by_default })
+/// `MD5:10;ADLER32:10;`: names, each with what it costs; other servers list names only, with spaces or commas.
+fn algorithms(list: &str) -> Vec<ChecksumAlgorithm> {
+    list.split(|c: char| c == ';' || c == ',' || c.is_whitespace())
+        .filter_map(|item| item.split(':').next()?.trim_end_matches('*').parse().ok())
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of(reply: &Reply) -> Features {
+        Features::new(reply.body())
+    }
 
     #[test]
     fn offered_lines() {
@@ -317,7 +266,7 @@ mod tests {
         }));
         assert!(!reply(offer(true), |verb| verb != "ERET").to_bytes().contains_str("ERET"));
         for gone in ["SITE STREAMS", "SITE"] {
-            let without = Features::parse(&reply(offer(true), |verb| verb != gone));
+            let without = of(&reply(offer(true), |verb| verb != gone));
             assert!(!without.streams && without.path_markers && !without.congestion, "{gone}");
         }
     }
@@ -327,51 +276,75 @@ mod tests {
         let offer = Offer {
             logged_in: true,
             congestion: true,
-            gssapi: false,
+            gssapi: true,
             tls: false,
             data_keys: true,
             tokens: true,
             profiling: true,
         };
-        let features = Features::parse(&reply(offer, |_| true));
-        assert_eq!(features.checksums, CHECKSUMS);
-        assert!(features.cksm && features.dcau && features.parallel && features.rest_stream && features.sbuf);
-        assert!(features.eret && features.esto && features.spas && features.spor && features.delayed_passive);
-        assert!(
-            features.passive_sender && features.inline_checksum && features.ranges && features.is_ropewalk()
-        );
-        assert!(features.streams && features.path_markers && features.congestion && features.data_keys);
-        assert!(features.profile);
+        let features = of(&reply(offer, |_| true));
+        assert_eq!(features.checksums, CHECKSUMS.map(|(algorithm, _)| algorithm));
+        // GCT's servers tell the last of their drivers' names.
+        let all = Features {
+            extended: true,
+            checksums: features.checksums.clone(),
+            data_credentials: true,
+            delayed_passive: true,
+            dsi: false,
+            facts: true,
+            partial: true,
+            recursive: true,
+            restart: true,
+            set_time: true,
+            size: true,
+            passive_sender: true,
+            inline_checksum: true,
+            ranges: true,
+            streams: true,
+            path_markers: true,
+            congestion: true,
+            data_keys: true,
+            profile: true,
+        };
+        assert_eq!(features, all);
+        assert!(features.is_ours() && features.may_expect_checksums());
         for without in [Offer { profiling: false, ..offer }, Offer { logged_in: false, ..offer }] {
-            assert!(!Features::parse(&reply(without, |_| true)).profile);
+            assert!(!of(&reply(without, |_| true)).profile);
         }
         let tokens = |offer| reply(offer, |_| true).to_bytes().find(b"Tokens;").is_some();
         assert!(tokens(offer) && !tokens(Offer { tokens: false, ..offer }));
         let clear = Offer { data_keys: false, ..offer };
-        assert!(!Features::parse(&reply(clear, |_| true)).data_keys);
-        assert!(!Features::parse(&reply(offer, |verb| verb != "SITE DATAKEY")).data_keys);
-        assert!(!features.get_put && !features.epsv);
-        let facts = features.facts.unwrap_or_default();
-        assert_eq!(facts.len(), 13);
-        assert_eq!(facts[0], OfferedFact { name: "Type".into(), by_default: true });
-        assert_eq!(facts[4], OfferedFact { name: "Charset".into(), by_default: false });
+        assert!(!of(&reply(clear, |_| true)).data_keys);
+        assert!(!of(&reply(offer, |verb| verb != "SITE DATAKEY")).data_keys);
+    }
+
+    /// globus-gridftp-server 13.24.
+    #[test]
+    fn gct() {
+        let text = "CKSM MD5:10;ADLER32:10;SHA1:10;SHA256:11;SHA512:12;\nDSI file-13.24\nMFMT\nMLSR\nMLSC\nUTF8\nDCAU\n\
+                    PARALLEL\nSIZE\nMLST Type*;Size*;\nERET\nESTO\nSPAS\nSPOR\nREST STREAM\nMDTM\nPASV AllowDelayed;";
+        let can = Features::new(text.lines().map(Into::into));
+        assert!(can.extended && can.partial && can.facts && can.recursive && can.restart && can.dsi);
+        assert!(can.delayed_passive && can.may_expect_checksums() && !can.is_ours());
+        assert!(can.knows(ChecksumAlgorithm::Adler32) && !can.knows(ChecksumAlgorithm::Crc32c));
     }
 
     #[test]
     fn other_servers() {
-        let plain = Reply::indented(
-            211,
-            "Features:",
-            ["rest stream", " MLST size*;", "AUTH TLS;", "PASV", "CKSM MD5", "ROPEWALK Other;"],
-            "End",
-        );
-        let features = Features::parse(&plain);
-        assert!(
-            features.rest_stream && features.has("AUTH TLS") && !features.delayed_passive && !features.ranges
-        );
-        assert_eq!(features.checksum_cost(ChecksumAlgorithm::Md5), Some(10));
-        assert_eq!(features.facts.map(|f| f.len()), Some(1));
-        assert_eq!(Features::parse(&Reply::new(500, "FEAT?")), Features::default());
-        assert_eq!(Features::parse(&Reply::new(211, "no-features")), Features::default());
+        let lines = [
+            " rest stream",
+            " MLST size*;",
+            "AUTH TLS;",
+            "PASV",
+            "CKSM MD5, sha1",
+            "ROPEWALK Other;xRanges;",
+        ];
+        let features = Features::new(lines.map(Into::into));
+        assert!(features.restart && features.facts && !features.delayed_passive && !features.is_ours());
+        assert_eq!(features.checksums, [ChecksumAlgorithm::Md5, ChecksumAlgorithm::Sha1]);
+        let plain = "EPRT\nEPSV\nMDTM\nPASV\nREST STREAM\nSIZE\nTVFS".lines();
+        let plain = Features::new(plain.map(Into::into));
+        assert_eq!(plain, Features { restart: true, size: true, ..Features::default() });
+        assert!(!plain.may_expect_checksums());
     }
 }

@@ -8,11 +8,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use common::Host;
-use ropewalk_protocol::client::{
-    ClientInfo, Event, FailureKind, Limits, LoggedIn, Login, Session, Settings, SettingsTracker, SubmitError,
-    Ticket, answer,
-};
+use ropewalk_protocol::client::{Event, Limits, Session, SubmitError, Ticket, answer};
 use ropewalk_protocol::command::{ChecksumAlgorithm, Command, Password, Placement, Restart};
+use ropewalk_protocol::error_class::ErrorClass;
+use ropewalk_protocol::feature::Features;
 use ropewalk_protocol::marker::{LimitedBy, Marker, PathMarker};
 use ropewalk_protocol::opts::{Options, RetrOptions};
 use ropewalk_protocol::range::RangeSet;
@@ -41,16 +40,15 @@ impl Pair {
         Self { client, host, prompt: true, aborted: false, streams: 0 }
     }
 
-    fn logged_in() -> (Self, LoggedIn) {
+    fn logged_in() -> Self {
         let mut pair = Self::new();
-        let info = ClientInfo { scheme: "gsiftp".into(), name: "test".into(), version: "1".into() };
-        let mut login = Login::new("alice", Some(Password::new("secret")), Some(info));
-        loop {
-            if let Some(logged_in) = login.advance(&mut pair.client).unwrap() {
-                return (pair, logged_in);
-            }
-            pair.pump();
-        }
+        assert_eq!(pair.run(&Command::User("alice".into())).code(), 331);
+        assert_eq!(pair.run(&Command::Pass(Password::new("secret"))).code(), 230);
+        pair
+    }
+
+    fn features(&mut self) -> Features {
+        Features::new(self.run(&Command::Feat).body())
     }
 
     /// Moves bytes until nothing moves.
@@ -97,76 +95,41 @@ impl Pair {
 }
 
 #[test]
-fn log_in_and_features() {
-    let (_, logged_in) = Pair::logged_in();
-    let features = logged_in.features;
-    assert!(features.is_ropewalk() && features.passive_sender && features.inline_checksum && features.ranges);
-    assert!(features.checksum_cost(ChecksumAlgorithm::Crc32c).is_some() && features.facts.is_some());
-    assert!(features.delayed_passive && features.eret && features.esto && !features.get_put);
-    assert_eq!(logged_in.welcome.code(), 230);
+fn features_are_understood() {
+    let features = Pair::logged_in().features();
+    assert!(features.is_ours() && features.passive_sender && features.inline_checksum && features.facts);
+    assert!(features.knows(ChecksumAlgorithm::Crc32c) && features.delayed_passive && features.partial);
 }
 
 #[test]
 fn answers_are_understood() {
-    let (mut pair, _) = Pair::logged_in();
+    let mut pair = Pair::logged_in();
     let home = answer::path(&pair.run(&Command::Pwd));
     assert_eq!(home.unwrap(), "/home/alice");
     assert_eq!(answer::size(&pair.run(&Command::Size("f".into()))), Some(4096));
     assert_eq!(answer::modified(&pair.run(&Command::Mdtm("f".into()))), Some(1_795_298_223));
     let sum = Command::Cksm { algorithm: ChecksumAlgorithm::Md5, offset: 0, length: None, path: "f".into() };
-    let sum = answer::checksum(&pair.run(&sum), ChecksumAlgorithm::Md5);
+    let sum = answer::checksum(&pair.run(&sum));
     assert_eq!(sum.unwrap(), "6f5902ac237024bdd0c176cb93063dc4");
     let entry = answer::entry(&pair.run(&Command::Mlst(Some("d/f x".into())))).unwrap();
     assert_eq!((entry.name, entry.size), ("d/f x".into(), Some(12)));
     let ranges = answer::ranges(&pair.run(&Command::Site(SiteCommand::Ranges("f".into())))).unwrap();
     assert_eq!(ranges.to_string(), "0-1048576,2097152-3145728");
-    for command in [Command::Pasv, Command::Epsv(None), Command::Spas(None)] {
-        let addresses = answer::addresses(&pair.run(&command), PEER).unwrap();
-        assert!(addresses.iter().all(|a| a.ip() == PEER) && !addresses.is_empty(), "{command:?}");
+    for command in [Command::Pasv, Command::Epsv(None)] {
+        let address = answer::address(&pair.run(&command), PEER).unwrap();
+        assert_eq!(address.ip(), PEER, "{command:?}");
     }
     pair.host.answer = common::missing;
     let reply = pair.run(&Command::Size("f".into()));
-    assert_eq!(FailureKind::of(&reply), FailureKind::NotFound, "{reply}");
-}
-
-#[test]
-fn every_setting_is_accepted() {
-    let (mut pair, logged_in) = Pair::logged_in();
-    let wanted = Settings {
-        mode: Mode::ExtendedBlock,
-        parallelism: Some(4),
-        markers: 5,
-        inline_checksum: Some(ChecksumAlgorithm::Crc32c),
-        delayed_passive: true,
-        buffers: Some(1 << 20),
-        ..Settings::default()
-    };
-    let mut tracker = SettingsTracker::new(Settings::default());
-    for wanted in
-        [wanted.clone(), Settings { parallelism: Some(4), buffers: Some(1 << 20), ..Settings::default() }]
-    {
-        let changes = tracker.changes(&wanted, &logged_in.features);
-        for change in changes {
-            let reply = pair.run(&change.command);
-            tracker.answered(change, reply).unwrap();
-        }
-        assert_eq!(*tracker.current(), wanted);
-    }
+    assert_eq!(ErrorClass::of(&reply), Some(ErrorClass::PathNotFound), "{reply}");
 }
 
 #[test]
 fn restarted_upload_with_markers_and_checksum() {
-    let (mut pair, logged_in) = Pair::logged_in();
-    let wanted = Settings {
-        mode: Mode::ExtendedBlock,
-        inline_checksum: Some(ChecksumAlgorithm::Crc32c),
-        ..Settings::default()
-    };
-    let mut tracker = SettingsTracker::new(Settings::default());
-    for change in tracker.changes(&wanted, &logged_in.features) {
-        let reply = pair.run(&change.command);
-        tracker.answered(change, reply).unwrap();
-    }
+    let mut pair = Pair::logged_in();
+    pair.run(&Command::Mode(Mode::ExtendedBlock));
+    let sum = RetrOptions { checksum: Some(Some(ChecksumAlgorithm::Crc32c)), ..RetrOptions::default() };
+    assert_eq!(pair.run(&Command::Opts(Options::Retr(sum))).code(), 200);
     pair.run(&Command::Pasv);
     let present: RangeSet = [0..10, 20..30].into_iter().collect();
     assert_eq!(pair.run(&Command::Rest(Restart::Ranges(present.clone()))).code(), 350);
@@ -204,7 +167,7 @@ fn restarted_upload_with_markers_and_checksum() {
 
 #[test]
 fn abort_keeps_both_in_step() {
-    let (mut pair, _) = Pair::logged_in();
+    let mut pair = Pair::logged_in();
     pair.run(&Command::Pasv);
     pair.prompt = false;
     let running = pair.client.submit(&Command::Retr("a".into())).unwrap();
@@ -226,8 +189,9 @@ fn abort_keeps_both_in_step() {
 
 #[test]
 fn streams_change_while_others_wait() {
-    let (mut pair, logged_in) = Pair::logged_in();
-    assert!(logged_in.features.streams && logged_in.features.path_markers && !logged_in.features.congestion);
+    let mut pair = Pair::logged_in();
+    let features = pair.features();
+    assert!(features.streams && features.path_markers && !features.congestion);
     pair.run(&Command::Mode(Mode::ExtendedBlock));
     let info = RetrOptions { path_info: Some(true), markers: Some(1), ..RetrOptions::default() };
     assert_eq!(pair.run(&Command::Opts(Options::Retr(info))).code(), 200);
@@ -271,7 +235,7 @@ fn streams_change_while_others_wait() {
 
 #[test]
 fn the_server_stops() {
-    let (mut pair, _) = Pair::logged_in();
+    let mut pair = Pair::logged_in();
     pair.host.session.shutdown("Going down.");
     let noop = pair.client.submit(&Command::Noop).unwrap();
     pair.pump();

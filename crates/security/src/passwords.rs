@@ -1,11 +1,12 @@
 //! The password file: lines `user:$argon2id$...`, comments with `#`.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use argon2::password_hash::phc::PasswordHash;
+use ropewalk_files::OnDisk;
 
 use crate::Verifier;
 
@@ -226,29 +227,12 @@ impl PasswordFile {
         if !change(&mut self.lines) {
             return Ok(false);
         }
-        self.replace(&directory, &folder).map_err(|e| self.io(e))?;
+        self.replace().map_err(|e| self.io(e))?;
         self.stamp = Stamp::of(&std::fs::metadata(&self.path).map_err(|e| self.io(e))?);
         Ok(true)
     }
 
-    fn replace(&self, directory: &Path, folder: &File) -> io::Result<()> {
-        let name = self.path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        let mut new = std::ffi::OsString::from(".");
-        new.push(name);
-        new.push(".new");
-        let new = directory.join(new);
-        // A leftover of a run that died. The lock says that nobody is using it.
-        match std::fs::remove_file(&new) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        if let Ok(old) = std::fs::metadata(&self.path) {
-            // The server may run as the owner or in the group, and this as root.
-            if std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid())).is_ok() {
-                file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
-            }
-        }
+    fn replace(&self) -> io::Result<()> {
         let mut text = String::new();
         for line in &self.lines {
             match line {
@@ -256,10 +240,16 @@ impl PasswordFile {
                 Line::Other(line) => text.push_str(&format!("{line}\n")),
             }
         }
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&new, &self.path)?;
-        folder.sync_all()
+        let old = std::fs::metadata(&self.path).ok();
+        ropewalk_files::replace_with(&self.path, 0o600, OnDisk::Now, |file| {
+            if let Some(old) = old {
+                // The server may run as the owner or in the group, and this as root.
+                if std::os::unix::fs::fchown(&*file, Some(old.uid()), Some(old.gid())).is_ok() {
+                    file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
+                }
+            }
+            file.write_all(text.as_bytes())
+        })
     }
 
     fn io(&self, source: io::Error) -> PasswordError {

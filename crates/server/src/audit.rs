@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ropewalk_protocol::date::Civil;
@@ -141,21 +141,21 @@ impl Line {
 }
 
 #[derive(Default)]
-pub(crate) struct Audit(Mutex<Option<File>>);
+pub(crate) struct Audit(RwLock<Option<File>>);
 
 impl Audit {
     pub(crate) fn open(log: &config::Log) -> Result<Self> {
-        Ok(Self(Mutex::new(open(log)?)))
+        Ok(Self(RwLock::new(open(log)?)))
     }
 
     /// The file may have been moved away, or be another one now: `file` comes from [`open`].
     pub(crate) fn replace(&self, file: Option<File>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = file;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = file;
     }
 
     pub(crate) fn write(&self, line: &Line) {
         line.log();
-        let file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let Some(mut file) = file.as_ref() else { return };
         let written = line.json().map_err(std::io::Error::from).and_then(|text| {
             // One write to a file that is open for appending, so that lines never mix.

@@ -7,6 +7,8 @@ use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::Metadata;
 
+/// Sums of smaller files, in bytes, are computed anew as fast as they are looked up.
+const WORTH_KEEPING: u64 = 64 << 10;
 /// Files that are remembered.
 const MOST: usize = 4096;
 
@@ -16,7 +18,7 @@ pub(crate) struct ChecksumCache(Mutex<Known>);
 #[derive(Default)]
 struct Known {
     files: HashMap<Identity, Sum>,
-    /// Oldest first; may have files that are forgotten.
+    /// Oldest first.
     order: VecDeque<Identity>,
 }
 
@@ -35,6 +37,11 @@ struct Sum {
 }
 
 impl ChecksumCache {
+    /// Whether the sum of a file of so many bytes is to be remembered.
+    pub(crate) fn is_worth_keeping(size: u64) -> bool {
+        size >= WORTH_KEEPING
+    }
+
     /// `value` is the sum of all of the file, which is as `metadata` says. `who`: the user that the session works as,
     /// where that is not the server's.
     pub(crate) fn remember(

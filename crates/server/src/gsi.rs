@@ -1,6 +1,6 @@
 //! Log-in with certificates: the server's own credential, and what a session knows of its client.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ropewalk_gsi::{
@@ -84,7 +84,7 @@ impl Authority {
     /// The local user of an authenticated client that asked for `wanted`.
     pub(crate) fn user(&self, subject: &str, wanted: &[u8]) -> Result<String, Failure> {
         let denied = |text: String| Failure::LoginDenied(text);
-        let map = read_gridmap(&self.gridmap).map_err(|error| {
+        let map = ropewalk_files::read_map(&self.gridmap, LONGEST_MAP).map_err(|error| {
             tracing::error!(path = %self.gridmap.display(), %error, "nobody can be mapped to a user");
             denied("The server cannot read its gridmap.".into())
         })?;
@@ -312,19 +312,6 @@ pub(crate) fn doubts(config: &config::Gsi) -> Vec<String> {
         told.extend(certificates.filter_map(|certificate| validity::of_certificate(certificate, now)));
     }
     told
-}
-
-/// A gridmap that anybody can write says nothing.
-fn read_gridmap(path: &Path) -> std::io::Result<String> {
-    use std::os::unix::fs::MetadataExt;
-    let file = ropewalk_files::open(path)?;
-    let mode = file.metadata()?.mode();
-    if mode & 0o002 != 0 {
-        let text = format!("anybody can change it (mode {:04o}); `chmod o-w` mends it", mode & 0o7777);
-        return Err(std::io::Error::other(text));
-    }
-    // A name in a comment may be written in any way.
-    ropewalk_files::content(&file, LONGEST_MAP).map(|text| String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The number of a user who is given by name or number.

@@ -33,7 +33,8 @@ impl Authority {
         }
         private(&keytab(config, std::env::var_os("KRB5_KTNAME"))?)?;
         if let Some(path) = &config.map {
-            read_map(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            ropewalk_files::read_map(path, LONGEST_MAP)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
         }
         let credential = Credential::server(config.keytab.as_deref(), config.principal.as_deref())
             .map_err(|error| error.to_string())?;
@@ -93,7 +94,7 @@ impl Mapping {
             return Ok(vec![name.clone()]);
         }
         if let Some(path) = &self.map {
-            let text = read_map(path).map_err(|error| {
+            let text = ropewalk_files::read_map(path, LONGEST_MAP).map_err(|error| {
                 tracing::error!(path = %path.display(), %error, "no principal can be mapped to a user");
                 Failure::LoginDenied("The server cannot read its map of principals.".into())
             })?;
@@ -118,18 +119,6 @@ fn mapped(text: &str, principal: &str) -> Option<Vec<String>> {
         let users = words.next().unwrap_or_default();
         Some(users.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
     })
-}
-
-/// A map that anybody can write says nothing.
-fn read_map(path: &Path) -> std::io::Result<String> {
-    let file = ropewalk_files::open(path)?;
-    let mode = file.metadata()?.mode();
-    if mode & 0o002 != 0 {
-        let text = format!("anybody can change it (mode {:04o}); `chmod o-w` mends it", mode & 0o7777);
-        return Err(std::io::Error::other(text));
-    }
-    // A name in a comment may be written in any way.
-    ropewalk_files::content(&file, LONGEST_MAP).map(|text| String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The keytab's file: the usual one where nothing but krb5.conf might name another.

@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use bstr::{BString, ByteSlice as _};
@@ -38,7 +38,7 @@ pub(crate) struct Record {
 }
 
 #[derive(Default)]
-pub(crate) struct TransferLog(Mutex<Files>);
+pub(crate) struct TransferLog(RwLock<Files>);
 
 #[derive(Default)]
 struct Files {
@@ -48,19 +48,19 @@ struct Files {
 
 impl TransferLog {
     pub(crate) fn open(log: &config::Log) -> Result<Self> {
-        Ok(Self(Mutex::new(Files::open(log)?)))
+        Ok(Self(RwLock::new(Files::open(log)?)))
     }
 
     /// The files may have been moved away, or be others now.
     pub(crate) fn reopen(&self, log: &config::Log) -> Result<()> {
         let files = Files::open(log)?;
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = files;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = files;
         Ok(())
     }
 
     pub(crate) fn write(&self, host: &str, record: &Record) {
-        let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Each line is one write to a file that is open for appending, so that lines never mix.
+        let files = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        // Each line is one write to a file that is open for appending, so that lines never mix, whoever else writes.
         if let Some(mut file) = files.text.as_ref()
             && let Err(error) = file.write_all(line(host, record).as_bytes())
         {
@@ -152,12 +152,12 @@ fn json(host: &str, record: &Record) -> String {
     serde_json::to_string(&line).unwrap_or_else(|error| format!("{{\"schema\":1,\"error\":\"{error}\"}}"))
 }
 
-/// A client chooses names; it must not be able to write lines of its own.
 /// The value of one field: names have blanks, and the fields of the line must not.
 fn field(text: &[u8]) -> String {
     printable(text).replace(char::is_whitespace, "?")
 }
 
+/// A client chooses names; it must not be able to write lines of its own.
 fn printable(text: &[u8]) -> String {
     text.to_str_lossy().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

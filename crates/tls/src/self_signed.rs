@@ -1,10 +1,10 @@
 //! A certificate that a server makes for itself.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 
 use openssl::asn1::Asn1Time;
 use openssl::bn::{BigNum, MsbOption};
@@ -15,6 +15,7 @@ use openssl::nid::Nid;
 use openssl::pkey::PKey;
 use openssl::x509::extension::{BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName};
 use openssl::x509::{X509Builder, X509NameBuilder};
+use ropewalk_files::OnDisk;
 use zeroize::Zeroizing;
 
 use crate::certificate::CertificateError;
@@ -80,35 +81,5 @@ pub fn load_or_make(path: &Path, hosts: &[String]) -> Result<bool, CertificateEr
     if let Some(directory) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     }
-    write_new(path, &pem).map_err(failed)
-}
-
-/// `false` where somebody else was faster.
-fn write_new(path: &Path, content: &[u8]) -> io::Result<bool> {
-    let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
-    for attempt in 0..16u32 {
-        let beside: PathBuf = {
-            let mut beside = std::ffi::OsString::from(".");
-            beside.push(name);
-            beside.push(format!(".{}.{attempt}", std::process::id()));
-            path.with_file_name(beside)
-        };
-        let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside) {
-            Ok(file) => file,
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
-            Err(e) => return Err(e),
-        };
-        // A link takes its name only where nothing has it.
-        let linked = file
-            .write_all(content)
-            .and_then(|()| file.sync_all())
-            .and_then(|()| fs::hard_link(&beside, path));
-        let _ = fs::remove_file(&beside);
-        return match linked {
-            Ok(()) => Ok(true),
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
-            Err(e) => Err(e),
-        };
-    }
-    Err(ErrorKind::AlreadyExists.into())
+    ropewalk_files::create(path, &pem, 0o600, OnDisk::Now).map_err(failed)
 }

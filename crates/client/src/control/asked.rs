@@ -7,7 +7,7 @@ use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::reply::Reply;
 
 use crate::RemoteError;
-use crate::features::Features;
+use crate::told::Told;
 
 /// What came for the oldest command that waits for something.
 #[derive(Debug)]
@@ -32,9 +32,9 @@ pub(super) enum Due {
     /// It makes no difference.
     Dropped,
     /// Nobody waits for it, but it has to be a success, as it was where these were learned.
-    Expected(Arc<Features>),
+    Expected(Arc<Told>),
     /// Nobody waits for it, but it has to tell of these.
-    Features(Arc<Features>),
+    Features(Arc<Told>),
 }
 
 impl Asked {

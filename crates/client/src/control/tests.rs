@@ -113,7 +113,7 @@ fn features_that_are_known_are_not_waited_for_but_compared() {
     let (mut control, mut stream) = greeted();
     control.send(&Command::Feat).unwrap();
     stream.write_all(b"211-Can\r\n SIZE\r\n211 End\r\n").unwrap();
-    let features = Arc::new(Features::new(&control.finish().unwrap()));
+    let features = Arc::new(Told::new(&control.finish().unwrap()));
     assert_eq!(features.lines, ["SIZE"]);
 
     let (mut control, mut stream) = greeted();
@@ -138,7 +138,7 @@ fn features_that_are_known_are_not_waited_for_but_compared() {
 
 #[test]
 fn what_has_to_succeed_and_does_not_ends_the_session() {
-    let features = Arc::new(Features::new(&Reply::new(211, "none")));
+    let features = Arc::new(Told::new(&Reply::new(211, "none")));
     let (mut control, mut stream) = greeted();
     control.expect_success(&Command::Noop, features.clone()).unwrap();
     control.send(&Command::Pwd).unwrap();
@@ -151,7 +151,7 @@ fn what_has_to_succeed_and_does_not_ends_the_session() {
 
 #[test]
 fn a_server_that_closes_says_why() {
-    let features = Arc::new(Features::new(&Reply::new(211, "none")));
+    let features = Arc::new(Told::new(&Reply::new(211, "none")));
     let (mut control, mut stream) = greeted();
     control.expect_features(features.clone()).unwrap();
     control.send(&Command::Pwd).unwrap();

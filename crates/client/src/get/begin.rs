@@ -61,8 +61,7 @@ impl<'e> Flow<'_, 'e> {
         ctx.report.anew(&mut task);
         // What nobody can prove to be of one version with the rest is not gone on with.
         let resume = options.resume && (task.modified.is_some() || !matches!(check, Check::Size));
-        let options = &crate::Options { resume, ..options.clone() };
-        let download = match Download::begin(task.clone(), check, &ctx.store, options) {
+        let download = match Download::begin(task.clone(), check, &ctx.store, options, resume) {
             Ok(download) => download,
             Err(e) => {
                 self.worker.fail(Job::File(task), e);

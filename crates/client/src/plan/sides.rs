@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::*;
-use crate::opening;
 use crate::place::Endpoint;
+use crate::{opening, threads};
 
 impl<'e> Plan<'_, 'e> {
     /// Logs in to both servers of a third-party copy at the same time: over a long path one log-in takes a while. Who
@@ -16,10 +16,7 @@ impl<'e> Plan<'_, 'e> {
         };
         let ctx = self.ctx;
         let open = |endpoint: &Arc<Endpoint>| opening::open(ctx, endpoint).ok();
-        let (source, destination) = std::thread::scope(|scope| {
-            let other = scope.spawn(|| open(to));
-            (open(from), other.join().ok().flatten())
-        });
+        let (destination, source) = threads::both(|| open(to), || open(from));
         for (place, session, destination) in
             [(&ends.source, source, false), (&ends.destination, destination, true)]
         {

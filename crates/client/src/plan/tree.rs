@@ -16,7 +16,8 @@ impl<'e> Plan<'_, 'e> {
         exists: bool,
         named: bool,
     ) -> Result<(), RemoteError> {
-        let options = self.ctx.options().clone();
+        let ctx = self.ctx;
+        let options = ctx.options();
         let discards = matches!(destination, Place::Measure(_));
         if let (true, true, Place::Local(path)) = (named, options.preserve.links, destination)
             && self.ctx.store.stat(path, false).is_ok_and(|there| there.kind == Kind::Symlink)
@@ -158,7 +159,8 @@ impl<'e> Plan<'_, 'e> {
             }
             return Ok(Step::Over);
         }
-        let options = self.ctx.options().clone();
+        let ctx = self.ctx;
+        let options = ctx.options();
         // Also of what cannot be read at the source: its counterpart is not one that the source has not. (A directory whose
         // listing broke off is the one that the walk is in.)
         let within = synced.directory.as_ref() == Some(&name);

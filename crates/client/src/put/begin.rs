@@ -75,7 +75,8 @@ impl<'e> Flow<'_, 'e> {
         let can = &self.session.can;
         let manner = match self.worker.ctx.check(&self.session) {
             Ok(check) => {
-                let expect = can.expect_checksum && self.session.preferred_mode() == Mode::ExtendedBlock;
+                let expect =
+                    can.may_expect_checksums() && self.session.preferred_mode() == Mode::ExtendedBlock;
                 Manner {
                     check,
                     atomic: can.is_ours(),

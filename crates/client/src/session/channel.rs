@@ -1,5 +1,7 @@
 //! The data channel of a session.
 
+use ropewalk_protocol::client::answer;
+
 use super::*;
 
 /// A data channel and how it was made.
@@ -239,19 +241,14 @@ impl Session<'_> {
         let Some(reply) = self.prepare(mode, parallelism, inline, binding, Some(command))? else {
             return Err(RemoteError::Cancelled);
         };
+        let Ok(address) = answer::address(&reply, remote.ip()) else {
+            return Err(self.nonsense(if remote.is_ipv6() { "EPSV" } else { "PASV" }, &reply));
+        };
         if remote.is_ipv6() {
-            return match parse_epsv_reply(reply.text()) {
-                Ok((ip, port)) => Ok(SocketAddr::new(ip.unwrap_or(remote.ip()), port)),
-                Err(_) => Err(self.nonsense("EPSV", &reply)),
-            };
+            return Ok(address);
         }
-        match parse_pasv_reply(reply.text()) {
-            Ok(address) => {
-                let proves = binding.is_some() || self.authenticates_data();
-                reachable(address.into(), remote.ip(), (self.control.peer(), proves))
-            }
-            Err(_) => Err(self.nonsense("PASV", &reply)),
-        }
+        let proves = binding.is_some() || self.authenticates_data();
+        reachable(address, remote.ip(), (self.control.peer(), proves))
     }
 }
 

@@ -15,7 +15,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 impl Tune {
     /// Until the run is over. `hire` begins a further worker.
-    pub(crate) fn drive(&self, ctx: &Context<'_>, hire: &dyn Fn()) {
+    pub(crate) fn drive(&self, ctx: &Context<'_>, hire: &dyn Fn() -> bool) {
         let mut processors = Processors::default();
         while self.wait() {
             let now = Instant::now();
@@ -28,8 +28,11 @@ impl Tune {
                 let step = lane.step(now, &mut processors, (work, ends), ctx.queue.has_waiting(), workers);
                 for _ in 0..step.hire {
                     let workers = ctx.sessions.fetch_add(1, Ordering::Relaxed) + 1;
+                    if !hire() {
+                        ctx.sessions.fetch_sub(1, Ordering::Relaxed);
+                        break;
+                    }
                     ctx.report.sessions(workers);
-                    hire();
                 }
                 if let Some((decision, rate)) = step.decision {
                     ctx.report.event(Event::Tuned {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read as _, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ropewalk_files::OnDisk;
 use ropewalk_tuning::tuner::Prior;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -114,17 +114,9 @@ impl Memory {
             let oldest = oldest.0.clone();
             all.paths.remove(&oldest);
         }
-        let new = directory.join(format!("{NAME}.new-{}", std::process::id()));
         // It tells where somebody's data is.
-        let options = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).clone();
-        let written = options.open(&new).and_then(|mut file| {
-            file.write_all(&serde_json::to_vec_pretty(&all)?)?;
-            fs::rename(&new, directory.join(NAME))
-        });
-        if written.is_err() {
-            let _ = fs::remove_file(&new);
-        }
-        written
+        let text = serde_json::to_vec_pretty(&all)?;
+        ropewalk_files::replace(&directory.join(NAME), &text, 0o600, OnDisk::Later)
     }
 
     fn read(&self) -> Option<Paths> {

@@ -6,10 +6,11 @@
 //! kernel's run nor belong to another network namespace, so a file of either is not restored from.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use ropewalk_files::OnDisk;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -354,16 +355,7 @@ impl Journal {
     pub(super) fn save(&self, content: &Content) -> Result<(), JournalError> {
         let fail = |source| JournalError::File { path: self.path(), source };
         let text = serde_json::to_vec_pretty(content).map_err(|error| fail(error.into()))?;
-        let beside = self.directory.join(".doctor.json.new");
-        let write = || {
-            let mut options = File::options();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            fs::rename(&beside, self.path())?;
-            File::open(&self.directory)?.sync_all()
-        };
-        write().map_err(fail)
+        ropewalk_files::replace(&self.path(), &text, 0o600, OnDisk::Now).map_err(fail)
     }
 
     pub(super) fn remove(&self) -> Result<(), JournalError> {

@@ -11,17 +11,17 @@ use crate::host_port::{self, HostPortError};
 use crate::range::RangeSet;
 use crate::reply::Reply;
 
-/// The addresses in a reply to PASV, EPSV or SPAS (227, 229), or in the preliminary one of a delayed passive (127, 129).
+/// The address in a reply to PASV or EPSV (227, 229), or in the preliminary one of a delayed passive (127, 129).
 /// `peer`: the address of the control connection, which EPSV leaves out.
-pub fn addresses(reply: &Reply, peer: IpAddr) -> Result<Vec<SocketAddr>, HostPortError> {
+///
+/// # Errors
+/// There is none, or it cannot be understood.
+pub fn address(reply: &Reply, peer: IpAddr) -> Result<SocketAddr, HostPortError> {
     if reply.code() % 100 == 27 {
-        return Ok(vec![host_port::parse_pasv_reply(reply.text())?.into()]);
-    }
-    if reply.body().len() > 0 {
-        return host_port::parse_spas_lines(reply.body());
+        return Ok(host_port::parse_pasv_reply(reply.text())?.into());
     }
     let (ip, port) = host_port::parse_epsv_reply(reply.text())?;
-    Ok(vec![SocketAddr::new(ip.unwrap_or(peer), port)])
+    Ok(SocketAddr::new(ip.unwrap_or(peer), port))
 }
 
 /// SIZE: bytes.
@@ -35,9 +35,9 @@ pub fn modified(reply: &Reply) -> Option<i64> {
     date::parse(text(reply, 213)?).ok()
 }
 
-/// CKSM: the sum in lower case, where it has as many digits as the algorithm's sums.
-pub fn checksum(reply: &Reply, algorithm: ChecksumAlgorithm) -> Option<String> {
-    sum(text(reply, 213)?, algorithm)
+/// CKSM: the sum in lower case. Some servers drop zeros in front, so that it may have any length.
+pub fn checksum(reply: &Reply) -> Option<String> {
+    sum(reply.text()).filter(|_| reply.is_success())
 }
 
 /// PWD and MKD: the path between quotation marks (RFC 959 appendix II). RFC 959 doubles marks in the path, GCT does not.
@@ -56,18 +56,9 @@ pub fn path(reply: &Reply) -> Option<BString> {
     }
 }
 
-/// MLST: the entry, whose name is the path as it was asked for.
+/// MLST: the entry, whose name is the path as the server has it.
 pub fn entry(reply: &Reply) -> Option<Entry> {
-    entries(reply).next()
-}
-
-/// MLSC, in its final reply or a preliminary one: the entries that can be understood.
-pub fn entries(reply: &Reply) -> impl Iterator<Item = Entry> {
-    reply.body().filter_map(|line| {
-        // Written with `250-` in front, the line has kept its own space.
-        let line = if line.find_byte(b' ') == Some(0) { &line[1..] } else { line };
-        Entry::parse(line).ok()
-    })
+    Entry::parse(reply.body().next()?.trim_start().as_bstr()).ok()
 }
 
 /// The sum in the final reply of a transfer, where the server computed it in passing: an extension of ours.
@@ -75,7 +66,7 @@ pub fn inline_checksum(reply: &Reply) -> Option<(ChecksumAlgorithm, String)> {
     reply.lines().find_map(|line| {
         let (algorithm, value) = line.strip_prefix(b"Checksum: ")?.split_once_str(" ")?;
         let algorithm = algorithm.to_str().ok()?.parse().ok()?;
-        Some((algorithm, sum(value, algorithm)?))
+        Some((algorithm, sum(value)?))
     })
 }
 
@@ -94,9 +85,9 @@ fn text(reply: &Reply, code: u16) -> Option<&BStr> {
     (reply.code() == code).then(|| reply.text().trim().as_bstr())
 }
 
-fn sum(value: &[u8], algorithm: ChecksumAlgorithm) -> Option<String> {
+fn sum(value: &[u8]) -> Option<String> {
     let value = value.trim().to_str().ok()?.to_ascii_lowercase();
-    (value.len() == algorithm.digits() && value.bytes().all(|b| b.is_ascii_hexdigit())).then_some(value)
+    (!value.is_empty() && value.bytes().all(|b| b.is_ascii_hexdigit())).then_some(value)
 }
 
 #[cfg(test)]
@@ -111,15 +102,13 @@ mod tests {
 
     #[test]
     fn all_kinds_of_addresses() {
-        let one = vec!["127.0.0.1:45953".parse().unwrap()];
+        let one = "127.0.0.1:45953".parse().unwrap();
         let pasv = "Entering Passive Mode (127,0,0,1,179,129)";
-        assert_eq!(addresses(&Reply::new(227, pasv), PEER).unwrap(), one);
-        assert_eq!(addresses(&Reply::new(127, pasv), PEER).unwrap(), one);
+        assert_eq!(address(&Reply::new(227, pasv), PEER).unwrap(), one);
+        assert_eq!(address(&Reply::new(127, pasv), PEER).unwrap(), one);
         let epsv = "Entering Extended Passive Mode (|||45953|)";
-        assert_eq!(addresses(&Reply::new(229, epsv), PEER).unwrap(), one);
-        let spas = Reply::indented(129, "Entering Striped Passive Mode.", ["127,0,0,1,179,129"; 2], "End");
-        assert_eq!(addresses(&spas, PEER).unwrap(), [one[0], one[0]]);
-        assert!(addresses(&Reply::new(227, "?"), PEER).is_err());
+        assert_eq!(address(&Reply::new(229, epsv), PEER).unwrap(), one);
+        assert!(address(&Reply::new(227, "?"), PEER).is_err());
     }
 
     #[test]
@@ -127,9 +116,10 @@ mod tests {
         assert_eq!(size(&Reply::new(213, " 5 ")), Some(5));
         assert_eq!((size(&Reply::new(213, "+5")), size(&Reply::new(550, "5"))), (None, None));
         assert_eq!(modified(&Reply::new(213, "19700101000001")), Some(1));
-        assert_eq!(checksum(&Reply::new(213, "0000AB01"), ChecksumAlgorithm::Adler32).unwrap(), "0000ab01");
-        assert_eq!(checksum(&Reply::new(213, "0000AB01"), ChecksumAlgorithm::Md5), None);
-        assert_eq!(checksum(&Reply::new(213, "0000AB0g"), ChecksumAlgorithm::Adler32), None);
+        assert_eq!(checksum(&Reply::new(213, " 0000AB01 ")).unwrap(), "0000ab01");
+        for (code, text) in [(213, "0000AB0g"), (213, ""), (550, "00")] {
+            assert_eq!(checksum(&Reply::new(code, text)), None, "{code} {text}");
+        }
     }
 
     #[test]
@@ -147,8 +137,6 @@ mod tests {
         let reply = Reply::indented(250, "status of x", ["Type=file;Size=5; /d/a b"], "End.");
         let found = entry(&reply).unwrap();
         assert_eq!((found.kind, found.size, found.name), (EntryKind::File, Some(5), "/d/a b".into()));
-        let coded = Reply::coded(250, ["Listing", " Type=dir; x", "End"]);
-        assert_eq!(entry(&coded).unwrap().kind, EntryKind::Directory);
         assert_eq!(entry(&Reply::new(250, "x")), None);
     }
 

@@ -19,6 +19,7 @@ use super::failure;
 use super::files::system;
 use super::path_watch::PathWatch;
 use super::transfer::{Checksum, algorithm};
+use crate::checksum_cache::ChecksumCache;
 use crate::connection::Job;
 
 pub(super) fn retrieve(
@@ -142,7 +143,8 @@ fn remember(
     algorithm: ropewalk_protocol::command::ChecksumAlgorithm,
     value: &str,
 ) {
-    if let Ok(after) = source.metadata()
+    if ChecksumCache::is_worth_keeping(before.size)
+        && let Ok(after) = source.metadata()
         && (after.size, after.modified, after.changed) == (before.size, before.modified, before.changed)
     {
         let who = job.context.acting_uid();

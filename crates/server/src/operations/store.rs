@@ -16,10 +16,8 @@ use super::errors::transfer_failure;
 use super::failure;
 use super::files::system;
 use super::transfer::{Checksum, algorithm};
+use crate::checksum_cache::ChecksumCache;
 use crate::connection::Job;
-
-/// Sums of smaller files are computed anew as fast as they are looked up.
-const WORTH_KEEPING: u64 = 64 << 10;
 
 pub(super) fn store(
     job: &mut Job<'_>,
@@ -269,7 +267,7 @@ fn finish(
             _ => failure(error),
         })?;
     if let (Some(algorithm), Some(value)) = (sum, &whole)
-        && length >= WORTH_KEEPING
+        && ChecksumCache::is_worth_keeping(length)
         && let (Ok(metadata), Ok(named)) = (written.metadata(), storage.stat(place, false))
         && metadata.kind == Kind::File
         && metadata.size == length

@@ -20,30 +20,33 @@ const MOST: usize = 1024;
 /// for each file.
 pub(super) fn tells_late(file: BorrowedFd<'_>, device: u64) -> bool {
     static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.ask(device, Instant::now(), || {
-        // The field's type is not the same on all machines. Nobody knows: closing it does no harm.
-        #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast)]
-        rustix::fs::fstatfs(file).map_or(true, |stat| !is_local(stat.f_type as u64))
-    })
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Instant::now();
+    if let Some(late) = known().recall(device, now) {
+        return late;
+    }
+    // Not under the lock: where the other machine is silent the answer does not come.
+    // The field's type is not the same on all machines. Nobody knows: closing it does no harm.
+    #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast)]
+    let late = rustix::fs::fstatfs(file).map_or(true, |stat| !is_local(stat.f_type as u64));
+    known().remember(device, now, late);
+    late
 }
 
 #[derive(Default)]
 struct Known(HashMap<u64, (bool, Instant)>);
 
 impl Known {
-    fn ask(&mut self, device: u64, now: Instant, find_out: impl FnOnce() -> bool) -> bool {
-        if let Some(&(late, since)) = self.0.get(&device)
-            && now.saturating_duration_since(since) < LASTS
-        {
-            return late;
-        }
+    fn recall(&self, device: u64, now: Instant) -> Option<bool> {
+        let (late, since) = self.0.get(&device)?;
+        (now.saturating_duration_since(*since) < LASTS).then_some(*late)
+    }
+
+    fn remember(&mut self, device: u64, now: Instant, late: bool) {
         if self.0.len() >= MOST {
             self.0.clear();
         }
-        let late = find_out();
         self.0.insert(device, (late, now));
-        late
     }
 }
 
@@ -87,16 +90,16 @@ mod tests {
     #[test]
     fn each_device_is_asked_now_and_then() {
         let (mut known, begin) = (Known::default(), Instant::now());
-        let mut asked = 0;
-        for (device, second, times) in [(1, 0, 1), (1, 59, 1), (2, 59, 2), (1, 61, 3), (2, 62, 3)] {
-            let late = known.ask(device, begin + Duration::from_secs(second), || {
-                asked += 1;
-                device == 2
-            });
-            assert_eq!((late, asked), (device == 2, times));
+        let at = |second| begin + Duration::from_secs(second);
+        known.remember(1, at(0), false);
+        known.remember(2, at(30), true);
+        for (device, second, late) in
+            [(1, 0, Some(false)), (1, 59, Some(false)), (1, 60, None), (2, 60, Some(true)), (3, 60, None)]
+        {
+            assert_eq!(known.recall(device, at(second)), late, "{device} after {second} s");
         }
         for device in 0..3000 {
-            known.ask(device, begin, || false);
+            known.remember(device, begin, false);
         }
         assert!(known.0.len() <= MOST);
     }

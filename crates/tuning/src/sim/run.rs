@@ -7,9 +7,9 @@ use crate::tuner::{Chunk, Connections, Decision, Pressure, Progress, Reason, Tun
 
 /// Seconds between progress reports.
 const MARK: f64 = 1.5;
-/// Nothing lasts shorter than this, so that no chunk size can hold up time.
 /// Less than this share of what the path carries leaves no queue.
 const FILLING: f64 = 0.8;
+/// Nothing lasts shorter than this, so that no chunk size can hold up time.
 const LEAST_STEP: f64 = 1e-6;
 
 /// How the simulated world behaves.

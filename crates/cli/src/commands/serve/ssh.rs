@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -13,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::ValueEnum;
+use ropewalk_files::OnDisk;
 use rustix::fs::{FileType, fstat};
 use rustix::net::{AddressFamily, getsockname};
 
@@ -145,17 +145,14 @@ fn write_script(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
     {
         return Err(usage(format!("{} exists; --force replaces it", path.display())));
     }
-    let mut file = tempfile::NamedTempFile::new_in(directory).with_context(wrong)?;
-    file.write_all(text.as_bytes()).with_context(wrong)?;
-    file.as_file().set_permissions(fs::Permissions::from_mode(0o755)).with_context(wrong)?;
-    file.persist(path).with_context(wrong)?;
-    Ok(())
+    ropewalk_files::replace(path, text.as_bytes(), 0o755, OnDisk::Later).with_context(wrong)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::os::fd::OwnedFd;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 

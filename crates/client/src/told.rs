@@ -9,7 +9,7 @@ use ropewalk_protocol::reply::Reply;
 /// The answer to FEAT that one session had. Further ones go by it without waiting for their own, which saves a round trip, and
 /// compare that when it comes.
 #[derive(Debug)]
-pub(crate) struct Features {
+pub(crate) struct Told {
     /// Of the reply, without the first and the last; none where the server does not know FEAT.
     pub lines: Vec<BString>,
     /// It leaves out of names what is not ASCII, once that was tried.
@@ -18,7 +18,7 @@ pub(crate) struct Features {
     outdated: AtomicBool,
 }
 
-impl Features {
+impl Told {
     pub(crate) fn new(reply: &Reply) -> Self {
         Self { lines: lines(reply), ascii_only: OnceLock::new(), outdated: AtomicBool::new(false) }
     }
