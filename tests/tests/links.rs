@@ -105,3 +105,24 @@ fn what_leads_nowhere_at_the_destination_is_compared_and_removed() {
     assert_eq!(last.number("removed").unwrap(), 2, "{:?}", last.value());
     assert!(!to.join("d/kept").is_symlink() && !to.join("d/e/gone").is_symlink());
 }
+
+/// A link that leads nowhere and is not kept is told, whatever is asked for.
+#[test]
+fn one_that_leads_nowhere_is_told_of_by_every_copy() {
+    if !peers::available(&["globus-gridftp-server", "setpriv"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let from = scratch.directory("from").unwrap();
+    fs::write(from.join("f"), "f").unwrap();
+    symlink("nowhere", from.join("l")).unwrap();
+    for kind in [Kind::Ropewalk, Kind::Gct] {
+        let server = Setup::new(kind, &from).start().unwrap();
+        for more in [&["-r"][..], &["-r", "--sync"], &["-r", "--sync", "--delete"]] {
+            let mut command = peers::ropewalk_command().unwrap();
+            command.arg("cp").args(more).arg(server.url("")).arg(scratch.join("to/"));
+            let outcome = process::run(&mut command, Duration::from_secs(30)).unwrap().failed().unwrap();
+            assert!(outcome.errors().contains("/l: a dangling symbolic link"), "{kind:?} {more:?}");
+        }
+    }
+}

@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::time::Duration;
 
@@ -139,6 +139,135 @@ fn directories_that_nobody_writes_to_are_copied_again() {
             shut(&root.join("t"), 0o755);
             fs::remove_dir_all(&source).unwrap();
             fs::remove_dir_all(root.join("t")).unwrap();
+        }
+    });
+}
+
+/// Whoever made the destination must not have two files of a tree go into one, or into one elsewhere.
+#[test]
+fn links_in_a_tree_are_replaced() {
+    let scratch = Scratch::new().unwrap();
+    let source = scratch.directory("s").unwrap();
+    for name in ["a", "b", "c"] {
+        fs::write(source.join(name), name).unwrap();
+    }
+    each_place(&scratch, |kind, root, to| {
+        for arguments in [&["-r"][..], &["-a"], &["-r", "--sync"], &["-a", "--sync", "--delete"]] {
+            fs::create_dir(root.join("t")).unwrap();
+            fs::write(root.join("t/a"), "old one").unwrap();
+            fs::write(root.join("elsewhere"), "stays").unwrap();
+            symlink("a", root.join("t/b")).unwrap();
+            symlink("../elsewhere", root.join("t/c")).unwrap();
+            copy_obeying_permissions(arguments, &source, to);
+            tree::ensure_same(&source, &root.join("t")).unwrap();
+            assert_eq!(fs::read(root.join("elsewhere")).unwrap(), b"stays", "{kind:?} {arguments:?}");
+            fs::remove_dir_all(root.join("t")).unwrap();
+        }
+    });
+}
+
+/// A file that is copied to a link which is named goes to where that leads, whatever its size and the way it takes.
+#[test]
+fn a_link_that_is_named_stays() {
+    let scratch = Scratch::new().unwrap();
+    let sources = [("small", 1000), ("large", 5 << 20)].map(|(name, size)| {
+        let path = scratch.join(name);
+        files::write_random(&path, size, size).unwrap();
+        path
+    });
+    let from = Setup::new(Kind::Ropewalk, scratch.path()).start().unwrap();
+    each_place(&scratch, |kind, root, to| {
+        fs::create_dir_all(root.join("t/d")).unwrap();
+        symlink("../file", root.join("t/d/second")).unwrap();
+        symlink("d/second", root.join("t/link")).unwrap();
+        let mut to = to.clone();
+        to.push("link");
+        for (source, name) in sources.iter().zip(["small", "large"]) {
+            for from in [OsString::from(source), from.url(name).into()] {
+                fs::write(root.join("t/file"), "old").unwrap();
+                let copy = Copy::new(from, to.clone());
+                Client::Ropewalk.run(&copy).unwrap().succeeded().unwrap();
+                files::ensure_same(source, &root.join("t/file")).unwrap();
+                assert!(root.join("t/link").is_symlink() && root.join("t/d/second").is_symlink(), "{kind:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn nothing_is_copied_through_a_link_to_a_directory_where_links_are_kept() {
+    let scratch = Scratch::new().unwrap();
+    let source = scratch.directory("s").unwrap();
+    fs::create_dir_all(source.join("d/e")).unwrap();
+    fs::write(source.join("d/e/f"), "f").unwrap();
+    fs::write(source.join("g"), "g").unwrap();
+    fs::set_permissions(source.join("d"), Permissions::from_mode(0o711)).unwrap();
+    each_place(&scratch, |kind, root, to| {
+        let out = root.join("out");
+        fs::create_dir_all(root.join("t")).unwrap();
+        fs::create_dir(&out).unwrap();
+        fs::set_permissions(&out, Permissions::from_mode(0o700)).unwrap();
+        symlink("../out", root.join("t/d")).unwrap();
+        let copy = Copy::new(Client::Ropewalk.local(&source, true), to.clone()).argument("-a");
+        let told = Client::Ropewalk.run(&copy).unwrap().failed().unwrap().text();
+        assert!(told.contains("a symbolic link stands for it"), "{kind:?}: {told}");
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "{kind:?}");
+        assert_eq!(mode(&out), 0o700, "{kind:?}");
+        assert_eq!(fs::read(root.join("t/g")).unwrap(), b"g", "{kind:?}: the rest is copied");
+        // Without links being kept it is a directory like others, with and without a look at what is there.
+        for arguments in [&["-r"][..], &["-r", "--sync"], &["-r", "--sync=checksum"]] {
+            copy_obeying_permissions(arguments, &source, to);
+            assert_eq!(fs::read(out.join("e/f")).unwrap(), b"f", "{kind:?} {arguments:?}");
+            fs::remove_dir_all(out.join("e")).unwrap();
+        }
+    });
+}
+
+/// By a server that is not root, to which a read-only file of its own is closed.
+#[test]
+fn what_may_not_be_written_is_copied_again() {
+    let scratch = Scratch::new().unwrap();
+    let [source, root] = ["s", "r"].map(|name| scratch.directory(name).unwrap());
+    for (name, size) in [("small", 10), ("large", 5 << 20)] {
+        files::write_random(&source.join(name), size, size).unwrap();
+        fs::set_permissions(source.join(name), Permissions::from_mode(0o444)).unwrap();
+    }
+    let mut setup = Setup::new(Kind::Ropewalk, &root);
+    if rustix::process::geteuid().is_root() {
+        let nobody = 65534;
+        for path in [scratch.path(), &root] {
+            chown(path, Some(nobody), Some(nobody)).unwrap();
+        }
+        setup = setup.wrapper(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+    }
+    let server = setup.start().unwrap();
+    for round in 0..2 {
+        let copy = Copy::new(Client::Ropewalk.local(&source, true), server.url("t/")).argument("-a");
+        Client::Ropewalk.run(&copy).unwrap().succeeded().unwrap();
+        tree::ensure_same(&source, &root.join("t")).unwrap();
+        assert_eq!(mode(&root.join("t/small")), 0o444, "{round}");
+    }
+}
+
+/// A dry run looks as far as the copy would.
+#[test]
+fn a_dry_run_tells_what_would_be_copied() {
+    let scratch = Scratch::new().unwrap();
+    let source = scratch.directory("s").unwrap();
+    fs::create_dir_all(source.join("old")).unwrap();
+    fs::create_dir_all(source.join("new")).unwrap();
+    fs::write(source.join("same"), "same").unwrap();
+    fs::write(source.join("other"), "other").unwrap();
+    each_place(&scratch, |kind, root, to| {
+        fs::create_dir_all(root.join("t/old")).unwrap();
+        fs::write(root.join("t/same"), "same").unwrap();
+        fs::write(root.join("t/other"), "OTHER").unwrap();
+        for (argument, files) in [("--sync=checksum", 1), ("--sync=off", 2)] {
+            let copy = Copy::new(Client::Ropewalk.local(&source, true), to.clone()).recursive();
+            let copy = copy.argument("--dry-run").argument(argument);
+            let text = Client::Ropewalk.run(&copy).unwrap().succeeded().unwrap().text();
+            let count = |event: &str| text.lines().filter(|line| line.contains(event)).count();
+            assert_eq!((count("would_copy"), count("would_make")), (files, 1), "{kind:?} {argument}: {text}");
         }
     });
 }

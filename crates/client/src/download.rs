@@ -396,8 +396,9 @@ impl Download {
         }
     }
 
-    /// All is there and right: the file gets its name. Gives how it was proved.
-    pub(crate) fn commit(&self, options: &Options) -> Result<Option<String>, RemoteError> {
+    /// All is there and right: the file gets its name. Gives how it was proved. `nanoseconds`: of the source's time, beyond
+    /// what the task knows of it.
+    pub(crate) fn commit(&self, options: &Options, nanoseconds: u32) -> Result<Option<String>, RemoteError> {
         let end = self.end();
         let arrived = self.lock().end;
         if self.present().is_empty() && self.task.size.is_some() && arrived < end && arrived > 0 {
@@ -410,7 +411,7 @@ impl Download {
         });
         let path = self.target.as_ref().map(VirtualPath::as_bytes).unwrap_or_default();
         let local = |e| RemoteError::local(path, e);
-        let modified = self.task.modified.filter(|_| options.preserve.times).map(|s| (s, 0));
+        let modified = self.task.modified.filter(|_| options.preserve.times).map(|s| (s, nanoseconds));
         let mode = self.task.mode.filter(|_| options.preserve.modes).or(self.replaced);
         let part = self.part.write().unwrap_or_else(PoisonError::into_inner).take();
         // Where it does not get its name, the part stays for the next try, which opens it again.

@@ -150,7 +150,8 @@ fn copy(
     if let Some(read) = read {
         download.compare(&read).inspect_err(|_| download.discard())?;
     }
-    Ok((total, download.commit(options)?))
+    let nanoseconds = if let Source::Ranged(_, version) = &source { version.nanoseconds() } else { 0 };
+    Ok((total, download.commit(options, nanoseconds)?))
 }
 
 /// Whether both names are of one file: the copy would take its place, and its other names would keep another.

@@ -2,6 +2,7 @@
 
 mod given;
 mod globs;
+mod making;
 mod removal;
 mod sides;
 mod tree;
@@ -31,7 +32,7 @@ use crate::side::{Side, Step, directory_of};
 use crate::spelling::{self, Speller};
 use crate::sync::{Verdict, compare};
 use crate::task::{Task, There};
-use crate::worker::Job;
+use crate::worker::{Job, SAME_SUM};
 use crate::{Amount, Entry, Event, FailureKind, Location, Pair, RemoteError, SyncLevel};
 
 use given::{Given, given_already, may_merge};
@@ -45,6 +46,8 @@ const GATHERED: usize = 512;
 const UNFINISHED: &str = "an unfinished copy, or what there is to go on with it";
 /// Parent directories that are remembered as made.
 const REMEMBERED: usize = 10_000;
+/// Symbolic links that lead to symbolic links at a server, and are followed.
+const LINKS_IN_A_ROW: usize = 8;
 
 /// Puts a job into the queue, starting workers as they become worth it. `false`: the run was stopped.
 pub(crate) trait Sink {
@@ -119,8 +122,8 @@ struct Gathered {
     new: HashSet<BString>,
     /// Directories here that are no links, and beneath none, where links are kept.
     open: HashSet<BString>,
-    /// Directories that could not be made, and why: nothing is sent beneath them.
-    refused: HashMap<BString, FailureKind>,
+    /// Directories that could not be made, or that a symbolic link stands for, and why nothing is sent beneath them.
+    refused: HashMap<BString, (FailureKind, &'static str)>,
     /// Times and modes of directories, set when all is there.
     attributes: Vec<(BString, Option<i64>, Option<u32>)>,
     /// The root of the source, where its server makes relative links absolute.
@@ -195,7 +198,15 @@ impl<'p, 'e> Plan<'p, 'e> {
                 let what = format!("{}: needs the name of a file", ends.destination.display());
                 return Err(RemoteError::Usage(what));
             }
-            let task = self.task(ends.source.clone(), self.linked(&ends.destination), ends.window);
+            let there = match &ends.destination {
+                Place::Remote(..) => match self.stat(&ends.destination, true, known) {
+                    Err(e) if e.breaks_session() => return Err(e),
+                    there => there.ok().flatten(),
+                },
+                _ => None,
+            };
+            let destination = self.linked(&ends.destination, there.as_ref())?;
+            let task = self.task(ends.source.clone(), destination, ends.window);
             return self.file(task, None);
         }
         let Some(entry) = self.stat(&ends.source, false, known)? else {
@@ -305,7 +316,8 @@ impl<'p, 'e> Plan<'p, 'e> {
                 return Err(given_already(source, &ends.destination));
             }
             let link = entry.kind == Kind::Symlink && self.ctx.options().preserve.links;
-            let destination = if link { ends.destination.clone() } else { self.linked(&ends.destination) };
+            let destination =
+                if link { ends.destination.clone() } else { self.linked(&ends.destination, there)? };
             (destination, there.cloned())
         };
         let mut task = self.task(source.clone(), destination, ends.window);
@@ -313,9 +325,38 @@ impl<'p, 'e> Plan<'p, 'e> {
         self.file(task, there.as_ref())
     }
 
-    /// The file here that a destination leads to, where that itself is named and is a symbolic link: the link stays.
-    fn linked(&self, destination: &Place) -> Place {
-        let Place::Local(path) = destination else { return destination.clone() };
+    /// The file that a destination leads to, where that itself is named and is a symbolic link: the link stays.
+    fn linked(&mut self, destination: &Place, there: Option<&Entry>) -> Result<Place, RemoteError> {
+        match destination {
+            Place::Local(path) => Ok(self.linked_here(destination, path)),
+            Place::Remote(..) => self.linked_there(destination, there),
+            Place::Standard | Place::Measure(_) => Ok(destination.clone()),
+        }
+    }
+
+    /// A server says of a link what it leads to, perhaps another link. Where that is not known for sure, the link is replaced.
+    fn linked_there(&mut self, destination: &Place, there: Option<&Entry>) -> Result<Place, RemoteError> {
+        let Some(identity) = there.and_then(|there| there.identity) else { return Ok(destination.clone()) };
+        let (mut place, mut there) = (destination.clone(), there.cloned());
+        for _ in 0..LINKS_IN_A_ROW {
+            // With a link among the directories above, `..` leads elsewhere than names do.
+            let same = |there: &Entry| there.kind == Kind::File && there.identity == Some(identity);
+            let Some(target) = there.filter(same).map(|there| there.target) else { break };
+            let Some(target) = target else { return Ok(place) };
+            let path = place.path();
+            let absolute = target.starts_with(b"/");
+            let whole = if absolute { target } else { join(parent(&path).unwrap_or(b"/"), &target) };
+            // What begins at the home of the log-in has no place from the root on.
+            let Some(found) = VirtualPath::parse(&whole).ok().filter(|_| whole.starts_with(b"/")) else {
+                break;
+            };
+            place = with_path(destination, found.as_bytes().into());
+            there = self.stat(&place, true, &mut Known::new())?;
+        }
+        Ok(destination.clone())
+    }
+
+    fn linked_here(&self, destination: &Place, path: &VirtualPath) -> Place {
         let store = &self.ctx.store;
         let is_link = store.stat(path, false).is_ok_and(|there| there.kind == Kind::Symlink)
             && store.stat(path, true).is_ok_and(|there| there.kind == Kind::File);
@@ -334,8 +375,9 @@ impl<'p, 'e> Plan<'p, 'e> {
             );
             return Err(RemoteError::Usage(what));
         }
-        // Of pipes and devices 0 is told, and more may come.
-        if let (Some(window), Some(size)) = (task.window, task.size.filter(|size| *size > 0))
+        // Of pipes and devices 0 is told, and more may come; not to another server, which would make up what is before.
+        let third = matches!((&task.source, &task.destination), (Place::Remote(..), Place::Remote(..)));
+        if let (Some(window), Some(size)) = (task.window, task.size.filter(|size| *size > 0 || third))
             && window.offset > size
         {
             let (source, offset) = (task.source.display(), window.offset);
@@ -378,6 +420,14 @@ impl<'p, 'e> Plan<'p, 'e> {
     ) -> Result<Option<Task>, RemoteError> {
         let options = self.ctx.options();
         let Some(there) = there else { return Ok(Some(task)) };
+        // Listings here do not follow links, those of servers do.
+        let followed = if there.kind == Kind::Symlink && task.link.is_none() {
+            let target = there.target.clone();
+            self.look(&task.destination.clone())?.map(|there| Entry { target, ..there })
+        } else {
+            None
+        };
+        let there = followed.as_ref().unwrap_or(there);
         let is_link = there.target.is_some();
         let remote = matches!(task.destination, Place::Remote(..));
         if remote && is_link && !there.is_directory() && task.link.is_none() && options.preserve.links {
@@ -399,22 +449,21 @@ impl<'p, 'e> Plan<'p, 'e> {
         }
         match verdict {
             Verdict::Copy => {}
+            Verdict::CompareSums if options.dry_run => {
+                if self.have_one_sum(&task)? {
+                    self.ctx.report.left_out(task.source.display(), SAME_SUM);
+                    return Ok(None);
+                }
+            }
             Verdict::CompareSums => task.there = There::SameSize,
             Verdict::Same(reason) => {
                 self.ctx.report.left_out(task.source.display(), reason);
                 return Ok(None);
             }
         }
-        // Listings here do not follow links, and files are not put in the place of one that leads to a directory.
-        let directory = if there.kind == Kind::Symlink && task.link.is_none() {
-            let place = task.destination.clone();
-            self.stat(&place, true, &mut Known::new())?.is_some_and(|there| there.is_directory())
-        } else {
-            there.is_directory()
-        };
         let options = self.ctx.options();
-        // A link takes the place of another one.
-        if directory && !(is_link && task.link.is_some()) {
+        // A link takes the place of another one; a file does not take that of one that leads to a directory.
+        if there.is_directory() && !(is_link && task.link.is_some()) {
             if !options.delete || options.sync.is_none() {
                 let what = format!("{}: is a directory at the destination", task.destination.display());
                 return Err(RemoteError::Usage(what));

@@ -229,6 +229,9 @@ impl<'e> Session<'e> {
             // Servers that do not know these may refuse them.
             self.control.suggest(&Command::Site(SiteCommand::ClientInfo(who.into())))?;
             self.control.suggest(&Command::Opts(Opts::Checksum { markers: CHECKSUM_MARKERS }))?;
+            if self.can.replace && !self.setup.options.in_place {
+                self.control.suggest(&Command::Opts(Opts::Store { replaces: true }))?;
+            }
             if let Some(size) = self.setup.options.tcp_buffer {
                 self.control.suggest(&Command::Sbuf(size))?;
             } else if self.can.is_ours() && self.control.rtt() >= NEAR {

@@ -130,6 +130,11 @@ impl Version {
     fn of(metadata: &Metadata) -> Self {
         Self { size: metadata.size, modified: metadata.modified }
     }
+
+    /// What is left of its time beyond whole seconds, in nanoseconds.
+    pub(crate) fn nanoseconds(self) -> u32 {
+        self.modified.1
+    }
 }
 
 impl Source {

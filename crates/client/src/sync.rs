@@ -2,6 +2,7 @@
 
 use bstr::BString;
 use ropewalk_protocol::path::VirtualPath;
+use ropewalk_storage::Kind;
 
 use crate::place::{Place, join, parent};
 use crate::task::Task;
@@ -30,7 +31,8 @@ pub(crate) fn compare(level: Option<SyncLevel>, task: &Task, there: &Entry) -> V
             false => Verdict::Copy,
         };
     }
-    if there.is_directory() {
+    // A link that leads nowhere has a size and a time of its own.
+    if there.is_directory() || there.kind == Kind::Symlink {
         return Verdict::Copy;
     }
     let same_size = task.size.is_some() && task.size == there.size;
@@ -58,8 +60,6 @@ fn absolute(task: &Task, target: &BString) -> Option<VirtualPath> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use ropewalk_storage::Kind;
-
     use super::*;
     use crate::place::Endpoint;
 
@@ -81,6 +81,16 @@ mod tests {
         assert_eq!(check(SyncLevel::Time, 9, Some(200)), Verdict::Copy);
         assert_eq!(check(SyncLevel::Checksum, 10, Some(1)), Verdict::CompareSums);
         assert_eq!(check(SyncLevel::Checksum, 9, Some(100)), Verdict::Copy);
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_no_file() {
+        let place = Place::Local(VirtualPath::parse(b"/x").unwrap());
+        let task = Task { size: Some(10), modified: Some(100), ..Task::new(0, place.clone(), place) };
+        let there = Entry { size: Some(10), modified: Some(100), ..Entry::new("x", Kind::Symlink) };
+        for level in [SyncLevel::Exists, SyncLevel::Size, SyncLevel::Time, SyncLevel::Checksum] {
+            assert_eq!(compare(Some(level), &task, &there), Verdict::Copy);
+        }
     }
 
     #[test]

@@ -57,7 +57,7 @@ struct State {
 /// How an upload is to be done, from what the server can do.
 pub(crate) struct Manner {
     pub check: Check,
-    /// The server is ours: a small file whose sum it is told may go to its final name.
+    /// The server is ours: a small file whose sum it is told may go to its final name, and takes the place of what has it.
     pub atomic: bool,
     /// The server can be told what sum to expect.
     pub expect: bool,

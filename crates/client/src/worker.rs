@@ -32,6 +32,9 @@ use crate::{get, local_copy, put, third_party, threads, through};
 
 pub(crate) use failing::{cannot_go_on, is_of_no_use};
 
+/// Why a file is not copied.
+pub(crate) const SAME_SUM: &str = "same checksum";
+
 /// Something to do.
 pub(crate) enum Job {
     File(Task),
@@ -352,7 +355,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             self.ctx.states.remove(&task);
             report.done(task.id, bytes, took, Some(proof));
         } else {
-            report.needless(&task, "same checksum");
+            report.needless(&task, SAME_SUM);
         }
         self.done();
     }

@@ -34,12 +34,13 @@ const LINES: [(&str, &str); 20] = [
 ];
 
 /// Our own extensions, in the last line, each with the command that it is about.
-const EXTENSIONS: [(&str, &str); 5] = [
+const EXTENSIONS: [(&str, &str); 6] = [
     ("PassiveSender", ""),
     ("InlineChecksum", ""),
     ("Ranges", "SITE RANGES"),
     ("Streams", "SITE STREAMS"),
     ("PathMarkers", ""),
+    ("Replace", "OPTS"),
 ];
 
 /// Offered where the site allows any ([`Offer::congestion`]).
@@ -103,7 +104,8 @@ pub fn reply(offer: Offer, allowed: impl Fn(&str) -> bool) -> Reply {
     lines.extend(
         LINES.iter().filter(|(_, verb)| verb.is_empty() || allowed(verb)).map(|(line, _)| (*line).to_owned()),
     );
-    let possible = |verb: &str| verb.is_empty() || allowed(verb) && allowed("SITE");
+    let possible =
+        |verb: &str| verb.is_empty() || allowed(verb) && (!verb.starts_with("SITE ") || allowed("SITE"));
     let keys = offer.data_keys.then_some(&DATA_KEYS);
     let profile = (offer.profiling && offer.logged_in).then_some(&PROFILE);
     let own = EXTENSIONS
@@ -155,6 +157,8 @@ pub struct Features {
     pub streams: bool,
     /// Ours: `OPTS RETR PathInfo=1;`, see [`crate::marker::PathMarker`].
     pub path_markers: bool,
+    /// Ours: `OPTS STOR Replace=1;`.
+    pub replace: bool,
     /// Ours: `OPTS RETR Congestion=`.
     pub congestion: bool,
     /// Ours: `SITE DATAKEY`, see [`crate::data_key`].
@@ -199,6 +203,7 @@ impl Features {
             "RANGES" => self.ranges = true,
             "STREAMS" => self.streams = true,
             "PATHMARKERS" => self.path_markers = true,
+            "REPLACE" => self.replace = true,
             "CONGESTION" => self.congestion = true,
             "DATAKEY" => self.data_keys = true,
             "PROFILE" => self.profile = true,
@@ -254,7 +259,7 @@ mod tests {
         assert_eq!(lines[1], b" STORATTR");
         assert_eq!(
             lines[lines.len() - 2],
-            b" ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;"
+            b" ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Replace;"
         );
         assert_eq!(lines[lines.len() - 1], b"211 End.");
         assert!(!before.contains_str("CKSM"));
@@ -267,8 +272,9 @@ mod tests {
         assert!(!reply(offer(true), |verb| verb != "ERET").to_bytes().contains_str("ERET"));
         for gone in ["SITE STREAMS", "SITE"] {
             let without = of(&reply(offer(true), |verb| verb != gone));
-            assert!(!without.streams && without.path_markers && !without.congestion, "{gone}");
+            assert!(!without.streams && without.path_markers && without.replace, "{gone}");
         }
+        assert!(!of(&reply(offer(true), |verb| verb != "OPTS")).replace);
     }
 
     #[test]
@@ -302,6 +308,7 @@ mod tests {
             ranges: true,
             streams: true,
             path_markers: true,
+            replace: true,
             congestion: true,
             data_keys: true,
             profile: true,

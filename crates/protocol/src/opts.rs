@@ -23,6 +23,11 @@ pub enum Options {
     Checksum {
         markers: u32,
     },
+    /// OPTS STOR `Replace=0|1;`, our extension: whether an upload takes the place of what has its name, as if it were renamed,
+    /// also of a symbolic link and of a file that may not be written to.
+    Store {
+        replaces: bool,
+    },
 }
 
 /// OPTS RETR: only what is `Some` changes. At least one is.
@@ -66,11 +71,14 @@ impl Options {
         let text = args.optional_text().ok_or(CommandError::Options)?;
         match kind.to_ascii_uppercase().as_slice() {
             b"RETR" => retrieve(&text).map(Self::Retr),
-            b"PASV" | b"EPSV" | b"SPAS" => delayed(&text).map(|delayed| Self::Passive { delayed }),
+            b"PASV" | b"EPSV" | b"SPAS" => {
+                switch(&text, b"AllowDelayed").map(|delayed| Self::Passive { delayed })
+            }
             b"MLST" | b"MLSD" => Some(Self::Facts(facts(&text))),
             b"MLSR" if text.contains(&b'=') => recursion(&text).map(Self::Mlsr),
             b"MLSR" => Some(Self::Facts(facts(&text))),
             b"CKSM" => markers(&text).map(|markers| Self::Checksum { markers }),
+            b"STOR" => switch(&text, b"Replace").map(|replaces| Self::Store { replaces }),
             _ => None,
         }
         .ok_or(CommandError::Options)
@@ -99,6 +107,10 @@ impl Options {
             Self::Checksum { markers } => {
                 line.word("CKSM");
                 line.word(format!("markers={markers};"));
+            }
+            Self::Store { replaces } => {
+                line.word("STOR");
+                line.word(format!("Replace={};", u8::from(*replaces)));
             }
         }
     }
@@ -195,11 +207,12 @@ fn retrieve(text: &[u8]) -> Option<RetrOptions> {
 }
 
 /// Here GCT does not insist on the `;`.
-fn delayed(text: &[u8]) -> Option<bool> {
+/// `NAME=0|1;`
+fn switch(text: &[u8], name: &[u8]) -> Option<bool> {
     let text = text.trim();
     let (key, value) = text.strip_suffix(b";").unwrap_or(text).split_once_str("=")?;
     let number = number(value)?;
-    key.eq_ignore_ascii_case(b"AllowDelayed").then_some(number != 0)
+    key.eq_ignore_ascii_case(name).then_some(number != 0)
 }
 
 fn facts(text: &[u8]) -> FactSet {

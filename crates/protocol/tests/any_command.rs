@@ -105,6 +105,7 @@ fn any_options() -> impl Strategy<Value = Options> {
             .prop_map(|facts| Options::Facts(facts.into_iter().collect::<FactSet>())),
         recursion.prop_map(Options::Mlsr),
         any::<u32>().prop_map(|markers| Options::Checksum { markers }),
+        any::<bool>().prop_map(|replaces| Options::Store { replaces }),
     ]
 }
 

@@ -191,8 +191,9 @@ fn congestion_control_of_the_clients_choice() {
     let congestion = ["bbr", "cubic"].map(|name| name.parse().unwrap()).to_vec();
     let mut host = Host::logged_in_with(SessionConfig { congestion, ..SessionConfig::default() });
     assert!(
-        host.run("FEAT")
-            .contains("| ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Congestion;|")
+        host.run("FEAT").contains(
+            "| ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Replace;Congestion;|"
+        )
     );
     assert_eq!(listen(&mut host, "PASV").channel.congestion, None);
     assert_eq!(host.run("OPTS RETR Congestion=BBR;"), "200 OPTS Command Successful.");
@@ -275,6 +276,7 @@ fn stream_get() {
             perf_interval: 0,
             restart_interval: 0,
             path_info: false,
+            replaces: false,
             congestion: None,
             delayed: None,
         }

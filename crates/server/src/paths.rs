@@ -317,14 +317,20 @@ impl Login {
         self.permit(real, access)
     }
 
-    /// The place of a file to be written, and what is there: `None` where nothing is. What exists is followed.
-    pub(crate) fn target(&self, path: &VirtualPath) -> Result<(VirtualPath, Option<Metadata>), Failure> {
+    /// The place of a file to be written, and what is there: `None` where nothing is. What exists is followed, unless it is a
+    /// symbolic link that the file `replaces`.
+    pub(crate) fn target(
+        &self,
+        path: &VirtualPath,
+        replaces: bool,
+    ) -> Result<(VirtualPath, Option<Metadata>), Failure> {
         let entry = self.entry(path, Access::Create)?;
         // The name that it is meant to get would be refused once all has come.
         if target_of_part(&entry).is_some_and(|whole| !self.allows(&whole, Access::Create)) {
             return Err(Failure::NotAllowed);
         }
         let place = match self.store.stat(&entry, false) {
+            Ok(metadata) if metadata.kind == Kind::Symlink && replaces => return Ok((entry, None)),
             Ok(metadata) if metadata.kind == Kind::Symlink => match self.store.real_path(&entry) {
                 Ok(real) => self.permit(real, Access::Create)?,
                 // Through a link that leads nowhere a file would appear in a place that nobody has checked.

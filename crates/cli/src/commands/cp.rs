@@ -180,6 +180,9 @@ impl Cp {
             }
             return pairs::read(file)?.iter().map(pairs::Line::pair).collect();
         }
+        if self.length == Some(0) {
+            return Err(usage("--length: expected at least 1 byte"));
+        }
         let window = (self.offset.is_some() || self.length.is_some())
             .then(|| Window { offset: self.offset.unwrap_or(0), length: self.length });
         let Some((destination, sources)) = self.places.split_last() else {
@@ -292,6 +295,7 @@ mod tests {
         let pairs = cp(&["--offset", "1K", "a", "b"]).pairs().unwrap();
         assert_eq!(pairs[0].window, Some(Window { offset: 1024, length: None }));
         assert_eq!(cp(&["a", "b"]).pairs().unwrap()[0].window, None);
+        assert!(cp(&["--length", "0", "a", "b"]).pairs().is_err(), "that is nothing");
     }
 
     #[test]

@@ -108,7 +108,10 @@ impl EventSink for Human {
                 }
             }
             Event::FileFailed { source, error, retry_in, .. } => {
-                let (source, error) = (harmless(&source), harmless(&error));
+                // It often begins with what it is about.
+                let error =
+                    error.strip_prefix(&*source).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&error);
+                let (source, error) = (harmless(&source), harmless(error));
                 match retry_in {
                     None if self.cancel.is_cancelled() && !self.verbose() => {}
                     None => self.line(format_args!("ropewalk: {source}: {error}")),

@@ -96,7 +96,7 @@ impl<'e> Flow<'_, 'e> {
             compared = Err(changed);
         }
         let bytes = download.end().saturating_sub(download.task.offset());
-        match compared.and_then(|()| download.commit(self.worker.ctx.options())) {
+        match compared.and_then(|()| download.commit(self.worker.ctx.options(), 0)) {
             Ok(proof) => {
                 self.worker.ctx.report.tell_growth(&download.task);
                 self.worker.ctx.report.done(download.task.id, bytes, download.began().elapsed(), proof);

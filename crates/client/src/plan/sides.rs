@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::place::Endpoint;
+use crate::verify::same;
 use crate::{opening, threads};
 
 impl<'e> Plan<'_, 'e> {
@@ -121,6 +122,29 @@ impl<'e> Plan<'_, 'e> {
             }
             result => result,
         }
+    }
+
+    /// Whether both ends of a copy have the same bytes, as far as an algorithm tells that both know.
+    pub(super) fn have_one_sum(&mut self, task: &Task) -> Result<bool, RemoteError> {
+        let ends = [(&task.source, false), (&task.destination, true)];
+        let mut servers = Vec::new();
+        for (place, destination) in ends {
+            if let Side::Remote(session) = self.side(place, destination)? {
+                servers.push(session.can.clone());
+            }
+        }
+        let Some(algorithm) = self.ctx.comparison(&servers.iter().collect::<Vec<_>>()) else {
+            return Ok(false);
+        };
+        let ctx = self.ctx;
+        let mut sum = |place: &Place, destination| {
+            self.ask(place, destination, &mut |side| match (side, place) {
+                (Side::Remote(session), _) => session.checksum(&place.path(), algorithm, None),
+                (Side::Local(_), Place::Local(path)) => ctx.local_sum(path, algorithm),
+                (Side::Local(_), _) => Ok(String::new()),
+            })
+        };
+        Ok(same(&sum(&task.source, false)?, &sum(&task.destination, true)?))
     }
 
     /// What there is at the destination.

@@ -4,7 +4,7 @@ use ropewalk_protocol::facts::INVALID_LINK;
 
 use super::*;
 use crate::entry::DANGLING;
-use crate::side::{OWNERS, is_shut};
+use crate::side::is_shut;
 
 impl<'e> Plan<'_, 'e> {
     /// What is in a directory, recursively. `linked`: a symbolic link leads to it. `named`: the destination is within the directory
@@ -19,11 +19,9 @@ impl<'e> Plan<'_, 'e> {
         let ctx = self.ctx;
         let options = ctx.options();
         let discards = matches!(destination, Place::Measure(_));
-        if let (true, true, Place::Local(path)) = (named, options.preserve.links, destination)
-            && self.ctx.store.stat(path, false).is_ok_and(|there| there.kind == Kind::Symlink)
-        {
+        if named && exists && options.preserve.links && self.is_link(destination)? {
             let what = "is a symbolic link: nothing is copied through it where links are kept";
-            return Err(RemoteError::Usage(format!("{path}: {what}")));
+            return Err(RemoteError::Usage(format!("{}: {what}", destination.display())));
         }
         if !options.dry_run && !discards {
             if options.create_directories {
@@ -187,65 +185,110 @@ impl<'e> Plan<'_, 'e> {
             return Ok(Step::Over);
         }
         if entry.is_directory() {
-            let stands_in_the_way = |there: &Entry| {
-                // With two names for one directory, what one of them has not would be removed of the other.
-                let link = there.target.is_some() && (options.delete || options.preserve.links);
-                link || !there.is_directory()
-            };
-            if there.as_ref().is_some_and(stands_in_the_way) {
-                if !options.delete {
-                    let e = RemoteError::Usage(format!("{}: is no directory", to.display()));
-                    self.fail(from.display(), to.display(), &e);
-                    return Ok(Step::Over);
-                }
-                if let Err(e) = self.remove(&to, false) {
-                    if e.breaks_session() {
-                        return Err(e);
-                    }
-                    self.fail(String::new(), to.display(), &e);
-                    return Ok(Step::Over);
-                }
-                there = None;
-            }
-            if let Some(there) = &there {
-                synced.waiting.insert(name.to_vec());
-                if there.mode.is_some_and(is_shut) {
-                    self.open_up(&to, &[to.path()])?;
-                }
-            }
-            if options.dry_run {
-                let (source, destination) = (from.display(), to.display());
-                let (modified, mode) = (entry.modified, entry.mode);
-                self.ctx.report.event(Event::WouldMake { source, destination, modified, mode });
-            }
-            if there.is_none() && !matches!(to, Place::Measure(_)) {
-                gathered.directories.push(to.path());
-            }
-            let (time, mode) = self.preserved(&entry);
-            if !options.dry_run && (time, mode) != (None, None) {
-                gathered.attributes.push((to.path(), time, mode));
-            }
-            return Ok(Step::Into);
+            return self.found_directory((from, to), &entry, there, gathered, synced);
         }
+        self.found_file((from, to), &entry, there, gathered)?;
+        if gathered.files.len() >= GATHERED || gathered.directories.len() >= GATHERED {
+            self.flush(destination, gathered)?;
+        }
+        Ok(Step::Over)
+    }
+
+    /// What is there at the destination, links followed, as far as the server tells.
+    pub(super) fn look(&mut self, place: &Place) -> Result<Option<Entry>, RemoteError> {
+        match self.stat(place, true, &mut Known::new()) {
+            Err(e) if e.breaks_session() => Err(e),
+            there => Ok(there.ok().flatten()),
+        }
+    }
+
+    /// `there`: what the destination has by its name, where that was asked.
+    fn found_directory(
+        &mut self,
+        (from, to): (Place, Place),
+        entry: &Entry,
+        mut there: Option<Entry>,
+        gathered: &mut Gathered,
+        synced: &mut Synced,
+    ) -> Result<Step, RemoteError> {
+        let ctx = self.ctx;
+        let options = ctx.options();
+        let name = &entry.name;
+        if there.as_ref().is_some_and(|there| there.kind == Kind::Symlink)
+            && let Some(leads_to) = self.look(&to)?
+        {
+            let target = there.and_then(|link| link.target);
+            there = Some(Entry { target, ..leads_to });
+        }
+        let stands_in_the_way = |there: &Entry| {
+            // With two names for one directory, what one of them has not would be removed of the other.
+            let link = there.target.is_some() && (options.delete || options.preserve.links);
+            link || !there.is_directory()
+        };
+        if there.as_ref().is_some_and(stands_in_the_way) {
+            if !options.delete {
+                let e = RemoteError::Usage(format!("{}: is no directory", to.display()));
+                self.fail(from.display(), to.display(), &e);
+                return Ok(Step::Over);
+            }
+            if let Err(e) = self.remove(&to, false) {
+                if e.breaks_session() {
+                    return Err(e);
+                }
+                self.fail(String::new(), to.display(), &e);
+                return Ok(Step::Over);
+            }
+            there = None;
+        }
+        if let Some(there) = &there {
+            synced.waiting.insert(name.to_vec());
+            if there.mode.is_some_and(is_shut) {
+                self.open_up(&to, &[to.path()])?;
+            }
+        }
+        // Without `sync` nobody has looked.
+        let unseen = options.dry_run && options.sync.is_none() && !matches!(to, Place::Measure(_));
+        if options.dry_run && there.is_none() && !(unseen && self.look(&to)?.is_some()) {
+            let (source, destination) = (from.display(), to.display());
+            let (modified, mode) = (entry.modified, entry.mode);
+            self.ctx.report.event(Event::WouldMake { source, destination, modified, mode });
+        }
+        if there.is_none() && !matches!(to, Place::Measure(_)) {
+            gathered.directories.push(to.path());
+        }
+        let (time, mode) = self.preserved(entry);
+        if !options.dry_run && (time, mode) != (None, None) {
+            gathered.attributes.push((to.path(), time, mode));
+        }
+        Ok(Step::Into)
+    }
+
+    fn found_file(
+        &mut self,
+        (from, to): (Place, Place),
+        entry: &Entry,
+        there: Option<Entry>,
+        gathered: &mut Gathered,
+    ) -> Result<(), RemoteError> {
         if !matches!(entry.kind, Kind::File | Kind::Symlink) {
             self.ctx.report.left_out(from.display(), "neither a file nor a directory");
-            return Ok(Step::Over);
+            return Ok(());
         }
         if self.merging && !matches!(to, Place::Measure(_)) {
             match self.give(&from, &to) {
                 Given::First => {}
                 Given::Twice => {
                     self.ctx.report.left_out(from.display(), "named twice");
-                    return Ok(Step::Over);
+                    return Ok(());
                 }
                 Given::Another => {
                     self.fail(from.display(), to.display(), &given_already(&from, &to));
-                    return Ok(Step::Over);
+                    return Ok(());
                 }
             }
         }
         let mut task = self.task(from, to, None);
-        fill(&mut task, &entry);
+        fill(&mut task, entry);
         if let Some((root, target)) = gathered.absolute.as_ref().zip(task.link.as_ref())
             && let Some(within) = kept_within(root, &task.source.path(), target)
         {
@@ -255,16 +298,13 @@ impl<'e> Plan<'_, 'e> {
             task.there = There::Nothing;
         }
         let (source_name, destination_name) = (task.source.display(), task.destination.display());
-        match self.wanted(task, there.as_ref(), Some(&name)) {
+        match self.wanted(task, there.as_ref(), Some(&entry.name)) {
             Ok(Some(task)) => gathered.files.push(task),
             Ok(None) => {}
             Err(e) if e.breaks_session() => return Err(e),
             Err(e) => self.fail(source_name, destination_name, &e),
         }
-        if gathered.files.len() >= GATHERED || gathered.directories.len() >= GATHERED {
-            self.flush(destination, gathered)?;
-        }
-        Ok(Step::Over)
+        Ok(())
     }
 
     /// A link that is to be followed leads to nothing. `true`: it is left out, as was asked for.
@@ -321,166 +361,6 @@ impl<'e> Plan<'_, 'e> {
             }
             _ => Ok(true),
         }
-    }
-
-    /// Whether a directory here is, or is beneath, a link within the destination.
-    fn is_closed(&self, destination: &Place, gathered: &mut Gathered, directory: &[u8]) -> bool {
-        let Place::Local(top) = destination else { return false };
-        if directory.len() <= top.as_bytes().len() || gathered.open.contains(directory) {
-            return false;
-        }
-        let is_link = || {
-            let path = VirtualPath::parse(directory).ok()?;
-            Some(self.ctx.store.stat(&path, false).ok()?.kind == Kind::Symlink)
-        };
-        let closed = parent(directory).is_some_and(|above| self.is_closed(destination, gathered, above))
-            || is_link() == Some(true);
-        if !closed {
-            if gathered.open.len() >= REMEMBERED {
-                gathered.open.clear();
-            }
-            gathered.open.insert(directory.into());
-        }
-        closed
-    }
-
-    /// Directories that nobody may write to become writable for their owner until all is there, where they get the permissions
-    /// of the source in the end. `true`: some of them did.
-    fn open_up(&mut self, destination: &Place, directories: &[BString]) -> Result<bool, RemoteError> {
-        let options = self.ctx.options();
-        if !options.preserve.modes || options.dry_run || directories.is_empty() {
-            return Ok(false);
-        }
-        let mut modes = Vec::new();
-        self.ask(destination, true, &mut |side| {
-            for (path, there) in directories.iter().zip(side.stat_many(directories)?) {
-                let Some(mode) = there.and_then(|there| there.mode).filter(|mode| is_shut(*mode)) else {
-                    continue;
-                };
-                match side.set_attributes(path, None, Some(mode | OWNERS)) {
-                    Err(e) if e.breaks_session() => return Err(e),
-                    // What is to be written to it will tell.
-                    Err(_) => {}
-                    Ok(()) => modes.push((path.clone(), mode)),
-                }
-            }
-            Ok(())
-        })?;
-        let opened = !modes.is_empty();
-        if let Place::Local(_) = destination {
-            let here = |(path, mode): (BString, u32)| Some((VirtualPath::parse(&path).ok()?, mode));
-            self.late.opened.extend(modes.into_iter().filter_map(here));
-        }
-        Ok(opened)
-    }
-
-    /// Makes the directories that were found.
-    fn make(
-        &mut self,
-        destination: &Place,
-        gathered: &mut Gathered,
-        directories: &[BString],
-    ) -> Result<(), RemoteError> {
-        // With links kept, one by one: nothing is made beneath one.
-        let alone = self.ctx.options().preserve.links && matches!(destination, Place::Local(_));
-        let mut sought = Vec::with_capacity(directories.len());
-        for path in directories {
-            if !gathered.is_refused(path) {
-                sought.push(path.clone());
-            }
-        }
-        let directories = &sought[..];
-        for directories in directories.chunks(if alone { 1 } else { directories.len().max(1) }) {
-            if alone && self.is_closed(destination, gathered, &directories[0]) {
-                let path = with_path(destination, directories[0].clone()).display();
-                let what = "a symbolic link stands for it or a directory above, and nothing is copied through one \
-                            where links are kept";
-                self.fail(String::new(), path, &RemoteError::Usage(what.to_owned()));
-                continue;
-            }
-            let mut results = self.ask(destination, true, &mut |side| side.make_directories(directories))?;
-            let was_there = directories.iter().zip(&results).filter(|(_, made)| matches!(made, Ok(false)));
-            let was_there: Vec<BString> = was_there.map(|(path, _)| path.clone()).collect();
-            if self.open_up(destination, &was_there)? {
-                for (path, result) in directories.iter().zip(&mut results) {
-                    if result.as_ref().is_err_and(|e| e.kind() == FailureKind::Permission) {
-                        let alone = [path.clone()];
-                        let again = self.ask(destination, true, &mut |side| side.make_directories(&alone))?;
-                        *result = again.into_iter().next().unwrap_or(Ok(true));
-                    }
-                }
-            }
-            for (path, result) in directories.iter().zip(results) {
-                match result {
-                    Ok(true) => {
-                        self.ctx.report.directory_made();
-                        if gathered.new.len() >= REMEMBERED {
-                            gathered.new.clear();
-                        }
-                        gathered.new.insert(path.clone());
-                    }
-                    Ok(false) => {}
-                    // Of a directory above it that is told already.
-                    Err(_) if gathered.is_refused(path) => {}
-                    Err(e) => {
-                        // Who may put files there may be told nothing of it: whether it is there they will show.
-                        let unseen = self.ctx.options().in_place && e.kind() == FailureKind::Permission;
-                        if !unseen && gathered.refused.len() < REMEMBERED {
-                            gathered.refused.insert(path.clone(), e.kind());
-                        }
-                        self.fail(String::new(), with_path(destination, path.clone()).display(), &e);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the directories that were found, and queues the files in them.
-    pub(super) fn flush(&mut self, destination: &Place, gathered: &mut Gathered) -> Result<(), RemoteError> {
-        // With links kept, whoever made the source could have the files of a directory go to where a link leads.
-        let links = !self.ctx.options().preserve.links;
-        let directories = std::mem::take(&mut gathered.directories);
-        if !self.ctx.options().dry_run
-            && let Err(e) = self.make(destination, gathered, &directories)
-        {
-            // Files are not to be queued before.
-            gathered.directories = directories;
-            return Err(e);
-        }
-        for mut task in std::mem::take(&mut gathered.files) {
-            let path = task.destination.path();
-            if parent(&path).is_some_and(|above| gathered.new.contains(above.as_bstr())) {
-                task.there = There::Nothing;
-            }
-            if !links && parent(&path).is_some_and(|above| self.is_closed(destination, gathered, above)) {
-                let closed = RemoteError::Usage("a symbolic link stands for its directory".to_owned());
-                self.fail(task.source.display(), task.destination.display(), &closed);
-            } else if let Some(kind) = parent(&path).and_then(|above| gathered.refused.get(above.as_bstr())) {
-                let reason = "its directory could not be made".to_owned();
-                let lost = RemoteError::Lost { kind: *kind, reason };
-                self.fail(task.source.display(), task.destination.display(), &lost);
-            } else {
-                self.push(task);
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Gathered {
-    /// Whether a directory is one that could not be made, or beneath one.
-    fn is_refused(&mut self, directory: &BString) -> bool {
-        if self.refused.contains_key(directory) {
-            return true;
-        }
-        let above = parent(directory).and_then(|above| self.refused.get(above.as_bstr())).copied();
-        if let Some(kind) = above
-            && self.refused.len() < REMEMBERED
-        {
-            self.refused.insert(directory.clone(), kind);
-        }
-        above.is_some()
     }
 }
 

@@ -33,7 +33,8 @@ impl<'e> Plan<'_, 'e> {
         let options = self.ctx.options();
         let keeps = options.preserve.links;
         let mut links = HashMap::new();
-        if keeps || options.delete {
+        // Those that lead nowhere are told, or kept.
+        if keeps || options.delete || !options.skip_dangling {
             let all = from.ask(Some(&reopen(self.ctx)), &mut |side| {
                 links.clear();
                 hidden_links(side, &source.path(), &mut |entry| {

@@ -79,7 +79,7 @@ impl<'e> Flow<'_, 'e> {
                     can.may_expect_checksums() && self.session.preferred_mode() == Mode::ExtendedBlock;
                 Manner {
                     check,
-                    atomic: can.is_ours(),
+                    atomic: can.replace,
                     expect,
                     present: present.clone(),
                     in_place: options.in_place,

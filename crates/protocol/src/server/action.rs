@@ -167,6 +167,9 @@ pub struct Transfer {
     /// REST was given: `present` is what the destination has already, relative to window or adjust.
     pub restarted: bool,
     pub present: RangeSet,
+    /// Store: the file takes the place of what has its name, as if it were renamed, also of a symbolic link and of a file
+    /// that may not be written to (our extension, `OPTS STOR Replace=1;`). Not what goes on with a file, or adds to it.
+    pub replaces: bool,
     /// Store: the size that ALLO announced.
     pub allocated: Option<u64>,
     pub expected: Option<ExpectedChecksum>,

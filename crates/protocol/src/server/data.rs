@@ -148,14 +148,16 @@ impl Session {
             checksum: options.checksum,
             begun: false,
         };
+        // `REST 0` takes an earlier one back.
+        let restarted = restart.as_ref().is_some_and(|there| !there.is_empty());
         let transfer = Transfer {
             direction: kind.direction,
             path,
             window: kind.window,
             adjust: kind.adjust,
             append: kind.append,
-            // `REST 0` takes an earlier one back.
-            restarted: restart.as_ref().is_some_and(|there| !there.is_empty()),
+            restarted,
+            replaces: options.replaces && store && !restarted && !kind.append && kind.adjust.is_none(),
             present: restart.unwrap_or_default(),
             allocated: upload.allocated,
             expected: upload.expected,

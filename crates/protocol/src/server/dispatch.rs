@@ -431,6 +431,7 @@ impl Session {
                 state.traverse_links = recursion.traverse_links.unwrap_or(state.traverse_links);
             }
             Options::Checksum { markers } => state.checksum_markers = markers,
+            Options::Store { replaces } => state.options.replaces = replaces,
         }
         reply(200, OPTIONS_SET)
     }

@@ -106,6 +106,8 @@ pub(super) struct DataOptions {
     /// Seconds between 111 markers when receiving in MODE E.
     pub(super) restart_interval: u32,
     pub(super) checksum: Option<ChecksumAlgorithm>,
+    /// Uploads take the place of what has their name.
+    pub(super) replaces: bool,
     /// The next passive command may be delayed.
     pub(super) delayed: bool,
     /// EPSV ALL was given.
@@ -219,6 +221,7 @@ impl DataOptions {
             perf_interval: MARKER_INTERVAL,
             restart_interval: MARKER_INTERVAL,
             checksum: None,
+            replaces: false,
             delayed: false,
             epsv_only: false,
         }

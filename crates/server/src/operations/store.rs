@@ -40,17 +40,20 @@ fn receive_file(
 ) -> Result<Checksum, Failure> {
     let login = job.context.login()?;
     let acting = login.acting()?;
-    let (place, existing) = login.target(&transfer.path)?;
+    let files = &job.context.settings.config.files;
+    // What is written in place is written to what is there.
+    let replaces = transfer.replaces && files.part_files;
+    let (place, existing) = login.target(&transfer.path, replaces)?;
     login.is_free(&place)?;
     match &existing {
         Some(metadata) if metadata.kind == Kind::Directory => return Err(system(Errno::ISDIR, "open")),
         _ => {}
     }
-    let files = &job.context.settings.config.files;
     let storage = login.store_for(&place);
     if let Some(metadata) = &existing
         && metadata.kind == Kind::File
         && !metadata.writable
+        && !replaces
     {
         // The bits of its mode do not say so, but there may be an access control list.
         let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };

@@ -1,0 +1,212 @@
+//! The directories of a tree at its destination: made before what is in them, and never through a link that is to be kept.
+
+use super::*;
+use crate::side::{OWNERS, is_shut};
+
+/// Of a directory: why nothing is sent to it.
+const CLOSED: &str = "a symbolic link stands for it or a directory above, and nothing is copied through one where links are kept";
+/// Of a file: why it is not sent.
+const THROUGH_LINK: &str = "a symbolic link stands for its directory";
+const NOT_MADE: &str = "its directory could not be made";
+
+impl<'e> Plan<'_, 'e> {
+    pub(super) fn is_link(&mut self, place: &Place) -> Result<bool, RemoteError> {
+        Ok(match place {
+            Place::Local(path) => {
+                self.ctx.store.stat(path, false).is_ok_and(|there| there.kind == Kind::Symlink)
+            }
+            Place::Remote(..) => {
+                self.stat(place, true, &mut Known::new())?.is_some_and(|there| there.target.is_some())
+            }
+            Place::Standard | Place::Measure(_) => false,
+        })
+    }
+
+    /// With links kept nothing is copied through one: finds those that stand for directories at a server. What is in a
+    /// directory that was made is none.
+    fn refuse_links(
+        &mut self,
+        destination: &Place,
+        gathered: &mut Gathered,
+        directories: &[BString],
+    ) -> Result<(), RemoteError> {
+        let is_old =
+            |path: &&BString| !parent(path).is_some_and(|above| gathered.new.contains(above.as_bstr()));
+        let old: Vec<BString> = directories.iter().filter(is_old).cloned().collect();
+        if !self.ctx.options().preserve.links || !matches!(destination, Place::Remote(..)) || old.is_empty() {
+            return Ok(());
+        }
+        let there = self.ask(destination, true, &mut |side| side.stat_many(&old))?;
+        for (path, there) in old.iter().zip(there) {
+            let is_link = there.is_some_and(|there| there.is_directory() && there.target.is_some());
+            if is_link && !gathered.is_refused(path) {
+                gathered.refused.insert(path.clone(), (FailureKind::Other, THROUGH_LINK));
+                let path = with_path(destination, path.clone()).display();
+                self.fail(String::new(), path, &RemoteError::Usage(CLOSED.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a directory here is, or is beneath, a link within the destination.
+    pub(super) fn is_closed(&self, destination: &Place, gathered: &mut Gathered, directory: &[u8]) -> bool {
+        let Place::Local(top) = destination else { return false };
+        if directory.len() <= top.as_bytes().len() || gathered.open.contains(directory) {
+            return false;
+        }
+        let is_link = || {
+            let path = VirtualPath::parse(directory).ok()?;
+            Some(self.ctx.store.stat(&path, false).ok()?.kind == Kind::Symlink)
+        };
+        let closed = parent(directory).is_some_and(|above| self.is_closed(destination, gathered, above))
+            || is_link() == Some(true);
+        if !closed {
+            if gathered.open.len() >= REMEMBERED {
+                gathered.open.clear();
+            }
+            gathered.open.insert(directory.into());
+        }
+        closed
+    }
+
+    /// Directories that nobody may write to become writable for their owner until all is there, where they get the permissions
+    /// of the source in the end. `true`: some of them did.
+    pub(super) fn open_up(
+        &mut self,
+        destination: &Place,
+        directories: &[BString],
+    ) -> Result<bool, RemoteError> {
+        let options = self.ctx.options();
+        if !options.preserve.modes || options.dry_run || directories.is_empty() {
+            return Ok(false);
+        }
+        let mut modes = Vec::new();
+        self.ask(destination, true, &mut |side| {
+            for (path, there) in directories.iter().zip(side.stat_many(directories)?) {
+                let Some(mode) = there.and_then(|there| there.mode).filter(|mode| is_shut(*mode)) else {
+                    continue;
+                };
+                match side.set_attributes(path, None, Some(mode | OWNERS)) {
+                    Err(e) if e.breaks_session() => return Err(e),
+                    // What is to be written to it will tell.
+                    Err(_) => {}
+                    Ok(()) => modes.push((path.clone(), mode)),
+                }
+            }
+            Ok(())
+        })?;
+        let opened = !modes.is_empty();
+        if let Place::Local(_) = destination {
+            let here = |(path, mode): (BString, u32)| Some((VirtualPath::parse(&path).ok()?, mode));
+            self.late.opened.extend(modes.into_iter().filter_map(here));
+        }
+        Ok(opened)
+    }
+
+    /// Makes the directories that were found.
+    fn make(
+        &mut self,
+        destination: &Place,
+        gathered: &mut Gathered,
+        directories: &[BString],
+    ) -> Result<(), RemoteError> {
+        // With links kept, one by one: nothing is made beneath one.
+        let alone = self.ctx.options().preserve.links && matches!(destination, Place::Local(_));
+        self.refuse_links(destination, gathered, directories)?;
+        let mut sought = Vec::with_capacity(directories.len());
+        for path in directories {
+            if !gathered.is_refused(path) {
+                sought.push(path.clone());
+            }
+        }
+        let directories = &sought[..];
+        for directories in directories.chunks(if alone { 1 } else { directories.len().max(1) }) {
+            if alone && self.is_closed(destination, gathered, &directories[0]) {
+                let path = with_path(destination, directories[0].clone()).display();
+                self.fail(String::new(), path, &RemoteError::Usage(CLOSED.to_owned()));
+                continue;
+            }
+            let mut results = self.ask(destination, true, &mut |side| side.make_directories(directories))?;
+            let was_there = directories.iter().zip(&results).filter(|(_, made)| matches!(made, Ok(false)));
+            let was_there: Vec<BString> = was_there.map(|(path, _)| path.clone()).collect();
+            if self.open_up(destination, &was_there)? {
+                for (path, result) in directories.iter().zip(&mut results) {
+                    if result.as_ref().is_err_and(|e| e.kind() == FailureKind::Permission) {
+                        let alone = [path.clone()];
+                        let again = self.ask(destination, true, &mut |side| side.make_directories(&alone))?;
+                        *result = again.into_iter().next().unwrap_or(Ok(true));
+                    }
+                }
+            }
+            for (path, result) in directories.iter().zip(results) {
+                match result {
+                    Ok(true) => {
+                        self.ctx.report.directory_made();
+                        if gathered.new.len() >= REMEMBERED {
+                            gathered.new.clear();
+                        }
+                        gathered.new.insert(path.clone());
+                    }
+                    Ok(false) => {}
+                    // Of a directory above it that is told already.
+                    Err(_) if gathered.is_refused(path) => {}
+                    Err(e) => {
+                        // Who may put files there may be told nothing of it: whether it is there they will show.
+                        let unseen = self.ctx.options().in_place && e.kind() == FailureKind::Permission;
+                        if !unseen {
+                            gathered.refused.insert(path.clone(), (e.kind(), NOT_MADE));
+                        }
+                        self.fail(String::new(), with_path(destination, path.clone()).display(), &e);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the directories that were found, and queues the files in them.
+    pub(super) fn flush(&mut self, destination: &Place, gathered: &mut Gathered) -> Result<(), RemoteError> {
+        // With links kept, whoever made the source could have the files of a directory go to where a link leads.
+        let links = !self.ctx.options().preserve.links;
+        let directories = std::mem::take(&mut gathered.directories);
+        if !self.ctx.options().dry_run
+            && let Err(e) = self.make(destination, gathered, &directories)
+        {
+            // Files are not to be queued before.
+            gathered.directories = directories;
+            return Err(e);
+        }
+        for mut task in std::mem::take(&mut gathered.files) {
+            let path = task.destination.path();
+            if parent(&path).is_some_and(|above| gathered.new.contains(above.as_bstr())) {
+                task.there = There::Nothing;
+            }
+            if !links && parent(&path).is_some_and(|above| self.is_closed(destination, gathered, above)) {
+                let closed = RemoteError::Usage(THROUGH_LINK.to_owned());
+                self.fail(task.source.display(), task.destination.display(), &closed);
+            } else if let Some((kind, why)) =
+                parent(&path).and_then(|above| gathered.refused.get(above.as_bstr()))
+            {
+                let lost = RemoteError::Lost { kind: *kind, reason: (*why).to_owned() };
+                self.fail(task.source.display(), task.destination.display(), &lost);
+            } else {
+                self.push(task);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Gathered {
+    /// Whether a directory is one beneath which nothing is sent.
+    fn is_refused(&mut self, directory: &BString) -> bool {
+        if self.refused.contains_key(directory) {
+            return true;
+        }
+        let above = parent(directory).and_then(|above| self.refused.get(above.as_bstr())).copied();
+        if let Some(why) = above {
+            self.refused.insert(directory.clone(), why);
+        }
+        above.is_some()
+    }
+}
