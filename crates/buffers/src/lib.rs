@@ -10,7 +10,6 @@
 //!
 //! Sizes are bytes of payload unless a name says *kernel*: the kernel doubles what setsockopt(2) asks for, as room for its
 //! bookkeeping, and counts and shows the double (socket(7)).
-#![deny(unsafe_code)]
 
 mod analyzer;
 mod budget;

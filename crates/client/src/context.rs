@@ -19,7 +19,7 @@ use crate::session::Session;
 use crate::setup::Setup;
 use crate::state::States;
 use crate::tune::{Seat, Tune};
-use crate::verify::{Check, choose, wire};
+use crate::verify::{Check, choose};
 use crate::worker::Job;
 use crate::{Cancel, ChecksumPolicy, EventSink, Options, RemoteError};
 use ropewalk_protocol::feature::Features;
@@ -134,7 +134,7 @@ impl<'e> Context<'e> {
             return Ok(Check::Size);
         }
         let peer = session.control.peer();
-        let check = choose(options.checksum, &|a| can.knows(wire(a)), can.inline_checksum, peer)?;
+        let check = choose(options.checksum, &|a| can.knows(a), can.inline_checksum, peer)?;
         if check == Check::Size && options.checksum != ChecksumPolicy::None {
             let name = &session.endpoint.name;
             self.report.warn_once(format!("{name} computes no checksums: only sizes are compared"));
@@ -144,7 +144,7 @@ impl<'e> Context<'e> {
 
     /// The algorithm by which `sync` compares files: one that all of these servers know.
     pub(crate) fn comparison(&self, servers: &[&Features]) -> Option<Algorithm> {
-        let known = |a: Algorithm| servers.iter().all(|can| can.knows(wire(a)));
+        let known = |a: Algorithm| servers.iter().all(|can| can.knows(a));
         let policy = match self.options().checksum {
             ChecksumPolicy::Require(algorithm) => ChecksumPolicy::Require(algorithm),
             _ => ChecksumPolicy::Default,

@@ -31,7 +31,7 @@ use crate::report::Meter;
 use crate::session::{Session, differs};
 use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
-use crate::verify::{Check, wire};
+use crate::verify::Check;
 use crate::watch::Watch;
 use crate::worker::{Job, Route, Worker};
 use crate::{ChecksumPolicy, FailureKind, FsyncPolicy, RemoteError};
@@ -321,7 +321,7 @@ pub(crate) fn checksum_command(
     path: &BString,
 ) -> Command {
     Command::Cksm {
-        algorithm: wire(algorithm),
+        algorithm,
         offset: task.offset(),
         length: task.length().filter(|_| task.window.is_some() || task.grows),
         path: path.clone(),

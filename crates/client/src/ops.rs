@@ -26,7 +26,6 @@ use crate::listing::Listing;
 use crate::place::{base_name, parent};
 use crate::session::Session;
 use crate::task::{Task, one_file};
-use crate::verify::wire;
 use crate::watch::Watch;
 use crate::{Amount, Entry, FailureKind, Preserve, RemoteError};
 
@@ -108,7 +107,7 @@ impl Session<'_> {
         window: Amount,
     ) -> Result<String, RemoteError> {
         let reply = self.call(&Command::Cksm {
-            algorithm: wire(algorithm),
+            algorithm,
             offset: window.map_or(0, |w| w.offset),
             length: window.and_then(|w| w.length),
             path: path.into(),

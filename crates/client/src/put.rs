@@ -36,7 +36,7 @@ use crate::source::{Source, Summing};
 use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, useful_streams};
 use crate::upload::{Manner, Upload, UploadSource};
-use crate::verify::{Check, proof, same, wire};
+use crate::verify::{Check, proof, same};
 use crate::watch::Watch;
 use crate::worker::{Job, Route, Worker, cannot_go_on, is_of_no_use};
 
@@ -412,7 +412,7 @@ fn hear(
 fn sum_command(upload: &Upload, algorithm: Algorithm) -> Command {
     let window = upload.task.window.is_some();
     Command::Cksm {
-        algorithm: wire(algorithm),
+        algorithm,
         offset: if window { upload.wanted.start } else { 0 },
         length: window.then(|| upload.wanted.end - upload.wanted.start),
         path: upload.path.clone(),

@@ -30,7 +30,6 @@ use crate::task::Task;
 use crate::tls;
 use crate::told::Told;
 use crate::tune::{Lane, MOST_BUFFER, NEAR, Wanted};
-use crate::verify::wire;
 use crate::{DataMode, Entry, RemoteError};
 use ropewalk_protocol::feature::Features;
 

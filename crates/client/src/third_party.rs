@@ -37,7 +37,7 @@ use crate::session::{Session, differs, port};
 use crate::setup::reachable;
 use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
-use crate::verify::{Check, choose, proof, same, wire};
+use crate::verify::{Check, choose, proof, same};
 use crate::watch::{AT_ONCE, Stall};
 use crate::worker::{Job, Route, Worker, cannot_go_on, is_of_no_use};
 use crate::{ChecksumPolicy, DataMode, RemoteError};

@@ -18,7 +18,7 @@ use crate::report::Meter;
 use crate::session::Session;
 use crate::task::Task;
 use crate::threads::{join, spawn_in};
-use crate::verify::{choose, proof, same, wire};
+use crate::verify::{choose, proof, same};
 use crate::watch::Watch;
 use crate::worker::{Job, Worker, is_of_no_use};
 use crate::{ChecksumPolicy, RemoteError, Window};
@@ -221,7 +221,7 @@ fn settle<'e>(
     let policy = if options.ascii || landing.device() { ChecksumPolicy::None } else { options.checksum };
     let (a, b) = (&source.can, &destination.can);
     let both = format!("{} and {}", source.endpoint.name, destination.endpoint.name);
-    let check = choose(policy, &|x| a.knows(wire(x)) && b.knows(wire(x)), false, &both)?;
+    let check = choose(policy, &|x| a.knows(x) && b.knows(x), false, &both)?;
     let mut proved = None;
     if let Some(algorithm) = check.algorithm() {
         let ours = source.checksum(&task.source.path(), algorithm, task.window)?;

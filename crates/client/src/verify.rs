@@ -1,6 +1,5 @@
 //! Which checksum proves a copy, and sums of what was not moved.
 
-use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, Pieces, block_sum, combine};
 
@@ -27,7 +26,7 @@ impl Check {
 
     /// The algorithm to compute while data passes.
     pub(crate) fn in_passing(self) -> Option<Algorithm> {
-        self.algorithm().filter(|a| a.combinable())
+        self.algorithm().filter(|a| a.is_combinable())
     }
 }
 
@@ -57,7 +56,7 @@ pub(crate) fn choose(
             peer: peer.to_owned(),
             what: format!("compute {algorithm} checksums"),
         }),
-        ChecksumPolicy::Require(algorithm) if inline && algorithm.combinable() => {
+        ChecksumPolicy::Require(algorithm) if inline && algorithm.is_combinable() => {
             Ok(Check::Inline(algorithm))
         }
         ChecksumPolicy::Require(algorithm) => Ok(Check::Asked(algorithm)),
@@ -65,21 +64,6 @@ pub(crate) fn choose(
         ChecksumPolicy::Default => {
             Ok(PREFERENCE.into_iter().find(|a| known(*a)).map_or(Check::Size, Check::Asked))
         }
-    }
-}
-
-/// The name of an algorithm on the wire.
-pub(crate) fn wire(algorithm: Algorithm) -> ChecksumAlgorithm {
-    match algorithm {
-        Algorithm::Adler32 => ChecksumAlgorithm::Adler32,
-        Algorithm::Blake3 => ChecksumAlgorithm::Blake3,
-        Algorithm::Crc32 => ChecksumAlgorithm::Crc32,
-        Algorithm::Crc32c => ChecksumAlgorithm::Crc32c,
-        Algorithm::Md5 => ChecksumAlgorithm::Md5,
-        Algorithm::Sha1 => ChecksumAlgorithm::Sha1,
-        Algorithm::Sha256 => ChecksumAlgorithm::Sha256,
-        Algorithm::Sha512 => ChecksumAlgorithm::Sha512,
-        Algorithm::Xxh3_128 => ChecksumAlgorithm::Xxh3_128,
     }
 }
 

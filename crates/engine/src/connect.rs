@@ -18,6 +18,9 @@ use crate::{Attendant, BufferBudget, ChannelSettings, Congestion, Flows, Paralle
 
 /// Who was meant and could not be authenticated may come again within this.
 const COMING_AGAIN: Duration = Duration::from_secs(2);
+/// Once somebody came from an address from which nobody is let in, the one who is may come within this: it was hardly a
+/// stranger, but the other server of a transfer that is not permitted. A first segment may be lost three times.
+const COMING_FROM_ELSEWHERE: Duration = Duration::from_secs(10);
 /// So many connections no sender need do without, though there may be fewer streams: each costs a descriptor.
 const MOST_WAITING: u32 = 128;
 
@@ -73,6 +76,9 @@ impl Core {
                     // Who could not be authenticated will hardly come again.
                     if listener.turned_down().is_some_and(|it| it.meant) {
                         deadline = deadline.min(Instant::now() + COMING_AGAIN);
+                    }
+                    if self.refused.get().is_some() {
+                        deadline = deadline.min(Instant::now() + COMING_FROM_ELSEWHERE);
                     }
                     watch.wait(&[(listener.poll_fd(), PollFlags::IN)], Some(deadline), &mut ready)?;
                 }

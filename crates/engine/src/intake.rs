@@ -105,7 +105,7 @@ impl<'a> Intake<'a> {
 
     /// For [`Intake::store`] only.
     pub(crate) fn for_store(job: &'a ReceiveJob<'a>, progress: &'a Progress, core: &'a Core) -> Self {
-        let checksum = job.checksum.filter(|a| a.combinable());
+        let checksum = job.checksum.filter(|a| a.is_combinable());
         Self {
             job,
             progress,

@@ -16,6 +16,7 @@ mod congestion;
 mod connect;
 mod control;
 mod error;
+#[allow(unsafe_code)]
 mod flow;
 mod inlet;
 mod intake;
@@ -24,6 +25,7 @@ mod ordered_send;
 mod outlet;
 mod parallelism;
 mod pipe;
+#[allow(unsafe_code)]
 mod pool;
 mod progress;
 mod receive;

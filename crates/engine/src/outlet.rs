@@ -87,7 +87,7 @@ impl<'a> Outlet<'a> {
         budget: &'a Arc<BufferBudget>,
         block_size: usize,
     ) -> Self {
-        let pieces = job.checksum.filter(|a| a.combinable()).map(Pieces::new);
+        let pieces = job.checksum.filter(|a| a.is_combinable()).map(Pieces::new);
         let file = job.source.descriptor().filter(|_| pieces.is_none());
         Self {
             job,

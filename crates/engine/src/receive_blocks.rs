@@ -36,7 +36,7 @@ pub(crate) fn receive(
         messages: Mutex::default(),
         arrived: Mutex::new(Arrived {
             ranges: RangeSet::new(),
-            pieces: job.checksum.filter(|a| a.combinable()).map(Pieces::new),
+            pieces: job.checksum.filter(|a| a.is_combinable()).map(Pieces::new),
         }),
     };
     core.pool.scope(|scope| {

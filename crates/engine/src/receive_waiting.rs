@@ -24,7 +24,7 @@ pub(crate) fn receive(
     watch: &mut Watch<'_>,
 ) -> Result<Received> {
     let begin = job.accept.iter().next().map_or(0, |range| range.start);
-    let pieces = job.checksum.filter(|algorithm| algorithm.combinable()).map(Pieces::new);
+    let pieces = job.checksum.filter(|algorithm| algorithm.is_combinable()).map(Pieces::new);
     let mut outflow = Outflow { job, at: begin, pieces };
     let mut text = (core.settings.representation == RepresentationType::Ascii).then(FromWire::default);
     let mut local = Vec::new();

@@ -22,7 +22,6 @@ pub struct Trust {
     pub(crate) directory: Option<PathBuf>,
     pub(crate) anchors: Vec<X509>,
     pub(crate) allow_md5: bool,
-    pub(crate) require_policy: bool,
     pub(crate) require_crl: bool,
     lists: ReadLists,
 }
@@ -62,7 +61,6 @@ impl Trust {
             directory: None,
             anchors: Vec::new(),
             allow_md5: false,
-            require_policy: true,
             require_crl: false,
             lists: ReadLists::default(),
         }
@@ -82,12 +80,6 @@ impl Trust {
     /// Signatures with MD5 are accepted, as old authorities make them.
     pub fn allow_md5(mut self, allow: bool) -> Self {
         self.allow_md5 = allow;
-        self
-    }
-
-    /// Whether an authority without a signing policy is refused (it is, unless said otherwise).
-    pub fn require_signing_policy(mut self, require: bool) -> Self {
-        self.require_policy = require;
         self
     }
 
@@ -160,9 +152,6 @@ impl Trust {
         let Some(directory) = &self.directory else { return Ok(None) };
         let path = directory.join(format!("{:08x}.signing_policy", authority.subject_name_hash()));
         let Some(text) = read(&path)? else {
-            if !self.require_policy {
-                return Ok(None);
-            }
             let authority = subject.to_owned();
             return Err(ChainError::NoSigningPolicy { authority, path });
         };

@@ -7,8 +7,6 @@
 //! A session is one security context for the control connection and all data connections, as RFC 2228 has it. What that
 //! means for the order and the repetition of messages is told at [`Session`].
 
-#![deny(unsafe_code)]
-
 mod control;
 mod error;
 mod framing;

@@ -36,6 +36,7 @@ mod red;
 mod socket;
 mod stats;
 mod steps;
+#[allow(unsafe_code)]
 mod sys;
 mod tun;
 pub mod units;

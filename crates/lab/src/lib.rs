@@ -4,6 +4,7 @@ mod disk;
 pub mod emulator;
 pub mod library;
 pub mod matches;
+#[allow(unsafe_code)]
 mod netns;
 mod record;
 pub mod report;

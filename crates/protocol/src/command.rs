@@ -21,7 +21,7 @@ use crate::range::RangeSet;
 use crate::server::{Family, Mode, RepresentationType, Window};
 use crate::site::SiteCommand;
 
-/// A checksum algorithm of CKSM and SCKS.
+/// A checksum algorithm, by the name that it has in FEAT, CKSM and SCKS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ChecksumAlgorithm {
     Adler32,
@@ -86,17 +86,24 @@ impl fmt::Display for ChecksumAlgorithm {
     }
 }
 
-/// No algorithm has this name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown checksum algorithm")]
-pub struct UnknownAlgorithm;
+/// A name that stands for no checksum algorithm.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown checksum algorithm {0:?}; known are {known}", known = ChecksumAlgorithm::ALL.map(ChecksumAlgorithm::name).join(", "))]
+pub struct UnknownAlgorithm(pub String);
 
-/// Names are accepted in any case.
+/// Names in any case; `-` and `_` do not count (`sha-256`).
 impl FromStr for ChecksumAlgorithm {
     type Err = UnknownAlgorithm;
 
-    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
-        Self::ALL.into_iter().find(|a| a.name().eq_ignore_ascii_case(name)).ok_or(UnknownAlgorithm)
+    fn from_str(given: &str) -> Result<Self, UnknownAlgorithm> {
+        let bare = |name: &str| -> String {
+            name.chars().filter(|c| !matches!(c, '-' | '_')).map(|c| c.to_ascii_uppercase()).collect()
+        };
+        let wanted = bare(given);
+        Self::ALL
+            .into_iter()
+            .find(|algorithm| bare(algorithm.name()) == wanted)
+            .ok_or_else(|| UnknownAlgorithm(given.to_owned()))
     }
 }
 
@@ -292,4 +299,25 @@ pub enum Command {
     },
     Type(RepresentationType),
     User(BString),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_in_any_case() {
+        for algorithm in ChecksumAlgorithm::ALL {
+            assert_eq!(algorithm.name().parse(), Ok(algorithm));
+            assert_eq!(algorithm.name().to_lowercase().parse(), Ok(algorithm));
+        }
+        assert_eq!("sha-256".parse(), Ok(ChecksumAlgorithm::Sha256));
+        assert_eq!("Adler-32".parse(), Ok(ChecksumAlgorithm::Adler32));
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_with_the_known_ones() {
+        let text = "md6".parse::<ChecksumAlgorithm>().map_err(|e| e.to_string());
+        assert!(text.is_err_and(|text| text.contains("\"md6\"") && text.contains("MD5")));
+    }
 }

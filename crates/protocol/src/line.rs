@@ -57,13 +57,6 @@ impl LineDecoder {
         self.buffer.len() - self.taken
     }
 
-    /// Gives up the bytes that were not taken, for another protocol on the same connection.
-    pub fn take_rest(&mut self) -> Vec<u8> {
-        self.compact();
-        self.scanned = 0;
-        std::mem::take(&mut self.buffer)
-    }
-
     /// The next whole line without its end, `None` where there is none yet.
     ///
     /// # Errors
@@ -198,17 +191,6 @@ mod tests {
     }
 
     #[test]
-    fn rest_for_another_protocol() {
-        let mut decoder = LineDecoder::new(Ending::CrLf, 100);
-        decoder.push(b"AUTH TLS\r\n\x16\x03\n");
-        assert_eq!(decoder.next_line().unwrap(), Some(&b"AUTH TLS"[..]));
-        assert_eq!(decoder.next_line().unwrap(), None);
-        assert_eq!(decoder.take_rest(), b"\x16\x03\n");
-        decoder.push(b"NOOP\r\n");
-        assert_eq!(lines(&mut decoder), [b"NOOP"]);
-    }
-
-    #[test]
     fn telnet_signals() {
         for signals in [&b"\xff\xf4\xff\xf2"[..], b"\xff\xf4\xf2", b"\xf2", b"\xff\xfb\x01", b"\xff", b""] {
             assert_eq!(strip_telnet(&[signals, b"ABOR"].concat()), b"ABOR");
@@ -237,7 +219,7 @@ mod tests {
                 got.extend(lines(&mut decoder));
             }
             prop_assert_eq!(got, expected);
-            prop_assert_eq!(decoder.take_rest(), whole.take_rest());
+            prop_assert_eq!(decoder.buffered(), whole.buffered());
         }
     }
 }

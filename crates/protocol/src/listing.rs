@@ -52,15 +52,6 @@ pub fn parse_long(line: &[u8], now: Option<i64>) -> Option<Entry> {
     parse::long(line, now)
 }
 
-/// The names in what NLST sent. Some servers put a path in front of each name, it is dropped; `.` and `..` are left out.
-pub fn parse_names(data: &[u8]) -> impl Iterator<Item = &BStr> {
-    lines(data).filter_map(|line| {
-        let line = line.trim_end_with(|c| c == '/');
-        let name = line.rfind_byte(b'/').map_or(line, |at| &line[at + 1..]);
-        (!matches!(name, b"" | b"." | b"..")).then_some(name.as_bstr())
-    })
-}
-
 /// The lines of a listing, which end with LF or CR LF.
 pub fn lines(data: &[u8]) -> impl Iterator<Item = &BStr> {
     data.lines().map(ByteSlice::as_bstr)
@@ -149,13 +140,6 @@ mod tests {
         assert!(print(&lines).ends_with(" a??-rw b -> x?y"), "{}", print(&lines));
     }
 
-    #[test]
-    fn names() {
-        let names = |data: &'static str| parse_names(data.as_bytes()).collect::<Vec<_>>();
-        assert_eq!(names(".\r\n..\r\na b\r\n\r\nc"), ["a b", "c"]);
-        assert_eq!(names("dir/a\n/x/dir/b\nsub/\n"), ["a", "b", "sub"]);
-    }
-
     proptest! {
         #[test]
         fn printed_lines_are_parsed(
@@ -178,7 +162,6 @@ mod tests {
         fn never_panics(line: Vec<u8>, text in "[-dl][rwx-]{9} [ -~]{0,50}", now: Option<i64>) {
             let _ = parse_long(&line, now);
             let _ = parse_long(text.as_bytes(), now);
-            let _ = parse_names(&line).count();
         }
     }
 }

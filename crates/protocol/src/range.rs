@@ -214,14 +214,6 @@ impl RangeSet {
     pub fn parse(text: &[u8]) -> Result<Self, RangeError> {
         text.split_str(",").map(parse_range).collect()
     }
-
-    /// Parses what REST takes: `a-b,c-d`, or a single number `n` for `0-n` (RFC 3659 section 5.3).
-    pub fn parse_restart(text: &[u8]) -> Result<Self, RangeError> {
-        match parse_number(text.trim()) {
-            Some(n) => Ok(Self::from_range(0..n)),
-            None => Self::parse(text),
-        }
-    }
 }
 
 fn parse_range(text: &[u8]) -> Result<Range<u64>, RangeError> {

@@ -232,13 +232,3 @@ fn streams_change_while_others_wait() {
     assert!(matches!(pair.host.operation.take(), Some(Operation::Listen(l)) if l.channel.parallelism == 3));
     assert_eq!(pair.client.submit(&Command::Site(SiteCommand::Streams(5))), Err(SubmitError::OutOfBand));
 }
-
-#[test]
-fn the_server_stops() {
-    let mut pair = Pair::logged_in();
-    pair.host.session.shutdown("Going down.");
-    let noop = pair.client.submit(&Command::Noop).unwrap();
-    pair.pump();
-    assert_eq!(pair.finished(), [(noop, 421)]);
-    assert!(pair.client.closing().is_some());
-}

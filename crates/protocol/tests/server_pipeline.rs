@@ -236,39 +236,6 @@ fn a_long_line_ends_the_session() {
 }
 
 #[test]
-fn idle_timeout() {
-    let timeout = "421 Idle Timeout: closing control connection.\nCLOSE";
-    for mut host in [Host::new(SessionConfig::default()), Host::logged_in()] {
-        host.session.idle_timeout();
-        assert_eq!(host.poll(), timeout);
-        host.session.idle_timeout();
-        assert_eq!(host.poll(), "");
-    }
-    let mut host = busy();
-    host.session.idle_timeout();
-    assert_eq!(host.poll(), "");
-    assert_eq!(host.complete(done()), COMPLETE);
-}
-
-#[test]
-fn shutdown() {
-    let mut host = Host::logged_in();
-    host.session.shutdown("Service going down.");
-    assert_eq!(host.poll(), "421 Service going down.\nCLOSE");
-
-    // After the transfer; what waits is dropped.
-    let mut host = busy();
-    assert_eq!(host.input(b"STOR a\r\n"), "");
-    host.session.shutdown("Service going down.");
-    assert_eq!(host.poll(), "");
-    assert_eq!(host.input(b"ABOR\r\n"), "");
-    host.session.event(Event::Begun { reused: false });
-    assert_eq!(host.complete(done()), format!("{COMPLETE}\n421 Service going down.\nCLOSE"));
-    host.session.shutdown("again");
-    assert_eq!(host.poll(), "");
-}
-
-#[test]
 fn unwrapped_lines() {
     let mut host = Host::logged_in();
     host.session.line(b"NOOP");

@@ -4,8 +4,6 @@
 //! seal and open. A server binds data connections to their control connection by resumption ([`Binding`]); a client offers
 //! the session of the control connection ([`Ticket`]).
 
-#![deny(unsafe_code)]
-
 mod certificate;
 mod client;
 mod data;

@@ -6,6 +6,7 @@
 mod ceilings;
 pub mod congestion;
 mod tcp;
+#[allow(unsafe_code)]
 mod tcp_info;
 pub mod testing;
 

@@ -17,7 +17,7 @@ pub(crate) struct Sum {
     /// Files: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
-    /// adler32, blake3, crc32, crc32c, md5, sha1, sha256, sha512 or xxh3_128; servers know some of them
+    /// adler32, blake3, crc32, crc32c, md5, sha1, sha256, sha512 or xxh3-128; servers know some of them
     #[arg(short, long, value_name = "NAME", default_value = "sha256")]
     algorithm: Algorithm,
     /// Begin at this byte

@@ -165,7 +165,7 @@ impl<'e> Flow<'_, 'e> {
         let path = upload.path.clone();
         let mut asks = Vec::new();
         if let Some((algorithm, value)) = &upload.expected {
-            let command = Command::Scks { algorithm: wire(*algorithm), value: value.as_str().into() };
+            let command = Command::Scks { algorithm: *algorithm, value: value.as_str().into() };
             asks.push((Ask::Expect, command));
         }
         if let Some(command) = upload.asks_for_place(&self.session.can, self.worker.ctx.options().preserve) {

@@ -52,7 +52,7 @@ impl Session<'_> {
             options.parallelism = Some(n);
         }
         if self.can.inline_checksum && self.inline != inline {
-            options.checksum = Some(inline.map(wire));
+            options.checksum = Some(inline);
         }
         if self.can.path_markers && self.wants_path && !self.tells_path && mode == Mode::ExtendedBlock {
             (options.markers, options.path_info) = (Some(PATH_MARKERS), Some(true));

@@ -216,7 +216,7 @@ impl<'e> Flow<'_, 'e> {
         let (a, b) = (&self.source.can, &self.destination.can);
         let inline = a.inline_checksum && b.inline_checksum;
         let both = format!("{} and {}", self.source.endpoint.name, self.destination.endpoint.name);
-        let check = choose(options.checksum, &|x| a.knows(wire(x)) && b.knows(wire(x)), inline, &both)?;
+        let check = choose(options.checksum, &|x| a.knows(x) && b.knows(x), inline, &both)?;
         if check == Check::Size && options.checksum != ChecksumPolicy::None {
             ctx.report.warn_once(format!("{both} have no checksum in common: only sizes are compared"));
         }

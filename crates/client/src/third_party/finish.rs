@@ -189,7 +189,7 @@ impl<'e> Flow<'_, 'e> {
         let window = relay.task.window.is_some();
         let command = match relay.check.algorithm() {
             Some(algorithm) => Command::Cksm {
-                algorithm: wire(algorithm),
+                algorithm,
                 offset: relay.task.offset(),
                 length: relay.task.length().filter(|_| window),
                 path: relay.path.clone(),

@@ -1,6 +1,6 @@
 //! Two network namespaces without names, joined by an emulator, for tests. They live as long as their threads and the
 //! programs in them, so that nothing is left when a test is killed.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+#![allow(dead_code, unreachable_pub, unsafe_code, clippy::unwrap_used)]
 
 pub mod probe;
 

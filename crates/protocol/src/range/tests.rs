@@ -23,15 +23,6 @@ fn parse_and_print() {
 }
 
 #[test]
-fn restart_forms() {
-    let restart = |text: &str| RangeSet::parse_restart(text.as_bytes()).map(|set| set.to_string());
-    assert_eq!(restart("100"), Ok("0-100".into()));
-    assert_eq!(restart("0"), Ok("".into()));
-    assert_eq!(restart("0-5,8-10"), Ok("0-5,8-10".into()));
-    assert!(restart("").is_err() && restart("-5").is_err() && restart("1e3").is_err());
-}
-
-#[test]
 fn shape() {
     let ranges = set("0-10,20-30");
     assert_eq!((ranges.len(), ranges.count(), ranges.end(), ranges.prefix()), (20, 2, 30, 10));
@@ -130,7 +121,6 @@ proptest! {
     #[test]
     fn never_panics(text: Vec<u8>, a: u64, b: u64) {
         let _ = RangeSet::parse(&text);
-        let _ = RangeSet::parse_restart(&text);
         let mut set = RangeSet::from_range(a..b);
         set.insert(b..a);
         set.remove(a / 2..b);

@@ -66,8 +66,6 @@ enum Connection {
     Open,
     /// Nothing that comes now is read, but what was read is worked off.
     Deaf,
-    /// To be closed with this reply after the operation under way.
-    Ending(Reply),
     Closed,
 }
 
@@ -191,13 +189,8 @@ impl Session {
             if self.running.is_some() {
                 return None;
             }
-            match mem::replace(&mut self.connection, Connection::Closed) {
-                Connection::Closed => return None,
-                Connection::Ending(reply) => {
-                    self.close(Some(reply));
-                    continue;
-                }
-                open => self.connection = open,
+            if self.connection == Connection::Closed {
+                return None;
             }
             let Some(next) = self.queue.pop_front() else {
                 self.shrink();
@@ -349,21 +342,6 @@ impl Session {
     pub fn takes_leave(&self) -> bool {
         let is_quit = |line: &[u8]| split_verb(line).is_ok_and(|(verb, _)| verb == "QUIT");
         self.queue.iter().any(|queued| matches!(queued, Queued::Line(line) if is_quit(line)))
-    }
-
-    /// The client has been silent for too long: 421 and close, unless an operation is under way.
-    pub fn idle_timeout(&mut self) {
-        if self.running.is_none() && self.connection != Connection::Closed {
-            self.close(Some(Reply::new(421, "Idle Timeout: closing control connection.")));
-        }
-    }
-
-    /// The server stops: 421 with this text and close, after the operation under way. Commands that wait are dropped.
-    pub fn shutdown(&mut self, text: &str) {
-        if self.connection != Connection::Closed {
-            self.connection = Connection::Ending(Reply::new(421, text));
-            self.forget_queue();
-        }
     }
 
     /// More came behind the command under way.

@@ -9,7 +9,6 @@ use rustix::io::Errno;
 
 use super::attend::{Attend, Schedule, timestamp};
 use super::files::system;
-use super::transfer::algorithm;
 use super::{Answer, failure};
 use crate::connection::Job;
 
@@ -46,17 +45,16 @@ pub(super) fn checksum(job: &mut Job<'_>, wanted: &Wanted) -> Answer {
     }
     let mut markers = Schedule::every(wanted.marker_interval);
     let mut attend = Attend::of(job);
-    let result =
-        checksum_file(&*handle, algorithm(wanted.algorithm), wanted.offset, wanted.length, &mut |bytes| {
-            let mut flow = attend.check();
-            if flow.is_continue() && markers.due() {
-                flow = attend.event(Event::Checksummed { timestamp: timestamp(), bytes });
-            }
-            if flow.is_break() {
-                return Err(Error::new(ErrorKind::Interrupted, "checksum", place.as_bytes()));
-            }
-            Ok(())
-        });
+    let result = checksum_file(&*handle, wanted.algorithm, wanted.offset, wanted.length, &mut |bytes| {
+        let mut flow = attend.check();
+        if flow.is_continue() && markers.due() {
+            flow = attend.event(Event::Checksummed { timestamp: timestamp(), bytes });
+        }
+        if flow.is_break() {
+            return Err(Error::new(ErrorKind::Interrupted, "checksum", place.as_bytes()));
+        }
+        Ok(())
+    });
     match (attend.broken_off(), result) {
         (Some(broken_off), _) => Err(broken_off),
         (None, Ok(value)) => Ok(Outcome::Checksum(value)),

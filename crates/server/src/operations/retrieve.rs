@@ -18,7 +18,7 @@ use super::errors::transfer_failure;
 use super::failure;
 use super::files::system;
 use super::path_watch::PathWatch;
-use super::transfer::{Checksum, algorithm};
+use super::transfer::Checksum;
 use crate::checksum_cache::ChecksumCache;
 use crate::connection::Job;
 
@@ -80,7 +80,7 @@ fn send_ranges(
         source: Arc::clone(source),
         ranges: ranges.clone(),
         origin,
-        checksum: inline.map(algorithm),
+        checksum: inline,
         // A log may well grow while it is read.
         expected_size: None,
     };

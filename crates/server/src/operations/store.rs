@@ -15,7 +15,7 @@ use super::destination::{Destination, Plan};
 use super::errors::transfer_failure;
 use super::failure;
 use super::files::system;
-use super::transfer::{Checksum, algorithm};
+use super::transfer::Checksum;
 use crate::checksum_cache::ChecksumCache;
 use crate::connection::Job;
 
@@ -93,7 +93,7 @@ fn receive_file(
         sink: destination.handle(),
         origin,
         accept: accepted(transfer, &plan.present, origin),
-        checksum: sum.map(algorithm),
+        checksum: sum,
         sparse: files.sparse && plan.fresh,
         written: &|range, value| {
             destination.record(range, value.filter(|_| sum == Some(ChecksumAlgorithm::Crc32c)))
@@ -238,8 +238,7 @@ fn finish(
             _ => {
                 let mut attend = Attend::new(job.host, job.session, job.control, None, Markers::none());
                 let mut go_on = |_| attend.go_on(place);
-                match destination.checksum(&storage, place, length, algorithm(expected.algorithm), &mut go_on)
-                {
+                match destination.checksum(&storage, place, length, expected.algorithm, &mut go_on) {
                     Ok(value) => value,
                     Err(error) => {
                         destination.abandon(false, None);

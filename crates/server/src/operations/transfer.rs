@@ -8,7 +8,6 @@ use ropewalk_engine::Progress;
 use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Direction, Event, Failure, Listen, Outcome, Transfer};
-use ropewalk_storage::checksum::Algorithm;
 use ropewalk_storage::target_of_part;
 
 use super::attend::Attend;
@@ -58,21 +57,6 @@ fn command(transfer: &Transfer) -> &'static str {
         Direction::Store if transfer.adjust.is_some() => "ESTO",
         Direction::Store if transfer.append => "APPE",
         Direction::Store => "STOR",
-    }
-}
-
-/// The storage's name of an algorithm.
-pub(super) fn algorithm(algorithm: ChecksumAlgorithm) -> Algorithm {
-    match algorithm {
-        ChecksumAlgorithm::Adler32 => Algorithm::Adler32,
-        ChecksumAlgorithm::Blake3 => Algorithm::Blake3,
-        ChecksumAlgorithm::Crc32 => Algorithm::Crc32,
-        ChecksumAlgorithm::Crc32c => Algorithm::Crc32c,
-        ChecksumAlgorithm::Md5 => Algorithm::Md5,
-        ChecksumAlgorithm::Sha1 => Algorithm::Sha1,
-        ChecksumAlgorithm::Sha256 => Algorithm::Sha256,
-        ChecksumAlgorithm::Sha512 => Algorithm::Sha512,
-        ChecksumAlgorithm::Xxh3_128 => Algorithm::Xxh3_128,
     }
 }
 

@@ -4,7 +4,7 @@ use super::Algorithm;
 
 /// The sum of a block.
 ///
-/// For algorithms that are not [`Algorithm::combinable`] this is 0 and means nothing.
+/// For algorithms that are not [`Algorithm::is_combinable`] this is 0 and means nothing.
 pub fn block_sum(algorithm: Algorithm, data: &[u8]) -> u32 {
     match algorithm {
         Algorithm::Adler32 => simd_adler32::adler32(&data),
@@ -16,7 +16,7 @@ pub fn block_sum(algorithm: Algorithm, data: &[u8]) -> u32 {
 
 /// The sum of block `a` followed by block `b`, which is `length` bytes long.
 ///
-/// For algorithms that are not [`Algorithm::combinable`] this is 0 and means nothing.
+/// For algorithms that are not [`Algorithm::is_combinable`] this is 0 and means nothing.
 pub fn combine(algorithm: Algorithm, a: u32, b: u32, length: u64) -> u32 {
     match algorithm {
         Algorithm::Adler32 => combine_adler32(a, b, length),

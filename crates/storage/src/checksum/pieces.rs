@@ -35,7 +35,7 @@ impl Pieces {
 
     /// Adds the sum of a range of the file.
     pub fn insert(&mut self, range: Range<u64>, sum: u32) {
-        if range.start >= range.end || !self.algorithm.combinable() {
+        if range.start >= range.end || !self.algorithm.is_combinable() {
             return;
         }
         if self.known.get(&range.start) == Some(&(range.end, sum)) {
@@ -95,7 +95,7 @@ impl Pieces {
     ///
     /// `None` where a range is not known, or only together with bytes around it.
     pub fn total_of(&self, ranges: &RangeSet) -> Option<String> {
-        if !self.algorithm.combinable() {
+        if !self.algorithm.is_combinable() {
             return None;
         }
         let mut total = block_sum(self.algorithm, b"");
