@@ -59,6 +59,10 @@ impl CopyError {
 /// whole and proved to be right. It takes the place of a symbolic link of that name; at servers that are told the sum
 /// before, files of up to 4 MiB are written to what the link names instead. Windows ([`Pair::window`]), devices and pipes
 /// are written in place: a window of a source goes to the same offset of its destination, as `globus-url-copy -off` does.
+///
+/// # Errors
+/// A filter is no pattern, with `delete` some pairs would remove what others bring, or the system gives no thread or no
+/// access to its files.
 pub fn copy(
     pairs: Vec<Pair>,
     options: &Options,

@@ -45,6 +45,9 @@ pub enum KnownHostsError {
 /// an error.
 ///
 /// `state`: as [`crate::Options::state_directory`].
+///
+/// # Errors
+/// There is no place for the file, it cannot be read, or a line of it is wrong.
 pub fn known_servers(state: Option<&Path>) -> Result<Vec<(String, Known)>, KnownHostsError> {
     KnownHosts::of(state).ok_or(KnownHostsError::NoPlace)?.list()
 }
@@ -52,6 +55,9 @@ pub fn known_servers(state: Option<&Path>) -> Result<Vec<(String, Known)>, Known
 /// Forgets a server by `host:port`, or by `host` whatever its port; gives the names that were forgotten.
 ///
 /// `state`: as [`crate::Options::state_directory`].
+///
+/// # Errors
+/// There is no place for the file, or it cannot be locked, read or replaced.
 pub fn forget_server(state: Option<&Path>, name: &str) -> Result<Vec<String>, KnownHostsError> {
     KnownHosts::of(state).ok_or(KnownHostsError::NoPlace)?.forget(name)
 }

@@ -62,6 +62,9 @@ pub struct LocationError {
 
 /// `-`, `zero:SIZE` (with K, M, G, T for powers of 1024), `null:`, `file:`, `gsiftp:` and `ftp:` URLs; anything else is
 /// a local path. Bytes that are no UTF-8 are kept in local paths.
+///
+/// # Errors
+/// It is empty, what follows `zero:` is no size, or it begins as a URL and is none that is known ([`Target::parse`]).
 pub fn parse_location(given: impl AsRef<OsStr>) -> Result<Location, LocationError> {
     let given = given.as_ref();
     let Some(text) = given.to_str() else { return Ok(Location::Local(given.into())) };

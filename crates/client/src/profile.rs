@@ -38,6 +38,9 @@ impl Remote<'_> {
 
     /// The server begins to measure its host, for `seconds` at most (`None`: as long as it allows), and keeps the tools' own files where
     /// `raw` is set. Gives for how long.
+    ///
+    /// # Errors
+    /// The server takes no profiles or refuses, its answer is another one, or the session breaks.
     pub fn start_profile(&mut self, seconds: Option<u32>, raw: bool) -> Result<u32, RemoteError> {
         self.must_take_profiles()?;
         match self.profile(ProfileCommand::Start { seconds, raw })? {
@@ -47,6 +50,9 @@ impl Remote<'_> {
     }
 
     /// Looks at the server's clock.
+    ///
+    /// # Errors
+    /// The server refuses, tells no time, or the session breaks.
     pub fn read_clock(&mut self) -> Result<ClockReading, RemoteError> {
         let asked = now();
         match self.profile(ProfileCommand::Clock)? {
@@ -57,6 +63,9 @@ impl Remote<'_> {
 
     /// The server ends to measure, and has so many bytes to be fetched, and files of tools with these names, which lead
     /// nowhere.
+    ///
+    /// # Errors
+    /// The server refuses, does not say what it has, or the session breaks.
     pub fn stop_profile(&mut self) -> Result<(u64, Vec<String>), RemoteError> {
         match self.profile(ProfileCommand::Stop)? {
             ProfileAnswer::Stopped { bytes, raw } => Ok((bytes, raw)),
@@ -75,6 +84,9 @@ impl Remote<'_> {
 
     /// Asks the server `probes` times for nothing, one after the other, for `time` at most, and gives what TCP says of
     /// the control connection: the path as it is while nothing else of ours is on it. Absent where it says nothing.
+    ///
+    /// # Errors
+    /// The control connection breaks, or an answer does not come in time.
     pub fn probe_path(&mut self, probes: u32, time: Duration) -> Result<Option<PathProbe>, RemoteError> {
         let look = |remote: &Self| TcpInfo::of(remote.session.control.as_fd());
         let (before, began) = (look(self), Instant::now());

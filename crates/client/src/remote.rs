@@ -30,6 +30,10 @@ impl EventSink for Nobody {
 
 impl Remote<'static> {
     /// Connects and logs in.
+    ///
+    /// # Errors
+    /// The server cannot be reached, is not believed or refuses the log-in, or the session cannot be as safe as it has
+    /// to be.
     pub fn connect(url: &Url, options: &Options) -> Result<Self, RemoteError> {
         Self::connect_with(url, options, &Nobody, &Cancel::new())
     }
@@ -37,6 +41,9 @@ impl Remote<'static> {
 
 impl<'e> Remote<'e> {
     /// Connects and logs in; the control dialogue goes to `events` where the options ask for it.
+    ///
+    /// # Errors
+    /// As [`Remote::connect`]; or it is cancelled.
     pub fn connect_with(
         url: &Url,
         options: &Options,
@@ -76,6 +83,9 @@ impl<'e> Remote<'e> {
     }
 
     /// The entries of a directory, or the file itself, sorted by name.
+    ///
+    /// # Errors
+    /// The server refuses, a line of its listing cannot be understood, or the session breaks.
     pub fn list(&mut self, path: &[u8]) -> Result<Vec<Entry>, RemoteError> {
         let mut entries: Vec<Entry> = self.session.listing(path)?.collect::<Result<_, _>>()?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -83,6 +93,9 @@ impl<'e> Remote<'e> {
     }
 
     /// As [`Remote::list`], in the server's order and without keeping them.
+    ///
+    /// # Errors
+    /// As [`Remote::list`]; that a line cannot be understood is told after all entries.
     pub fn list_each(
         &mut self,
         path: &[u8],
@@ -97,30 +110,50 @@ impl<'e> Remote<'e> {
     }
 
     /// The attributes of a file or directory; symbolic links are followed.
+    ///
+    /// # Errors
+    /// There is nothing of this name or the server refuses, its answer cannot be understood, or the session breaks.
     pub fn stat(&mut self, path: &[u8]) -> Result<Entry, RemoteError> {
         self.session.stat(path)
     }
 
     /// Bytes of a file.
+    ///
+    /// # Errors
+    /// The server refuses, as many do for directories, or answers with no number; or the session breaks.
     pub fn size(&mut self, path: &[u8]) -> Result<u64, RemoteError> {
         self.session.size(path)
     }
 
     /// With `parents`, missing parents are made as well and an existing directory is no error.
+    ///
+    /// # Errors
+    /// The server refuses, without `parents` also where it is there already; or the session breaks.
     pub fn make_directory(&mut self, path: &[u8], parents: bool) -> Result<(), RemoteError> {
         self.session.make_directory(path, parents)
     }
 
     /// Removes a file or an empty directory; with `recursive`, a whole tree.
+    ///
+    /// # Errors
+    /// The server refuses, or the session breaks; with `recursive`, also a listing that cannot be understood, or a tree
+    /// that is too deep. What was removed before stays so.
     pub fn remove(&mut self, path: &[u8], recursive: bool) -> Result<(), RemoteError> {
         if recursive { self.session.remove_tree(path) } else { self.session.remove(path) }
     }
 
+    /// Gives a file or directory another name.
+    ///
+    /// # Errors
+    /// A name cannot travel in a command, the server refuses one, or the session breaks.
     pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), RemoteError> {
         self.session.rename(from, to)
     }
 
     /// The checksum of a file or of a part of it, in lower-case hexadecimal.
+    ///
+    /// # Errors
+    /// The server does not know the algorithm or refuses, its answer is no checksum, or the session breaks.
     pub fn checksum(
         &mut self,
         path: &[u8],
@@ -131,6 +164,9 @@ impl<'e> Remote<'e> {
     }
 
     /// Sends a file, or a part of it, in order to `writer`; gives the number of bytes.
+    ///
+    /// # Errors
+    /// The server refuses, `writer` fails, or the session or its data connection breaks or stalls.
     pub fn read_to(
         &mut self,
         path: &[u8],
@@ -141,11 +177,17 @@ impl<'e> Remote<'e> {
     }
 
     /// Sets permission bits.
+    ///
+    /// # Errors
+    /// The server does not know SITE CHMOD or refuses the mode, or the session breaks.
     pub fn set_mode(&mut self, path: &[u8], mode: u32) -> Result<(), RemoteError> {
         self.attribute(path, None, Some(mode))
     }
 
     /// Sets the modification time, in seconds since 1970.
+    ///
+    /// # Errors
+    /// The server has neither MFMT nor SITE UTIME or refuses the time, or the session breaks.
     pub fn set_modified(&mut self, path: &[u8], seconds: i64) -> Result<(), RemoteError> {
         self.attribute(path, Some(seconds), None)
     }
@@ -168,6 +210,9 @@ impl<'e> Remote<'e> {
     }
 
     /// Makes `link` a symbolic link to `target`.
+    ///
+    /// # Errors
+    /// A name cannot travel in a command, the server has no symbolic links or refuses this one, or the session breaks.
     pub fn symlink(&mut self, target: &[u8], link: &[u8]) -> Result<(), RemoteError> {
         self.session.symlink(target, link)
     }

@@ -37,6 +37,10 @@ fn open<'e>(
 /// Walks everything beneath `location` (or gives the one file that it is, or what a glob in it matches), parents before
 /// children; names are relative to `location`, or to what comes before the glob. Links are followed unless
 /// `options.preserve.links`. What cannot be read comes as an entry with [`Entry::trouble`].
+///
+/// # Errors
+/// There is nothing at `location` or nothing that its glob matches, the glob is wrong, the directory cannot be listed,
+/// there is no session with its server or it breaks, or the walk is cancelled.
 pub fn walk(
     location: &Location,
     options: &Options,
@@ -90,6 +94,9 @@ pub fn walk(
 }
 
 /// The entries of one directory (or the file itself, or what a glob matches), sorted by name; local or remote.
+///
+/// # Errors
+/// As [`walk`]; also where a line of the listing cannot be understood.
 pub fn list(
     location: &Location,
     options: &Options,
@@ -129,6 +136,9 @@ pub fn list(
 /// The entries of one directory, local or remote, whose names match `pattern` (`*`, `?`, `[abc]`; all names where there is none),
 /// sorted by name. Nothing in `directory` itself is a pattern. Links are followed unless `options.preserve.links`. Where a line of
 /// the listing cannot be understood, the first entry has no name, and the reason for its error.
+///
+/// # Errors
+/// `pattern` is wrong, `directory` is none or cannot be listed, or there is no session with its server, or it breaks.
 pub fn matching(
     directory: &Location,
     pattern: Option<&BStr>,
@@ -170,6 +180,9 @@ pub struct Usage {
 }
 
 /// Counts what is beneath `location`; symbolic links are not followed.
+///
+/// # Errors
+/// As [`walk`]; what cannot be read beneath is only counted.
 pub fn du(
     location: &Location,
     options: &Options,

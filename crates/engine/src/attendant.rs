@@ -8,6 +8,9 @@ use crate::Progress;
 /// and can have a descriptor watched (the control connection, for ABOR).
 pub trait Attendant {
     /// The first data connection is up; no byte has moved. An error breaks the transfer off.
+    ///
+    /// # Errors
+    /// Whoever attends cannot go on with the transfer: its control connection broke, say.
     fn begun(&mut self, reused: bool) -> io::Result<()>;
     /// Called at least every 250 ms (later only where a store blocks). `Break` breaks the transfer off.
     fn tick(&mut self, progress: &Progress) -> ControlFlow<()>;

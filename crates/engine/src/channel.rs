@@ -89,6 +89,9 @@ impl DataChannel {
     }
 
     /// Where a passive channel listens. An error where the channel is active and not connected.
+    ///
+    /// # Errors
+    /// `NotConnected` as said; otherwise as of the socket.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match (&self.core.end, self.cache.first()) {
             (End::Passive(listener), _) => listener.local_addr(),
@@ -155,6 +158,10 @@ impl DataChannel {
     }
 
     /// Sends a file's ranges. On an error the cache is emptied, as the protocol wants, and what waits to be accepted is closed.
+    ///
+    /// # Errors
+    /// No connection comes about, it breaks or stalls, `job.source` cannot be read or changes meanwhile, the ranges do
+    /// not fit the channel, or the attendant or a breaker ends it ([`Error::Aborted`]).
     pub fn send(
         &mut self,
         job: &SendJob,
@@ -168,6 +175,10 @@ impl DataChannel {
 
     /// Receives a file's ranges. On an error the cache is emptied and what waits to be accepted is closed; what came before
     /// it is in the store, and in [`Progress::received`].
+    ///
+    /// # Errors
+    /// No connection comes about, it breaks or stalls, the peer breaks the protocol or sends too much, the destination
+    /// cannot be written, or the attendant or a breaker ends it ([`Error::Aborted`]).
     pub fn receive(
         &mut self,
         job: &ReceiveJob<'_>,
@@ -184,6 +195,9 @@ impl DataChannel {
     ///
     /// A `source` that takes its time should give up after some tenths of a second with [`io::ErrorKind::WouldBlock`]: it is
     /// asked again, and the attendant and the peer are heard meanwhile. What it has given until then is sent.
+    ///
+    /// # Errors
+    /// As [`Self::send`]; [`Error::Reader`] where `source` fails.
     pub fn send_reader(
         &mut self,
         source: &mut dyn Read,
@@ -195,6 +209,9 @@ impl DataChannel {
 
     /// As [`Self::send_reader`], with the descriptor that `source` reads from: where `source` would have to wait
     /// ([`io::ErrorKind::WouldBlock`]), it is waited for with everything else.
+    ///
+    /// # Errors
+    /// As [`Self::send_reader`].
     pub fn send_polled(
         &mut self,
         source: &mut dyn Read,
@@ -219,6 +236,9 @@ impl DataChannel {
 
     /// Receives in order into `sink`, as it is, whatever the representation type (listings, standard output). Blocks of
     /// MODE E that come out of order are kept, up to 32 MiB of them; beyond it, it is an error.
+    ///
+    /// # Errors
+    /// As [`Self::receive`]; [`Error::Writer`] where `sink` fails, and [`Error::OutOfOrder`] beyond those 32 MiB.
     pub fn receive_writer(
         &mut self,
         sink: &mut dyn Write,

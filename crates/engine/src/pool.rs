@@ -56,6 +56,9 @@ impl Pool {
 
     /// Runs `job` on a thread of the pool, at once or, when all are busy and there may be no more, later.
     /// Fails only where the system gives no thread at all; the job is then dropped.
+    ///
+    /// # Errors
+    /// That of the system, which gave no thread.
     pub fn spawn(&self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let mut state = self.shared.lock();
         let failure = match self.room(&mut state) {
@@ -73,6 +76,9 @@ impl Pool {
     }
 
     /// Runs `job` where a thread is to be had at once; otherwise gives it back.
+    ///
+    /// # Errors
+    /// `job`, where all threads are busy and there is no further one.
     pub fn try_spawn<F: FnOnce() + Send + 'static>(&self, job: F) -> Result<(), F> {
         let mut job = Some(job);
         self.try_enqueue(|| job.take().map(|job| Box::new(job) as Job));
@@ -196,6 +202,9 @@ struct Running {
 
 impl<'env> Scope<'_, 'env> {
     /// Runs `job` with `value` where a thread is to be had at once; otherwise gives the value back.
+    ///
+    /// # Errors
+    /// `value`, where all threads are busy and there is no further one.
     pub fn try_spawn<T: Send + 'env>(&self, value: T, job: impl FnOnce(T) + Send + 'env) -> Result<(), T> {
         let mut value = Some(value);
         self.pool.try_enqueue(|| {

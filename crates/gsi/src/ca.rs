@@ -86,6 +86,9 @@ impl std::fmt::Debug for Ca {
 
 impl Ca {
     /// Makes an authority in `directory`, which is made too, for its owner only.
+    ///
+    /// # Errors
+    /// There is an authority already, its name cannot be one, or its key, directory or a file cannot be made.
     pub fn create(directory: &Path, options: &CaOptions) -> Result<Self, CaError> {
         let certificate_path = directory.join(CERTIFICATE);
         if certificate_path.exists() {
@@ -115,6 +118,9 @@ impl Ca {
     }
 
     /// Opens one that is there.
+    ///
+    /// # Errors
+    /// As [`Credential::load_pair`]; or the file with the namespace cannot be read.
     pub fn open(directory: &Path, ask: AskPassphrase<'_>) -> Result<Self, CaError> {
         let credential = Credential::load_pair(&directory.join(CERTIFICATE), &directory.join(KEY), ask)?;
         let path = directory.join(NAMESPACE);
@@ -135,11 +141,17 @@ impl Ca {
     }
 
     /// A certificate and key for a person.
+    ///
+    /// # Errors
+    /// The common name does not have 1 to 64 characters or is one that proxies have, or OpenSSL fails.
     pub fn issue_user(&self, common_name: &str, days: u32) -> Result<Credential, CaError> {
         self.issue(common_name, days, &[])
     }
 
     /// A certificate and key for a server under these names; the first is its common name.
+    ///
+    /// # Errors
+    /// There is no name, one is no host name, or the first is too long for a common name; or OpenSSL fails.
     pub fn issue_host(&self, hosts: &[&str], days: u32) -> Result<Credential, CaError> {
         const DNS_NAME: u8 = 0x82;
         const IP_ADDRESS: u8 = 0x87;
@@ -183,6 +195,9 @@ impl Ca {
     }
 
     /// Enters a certificate among the revoked; [`Ca::install`] makes it known.
+    ///
+    /// # Errors
+    /// The file of revoked certificates cannot be read or replaced.
     pub fn revoke(&self, certificate: &X509Ref) -> Result<(), CaError> {
         let path = self.directory.join(REVOKED);
         let serial = certificate.serial_number().to_bn()?.to_hex_str()?.to_string();
@@ -203,6 +218,9 @@ impl Ca {
     }
 
     /// The list of revoked certificates, good for so many days, as PEM.
+    ///
+    /// # Errors
+    /// The file of revoked certificates cannot be read or has a wrong line, or OpenSSL cannot make the list.
     pub fn revocation_list(&self, days: u32) -> Result<Vec<u8>, CaError> {
         let now = Timestamp::now().0;
         self.revocation_list_of(now - 300, now + i64::from(days) * DAY)
@@ -238,6 +256,9 @@ impl Ca {
 
     /// Puts certificate, signing policy and a revocation list for `days` into a directory of trusted authorities. Gives
     /// the hash that their names begin with.
+    ///
+    /// # Errors
+    /// As [`Ca::revocation_list`]; or the directory or a file in it cannot be written.
     pub fn install(&self, directory: &Path, days: u32) -> Result<String, CaError> {
         let failed = |source| CaError::File { path: directory.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
@@ -250,11 +271,17 @@ impl Ca {
 }
 
 /// Writes a credential as certificate (0644) and key (0600).
+///
+/// # Errors
+/// A file cannot be written, or OpenSSL cannot encode what goes into it.
 pub fn write_pair(credential: &Credential, certificate: &Path, key: &Path) -> Result<(), CaError> {
     write_encrypted_pair(credential, certificate, key, None)
 }
 
 /// As [`write_pair`], with the key encrypted.
+///
+/// # Errors
+/// As [`write_pair`]; or the key cannot be encrypted.
 pub fn write_encrypted_pair(
     credential: &Credential,
     certificate: &Path,

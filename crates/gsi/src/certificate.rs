@@ -46,6 +46,10 @@ pub struct Details {
 pub(crate) const DIGITAL_SIGNATURE: u16 = 0x8000;
 
 impl Details {
+    /// What a certificate says.
+    ///
+    /// # Errors
+    /// Its encoding, or that of a time or extension that counts here, cannot be read.
     pub fn of(certificate: &X509Ref) -> Result<Self, DerError> {
         let der = certificate.to_der().map_err(|_| DerError::Value)?;
         let mut details = parse(&der)?;

@@ -15,6 +15,9 @@ pub fn encode_token(token: &[u8]) -> String {
 }
 
 /// The token in the argument of `ADAT` or of a reply to it (`ADAT=` is passed over).
+///
+/// # Errors
+/// It is no base64.
 pub fn decode_token(text: &str) -> Result<Vec<u8>, SessionError> {
     let text = text.trim_end_matches(['\r', '\n', ' ']);
     let text = text.strip_prefix("ADAT=").unwrap_or(text);
@@ -23,6 +26,9 @@ pub fn decode_token(text: &str) -> Result<Vec<u8>, SessionError> {
 
 impl Session {
     /// Appends `ENC <base64>` (`MIC` without encryption) for a command line, which has its CR LF, to `out`.
+    ///
+    /// # Errors
+    /// As [`Session::seal`].
     pub fn seal_command(&mut self, line: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError> {
         let word = match self.protection() {
             Protection::Confidential => "ENC ",
@@ -32,6 +38,9 @@ impl Session {
     }
 
     /// The command line in `MIC|ENC|CONF <base64>`. Which word it is makes no difference.
+    ///
+    /// # Errors
+    /// It came in clear, is no base64, not genuine or cut off, or the peer has ended the secured connection.
     pub fn open_command(&mut self, line: &[u8]) -> Result<Vec<u8>, SessionError> {
         let bare = SessionError::Line("a command came in clear after authentication");
         let line = line.trim_ascii_end();
@@ -45,6 +54,9 @@ impl Session {
 
     /// Appends each line of a reply sealed to `out`: `632-` before the last, `632 ` for the last (631 without
     /// encryption).
+    ///
+    /// # Errors
+    /// As [`Session::seal`]; the lines before are in `out`.
     pub fn seal_reply(&mut self, reply: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError> {
         let code = match self.protection() {
             Protection::Confidential => "632",
@@ -59,6 +71,9 @@ impl Session {
     }
 
     /// The reply line in `631`, `632` or `633`, with its own code and CR LF.
+    ///
+    /// # Errors
+    /// As [`Session::open_command`].
     pub fn open_reply(&mut self, line: &[u8]) -> Result<Vec<u8>, SessionError> {
         let line = line.trim_ascii_end();
         match line {

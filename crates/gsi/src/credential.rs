@@ -68,6 +68,9 @@ impl fmt::Debug for Credential {
 
 impl Credential {
     /// `chain` begins with the issuer of `certificate`. The key must be the certificate's.
+    ///
+    /// # Errors
+    /// A certificate cannot be read, or the key is that of another one.
     pub fn new(certificate: X509, chain: Vec<X509>, key: PKey<Private>) -> Result<Self, CredentialError> {
         Self::assemble("the credential", certificate, chain, key)
     }
@@ -98,17 +101,27 @@ impl Credential {
 
     /// From PEM text: the first certificate is the owner's, further ones are its chain; the key may stand anywhere
     /// (RFC 3820 proxies as files have it second).
+    ///
+    /// # Errors
+    /// It has no certificate or no key, they do not belong together, or `ask` gives no passphrase or a wrong one.
     pub fn from_pem(pem: &[u8], ask: AskPassphrase<'_>) -> Result<Self, CredentialError> {
         Self::from_parts("the credential", pem, pem, ask)
     }
 
     /// From a file with certificate, key and chain, such as a proxy.
+    ///
+    /// # Errors
+    /// As [`Credential::from_pem`]; or the file cannot be read, is too large, is open to others, or is neither this
+    /// user's nor root's.
     pub fn load(path: &Path, ask: AskPassphrase<'_>) -> Result<Self, CredentialError> {
         let text = read(path, Some(None))?;
         Self::from_parts(&path.display().to_string(), &text, &text, ask)
     }
 
     /// From a certificate (with chain) and a key in files of their own.
+    ///
+    /// # Errors
+    /// As [`Credential::load`]; others may read the certificate.
     pub fn load_pair(
         certificate: &Path,
         key: &Path,
@@ -138,6 +151,9 @@ impl Credential {
     }
 
     /// From a PKCS #12 file, as browsers export them.
+    ///
+    /// # Errors
+    /// As [`Credential::load`], also where no passphrase is needed and `ask` gives none; or it is no PKCS #12.
     pub fn load_pkcs12(path: &Path, ask: AskPassphrase<'_>) -> Result<Self, CredentialError> {
         let place = path.display().to_string();
         let sealed = Pkcs12::from_der(&read(path, Some(None))?)?;
@@ -212,6 +228,9 @@ impl Credential {
     }
 
     /// Certificate, key, chain: the form of proxy files.
+    ///
+    /// # Errors
+    /// OpenSSL cannot encode the key or a certificate.
     pub fn to_pem(&self) -> Result<Zeroizing<Vec<u8>>, ErrorStack> {
         let mut out = Zeroizing::new(self.certificate.to_pem()?);
         let key = Zeroizing::new(self.key.private_key_to_pem_pkcs8()?);

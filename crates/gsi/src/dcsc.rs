@@ -38,6 +38,9 @@ pub enum DcscError {
 }
 
 /// The credential in what follows `DCSC P `: base64 of PEM.
+///
+/// # Errors
+/// It is too long or no base64, or what it holds is no credential, or has an encrypted key.
 pub fn parse(argument: &str) -> Result<Credential, DcscError> {
     let argument = argument.trim();
     if argument.len() > MAX_ARGUMENT {
@@ -48,6 +51,9 @@ pub fn parse(argument: &str) -> Result<Credential, DcscError> {
 }
 
 /// What follows `DCSC P `. It holds the key: it must travel encrypted and never reach a log.
+///
+/// # Errors
+/// As [`Credential::to_pem`].
 pub fn encode(credential: &Credential) -> Result<Zeroizing<String>, DcscError> {
     let mut text = credential.to_pem()?;
     // GCT trusts what stands behind the key; where that is nothing, it is the certificate itself.
@@ -60,6 +66,9 @@ pub fn encode(credential: &Credential) -> Result<Zeroizing<String>, DcscError> {
 
 /// What a server is given of `issuer`: a limited proxy with a key of its own, so that the issuer's key stays where it is,
 /// and the authorities above it, which the server may not know. One that nobody vouches for is given as it is.
+///
+/// # Errors
+/// `issuer` has expired or allows no further proxies, or OpenSSL fails.
 pub fn for_server(issuer: &Credential, trust: &Trust) -> Result<Credential, DcscError> {
     if issuer.details().is_self_issued() {
         return Ok(issuer.clone());
@@ -73,6 +82,9 @@ pub fn for_server(issuer: &Credential, trust: &Trust) -> Result<Credential, Dcsc
 }
 
 /// A fresh credential that nobody vouches for, as globus-url-copy makes with `-data-cred auto` (but signed with SHA-256).
+///
+/// # Errors
+/// OpenSSL cannot make the key or the certificate.
 pub fn self_signed(lifetime: u64) -> Result<Credential, DcscError> {
     let key = PKey::from_rsa(Rsa::generate(2048)?)?;
     let mut name = X509NameBuilder::new()?;
@@ -97,6 +109,9 @@ pub fn self_signed(lifetime: u64) -> Result<Credential, DcscError> {
 
 /// The context: the credential's own certificates are trusted besides `trust`, without signing policies, and MD5
 /// passes, since globus-url-copy signs with it. The peer must be [`Credential::identity`] (DCAU A) or DCAU S's subject.
+///
+/// # Errors
+/// As [`Identity::new`].
 pub fn identity(
     credential: Credential,
     trust: Option<&Trust>,

@@ -91,11 +91,17 @@ impl std::fmt::Debug for ProxyRequest {
 
 impl ProxyRequest {
     /// For a proxy of `peer`.
+    ///
+    /// # Errors
+    /// OpenSSL cannot make the key, or not read that of `peer`, whose size it is to have.
     pub fn new(peer: &X509Ref, keys: &DelegatedKeys) -> Result<Self, ErrorStack> {
         Ok(Self { key: keys.make(peer)? })
     }
 
     /// PKCS #10 in DER, with the subject and the extension that GCT writes.
+    ///
+    /// # Errors
+    /// OpenSSL cannot make or sign the request.
     pub fn to_der(&self) -> Result<Vec<u8>, ErrorStack> {
         let mut name = X509NameBuilder::new()?;
         name.append_entry_by_nid(Nid::COMMONNAME, "NULL SUBJECT NAME ENTRY")?;
@@ -113,6 +119,9 @@ impl ProxyRequest {
 
     /// Takes the answer: a certificate in DER, which the peer's chain may follow. `peer` is the certificate that must
     /// have signed it, `chain` what it came with.
+    ///
+    /// # Errors
+    /// The answer cannot be read, is for another key, or is no proxy that `peer` has signed.
     pub fn finish(
         self,
         answer: &[u8],
@@ -148,6 +157,10 @@ impl ProxyRequest {
 }
 
 /// The side that gives a proxy: signs a request (DER).
+///
+/// # Errors
+/// The request cannot be read, is not signed with its own key or has too weak a one, or `issuer` makes no such proxy
+/// ([`create_proxy`]).
 pub fn sign_request(
     issuer: &Credential,
     request: &[u8],
@@ -169,6 +182,9 @@ pub fn sign_request(
 }
 
 /// A proxy of `issuer` with a key of its own, as `grid-proxy-init` makes one.
+///
+/// # Errors
+/// `issuer` has expired, allows no further proxies, or is limited where `terms` are not; or OpenSSL fails.
 pub fn create_proxy(
     issuer: &Credential,
     bits: u32,

@@ -64,6 +64,9 @@ impl GsiConf {
 
     /// Reads the file's text; `environment` is asked for `GLOBUS_GSSAPI_<KEY>`. Keys of other programs' versions are
     /// passed over.
+    ///
+    /// # Errors
+    /// A line has no `=`, or a key that counts has a value that it cannot have, in the text or in the environment.
     pub fn parse(text: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self, GsiConfError> {
         let mut conf = Self::default();
         for (index, line) in text.lines().enumerate() {

@@ -330,6 +330,10 @@ pub struct Initiator {
 }
 
 impl Initiator {
+    /// One that has not begun.
+    ///
+    /// # Errors
+    /// OpenSSL does not take the server name, or has no memory.
     pub fn new(identity: &Identity, options: InitiatorOptions) -> Result<Self, HandshakeError> {
         let mut ssl = Ssl::new(&identity.context)?;
         ssl.set_connect_state();
@@ -343,11 +347,18 @@ impl Initiator {
     }
 
     /// Takes what came (nothing at first) and says what to send. Parts of tokens may come one by one.
+    ///
+    /// # Errors
+    /// The peer is not believed or not the one expected, does not keep to TLS or to what follows it, sends too much or
+    /// hangs up; or no proxy can be made for it.
     pub fn step(&mut self, token: &[u8]) -> Result<Step, HandshakeError> {
         self.step_at(token, Timestamp::now())
     }
 
     /// As [`Initiator::step`], at another time than now.
+    ///
+    /// # Errors
+    /// As [`Initiator::step`].
     pub fn step_at(&mut self, token: &[u8], now: Timestamp) -> Result<Step, HandshakeError> {
         let machine = &mut self.machine;
         match machine.advance(token, now, true)? {
@@ -400,6 +411,10 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
+    /// One that has not begun.
+    ///
+    /// # Errors
+    /// OpenSSL has no memory.
     pub fn new(identity: &Identity, options: AcceptorOptions) -> Result<Self, HandshakeError> {
         let mut ssl = Ssl::new(&identity.context)?;
         ssl.set_accept_state();
@@ -413,11 +428,18 @@ impl Acceptor {
     }
 
     /// Takes what came and says what to send. Parts of tokens may come one by one.
+    ///
+    /// # Errors
+    /// The peer is not believed, not the one expected or a limited proxy where none is accepted, does not keep to TLS
+    /// or to what follows it, sends too much, hangs up, or delegates what is no proxy of its own.
     pub fn step(&mut self, token: &[u8]) -> Result<Step, HandshakeError> {
         self.step_at(token, Timestamp::now())
     }
 
     /// As [`Acceptor::step`], at another time than now.
+    ///
+    /// # Errors
+    /// As [`Acceptor::step`].
     pub fn step_at(&mut self, token: &[u8], now: Timestamp) -> Result<Step, HandshakeError> {
         let machine = &mut self.machine;
         match machine.advance(token, now, self.accept_limited)? {

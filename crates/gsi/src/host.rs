@@ -50,6 +50,10 @@ impl Expected {
         Self::Host { name: name.into(), compatibility: NameCompatibility::default() }
     }
 
+    /// Makes sure that the peer is who was expected.
+    ///
+    /// # Errors
+    /// It has another identity; or, of a host, its certificate is for others, or it is an independent proxy.
     pub fn check(&self, peer: &Peer) -> Result<(), WrongPeer> {
         match self {
             Self::Anybody => Ok(()),

@@ -20,6 +20,9 @@ pub enum PoolError {
 }
 
 /// The account that `subject` has, or gets, from a pool: one named as the pool's prefix and digits.
+///
+/// # Errors
+/// All accounts are leased, or the directory or a file in it cannot be read, linked or removed.
 pub fn lease(directory: &Path, pool: &str, subject: &str) -> Result<String, PoolError> {
     let failed = |path: &Path| {
         let path = path.to_owned();

@@ -52,6 +52,9 @@ pub struct ProxyInfo {
 }
 
 /// Makes a proxy of `issuer` and writes it to `path` with mode 0600; it appears there whole.
+///
+/// # Errors
+/// As [`create_proxy`]; or the file cannot be written.
 pub fn init(
     issuer: &Credential,
     path: &Path,
@@ -64,6 +67,9 @@ pub fn init(
 }
 
 /// Writes a credential, such as a delegated one, as a proxy file.
+///
+/// # Errors
+/// OpenSSL cannot encode the credential, or the file cannot be written.
 pub fn write(credential: &Credential, path: &Path) -> Result<(), ProxyFileError> {
     let text = credential.to_pem()?;
     ropewalk_files::replace(path, &text, 0o600, OnDisk::Now)
@@ -71,6 +77,9 @@ pub fn write(credential: &Credential, path: &Path) -> Result<(), ProxyFileError>
 }
 
 /// Reads a proxy file.
+///
+/// # Errors
+/// As [`Credential::load`], where there is no passphrase.
 pub fn info(path: &Path) -> Result<ProxyInfo, ProxyFileError> {
     let credential = Credential::load(path, &mut |_| None)?;
     let details = credential.details();

@@ -19,6 +19,10 @@ pub enum Source {
 }
 
 impl Source {
+    /// Reads the files; `ask` is asked for a passphrase that is needed.
+    ///
+    /// # Errors
+    /// As [`Credential::load`], [`Credential::load_pair`] or [`Credential::load_pkcs12`].
     pub fn load(&self, ask: AskPassphrase<'_>) -> Result<Credential, CredentialError> {
         match self {
             Self::Proxy(path) => Credential::load(path, ask),

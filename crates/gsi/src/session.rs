@@ -79,12 +79,18 @@ impl Session {
     }
 
     /// Appends records with `plain` to `out` (`gss_wrap`).
+    ///
+    /// # Errors
+    /// The secured connection is broken, or our direction has ended.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError> {
         Ok(self.records.seal(plain, out)?)
     }
 
     /// Takes bytes that came and appends what was in their records to `plain` (`gss_unwrap`). Records may come in pieces.
     /// `false` when the peer has ended the secured connection (it need not: GCT only closes the socket).
+    ///
+    /// # Errors
+    /// A record is not genuine, too long or out of order.
     pub fn open(&mut self, bytes: &[u8], plain: &mut Vec<u8>) -> Result<bool, SessionError> {
         Ok(self.records.open(bytes, plain)?)
     }

@@ -34,6 +34,10 @@ struct Grant {
 
 impl SigningPolicy {
     /// Reads `access_id_CA`, `pos_rights`, `neg_rights` and `cond_subjects` lines. Comments begin with `#`.
+    ///
+    /// # Errors
+    /// A quote is not closed, a line lacks words or stands where it may not, an authority is of another type than X509,
+    /// or rights have no `cond_subjects`.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let mut policy = Self::default();
         let mut open: Option<Entry> = None;

@@ -73,6 +73,10 @@ impl std::fmt::Debug for Identity {
 }
 
 impl Identity {
+    /// One without virtual hosts.
+    ///
+    /// # Errors
+    /// OpenSSL does not take the versions or ciphers, or not a certificate or key at this security level.
     pub fn new(
         credential: Arc<Credential>,
         trust: Arc<Trust>,
@@ -83,6 +87,9 @@ impl Identity {
 
     /// A server's that shows another certificate (`X509_VHOST_CRED_DIR`) to clients that ask for that one's host; the
     /// first that fits counts.
+    ///
+    /// # Errors
+    /// As [`Identity::new`].
     pub fn with_virtual_hosts(
         credential: Arc<Credential>,
         trust: Arc<Trust>,

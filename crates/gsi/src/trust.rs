@@ -73,6 +73,9 @@ impl Trust {
     }
 
     /// As [`Trust::with_anchors`], from PEM text (`GLOBUS_GFS_EXTRA_CA_CERTS`).
+    ///
+    /// # Errors
+    /// A certificate in it cannot be read.
     pub fn with_pem_anchors(self, pem: &[u8]) -> Result<Self, openssl::error::ErrorStack> {
         Ok(self.with_anchors(X509::stack_from_pem(pem)?))
     }

@@ -63,6 +63,10 @@ struct Link {
 
 impl Trust {
     /// Believes a chain, or says why not. `chain` has the peer's own certificate first; the rest may be in any order.
+    ///
+    /// # Errors
+    /// It is empty or too long, leads to no trusted authority, a certificate in it is wrong, weak, out of its time,
+    /// revoked or against a signing policy, a proxy breaks a rule, or what is known of an authority cannot be used.
     pub fn verify(&self, chain: &[X509], now: Timestamp) -> Result<Peer, ChainError> {
         let believed = self.believe(chain, now);
         // Signatures that were wrong, of those tried.

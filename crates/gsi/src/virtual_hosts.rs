@@ -32,6 +32,10 @@ pub enum VirtualHostError {
 /// The credentials below `directory`, one in each directory there: a file `...cert.pem`, a file `...key.pem` and perhaps a
 /// file `chain.pem` with what is between the certificate and its authority. Keys may also belong to the user `owner`
 /// (`VHOST_CRED_OWNER` of gsi.conf).
+///
+/// # Errors
+/// A directory cannot be read or has too many entries; one has not exactly one certificate and one key, or they cannot
+/// be used.
 pub fn virtual_hosts(
     directory: &Path,
     owner: Option<u32>,

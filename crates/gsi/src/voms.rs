@@ -50,6 +50,9 @@ pub fn voms_claims(chain: &[X509]) -> Vec<VomsClaim> {
 }
 
 /// The claims in the value of a VOMS extension: attribute certificates in sequences of sequences.
+///
+/// # Errors
+/// Its DER cannot be read, or is not that of attribute certificates.
 pub fn parse_voms(value: &[u8]) -> Result<Vec<VomsClaim>, DerError> {
     let mut claims = Vec::new();
     let mut outer = Reader::new(value).sequence()?;

@@ -56,6 +56,11 @@ pub enum VomsError {
 
 impl VomsClaim {
     /// `holder` is the end entity's certificate that the proxy with the claim stands on; `directory` is the `vomsdir`.
+    ///
+    /// # Errors
+    /// Who may speak for the organisation is not known; who signed it is none of them or not believed, or has not
+    /// signed this; or it is for another holder, another time or certain hosts, or has a critical extension that is not
+    /// understood.
     pub fn verify(
         &self,
         holder: &X509,

@@ -381,6 +381,9 @@ impl RunResult {
     }
 
     /// Writes `result.json` (without series) and `series.json` into a directory, which is made if absent.
+    ///
+    /// # Errors
+    /// The directory cannot be made, or a file cannot be written.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
         std::fs::create_dir_all(directory)?;
         let summary = Self { series: Series::default(), ..self.clone() };

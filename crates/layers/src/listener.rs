@@ -40,6 +40,10 @@ struct Pending {
 }
 
 impl SecureListener {
+    /// Secures with `layer` what `inner` accepts.
+    ///
+    /// # Errors
+    /// The system gives no epoll descriptor, or does not watch that of `inner`.
     pub fn new(inner: Box<dyn Listener>, layer: Arc<dyn Layer>) -> io::Result<Self> {
         let events = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&events, inner.poll_fd(), EventData::new_u64(0), EventFlags::IN)?;

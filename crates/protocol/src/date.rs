@@ -73,6 +73,9 @@ impl Civil {
 }
 
 /// Parses `YYYYMMDDHHMMSS`, a fraction of a second may follow and is dropped.
+///
+/// # Errors
+/// It is written in another way, or there is no such day or time.
 pub fn parse(text: &[u8]) -> Result<i64, InvalidDate> {
     let (whole, fraction) = text.split_at_checked(14).ok_or(InvalidDate)?;
     let fraction_is_good = fraction.is_empty()

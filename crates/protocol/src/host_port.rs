@@ -63,6 +63,9 @@ impl fmt::Display for Striped {
 }
 
 /// Parses `h,h,h,h,p,p`. IPv6 cannot be written so.
+///
+/// # Errors
+/// It is not six numbers up to 255 with commas between them, or the port is 0.
 pub fn parse_classic(text: &[u8]) -> Result<SocketAddrV4, HostPortError> {
     let error = || HostPortError::NotClassic { text: text.into() };
     let mut numbers = [0u8; 6];
@@ -81,6 +84,10 @@ pub fn parse_classic(text: &[u8]) -> Result<SocketAddrV4, HostPortError> {
 }
 
 /// Parses `|1|host|port|`, with any graphic character for `|`.
+///
+/// # Errors
+/// It has not these three fields, the protocol is neither 1 nor 2, the host is no address of it, or the port is 0 or no
+/// number below 65536.
 pub fn parse_extended(text: &[u8]) -> Result<SocketAddr, HostPortError> {
     let Fields { protocol, host, port } = extended_fields(text)?;
     let protocol = match protocol {
@@ -95,6 +102,9 @@ pub fn parse_extended(text: &[u8]) -> Result<SocketAddr, HostPortError> {
 }
 
 /// Parses one address in either form.
+///
+/// # Errors
+/// As [`parse_classic`] where it begins with a digit, otherwise as [`parse_extended`].
 pub fn parse_any(text: &[u8]) -> Result<SocketAddr, HostPortError> {
     if text.first().is_some_and(u8::is_ascii_digit) {
         parse_classic(text).map(SocketAddr::V4)
@@ -104,6 +114,9 @@ pub fn parse_any(text: &[u8]) -> Result<SocketAddr, HostPortError> {
 }
 
 /// Parses the argument of SPOR: addresses in either form with spaces between them, at least one.
+///
+/// # Errors
+/// There is no address, one is wrong ([`parse_any`]), or there are more than [`MAX_ADDRESSES`].
 pub fn parse_list(text: &[u8]) -> Result<Vec<SocketAddr>, HostPortError> {
     let mut addresses = Vec::new();
     for field in text.fields_with(|c| c == ' ') {
@@ -121,6 +134,9 @@ pub fn print_list(addresses: &[SocketAddr]) -> String {
 }
 
 /// Finds the address in the text of a 227 (or 127) reply. The brackets may be missing (RFC 1123 section 4.1.2.6).
+///
+/// # Errors
+/// It has no six numbers with commas between them, or the last such are no address ([`parse_classic`]).
 pub fn parse_pasv_reply(text: &[u8]) -> Result<SocketAddrV4, HostPortError> {
     let is_part = |b: u8| b.is_ascii_digit() || b == b',';
     let candidates = text.split(|b| !is_part(*b)).map(|run| run.trim_end_with(|c| c == ','));
@@ -130,6 +146,10 @@ pub fn parse_pasv_reply(text: &[u8]) -> Result<SocketAddrV4, HostPortError> {
 
 /// Finds the address in the text of a 229 (or 129) reply to EPSV: `(|||port|)`, or `(|2|host|port|)` as some GCT
 /// servers answer. Without a host it is that of the control connection.
+///
+/// # Errors
+/// Its brackets are missing or hold other fields, the port is 0 or no number below 65536, or the host is no address of
+/// its protocol.
 pub fn parse_epsv_reply(text: &[u8]) -> Result<(Option<IpAddr>, u16), HostPortError> {
     let error = || HostPortError::NotExtended { text: text.into() };
     let (open, close) = (text.find_byte(b'(').ok_or_else(error)?, text.rfind_byte(b')').ok_or_else(error)?);
@@ -160,6 +180,9 @@ impl fmt::Display for PortOnly {
 }
 
 /// Parses the lines between the first and the last of a 229 (or 129) reply to SPAS: one address a line, in either form.
+///
+/// # Errors
+/// There is no line, one is no address ([`parse_any`]), or there are more than [`MAX_ADDRESSES`].
 pub fn parse_spas_lines<L: AsRef<[u8]>>(
     lines: impl IntoIterator<Item = L>,
 ) -> Result<Vec<SocketAddr>, HostPortError> {

@@ -20,6 +20,9 @@ impl VirtualPath {
     }
 
     /// What `given` means from this directory; `..` does not leave the root.
+    ///
+    /// # Errors
+    /// `given` is empty or has a NUL byte.
     pub fn join(&self, given: &[u8]) -> Result<Self, InvalidPath> {
         if given.is_empty() || given.contains(&0) {
             return Err(InvalidPath);
@@ -41,11 +44,17 @@ impl VirtualPath {
     }
 
     /// The path that `given` names from the root.
+    ///
+    /// # Errors
+    /// As [`Self::join`].
     pub fn parse(given: &[u8]) -> Result<Self, InvalidPath> {
         Self::root().join(given)
     }
 
     /// The entry `name` of this directory; `name` must be one component.
+    ///
+    /// # Errors
+    /// `name` is empty, `.` or `..`, or has a slash or a NUL byte.
     pub fn child(&self, name: &[u8]) -> Result<Self, InvalidPath> {
         if name.contains(&b'/') || name == b"." || name == b".." {
             return Err(InvalidPath);

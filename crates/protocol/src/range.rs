@@ -211,6 +211,9 @@ pub enum RangeError {
 
 impl RangeSet {
     /// Parses `a-b,c-d`, ends exclusive, in any order: the form of 111 markers. Empty ranges (`5-5`) are allowed.
+    ///
+    /// # Errors
+    /// A part is not two numbers below 2^64 with `-` between them, or ends before it begins.
     pub fn parse(text: &[u8]) -> Result<Self, RangeError> {
         text.split_str(",").map(parse_range).collect()
     }

@@ -66,6 +66,9 @@ pub struct Journal {
 
 impl Journal {
     /// Makes a journal that says that `present` is there, with the sums of `pieces`. Replaces an older one.
+    ///
+    /// # Errors
+    /// The older one cannot be removed, or the new one cannot be made or written.
     pub fn create(
         store: &dyn Store,
         path: &VirtualPath,
@@ -92,6 +95,9 @@ impl Journal {
     }
 
     /// Notes that a range is written. With `crc32c` it can be checked after a crash of the machine.
+    ///
+    /// # Errors
+    /// The record cannot be written: no space is left, say.
     pub fn append(&self, range: Range<u64>, crc32c: Option<u32>) -> Result<()> {
         self.append_records(&[Record::Data { range, sum: crc32c }])
     }
@@ -106,11 +112,17 @@ impl Journal {
     }
 
     /// Notes that the bytes of the first `records` records are on stable storage.
+    ///
+    /// # Errors
+    /// As [`Self::append`].
     pub fn append_synced(&self, records: u64) -> Result<()> {
         self.append_records(&[Record::Synced { records }])
     }
 
     /// Puts all records on stable storage.
+    ///
+    /// # Errors
+    /// As of [`WriteHandle::sync`].
     pub fn sync(&self) -> Result<()> {
         self.handle.sync()
     }

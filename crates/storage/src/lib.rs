@@ -111,11 +111,17 @@ pub struct WriteOptions {
 pub trait Lock: Send + Sync {
     /// Takes the file for this handle alone, until it is dropped; `false` where another handle (of any process) has it.
     /// Only handles that ask are kept apart. Stores that cannot lock say `true`.
+    ///
+    /// # Errors
+    /// The system fails. A lock that another handle has, or that cannot be had at all, is no error.
     fn lock(&self) -> Result<bool> {
         Ok(true)
     }
     /// As [`Self::lock`], but beside others who share it. A lock that this handle has becomes one of this kind, or is lost where
     /// that cannot be.
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
     fn lock_shared(&self) -> Result<bool> {
         self.lock()
     }
@@ -125,8 +131,15 @@ pub trait Lock: Send + Sync {
 
 /// A file open for ranged reads, from any thread.
 pub trait ReadHandle: Lock {
+    /// The attributes of the file as it is now.
+    ///
+    /// # Errors
+    /// The system cannot look at the open file: its server has lost it, say.
     fn metadata(&self) -> Result<Metadata>;
     /// Reads at `offset`, up to `buffer.len()` bytes; 0 at the end.
+    ///
+    /// # Errors
+    /// As of the system, with the offset. The end of the file is no error.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
     /// For `sendfile`.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -137,17 +150,31 @@ pub trait ReadHandle: Lock {
         None
     }
     /// As [`Self::read_at`]; `None` where there is nothing to read yet.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
     fn read_now(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>> {
         self.read_at(buffer, offset).map(Some)
     }
     /// The parts of `[start, end)` that hold data; all of it where the store knows no holes.
+    ///
+    /// # Errors
+    /// As of the system. To know no holes is no error.
     fn data_ranges(&self, start: u64, end: u64) -> Result<RangeSet>;
 }
 
 /// A file open for ranged writes in any order, from any thread.
 pub trait WriteHandle: Lock {
+    /// The attributes of the file as it is now.
+    ///
+    /// # Errors
+    /// The system cannot look at the open file: its server has lost it, say.
     fn metadata(&self) -> Result<Metadata>;
     /// Writes all of `data` at `offset`.
+    ///
+    /// # Errors
+    /// No space or quota is left, the file would be too large, bytes come out of turn ([`Self::in_order`]), or as of
+    /// the system; with the offset. A part of `data` may be written.
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()>;
     /// For `splice`. Only where bytes written at a position through it are the file's bytes.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -170,6 +197,9 @@ pub trait WriteHandle: Lock {
         None
     }
     /// As [`Self::write_at`], as many bytes as are taken; `None` where none are taken yet.
+    ///
+    /// # Errors
+    /// As [`Self::write_at`].
     fn write_now(&self, data: &[u8], offset: u64) -> Result<Option<usize>> {
         self.write_at(data, offset).map(|()| Some(data.len()))
     }
@@ -205,19 +235,40 @@ pub trait WriteHandle: Lock {
     }
     /// These bytes of a file that is new stay zero, or are of no use whatever they are: no space need be kept for them.
     fn leave_zero(&self, _start: u64, _length: u64) {}
+    /// Cuts the file off at `length`, or fills it up with zeros to there.
+    ///
+    /// # Errors
+    /// No space is left for it, it would be too large, or as of the system.
     fn set_len(&self, length: u64) -> Result<()>;
     /// Data and size are on stable storage.
+    ///
+    /// # Errors
+    /// The disk fails, or has no space for bytes that were taken already. Which of them are lost is not known.
     fn sync(&self) -> Result<()>;
     /// Nothing more is written to this file, which is as `metadata` says. Where the store has taken bytes that it may be unable
     /// to keep, as those on other machines' disks do, it says so now. That does not put them on stable storage.
+    ///
+    /// # Errors
+    /// Bytes that were taken are lost: for want of space, quota or the other machine.
     fn confirm(&self, _metadata: &Metadata) -> Result<()> {
         Ok(())
     }
     /// All that the file system of this file was told is on stable storage, names among it.
+    ///
+    /// # Errors
+    /// Something of the file system could not be written, perhaps of another file.
     fn sync_system(&self) -> Result<()> {
         Ok(())
     }
+    /// Sets the modification time: seconds since 1970 and nanoseconds.
+    ///
+    /// # Errors
+    /// The file is another user's, or the process may not act for the store's user.
     fn set_modified(&self, seconds: i64, nanoseconds: u32) -> Result<()>;
+    /// Sets the permission bits, 0o7777.
+    ///
+    /// # Errors
+    /// The file is another user's, or the process may not act for the store's user.
     fn set_mode(&self, mode: u32) -> Result<()>;
 }
 
@@ -266,45 +317,116 @@ pub trait Store: Send + Sync {
     fn own_uid(&self) -> Option<u32> {
         self.acting_uid()
     }
+    /// The attributes of an entry; with `follow`, of what a symbolic link leads to.
+    ///
+    /// # Errors
+    /// Nothing is there, with `follow` also where a link leads nowhere, or the way to it may not be taken.
     fn stat(&self, path: &VirtualPath, follow: bool) -> Result<Metadata>;
     /// The entries of a directory in no order, without `.` and `..`. An error of `sink` ends the walk.
+    ///
+    /// # Errors
+    /// It is not there, is no directory or may not be read; or the error of `sink`.
     fn list(&self, path: &VirtualPath, sink: &mut ListSink<'_>) -> Result<()>;
+    /// Opens what exists, for reading.
+    ///
+    /// # Errors
+    /// It is not there, is a directory, or may not be read.
     fn open_read(&self, path: &VirtualPath) -> Result<Arc<dyn ReadHandle>>;
+    /// Opens a file for writing, as `options` say.
+    ///
+    /// # Errors
+    /// It is a directory, may not be written, or is neither there nor to be made. [`ErrorKind::AlreadyExists`] where it
+    /// is not to be there, or is a symbolic link that leads nowhere.
     fn open_write(&self, path: &VirtualPath, options: WriteOptions) -> Result<Arc<dyn WriteHandle>>;
+    /// Makes a directory. `mode` are its permission bits before the umask.
+    ///
+    /// # Errors
+    /// The name is there already, its parent is not there or may not be written, or no space is left.
     fn make_directory(&self, path: &VirtualPath, mode: u32) -> Result<()>;
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// It is not there, is no directory, is not empty, is the root ([`ErrorKind::Busy`]), or may not be removed.
     fn remove_directory(&self, path: &VirtualPath) -> Result<()>;
+    /// Removes what is no directory.
+    ///
+    /// # Errors
+    /// It is not there, is a directory, or may not be removed.
     fn remove_file(&self, path: &VirtualPath) -> Result<()>;
     /// Replaces `to` where it exists.
+    ///
+    /// # Errors
+    /// `from` is not there or `to` is beneath it, what is at `to` cannot be replaced by it (a directory that is not
+    /// empty, say), they are on two file systems ([`ErrorKind::CrossDevice`]), or may not be changed.
     fn rename(&self, from: &VirtualPath, to: &VirtualPath) -> Result<()>;
     /// As [`Self::rename`], but never of a directory, whatever others do meanwhile. [`ErrorKind::Unsupported`] where nobody can
     /// make sure of that.
+    ///
+    /// # Errors
+    /// As [`Self::rename`]; `from` is a directory, or cannot have a second name for a moment.
     fn rename_file(&self, from: &VirtualPath, _to: &VirtualPath) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "rename", from.as_bytes()))
     }
+    /// Makes a symbolic link that says `target`, be that there or not.
+    ///
+    /// # Errors
+    /// The name is there already, the directory is not there or may not be written, or there are no links in this file
+    /// system.
     fn symlink(&self, target: &BStr, link: &VirtualPath) -> Result<()>;
+    /// Sets the modification time: seconds since 1970 and nanoseconds.
+    ///
+    /// # Errors
+    /// It is not there, or is another user's.
     fn set_modified(&self, path: &VirtualPath, seconds: i64, nanoseconds: u32) -> Result<()>;
+    /// Sets the permission bits, 0o7777.
+    ///
+    /// # Errors
+    /// It is not there, or is another user's.
     fn set_mode(&self, path: &VirtualPath, mode: u32) -> Result<()>;
+    /// Gives it to another group.
+    ///
+    /// # Errors
+    /// It is not there, is another user's, or may not be given to that group.
     fn set_group(&self, path: &VirtualPath, gid: u32) -> Result<()>;
+    /// Cuts a file off at `length`, or fills it up with zeros to there.
+    ///
+    /// # Errors
+    /// It is not there, is a directory, may not be written, or would be too large.
     fn truncate(&self, path: &VirtualPath, length: u64) -> Result<()>;
     /// The path with every symbolic link resolved, within the store: what access rules are checked against.
+    ///
+    /// # Errors
+    /// It is not there, the way to it may not be taken, or it is outside by now ([`ErrorKind::Outside`]).
     fn real_path(&self, path: &VirtualPath) -> Result<VirtualPath>;
     /// The entries of a directory (names made, renamed, removed) are on stable storage.
+    ///
+    /// # Errors
+    /// It is no directory, may not be read ([`ErrorKind::PermissionDenied`]), or the disk fails.
     fn sync_directory(&self, _path: &VirtualPath) -> Result<()> {
         Ok(())
     }
     /// Bytes that can still be written there; `None` where the store has no such figure.
+    ///
+    /// # Errors
+    /// It is not there, or its file system does not answer.
     fn free_space(&self, _path: &VirtualPath) -> Result<Option<u64>> {
         Ok(None)
     }
     /// Removes a directory with all that is beneath it, or a file. Symbolic links are removed, not followed, even
     /// where somebody puts them in the place of a directory meanwhile (stores in which that can happen do not use the
     /// implementation that is given here). Stops at the first error.
+    ///
+    /// # Errors
+    /// It is not there, is the root ([`ErrorKind::Busy`]), or something of it may not be removed.
     fn remove_tree(&self, path: &VirtualPath) -> Result<()> {
         self.remove_tree_while(path, &mut || Ok(()))
     }
 
     /// As [`Self::remove_tree`]; `go_on` is asked now and then, and stops it by an error. What is left is a tree that can be
     /// removed as well.
+    ///
+    /// # Errors
+    /// As [`Self::remove_tree`], or the error of `go_on`.
     fn remove_tree_while(&self, path: &VirtualPath, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         remove::by_path(self, path, go_on)
     }

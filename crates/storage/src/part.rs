@@ -66,6 +66,10 @@ impl PartFile {
     /// Opens the part of `target` for writing, or makes it.
     ///
     /// [`ErrorKind::Busy`] where another transfer writes it.
+    ///
+    /// # Errors
+    /// Busy as said; [`ErrorKind::Unsupported`] where what has the part's name is no regular file, or neither to be
+    /// read nor to be removed; or the part or its journal cannot be made, read or replaced.
     pub fn begin(
         store: &Arc<dyn Store>,
         target: &VirtualPath,
@@ -126,6 +130,10 @@ impl PartFile {
     ///
     /// After a crash of the machine this reads what is there, which takes time: `progress` is told how many bytes it has
     /// read, and can stop it by an error. A [`Self::begin`] that follows need not read again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] where another transfer writes it, [`ErrorKind::Unsupported`] where what has the part's name
+    /// is no regular file, a failure to read, or the error of `progress`.
     pub fn interrupted(
         store: &Arc<dyn Store>,
         target: &VirtualPath,
@@ -136,6 +144,10 @@ impl PartFile {
 
     /// How many bytes from the start are there of a file that was to be written from front to back
     /// ([`Journaling::Sequential`]) and has no name yet. Nothing is read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] where another transfer writes it, [`ErrorKind::Unsupported`] where what has the part's name
+    /// is no regular file; or the store cannot look at it.
     pub fn sequential_prefix(store: &Arc<dyn Store>, target: &VirtualPath) -> Result<Option<u64>> {
         begin::sequential_prefix(&**store, &Names::of(target, &**store))
     }
@@ -165,6 +177,9 @@ impl PartFile {
     }
 
     /// Notes that a range has been written through [`Self::handle`]. From any thread.
+    ///
+    /// # Errors
+    /// The journal cannot be written, or is to be made and cannot, see [`Self::keep`].
     pub fn record(&self, range: Range<u64>, crc32c: Option<u32>) -> Result<()> {
         if range.start >= range.end {
             return Ok(());
@@ -195,6 +210,9 @@ impl PartFile {
 
     /// From now on what has been recorded so far is gone on with even where this process is killed, however small the
     /// file is.
+    ///
+    /// # Errors
+    /// The journal cannot be made, or the part was removed, moved or replaced meanwhile ([`ErrorKind::Busy`]).
     pub fn keep(&self) -> Result<()> {
         if self.journal.get().is_some() {
             return Ok(());
@@ -209,6 +227,9 @@ impl PartFile {
 
     /// Puts on stable storage what has been recorded so far. A crash of the machine does not lose it. Where that fails,
     /// nothing of the file is left.
+    ///
+    /// # Errors
+    /// As [`Self::keep`] and [`Self::sync`]; the journal or the directory cannot be put there.
     pub fn checkpoint(&self) -> Result<()> {
         self.keep()?;
         let recorded = self.journal.get().map(|journal| (journal, journal.len()));
@@ -228,6 +249,9 @@ impl PartFile {
 
     /// Nothing more is written, at least not now: has the store say what of it it could not keep. Where that is so, nothing of
     /// the file is left.
+    ///
+    /// # Errors
+    /// As of [`WriteHandle::confirm`], or the store cannot look at the file.
     pub fn confirm(&self) -> Result<()> {
         let metadata = self.handle.metadata()?;
         self.or_distrust(self.handle.confirm(&metadata))
@@ -235,6 +259,9 @@ impl PartFile {
 
     /// Puts the bytes on stable storage, but not what says which of them are there: for a file that is whole, and is about to
     /// be given its name. Where that fails, nothing of the file is left.
+    ///
+    /// # Errors
+    /// As of [`WriteHandle::sync`].
     pub fn sync(&self) -> Result<()> {
         self.or_distrust(self.handle.sync())
     }
@@ -242,6 +269,10 @@ impl PartFile {
     /// The file is whole: gives it its length, attributes and name.
     ///
     /// [`ErrorKind::Incomplete`] where not all of `0..length` is there; the part stays as it is.
+    ///
+    /// # Errors
+    /// Incomplete as said; as [`Self::check_ours`], [`Self::confirm`] and [`Self::sync`]; or length, attributes or name
+    /// cannot be set.
     pub fn commit(&self, length: u64, modified: Option<(i64, u32)>, mode: Option<u32>) -> Result<()> {
         let missing = self.state().present.complement(0..length);
         if !missing.is_empty() {
@@ -281,6 +312,9 @@ impl PartFile {
     }
 
     /// Leaves what is there for a later transfer to go on with.
+    ///
+    /// # Errors
+    /// As [`Self::confirm`] and [`Self::keep`]; where no bytes came, as [`Self::discard`].
     pub fn abandon(&self) -> Result<()> {
         if self.done.swap(true, Ordering::Relaxed) || self.names.journal.is_none() {
             return Ok(());
@@ -304,6 +338,9 @@ impl PartFile {
     }
 
     /// Removes what is there.
+    ///
+    /// # Errors
+    /// The part or its journal may not be removed. To be gone already, or another one by now, is no error.
     pub fn discard(&self) -> Result<()> {
         self.done.store(true, Ordering::Relaxed);
         self.remove()
@@ -329,6 +366,9 @@ impl PartFile {
     }
 
     /// That this file still has the part's name, and gives its attributes; otherwise [`ErrorKind::Busy`].
+    ///
+    /// # Errors
+    /// Busy as said, where it was removed, moved or replaced; or the store cannot look at it.
     pub fn check_ours(&self) -> Result<Metadata> {
         if let Some(metadata) = self.ours()? {
             return Ok(metadata);

@@ -57,6 +57,9 @@ pub struct PosixStore {
 
 impl PosixStore {
     /// Fails where `root` is not a directory that can be opened, by the user that the store acts for.
+    ///
+    /// # Errors
+    /// `root` is not there, is no directory or may not be reached, or the process may not act for that user.
     pub fn new(root: &Path, options: PosixOptions) -> Result<Self> {
         let user = User::of(&options);
         let acting = user.act_on("open root", &VirtualPath::root())?;

@@ -40,6 +40,9 @@ pub type WalkSink<'a> = dyn FnMut(Visit<'_>) -> Result<Step> + 'a;
 /// Visits everything beneath a directory, without the directory itself, in no order.
 ///
 /// Nothing is kept but the way from the top to where it is. Fails where `path` cannot be listed or where `sink` does.
+///
+/// # Errors
+/// As of [`Store::list`] for `path` itself, or the error of `sink`.
 pub fn walk(
     store: &dyn Store,
     path: &VirtualPath,

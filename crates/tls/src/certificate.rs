@@ -53,6 +53,10 @@ impl std::fmt::Debug for Pair {
 
 impl Pair {
     /// From two files, or twice the same one with both in it. The first certificate is our own, those after it the chain.
+    ///
+    /// # Errors
+    /// A file cannot be read or holds nothing of the kind that can be used, others can read the key, or it is that of
+    /// another certificate.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, CertificateError> {
         let mut certificates = certificates(certificate)?.into_iter();
         let none = || CertificateError::NoCertificate { path: certificate.to_owned() };

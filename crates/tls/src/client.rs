@@ -102,6 +102,10 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
+    /// Reads the files that are named.
+    ///
+    /// # Errors
+    /// Authorities, revocation lists or the credential cannot be used, or OpenSSL does not take the versions.
     pub fn new(settings: &ClientSettings) -> Result<Self, ClientError> {
         let mut builder = SslContextBuilder::new(SslMethod::tls_client())?;
         builder.set_min_proto_version(Some(settings.min_version))?;
@@ -146,6 +150,9 @@ impl Client {
 
     /// The handshake of a control connection with this host. Whether the server is believed has to be asked
     /// ([`Client::distrust`]) before anything is sent to it.
+    ///
+    /// # Errors
+    /// OpenSSL does not take the host's name, or has no memory.
     pub fn connect(&self, host: &str) -> Result<Handshake, ErrorStack> {
         let mut ssl = Ssl::new(&self.context)?;
         ssl.set_connect_state();
@@ -164,6 +171,9 @@ impl Client {
 
     /// The handshake of a data connection that resumes the control connection's session. Where the server begins a new
     /// one, its certificate has to be that of the control connection, which is for the caller to see.
+    ///
+    /// # Errors
+    /// OpenSSL cannot read the ticket's session, or has no memory.
     pub fn resume(ticket: &Ticket) -> Result<Handshake, ErrorStack> {
         let mut ssl = Ssl::new(ticket.context())?;
         ssl.set_connect_state();

@@ -19,6 +19,10 @@ pub struct Fingerprint([u8; 32]);
 pub struct NoFingerprint(String);
 
 impl Fingerprint {
+    /// That of a certificate.
+    ///
+    /// # Errors
+    /// OpenSSL has no SHA-256.
     pub fn of(certificate: &X509Ref) -> Result<Self, ErrorStack> {
         let digest = certificate.digest(MessageDigest::sha256())?;
         let mut bytes = [0; 32];

@@ -85,6 +85,10 @@ impl Handshake {
 
     /// Takes what came, in pieces of any size (nothing at first), and appends what is to be sent to `out`, also after an
     /// error: it tells the peer what was wrong. Once it is through, bytes that followed the handshake are in the records.
+    ///
+    /// # Errors
+    /// The peer does not speak TLS or nothing that both accept, its certificate is not accepted, it sends too much or
+    /// hangs up; or the handshake was over before.
     pub fn step(
         &mut self,
         bytes: &[u8],

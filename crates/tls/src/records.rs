@@ -101,6 +101,9 @@ impl Records {
     }
 
     /// Appends records with `plain` to `out`.
+    ///
+    /// # Errors
+    /// The connection is broken, or our direction has ended.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), RecordError> {
         self.used = true;
         // TLS writes straight behind what is in `out`, which saves a copy.
@@ -130,6 +133,9 @@ impl Records {
     }
 
     /// Appends the end of our direction (close_notify) to `out`. Nothing can be sealed afterwards.
+    ///
+    /// # Errors
+    /// The connection is broken already.
     pub fn close(&mut self, out: &mut Vec<u8>) -> Result<(), RecordError> {
         self.used = true;
         if !self.stream.get_shutdown().contains(ShutdownState::SENT) {
@@ -143,6 +149,9 @@ impl Records {
 
     /// Takes bytes that came and appends what was in their records to `plain`. Records may come in pieces. `false` when the
     /// peer has ended the secured connection.
+    ///
+    /// # Errors
+    /// A record is not genuine, too long or out of order; what those before it had is in `plain`.
     pub fn open(&mut self, bytes: &[u8], plain: &mut Vec<u8>) -> Result<bool, RecordError> {
         self.stream.get_mut().feed(bytes);
         loop {
@@ -171,6 +180,9 @@ impl Records {
     }
 
     /// Opens the next record, or what fits of it; [`RECORD`] bytes always do.
+    ///
+    /// # Errors
+    /// The record is not genuine, too long or out of order.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Opened, RecordError> {
         self.used = true;
         forget_errors();

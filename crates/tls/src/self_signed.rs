@@ -29,6 +29,9 @@ const LONGEST_NAME: usize = 64;
 pub type SelfSigned = Zeroizing<Vec<u8>>;
 
 /// A certificate (ECDSA P-256, ten years) for these host names and addresses, signed with its own key.
+///
+/// # Errors
+/// A name cannot stand in a certificate, or OpenSSL cannot make the key.
 pub fn make(hosts: &[String]) -> Result<SelfSigned, ErrorStack> {
     let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
     let key = PKey::from_ec_key(EcKey::generate(&group)?)?;
@@ -69,6 +72,9 @@ pub fn make(hosts: &[String]) -> Result<SelfSigned, ErrorStack> {
 
 /// The file with the certificate and key that a server has made for itself, made now where there is none (`true`), for
 /// these hosts. Of several servers that start at once, one makes it.
+///
+/// # Errors
+/// The file cannot be looked at or written, or its directory not be made; or as [`make`].
 pub fn load_or_make(path: &Path, hosts: &[String]) -> Result<bool, CertificateError> {
     let failed = |source| CertificateError::Read { path: path.to_owned(), source };
     match fs::metadata(path) {

@@ -47,6 +47,10 @@ impl std::fmt::Debug for Binding {
 }
 
 impl Binding {
+    /// A new one.
+    ///
+    /// # Errors
+    /// OpenSSL has no random bytes.
     pub fn new() -> Result<Self, ErrorStack> {
         let mut bytes = [0; 32];
         rand_bytes(&mut bytes)?;
@@ -69,6 +73,11 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
+    /// Reads the files that are named.
+    ///
+    /// # Errors
+    /// As [`Pair::load`]; the clients' authorities or revocation lists cannot be read, or OpenSSL does not take what
+    /// was.
     pub fn new(settings: &ServerSettings) -> Result<Self, CertificateError> {
         let pair = Pair::load(&settings.certificate, &settings.key)?;
         let trusted = match settings.client_authorities.as_deref() {
@@ -97,6 +106,9 @@ impl Server {
     }
 
     /// The handshake of a control connection, whose sessions belong to `binding`.
+    ///
+    /// # Errors
+    /// OpenSSL has no memory.
     pub fn accept(&self, binding: &Binding) -> Result<Handshake, ErrorStack> {
         self.begin(binding, Ssl::new(&self.context)?)
     }
@@ -105,6 +117,9 @@ impl Server {
     /// resumed one of this binding that a control connection began: what a data connection begins, perhaps a stranger's, cannot
     /// be resumed. It gives no tickets: a client that has sent its file and closes the connection would
     /// not have read them, and its kernel would reset the connection and drop what is on the way.
+    ///
+    /// # Errors
+    /// As [`Server::accept`].
     pub fn accept_data(&self, binding: &Binding) -> Result<Handshake, ErrorStack> {
         let mut ssl = Ssl::new(&self.context)?;
         ssl.set_num_tickets(0)?;

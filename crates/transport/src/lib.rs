@@ -32,11 +32,20 @@ pub trait Connection: Read + Write + Send {
         0
     }
     /// No single read or write blocks longer than this.
+    ///
+    /// # Errors
+    /// As of setsockopt(2).
     fn set_time_limit(&mut self, limit: Duration) -> io::Result<()>;
     /// Non-blocking: a call that would have to wait fails with `WouldBlock` at once instead.
+    ///
+    /// # Errors
+    /// As of ioctl(2).
     fn set_nonblocking(&mut self, on: bool) -> io::Result<()>;
     /// Sets socket buffers (bytes) on the connection as it stands; `None` leaves one alone. A hint: drivers
     /// without such buffers ignore it.
+    ///
+    /// # Errors
+    /// As of setsockopt(2). A size beyond the kernel's ceiling is no error.
     fn set_buffers(&mut self, send: Option<usize>, receive: Option<usize>) -> io::Result<()> {
         let _ = (send, receive);
         Ok(())
@@ -46,12 +55,29 @@ pub trait Connection: Read + Write + Send {
         let _ = name;
     }
     /// Everything written is on its way and no more will come: what ends a file in MODE S.
+    ///
+    /// # Errors
+    /// The connection is broken, or what a layer still holds cannot be sent.
     fn finish(&mut self) -> io::Result<()>;
     /// When the connection is dropped from now on, the peer must not take it for an orderly end: TCP sends RST.
+    ///
+    /// # Errors
+    /// As of setsockopt(2).
     fn reset_on_drop(&mut self) -> io::Result<()>;
     /// A handle by which another thread breaks this connection off. It does not keep the connection open.
+    ///
+    /// # Errors
+    /// The driver has no means to do so; TCP always has.
     fn breaker(&self) -> io::Result<Breaker>;
+    /// The address of this end.
+    ///
+    /// # Errors
+    /// As of getsockname(2).
     fn local_addr(&self) -> io::Result<SocketAddr>;
+    /// The address of the other end.
+    ///
+    /// # Errors
+    /// As of getpeername(2): `NotConnected` once the connection is broken.
     fn peer_addr(&self) -> io::Result<SocketAddr>;
     /// Time spent so far on protecting and opening what went through it. 0 for plain TCP.
     fn sealing(&self) -> Duration {
@@ -88,9 +114,16 @@ const TURNED_AWAY_TOGETHER: usize = 64;
 
 /// Waits for connections.
 pub trait Listener: Send + Sync {
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// As of getsockname(2).
     fn local_addr(&self) -> io::Result<SocketAddr>;
     /// The next connection; `Ok(None)` when `deadline` passed (a deadline in the past: do not wait at all).
     /// Fails with `ConnectionAborted` once the listener is broken off.
+    ///
+    /// # Errors
+    /// As said, or of the system, which has no descriptor left, say. A peer that is gone again is no error.
     fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>>;
     /// The connections that wait to be accepted, for somebody to close them. Those whose handshake is not through are closed,
     /// and so are those of a peer that makes very many: they must not cost as many descriptors, nor keep us here.
@@ -109,6 +142,10 @@ pub trait Listener: Send + Sync {
         None
     }
     fn poll_fd(&self) -> BorrowedFd<'_>;
+    /// A handle by which another thread breaks the listener off.
+    ///
+    /// # Errors
+    /// The driver has no means to do so; TCP always has.
     fn breaker(&self) -> io::Result<Breaker>;
 }
 
@@ -142,6 +179,9 @@ pub struct SocketOptions {
 pub trait Wait {
     /// Returns true when `fd` has one of `events` (or an error), false when `deadline` has passed.
     /// An error breaks off what is waited for.
+    ///
+    /// # Errors
+    /// Whoever waits wants it broken off, or poll(2) fails.
     fn wait(&mut self, fd: BorrowedFd<'_>, events: PollFlags, deadline: Instant) -> io::Result<bool>;
 }
 
@@ -173,6 +213,9 @@ pub fn timespec(duration: Duration) -> Timespec {
 }
 
 /// The address of this host from which `remote` is reached. Nothing is sent. Fails where there is no way.
+///
+/// # Errors
+/// There is no way to `remote`, or no socket to be had.
 pub fn local_address(remote: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr =
         if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -186,7 +229,15 @@ pub trait Driver: Send + Sync {
     /// The name in a stack string (`tcp`).
     fn name(&self) -> &'static str;
     /// Listen at `address` (port 0: any, within `options.ports`).
+    ///
+    /// # Errors
+    /// No port that may be taken is free, `address` is not one of this host, or the system gives no socket.
     fn listen(&self, address: SocketAddr, options: &SocketOptions) -> io::Result<Box<dyn Listener>>;
+    /// Connects to `address`. `timeout` is for the connection, and again for the handshake of each layer.
+    ///
+    /// # Errors
+    /// The peer refuses or cannot be reached, the time is over (`TimedOut`), a layer's handshake fails, or no local
+    /// port that may be taken is free.
     fn connect(
         &self,
         address: SocketAddr,
@@ -196,6 +247,9 @@ pub trait Driver: Send + Sync {
         self.connect_waiting(address, options, timeout, &mut WaitAlone)
     }
     /// Like [`Driver::connect`], but all waiting is done by `wait`.
+    ///
+    /// # Errors
+    /// As [`Driver::connect`], or the error of `wait`.
     fn connect_waiting(
         &self,
         address: SocketAddr,

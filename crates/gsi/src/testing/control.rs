@@ -79,11 +79,17 @@ impl Control {
     }
 
     /// AUTH and ADAT to the end; the server's reply where it refuses, our own error where we do.
+    ///
+    /// # Errors
+    /// As [`Control::authenticate_with`].
     pub fn authenticate(&mut self, initiator: Initiator) -> Result<(), String> {
         self.authenticate_with(initiator, "")
     }
 
     /// As [`Control::authenticate`]; `behind` follows the last token at once, in clear.
+    ///
+    /// # Errors
+    /// The server refuses, or our own side does.
     pub fn authenticate_with(&mut self, mut initiator: Initiator, behind: &str) -> Result<(), String> {
         assert!(self.ask("AUTH GSSAPI").starts_with("334"));
         let mut token = Vec::new();

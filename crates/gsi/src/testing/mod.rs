@@ -216,6 +216,9 @@ pub fn proxy(issuer: &Credential) -> Credential {
 
 /// Brings two machines together; tokens are exchanged one for one.
 ///
+/// # Errors
+/// That of the first machine that fails.
+///
 /// # Panics
 /// Where neither fails and they do not come to an end.
 pub fn shake(mut initiator: Initiator, mut acceptor: Acceptor) -> Result<(Session, Session), HandshakeError> {

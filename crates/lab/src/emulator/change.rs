@@ -72,6 +72,9 @@ pub struct Change {
 
 impl Change {
     /// The path after this change of `path`, checked.
+    ///
+    /// # Errors
+    /// The new path is not valid, see [`Path::validate`].
     pub fn applied_to(&self, path: &Path) -> Result<Path, ConfigError> {
         let mut new = path.clone();
         if let Some(mtu) = self.mtu {
@@ -89,6 +92,9 @@ impl Change {
 
 /// Checks a whole schedule against the path that it starts from: each step must make sense after those before it.
 /// Steps are taken in the order of their times, steps of the same time in the order of the list.
+///
+/// # Errors
+/// A step leads to a path that is not valid; it is named as `change[index]`.
 pub fn check_schedule(path: &Path, schedule: &[Change]) -> Result<(), ConfigError> {
     let mut steps: Vec<(usize, &Change)> = schedule.iter().enumerate().collect();
     steps.sort_by_key(|(_, change)| change.at);

@@ -95,6 +95,9 @@ pub struct Control {
 
 impl Emulator {
     /// Starts to carry packets between two interfaces: those read from `left` go *forward*.
+    ///
+    /// # Errors
+    /// The path or its schedule is not valid, or the system gives no eventfd or thread.
     pub fn start(options: Options, left: Tun, right: Tun) -> Result<Self, EmulatorError> {
         options.path.validate()?;
         check_schedule(&options.path, &options.schedule)?;
@@ -152,11 +155,17 @@ impl Control {
     }
 
     /// Makes a change at once (or at `change.at`, where that is still to come) and gives the path as it is then.
+    ///
+    /// # Errors
+    /// The path would not be valid, an interface does not take the MTU, or the emulator has ended.
     pub fn apply(&self, change: &Change) -> Result<Path, ControlError> {
         self.ask(|reply| Command::Apply(Box::new(change.clone()), reply))?
     }
 
     /// The counters now.
+    ///
+    /// # Errors
+    /// [`ControlError::Ended`].
     pub fn snapshot(&self) -> Result<Snapshot, ControlError> {
         self.ask(Command::Snapshot)
     }

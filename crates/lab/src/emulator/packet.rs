@@ -86,6 +86,10 @@ fn put_ne16(bytes: &mut [u8], at: usize, value: usize) {
 
 impl Packet {
     /// Checks what was read from an interface: a virtio header and an IP packet. What cannot be carried comes back.
+    ///
+    /// # Errors
+    /// A header is missing or contradicts the length, it is neither IPv4 nor IPv6, or it is a super-packet of an
+    /// unknown kind.
     pub fn parse(data: Vec<u8>) -> Result<Self, (Malformed, Vec<u8>)> {
         match examine(&data) {
             Ok((version, ecn, cut)) => Ok(Self { data, version, ecn, cut }),

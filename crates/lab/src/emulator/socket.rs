@@ -82,11 +82,17 @@ pub struct ControlSocket {
 
 impl ControlSocket {
     /// Answers whoever connects to `listener`, for emulated paths by their names.
+    ///
+    /// # Errors
+    /// As [`Self::start_telling`].
     pub fn start(listener: UnixListener, paths: BTreeMap<String, Control>) -> io::Result<Self> {
         Self::start_telling(listener, paths, Arc::new(|_, _| {}))
     }
 
     /// The same, and tells `told` of every change that was made, with the path's name.
+    ///
+    /// # Errors
+    /// `listener` cannot be made non-blocking, or the system gives no eventfd or thread.
     pub fn start_telling(
         listener: UnixListener,
         paths: BTreeMap<String, Control>,
@@ -218,6 +224,10 @@ fn find((paths, _): &Paths, name: Option<String>) -> Result<(&String, &Control),
 }
 
 /// Asks a control socket one thing.
+///
+/// # Errors
+/// The socket fails, what it answers is not understood ([`AskError::Answer`]), or the request is refused, with the
+/// reason ([`AskError::Refused`]).
 pub fn ask(mut stream: UnixStream, request: &Request) -> Result<Value, AskError> {
     let mut line = serde_json::to_string(request).map_err(io::Error::from)?;
     line.push('\n');

@@ -57,6 +57,9 @@ impl Tun {
     ///
     /// `mtu` is in bytes. With `offload`, TCP and UDP segments travel as super-packets of up to 64 KiB without
     /// checksums, which takes a tenth of the CPU; the emulator treats each segment by itself all the same.
+    ///
+    /// # Errors
+    /// `name` is no interface name, the kernel has no TUN interfaces or does not permit them, or it refuses a setting.
     pub fn open(name: &str, mtu: u32, offload: bool) -> Result<Self, TunError> {
         let checked = InterfaceName::new(name).ok_or_else(|| TunError::Name(name.to_owned()))?;
         let failed = |step| move |source: io::Error| TunError::Kernel { name: name.to_owned(), step, source };
@@ -95,6 +98,9 @@ impl Tun {
     }
 
     /// Changes the MTU (bytes) while packets flow.
+    ///
+    /// # Errors
+    /// The kernel refuses it: it is out of bounds, or the interface is gone.
     pub fn set_mtu(&self, mtu: u32) -> Result<(), TunError> {
         let name = InterfaceName::new(&self.name).ok_or_else(|| TunError::Name(self.name.clone()))?;
         sys::set_mtu(self.socket.as_fd(), name, mtu).map_err(|source| TunError::Kernel {

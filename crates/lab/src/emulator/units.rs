@@ -54,6 +54,9 @@ fn scaled(text: &str, units: &[(&str, f64)], what: (&'static str, &'static str))
 }
 
 /// Reads a duration such as `25ms`, `1.5s` or `0`.
+///
+/// # Errors
+/// It is no number with one of these units, or above 290 years.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     if text.trim() == "0" {
         return Ok(Duration::ZERO);
@@ -74,6 +77,9 @@ pub fn print_duration(value: Duration) -> String {
 }
 
 /// Reads a size in bytes, such as `64KiB`, `10GB` or `1000`.
+///
+/// # Errors
+/// It is no whole number, nor one with a known unit, or is 9.2 EB or more with its unit.
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     if let Ok(plain) = text.trim().replace('_', "").parse() {
         return Ok(plain);
@@ -82,6 +88,9 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
 }
 
 /// Reads a probability: `0.001` or `0.1%`.
+///
+/// # Errors
+/// It is no number, or not within 0 to 1.
 pub fn parse_probability(text: &str) -> Result<f64, UnitError> {
     let trimmed = text.trim();
     let value = match trimmed.strip_suffix('%') {
@@ -198,11 +207,17 @@ pub mod duration {
     use super::*;
 
     /// Writes `25ms`.
+    ///
+    /// # Errors
+    /// As of `serializer`.
     pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&print_duration(*value))
     }
 
     /// Reads `25ms`.
+    ///
+    /// # Errors
+    /// As of `deserializer`, or what it has is no duration ([`parse_duration`]).
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         deserializer.deserialize_any(Text(TIME.1, parse_duration))
     }
@@ -212,6 +227,9 @@ pub mod duration {
         use super::*;
 
         /// Writes `25ms`, or nothing.
+        ///
+        /// # Errors
+        /// As of `serializer`.
         pub fn serialize<S: Serializer>(value: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
             match value {
                 Some(value) => super::serialize(value, serializer),
@@ -220,6 +238,9 @@ pub mod duration {
         }
 
         /// Reads `25ms`.
+        ///
+        /// # Errors
+        /// As [`super::deserialize`].
         pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
             super::deserialize(deserializer).map(Some)
         }
@@ -231,11 +252,17 @@ pub mod probability {
     use super::*;
 
     /// Writes the plain number.
+    ///
+    /// # Errors
+    /// As of `serializer`.
     pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(*value)
     }
 
     /// Reads a number or a percentage.
+    ///
+    /// # Errors
+    /// As of `deserializer`, or what it has is no probability ([`parse_probability`]).
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
         deserializer.deserialize_any(Text(PROBABILITY.1, parse_probability))
     }
@@ -246,11 +273,17 @@ pub mod size {
     use super::*;
 
     /// Writes the plain number of bytes.
+    ///
+    /// # Errors
+    /// As of `serializer`.
     pub fn serialize<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u64(*value)
     }
 
     /// Reads a number of bytes, with or without a unit.
+    ///
+    /// # Errors
+    /// As of `deserializer`, or what it has is no size ([`parse_size`]).
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
         deserializer.deserialize_any(Text(SIZE.1, parse_size))
     }

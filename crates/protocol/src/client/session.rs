@@ -152,6 +152,9 @@ impl Session {
     }
 
     /// Bytes came.
+    ///
+    /// # Errors
+    /// A line is longer than its limit; or as [`Self::line`].
     pub fn input(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
         self.lines.push(bytes);
         while let Some(line) = self.lines.next_line()?.map(<[u8]>::to_vec) {
@@ -161,6 +164,10 @@ impl Session {
     }
 
     /// One line came, without its end: for control connections where lines arrive wrapped (RFC 2228).
+    ///
+    /// # Errors
+    /// Too many lines in a row belong to no reply, a reply passes its limits, or too many come that no command waits
+    /// for.
     pub fn line(&mut self, line: &[u8]) -> Result<(), SessionError> {
         if let Some(trace) = &mut self.trace {
             trace.push_back(TraceLine { sent: false, line: line.into() });
@@ -181,6 +188,9 @@ impl Session {
     }
 
     /// The server closed the connection. An error where something was expected of it and it had not said 421.
+    ///
+    /// # Errors
+    /// A command waits for its reply, or the greeting has not come.
     pub fn disconnected(&self) -> Result<(), SessionError> {
         match self.outstanding.len() {
             0 if self.greeted => Ok(()),
@@ -193,6 +203,9 @@ impl Session {
     }
 
     /// Queues a command. Its replies come as events with this ticket.
+    ///
+    /// # Errors
+    /// An argument has a byte that cannot travel, the server has said 421, or it is SITE STREAMS.
     pub fn submit(&mut self, command: &Command) -> Result<Ticket, SubmitError> {
         let role = match command {
             Command::Site(SiteCommand::Streams(_)) => return Err(SubmitError::OutOfBand),
@@ -216,6 +229,9 @@ impl Session {
 
     /// Breaks off what the server is doing. Servers answer with one reply or two, or let the transfer end; the ticket
     /// is finished (or unanswered) once the session is in step again. A NOOP is sent along to know when that is.
+    ///
+    /// # Errors
+    /// The server has said 421.
     pub fn abort(&mut self) -> Result<Ticket, SubmitError> {
         let ticket = self.enqueue(&Command::Abor, Role::Abort)?;
         self.enqueue(&Command::Noop, Role::Sync)?;
@@ -225,6 +241,9 @@ impl Session {
     /// Asks for so many streams (from 1 to [`MAX_STREAMS`]), also in the transfer under way, of a
     /// server that offers it ([`Features::streams`](crate::feature::Features::streams)). No other command has to wait for
     /// it, nor it for them: the answer comes as [`Event::Streams`].
+    ///
+    /// # Errors
+    /// The server has said 421.
     pub fn set_streams(&mut self, n: u32) -> Result<(), SubmitError> {
         self.write(&Command::Site(SiteCommand::Streams(n.clamp(1, MAX_STREAMS))))?;
         self.streams_asked += 1;

@@ -54,6 +54,9 @@ impl Receiver {
     }
 
     /// A connection joins the transfer.
+    ///
+    /// # Errors
+    /// There are as many streams as there may be.
     pub fn add_stream(&mut self) -> Result<StreamReceiver, ReceiveError> {
         if self.joined >= self.most_streams {
             return Err(ReceiveError::TooManyStreams { most: self.most_streams });
@@ -188,6 +191,10 @@ impl StreamReceiver {
     }
 
     /// Takes bytes of a header where one is wanted, at most as many as are missing; says how many it took.
+    ///
+    /// # Errors
+    /// A block is outside of what is accepted; EOF has payload, announces none or too many streams, or contradicts an
+    /// earlier one; or more streams have ended than it announced.
     pub fn header_bytes(&mut self, bytes: &[u8], transfer: &mut Receiver) -> Result<usize, ReceiveError> {
         let State::Header { bytes: header, filled } = &mut self.state else {
             return Ok(0);
@@ -205,6 +212,9 @@ impl StreamReceiver {
     /// `n` bytes of the payload wanted have come and are where they belong: a stream that ends with them ends now, and
     /// the transfer may be complete.
     ///
+    /// # Errors
+    /// The stream ends, and with it more than EOF announced.
+    ///
     /// # Panics
     /// Where `n` is more than was wanted.
     pub fn payload(&mut self, n: u64, transfer: &mut Receiver) -> Result<(), ReceiveError> {
@@ -218,6 +228,9 @@ impl StreamReceiver {
     }
 
     /// The connection has ended (end of file or an error when reading). An error unless the stream had ended before.
+    ///
+    /// # Errors
+    /// The stream had not ended.
     pub fn disconnected(&self) -> Result<(), ReceiveError> {
         match self.state {
             State::Header { filled, .. } => Err(ReceiveError::Lost { left: 0, header: Header::LEN - filled }),

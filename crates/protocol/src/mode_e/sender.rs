@@ -69,6 +69,9 @@ pub struct Sender {
 impl Sender {
     /// `ranges` are file offsets; offsets on the wire count from `origin` (GFD.20, ERET). `block_size` is the most
     /// payload of a block, in bytes; 0 is taken as 1.
+    ///
+    /// # Errors
+    /// A range begins before `origin`.
     pub fn new(ranges: RangeSet, origin: u64, block_size: u64) -> Result<Self, SendError> {
         if let Some(first) = ranges.iter().next()
             && first.start < origin
@@ -95,6 +98,9 @@ impl Sender {
     }
 
     /// A connection joins the transfer.
+    ///
+    /// # Errors
+    /// EOF has been handed out.
     pub fn add_stream(&mut self) -> Result<StreamId, SendError> {
         if self.finished {
             return Err(SendError::Finished { streams: self.ended });
@@ -139,6 +145,9 @@ impl Sender {
 
     /// The connection failed: others take over the block it had. Only where it had carried nothing before that block,
     /// because nobody knows what of earlier blocks has arrived. A receiver never saw the stream, so it is not counted.
+    ///
+    /// # Errors
+    /// The stream had ended, or carried blocks before its last one.
     pub fn remove_stream(&mut self, stream: StreamId) -> Result<(), SendError> {
         match self.streams[stream.0] {
             Stream::Removed => Ok(()),

@@ -13,6 +13,10 @@ enum Known {
 
 impl Target {
     /// Parses a URL of any scheme that is known.
+    ///
+    /// # Errors
+    /// The scheme is missing or unknown, the host, the port or an escape is wrong, or something holds a NUL byte, or a
+    /// line end that would be sent; a `file:` URL has no absolute path, or names another host.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         match scheme(text)? {
             (Known::File, at) => file_path(text, at).map(Self::File),
@@ -28,6 +32,9 @@ impl Target {
 
 impl Url {
     /// Parses the URL of a file or directory of a server.
+    ///
+    /// # Errors
+    /// As [`Target::parse`]; or it is a `file:` URL.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         match scheme(text)? {
             (Known::File, _) => Err(UrlError::FileNotRemote),

@@ -15,6 +15,9 @@ thread_local! {
 ///
 /// A file that ends earlier is summed to its end. `progress` is told the bytes summed so far, many times a MiB; its error ends
 /// the work and is what the caller gets.
+///
+/// # Errors
+/// The file cannot be read, or the error of `progress`.
 pub fn checksum_file(
     handle: &dyn ReadHandle,
     algorithm: Algorithm,

@@ -254,6 +254,9 @@ pub struct HeldPart(Option<Left>);
 impl HeldPart {
     /// The file was renamed from the part's name to its own: it no longer says of itself that it is unfinished, nor has it the
     /// permissions of `closed`, which only somebody who goes on with it needs.
+    ///
+    /// # Errors
+    /// The permissions cannot be looked at or set: the file is another user's, say.
     pub fn unmark(&self, closed: u32) -> Result<()> {
         // What another user's upload says of itself is that user's.
         let Some(Left::Writable(part)) = &self.0 else { return Ok(()) };

@@ -12,6 +12,9 @@ pub(super) const MAX_QUEUE: u32 = 10_000_000;
 
 impl Path {
     /// Checks what types cannot.
+    ///
+    /// # Errors
+    /// The MTU is not within 576 to 65535 bytes, or a direction is not valid.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_mtu(self.mtu)?;
         self.forward.validate().map_err(|e| e.within("forward"))?;
@@ -38,6 +41,10 @@ fn check_limit(field: &str, packets: u32) -> Result<(), ConfigError> {
 
 impl Direction {
     /// Checks what types cannot.
+    ///
+    /// # Errors
+    /// A delay is above 60 s, the jitter above the delay, a probability not within 0 to 1, or the overhead or the queue
+    /// out of its bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let most = units::print_duration(MAX_DELAY);
         if self.delay > MAX_DELAY {
