@@ -2,6 +2,7 @@
 //! [`VomsClaim::verify`] says whether they are true. Nothing is granted on them.
 
 use openssl::x509::X509;
+use ropewalk_protocol::text::is_harmful;
 
 use crate::certificate::Details;
 use crate::der::{self, DerError, Element, Reader};
@@ -168,9 +169,8 @@ fn syntax(mut fields: Reader<'_>, claim: &mut VomsClaim) -> Result<(), DerError>
 
 /// Without control characters and those that change the direction of text: it is shown to people.
 fn text(element: &Element<'_>) -> String {
-    let turns = |letter| matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let text = String::from_utf8_lossy(element.content);
-    text.chars().filter(|letter| !letter.is_control() && !turns(*letter)).collect()
+    text.chars().filter(|letter| !is_harmful(*letter)).collect()
 }
 
 #[cfg(test)]

@@ -29,4 +29,5 @@ pub mod reply;
 pub mod server;
 pub mod site;
 pub mod streams;
+pub mod text;
 pub mod url;

@@ -13,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ropewalk_protocol::date::Civil;
 use ropewalk_protocol::server::{Failure, RefusedLogin};
+use ropewalk_protocol::text::is_harmful;
 use serde::Serialize;
 
 use crate::client::Client;
@@ -257,10 +258,9 @@ fn cut(text: &str) -> String {
 
 /// JSON in which no character can do anything to a terminal.
 fn harmless(json: &str) -> String {
-    let harmful = |c: char| {
-        matches!(c, '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}' | '\u{feff}')
-    };
+    // What JSON has escaped is none of them. A log is searched as well: what is not seen would hide a name.
+    let unseen = |c: char| matches!(c, '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{feff}');
+    let harmful = |c: char| c >= ' ' && is_harmful(c) || unseen(c);
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         if harmful(c) {

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use bstr::{BString, ByteSlice as _};
 use ropewalk_protocol::date::Stamp;
+use ropewalk_protocol::text::is_harmful;
 use serde::Serialize;
 
 use crate::config;
@@ -159,7 +160,7 @@ fn field(text: &[u8]) -> String {
 
 /// A client chooses names; it must not be able to write lines of its own.
 fn printable(text: &[u8]) -> String {
-    text.to_str_lossy().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    text.to_str_lossy().chars().map(|c| if is_harmful(c) { '?' } else { c }).collect()
 }
 
 fn since_epoch(time: SystemTime) -> Duration {

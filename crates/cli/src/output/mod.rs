@@ -9,6 +9,8 @@ mod summary;
 
 use std::io::{self, IsTerminal};
 
+use ropewalk_protocol::text::is_harmful;
+
 pub(crate) use entry::{EntryLine, kind_name, long_line, mode_text, shown_name, shown_text};
 pub(crate) use human::Human;
 pub(crate) use json::{Json, json_line};
@@ -53,11 +55,7 @@ pub(crate) fn harmless(text: &str) -> String {
 }
 
 fn harmless_but(text: &str, kept: &[char]) -> String {
-    let harmful = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().map(|c| if harmful(c) && !kept.contains(&c) { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_harmful(c) && !kept.contains(&c) { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]

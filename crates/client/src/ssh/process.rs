@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use ropewalk_protocol::text::is_harmful;
 use ropewalk_transport::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -134,7 +135,7 @@ fn gather(stderr: ChildStderr, said: &Mutex<VecDeque<String>>, peer: &str, _read
 
 /// As it may be shown on a terminal: the text is the server's, too.
 fn printable(line: &[u8]) -> String {
-    String::from_utf8_lossy(line).trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    String::from_utf8_lossy(line).trim().chars().map(|c| if is_harmful(c) { ' ' } else { c }).collect()
 }
 
 fn in_words(status: ExitStatus) -> String {
