@@ -10,6 +10,7 @@ use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use ropewalk_protocol::reply::Reply;
+use ropewalk_transport::timespec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::codec::{ControlCodec, Secured};
@@ -103,8 +104,7 @@ impl Control {
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            let timeout = Timespec::try_from(left).ok();
-            match poll(&mut [PollFd::new(&self.stream, PollFlags::OUT)], timeout.as_ref()) {
+            match poll(&mut [PollFd::new(&self.stream, PollFlags::OUT)], Some(&timespec(left))) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
             }

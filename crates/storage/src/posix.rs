@@ -4,6 +4,7 @@ mod acting;
 mod apart;
 mod direct;
 mod file;
+mod kinds;
 mod late;
 mod list;
 mod manual;

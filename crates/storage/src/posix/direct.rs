@@ -23,6 +23,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use self::steps::Steps;
 use self::trial::Trial;
+use super::kinds::{EXT4, XFS, system_of};
 use super::root::name_of;
 use super::unwritten::leaves_cache;
 use crate::DirectIo;
@@ -307,11 +308,7 @@ fn fits(file: BorrowedFd<'_>, before: &Stat, size: u64) -> bool {
 
 /// File systems that reserve space at once, and let several threads write it.
 fn gains(file: BorrowedFd<'_>) -> bool {
-    const EXT4: u64 = 0xef53;
-    const XFS: u64 = 0x5846_5342;
-    // The field's type is not the same on all machines.
-    #[allow(clippy::cast_sign_loss)]
-    rustix::fs::fstatfs(file).is_ok_and(|stat| matches!(stat.f_type as u64, EXT4 | XFS))
+    system_of(file).is_some_and(|(system, _)| matches!(system, EXT4 | XFS))
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use nix::unistd::close;
 use rustix::io::{Errno, fcntl_dupfd_cloexec, retry_on_intr};
 
+use super::kinds::{is_local, system_of};
+
 /// The number of a device may belong to another file system after some time.
 const LASTS: Duration = Duration::from_secs(60);
 /// So many devices are remembered.
@@ -26,9 +28,8 @@ pub(super) fn tells_late(file: BorrowedFd<'_>, device: u64) -> bool {
         return late;
     }
     // Not under the lock: where the other machine is silent the answer does not come.
-    // The field's type is not the same on all machines. Nobody knows: closing it does no harm.
-    #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast)]
-    let late = rustix::fs::fstatfs(file).map_or(true, |stat| !is_local(stat.f_type as u64));
+    // Where nobody knows, closing it does no harm.
+    let late = system_of(file).is_none_or(|(system, _)| !is_local(system));
     known().remember(device, now, late);
     late
 }
@@ -48,28 +49,6 @@ impl Known {
         }
         self.0.insert(device, (late, now));
     }
-}
-
-/// By the numbers of linux/magic.h and of the file systems themselves: those whose files are closed without a word.
-fn is_local(magic: u64) -> bool {
-    const LOCAL: [u64; 15] = [
-        0xef53,      // ext2, ext3, ext4
-        0x5846_5342, // XFS
-        0x9123_683e, // Btrfs
-        0x2fc1_2fc1, // ZFS
-        0xf2f5_2010, // F2FS
-        0xca45_1a4e, // bcachefs
-        0x0102_1994, // tmpfs
-        0x8584_58f6, // ramfs
-        0x794c_7630, // overlayfs, whose upper directory is local
-        0x3153_464a, // JFS
-        0x5265_4973, // ReiserFS
-        0x3434,      // NILFS
-        0x4d44,      // FAT
-        0x2011_bab0, // exFAT
-        0x7366_746e, // NTFS
-    ];
-    LOCAL.contains(&(magic & 0xffff_ffff))
 }
 
 /// Closes a copy of the descriptor, which sends what was written on its way, and gives the error that a close gives.
@@ -102,13 +81,6 @@ mod tests {
             known.remember(device, begin, false);
         }
         assert!(known.0.len() <= MOST);
-    }
-
-    #[test]
-    fn what_is_on_other_machines_tells_late() {
-        for (magic, local) in [(0xef53, true), (0x6969, false), (0xff53_4d42, false), (0x6573_5546, false)] {
-            assert_eq!(is_local(magic), local, "{magic:x}");
-        }
     }
 
     #[test]

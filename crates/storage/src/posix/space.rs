@@ -15,6 +15,8 @@ use ropewalk_protocol::range::RangeSet;
 use rustix::fs::FallocateFlags;
 use rustix::io::retry_on_intr;
 
+use super::kinds::{EXT4, system_of};
+
 /// The file system's blocks are rarely longer, in bytes.
 const PAGE: u64 = 4096;
 /// For smaller files it is not worth a call, in bytes.
@@ -179,12 +181,7 @@ fn length(file: BorrowedFd<'_>) -> u64 {
 
 /// ext4, with space for all of the file.
 fn gains(file: BorrowedFd<'_>, size: u64) -> bool {
-    const EXT4: u64 = 0xef53;
-    // The fields' types are not the same on all machines.
-    #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast)]
-    rustix::fs::fstatfs(file).is_ok_and(|stat| {
-        stat.f_type as u64 == EXT4 && size <= (stat.f_bavail as u64).saturating_mul(stat.f_bsize as u64)
-    })
+    system_of(file).is_some_and(|(system, free)| system == EXT4 && size <= free)
 }
 
 #[cfg(test)]
