@@ -47,7 +47,8 @@ pub struct Data {
     /// bound to their session (SITE DATAKEY, an extension of ours; with PROT S of Kerberos, too). Clients that can do none of it get no data. Default
     /// `false`.
     pub require_key: bool,
-    /// Longest wait for a data connection, in seconds, more than 0. Default 60.
+    /// Longest wait for a data connection, in seconds, more than 0, and at most 10 once one came from an address that is not let in.
+    /// Default 60.
     #[serde(with = "units::seconds")]
     pub connect_timeout: Duration,
     /// A transfer in which no byte moves for so long is broken off, in seconds; 0 is never. Default 300.
