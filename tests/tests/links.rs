@@ -126,3 +126,39 @@ fn one_that_leads_nowhere_is_told_of_by_every_copy() {
         }
     }
 }
+
+/// What GCT's listing of a tree says nothing of: what is in a directory that is the first of its names and sorts before a dot.
+#[test]
+fn links_in_directories_that_sort_before_a_dot_are_mirrored() {
+    if !peers::available(&["globus-gridftp-server", "setpriv"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let [from, to] = ["from", "to"].map(|name| scratch.directory(name).unwrap());
+    for directory in ["e/(1)", "#a/b/-c", "z"] {
+        fs::create_dir_all(from.join(directory)).unwrap();
+        symlink("nowhere", from.join(directory).join("l")).unwrap();
+    }
+    let [source, destination] = [&from, &to].map(|root| Setup::new(Kind::Gct, root).start().unwrap());
+    let mirror = |source: &std::ffi::OsStr, destination: &std::ffi::OsStr| {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.args(["cp", "--json", "-a", "--sync", "--delete"]).arg(source).arg(destination);
+        let outcome = process::run(&mut command, Duration::from_secs(30)).unwrap().succeeded().unwrap();
+        Summary::of(&outcome).unwrap().number("removed").unwrap()
+    };
+    let here = scratch.join("here/");
+    for round in 0..2 {
+        assert_eq!(mirror(source.url("").as_ref(), here.as_os_str()), 0, "{round}");
+        for link in ["e/(1)/l", "#a/b/-c/l", "z/l"] {
+            assert!(here.join(link).is_symlink(), "{link} {round}");
+        }
+    }
+    // At the destination they are found, and removed, too.
+    for directory in ["e/(1)", "#a/b/-c"] {
+        fs::create_dir_all(to.join(directory)).unwrap();
+        symlink("nowhere", to.join(directory).join("gone")).unwrap();
+        fs::remove_file(here.join(directory).join("l")).unwrap();
+    }
+    fs::remove_dir_all(here.join("z")).unwrap();
+    assert_eq!(mirror(here.as_os_str(), destination.url("").as_ref()), 2);
+}

@@ -271,3 +271,35 @@ fn a_dry_run_tells_what_would_be_copied() {
         }
     });
 }
+
+/// Nor through links to files, where files are written in place: because they are to be, or the server does so.
+#[test]
+fn what_is_written_in_place_does_not_go_through_links_that_are_kept() {
+    let scratch = Scratch::new().unwrap();
+    let source = scratch.directory("s").unwrap();
+    for name in ["a", "b"] {
+        fs::write(source.join(name), name).unwrap();
+    }
+    let check = |root: &Path, copy: &dyn Fn()| {
+        fs::create_dir_all(root.join("t")).unwrap();
+        fs::write(root.join("elsewhere"), "stays").unwrap();
+        symlink("../elsewhere", root.join("t/a")).unwrap();
+        symlink("a", root.join("t/b")).unwrap();
+        copy();
+        tree::ensure_same(&source, &root.join("t")).unwrap();
+        assert_eq!(fs::read(root.join("elsewhere")).unwrap(), b"stays");
+        fs::remove_dir_all(root.join("t")).unwrap();
+    };
+    each_place(&scratch, |_, root, to| {
+        check(root, &|| copy_obeying_permissions(&["-a", "--in-place"], &source, to));
+    });
+    let root = scratch.directory("configured").unwrap();
+    let config = scratch.join("config.toml");
+    fs::write(&config, "[files]\npart_files = false\n").unwrap();
+    let mut setup = Setup::new(Kind::Ropewalk, &root);
+    setup.arguments.extend(["--config".into(), config.into()]);
+    let server = setup.start().unwrap();
+    for argument in ["-a", "-r"] {
+        check(&root, &|| copy_obeying_permissions(&[argument], &source, &server.url("t/").into()));
+    }
+}

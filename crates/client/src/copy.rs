@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -265,11 +266,13 @@ struct Crew<'scope, 'env, 'e> {
     files: u64,
     bytes: u64,
     began: Option<Instant>,
+    /// The system gives no further thread.
+    full: bool,
 }
 
 impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
     fn new(scope: &'scope Scope<'scope, 'env>, ctx: &'env Context<'e>) -> Self {
-        Self { scope, ctx, workers: Vec::new(), files: 0, bytes: 0, began: None }
+        Self { scope, ctx, workers: Vec::new(), files: 0, bytes: 0, began: None, full: false }
     }
 
     /// The longest round trip to a server of this run.
@@ -278,17 +281,30 @@ impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
     }
 
     fn grow(&mut self, first: Vec<Session<'e>>) {
+        if self.full {
+            return;
+        }
         let worth = self.path().worth(self.ctx.options(), self.files, self.bytes).max(1);
         let begun = self.workers.len() as u32;
         self.ctx.sessions.fetch_add(worth.saturating_sub(begun), Ordering::Relaxed);
         let mut sessions = Some(first);
         while self.workers.len() < worth as usize {
             let ctx = self.ctx;
-            let worker = Worker::new(ctx, sessions.take().unwrap_or_default());
-            worker.begin_at_once();
-            match spawn_in(self.scope, move || worker.run()) {
-                Ok(worker) => self.workers.push(worker),
-                Err(e) => return self.no_more(&e, worth),
+            // It takes a job once it is sure that there is a thread for it.
+            let (give, take) = channel::<Worker<'env, 'e>>();
+            match spawn_in(self.scope, move || take.recv().map_or((), |worker| worker.run())) {
+                Ok(thread) => {
+                    let worker = Worker::new(ctx, sessions.take().unwrap_or_default());
+                    worker.begin_at_once();
+                    // The thread waits for it.
+                    let _ = give.send(worker);
+                    self.workers.push(thread);
+                }
+                Err(e) => {
+                    self.full = true;
+                    self.no_more(&e, worth);
+                    break;
+                }
             }
             self.ctx.report.sessions(self.workers.len() as u32);
         }

@@ -57,7 +57,7 @@ fn resolve(host: &str, port: u16, timeout: Duration, cancel: &Cancel) -> io::Res
             Ok(found) => return found,
             Err(RecvTimeoutError::Timeout) if !rest.is_zero() => {}
             Err(_) => {
-                let silent = format!("no answer within {} s", timeout.as_secs());
+                let silent = format!("no answer within {} s", timeout.as_secs_f64());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, silent));
             }
         }

@@ -51,7 +51,7 @@ pub enum RemoteError {
     /// What was taken for granted after an earlier session does not hold: behind one address there may be several servers.
     #[error("{peer} is not as it was in an earlier session: {reason}")]
     OtherServer { peer: String, reason: String },
-    #[error("no data connection came from {peer} within {} s", limit.as_secs())]
+    #[error("no data connection came from {peer} within {} s", limit.as_secs_f64())]
     NoDataConnection { peer: String, limit: Duration },
     /// All of a file arrived, and then its part was not there to be given its name: somebody else removed or renamed it.
     #[error("{path} arrived and is gone from {peer}: {}", plain(reply))]
@@ -64,7 +64,7 @@ pub enum RemoteError {
     Grew { peer: String, path: BString },
     #[error("cannot find {host}: {source}")]
     Resolve { host: String, source: io::Error },
-    #[error("{peer} gave no answer to {command} within {} s", limit.as_secs())]
+    #[error("{peer} gave no answer to {command} within {} s", limit.as_secs_f64())]
     Silent { peer: String, command: String, limit: Duration },
     /// The program that connects has failed; in its own words, or by its exit code.
     #[error("ssh to {peer} failed: {reason}")]
@@ -77,7 +77,7 @@ pub enum RemoteError {
     SizeMismatch { path: BString, expected: u64, there: u64 },
     #[error("{path}: the file changed while it was copied")]
     SourceChanged { path: BString },
-    #[error("{path}: fewer than {bytes_per_second} bytes/s for {} s", time.as_secs())]
+    #[error("{path}: fewer than {bytes_per_second} bytes/s for {} s", time.as_secs_f64())]
     Stalled { path: BString, bytes_per_second: u64, time: Duration },
     /// What it stands for may exist or not: nobody must take it for missing.
     #[error("{peer} lists what cannot be understood, and its entry is not known: {line:?}")]

@@ -2,6 +2,7 @@
 
 mod given;
 mod globs;
+mod hidden;
 mod making;
 mod removal;
 mod sides;
@@ -36,6 +37,7 @@ use crate::worker::{Job, SAME_SUM};
 use crate::{Amount, Entry, Event, FailureKind, Location, Pair, RemoteError, SyncLevel};
 
 use given::{Given, given_already, may_merge};
+use hidden::Hidden;
 pub(crate) use sides::reopen;
 
 /// Pairs whose attributes are asked for at once.
@@ -47,7 +49,7 @@ const UNFINISHED: &str = "an unfinished copy, or what there is to go on with it"
 /// Parent directories that are remembered as made.
 const REMEMBERED: usize = 10_000;
 /// Symbolic links that lead to symbolic links at a server, and are followed.
-const LINKS_IN_A_ROW: usize = 8;
+const LINKS_IN_A_ROW: usize = 40;
 
 /// Puts a job into the queue, starting workers as they become worth it. `false`: the run was stopped.
 pub(crate) trait Sink {
@@ -347,10 +349,13 @@ impl<'p, 'e> Plan<'p, 'e> {
             let absolute = target.starts_with(b"/");
             let whole = if absolute { target } else { join(parent(&path).unwrap_or(b"/"), &target) };
             // What begins at the home of the log-in has no place from the root on.
-            let Some(found) = VirtualPath::parse(&whole).ok().filter(|_| whole.starts_with(b"/")) else {
-                break;
+            let rooted = whole.starts_with(b"/");
+            let whole = match VirtualPath::parse(&whole) {
+                Ok(found) if rooted => found.as_bytes().into(),
+                Ok(_) if !whole.split_str("/").any(|name| name == b"..") => whole,
+                _ => break,
             };
-            place = with_path(destination, found.as_bytes().into());
+            place = with_path(destination, whole);
             there = self.stat(&place, true, &mut Known::new())?;
         }
         Ok(destination.clone())
@@ -552,8 +557,8 @@ struct Synced {
     directory: Option<BString>,
     /// What it has and the source did not show yet.
     names: HashMap<BString, Entry>,
-    /// Links that the destination has and its listings of directories may not show, by directory.
-    hidden: HashMap<BString, Vec<Entry>>,
+    /// What the destination has and its listings of directories may not show.
+    hidden: Hidden,
     /// Directories that exist at both sides and that the walk has not come to.
     waiting: HashSet<Vec<u8>>,
     /// Not all of the directory could be read at the source: nothing is to be removed from it.

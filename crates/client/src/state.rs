@@ -148,7 +148,8 @@ fn expire(directory: &Path, now: SystemTime) {
         let ours = name.split_once('.').is_some_and(|(stem, ending)| {
             stem.len() == 32
                 && stem.bytes().all(|b| b.is_ascii_hexdigit())
-                && ["json", "lock"].contains(&ending)
+                // The last are of earlier versions.
+                && (["json", "lock"].contains(&ending) || ending.starts_with("new-"))
         });
         let ours = ours || name.starts_with(BESIDE);
         let age = entry.metadata().and_then(|m| m.modified()).map(|at| now.duration_since(at));

@@ -34,14 +34,16 @@ const LINES: [(&str, &str); 20] = [
 ];
 
 /// Our own extensions, in the last line, each with the command that it is about.
-const EXTENSIONS: [(&str, &str); 6] = [
+const EXTENSIONS: [(&str, &str); 5] = [
     ("PassiveSender", ""),
     ("InlineChecksum", ""),
     ("Ranges", "SITE RANGES"),
     ("Streams", "SITE STREAMS"),
     ("PathMarkers", ""),
-    ("Replace", "OPTS"),
 ];
+
+/// Offered where uploads are not written in place ([`Offer::replaces`]).
+const REPLACE: (&str, &str) = ("Replace", "OPTS");
 
 /// Offered where the site allows any ([`Offer::congestion`]).
 const CONGESTION: &str = "Congestion";
@@ -72,6 +74,8 @@ pub struct Offer {
     pub tokens: bool,
     /// The server measures its host for those who may ask for it ([`crate::profiling`]).
     pub profiling: bool,
+    /// Uploads can take the place of what has their name.
+    pub replaces: bool,
 }
 
 /// Algorithms with their cost, the cheaper the lower: GCT's first, with its numbers.
@@ -110,6 +114,7 @@ pub fn reply(offer: Offer, allowed: impl Fn(&str) -> bool) -> Reply {
     let profile = (offer.profiling && offer.logged_in).then_some(&PROFILE);
     let own = EXTENSIONS
         .iter()
+        .chain(offer.replaces.then_some(&REPLACE))
         .chain(keys)
         .chain(profile)
         .filter(|(_, verb)| possible(verb))
@@ -252,6 +257,7 @@ mod tests {
             data_keys: false,
             tokens: false,
             profiling: false,
+            replaces: true,
         };
         let before = reply(offer(false), |_| true).to_bytes();
         let lines: Vec<&[u8]> = before.lines().collect();
@@ -275,6 +281,7 @@ mod tests {
             assert!(!without.streams && without.path_markers && without.replace, "{gone}");
         }
         assert!(!of(&reply(offer(true), |verb| verb != "OPTS")).replace);
+        assert!(!of(&reply(Offer { replaces: false, ..offer(true) }, |_| true)).replace);
     }
 
     #[test]
@@ -287,6 +294,7 @@ mod tests {
             data_keys: true,
             tokens: true,
             profiling: true,
+            replaces: true,
         };
         let features = of(&reply(offer, |_| true));
         assert_eq!(features.checksums, CHECKSUMS.map(|(algorithm, _)| algorithm));

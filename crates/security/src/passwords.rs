@@ -241,7 +241,9 @@ impl PasswordFile {
             }
         }
         let old = std::fs::metadata(&self.path).ok();
-        ropewalk_files::replace_with(&self.path, 0o600, OnDisk::Now, |file| {
+        // A link stays one.
+        let target = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        ropewalk_files::replace_with(&target, 0o600, OnDisk::Now, |file| {
             if let Some(old) = old {
                 // The server may run as the owner or in the group, and this as root.
                 if std::os::unix::fs::fchown(&*file, Some(old.uid()), Some(old.gid())).is_ok() {

@@ -131,6 +131,7 @@ fn session_config(config: &Config, hostname: &str, tls: bool) -> SessionConfig {
             .max(if config.tokens.is_some() { TOKEN_LINE } else { 0 }),
         max_queue: config.limits.queue,
         max_streams: config.data.max_streams,
+        replaces: config.files.part_files,
         congestion: config.data.congestion_choices.iter().filter_map(|name| name.parse().ok()).collect(),
         gssapi: config.gsi.is_some() || config.kerberos.is_some(),
         tokens: config.tokens.is_some(),

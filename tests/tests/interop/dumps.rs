@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use ropewalk_tests::client::{Client, Copy};
-use ropewalk_tests::peers;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
+use ropewalk_tests::{peers, process};
 
 fn start() -> Option<(Scratch, Server)> {
     if !peers::available(&["globus-gridftp-server", "globus-url-copy", "setpriv"]) {
@@ -109,5 +110,46 @@ fn a_pattern_that_was_left_undone_is_one_later() {
             assert_eq!(fs::read_dir(&there).unwrap().count(), 2, "{copy:?}");
             fs::remove_dir_all(server.root().join("later")).unwrap();
         }
+    }
+}
+
+/// One source that goes to two names, one that is not there, and one that is no URL of ours.
+#[test]
+fn lists_keep_all_their_lines() {
+    let Some((scratch, server)) = start() else { return };
+    let list = scratch.join("list");
+    let local = |name: &str| format!("file://{}", scratch.join(name).display());
+    let text = [
+        format!("\"{}\" \"{}\"", server.url("s/a"), local("one")),
+        format!("\"{}\" \"{}\"", server.url("s/a"), local("two")),
+        format!("\"{}\" \"{}\"", server.url("s/none"), local("none")),
+        format!("\"foo://h/a\" \"{}\"", local("other")),
+    ];
+    fs::write(&list, text.join("\n") + "\n").unwrap();
+    let dumps = ["globus-url-copy", "ours"].map(|program| {
+        let dump = scratch.join(format!("dump of {program}"));
+        let mut command = match program {
+            "ours" => peers::ropewalk_command().unwrap(),
+            gct => process::command(gct),
+        };
+        if program == "ours" {
+            command.arg("globus-url-copy");
+        }
+        command.arg("-do").arg(&dump).arg("-f").arg(&list);
+        process::run(&mut command, Duration::from_secs(30)).unwrap();
+        lines(&dump)
+    });
+    let [theirs, ours] = dumps;
+    assert_eq!(theirs, ours[1..]);
+    assert_eq!(theirs.len(), 3);
+    // GCT's program ends there.
+    assert!(ours[0].contains("foo://h/a"), "{ours:?}");
+    // With -c the others are copied.
+    let mut command = peers::ropewalk_command().unwrap();
+    command.args(["globus-url-copy", "-c", "-f"]).arg(&list);
+    let outcome = process::run(&mut command, Duration::from_secs(30)).unwrap().failed().unwrap();
+    assert!(outcome.errors().contains("line 4: "), "{}", outcome.errors());
+    for name in ["one", "two"] {
+        assert!(scratch.join(name).is_file(), "{name}");
     }
 }

@@ -65,6 +65,17 @@ fn shown(window: Amount) -> Option<String> {
 pub(super) fn write(path: &Path, left: &[&Pair], lost: &[&Given], wrong: &Wrong) -> anyhow::Result<()> {
     let mut text: Vec<u8> = left.iter().flat_map(|pair| given(pair).into_bytes()).collect();
     text.extend(lost.iter().flat_map(|lost| line(&lost.source(), &lost.pair).into_bytes()));
+    text.extend(as_given(wrong));
+    store(path, &text)
+}
+
+/// Writes what is to be copied, and what was wrong in a list.
+pub(super) fn write_listed(path: &Path, listed: &str, wrong: &Wrong) -> anyhow::Result<()> {
+    store(path, &[listed.as_bytes(), &as_given(wrong)].concat())
+}
+
+fn as_given(wrong: &Wrong) -> Vec<u8> {
+    let mut text = Vec::new();
     for (line, _) in wrong {
         let whole = || " 0,-1 ".to_owned();
         let window = line.window.map(|window| shown(window).unwrap_or_else(whole)).unwrap_or_default();
@@ -73,12 +84,12 @@ pub(super) fn write(path: &Path, left: &[&Pair], lost: &[&Given], wrong: &Wrong)
         }
         text.extend_from_slice(format!("\"{window}\n").as_bytes());
     }
-    store(path, &text)
+    text
 }
 
 /// As a whole: half of a list would say that the rest is done. For its owner only, since URLs may have passwords.
 /// `-` is standard output.
-pub(super) fn store(path: &Path, text: &[u8]) -> anyhow::Result<()> {
+fn store(path: &Path, text: &[u8]) -> anyhow::Result<()> {
     if path.as_os_str() == "-" {
         let mut out = std::io::stdout().lock();
         return out.write_all(text).and_then(|()| out.flush()).context("standard output");

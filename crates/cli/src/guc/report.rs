@@ -40,8 +40,8 @@ struct State {
 /// What was asked for, by the names that events have for it.
 #[derive(Default)]
 struct Given {
-    /// Lines of pairs that name one file each, by source.
-    lines: HashMap<String, String>,
+    /// Lines of pairs that name one file each, by source and destination.
+    lines: HashMap<String, HashMap<String, String>>,
     /// URLs of the ends of all pairs.
     trees: HashMap<String, String>,
 }
@@ -112,7 +112,9 @@ impl Report {
         for pair in pairs {
             let source = pair.source.in_events(options);
             if as_is {
-                state.given.lines.insert(source.clone(), pending::given(pair));
+                let destination = pair.destination.in_events(options);
+                let lines = state.given.lines.entry(source.clone()).or_default();
+                lines.insert(destination, pending::given(pair));
             }
             state.given.trees.insert(source, show_with_password(&pair.source));
             let destination = show_with_password(&pair.destination);
@@ -165,7 +167,7 @@ impl Report {
         }
         state.failures += 1;
         // A list of what is to be copied has what was given, as GCT's has: it may be there when it is copied.
-        if let Some(line) = state.given.lines.get(source).cloned() {
+        for (_, line) in state.given.lines.remove(source).into_iter().flatten() {
             state.would_copy += &line;
         }
         // Without -c the first error is the last thing that happens: the others were not begun.
@@ -232,7 +234,7 @@ impl EventSink for Report {
                 let mut state = self.state();
                 let given = &state.given;
                 let facts = Facts { size, modified, mode };
-                let line = given.lines.get(&source).cloned();
+                let line = given.lines.get(&source).and_then(|lines| lines.get(&destination)).cloned();
                 let found = || pending::found(&given.url(&source), &given.url(&destination), facts);
                 let line = line.unwrap_or_else(found);
                 state.would_copy += &line;

@@ -106,7 +106,7 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     let time_is_up = clock.is_some_and(Clock::stop);
 
     if let Some(path) = &guc.dump_only {
-        pending::store(path, report.would_copy().as_bytes())?;
+        pending::write_listed(path, &report.would_copy(), &wrong)?;
     }
     if let Some(path) = &guc.dump_file {
         pending::write(path, &report.left(&all.pairs, &options), &lost, &wrong)?;

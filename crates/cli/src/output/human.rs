@@ -112,11 +112,12 @@ impl EventSink for Human {
                 let error =
                     error.strip_prefix(&*source).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&error);
                 let (source, error) = (harmless(&source), harmless(error));
+                let source = if source.is_empty() { source } else { format!("{source}: ") };
                 match retry_in {
                     None if self.cancel.is_cancelled() && !self.verbose() => {}
-                    None => self.line(format_args!("ropewalk: {source}: {error}")),
+                    None => self.line(format_args!("ropewalk: {source}{error}")),
                     Some(seconds) if self.loudness != Loudness::Quiet => self.line(format_args!(
-                        "ropewalk: {source}: {error}; trying again in {}",
+                        "ropewalk: {source}{error}; trying again in {}",
                         units::time(seconds)
                     )),
                     Some(_) => {}

@@ -167,7 +167,9 @@ impl<'e> Plan<'_, 'e> {
     /// Makes the directories that were found, and queues the files in them.
     pub(super) fn flush(&mut self, destination: &Place, gathered: &mut Gathered) -> Result<(), RemoteError> {
         // With links kept, whoever made the source could have the files of a directory go to where a link leads.
-        let links = !self.ctx.options().preserve.links;
+        let options = self.ctx.options();
+        // In a dry run links stand that the copy would have removed.
+        let links = !options.preserve.links || options.dry_run && options.delete;
         let directories = std::mem::take(&mut gathered.directories);
         if !self.ctx.options().dry_run
             && let Err(e) = self.make(destination, gathered, &directories)

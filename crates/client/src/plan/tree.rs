@@ -57,17 +57,31 @@ impl<'e> Plan<'_, 'e> {
         let mut synced = Synced::default();
         if exists && options.sync.is_some() {
             synced.waiting.insert(Vec::new());
-            synced.hidden = self.links_there(destination)?;
+            self.hidden_there(destination, b"".as_bstr(), &mut synced.hidden)?;
         }
         let result = if whole {
             self.whole_tree(&mut from, source, destination, &mut gathered)
         } else {
-            self.links_of(&mut from, source, &mut synced).and_then(|mut links| {
-                from.walk_on(&source.path(), options.preserve.links, &reopen(self.ctx), &mut |_, entry| {
-                    links.remove(&entry.name);
-                    self.found(source, destination, entry, &mut gathered, &mut synced)
-                })?;
-                for entry in links.into_values() {
+            let mut hidden = Hidden::default();
+            let top = b"".as_bstr();
+            self.hidden_at_source(&mut from, source, top, &mut hidden, &mut synced).and_then(|()| {
+                from.walk_on(
+                    &source.path(),
+                    options.preserve.links,
+                    &reopen(self.ctx),
+                    &mut |side, entry| {
+                        let name = entry.name.as_bstr();
+                        hidden.is_shown(name);
+                        if entry.is_directory() && entry.error.is_none() && hidden.misses(name) {
+                            self.hidden_at_source(side, source, name, &mut hidden, &mut synced)?;
+                        }
+                        self.found(source, destination, entry, &mut gathered, &mut synced)
+                    },
+                )?;
+                for entry in hidden.rest() {
+                    // Where it is not copied, that it is none of those which lead to something is what there is to tell.
+                    let error = if options.preserve.links { entry.error } else { Some(DANGLING.to_owned()) };
+                    let entry = Entry { error, ..entry };
                     let mut above = directory_of(entry.name.as_bstr());
                     while !above.is_empty() && self.filter.passes(above, true) {
                         above = directory_of(above);
@@ -287,6 +301,13 @@ impl<'e> Plan<'_, 'e> {
                 }
             }
         }
+        let options = self.ctx.options();
+        // What is written in place would go through a link.
+        let unseen = options.in_place && options.preserve.links && options.sync.is_none();
+        let there = match &to {
+            Place::Remote(..) if unseen => self.look(&to)?,
+            _ => there,
+        };
         let mut task = self.task(from, to, None);
         fill(&mut task, entry);
         if let Some((root, target)) = gathered.absolute.as_ref().zip(task.link.as_ref())
@@ -339,10 +360,13 @@ impl<'e> Plan<'_, 'e> {
         }
         let path =
             if directory.is_empty() { destination.path() } else { join(&destination.path(), directory) };
-        let hidden = synced.hidden.remove(directory).unwrap_or_default();
+        if synced.hidden.misses(directory) {
+            self.hidden_there(destination, directory, &mut synced.hidden)?;
+        }
+        let hidden = synced.hidden.take(directory);
         let names = &mut synced.names;
         let listed = self.ask(destination, true, &mut |side| {
-            *names = hidden.iter().map(|link| (link.name.clone(), link.clone())).collect();
+            names.clone_from(&hidden);
             side.list(&path, &mut |entry| {
                 // What is shown of such a name is perhaps another's.
                 if !entry.is_nameless() {

@@ -1,7 +1,6 @@
 //! Whole trees by MLSR, one listing for all of it.
 
 use super::*;
-use crate::entry::DANGLING;
 use crate::listing::Listing;
 
 /// So many entries are looked at in one go.
@@ -23,52 +22,6 @@ struct Whole<'t> {
 }
 
 impl<'e> Plan<'_, 'e> {
-    /// The symbolic links of a tree that is to be mirrored.
-    pub(super) fn links_of(
-        &mut self,
-        from: &mut Side<'e>,
-        source: &Place,
-        synced: &mut Synced,
-    ) -> Result<HashMap<BString, Entry>, RemoteError> {
-        let options = self.ctx.options();
-        let keeps = options.preserve.links;
-        let mut links = HashMap::new();
-        // Those that lead nowhere are told, or kept.
-        if keeps || options.delete || !options.skip_dangling {
-            let all = from.ask(Some(&reopen(self.ctx)), &mut |side| {
-                links.clear();
-                hidden_links(side, &source.path(), &mut |entry| {
-                    // Where it is not copied, that it is none of those which lead to something is what there is to tell.
-                    let error = if keeps { entry.error } else { Some(DANGLING.to_owned()) };
-                    links.insert(entry.name.clone(), Entry { error, ..entry });
-                })
-            })?;
-            synced.links_unknown = !all;
-        }
-        synced.links = links.keys().cloned().collect();
-        Ok(links)
-    }
-
-    /// The same at the destination, by directory: what is not shown there is to be compared, and removed, as what is.
-    pub(super) fn links_there(
-        &mut self,
-        destination: &Place,
-    ) -> Result<HashMap<BString, Vec<Entry>>, RemoteError> {
-        let mut links: HashMap<BString, Vec<Entry>> = HashMap::new();
-        let options = self.ctx.options();
-        if options.preserve.links || options.delete {
-            self.ask(destination, true, &mut |side| {
-                links.clear();
-                hidden_links(side, &destination.path(), &mut |entry| {
-                    let directory = directory_of(entry.name.as_bstr()).into();
-                    let name = base_name(&entry.name).into();
-                    links.entry(directory).or_default().push(Entry { name, ..entry });
-                })
-            })?;
-        }
-        Ok(links)
-    }
-
     /// A tree that comes in one listing; symbolic links are told as such there.
     ///
     /// Entries may come in any order. GCT's servers take the first name of a directory for `.`: where a name sorts before it
@@ -385,27 +338,4 @@ fn is_left_out(left_out: &HashSet<BString>, directory: impl AsRef<[u8]>) -> bool
         directory = directory_of(directory);
     }
     !directory.is_empty()
-}
-
-/// The symbolic links beneath `top`, at a server that shows one which leads nowhere in the listing of the whole tree only
-/// (GCT's). `false`: perhaps not all of them.
-fn hidden_links(side: &mut Side<'_>, top: &[u8], each: &mut dyn FnMut(Entry)) -> Result<bool, RemoteError> {
-    let Side::Remote(session) = side else { return Ok(true) };
-    if !session.can.recursive || !session.can.facts || session.can.is_ours() {
-        return Ok(true);
-    }
-    let listing = match session.tree(top) {
-        Err(e) if e.breaks_session() => return Err(e),
-        Err(_) => return Ok(false),
-        Ok(listing) => listing,
-    };
-    let mut all = true;
-    for entry in listing {
-        match entry {
-            Ok(entry) if entry.kind == Kind::Symlink => each(entry),
-            Ok(_) => {}
-            Err(_) => all = false,
-        }
-    }
-    Ok(all)
 }

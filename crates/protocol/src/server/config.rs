@@ -39,6 +39,8 @@ pub struct SessionConfig {
     pub tls: bool,
     /// What has to be protected, whoever by.
     pub required: RequiredProtection,
+    /// An upload can take the place of what has its name (our extension, `OPTS STOR Replace=1;`).
+    pub replaces: bool,
     /// SITE PROFILE is known (our extension, [`crate::profiling`]).
     pub profiling: bool,
     /// Bearer tokens are taken, as the password of [`TOKEN_USER`], on protected control connections.
@@ -90,6 +92,7 @@ impl Default for SessionConfig {
             security_required: false,
             tls: false,
             required: RequiredProtection::None,
+            replaces: true,
             profiling: false,
             tokens: false,
         }

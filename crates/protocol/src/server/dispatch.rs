@@ -258,6 +258,7 @@ impl Session {
                     data_keys: self.state.is_private(),
                     tokens: self.config.tokens,
                     profiling: self.config.profiling,
+                    replaces: self.config.replaces,
                 };
                 Step::Reply(feature::reply(offer, |name| self.config.allows(name)))
             }
@@ -431,6 +432,9 @@ impl Session {
                 state.traverse_links = recursion.traverse_links.unwrap_or(state.traverse_links);
             }
             Options::Checksum { markers } => state.checksum_markers = markers,
+            Options::Store { replaces: true } if !self.config.replaces => {
+                return reply(504, "Uploads are written in place here.");
+            }
             Options::Store { replaces } => state.options.replaces = replaces,
         }
         reply(200, OPTIONS_SET)

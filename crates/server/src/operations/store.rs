@@ -41,9 +41,7 @@ fn receive_file(
     let login = job.context.login()?;
     let acting = login.acting()?;
     let files = &job.context.settings.config.files;
-    // What is written in place is written to what is there.
-    let replaces = transfer.replaces && files.part_files;
-    let (place, existing) = login.target(&transfer.path, replaces)?;
+    let (place, existing) = login.target(&transfer.path, transfer.replaces)?;
     login.is_free(&place)?;
     match &existing {
         Some(metadata) if metadata.kind == Kind::Directory => return Err(system(Errno::ISDIR, "open")),
@@ -53,7 +51,7 @@ fn receive_file(
     if let Some(metadata) = &existing
         && metadata.kind == Kind::File
         && !metadata.writable
-        && !replaces
+        && !transfer.replaces
     {
         // The bits of its mode do not say so, but there may be an access control list.
         let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
