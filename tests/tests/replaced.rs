@@ -98,6 +98,7 @@ fn what_may_not_be_read_at_the_destination_is_replaced() {
         fs::create_dir(root.join("t")).unwrap();
         fs::write(root.join("t/f"), "The same").unwrap();
         fs::set_permissions(root.join("t/f"), Permissions::from_mode(0o000)).unwrap();
+        copy_obeying_permissions(&["-r", "--sync=checksum", "--dry-run"], &source, to);
         copy_obeying_permissions(&["-r", "--sync=checksum"], &source, to);
         assert_eq!(fs::read_to_string(root.join("t/f")).unwrap(), "the same", "{kind:?}");
         assert_eq!(mode(&root.join("t/f")), 0, "{kind:?}");

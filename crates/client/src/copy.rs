@@ -281,11 +281,11 @@ impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
     }
 
     fn grow(&mut self, first: Vec<Session<'e>>) {
-        if self.full {
-            return;
-        }
-        let worth = self.path().worth(self.ctx.options(), self.files, self.bytes).max(1);
         let begun = self.workers.len() as u32;
+        let worth = match self.full {
+            true => begun,
+            false => self.path().worth(self.ctx.options(), self.files, self.bytes).max(1),
+        };
         self.ctx.sessions.fetch_add(worth.saturating_sub(begun), Ordering::Relaxed);
         let mut sessions = Some(first);
         while self.workers.len() < worth as usize {

@@ -171,6 +171,20 @@ mod tests {
     }
 
     #[test]
+    fn names_are_found_unless_nobody_waits_for_them() {
+        let (limit, cancel) = (Duration::from_secs(60), Cancel::new());
+        let found = resolve("localhost", 7, limit, &cancel).unwrap();
+        assert!(
+            !found.is_empty() && found.iter().all(|a| a.ip().is_loopback() && a.port() == 7),
+            "{found:?}"
+        );
+        assert_eq!(resolve("::1", 7, limit, &cancel).unwrap(), ["[::1]:7".parse().unwrap()]);
+        cancel.cancel();
+        let given_up = resolve("localhost", 7, limit, &cancel).unwrap_err();
+        assert_eq!(given_up.kind(), io::ErrorKind::Interrupted);
+    }
+
+    #[test]
     fn nobody_there() {
         let dead = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = dead.local_addr().unwrap().port();

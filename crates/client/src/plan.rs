@@ -200,10 +200,7 @@ impl<'p, 'e> Plan<'p, 'e> {
                 return Err(RemoteError::Usage(what));
             }
             let there = match &ends.destination {
-                Place::Remote(..) => match self.stat(&ends.destination, true, known) {
-                    Err(e) if e.breaks_session() => return Err(e),
-                    there => there.ok().flatten(),
-                },
+                Place::Remote(..) => self.look(&ends.destination)?,
                 _ => None,
             };
             let destination = self.linked(&ends.destination, there.as_ref())?;

@@ -139,7 +139,7 @@ pub struct Features {
     pub data_credentials: bool,
     /// OPTS PASV AllowDelayed.
     pub delayed_passive: bool,
-    /// `DSI`: globus-gridftp-server, and ours.
+    /// `DSI`: globus-gridftp-server.
     pub dsi: bool,
     /// MLST and MLSD (RFC 3659 section 7).
     pub facts: bool,
@@ -298,7 +298,6 @@ mod tests {
         };
         let features = of(&reply(offer, |_| true));
         assert_eq!(features.checksums, CHECKSUMS.map(|(algorithm, _)| algorithm));
-        // GCT's servers tell the last of their drivers' names.
         let all = Features {
             extended: true,
             checksums: features.checksums.clone(),

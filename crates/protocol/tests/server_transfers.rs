@@ -217,6 +217,34 @@ fn congestion_control_of_the_clients_choice() {
     assert!(!host.run("FEAT").contains("Congestion"));
 }
 
+/// What goes on with a file, or adds to it, takes the place of nothing.
+#[test]
+fn only_a_plain_upload_replaces() {
+    let mut host = Host::logged_in();
+    let mut replaces = |before: &[&str], line: &str| {
+        for before in before {
+            host.run(before);
+        }
+        let replaces = started(&mut host, line).replaces;
+        end(&mut host);
+        replaces
+    };
+    assert!(!replaces(&[], "STOR f"), "nobody has asked for it");
+    assert!(replaces(&["OPTS STOR Replace=1;"], "STOR f"));
+    assert!(replaces(&["SCKS CRC32C 0a1b2c3d"], "STOR f") && replaces(&["REST 0"], "STOR f"));
+    for (before, line) in [(&["REST 5"][..], "STOR f"), (&[], "APPE f"), (&[], "ESTO A 0 f"), (&[], "RETR f")]
+    {
+        assert!(!replaces(before, line), "{before:?} {line}");
+    }
+    assert!(!replaces(&["MODE E", "REST 0-5"], "STOR f") && replaces(&[], "STOR f"));
+    assert!(!replaces(&["OPTS STOR Replace=0;"], "STOR f"));
+
+    let mut host = Host::logged_in_with(SessionConfig { replaces: false, ..SessionConfig::default() });
+    assert!(!host.run("FEAT").contains("Replace"));
+    assert_eq!(host.run("OPTS STOR Replace=1;"), "504 Uploads are written in place here.");
+    assert!(!started(&mut host, "STOR f").replaces);
+}
+
 #[test]
 fn path_markers() {
     let marker = PathMarker {

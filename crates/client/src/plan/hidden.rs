@@ -15,16 +15,17 @@ pub(super) struct Hidden {
 }
 
 impl Hidden {
-    /// Asks for what is beneath a directory; empty: the top.
+    /// Asks for what is beneath a directory; empty: the top. Gives the names of the links.
     pub(super) fn add(
         &mut self,
         side: &mut Side<'_>,
         top: &Place,
         directory: &bstr::BStr,
-    ) -> Result<(), RemoteError> {
-        let Side::Remote(session) = side else { return Ok(()) };
+    ) -> Result<Vec<BString>, RemoteError> {
+        let mut found = Vec::new();
+        let Side::Remote(session) = side else { return Ok(found) };
         if !session.can.recursive || !session.can.facts || session.can.is_ours() {
-            return Ok(());
+            return Ok(found);
         }
         let told = self.told.get_or_insert_default();
         told.insert(directory.into());
@@ -35,7 +36,7 @@ impl Hidden {
             Err(e) if e.breaks_session() => return Err(e),
             Err(_) => {
                 self.incomplete = true;
-                return Ok(());
+                return Ok(found);
             }
             Ok(listing) => listing,
         };
@@ -44,8 +45,9 @@ impl Hidden {
                 Ok(entry) if entry.kind == Kind::Symlink => {
                     let name = beneath(&entry.name);
                     let within = self.links.entry(directory_of(name.as_bstr()).into()).or_default();
-                    let name: BString = base_name(&name).into();
-                    within.insert(name.clone(), Entry { name, ..entry });
+                    let base: BString = base_name(&name).into();
+                    within.insert(base.clone(), Entry { name: base, ..entry });
+                    found.push(name);
                 }
                 Ok(entry) if entry.is_directory() => {
                     told.insert(beneath(&entry.name));
@@ -54,7 +56,7 @@ impl Hidden {
                 Err(_) => self.incomplete = true,
             }
         }
-        Ok(())
+        Ok(found)
     }
 
     /// Whether nothing is known of what is beneath a directory.
@@ -67,17 +69,6 @@ impl Hidden {
         if let Some(within) = self.links.get_mut(directory_of(name)) {
             within.remove(base_name(name).as_bstr());
         }
-    }
-
-    /// Whether a link has this name, or had it before it was shown.
-    pub(super) fn names(&self) -> HashSet<BString> {
-        let whole = |directory: &BString, name: &BString| {
-            if directory.is_empty() { name.clone() } else { join(directory, name) }
-        };
-        self.links
-            .iter()
-            .flat_map(|(directory, within)| within.keys().map(move |name| whole(directory, name)))
-            .collect()
     }
 
     /// The links in a directory, which are asked for once.
@@ -110,9 +101,9 @@ impl<'e> Plan<'_, 'e> {
         let options = self.ctx.options();
         // Those that lead nowhere are kept, or told.
         if options.preserve.links || options.delete || !options.skip_dangling {
-            from.ask(Some(&reopen(self.ctx)), &mut |side| hidden.add(side, source, directory))?;
+            let found = from.ask(Some(&reopen(self.ctx)), &mut |side| hidden.add(side, source, directory))?;
             synced.links_unknown |= hidden.incomplete;
-            synced.links.extend(hidden.names());
+            synced.links.extend(found);
         }
         Ok(())
     }

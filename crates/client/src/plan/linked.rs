@@ -39,7 +39,7 @@ impl Plan<'_, '_> {
                 _ => break,
             };
             place = with_path(destination, whole);
-            there = self.stat(&place, true, &mut Known::new())?;
+            there = self.look(&place)?;
         }
         Ok(destination.clone())
     }

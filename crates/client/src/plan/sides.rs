@@ -144,7 +144,9 @@ impl<'e> Plan<'_, 'e> {
                 (Side::Local(_), _) => Ok(String::new()),
             })
         };
-        Ok(same(&sum(&task.source, false)?, &sum(&task.destination, true)?))
+        // Where it may not be read, it is copied.
+        let Some(theirs) = task.unless_missing(sum(&task.destination, true))? else { return Ok(false) };
+        Ok(same(&sum(&task.source, false)?, &theirs))
     }
 
     /// What there is at the destination.
