@@ -111,7 +111,7 @@ fn directories_that_nobody_writes_to_are_copied_again() {
     let scratch = Scratch::new().unwrap();
     let source = scratch.directory("s").unwrap();
     let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-    let shut = |base: &Path, mode| ["ro/sub", "ro"].map(|name| set(&base.join(name), mode));
+    let shut = |base: &Path, mode| ["ro/sub", "ro", ""].map(|name| set(&base.join(name), mode));
     each_place(&scratch, |kind, root, to| {
         for arguments in [&["-a"][..], &["-a", "--sync=size"], &["-a", "--sync=size", "--delete"]] {
             let deletes = arguments.contains(&"--delete");
@@ -119,6 +119,7 @@ fn directories_that_nobody_writes_to_are_copied_again() {
             for round in 0..if deletes { 3 } else { 2 } {
                 let _ = fs::create_dir_all(source.join("ro/sub"));
                 shut(&source, 0o755);
+                fs::write(source.join("top"), "t".repeat(round + 1)).unwrap();
                 fs::write(source.join("ro/f"), "x".repeat(round + 1)).unwrap();
                 fs::write(source.join("ro/sub/g"), "y".repeat(round + 1)).unwrap();
                 if round == 1 {
@@ -132,7 +133,7 @@ fn directories_that_nobody_writes_to_are_copied_again() {
                 shut(&source, 0o555);
                 copy_obeying_permissions(arguments, &source, to);
                 tree::ensure_same(&source, &root.join("t")).unwrap();
-                for name in ["ro", "ro/sub"] {
+                for name in ["", "ro", "ro/sub"] {
                     assert_eq!(mode(&root.join("t").join(name)), 0o555, "{kind:?} {arguments:?}");
                 }
             }

@@ -70,15 +70,15 @@ impl<'e> Plan<'_, 'e> {
     }
 
     /// Directories that nobody may write to become writable for their owner until all is there, where they get the permissions
-    /// of the source in the end. `true`: some of them did.
+    /// of the source in the end. Those that did, and the modes that they had.
     pub(super) fn open_up(
         &mut self,
         destination: &Place,
         directories: &[BString],
-    ) -> Result<bool, RemoteError> {
+    ) -> Result<Vec<(BString, u32)>, RemoteError> {
         let options = self.ctx.options();
         if !options.preserve.modes || options.dry_run || directories.is_empty() {
-            return Ok(false);
+            return Ok(Vec::new());
         }
         let mut modes = Vec::new();
         self.ask(destination, true, &mut |side| {
@@ -95,12 +95,11 @@ impl<'e> Plan<'_, 'e> {
             }
             Ok(())
         })?;
-        let opened = !modes.is_empty();
         if let Place::Local(_) = destination {
-            let here = |(path, mode): (BString, u32)| Some((VirtualPath::parse(&path).ok()?, mode));
-            self.late.opened.extend(modes.into_iter().filter_map(here));
+            let here = |(path, mode): &(BString, u32)| Some((VirtualPath::parse(path).ok()?, *mode));
+            self.late.opened.extend(modes.iter().filter_map(here));
         }
-        Ok(opened)
+        Ok(modes)
     }
 
     /// Makes the directories that were found.
@@ -129,7 +128,7 @@ impl<'e> Plan<'_, 'e> {
             let mut results = self.ask(destination, true, &mut |side| side.make_directories(directories))?;
             let was_there = directories.iter().zip(&results).filter(|(_, made)| matches!(made, Ok(false)));
             let was_there: Vec<BString> = was_there.map(|(path, _)| path.clone()).collect();
-            if self.open_up(destination, &was_there)? {
+            if !self.open_up(destination, &was_there)?.is_empty() {
                 for (path, result) in directories.iter().zip(&mut results) {
                     if result.as_ref().is_err_and(|e| e.kind() == FailureKind::Permission) {
                         let alone = [path.clone()];

@@ -35,8 +35,13 @@ impl<'e> Plan<'_, 'e> {
                 made.into_iter().next().unwrap_or(Ok(true))?;
             }
         }
-        if exists && named && !discards {
-            self.open_up(destination, &[destination.path()])?;
+        if exists && !discards {
+            let opened = self.open_up(destination, &[destination.path()])?;
+            if !named {
+                // It is not the source's copy: it keeps its own permissions.
+                let own = opened.into_iter().map(|(_, mode)| (destination.clone(), None, Some(mode)));
+                self.late.attributes.extend(own);
+            }
         }
         let mut gathered = Gathered::default();
         if !exists {
