@@ -162,3 +162,29 @@ fn links_in_directories_that_sort_before_a_dot_are_mirrored() {
     fs::remove_dir_all(here.join("z")).unwrap();
     assert_eq!(mirror(here.as_os_str(), destination.url("").as_ref()), 2);
 }
+
+/// A link that leads nowhere, which GCT's listing of its directory does not show, takes the place of a directory.
+#[test]
+fn one_that_leads_nowhere_takes_the_place_of_a_directory() {
+    if !peers::available(&["globus-gridftp-server", "setpriv"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let from = scratch.directory("from").unwrap();
+    symlink("nowhere", from.join("l")).unwrap();
+    symlink("nowhere", from.join("kept")).unwrap();
+    let to = scratch.join("to/");
+    for directory in ["l/beneath", "kept/beneath"] {
+        fs::create_dir_all(to.join(directory)).unwrap();
+    }
+    let source = Setup::new(Kind::Gct, &from).start().unwrap();
+    let mut command = peers::ropewalk_command().unwrap();
+    command
+        .args(["cp", "--json", "-a", "--sync", "--delete", "--exclude", "/kept"])
+        .arg(source.url(""))
+        .arg(&to);
+    let outcome = process::run(&mut command, Duration::from_secs(30)).unwrap().succeeded().unwrap();
+    assert_eq!(Summary::of(&outcome).unwrap().number("removed").unwrap(), 1);
+    assert_eq!(fs::read_link(to.join("l")).unwrap().to_str(), Some("nowhere"));
+    assert!(to.join("kept/beneath").is_dir());
+}

@@ -87,10 +87,7 @@ impl Told {
                 round.connections.into_iter().filter(|decision| decision.granted_bytes > 0).collect();
             assert!(!flows.iter().any(|decision| matches!(decision.action, Action::Failed(_))), "{flows:?}");
             if flows.len() == count {
-                return flows
-                    .into_iter()
-                    .map(|decision| (decision.flow, decision.granted_bytes))
-                    .collect();
+                return flows.into_iter().map(|decision| (decision.flow, decision.granted_bytes)).collect();
             }
         }
     }

@@ -22,14 +22,19 @@ impl<'e> Plan<'_, 'e> {
                 continue;
             }
             let relative = if directory.is_empty() { name } else { join(directory, &name) };
-            if synced.links.contains(&relative) || synced.links_unknown && entry.target.is_some() {
+            let tree = entry.is_directory() && entry.target.is_none();
+            // Links are not made over directories.
+            let replaced = tree && self.ctx.options().preserve.links;
+            if synced.links.contains(&relative)
+                && !(replaced && self.filter.passes(relative.as_bstr(), false))
+                || synced.links_unknown && entry.target.is_some()
+            {
                 continue;
             }
             if !self.filter.passes(relative.as_bstr(), entry.is_directory()) {
                 continue;
             }
             let place = destination.join(&relative)?;
-            let tree = entry.is_directory() && entry.target.is_none();
             let removed = if tree && !self.filter.is_empty() {
                 self.remove_what_passes(&place, &relative).map(drop)
             } else {
