@@ -33,7 +33,7 @@ use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
 use crate::verify::Check;
 use crate::watch::Watch;
-use crate::worker::{Job, Route, Worker};
+use crate::worker::{Job, Pipeline, Route, Worker};
 use crate::{ChecksumPolicy, FailureKind, FsyncPolicy, RemoteError};
 
 /// What a command that was sent is for.
@@ -109,7 +109,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
     let ends = Ends { source: Some(endpoint.name.clone()), destination: None };
     let seat = worker.seat(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
     session.lane = seat.as_ref().map(|seat| seat.lane().clone());
-    let mut flow = Flow {
+    let flow = Flow {
         worker,
         session,
         seat,
@@ -119,40 +119,18 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
         first: 0,
         path,
     };
-    let mut next = Some(job);
-    loop {
-        // Several commands at a time: they leave in one packet.
-        let ahead = flow.ahead();
-        let fills = flow.slots.len() <= ahead.depth - ahead.depth / 4;
-        while next.is_some() || (fills && flow.has_room(ahead)) {
-            let Some(job) = next.take().or_else(|| worker.more(&route, flow.seat.as_ref())) else { break };
-            match flow.submit(job) {
-                Ok(None) => {}
-                // It needs another data channel: the pipeline has to run dry first.
-                Ok(Some(job)) => {
-                    next = Some(job);
-                    break;
-                }
-                Err(e) => return flow.abandon(e),
-            }
-        }
-        if flow.slots.is_empty() && next.is_none() {
-            break;
-        }
-        if let Err(e) = flow.session.control.flush().and_then(|()| flow.step()) {
-            if let Some(job) = next {
-                worker.put_back(job);
-            }
-            return flow.abandon(e);
-        }
-    }
+    let Some(flow) = worker.drive(flow, &route, job) else { return };
     worker.keep(flow.session);
 }
 
-impl<'e> Flow<'_, 'e> {
+impl Pipeline for Flow<'_, '_> {
     fn ahead(&mut self) -> Ahead {
         let streams = self.session.channel().map_or(0, |channel| channel.streams);
         self.worker.ctx.ahead(self.path, self.seat.as_ref(), streams)
+    }
+
+    fn is_low(&self, ahead: Ahead) -> bool {
+        self.slots.len() <= ahead.depth - ahead.depth / 4
     }
 
     fn has_room(&mut self, ahead: Ahead) -> bool {
@@ -167,13 +145,14 @@ impl<'e> Flow<'_, 'e> {
         self.slots.len() < if pipelined { ahead.depth } else { 1 } && ahead.takes(under_way, waiting, parts)
     }
 
-    /// We are the ones to connect, or to do our part of an authentication, and have not done so yet.
-    fn must_connect(&mut self) -> bool {
-        self.session.channel().is_some_and(|c| (!c.listening || c.authenticated) && c.data.cached() == 0)
+    fn is_empty(&self) -> bool {
+        self.slots.is_empty()
     }
 
-    /// Sends the commands for a job. Gives it back where it has to wait until the pipeline is empty. An error
-    /// is one of the session; what is wrong with the job alone is settled here.
+    fn seat(&self) -> Option<&Seat> {
+        self.seat.as_ref()
+    }
+
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
         let (download, range) = match job {
             Job::Get(download, range) => {
@@ -236,8 +215,8 @@ impl<'e> Flow<'_, 'e> {
         Ok(None)
     }
 
-    /// Moves the next file's data, or waits for a reply; then settles what is finished.
     fn step(&mut self) -> Result<(), RemoteError> {
+        self.session.control.flush()?;
         let next = self.slots.iter().position(|s| s.moved.is_none() && s.error.is_none());
         match next {
             Some(at) => {
@@ -257,6 +236,17 @@ impl<'e> Flow<'_, 'e> {
             None => {}
         }
         self.settle()
+    }
+
+    fn abandon(self, error: RemoteError) {
+        self.give_up(error);
+    }
+}
+
+impl<'e> Flow<'_, 'e> {
+    /// We are the ones to connect, or to do our part of an authentication, and have not done so yet.
+    fn must_connect(&mut self) -> bool {
+        self.session.channel().is_some_and(|c| (!c.listening || c.authenticated) && c.data.cached() == 0)
     }
 
     fn hear(&mut self, answer: Answer) {

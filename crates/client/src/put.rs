@@ -38,7 +38,7 @@ use crate::tune::{Ends, Knob, Seat, useful_streams};
 use crate::upload::{Manner, Upload, UploadSource};
 use crate::verify::{Check, proof, same};
 use crate::watch::Watch;
-use crate::worker::{Job, Route, Worker, cannot_go_on, is_of_no_use};
+use crate::worker::{Job, Pipeline, Route, Worker, cannot_go_on, is_of_no_use};
 
 /// So many files go one by one after one was refused.
 const CAREFUL: u32 = 16;
@@ -124,41 +124,19 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
     let ends = Ends { source: None, destination: Some(endpoint.name.clone()) };
     let seat = worker.seat(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
     session.lane = seat.as_ref().map(|seat| seat.lane().clone());
-    let mut flow =
-        Flow { worker, session, seat, asks: VecDeque::new(), slots: VecDeque::new(), first: 0, path };
-    let mut next = Some(job);
-    loop {
-        // Several commands at a time: they leave in one packet.
-        let ahead = flow.ahead();
-        let fills = flow.slots.len() <= ahead.depth - ahead.depth / 4;
-        while next.is_some() || (fills && flow.has_room(ahead)) {
-            let Some(job) = next.take().or_else(|| worker.more(&route, flow.seat.as_ref())) else { break };
-            match flow.submit(job) {
-                Ok(None) => {}
-                Ok(Some(job)) => {
-                    next = Some(job);
-                    break;
-                }
-                Err(e) => return flow.abandon(e),
-            }
-        }
-        if flow.slots.is_empty() && next.is_none() {
-            break;
-        }
-        if let Err(e) = flow.session.control.flush().and_then(|()| flow.step()) {
-            if let Some(job) = next {
-                worker.put_back(job);
-            }
-            return flow.abandon(e);
-        }
-    }
+    let flow = Flow { worker, session, seat, asks: VecDeque::new(), slots: VecDeque::new(), first: 0, path };
+    let Some(flow) = worker.drive(flow, &route, job) else { return };
     worker.keep(flow.session);
 }
 
-impl<'e> Flow<'_, 'e> {
+impl Pipeline for Flow<'_, '_> {
     fn ahead(&mut self) -> Ahead {
         let streams = self.session.channel().map_or(0, |channel| channel.streams);
         self.worker.ctx.ahead(self.path, self.seat.as_ref(), streams)
+    }
+
+    fn is_low(&self, ahead: Ahead) -> bool {
+        self.slots.len() <= ahead.depth - ahead.depth / 4
     }
 
     fn has_room(&mut self, ahead: Ahead) -> bool {
@@ -169,6 +147,14 @@ impl<'e> Flow<'_, 'e> {
         let under_way = self.slots.iter().filter(|s| s.sent.is_none()).count();
         let parts = self.slots.iter().filter(|s| s.sent.is_none() && s.is_part()).count();
         self.slots.len() < depth && ahead.takes(under_way, waiting, parts) && shared
+    }
+
+    fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    fn seat(&self) -> Option<&Seat> {
+        self.seat.as_ref()
     }
 
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
@@ -241,6 +227,33 @@ impl<'e> Flow<'_, 'e> {
         Ok(None)
     }
 
+    fn step(&mut self) -> Result<(), RemoteError> {
+        self.session.control.flush()?;
+        match self.slots.iter().position(|s| s.sent.is_none() && s.error.is_none()) {
+            Some(at) => {
+                let fresh = self.session.channel().is_none_or(|c| c.data.cached() == 0);
+                if !fresh && self.worker.careful.get() > 0 && !self.slots[at].begun {
+                    let answer = self.session.control.answer()?;
+                    self.hear(answer);
+                } else {
+                    self.transfer(at)?;
+                }
+            }
+            None if !self.asks.is_empty() => {
+                let answer = self.session.control.answer()?;
+                self.hear(answer);
+            }
+            None => {}
+        }
+        self.settle()
+    }
+
+    fn abandon(self, error: RemoteError) {
+        self.give_up(error);
+    }
+}
+
+impl<'e> Flow<'_, 'e> {
     /// Streams for a data channel that moves so many bytes.
     fn streams(&self, mode: Mode, bytes: u64, upload: &Upload) -> u32 {
         if mode == Mode::Stream {
@@ -269,26 +282,6 @@ impl<'e> Flow<'_, 'e> {
     fn used_again(&mut self, bytes: u64) {
         let (Some(seat), Some(channel)) = (&self.seat, self.session.channel()) else { return };
         seat.used_again(channel.streams, useful_streams(bytes), knob(channel, channel.streams));
-    }
-
-    fn step(&mut self) -> Result<(), RemoteError> {
-        match self.slots.iter().position(|s| s.sent.is_none() && s.error.is_none()) {
-            Some(at) => {
-                let fresh = self.session.channel().is_none_or(|c| c.data.cached() == 0);
-                if !fresh && self.worker.careful.get() > 0 && !self.slots[at].begun {
-                    let answer = self.session.control.answer()?;
-                    self.hear(answer);
-                } else {
-                    self.transfer(at)?;
-                }
-            }
-            None if !self.asks.is_empty() => {
-                let answer = self.session.control.answer()?;
-                self.hear(answer);
-            }
-            None => {}
-        }
-        self.settle()
     }
 
     fn hear(&mut self, answer: Answer) {

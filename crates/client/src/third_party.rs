@@ -39,7 +39,7 @@ use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
 use crate::verify::{Check, choose, proof, same};
 use crate::watch::{AT_ONCE, Stall};
-use crate::worker::{Job, Route, Worker, cannot_go_on, is_of_no_use};
+use crate::worker::{Job, Pipeline, Route, Worker, cannot_go_on, is_of_no_use};
 use crate::{ChecksumPolicy, DataMode, RemoteError};
 
 use slot::{Said, Slot};
@@ -105,7 +105,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
     let rtt = source.control.rtt().max(destination.control.rtt());
     let ends = Ends { source: Some(from.name.clone()), destination: Some(to.name.clone()) };
     let seat = worker.seat(ends, rtt);
-    let mut flow = Flow {
+    let flow = Flow {
         worker,
         seat,
         wanted: None,
@@ -127,30 +127,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
         culprit: None,
     };
     let route = Route::Third(from.clone(), to.clone());
-    let mut next = Some(job);
-    loop {
-        let ahead = flow.ahead();
-        while next.is_some() || flow.has_room(ahead) {
-            let Some(job) = next.take().or_else(|| worker.more(&route, flow.seat.as_ref())) else { break };
-            match flow.submit(job) {
-                Ok(None) => {}
-                Ok(Some(job)) => {
-                    next = Some(job);
-                    break;
-                }
-                Err(e) => return flow.abandon(e),
-            }
-        }
-        if flow.slots.is_empty() && next.is_none() {
-            break;
-        }
-        if let Err(e) = flow.step() {
-            if let Some(job) = next {
-                worker.put_back(job);
-            }
-            return flow.abandon(e);
-        }
-    }
+    let Some(mut flow) = worker.drive(flow, &route, job) else { return };
     worker.keep(flow.source);
     if worker.ctx.options().delayed_passive {
         // It would answer every PASV with a delay.
@@ -161,23 +138,17 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
     }
 }
 
-impl<'w, 'e> Flow<'w, 'e> {
-    fn mode(&self) -> Mode {
-        let both = self.source.can.extended && self.destination.can.extended;
-        match self.worker.ctx.options().mode {
-            DataMode::Stream => Mode::Stream,
-            DataMode::Extended => Mode::ExtendedBlock,
-            DataMode::Auto if both && !self.worker.ctx.options().ascii => Mode::ExtendedBlock,
-            DataMode::Auto => Mode::Stream,
-        }
-    }
-
-    fn ahead(&self) -> Ahead {
+impl Pipeline for Flow<'_, '_> {
+    fn ahead(&mut self) -> Ahead {
         let streams = self.channel.map_or(0, |(_, streams)| streams);
         self.worker.ctx.ahead(self.path, self.seat.as_ref(), streams)
     }
 
-    fn has_room(&self, ahead: Ahead) -> bool {
+    fn is_low(&self, _ahead: Ahead) -> bool {
+        true
+    }
+
+    fn has_room(&mut self, ahead: Ahead) -> bool {
         let lengths = self.slots.iter().filter(|s| !s.counted).map(|s| s.range.end - s.range.start);
         let waiting = lengths.fold(0, u64::saturating_add);
         let pipelined = matches!(self.channel, None | Some((Mode::ExtendedBlock, 1)))
@@ -193,12 +164,12 @@ impl<'w, 'e> Flow<'w, 'e> {
         self.slots.len() < if pipelined { ahead.depth } else { 1 } && ahead.takes(under_way, waiting, parts)
     }
 
-    /// One range of a file that is cut up moves, as markers say: the next one may be asked for. Nothing else, where there are several
-    /// connections: were it refused, what came for it would go to others.
-    fn takes_parts(&self) -> bool {
-        let several = matches!(self.channel, Some((Mode::ExtendedBlock, streams)) if streams > 1);
-        let one = self.slots.front().filter(|slot| self.slots.len() == 1 && several && slot.is_part());
-        one.is_some_and(|slot| slot.error.is_none() && !slot.relay.direct && !slot.stripes.is_empty())
+    fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    fn seat(&self) -> Option<&Seat> {
+        self.seat.as_ref()
     }
 
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
@@ -253,6 +224,45 @@ impl<'w, 'e> Flow<'w, 'e> {
             other => return Ok(Some(other)),
         };
         self.go_on(relay, range)
+    }
+
+    fn step(&mut self) -> Result<(), RemoteError> {
+        let heard = self.listen(true)? | self.listen(false)?;
+        if !heard {
+            Control::wait_either(&self.source.control, &self.destination.control, Instant::now() + TICK)?;
+        } else if self.worker.ctx.cancel.is_cancelled() {
+            return Err(RemoteError::Cancelled);
+        }
+        // Also where one of them talks without end.
+        if !heard || self.looked.elapsed() >= TICK {
+            self.looked = Instant::now();
+            self.look_after()?;
+        }
+        self.settle()
+    }
+
+    fn abandon(self, error: RemoteError) {
+        self.give_up(error);
+    }
+}
+
+impl<'w, 'e> Flow<'w, 'e> {
+    fn mode(&self) -> Mode {
+        let both = self.source.can.extended && self.destination.can.extended;
+        match self.worker.ctx.options().mode {
+            DataMode::Stream => Mode::Stream,
+            DataMode::Extended => Mode::ExtendedBlock,
+            DataMode::Auto if both && !self.worker.ctx.options().ascii => Mode::ExtendedBlock,
+            DataMode::Auto => Mode::Stream,
+        }
+    }
+
+    /// One range of a file that is cut up moves, as markers say: the next one may be asked for. Nothing else, where there are several
+    /// connections: were it refused, what came for it would go to others.
+    fn takes_parts(&self) -> bool {
+        let several = matches!(self.channel, Some((Mode::ExtendedBlock, streams)) if streams > 1);
+        let one = self.slots.front().filter(|slot| self.slots.len() == 1 && several && slot.is_part());
+        one.is_some_and(|slot| slot.error.is_none() && !slot.relay.direct && !slot.stripes.is_empty())
     }
 
     fn go_on(&mut self, relay: Arc<Relay>, range: Range<u64>) -> Result<Option<Job>, RemoteError> {
@@ -316,22 +326,6 @@ impl<'w, 'e> Flow<'w, 'e> {
         asks.push_back((id, ask));
         self.slots[(id - self.first) as usize].due += 1;
         Ok(())
-    }
-
-    /// Takes what replies there are, or waits for one.
-    fn step(&mut self) -> Result<(), RemoteError> {
-        let heard = self.listen(true)? | self.listen(false)?;
-        if !heard {
-            Control::wait_either(&self.source.control, &self.destination.control, Instant::now() + TICK)?;
-        } else if self.worker.ctx.cancel.is_cancelled() {
-            return Err(RemoteError::Cancelled);
-        }
-        // Also where one of them talks without end.
-        if !heard || self.looked.elapsed() >= TICK {
-            self.looked = Instant::now();
-            self.look_after()?;
-        }
-        self.settle()
     }
 
     /// Takes the replies of one side that are there.

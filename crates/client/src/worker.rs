@@ -1,6 +1,7 @@
 //! One thread, one session (or a pair of them): takes jobs until there are none.
 
 mod failing;
+mod pipeline;
 
 use std::cell::{Cell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -31,6 +32,7 @@ use crate::{FailureKind, RemoteError};
 use crate::{get, local_copy, put, third_party, threads, through};
 
 pub(crate) use failing::{cannot_go_on, is_of_no_use};
+pub(crate) use pipeline::Pipeline;
 
 /// Why a file is not copied.
 pub(crate) const SAME_SUM: &str = "same checksum";

@@ -113,7 +113,7 @@ impl<'e> Flow<'_, 'e> {
     }
 
     /// The session is of no more use. The file whose command failed gets the blame, the others go back.
-    pub(super) fn abandon(mut self, error: RemoteError) {
+    pub(super) fn give_up(mut self, error: RemoteError) {
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
         let blamed = self.asks.front().map_or(self.first, |(id, _)| *id);
         self.worker.ctx.report.waited(self.session.control.waited);

@@ -230,7 +230,7 @@ impl<'e> Flow<'_, 'e> {
     }
 
     /// The session is of no more use. The file whose command failed gets the blame, the others go back.
-    pub(super) fn abandon(self, error: RemoteError) {
+    pub(super) fn give_up(self, error: RemoteError) {
         let Self { worker, mut session, asks, slots, first, .. } = self;
         let report = &worker.ctx.report;
         report.waited(session.control.waited);

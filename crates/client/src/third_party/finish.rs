@@ -228,7 +228,7 @@ impl<'e> Flow<'_, 'e> {
     }
 
     /// The sessions are of no more use. The file whose command failed gets the blame, the others go back.
-    pub(super) fn abandon(self, error: RemoteError) {
+    pub(super) fn give_up(self, error: RemoteError) {
         let Self { worker, mut source, mut destination, slots, first, culprit, .. } = self;
         worker.ctx.report.waited(source.control.waited + destination.control.waited);
         // Behind that one are files which go on.
