@@ -17,6 +17,9 @@ const MOVED: f64 = 0.25;
 /// What failed is tried again at so many looks in a row.
 const TRIES: u32 = 3;
 
+/// So many buffers are noted together before they are set. Each is held open until then.
+const TOGETHER: usize = 64;
+
 /// Whose buffers are set. Shares are computed for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
@@ -253,9 +256,21 @@ impl Negotiator {
             Rule::CurrentShare => self.share.negotiate(&wants),
         };
         let mut connections = Vec::with_capacity(grants.len());
-        for (flow, &granted) in snapshot.connections.iter().zip(&grants) {
-            let action = self.act(flow, granted, &snapshot)?;
-            connections.push(Decision { flow: flow.clone(), granted_bytes: granted, action });
+        let granted: Vec<(&Flow, u64)> = snapshot.connections.iter().zip(grants.iter().copied()).collect();
+        for some in granted.chunks(TOGETHER) {
+            let steps: Vec<Step> =
+                some.iter().map(|(flow, granted)| self.decide(flow, *granted, &snapshot)).collect();
+            // Noted first: whoever is killed in between has it in the file.
+            if steps.iter().any(|step| matches!(step, Step::Set(_))) {
+                self.ledger.save()?;
+            }
+            for (&(flow, granted_bytes), step) in some.iter().zip(steps) {
+                let action = match step {
+                    Step::Done(action) => action,
+                    Step::Set(taken) => self.set(&taken, flow, granted_bytes),
+                };
+                connections.push(Decision { flow: flow.clone(), granted_bytes, action });
+            }
         }
         self.ledger.save()?;
         self.last = Some(demands(&snapshot));
@@ -273,10 +288,11 @@ impl Negotiator {
         })
     }
 
-    fn act(&mut self, flow: &Flow, granted: u64, snapshot: &Snapshot) -> Result<Action, LedgerError> {
+    /// What is to be done with a buffer. One that is to be set is noted.
+    fn decide(&mut self, flow: &Flow, granted: u64, snapshot: &Snapshot) -> Step {
         let noted = self.ledger.get(flow.cookie, flow.direction).cloned();
         if flow.demand_bytes == 0 || granted == 0 {
-            return Ok(Action::Left(Left::Idle));
+            return Step::Done(Action::Left(Left::Idle));
         }
         let limits = match flow.direction {
             Direction::Out => snapshot.ceilings.send,
@@ -290,41 +306,54 @@ impl Negotiator {
                 Some(entry) => !is_below(&entry.before, granted),
             };
         match &noted {
-            None if unlimited => return Ok(Action::Left(Left::Autotuning)),
+            None if unlimited => return Step::Done(Action::Left(Left::Autotuning)),
             Some(entry)
                 if !unlimited && entry.granted == granted && entry.stands(flow.kernel_buffer_bytes) =>
             {
-                return Ok(Action::Left(Left::AsBefore));
+                return Step::Done(Action::Left(Left::AsBefore));
             }
             _ => {}
         }
-        let Some(owner) = &flow.owner else { return Ok(Action::Left(Left::NoOwner)) };
+        let Some(owner) = &flow.owner else { return Step::Done(Action::Left(Left::NoOwner)) };
         if !self.is_within_reach(flow) {
-            return Ok(if unlimited { Action::WouldGiveBack } else { Action::WouldSet });
+            return Step::Done(if unlimited { Action::WouldGiveBack } else { Action::WouldSet });
         }
         let taken = match self.take(flow, owner) {
             Ok(taken) => taken,
             Err(failed) => {
                 // Not said to be overruled at every look from now on.
                 self.ledger.doubt(flow.cookie, flow.direction);
-                return Ok(failed);
+                return Step::Done(failed);
             }
         };
         if let (true, Some(entry)) = (unlimited, noted) {
-            return Ok(self.give_back(&taken, &entry));
+            return Step::Done(self.give_back(&taken, &entry));
         }
-        // Noted first: whoever is killed in between has it in the file.
         let before = match taken.look(flow.direction) {
             Ok(before) => before,
-            Err(error) => return Ok(self.fail(&error)),
+            Err(error) => return Step::Done(self.fail(&error)),
         };
-        self.note(flow, before, granted)?;
+        let (cookie, direction, demand) = (flow.cookie, flow.direction, flow.demand_bytes);
+        self.ledger.note(Entry {
+            cookie,
+            direction,
+            before,
+            demand,
+            granted,
+            set: false,
+            kernel_bytes: None,
+        });
+        Step::Set(taken)
+    }
+
+    /// Sets a buffer that has been noted.
+    fn set(&mut self, taken: &Taken, flow: &Flow, granted: u64) -> Action {
         match taken.set(flow.direction, granted) {
             Ok(applied) => {
                 self.ledger.confirm(flow.cookie, flow.direction, applied.kernel_bytes);
-                Ok(Action::Set(applied))
+                Action::Set(applied)
             }
-            Err(error) => Ok(self.fail(&error)),
+            Err(error) => self.fail(&error),
         }
     }
 
@@ -364,13 +393,6 @@ impl Negotiator {
         // What is forbidden stays so.
         self.failed |= !matches!(error, SocketError::Forbidden { .. } | SocketError::Unsupported);
         Action::Failed(error.to_string())
-    }
-
-    fn note(&mut self, flow: &Flow, before: Before, granted: u64) -> Result<(), LedgerError> {
-        let (cookie, direction, demand) = (flow.cookie, flow.direction, flow.demand_bytes);
-        let entry = Entry { cookie, direction, before, demand, granted, set: false, kernel_bytes: None };
-        self.ledger.note(entry);
-        self.ledger.save()
     }
 
     fn give_back(&mut self, taken: &Taken, entry: &Entry) -> Action {
@@ -424,6 +446,13 @@ fn is_below(before: &Before, bytes: u64) -> bool {
 /// The kernel doubles what a program sets.
 fn kernel_size(payload: u64) -> u64 {
     payload.saturating_mul(2)
+}
+
+/// What a decision leaves to be done.
+enum Step {
+    Done(Action),
+    /// To set the buffer of this socket, as noted.
+    Set(Taken),
 }
 
 /// What a connection asked for.
