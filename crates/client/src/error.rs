@@ -57,6 +57,10 @@ pub enum RemoteError {
     #[error("{path} arrived and is gone from {peer}: {}", plain(reply))]
     PartVanished { peer: String, path: BString, reply: Reply },
     /// `command` may have the path that it was about.
+    /// What is on its way belongs to nothing that is wanted any more: the session is of no further use, and what it had not done
+    /// is for others.
+    #[error("the session is out of step with what was asked for")]
+    OutOfStep,
     #[error("{peer} answered {command} with: {}", plain(reply))]
     Refused { peer: String, command: String, reply: Reply },
     /// Or the server does not begin where it was asked to.
@@ -161,6 +165,7 @@ impl RemoteError {
             | Self::Connect { .. }
             | Self::Control { .. }
             | Self::NoDataConnection { .. }
+            | Self::OutOfStep
             | Self::Resolve { .. }
             | Self::Silent { .. } => FailureKind::Unreachable,
             Self::Data { source, .. } => match **source {
@@ -228,6 +233,7 @@ impl RemoteError {
             | Self::NoDataConnection { .. }
             | Self::Nonsense { .. }
             | Self::OtherServer { .. }
+            | Self::OutOfStep
             | Self::PartVanished { .. }
             | Self::Silent { .. }
             | Self::SizeMismatch { .. }
@@ -320,6 +326,7 @@ impl RemoteError {
                     | Self::NoDataConnection { .. }
                     | Self::Nonsense { .. }
                     | Self::OtherServer { .. }
+                    | Self::OutOfStep
                     | Self::Silent { .. }
                     | Self::Ssh { .. }
                     | Self::Stalled { .. }

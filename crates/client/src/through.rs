@@ -162,7 +162,7 @@ fn give<'e>(
         session.call(&Command::Rest(Restart::Offset(at)))?;
     }
     session.control.send(&command)?;
-    let Some(mut channel) = session.take_channel() else { return Err(RemoteError::Cancelled) };
+    let Some(mut channel) = session.take_channel() else { return Err(RemoteError::OutOfStep) };
     let mut ended = None;
     let mut judge = |answer: Answer| {
         let Answer::Final(reply) = answer else { return ControlFlow::Continue(()) };

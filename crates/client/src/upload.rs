@@ -130,7 +130,7 @@ impl Upload {
     /// A stream cannot be read a second time: what failed with it has failed.
     pub(crate) fn once_only(&self, error: RemoteError) -> RemoteError {
         match error {
-            RemoteError::Cancelled | RemoteError::Spent { .. } => error,
+            RemoteError::Cancelled | RemoteError::OutOfStep | RemoteError::Spent { .. } => error,
             error if self.is_spent() => RemoteError::Spent { source: Box::new(error) },
             error => error,
         }

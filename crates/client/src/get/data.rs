@@ -140,7 +140,7 @@ impl<'e> Flow<'_, 'e> {
                 // In MODE S the next file has a new channel anyway; else what is in the pipeline is lost.
                 let alone = self.slots.len() == 1 && !error.breaks_session();
                 self.slots[at].error = Some(error);
-                if alone { Ok(()) } else { Err(RemoteError::Cancelled) }
+                if alone { Ok(()) } else { Err(RemoteError::OutOfStep) }
             }
         }
     }

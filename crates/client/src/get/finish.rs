@@ -6,21 +6,21 @@ impl<'e> Flow<'_, 'e> {
     /// Finishes the slots at the front that have all they wait for.
     pub(super) fn settle(&mut self) -> Result<(), RemoteError> {
         if self.no_way_back() {
-            return Err(RemoteError::Cancelled);
+            return Err(RemoteError::OutOfStep);
         }
         while let Some(slot) = self.slots.front_mut() {
             let first = self.first;
             if slot.error.is_some() {
                 if slot.begun && slot.moved.is_none() && slot.ended.is_none() {
                     // What was refused stood before the transfer, and its data is on the way.
-                    return Err(RemoteError::Cancelled);
+                    return Err(RemoteError::OutOfStep);
                 }
                 // Its later commands are still to be answered.
                 if self.asks.iter().any(|(id, _)| *id == first) {
                     return Ok(());
                 }
                 let Some(mut slot) = self.pop() else { return Ok(()) };
-                let error = slot.error.take().unwrap_or(RemoteError::Cancelled);
+                let error = slot.error.take().unwrap_or(RemoteError::OutOfStep);
                 self.worker.fail(slot.into_job(), error);
                 continue;
             }
@@ -114,7 +114,7 @@ impl<'e> Flow<'_, 'e> {
 
     /// The session is of no more use. The file whose command failed gets the blame, the others go back.
     pub(super) fn give_up(mut self, error: RemoteError) {
-        let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
+        let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::OutOfStep));
         let blamed = self.asks.front().map_or(self.first, |(id, _)| *id);
         self.worker.ctx.report.waited(self.session.control.waited);
         while let Some(mut slot) = self.pop() {

@@ -9,7 +9,7 @@ impl<'e> Flow<'_, 'e> {
     pub(super) fn transfer(&mut self, at: usize) -> Result<(), RemoteError> {
         let ctx = self.worker.ctx;
         let id = self.first + at as u64;
-        let Some(mut channel) = self.session.take_channel() else { return Err(RemoteError::Cancelled) };
+        let Some(mut channel) = self.session.take_channel() else { return Err(RemoteError::OutOfStep) };
         let (upload, ranges) = (self.slots[at].upload.clone(), self.slots[at].data.clone());
         let path = upload.task.source.path();
         let progress = Arc::new(Progress::new());
@@ -110,7 +110,7 @@ impl<'e> Flow<'_, 'e> {
                 self.slots[at].error = Some(upload.once_only(error));
                 // The last command was answered: the session is as good as new, its channel is not.
                 let clean = refused && self.slots.len() == 1 && self.asks.is_empty();
-                if clean { Ok(()) } else { Err(RemoteError::Cancelled) }
+                if clean { Ok(()) } else { Err(RemoteError::OutOfStep) }
             }
         }
     }

@@ -34,12 +34,12 @@ impl<'e> Flow<'_, 'e> {
         self.worker.careful.set(CAREFUL);
         if self.slots.len() > 1 {
             self.complete(at)?;
-            return Err(RemoteError::Cancelled);
+            return Err(RemoteError::OutOfStep);
         }
         if self.slots[at].due > 0 {
             // What was refused stood before the transfer: the server waits for data that will not come.
             let waits = self.slots[at].ended.is_none() && self.slots[at].sent.is_none();
-            return if waits { Err(RemoteError::Cancelled) } else { Ok(()) };
+            return if waits { Err(RemoteError::OutOfStep) } else { Ok(()) };
         }
         // Data may have gone into the void.
         self.session.drop_channel();
@@ -237,7 +237,7 @@ impl<'e> Flow<'_, 'e> {
         let stray = session.can.extended && !session.can.is_ours();
         let gone = session.leave(LAST_WORDS);
         let blamed = asks.front().map_or(first, |(id, _)| *id);
-        let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
+        let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::OutOfStep));
         let mut refused: Vec<Arc<Upload>> = Vec::new();
         for (id, slot) in (first..).zip(slots) {
             let upload = slot.upload;

@@ -239,7 +239,7 @@ impl Session<'_> {
         let remote = self.control.remote_addr();
         let command = if remote.is_ipv6() { Command::Epsv(None) } else { Command::Pasv };
         let Some(reply) = self.prepare(mode, parallelism, inline, binding, Some(command))? else {
-            return Err(RemoteError::Cancelled);
+            return Err(RemoteError::OutOfStep);
         };
         let Ok(address) = answer::address(&reply, remote.ip()) else {
             return Err(self.nonsense(if remote.is_ipv6() { "EPSV" } else { "PASV" }, &reply));

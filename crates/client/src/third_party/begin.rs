@@ -312,7 +312,7 @@ impl<'e> Flow<'_, 'e> {
             if let Some(slot) = self.slots.back_mut() {
                 slot.error = Some(e);
             }
-            return Err(RemoteError::Cancelled);
+            return Err(RemoteError::OutOfStep);
         }
         Ok(())
     }

@@ -16,11 +16,11 @@ impl<'e> Flow<'_, 'e> {
                 let over = slot.due == 0 && slot.source.ended.is_some() && slot.destination.ended.is_some();
                 if !over || self.slots.len() > 1 {
                     self.complete(at);
-                    return Err(RemoteError::Cancelled);
+                    return Err(RemoteError::OutOfStep);
                 }
                 if let Some(slot) = self.slots.pop_front() {
                     self.first += 1;
-                    let error = slot.error.unwrap_or(RemoteError::Cancelled);
+                    let error = slot.error.unwrap_or(RemoteError::OutOfStep);
                     let wrong = slot.relay.in_place && is_of_no_use(&error);
                     let path = slot.relay.path.clone();
                     // Before anybody begins again: it has its name already.
@@ -91,7 +91,7 @@ impl<'e> Flow<'_, 'e> {
     fn fail_front(&mut self) -> Result<(), RemoteError> {
         let Some(slot) = self.slots.pop_front() else { return Ok(()) };
         self.first += 1;
-        let error = slot.error.unwrap_or(RemoteError::Cancelled);
+        let error = slot.error.unwrap_or(RemoteError::OutOfStep);
         let over = !error.is_transient() && !cannot_go_on(&error) && slot.range == slot.relay.whole();
         let part = Some(slot.relay.path.clone()).filter(|_| over && !slot.relay.direct);
         self.worker.fail(Job::Third(slot.relay, slot.range), error);
@@ -243,7 +243,7 @@ impl<'e> Flow<'_, 'e> {
         drop(source);
         let gone = destination.leave(LAST_WORDS);
         let blamed = culprit.unwrap_or(first);
-        let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled));
+        let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::OutOfStep));
         let mut refused = false;
         for (id, mut slot) in (first..).zip(slots) {
             // Behind a file that was refused, others got its data: what the servers say of them is no news.

@@ -5,8 +5,9 @@ use super::*;
 impl Worker<'_, '_> {
     /// A try of a job failed: it comes again, or its file has failed.
     pub(crate) fn fail(&self, job: Job, error: RemoteError) {
-        // The latter is no fault of the job, and does not come again: further sessions take nothing for granted.
-        if matches!(error, RemoteError::Cancelled | RemoteError::OtherServer { .. }) {
+        // Those are no fault of the job, and the last one does not come again: further sessions take nothing for granted.
+        if matches!(error, RemoteError::Cancelled | RemoteError::OutOfStep | RemoteError::OtherServer { .. })
+        {
             return self.put_back(job);
         }
         let error = match error {
@@ -82,7 +83,7 @@ impl Worker<'_, '_> {
     pub(crate) fn failed(&self, job: Job, error: RemoteError) -> Result<(), RemoteError> {
         let broken = error.breaks_session();
         self.fail(job, error);
-        if broken { Err(RemoteError::Cancelled) } else { Ok(()) }
+        if broken { Err(RemoteError::OutOfStep) } else { Ok(()) }
     }
 
     /// A transfer that was to go on was refused: perhaps it may begin anew.
