@@ -7,6 +7,7 @@ mod linked;
 mod making;
 mod removal;
 mod sides;
+mod top;
 mod tree;
 mod whole;
 
@@ -220,76 +221,26 @@ impl<'p, 'e> Plan<'p, 'e> {
 
     /// One source that exists.
     fn entry(&mut self, ends: &Ends, entry: &Entry, there: Option<&Entry>) -> Result<(), RemoteError> {
-        let source = &ends.source;
-        let name: BString = base_name(&source.path()).into();
         let directory = there.is_some_and(Entry::is_directory);
         let into = ends.into || (directory && self.ctx.options().into_directories);
-        let file_like = matches!(ends.destination, Place::Standard | Place::Measure(_));
         if entry.is_directory() {
-            if !self.ctx.options().recursive {
-                return Err(RemoteError::Usage(format!(
-                    "{}: is a directory (copy it with -r)",
-                    source.display()
-                )));
-            }
-            if ends.window.is_some() {
-                let what = format!("{}: is a directory: a part of it cannot be copied", source.display());
-                return Err(RemoteError::Usage(what));
-            }
-            let named = into && !ends.contents && !name.is_empty();
-            let destination = if named { ends.destination.join(&name)? } else { ends.destination.clone() };
-            if matches!(destination, Place::Standard) {
-                return Err(RemoteError::Usage("a tree cannot go to standard output".to_owned()));
-            }
-            // It would find its own copies, and copy those as well.
-            if within(source, &destination).is_some_and(|name| !self.filter.hides(name.as_bstr())) {
-                let (source, destination) = (source.display(), destination.display());
-                let what = format!("{source}: cannot be copied into itself ({destination})");
-                return Err(RemoteError::Usage(what));
-            }
-            // It would be taken for what the source has not, before it is copied.
-            let mirror = self.ctx.options().delete && self.ctx.options().sync.is_some();
-            if mirror && within(&destination, source).is_some_and(|name| !self.filter.hides(name.as_bstr())) {
-                let (source, destination) = (source.display(), destination.display());
-                let what = format!("{source}: is in {destination}, where it would be removed (--delete)");
-                return Err(RemoteError::Usage(what));
-            }
-            if !file_like {
-                match self.give(source, &destination) {
-                    Given::First => {}
-                    Given::Twice => {
-                        self.ctx.report.left_out(source.display(), "named twice");
-                        return Ok(());
-                    }
-                    Given::Another if self.ctx.options().delete && self.ctx.options().sync.is_some() => {
-                        let (source, destination) = (source.display(), destination.display());
-                        let what = format!(
-                            "{source}: another directory of this copy is {destination} already, and would lose what it has not (--delete)"
-                        );
-                        return Err(RemoteError::Usage(what));
-                    }
-                    Given::Another => {}
-                }
-            }
-            let exists = if named && !matches!(destination, Place::Measure(_)) {
-                self.stat(&destination, true, &mut Known::new())?.is_some()
-            } else {
-                there.is_some()
-            };
-            if self.ctx.options().dry_run && named && !exists && !file_like {
-                let (source, destination) = (source.display(), destination.display());
-                let (modified, mode) = (entry.modified, entry.mode);
-                self.ctx.report.event(Event::WouldMake { source, destination, modified, mode });
-            }
-            // Of a directory that was there, and gets the contents of another one, nobody said that it is its copy.
-            if (named || !exists) && !file_like && !self.ctx.options().dry_run {
-                let (time, mode) = self.preserved(entry);
-                if (time, mode) != (None, None) {
-                    self.late.attributes.push((destination.clone(), time, mode));
-                }
-            }
-            return self.tree((source, entry.target.is_some()), &destination, exists, named);
+            self.directory(ends, entry, there, into)
+        } else {
+            self.one_file(ends, entry, there, into)
         }
+    }
+
+    /// What is no directory; `into`: it goes into the destination, by its own name.
+    fn one_file(
+        &mut self,
+        ends: &Ends,
+        entry: &Entry,
+        there: Option<&Entry>,
+        into: bool,
+    ) -> Result<(), RemoteError> {
+        let source = &ends.source;
+        let name: BString = base_name(&source.path()).into();
+        let file_like = matches!(ends.destination, Place::Standard | Place::Measure(_));
         let (destination, there) = if into && !file_like {
             let destination = ends.destination.join(&name)?;
             // Two directories may have files of one name.
@@ -537,22 +488,6 @@ fn kept_within(root: &VirtualPath, link: &[u8], target: &BString) -> Option<BStr
     let (link, to) = (VirtualPath::parse(link).ok()?, VirtualPath::parse(target).ok()?);
     let within = target.starts_with(b"/") && to.starts_with(root);
     Some(to.way_from(&link.parent()?)).filter(|_| within)
-}
-
-/// The name that a destination has in the source, if it is there; empty where it is the source.
-fn within(source: &Place, destination: &Place) -> Option<BString> {
-    match (source, destination) {
-        (Place::Remote(one, from), Place::Remote(other, to)) if Arc::ptr_eq(one, other) => {
-            let rest = to.strip_prefix(from.strip_suffix(b"/").unwrap_or(from))?;
-            (rest.is_empty() || rest.starts_with(b"/")).then(|| rest.trim_with(|c| c == '/').into())
-        }
-        (Place::Local(_), Place::Local(_)) => {
-            let real = |place: &Place| spelling::real(Path::new(OsStr::from_bytes(&place.path())));
-            let name = real(destination)?.strip_prefix(real(source)?).ok()?.as_os_str().as_bytes().into();
-            Some(name)
-        }
-        _ => None,
-    }
 }
 
 fn destination_of(destination: &Place, name: &[u8]) -> Result<Place, RemoteError> {

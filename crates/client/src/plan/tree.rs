@@ -18,31 +18,7 @@ impl<'e> Plan<'_, 'e> {
     ) -> Result<(), RemoteError> {
         let ctx = self.ctx;
         let options = ctx.options();
-        let discards = matches!(destination, Place::Measure(_));
-        if named && exists && options.preserve.links && self.is_link(destination)? {
-            let what = "is a symbolic link: nothing is copied through it where links are kept";
-            return Err(RemoteError::Usage(format!("{}: {what}", destination.display())));
-        }
-        if !options.dry_run && !discards {
-            if options.create_directories {
-                let unseen = options.in_place;
-                self.ask(destination, true, &mut |side| side.make_path(&destination.path(), unseen))?;
-            } else if !exists && !named {
-                return Err(crate::walk::missing(&destination.path()));
-            } else if !exists {
-                let top = [destination.path()];
-                let made = self.ask(destination, true, &mut |side| side.make_directories(&top))?;
-                made.into_iter().next().unwrap_or(Ok(true))?;
-            }
-        }
-        if exists && !discards {
-            let opened = self.open_up(destination, &[destination.path()])?;
-            if !named {
-                // It is not the source's copy: it keeps its own permissions.
-                let own = opened.into_iter().map(|(_, mode)| (destination.clone(), None, Some(mode)));
-                self.late.attributes.extend(own);
-            }
-        }
+        self.make_top(destination, exists, named)?;
         let mut gathered = Gathered::default();
         if !exists {
             gathered.new.insert(destination.path());

@@ -1,0 +1,66 @@
+//! Several transfers of one route at a time over the same session.
+
+use super::{Job, Route, Worker};
+use crate::RemoteError;
+use crate::ahead::Ahead;
+use crate::tune::Seat;
+
+/// Transfers that are under way over a session, or a pair of them.
+pub(crate) trait Pipeline {
+    /// How much may be asked for ahead.
+    fn ahead(&mut self) -> Ahead;
+
+    /// Whether it has run down so far that further commands are worth a packet.
+    fn is_low(&self, ahead: Ahead) -> bool;
+
+    fn has_room(&mut self, ahead: Ahead) -> bool;
+
+    fn is_empty(&self) -> bool;
+
+    fn seat(&self) -> Option<&Seat>;
+
+    /// Sends the commands for a job. Gives it back where it has to wait until nothing else is under way: it needs another data
+    /// channel. An error is one of the session; what is wrong with the job alone is settled here.
+    fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError>;
+
+    /// Moves the next file's data, or waits for a reply; then settles what is finished.
+    fn step(&mut self) -> Result<(), RemoteError>;
+
+    /// The session broke: whatever is under way fails, or is left to others.
+    fn abandon(self, error: RemoteError);
+}
+
+impl Worker<'_, '_> {
+    /// Handles `job` and those of the same route that come after it, until there are none. `None`: the session broke.
+    pub(crate) fn drive<P: Pipeline>(&self, mut pipeline: P, route: &Route, job: Job) -> Option<P> {
+        let mut next = Some(job);
+        loop {
+            let ahead = pipeline.ahead();
+            let low = pipeline.is_low(ahead);
+            while next.is_some() || (low && pipeline.has_room(ahead)) {
+                let Some(job) = next.take().or_else(|| self.more(route, pipeline.seat())) else { break };
+                match pipeline.submit(job) {
+                    Ok(None) => {}
+                    Ok(Some(job)) => {
+                        next = Some(job);
+                        break;
+                    }
+                    Err(e) => {
+                        pipeline.abandon(e);
+                        return None;
+                    }
+                }
+            }
+            if pipeline.is_empty() && next.is_none() {
+                return Some(pipeline);
+            }
+            if let Err(e) = pipeline.step() {
+                if let Some(job) = next {
+                    self.put_back(job);
+                }
+                pipeline.abandon(e);
+                return None;
+            }
+        }
+    }
+}
