@@ -87,10 +87,11 @@ fn nobody_is_blamed_on_an_empty_path() {
     }
 }
 
-/// That more sessions carry less is their cost where files are small, and others that came where they are not.
+/// That more sessions carry less is their cost where files are small. Where they are not, fewer are looked at once more: if they
+/// carry less as well, others came.
 #[test]
 fn more_sessions_that_carry_less_of_small_files_are_too_many() {
-    let third = |size: u64| {
+    let fourth = |size: u64, again: u64| {
         let options = Options { first_streams: 8, max_files: 128, connections: KEPT, ..Options::default() };
         let mut tuner = Kind::Pilot.build(&options).unwrap();
         tuner.first();
@@ -101,10 +102,13 @@ fn more_sessions_that_carry_less_of_small_files_are_too_many() {
         };
         let second = chunk(8, 80_000_000);
         assert!(second > 8, "{second}");
-        (second, chunk(second, 40_000_000))
+        let third = chunk(second, 40_000_000);
+        (second, third, chunk(third, again))
     };
-    let (second, next) = third(8 << 10);
-    assert!(next <= second, "{second} {next}");
-    let (second, next) = third(64 << 20);
-    assert!(next > second, "{second} {next}");
+    let (second, third, _) = fourth(8 << 10, 80_000_000);
+    assert!(third <= second, "{second} {third}");
+    let (second, third, next) = fourth(64 << 20, 15_000_000);
+    assert!(third == 8 && next > second, "{second} {third} {next}");
+    let (second, third, next) = fourth(64 << 20, 80_000_000);
+    assert!(third == 8 && next < second, "{second} {third} {next}");
 }

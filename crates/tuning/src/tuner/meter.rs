@@ -243,6 +243,11 @@ impl Meter {
         reports.filter(move |report| report.0 >= skip && report.1 > report.0)
     }
 
+    /// All reports of the chunk that runs: end, rate.
+    pub(super) fn marks(&self) -> &[(f64, f64)] {
+        &self.marks
+    }
+
     /// Takes what a chunk says of round trip and window.
     pub(super) fn learn(&mut self, chunk: &Chunk) {
         self.rtt = chunk.rtt.or(chunk.min_rtt).or(self.rtt);

@@ -4,6 +4,7 @@ use super::super::decision::{Decision, Reason};
 use super::super::meter::Estimate;
 use super::super::options::Connections;
 use super::ascent::Ascent;
+use super::back::Cliff;
 use super::ramp::MARGIN;
 use super::soft::SHARED;
 use super::watch::{self, Report};
@@ -56,6 +57,8 @@ pub(super) struct Hold {
     pub(super) patience: u32,
     /// Streams of a climb that are not needed, and not yet given back: as many are still in use.
     pub(super) surplus: Option<u32>,
+    /// Fewer streams, from which it moved here.
+    pub(super) moved_from: Option<u32>,
     /// What to return to should the rate fall: streams and reference.
     fallback: Option<(u32, f64, f64)>,
 }
@@ -177,13 +180,19 @@ impl Pilot {
     /// Whether a trial carried so little that the path must have changed meanwhile.
     pub(super) fn broken(&self, rate: f64, seconds: f64) -> bool {
         let kept = self.options.connections == Connections::Kept && !self.limits.crowded();
+        kept && self.is_far_under(rate, seconds)
+    }
+
+    /// Whether this chunk carried much less than was expected.
+    pub(super) fn is_far_under(&self, rate: f64, seconds: f64) -> bool {
         let least = ANOTHER_PATH.max(CHANGE_DEVIATIONS * self.sd(seconds));
-        self.expected().is_some_and(|level| kept && rate.ln() < level - least)
+        self.expected().is_some_and(|level| rate.ln() < level - least)
     }
 
     pub(super) fn held(&mut self, rate: f64, seconds: f64) -> Decision {
         let now = rate.ln();
         self.hold.since_probe += 1;
+        self.cliff.passed();
         if let Some(decision) = self.check(rate) {
             return decision;
         }
@@ -224,7 +233,11 @@ impl Pilot {
         let reference = match self.hold.reference {
             // Others came while it was on its way here.
             None if before.is_some_and(|before| now < before - ANOTHER_PATH) => {
-                return self.changed(rate, (now - before.unwrap_or(now)).exp());
+                let level = before.unwrap_or(now);
+                if let Some(from) = self.hold.moved_from.take().filter(|_| self.goes_back(level)) {
+                    return self.go_back(from, level, rate, None);
+                }
+                return self.changed(rate, (now - level).exp());
             }
             None => (now, seconds),
             Some((reference, stood)) => {
@@ -255,7 +268,7 @@ impl Pilot {
         if let Some(decision) = self.refit(current) {
             return decision;
         }
-        let may = self.limits.bottleneck().is_none() && self.base < self.most();
+        let may = self.limits.bottleneck().is_none() && self.base < self.most_to_try();
         if may && self.hold.since_probe >= self.hold.wait {
             return self.probe();
         }
@@ -278,7 +291,7 @@ impl Pilot {
         let load = self.load(self.base, rate)?;
         let sd = self.sd(stood);
         let ideal = self.within((MARGIN * load * f64::from(self.base)).ceil() as u32);
-        if load > FULL * (0.5 * sd).exp() && self.base < self.most() && self.ascent.may(self.base) {
+        if load > FULL * (0.5 * sd).exp() && self.base < self.most_to_try() && self.ascent.may(self.base) {
             return Some(self.climb_from(self.base, rate, 1.4, Reason::WindowLimited { utilisation: load }));
         }
         if load < SLACK && ideal < self.base && self.hold.flat_above && !self.hold.no_fewer {
@@ -298,7 +311,7 @@ impl Pilot {
         let least = 0.5f64.max(40.0 * self.meter.rtt() / self.options.chunk_seconds).min(2.5);
         let len = noise.clamp(least, 2.5);
         self.phase = Phase::Probe;
-        let n = (f64::from(from) * UP).ceil() as u32;
+        let n = ((f64::from(from) * UP).ceil() as u32).min(self.most_to_try());
         self.send(n, len * self.options.chunk_seconds, Reason::ProbeUp { from })
     }
 
@@ -352,6 +365,9 @@ impl Pilot {
             return decision;
         }
         self.limits.forget();
+        if factor < 1.0 {
+            self.cliff = Cliff::default();
+        }
         self.meter.forget_noise();
         self.ascent = Ascent::default();
         if let Some(by) = self.limits.bottleneck() {

@@ -7,6 +7,7 @@
 
 mod ascent;
 mod ask;
+mod back;
 mod congestion;
 mod crowd;
 mod hold;
@@ -43,6 +44,8 @@ enum Phase {
     Ask,
     /// Whether they are still there.
     Check,
+    /// Looking at fewer once more.
+    Back(back::Back),
 }
 
 /// How the path answers to streams, as the climb saw it.
@@ -70,6 +73,7 @@ pub(super) struct Pilot {
     wanted: u32,
     hold: hold::Hold,
     ascent: ascent::Ascent,
+    cliff: back::Cliff,
     /// Streams of the last chunk and its rate, the start-up counted.
     whole: Option<(u32, f64)>,
     /// Logarithm of the rate that was reached last, here or on the climb.
@@ -101,6 +105,7 @@ impl Pilot {
             wanted: 0,
             hold: hold::Hold::default(),
             ascent: ascent::Ascent::default(),
+            cliff: back::Cliff::default(),
             whole: None,
             level: None,
             up: Estimate::default(),
@@ -128,6 +133,11 @@ impl Pilot {
 
     fn within(&self, n: u32) -> u32 {
         n.clamp(self.least(), self.most())
+    }
+
+    /// The most that are tried where nothing is known of them but that more were too many.
+    fn most_to_try(&self) -> u32 {
+        self.cliff.most().unwrap_or(u32::MAX).clamp(self.base.min(self.most()), self.most())
     }
 
     /// What a stream more must gain, as an elasticity. Where others share the path stream for stream, it is
@@ -221,12 +231,21 @@ impl Tuner for Pilot {
             Phase::Hold => self.held(rate, seconds),
             Phase::Probe | Phase::Dither if self.broken(rate, seconds) => {
                 let level = self.expected().unwrap_or_default();
+                if self.n > self.base && self.goes_back(level) {
+                    return self.go_back(self.base, level, rate, None);
+                }
                 self.changed(rate, (rate.ln() - level).exp())
             }
-            Phase::Probe => self.probed(rate, seconds),
-            Phase::Dither => self.dithered(rate, seconds),
+            Phase::Probe | Phase::Dither => {
+                self.judge(rate, seconds);
+                match self.phase {
+                    Phase::Probe => self.probed(rate, seconds),
+                    _ => self.dithered(rate, seconds),
+                }
+            }
             Phase::Ask => self.asked(rate, seconds),
             Phase::Check => self.checked(rate),
+            Phase::Back(back) => self.returned(back, rate),
         }
     }
 
@@ -234,7 +253,8 @@ impl Tuner for Pilot {
         self.meter.mark(progress);
         match self.phase {
             // The size was a guess; time is what matters.
-            Phase::Ramp(_) | Phase::Ask | Phase::Check => {
+            Phase::Back(back) if self.tells(back) => Some(Reason::KnowsEnough),
+            Phase::Ramp(_) | Phase::Ask | Phase::Check | Phase::Back(_) => {
                 (progress.elapsed > 1.5 * self.target).then_some(Reason::KnowsEnough)
             }
             Phase::Probe | Phase::Dither => {

@@ -92,7 +92,7 @@ impl Pilot {
         }
         ramp.rtt = Some(rtt);
         self.phase = Phase::Ramp(ramp);
-        let mut before = self.points.last().copied();
+        let before = self.points.last().copied();
         // What was computed of a start-up may be too much: the rate was this at least.
         let least = before.map(|before| match whole {
             Some(whole) if whole.0 == before.0 => (before.0, before.1.min(whole.1)),
@@ -102,22 +102,39 @@ impl Pilot {
             && from < n
             && !ramp.down
             && ramp.disturbed < DISTURBED_MOST
-            && self.options.connections == Connections::Kept
+            && (self.options.connections == Connections::Kept || self.goes_back(was.ln()))
             && !self.has_small_files(n, rate)
             && (rate / was).ln() < FALL.ln().min(-FALL_DEVIATIONS * self.sd(self.target))
         {
-            // No streams of ours cost so much: others come meanwhile, and earlier points are of another path.
+            if self.goes_back(was.ln()) {
+                return self.go_back(from, was.ln(), rate, Some(ramp));
+            }
+            // Others come meanwhile, and earlier points are of another path.
             self.points.clear();
-            before = None;
-            ramp.fallen = true;
-            ramp.disturbed += 1;
-            self.meter.forget_noise();
+            return self.climb_after_fall(ramp, rate);
         }
+        self.climb_on(ramp, rate, least)
+    }
+
+    /// Others came while streams were added.
+    pub(super) fn climb_after_fall(&mut self, mut ramp: Ramp, rate: f64) -> Decision {
+        ramp.fallen = true;
+        ramp.disturbed += 1;
+        self.meter.forget_noise();
+        let least = self.points.last().copied();
+        self.climb_on(ramp, rate, least)
+    }
+
+    /// `least`: what the chunk before carried at least.
+    fn climb_on(&mut self, mut ramp: Ramp, rate: f64, least: Option<(u32, f64)>) -> Decision {
+        let n = self.n;
+        let before = self.points.last().copied();
         let e = before.map(|before| elasticity(before, (n, rate)));
         if let Some(decision) = self.again(ramp, before.zip(e)) {
             return decision;
         }
         ramp.again = false;
+        self.cliff.stood(n, rate.max(1.0).ln());
         self.phase = Phase::Ramp(ramp);
         self.points.push((n, rate));
         let doubt = 2.0 * self.sd(self.target);
@@ -276,6 +293,11 @@ impl Pilot {
 
     /// The climb is over: where it bends is where to stay.
     fn bend(&mut self) -> Decision {
+        self.bend_within(u32::MAX)
+    }
+
+    /// The same with so many streams at most.
+    pub(super) fn bend_within(&mut self, most: u32) -> Decision {
         let best = self.points.iter().map(|point| point.1).fold(0.0, f64::max);
         let lazily = self.options.connections == Connections::Kept
             && self.points.last().is_some_and(|last| last.0 == self.n && last.1 >= PROVEN * best);
@@ -296,8 +318,11 @@ impl Pilot {
             _ => Shape::Soft,
         };
         // What politeness allows may be less for the moment.
-        self.wanted = n.max(self.proven(windows_bind));
+        self.wanted = n.max(self.proven(windows_bind)).min(most);
         self.base = self.within(self.wanted);
+        // What is between those that were tried is new.
+        let seen = self.points.iter().filter(|point| point.0 <= self.base && point.1 >= PROVEN * best);
+        let seen = seen.map(|point| point.0).max().filter(|&n| n < self.base);
         self.ascent.ended(self.base);
         // A last step that gained nothing has shown that the ceiling is flat.
         let last_step = match *self.points.as_slice() {
@@ -312,6 +337,7 @@ impl Pilot {
         let reason = self.limits.bottleneck().map_or(reason, |by| Reason::Limited { by });
         self.level = self.points.iter().map(|point| point.1.max(1.0).ln()).reduce(f64::max);
         self.settle(reason);
+        self.hold.moved_from = seen;
         self.hold.flat_above = flat;
         self.hold.wait = if flat { 4 } else { 1 };
         if lazily {

@@ -58,7 +58,7 @@ impl Pilot {
         }
         let most = match self.limits.bottleneck() {
             Some(_) => place,
-            None => f64::from(self.most()).ln(),
+            None => f64::from(self.most_to_try()).ln(),
         };
         let least = f64::from(self.least()).ln().min(place);
         let step = optimum.away.clamp(least - place, most - place).clamp(-FARTHEST, FARTHEST);
@@ -69,6 +69,7 @@ impl Pilot {
         let error = optimum.error.min(1.0);
         let sure = step.abs() > error * if step > 0.0 { UP } else { DOWN };
         if gain > GAIN && sure && n != self.base {
+            self.hold.moved_from = Some(self.base).filter(|&from| from < n);
             self.base = n;
             self.hold.len = 1.0;
             self.hold.reference = None;
@@ -121,7 +122,7 @@ impl Pilot {
         let from = self.base;
         let n = f64::from(from);
         let (n, reason) = match up {
-            true => ((n * ASIDE).ceil(), Reason::ProbeUp { from }),
+            true => ((n * ASIDE).ceil().min(f64::from(self.most_to_try())), Reason::ProbeUp { from }),
             false => ((n / ASIDE).floor(), Reason::ProbeDown { from }),
         };
         let noise = (self.meter.deviation() / (0.1 * ASIDE.ln())).powi(2);
