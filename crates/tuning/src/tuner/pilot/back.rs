@@ -12,7 +12,11 @@ use super::{Phase, Pilot};
 const NEAR: f64 = 0.9;
 /// Rates (logarithms) that differ by less are of one level.
 const SAME: f64 = 0.17;
-/// How much longer a look is than windows take to grow to what they were, and the longest, in target times.
+/// Of two reports: whether a rate still rises.
+const RISES: f64 = 1.05;
+/// How much longer a look is than windows take to grow to what they were; the shortest and the longest, in target times. It
+/// ends when it is clear.
+const SHORTEST: f64 = 0.4;
 const GROWTH: f64 = 1.5;
 const LONGEST: f64 = 2.0;
 /// Chunks to let pass after a number was too many: first, and at most.
@@ -76,6 +80,8 @@ pub(super) struct Back {
     fallen: f64,
     /// The climb that this is a part of.
     ramp: Option<Ramp>,
+    /// They were looked at, and carried more and more.
+    again: bool,
 }
 
 impl Pilot {
@@ -105,16 +111,20 @@ impl Pilot {
 
     /// Looks at `to` streams, which carried `before` (logarithm), once more: those that run carry `rate` alone.
     pub(super) fn go_back(&mut self, to: u32, before: f64, rate: f64, ramp: Option<Ramp>) -> Decision {
-        let tried = self.n;
-        self.phase = Phase::Back(Back { before, tried, fallen: rate.max(1.0).ln(), ramp });
+        let back = Back { before, tried: self.n, fallen: rate.max(1.0).ln(), ramp, again: false };
+        self.look_back(to, back)
+    }
+
+    fn look_back(&mut self, to: u32, back: Back) -> Decision {
+        self.phase = Phase::Back(back);
         // Streams that stay have the windows of the many, and gain about a packet a round trip.
-        let rtt = self.meter.rtt();
-        let packets = (before.exp() - rate).max(0.0) * rtt / f64::from(to) / self.options.packet_bytes;
-        let longest = LONGEST * self.options.chunk_seconds;
-        let seconds = self.ramp_seconds().max((GROWTH * packets * rtt).min(longest));
-        let decision = self.send_expecting(to, seconds, 0.0, Reason::ProbeDown { from: tried });
-        let most = whole_bytes(seconds * before.exp());
-        Decision { bytes: decision.bytes.max(most), ..decision }
+        let (rate, rtt) = (back.before.exp(), self.meter.rtt());
+        let packets = (rate - back.fallen.exp()).max(0.0) * rtt / f64::from(to) / self.options.packet_bytes;
+        let chunk = self.options.chunk_seconds;
+        let seconds =
+            self.ramp_seconds().max((SHORTEST * chunk + GROWTH * packets * rtt).min(LONGEST * chunk));
+        let decision = self.send(to, seconds, Reason::ProbeDown { from: back.tried });
+        Decision { bytes: decision.bytes.max(whole_bytes(seconds * rate)), ..decision }
     }
 
     /// Whether reports say so much that the rest of the chunk says nothing new.
@@ -134,9 +144,9 @@ impl Pilot {
     pub(super) fn returned(&mut self, back: Back, rate: f64) -> Decision {
         // Where they stayed, what they carry in the end is what counts.
         let kept = self.options.connections == Connections::Kept;
-        let rate = match *self.meter.marks() {
-            [.., (_, a), (_, b)] if kept => b.max(0.5 * (a + b)),
-            _ => rate,
+        let (rate, rises) = match *self.meter.marks() {
+            [.., (_, a), (_, b)] if kept => (b.max(0.5 * (a + b)), b > RISES * a),
+            _ => (rate, false),
         };
         let (n, now) = (self.n, rate.max(1.0).ln());
         if now > 0.5 * (back.before + back.fallen) {
@@ -153,6 +163,9 @@ impl Pilot {
             self.settle(reason);
             self.hold.flat_above = true;
             return self.stay(reason);
+        }
+        if rises && !back.again {
+            return self.look_back(n, Back { again: true, ..back });
         }
         match back.ramp {
             // What both carry of the path as it is now.
