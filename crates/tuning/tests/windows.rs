@@ -1,4 +1,4 @@
-//! Paths that windows alone limit, very small ones too, and what is told of them wrongly.
+//! Paths that windows alone limit, very small ones too, what is told of them wrongly, and ends that bear only so many streams.
 
 #![allow(clippy::unwrap_used)]
 use ropewalk_tuning::tuner::{Chunk, Connections, Kind, Options, Progress, Reason};
@@ -19,6 +19,8 @@ struct Path {
     packet: f64,
     /// Share of the rate that each stream beyond the knee costs.
     decline: f64,
+    /// Beyond so many streams all of them carry only this share.
+    edge: Option<(u32, f64)>,
     /// Seconds until new connections carry all they can.
     start: f64,
     /// Whether loss and the least round trip are known.
@@ -34,6 +36,7 @@ const PATH: Path = Path {
     told: Some(8192.0),
     packet: 1500.0,
     decline: 0.0,
+    edge: None,
     start: 0.4,
     passive: true,
     reported: Some(1.0),
@@ -41,9 +44,10 @@ const PATH: Path = Path {
 
 impl Path {
     fn goodput(&self, n: u32) -> f64 {
+        let edge = self.edge.filter(|edge| n > edge.0).map_or(1.0, |edge| edge.1);
         let n = f64::from(n);
         let knee = self.capacity * self.rtt / self.window;
-        (n * self.window / self.rtt).min(self.capacity) * (-self.decline * (n - knee).max(0.0)).exp()
+        (n * self.window / self.rtt).min(self.capacity) * (-self.decline * (n - knee).max(0.0)).exp() * edge
     }
 
     /// The most that so many streams carry.
@@ -190,4 +194,16 @@ fn a_first_chunk_is_as_long_as_the_others() {
     let hints = Options { capacity: Some(1.25e9), window: Some(65_536.0), ..most(16) };
     let first = run(path, Connections::Kept, hints).steps[0].1;
     assert!(first < 12.0, "{first} s");
+}
+
+/// A store or a peer that thrashes: what it carries is not taken for what others have left.
+#[test]
+fn more_streams_than_an_end_bears_are_given_up() {
+    let path = Path { capacity: 60e6, rtt: 0.04, window: 200e3, told: Some(200e3), ..PATH };
+    for edge in [(12, 0.7), (12, 0.5), (12, 0.3), (24, 0.5), (24, 0.3)] {
+        for (connections, least) in [(Connections::Kept, 0.85), (Connections::Fresh, 0.8)] {
+            let run = run(Path { edge: Some(edge), ..path }, connections, Options::default());
+            assert!(run.all > least && run.late > least, "{edge:?} {connections:?}: {run:?}");
+        }
+    }
 }
