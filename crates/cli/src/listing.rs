@@ -1,12 +1,12 @@
 //! The entries that a location stands for, each with its own location.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use anyhow::{anyhow, bail};
 use bstr::{BStr, BString, ByteSlice};
 use ropewalk_client::{Entry, FailureKind, Options, RemoteError, list, walk};
 use ropewalk_protocol::url::Url;
@@ -48,11 +48,12 @@ pub(crate) fn each_entry(
         (_, Place::Local(path)) => Base::Local(path.as_os_str().as_bytes().into()),
         (_, Place::Remote(url)) => Base::Remote(url.clone()),
     };
-    let mut unread = 0u64;
+    let (mut unread, mut kinds) = (0u64, HashSet::new());
     let mut one = |entry: &Entry| {
         let location = base.locate(&entry.name);
         if let Some(error) = entry.trouble() {
             unread += 1;
+            kinds.extend(entry.trouble_kind());
             if entry.is_nameless() {
                 say(format_args!(
                     "ropewalk: {location}: shown so, since there is an end of line in its name"
@@ -87,11 +88,19 @@ pub(crate) fn each_entry(
             }
         }
     }
-    match unread {
-        0 => Ok(()),
-        1 => bail!("one entry could not be read"),
-        n => Err(anyhow!("{n} entries could not be read")),
-    }
+    let reason = match unread {
+        0 => return Ok(()),
+        1 => "one entry could not be read".to_owned(),
+        n => format!("{n} entries could not be read"),
+    };
+    Err(unread_for(kinds, reason).into())
+}
+
+/// What could not be read is an error of its kind, where that is one.
+pub(crate) fn unread_for(kinds: impl IntoIterator<Item = FailureKind>, reason: String) -> RemoteError {
+    let mut kinds = kinds.into_iter();
+    let kind = kinds.next().filter(|_| kinds.next().is_none()).unwrap_or(FailureKind::Other);
+    RemoteError::Lost { kind, reason }
 }
 
 fn find(sessions: &mut Sessions<'_>, place: Place<'_>) -> anyhow::Result<Found> {
@@ -174,6 +183,14 @@ impl Base {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn what_could_not_be_read_for_one_reason_is_of_its_kind() {
+        let kind = |kinds: &[FailureKind]| unread_for(kinds.iter().copied(), String::new()).kind();
+        assert_eq!(kind(&[FailureKind::Permission]), FailureKind::Permission);
+        assert_eq!(kind(&[FailureKind::Permission, FailureKind::Other]), FailureKind::Other);
+        assert_eq!(kind(&[]), FailureKind::Other);
+    }
 
     #[test]
     fn locations() {

@@ -1,5 +1,6 @@
 //! What a listing tells of one name, local or remote.
 
+use crate::{FailureKind, RemoteError};
 use bstr::{BStr, BString, ByteSlice};
 use ropewalk_protocol::client::answer;
 use ropewalk_protocol::facts::{self, EntryKind};
@@ -77,6 +78,12 @@ impl Entry {
     pub fn trouble(&self) -> Option<&str> {
         let dangling = self.kind == Kind::Symlink && self.error.as_deref() == Some(facts::INVALID_LINK);
         self.error.as_deref().filter(|_| !dangling)
+    }
+
+    /// What kind of failure its [`trouble`](Self::trouble) is.
+    pub fn trouble_kind(&self) -> Option<FailureKind> {
+        let reason = self.trouble()?.to_owned();
+        Some(RemoteError::Unlisted { path: self.name.clone(), reason }.kind())
     }
 
     pub(crate) fn local(name: impl Into<BString>, metadata: Metadata) -> Self {

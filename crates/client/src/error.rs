@@ -66,6 +66,8 @@ pub enum RemoteError {
     /// Or the server does not begin where it was asked to.
     #[error("{path}: {peer} sends more than the file had: it grew while it was copied")]
     Grew { peer: String, path: BString },
+    #[error("{path}: only {bytes} of {expected} bytes have come")]
+    Incomplete { path: BString, bytes: u64, expected: u64 },
     #[error("cannot find {host}: {source}")]
     Resolve { host: String, source: io::Error },
     #[error("{peer} gave no answer to {command} within {} s", limit.as_secs_f64())]
@@ -206,6 +208,7 @@ impl RemoteError {
             }
             Self::CannotTravel { .. }
             | Self::Grew { .. }
+            | Self::Incomplete { .. }
             | Self::Listing { .. }
             | Self::Nonsense { .. }
             | Self::NotAscii { .. }
@@ -252,6 +255,7 @@ impl RemoteError {
             Self::CannotTravel { .. }
             | Self::Cancelled
             | Self::Crowded { .. }
+            | Self::Incomplete { .. }
             | Self::Listing { .. }
             | Self::Lost { .. }
             | Self::NotAscii { .. }

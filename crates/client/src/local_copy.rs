@@ -260,7 +260,7 @@ pub(crate) fn to_standard_output(worker: &Worker<'_, '_>, mut task: Task) {
     let mut out =
         Metered { out: std::io::stdout().lock(), meter: Meter::new(&ctx.report, &task), bytes: 0, hasher };
     let result = algorithm.and_then(|algorithm| {
-        let bytes = session.read_to(path, &mut out, task.window)?;
+        let bytes = session.read_whole(path, &mut out, task.window)?;
         out.flush().map_err(RemoteError::Output)?;
         let (Some(algorithm), Some(hasher)) = (algorithm, out.hasher.take()) else {
             return Ok((bytes, None));
@@ -286,7 +286,10 @@ pub(crate) fn to_standard_output(worker: &Worker<'_, '_>, mut task: Task) {
             }
             ctx.report.put_back();
             // What was written cannot be taken back: only what wrote nothing may be tried again.
-            let e = if written > 0 && e.is_transient() { RemoteError::Usage(e.to_string()) } else { e };
+            let e = match written > 0 && e.is_transient() {
+                true => RemoteError::Lost { kind: e.kind(), reason: e.to_string() },
+                false => e,
+            };
             worker.fail(Job::File(task.clone()), e);
         }
     }

@@ -498,6 +498,28 @@ impl Session<'_> {
         }
     }
 
+    /// As [`read_to`](Self::read_to); fewer bytes than the server says it has are an error: in MODE S the end of the connection tells
+    /// nothing.
+    pub(crate) fn read_whole(
+        &mut self,
+        path: &[u8],
+        writer: &mut dyn Write,
+        window: Amount,
+    ) -> Result<u64, RemoteError> {
+        let size = match self.size(path) {
+            Err(e) if e.breaks_session() => return Err(e),
+            // Of what is no plain file it is not told.
+            size => size.unwrap_or(0),
+        };
+        let bytes = self.read_to(path, writer, window)?;
+        let rest = size.saturating_sub(window.map_or(0, |window| window.offset));
+        let expected = window.and_then(|window| window.length).map_or(rest, |length| length.min(rest));
+        if bytes < expected {
+            return Err(RemoteError::Incomplete { path: path.into(), bytes, expected });
+        }
+        Ok(bytes)
+    }
+
     /// Carries out commands of which the last one sends data, over a stream of its own.
     pub(crate) fn fetch(&mut self, commands: &[Command], sink: &mut dyn Write) -> Result<u64, RemoteError> {
         self.receiving(Mode::Stream, 1, None)?;

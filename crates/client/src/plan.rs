@@ -195,6 +195,10 @@ impl<'p, 'e> Plan<'p, 'e> {
     }
 
     fn pair(&mut self, ends: &Ends, known: &mut Known) -> Result<(), RemoteError> {
+        if let Place::Measure(1..) = ends.destination {
+            let what = format!("{}: is no destination (null: is one)", ends.destination.display());
+            return Err(RemoteError::Usage(what));
+        }
         if let Place::Standard | Place::Measure(_) = ends.source {
             if ends.into {
                 let what = format!("{}: needs the name of a file", ends.destination.display());

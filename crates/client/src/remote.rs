@@ -166,14 +166,14 @@ impl<'e> Remote<'e> {
     /// Sends a file, or a part of it, in order to `writer`; gives the number of bytes.
     ///
     /// # Errors
-    /// The server refuses, `writer` fails, or the session or its data connection breaks or stalls.
+    /// Fewer bytes come than the server says that the file has; the server refuses, `writer` fails, or the session or its data connection breaks or stalls.
     pub fn read_to(
         &mut self,
         path: &[u8],
         writer: &mut dyn Write,
         window: Amount,
     ) -> Result<u64, RemoteError> {
-        self.session.read_to(path, writer, window)
+        self.session.read_whole(path, writer, window)
     }
 
     /// Sets permission bits.

@@ -177,6 +177,8 @@ pub struct Usage {
     pub bytes: u64,
     /// What could not be read.
     pub errors: u64,
+    /// Why, where it is the same for all of it.
+    pub failed_for: Option<FailureKind>,
 }
 
 /// Counts what is beneath `location`; symbolic links are not followed.
@@ -194,7 +196,11 @@ pub fn du(
     let mut usage = Usage::default();
     walk(location, &options, events, cancel, &mut |entry| {
         match entry.kind {
-            _ if entry.trouble().is_some() => usage.errors += 1,
+            _ if entry.trouble().is_some() => {
+                let kind = entry.trouble_kind();
+                usage.failed_for = kind.filter(|_| usage.errors == 0 || usage.failed_for == kind);
+                usage.errors += 1;
+            }
             Kind::Directory => usage.directories += 1,
             Kind::Symlink => usage.links += 1,
             _ => {

@@ -399,15 +399,9 @@ fn sources_are_not_mixed() -> Result<()> {
 /// vsftpd calls it done where it could not open a directory.
 #[test]
 fn a_listing_that_was_none_is_no_empty_directory() -> Result<()> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let url = format!("ftp://{}/d/", listener.local_addr()?);
-    std::thread::spawn(move || {
-        for client in listener.incoming().flatten() {
-            let _ = deny_listings(client);
-        }
-    });
     let here = Scratch::new()?;
-    let told = run(place(&url), Location::Local(here.join("copy")), &options());
+    let told =
+        run(place(&format!("{}/d/", falls_short("550 no")?)), Location::Local(here.join("copy")), &options());
     match told {
         Err(error) => ensure!(error.to_string().contains("failed to open"), "{error}"),
         Ok(told) => ensure!(told.summary.files_failed == 1, "{:?}", told.summary),
@@ -415,7 +409,36 @@ fn a_listing_that_was_none_is_no_empty_directory() -> Result<()> {
     Ok(())
 }
 
-fn deny_listings(client: TcpStream) -> Result<()> {
+/// A file read in order, by a server that closes its data connection early and says that all is well.
+#[test]
+fn a_file_that_comes_in_part_is_no_whole_one() -> Result<()> {
+    let Location::Remote(url) = place(&format!("{}/f", falls_short("213 17000")?)) else { unreachable!() };
+    let mut remote = Remote::connect(&url, &options())?;
+    let mut got = Vec::new();
+    let whole = remote.read_to(b"/f", &mut got, None);
+    ensure!(got.len() == SHORT.len(), "{}", got.len());
+    let Err(error) = whole else { anyhow::bail!("it passes for whole") };
+    ensure!(error.to_string() == "/f: only 100 of 17000 bytes have come", "{error}");
+    let beginning = remote.read_to(b"/f", &mut got, Some(Window { offset: 0, length: Some(60) }))?;
+    ensure!(beginning == 60, "{beginning}");
+    Ok(())
+}
+
+const SHORT: [u8; 100] = [b'x'; 100];
+
+/// A plain server that opens no directory and sends only the beginning of files; what it says of their size.
+fn falls_short(size: &'static str) -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("ftp://{}", listener.local_addr()?);
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let _ = serve_short(client, size);
+        }
+    });
+    Ok(url)
+}
+
+fn serve_short(client: TcpStream, size: &str) -> Result<()> {
     let mut out = client.try_clone()?;
     out.write_all(b"220 ready\r\n")?;
     let mut data = None;
@@ -424,7 +447,8 @@ fn deny_listings(client: TcpStream) -> Result<()> {
         let reply = match line.split(' ').next().unwrap_or_default() {
             "USER" => "230 in".to_owned(),
             "FEAT" | "SITE" => "500 no".to_owned(),
-            "SIZE" | "MDTM" => "550 no".to_owned(),
+            "SIZE" => size.to_owned(),
+            "MDTM" => "550 no".to_owned(),
             "PWD" => "257 \"/\" is here".to_owned(),
             "CWD" => "250 ok".to_owned(),
             "EPSV" => {
@@ -438,6 +462,13 @@ fn deny_listings(client: TcpStream) -> Result<()> {
                 let port = listener.local_addr()?.port();
                 data = Some(listener);
                 format!("227 Entering (127,0,0,1,{},{})", port >> 8, port & 255)
+            }
+            "RETR" => {
+                out.write_all(b"150 Here it comes.\r\n")?;
+                if let Some(listener) = &data {
+                    listener.accept()?.0.write_all(&SHORT)?;
+                }
+                "226 Transfer complete.".to_owned()
             }
             "LIST" => {
                 out.write_all(b"150 Here comes the directory listing.\r\n")?;

@@ -53,6 +53,29 @@ fn what_would_be_copied_is_told_as_by_gct() {
     assert!(fs::read_dir(&there).unwrap().next().is_none(), "something was copied");
 }
 
+/// Also the directories that lead to it, without `-cd`.
+#[test]
+fn a_tree_makes_the_directory_that_it_goes_to() {
+    let Some((scratch, server)) = start() else { return };
+    for client in [Client::Guc, Client::Compatible] {
+        let (name, there) = (format!("{client:?}"), scratch.join(format!("{client:?}/new")));
+        let copies = [
+            (Copy::new(server.url("s/"), Client::Guc.local(&there, true)), there),
+            (
+                Copy::new(
+                    Client::Guc.local(&server.root().join("s"), true),
+                    server.url(format!("up/{name}/")),
+                ),
+                server.root().join("up").join(&name),
+            ),
+        ];
+        for (copy, made) in copies {
+            client.run(&copy.recursive()).unwrap().succeeded().unwrap();
+            assert_eq!(fs::read(made.join("sub dir/d")).unwrap(), b"d", "{client:?}");
+        }
+    }
+}
+
 #[test]
 fn what_one_of_them_left_undone_the_other_does() {
     let Some((scratch, server)) = start() else { return };

@@ -1,13 +1,13 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use anyhow::bail;
 use clap::Args;
 use ropewalk_client::{Options, Usage, du};
 use serde::Serialize;
 
 use crate::client::{Client, Target, parse_targets};
 use crate::exit::Exit;
+use crate::listing::unread_for;
 use crate::output::json_line;
 use crate::settings::ConnectionFlags;
 use crate::units;
@@ -45,7 +45,11 @@ impl Du {
             let usage = du(&target.location, &options, &client.events, &client.cancel)?;
             self.print(target, &usage)?;
             if usage.errors > 0 {
-                bail!("the sum is too small: {} could not be read", units::count(usage.errors, "place"));
+                let reason = format!(
+                    "the sum is too small: {} could not be read",
+                    units::count(usage.errors, "place")
+                );
+                return Err(unread_for(usage.failed_for, reason).into());
             }
             Ok(())
         })

@@ -185,7 +185,8 @@ impl Guc {
                 .map_or(defaults.block_size, |size| size.clamp(1024, 1 << 30)),
             tcp_buffer: self.tcp_buffer.filter(|size| *size > 0),
             recursive: self.recurse,
-            create_directories: self.create_destination,
+            // GCT makes the directory that a tree goes to, and those above it.
+            create_directories: self.create_destination || self.recurse,
             into_directories: false,
             sync: self.sync.then_some(self.sync_level),
             dry_run: self.dump_only.is_some(),

@@ -11,6 +11,16 @@ impl<'e> Plan<'_, 'e> {
         synced: &mut Synced,
     ) -> Result<(), RemoteError> {
         let names = std::mem::take(&mut synced.names);
+        if let (Some(directory), true, true, false) =
+            (&synced.directory, self.ctx.options().delete, synced.incomplete, names.is_empty())
+        {
+            let place =
+                if directory.is_empty() { destination.clone() } else { destination.join(directory)? };
+            self.ctx.report.warn_once(format!(
+                "{}: nothing is removed here, since not all that the source has is known (--delete)",
+                place.display()
+            ));
+        }
         let (Some(directory), true, false) =
             (&synced.directory, self.ctx.options().delete, synced.incomplete)
         else {

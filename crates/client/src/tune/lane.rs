@@ -29,6 +29,8 @@ const MOST_WORKERS: u32 = 64;
 const UNKNOWN_RATE: f64 = 1e6;
 /// After so many spans the climb is over, as a rule.
 const SETTLED: usize = 3;
+/// The longest that streams which are not to be in a trial are waited for until they have left.
+const LEAVING: Duration = Duration::from_secs(30);
 /// Streams that are on their way are waited for so long, and for so many round trips, before a span begins.
 const SETTLING: Duration = Duration::from_secs(2);
 const SETTLING_ROUND_TRIPS: u32 = 20;
@@ -399,8 +401,10 @@ impl Lane {
         let pause = if state.is_elastic() || state.decisions == 0 { 0 } else { SLOW_START_ROUND_TRIPS };
         let Some(span) = &mut state.span else {
             let pause = pause * self.rtt;
-            let patience = SETTLING + SETTLING_ROUND_TRIPS * self.rtt + pause;
-            if totals.streams >= target {
+            // Fewer are tried: those that leave empty their buffers first, and that is not what is to be measured.
+            let leaving = state.decision.reason.tries() && totals.streams > target;
+            let patience = if leaving { LEAVING } else { SETTLING + SETTLING_ROUND_TRIPS * self.rtt + pause };
+            if totals.streams >= target && !leaving {
                 state.complete.get_or_insert(now);
             }
             let settled = state.complete.is_some_and(|complete| now.duration_since(complete) >= pause);

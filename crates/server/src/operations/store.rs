@@ -257,8 +257,11 @@ fn finish(
         return Err(taken);
     }
     let written = destination.handle();
+    // A place alone (ESTO) makes no file longer.
+    let nothing = received.ranges.is_empty() && !matches!(destination, Destination::Part(_));
+    let grown = if nothing { 0 } else { length };
     destination
-        .commit(length, transfer.modified, plan, &job.context.settings.config.files, (&storage, place))
+        .commit(grown, transfer.modified, plan, &job.context.settings.config.files, (&storage, place))
         .map_err(|error| match (error.kind(), job.context.login()) {
             // Somebody else was faster by less than a moment.
             (ErrorKind::AlreadyExists, Ok(login)) => {

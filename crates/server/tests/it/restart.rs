@@ -298,3 +298,15 @@ fn looking_through_a_part_can_be_broken_off() {
     client.expect(426);
     client.expect(226);
 }
+
+/// A place in a file is no content (ESTO): who sends nothing there makes nothing longer.
+#[test]
+fn a_place_alone_makes_no_file_longer() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    client.put("STOR /f", b"abc");
+    assert_eq!(client.put("ESTO A 3000000 /f", b"").code, 226);
+    assert_eq!(std::fs::read(server.root().join("f")).unwrap(), b"abc");
+    assert_eq!(client.put("ESTO A 5 /f", b"d").code, 226);
+    assert_eq!(std::fs::read(server.root().join("f")).unwrap(), b"abc\0\0d");
+}

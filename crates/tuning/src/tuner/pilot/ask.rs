@@ -63,7 +63,7 @@ impl Pilot {
             && self.options.connections == Connections::Kept
             && self.options.fairness != Fairness::Polite
             && stated(&self.options).is_none()
-            && 4 * self.base <= self.most()
+            && 4 * self.base <= self.most_to_try()
     }
 
     /// How long to stay before, in target times.
@@ -86,6 +86,9 @@ impl Pilot {
             && let Some(decision) = self.share_path()
         {
             return decision;
+        }
+        if self.is_far_under(rate, seconds) && self.goes_back(before) {
+            return self.go_back(self.base, before, rate, None);
         }
         self.others.asked += 1;
         self.stay(Reason::Holding)
