@@ -162,3 +162,29 @@ fn a_clock_that_jumps() {
         }
     }
 }
+
+/// Connections that take longer to carry their first byte than a chunk is to last.
+#[test]
+fn what_begins_late_is_waited_for() {
+    for connections in [Connections::Fresh, Connections::Kept] {
+        let options = Options { connections, ..Options::default() };
+        let mut tuner = Kind::Pilot.build(&options).unwrap();
+        let mut decision = tuner.first();
+        let (mut now, mut moved) = (0.0, 0.0);
+        while now < 600.0 {
+            let (mut elapsed, mut bytes) = (0.0, 0.0);
+            while bytes < decision.bytes as f64 && elapsed < 300.0 {
+                elapsed += 1.5;
+                let rate = if elapsed > 6.0 { 1e7 } else { 0.0 };
+                bytes += 1.5 * rate;
+                if tuner.progress(&Progress { elapsed, rate }).is_some() {
+                    break;
+                }
+            }
+            (now, moved) = (now + elapsed, moved + bytes);
+            let streams = decision.knobs.connections();
+            decision = tuner.chunk(&Chunk { rtt: Some(3.0), ..Chunk::new(streams, bytes as u64, elapsed) });
+        }
+        assert!(moved > 0.4 * 6e9, "{connections:?}: {moved:e} bytes");
+    }
+}

@@ -26,6 +26,40 @@ pub(super) struct Guard<T> {
     /// Connections that were asked for lately.
     asked: VecDeque<u32>,
     dead: bool,
+    silence: Silence,
+}
+
+/// How long chunks take until their first byte comes: none is ended before.
+#[derive(Debug, Default)]
+struct Silence {
+    /// Seconds of the chunk that runs.
+    elapsed: f64,
+    /// Seconds in which nothing came.
+    silent: f64,
+    moved: bool,
+    /// Seconds that are waited, after chunks that had not so many.
+    patience: f64,
+}
+
+impl Silence {
+    fn hear(&mut self, progress: &Progress) {
+        self.elapsed = progress.elapsed;
+        self.moved |= progress.rate > 0.0;
+        if !self.moved {
+            self.silent = progress.elapsed;
+        }
+    }
+
+    /// Whether the chunk may end before it has moved all of its bytes.
+    fn may_end(&self) -> bool {
+        if self.moved { self.elapsed >= 2.0 * self.silent } else { self.elapsed >= self.patience }
+    }
+
+    /// A chunk ended; `dead`: nothing came in it.
+    fn end(&mut self, dead: bool, seconds: f64) {
+        let patience = if dead { seconds.max(self.elapsed) } else { self.silent };
+        *self = Self { patience: 2.0 * patience, ..Self::default() };
+    }
 }
 
 impl<T: Tuner + 'static> Guard<T> {
@@ -39,6 +73,7 @@ impl<T: Tuner + 'static> Guard<T> {
             last: None,
             asked: VecDeque::new(),
             dead: false,
+            silence: Silence::default(),
         })
     }
 
@@ -86,6 +121,7 @@ impl<T: Tuner + 'static> Tuner for Guard<T> {
             Ok(chunk) => chunk,
             Err(error) => return self.again(Reason::Ignored(error)),
         };
+        self.silence.end(chunk.bytes == 0, chunk.seconds);
         if chunk.bytes == 0 {
             self.dead = true;
             return self.again(Reason::PathDead);
@@ -100,7 +136,9 @@ impl<T: Tuner + 'static> Tuner for Guard<T> {
 
     fn progress(&mut self, progress: &Progress) -> Option<Reason> {
         self.last?;
-        self.inner.progress(&progress.checked().ok()?)
+        let progress = progress.checked().ok()?;
+        self.silence.hear(&progress);
+        self.inner.progress(&progress).filter(|_| self.silence.may_end())
     }
 
     fn lost(&mut self) {

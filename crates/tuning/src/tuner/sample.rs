@@ -65,7 +65,7 @@ pub struct Progress {
 /// Why a sample was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum SampleError {
-    #[error("a time of {0} s")]
+    #[error("a time of {0:?} s")]
     Time(f64),
     #[error("a rate of {0:e} bytes/s")]
     Rate(f64),

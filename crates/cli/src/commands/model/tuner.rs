@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, Write};
 
 use clap::Args;
-use ropewalk_tuning::tuner::{Chunk, Connections, Decision, Kind, Options, Pressure, Progress};
+use ropewalk_tuning::tuner::{Chunk, Connections, Decision, Fairness, Kind, Options, Pressure, Progress};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
@@ -111,9 +111,16 @@ fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
 
 impl Tuner {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let usual = Fairness::Share(Fairness::USUAL);
+        if !matches!(self.name, Kind::Pilot) && (self.polite || Fairness::Share(self.share) != usual) {
+            return Err(crate::exit::usage(format!(
+                "--polite and --share: only pilot minds others ({} was asked for)",
+                self.name.name()
+            )));
+        }
         let fairness = match self.polite {
-            true => ropewalk_tuning::tuner::Fairness::Polite,
-            false => ropewalk_tuning::tuner::Fairness::Share(self.share),
+            true => Fairness::Polite,
+            false => Fairness::Share(self.share),
         };
         let options = Options {
             first_streams: self.first.unwrap_or(4.min(self.most)),
@@ -141,7 +148,13 @@ impl Tuner {
                     json!({ "stop": reason.is_some() })
                 }
                 Ok(line @ Line { streams: Some(_), bytes: Some(_), seconds: Some(_), .. }) => {
-                    self.decision(&tuner.chunk(&chunk(&line)))
+                    match chunk(&line) {
+                        Ok(chunk) => self.decision(&tuner.chunk(&chunk)),
+                        Err(error) => {
+                            exit = Exit::Failed;
+                            json!({ "error": error })
+                        }
+                    }
                 }
                 Ok(_) => {
                     exit = Exit::Failed;
@@ -178,19 +191,25 @@ fn read(line: &[u8]) -> serde_json::Result<Line> {
     serde_json::from_value(object.into())
 }
 
-/// Casts saturate and make 0 of what is no number, which the tuner refuses. No bytes are a path that is dead, and fewer than none are
-/// nonsense, which has no time either.
-fn chunk(line: &Line) -> Chunk {
+/// Casts saturate and make 0 of what is no number, which the tuner refuses. No bytes are a path that is dead.
+fn chunk(line: &Line) -> Result<Chunk, String> {
     let bytes = line.bytes.unwrap_or(f64::NAN);
-    let seconds = line.seconds.filter(|_| bytes >= 0.0).unwrap_or(f64::NAN);
-    Chunk {
+    if bytes < 0.0 {
+        return Err(format!("bytes: {bytes:?}: expected no fewer than 0"));
+    }
+    let streams = line.streams.unwrap_or(0.0);
+    if streams.fract() != 0.0 {
+        return Err(format!("streams: {streams:?}: expected a whole number"));
+    }
+    let seconds = line.seconds.unwrap_or(f64::NAN);
+    Ok(Chunk {
         rtt: line.rtt_ms.map(|ms| ms / 1e3),
         min_rtt: line.min_rtt_ms.map(|ms| ms / 1e3),
         loss: line.loss,
         window: line.window_bytes,
         pressure: Pressure { disk: line.disk, cpu: line.cpu, peer: line.peer, window: line.peer_window },
-        ..Chunk::new(line.streams.unwrap_or(0.0).round() as u32, bytes.round() as u64, seconds)
-    }
+        ..Chunk::new(streams as u32, bytes.round() as u64, seconds)
+    })
 }
 
 #[cfg(test)]
@@ -201,7 +220,7 @@ mod tests {
     #[test]
     fn lines_become_chunks() {
         let line = read(br#"{"streams":4,"bytes":1000000,"seconds":2.5,"rtt_ms":80,"loss":0.001}"#).unwrap();
-        let chunk = chunk(&line);
+        let chunk = chunk(&line).unwrap();
         assert_eq!((chunk.streams, chunk.bytes, chunk.seconds), (4, 1_000_000, 2.5));
         assert_eq!((chunk.rtt, chunk.min_rtt, chunk.loss), (Some(0.08), None, Some(0.001)));
         for bad in [&b"[4,1,1]"[..], b"{\"streams\":\"4\"}", b"\xff", b"{"] {
@@ -211,19 +230,21 @@ mod tests {
 
     #[test]
     fn fewer_bytes_than_none_are_nonsense_and_no_dead_path() {
-        let bytes = |bytes: &str| {
-            let line = format!(r#"{{"streams":4,"bytes":{bytes},"seconds":2}}"#);
-            chunk(&read(line.as_bytes()).unwrap()).checked().map(|chunk| chunk.bytes)
+        let told = |streams: &str, bytes: &str| {
+            let line = format!(r#"{{"streams":{streams},"bytes":{bytes},"seconds":2}}"#);
+            chunk(&read(line.as_bytes()).unwrap()).map(|chunk| chunk.bytes)
         };
-        assert_eq!(bytes("0"), Ok(0));
-        assert!(bytes("-5").is_err() && bytes("-0.4").is_err());
+        assert_eq!(told("4", "0"), Ok(0));
+        assert!(told("4", "-0.4").is_err());
+        assert_eq!(told("4", "-5").unwrap_err(), "bytes: -5.0: expected no fewer than 0");
+        assert_eq!(told("4.5", "5").unwrap_err(), "streams: 4.5: expected a whole number");
     }
 
     #[test]
     fn what_need_not_be_there_and_is_no_number_is_not_known() {
         let line =
             br#"{"streams":4,"bytes":1,"seconds":2.5,"rtt_ms":"x","min_rtt_ms":[],"loss":null,"disk":0.5}"#;
-        let chunk = chunk(&read(line).unwrap());
+        let chunk = chunk(&read(line).unwrap()).unwrap();
         assert_eq!((chunk.streams, chunk.rtt, chunk.min_rtt, chunk.loss), (4, None, None, None));
         assert_eq!(chunk.pressure.disk, Some(0.5));
     }
