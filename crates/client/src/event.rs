@@ -88,6 +88,10 @@ pub enum Event {
     WouldRemove {
         path: String,
     },
+    /// What the source had not is gone from the destination: a file, a link, or a directory with all in it.
+    Removed {
+        path: String,
+    },
     /// Something a person should know, once.
     Warning {
         message: String,

@@ -325,8 +325,9 @@ impl<'e> Report<'e> {
         self.lock().directories += 1;
     }
 
-    pub(crate) fn removed(&self) {
+    pub(crate) fn removed(&self, path: String) {
         self.lock().removed += 1;
+        self.event(Event::Removed { path });
     }
 
     /// Tells it once in a run.

@@ -100,7 +100,7 @@ pub enum UrlError {
     BadEscape { at: usize },
     #[error("NUL byte at byte {at}")]
     Nul { at: usize },
-    #[error("a line end at byte {at} cannot be sent")]
+    #[error("there is a line end in what begins at byte {at}, which cannot be sent")]
     LineEnd { at: usize },
     #[error("a file: URL must name this host (or none), not {host:?}")]
     ForeignFile { host: String },

@@ -288,9 +288,13 @@ fn open(host: &Host, settings: &Settings, found: Found) -> Result<Login, Failure
     })?;
     let profiling = &settings.config.profiling;
     let store = if profiling.permits(&account.counted_as) { WithMemory::over(store) } else { store };
-    let home = store.stat(&account.home, true);
-    if !home.is_ok_and(|home| home.kind == Kind::Directory) {
-        tracing::warn!(user = account.name, home = %account.home, "no such directory; the session begins in /");
+    let trouble = match store.stat(&account.home, true) {
+        Ok(home) if home.kind == Kind::Directory => None,
+        Ok(_) => Some("it is no directory".to_owned()),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(error) = trouble {
+        tracing::warn!(user = account.name, home = %account.home, error, "the session begins in /");
         account.home = VirtualPath::root();
     }
     let scope = Scope {

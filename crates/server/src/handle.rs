@@ -23,7 +23,9 @@ impl ServerHandle {
         self.0.replace_settings(settings)?;
         tracing::info!("settings reloaded");
         for ((setting, _), _) in now.iter().zip(&self.0.fixed).filter(|(now, running)| now != running) {
-            tracing::warn!(setting, "is another than the server runs with, and holds from its next start on");
+            tracing::warn!(
+                "{setting} is another than the server runs with, and holds from its next start on"
+            );
         }
         Ok(())
     }

@@ -251,7 +251,11 @@ impl EventSink for Report {
                 say(format_args!("debug: sending command to {peer}:\n{line}\n"));
             }
             Event::Dialogue { peer, line, .. } => self.reply(peer, &line),
-            Event::Planned { .. } | Event::WouldRemove { .. } | Event::Tuned { .. } | Event::Finished(_) => {}
+            Event::Planned { .. }
+            | Event::WouldRemove { .. }
+            | Event::Removed { .. }
+            | Event::Tuned { .. }
+            | Event::Finished(_) => {}
         }
     }
 }

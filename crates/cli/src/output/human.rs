@@ -107,6 +107,11 @@ impl EventSink for Human {
                     self.line(format_args!("{}: skipped: {reason}", harmless(&source)));
                 }
             }
+            Event::Removed { path } => {
+                if self.verbose() {
+                    self.line(format_args!("{}: removed", harmless(&path)));
+                }
+            }
             Event::FileFailed { source, error, retry_in, .. } => {
                 // It often begins with what it is about.
                 let error =

@@ -86,7 +86,7 @@ impl<'e> Plan<'_, 'e> {
                 removed
             }
         })?;
-        self.ctx.report.removed();
+        self.ctx.report.removed(place.display());
         Ok(())
     }
 

@@ -256,7 +256,9 @@ fn check_accounts(config: &Config, report: &mut Report) {
         check_aliases("anonymous.rules", anonymous.rules.as_deref(), config, report);
         check_home("anonymous.home", &anonymous.home, report);
         check_empty("anonymous", anonymous.rules.as_deref(), anonymous.sessions, report);
-        check_root("anonymous.root", anonymous.root.as_deref().or(config.root.as_deref()), report);
+        let setting =
+            if anonymous.root.is_some() || config.root.is_none() { "anonymous.root" } else { "root" };
+        check_root(setting, anonymous.root.as_deref().or(config.root.as_deref()), report);
     }
     if has_accounts(config) {
         check_user("defaults", "defaults", &config.defaults, config, report);
