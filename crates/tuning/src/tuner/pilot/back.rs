@@ -37,7 +37,7 @@ impl Cliff {
     /// So many were too many.
     pub(super) fn met(&mut self, n: u32) {
         let before = f64::from(self.at);
-        // Of another one nothing is known yet, unless it is under the first.
+        // Far more streams than the last ones are another question.
         let same = self.at > 0 && f64::from(n) < before / NEAR;
         self.doubt = if same { (2 * self.doubt).min(LONGEST_DOUBT) } else { FIRST_DOUBT };
         self.wait = self.doubt;
