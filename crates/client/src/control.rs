@@ -530,7 +530,7 @@ fn cannot_travel(e: UnprintableCommand) -> RemoteError {
 /// Whether the peer has ended the connection, maybe with commands unread.
 fn is_gone(error: &RemoteError) -> bool {
     match error {
-        RemoteError::Closed { .. } => true,
+        RemoteError::Closed { .. } | RemoteError::Dismissed { .. } => true,
         RemoteError::Control { source, .. } => source.kind() == io::ErrorKind::ConnectionReset,
         _ => false,
     }

@@ -21,6 +21,8 @@ pub enum RemoteError {
     ChecksumMismatch { path: BString, algorithm: Algorithm, ours: String, theirs: String },
     #[error("{peer} closed the control connection; the answer to {command} was due")]
     Closed { peer: String, command: String },
+    #[error("{peer} has closed the session: {}", text(reply))]
+    Dismissed { peer: String, reply: Reply },
     #[error("cannot connect to {peer}: {source}")]
     Connect { peer: String, source: io::Error },
     #[error("control connection with {peer}: {source}")]
@@ -166,6 +168,7 @@ impl RemoteError {
             Self::Closed { .. }
             | Self::Connect { .. }
             | Self::Control { .. }
+            | Self::Dismissed { .. }
             | Self::NoDataConnection { .. }
             | Self::OutOfStep
             | Self::Resolve { .. }
@@ -232,6 +235,7 @@ impl RemoteError {
             | Self::Connect { .. }
             | Self::Control { .. }
             | Self::Data { .. }
+            | Self::Dismissed { .. }
             | Self::Grew { .. }
             | Self::NoDataConnection { .. }
             | Self::Nonsense { .. }
@@ -326,6 +330,7 @@ impl RemoteError {
                     | Self::Closed { .. }
                     | Self::Control { .. }
                     | Self::Data { .. }
+                    | Self::Dismissed { .. }
                     | Self::Grew { .. }
                     | Self::NoDataConnection { .. }
                     | Self::Nonsense { .. }

@@ -33,7 +33,10 @@ impl<'e> Control<'e> {
             None if self.is_ssh() && self.awaited().is_some_and(|asked| asked.name == GREETING) => {
                 RemoteError::Ssh { peer, reason: NO_GREETING.to_owned() }
             }
-            None => RemoteError::Closed { peer, command: self.due() },
+            None => match self.machine.closing() {
+                Some(reply) => RemoteError::Dismissed { peer, reply: reply.clone() },
+                None => RemoteError::Closed { peer, command: self.due() },
+            },
         }
     }
 }

@@ -160,3 +160,13 @@ fn a_server_that_closes_says_why() {
     assert!(matches!(&error, RemoteError::Refused { .. }) && error.breaks_session(), "{error}");
     assert!(features.hold());
 }
+
+#[test]
+fn a_server_that_closes_when_nothing_is_due_says_why() {
+    let (mut control, mut stream) = greeted();
+    stream.write_all(b"421 Service not available\r\n").unwrap();
+    drop(stream);
+    let error = control.finish().unwrap_err();
+    assert!(error.to_string().ends_with(" has closed the session: 421 Service not available"), "{error}");
+    assert!(error.breaks_session() && error.is_transient());
+}
