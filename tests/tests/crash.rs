@@ -365,18 +365,21 @@ fn a_tree_is_left_at_a_signal() {
     }
     const FILES: usize = 1000;
     let scratch = Scratch::new().unwrap();
-    let tree = scratch.directory("served/tree").unwrap();
-    for n in 0..FILES {
-        fs::write(tree.join(n.to_string()), "x").unwrap();
-    }
-    let left = || fs::read_dir(&tree).map_or(0, Iterator::count);
+    scratch.directory("served").unwrap();
     let server = Setup::new(Kind::Vsftpd, &scratch.join("served")).start().unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     proxy.delay_lines(Duration::from_millis(5));
     for signal in [Signal::INT, Signal::TERM] {
+        // Each has a tree of its own: the server may still work on what the one before has asked for.
+        let name = format!("tree{}", signal.as_raw());
+        let tree = scratch.directory(format!("served/{name}")).unwrap();
+        for n in 0..FILES {
+            fs::write(tree.join(n.to_string()), "x").unwrap();
+        }
+        let left = || fs::read_dir(&tree).map_or(0, Iterator::count);
         let before = left();
         let mut command = peers::ropewalk_command().unwrap();
-        command.args(["rm", "-r", &server.url_at(proxy.address(), "tree")]);
+        command.args(["rm", "-r", &server.url_at(proxy.address(), &name)]);
         let mut program = Program::start(&mut command).unwrap();
         let begun = SystemTime::now();
         while left() == before {

@@ -233,9 +233,12 @@ mod tests {
         let run = |with_script: bool| {
             if with_script {
                 std::fs::create_dir(home.path().join(".globus")).unwrap();
-                let script = home.path().join(".globus/sshftp");
-                std::fs::write(&script, "#!/bin/sh\necho 220 there\n").unwrap();
-                Command::new("chmod").arg("+x").arg(script).status().unwrap();
+                // By another process: nothing that other tests start has it open for writing while it runs.
+                let write =
+                    "printf '#!/bin/sh\\necho 220 there\\n' > .globus/sshftp && chmod +x .globus/sshftp";
+                let written =
+                    Command::new("sh").args(["-c", write]).current_dir(home.path()).status().unwrap();
+                assert!(written.success());
             }
             let shell = Command::new("sh")
                 .args(["-c", REMOTE])
