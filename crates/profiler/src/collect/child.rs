@@ -77,6 +77,10 @@ impl Drop for Leader {
     }
 }
 
+/// Tries to remove a directory, and the pause between them.
+const REMOVALS: u32 = 20;
+const BETWEEN: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// A directory for what programs write, which does not outlive us either.
 pub(super) struct Place {
     path: PathBuf,
@@ -111,8 +115,17 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // There is nobody to tell. The leader ends after it.
-        let _ = std::fs::remove_dir_all(&self.path);
+        // A child that was killed may still be making a file in it.
+        for _ in 0..REMOVALS {
+            match std::fs::remove_dir_all(&self.path) {
+                Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => {
+                    std::thread::sleep(BETWEEN);
+                }
+                // There is nobody to tell.
+                _ => break,
+            }
+        }
+        // The leader ends after it.
         self.leader.end();
     }
 }
