@@ -215,7 +215,9 @@ fn the_kernel_is_asked_about_every_connection() {
         assert!(path.bytes > 2_000_000);
         let theirs = receiving.path();
         assert!(theirs.streams == 3 && theirs.receive_buffer > 0);
-        assert!(theirs.smallest_receive_window.unwrap() > 0 && theirs.rtt.is_some());
+        // While nothing is let through a window may be closed.
+        let open = || receiving.path().smallest_receive_window.is_some_and(|window| window > 0);
+        quota.until("windows", || open() && receiving.path().rtt.is_some());
         parallelism.set(1);
         quota.until("the others' end", || sending.flows().len() == 1);
         let later = sending.path();
