@@ -257,6 +257,7 @@ fn sync_levels_and_delete() -> Result<()> {
         ensure!(dry.count(|e| matches!(e, Event::WouldRemove { .. })) == 3);
         ensure!(bench.remote.join("d/extra").exists());
         let told = run(bench.here("s/"), bench.url("d/"), &sync)?.succeeded()?;
+        ensure!(told.count(|e| matches!(e, Event::Removed { .. })) == 3);
         ensure!((told.summary.files_done, told.summary.files_skipped) == (1, 2), "{:?}", told.summary);
         tree::ensure_same(&bench.local.join("s"), &bench.remote.join("d"))?;
         let again = Options { sync: Some(SyncLevel::Time), ..options() };

@@ -29,6 +29,9 @@ pub(super) struct Guard<T> {
     silence: Silence,
 }
 
+/// Whoever is silent for longer, seconds, does so because the path is down, not because connections begin late.
+const LONGEST_SILENCE: f64 = 60.0;
+
 /// How long chunks take until their first byte comes: none is ended before.
 #[derive(Debug, Default)]
 struct Silence {
@@ -52,13 +55,14 @@ impl Silence {
 
     /// Whether the chunk may end before it has moved all of its bytes.
     fn may_end(&self) -> bool {
-        if self.moved { self.elapsed >= 2.0 * self.silent } else { self.elapsed >= self.patience }
+        let until = if self.moved { self.silent + self.silent.min(LONGEST_SILENCE) } else { self.patience };
+        self.elapsed >= until
     }
 
     /// A chunk ended; `dead`: nothing came in it.
     fn end(&mut self, dead: bool, seconds: f64) {
         let patience = if dead { seconds.max(self.elapsed) } else { self.silent };
-        *self = Self { patience: 2.0 * patience, ..Self::default() };
+        *self = Self { patience: 2.0 * patience.min(LONGEST_SILENCE), ..Self::default() };
     }
 }
 

@@ -36,9 +36,8 @@ pub(super) struct Cliff {
 impl Cliff {
     /// So many were too many.
     pub(super) fn met(&mut self, n: u32) {
-        let before = f64::from(self.at);
         // Far more streams than the last ones are another question.
-        let same = self.at > 0 && f64::from(n) < before / NEAR;
+        let same = NEAR * f64::from(n) < f64::from(self.at);
         self.doubt = if same { (2 * self.doubt).min(LONGEST_DOUBT) } else { FIRST_DOUBT };
         self.wait = self.doubt;
         self.at = n;

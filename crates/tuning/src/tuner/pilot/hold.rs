@@ -311,7 +311,7 @@ impl Pilot {
         let least = 0.5f64.max(40.0 * self.meter.rtt() / self.options.chunk_seconds).min(2.5);
         let len = noise.clamp(least, 2.5);
         self.phase = Phase::Probe;
-        let n = ((f64::from(from) * UP).ceil() as u32).min(self.most_to_try());
+        let n = self.below_cliff((f64::from(from) * UP).ceil() as u32);
         self.send(n, len * self.options.chunk_seconds, Reason::ProbeUp { from })
     }
 

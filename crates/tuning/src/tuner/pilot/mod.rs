@@ -135,9 +135,14 @@ impl Pilot {
         n.clamp(self.least(), self.most())
     }
 
-    /// The most that are tried where nothing is known of them but that more were too many.
+    /// No more than were too many lately.
+    fn below_cliff(&self, n: u32) -> u32 {
+        self.cliff.most().map_or(n, |most| n.min(most.max(self.base)))
+    }
+
+    /// The most that are tried.
     fn most_to_try(&self) -> u32 {
-        self.cliff.most().unwrap_or(u32::MAX).clamp(self.base.min(self.most()), self.most())
+        self.below_cliff(self.most())
     }
 
     /// What a stream more must gain, as an elasticity. Where others share the path stream for stream, it is

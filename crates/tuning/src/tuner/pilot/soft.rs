@@ -122,14 +122,14 @@ impl Pilot {
         let from = self.base;
         let n = f64::from(from);
         let (n, reason) = match up {
-            true => ((n * ASIDE).ceil().min(f64::from(self.most_to_try())), Reason::ProbeUp { from }),
-            false => ((n / ASIDE).floor(), Reason::ProbeDown { from }),
+            true => (self.below_cliff((n * ASIDE).ceil() as u32), Reason::ProbeUp { from }),
+            false => ((n / ASIDE).floor() as u32, Reason::ProbeDown { from }),
         };
         let noise = (self.meter.deviation() / (0.1 * ASIDE.ln())).powi(2);
         let shortest = if stated(&self.options).is_some() { 1.5 } else { 0.5 };
         let least = (40.0 * self.meter.rtt() / self.options.chunk_seconds).clamp(shortest, 2.0);
         self.phase = Phase::Dither;
-        self.send(n as u32, noise.clamp(least, 2.0) * self.options.chunk_seconds, reason)
+        self.send(n, noise.clamp(least, 2.0) * self.options.chunk_seconds, reason)
     }
 
     /// The level changed.
