@@ -6,11 +6,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
@@ -63,7 +64,7 @@ impl Program {
 
     /// What the program has written so far, both outputs mixed.
     pub fn log(&self) -> String {
-        String::from_utf8_lossy(&self.log.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+        String::from_utf8_lossy(&self.log.lock()).into_owned()
     }
 
     /// Waits until `wanted` finds in the log what it looks for: what a program has written is read a little later.
@@ -82,7 +83,7 @@ impl Program {
     /// The first line of standard output for which `wanted` gives something.
     pub fn wait_for_line<T>(&self, limit: Duration, wanted: impl Fn(&str) -> Option<T>) -> Result<T> {
         let end = Instant::now() + limit;
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.lines.lock();
         loop {
             let rest = end.saturating_duration_since(Instant::now());
             match lines.recv_timeout(rest) {
@@ -175,7 +176,7 @@ fn gather(
         let mut from = BufReader::new(from);
         let mut line = Vec::new();
         while matches!(from.read_until(b'\n', &mut line), Ok(1..)) {
-            log.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&line);
+            log.lock().extend_from_slice(&line);
             if let Some(lines) = &lines {
                 let _ = lines.send(String::from_utf8_lossy(&line).trim_end().to_owned());
             }

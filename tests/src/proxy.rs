@@ -7,12 +7,13 @@ mod relay;
 mod rewrite;
 
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Bytes that a data connection passes on at once: what can be on its way between the proxy and the receiver.
@@ -47,10 +48,6 @@ struct Shared {
     over: AtomicBool,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Proxy {
     /// A proxy in front of the server at `target`.
     pub fn start(target: SocketAddr) -> Result<Self> {
@@ -72,7 +69,7 @@ impl Proxy {
         let accepting = shared.clone();
         thread::spawn(move || {
             while let Some(client) = accepting.accept(&listener) {
-                let target = *locked(&accepting.target);
+                let target = *accepting.target.lock();
                 // A server that is down: the client sees its connection closed.
                 let Ok(server) = TcpStream::connect(target) else { continue };
                 rewrite::session(&accepting, client, server);
@@ -87,12 +84,12 @@ impl Proxy {
 
     /// Where new sessions go from now on.
     pub fn set_target(&self, target: SocketAddr) {
-        *locked(&self.shared.target) = target;
+        *self.shared.target.lock() = target;
     }
 
     /// Limits all data connections together; `None` lifts the limit.
     pub fn set_rate(&self, bytes_per_second: Option<u64>) {
-        *locked(&self.shared.pace) = bytes_per_second.map(|rate| (1e9 / rate.max(1) as f64, Instant::now()));
+        *self.shared.pace.lock() = bytes_per_second.map(|rate| (1e9 / rate.max(1) as f64, Instant::now()));
     }
 
     /// Lines of control connections take so long from now on.
@@ -102,7 +99,7 @@ impl Proxy {
 
     /// Data connections pass nothing on until they are released.
     pub fn stall(&self, stalled: bool) {
-        *locked(&self.shared.stalled) = stalled;
+        *self.shared.stalled.lock() = stalled;
         self.shared.changed.notify_all();
     }
 
@@ -138,12 +135,12 @@ impl Proxy {
 
     /// Breaks every connection when a command comes that begins so (in capitals), so many times: it does not pass.
     pub fn cut_on(&self, command: &str, times: u32) {
-        *locked(&self.shared.cut_on) = (command.to_owned(), times);
+        *self.shared.cut_on.lock() = (command.to_owned(), times);
     }
 
     /// How many cuts of [`Self::cut_on`] are still to come.
     pub fn cuts_due(&self) -> u32 {
-        locked(&self.shared.cut_on).1
+        self.shared.cut_on.lock().1
     }
 
     /// True until the cut of [`Self::cut_after`] has happened.
@@ -179,7 +176,7 @@ impl Shared {
     /// Remembers a connection, so that it can be cut.
     fn register(&self, stream: TcpStream) -> Arc<TcpStream> {
         let stream = Arc::new(stream);
-        let mut open = locked(&self.open);
+        let mut open = self.open.lock();
         open.retain(|other| Arc::strong_count(other) > 1);
         open.push(stream.clone());
         stream
@@ -187,7 +184,7 @@ impl Shared {
 
     /// Breaks connections so that the peers see a reset: nothing is sent in the end, and closing discards.
     fn cut(&self) {
-        let broken = std::mem::take(&mut *locked(&self.open));
+        let broken = std::mem::take(&mut *self.open.lock());
         for stream in &broken {
             let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
             let _ = stream.shutdown(Shutdown::Read);
@@ -205,7 +202,7 @@ impl Shared {
     }
 
     fn cut_if_wanted(&self, command: &str) {
-        let mut cut_on = locked(&self.cut_on);
+        let mut cut_on = self.cut_on.lock();
         if cut_on.1 > 0 && command.to_ascii_uppercase().starts_with(&cut_on.0) {
             cut_on.1 -= 1;
             self.cut();
@@ -213,13 +210,13 @@ impl Shared {
     }
 
     fn was_cut(&self, stream: &Arc<TcpStream>) -> bool {
-        !locked(&self.open).iter().any(|other| Arc::ptr_eq(other, stream))
+        !self.open.lock().iter().any(|other| Arc::ptr_eq(other, stream))
     }
 
     /// Waits until `count` bytes may pass.
     fn pace(&self, count: usize) {
         let wait = {
-            let mut pace = locked(&self.pace);
+            let mut pace = self.pace.lock();
             let Some((nanoseconds, next)) = pace.as_mut() else { return };
             let now = Instant::now();
             let begin = now.max(*next);
@@ -230,10 +227,9 @@ impl Shared {
     }
 
     fn wait_while_stalled(&self) {
-        let mut stalled = locked(&self.stalled);
+        let mut stalled = self.stalled.lock();
         while *stalled && !self.over.load(Ordering::SeqCst) {
-            let result = self.changed.wait_timeout(stalled, Duration::from_millis(100));
-            stalled = result.unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut stalled, Duration::from_millis(100));
         }
     }
 }

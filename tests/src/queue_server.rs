@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use parking_lot::{Condvar, Mutex};
 
 use crate::control::host_port;
 use crate::mode_e::EOD;
@@ -76,18 +77,14 @@ impl Watch {
     /// The same of the part of a file, whatever its tag.
     pub fn rename_part(&self, name: &str, to: &str) -> bool {
         let begins = format!("/.{name}~");
-        let part = self.0.lock().files.keys().find(|path| path.starts_with(&begins)).cloned();
+        let part = self.0.state.lock().files.keys().find(|path| path.starts_with(&begins)).cloned();
         part.is_some_and(|part| self.0.rename(&part, to))
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let result = change(&mut self.lock());
+        let result = change(&mut self.state.lock());
         self.changed.notify_all();
         result
     }
@@ -103,8 +100,7 @@ impl Shared {
     }
 
     fn wait(&self, until: impl Fn(&State) -> bool) {
-        let waited = self.changed.wait_timeout_while(self.lock(), PATIENCE, |state| !until(state));
-        drop(waited);
+        self.changed.wait_while_for(&mut self.state.lock(), |state| !until(state), PATIENCE);
     }
 }
 
@@ -118,20 +114,19 @@ struct Client {
 
 impl Client {
     fn note(&self, aborted: bool, gone: bool) {
-        let mut state = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.given_up.lock();
         *state = (state.0 || aborted || gone, state.1 || gone);
         self.changed.notify_all();
     }
 
     /// Waits until the client gives up, or is gone.
     fn gives_up(&self, deaf: bool) {
-        let state = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(state, PATIENCE, |(up, gone)| !*gone && (deaf || !*up));
-        drop(waited);
+        let mut state = self.given_up.lock();
+        self.changed.wait_while_for(&mut state, |(up, gone)| !*gone && (deaf || !*up), PATIENCE);
     }
 
     fn is_gone(&self) -> bool {
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner).1
+        self.given_up.lock().1
     }
 }
 
@@ -144,7 +139,7 @@ impl QueueServer {
         let server = shared.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                if server.lock().over {
+                if server.state.lock().over {
                     break;
                 }
                 let (shared, script) = (server.clone(), script.clone());
@@ -167,12 +162,12 @@ impl QueueServer {
     }
 
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
-        self.shared.lock().files.clone()
+        self.shared.state.lock().files.clone()
     }
 
     /// The commands that were read, of all sessions.
     pub fn read(&self) -> Vec<String> {
-        self.shared.lock().read.clone()
+        self.shared.state.lock().read.clone()
     }
 }
 
@@ -278,7 +273,7 @@ impl Session<'_> {
     }
 
     fn command(&mut self, verb: &str, path: &str) -> Result<()> {
-        let known = self.shared.lock().files.get(path).map(Vec::len);
+        let known = self.shared.state.lock().files.get(path).map(Vec::len);
         match verb {
             "USER" => self.say("331 Password required."),
             "PASS" => self.say("230 Logged in."),
@@ -325,7 +320,7 @@ impl Session<'_> {
     }
 
     fn sum(&self, path: &str) -> Option<u32> {
-        let content = self.shared.lock().files.get(path)?.clone();
+        let content = self.shared.state.lock().files.get(path)?.clone();
         let (a, b) = content.iter().fold((1, 0), |(a, b): (u32, u32), byte| {
             let a = (a + u32::from(*byte)) % 65521;
             (a, (a + b) % 65521)

@@ -7,12 +7,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use parking_lot::Mutex;
 
 use crate::peers;
 use crate::process::{self, run};
@@ -114,7 +115,7 @@ impl Sshd {
                     }
                     shared.connections.fetch_add(1, Ordering::SeqCst);
                     if let Ok(child) = serve(&sshd, &directory, stream) {
-                        shared.children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+                        shared.children.lock().push(child);
                     }
                 }
             })?
@@ -238,7 +239,7 @@ impl Drop for Sshd {
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
         }
-        for child in self.shared.children.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+        for child in self.shared.children.lock().iter_mut() {
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -4,8 +4,8 @@
 
 use std::fs;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use ropewalk_tests::peers;
 use ropewalk_tests::scratch::Scratch;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use serde_json::Value;
 /// The paths want the machine for themselves.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ALONE.lock()
 }
 
 /// There can be none here, which is said.

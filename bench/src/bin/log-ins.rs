@@ -9,12 +9,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 use ropewalk_gsi::{
     After, Expected, Identity, Initiator, InitiatorOptions, Places, ProxyTerms, Step, TlsSettings, Trust,
     decode_token, encode_token,
@@ -88,7 +89,7 @@ fn main() -> Result<()> {
                     thread::sleep(due.saturating_sub(began.elapsed()));
                     let result = log_in(&way, server, from);
                     let took = began.elapsed().saturating_sub(due).as_secs_f64() * 1000.0;
-                    let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut counts = counts.lock();
                     match result {
                         Ok(reply) if reply.starts_with("230") => counts.took.push(took),
                         Ok(reply) if reply.starts_with("421") => counts.later += 1,
@@ -111,7 +112,7 @@ fn main() -> Result<()> {
 
 fn report(counts: &Mutex<Counts>, began: Instant) {
     let elapsed = began.elapsed().as_secs_f64();
-    let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut counts = counts.lock();
     counts.took.sort_by(f64::total_cmp);
     let part = |share: f64| {
         let last = counts.took.len().saturating_sub(1);

@@ -4,10 +4,11 @@
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use parking_lot::Mutex;
 use ropewalk_buffers::{Action, Direction, Division, Flow, Keeper, Kept, Rule, Taken};
 use ropewalk_tuning::buffers::Policy;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -102,7 +103,7 @@ fn own_connections_share_a_budget_until_it_is_given_up() {
     let mut told = Told { from, set: HashSet::new() };
     let keeper = {
         let wanted = Arc::clone(&wanted);
-        Keeper::start(move || *wanted.lock().unwrap(), move |kept| drop(tell.send(kept))).unwrap()
+        Keeper::start(move || *wanted.lock(), move |kept| drop(tell.send(kept))).unwrap()
     };
     // Two connections, of which both ends are here.
     let flows = told.division_of(4);
@@ -135,7 +136,7 @@ fn own_connections_share_a_budget_until_it_is_given_up() {
     setrlimit(Resource::Nofile, limits).unwrap();
     while !matches!(told.next(), Kept::Divided(round) if round.granted_bytes > 0) {}
 
-    *wanted.lock().unwrap() = None;
+    *wanted.lock() = None;
     let back = loop {
         match told.next() {
             Kept::GivenBack(back) => break back,

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use ropewalk_gsi::{
     Credential, GsiConf, Identity, NameCompatibility, Places, Source, Timestamp, TlsSettings, Trust, dcsc,
 };
@@ -43,7 +44,7 @@ pub(crate) struct OwnData {
 impl Ours {
     /// `path` as in [`Options::credential`].
     pub(crate) fn get(&self, options: &Options, path: Option<&Path>) -> Found<Own> {
-        let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logins = self.logins.lock();
         let key = path.map(Path::to_owned);
         logins.entry(key).or_insert_with(|| load(options, path).map(Arc::new)).clone()
     }

@@ -1,10 +1,11 @@
 //! A file on its way here, perhaps by several sessions at once.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, RwLock};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, Pieces, checksum_file};
@@ -172,7 +173,7 @@ impl Download {
 
     /// It becomes a file.
     pub(crate) fn is_kept(&self) -> bool {
-        self.part.read().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.part.read().is_some()
     }
 
     pub(crate) fn handle(&self) -> Arc<dyn WriteHandle> {
@@ -186,12 +187,12 @@ impl Download {
 
     /// It cannot be gone on with: the part was given up when it was to get its name.
     pub(crate) fn is_over(&self) -> bool {
-        self.lock().ended
+        self.state.lock().ended
     }
 
     /// What was written to a pipe cannot be taken back: only what wrote nothing may be tried again.
     pub(crate) fn once_only(&self, error: RemoteError) -> RemoteError {
-        if self.in_order() && self.lock().written && error.is_transient() {
+        if self.in_order() && self.state.lock().written && error.is_transient() {
             return RemoteError::Usage(format!(
                 "{error} (and what was written to a pipe cannot be taken back)"
             ));
@@ -201,22 +202,22 @@ impl Download {
 
     /// What the destination has already.
     pub(crate) fn present(&self) -> RangeSet {
-        let part = self.part.read().unwrap_or_else(PoisonError::into_inner);
+        let part = self.part.read();
         part.as_ref().map(PartFile::present).unwrap_or_default()
     }
 
     /// Why what an earlier run left was not used.
     pub(crate) fn started_over(&self) -> Option<String> {
-        let part = self.part.read().unwrap_or_else(PoisonError::into_inner);
+        let part = self.part.read();
         part.as_ref().and_then(|p| p.started_over().map(str::to_owned))
     }
 
     /// A block is in the file; `sum` is of the check's algorithm.
     pub(crate) fn record(&self, range: Range<u64>, sum: Option<u32>) -> ropewalk_storage::Result<()> {
         if self.in_order() {
-            self.lock().written = true;
+            self.state.lock().written = true;
         }
-        let part = self.part.read().unwrap_or_else(PoisonError::into_inner);
+        let part = self.part.read();
         let crc32c = sum.filter(|_| self.check.in_passing() == Some(Algorithm::Crc32c));
         part.as_ref().map_or(Ok(()), |part| part.record(range, crc32c))
     }
@@ -224,7 +225,7 @@ impl Download {
     /// Puts on stable storage what was recorded so far.
     pub(crate) fn checkpoint(&self) -> Result<(), RemoteError> {
         let Some(target) = &self.target else { return Ok(()) };
-        let part = self.part.read().unwrap_or_else(PoisonError::into_inner);
+        let part = self.part.read();
         let done = match &*part {
             Some(part) => part.checkpoint(),
             None => self.handle.sync(),
@@ -234,16 +235,16 @@ impl Download {
 
     /// There will be `more` ranges besides the ones that are known of.
     pub(crate) fn expect(&self, more: u32) {
-        self.lock().left += more;
+        self.state.lock().left += more;
     }
 
     /// The file failed for good: whoever has a range of it need not begin. `true` for the first to say so.
     pub(crate) fn give_up(&self) -> bool {
-        !std::mem::replace(&mut self.lock().failed, true)
+        !std::mem::replace(&mut self.state.lock().failed, true)
     }
 
     pub(crate) fn has_failed(&self) -> bool {
-        self.lock().failed
+        self.state.lock().failed
     }
 
     /// A try failed, since when nobody has looked whether the source is still what came so far.
@@ -269,7 +270,7 @@ impl Download {
         sums: Option<&Pieces>,
         theirs: Option<&str>,
     ) -> Result<bool, RemoteError> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let (Some(sums), Some(theirs)) = (sums, theirs)
             && let Some(ours) = sums.total_of(ranges)
         {
@@ -290,7 +291,7 @@ impl Download {
     pub(crate) fn end(&self) -> u64 {
         match self.task.length() {
             Some(length) => self.task.offset() + length,
-            None => self.lock().end,
+            None => self.state.lock().end,
         }
     }
 
@@ -298,8 +299,8 @@ impl Download {
     pub(crate) fn needs_sum(&self) -> bool {
         match self.check {
             Check::Size => false,
-            Check::Asked(_) => self.lock().theirs.is_none(),
-            Check::Inline(_) => !self.lock().proved.contains(self.task.offset()..self.end()),
+            Check::Asked(_) => self.state.lock().theirs.is_none(),
+            Check::Inline(_) => !self.state.lock().proved.contains(self.task.offset()..self.end()),
         }
     }
 
@@ -316,18 +317,18 @@ impl Download {
 
     /// The sender's sum of the whole, known before all has arrived.
     pub(crate) fn told(&self, theirs: Option<String>) {
-        self.lock().theirs = theirs;
+        self.state.lock().theirs = theirs;
     }
 
     pub(crate) fn theirs(&self) -> Option<String> {
-        self.lock().theirs.clone()
+        self.state.lock().theirs.clone()
     }
 
     /// Compares the sum of the whole (or of the window) with the sender's.
     pub(crate) fn compare(&self, theirs: &str) -> Result<(), RemoteError> {
         let Some(algorithm) = self.check.algorithm() else { return Ok(()) };
         let whole = self.task.offset()..self.end();
-        let known = self.lock().pieces.as_ref().and_then(|pieces| pieces.total(whole.clone()));
+        let known = self.state.lock().pieces.as_ref().and_then(|pieces| pieces.total(whole.clone()));
         let ours = match known {
             Some(sum) => {
                 self.reread(algorithm)?;
@@ -338,13 +339,13 @@ impl Download {
         if !same(&ours, theirs) {
             return Err(self.mismatch(algorithm, ours, theirs.to_owned()));
         }
-        self.lock().proof = Some(ours);
+        self.state.lock().proof = Some(ours);
         Ok(())
     }
 
     /// What was there before is as it was, or else of no use.
     fn reread(&self, algorithm: Algorithm) -> Result<(), RemoteError> {
-        let before = self.lock().before.clone();
+        let before = self.state.lock().before.clone();
         for (range, then) in before {
             let now = self.read_back(algorithm, range)?;
             if !same(&now, &then) {
@@ -352,7 +353,7 @@ impl Download {
             }
         }
         // Not before: what could not be read is to be read by the next try.
-        self.lock().before.clear();
+        self.state.lock().before.clear();
         Ok(())
     }
 
@@ -371,7 +372,7 @@ impl Download {
     /// The sum of what is in the file.
     fn read_back(&self, algorithm: Algorithm, range: Range<u64>) -> Result<String, RemoteError> {
         let target = self.keeper()?;
-        let part = self.part.read().unwrap_or_else(PoisonError::into_inner);
+        let part = self.part.read();
         let in_part = part.is_some();
         if let Some(part) = &*part {
             // Zeros at the end were not written; they belong to the file all the same.
@@ -400,12 +401,12 @@ impl Download {
     /// what the task knows of it.
     pub(crate) fn commit(&self, options: &Options, nanoseconds: u32) -> Result<Option<String>, RemoteError> {
         let end = self.end();
-        let arrived = self.lock().end;
+        let arrived = self.state.lock().end;
         if self.present().is_empty() && self.task.size.is_some() && arrived < end && arrived > 0 {
             return Err(RemoteError::SourceChanged { path: self.task.source.path() });
         }
         let proof = self.check.algorithm().map(|algorithm| {
-            let state = self.lock();
+            let state = self.state.lock();
             let known = || state.pieces.as_ref().and_then(|p| p.total(self.task.offset()..end));
             proof(algorithm, &state.proof.clone().or_else(known).unwrap_or_default())
         });
@@ -413,9 +414,9 @@ impl Download {
         let local = |e| RemoteError::local(path, e);
         let modified = self.task.modified.filter(|_| options.preserve.times).map(|s| (s, nanoseconds));
         let mode = self.task.mode.filter(|_| options.preserve.modes).or(self.replaced);
-        let part = self.part.write().unwrap_or_else(PoisonError::into_inner).take();
+        let part = self.part.write().take();
         // Where it does not get its name, the part stays for the next try, which opens it again.
-        self.lock().ended = true;
+        self.state.lock().ended = true;
         match part {
             Some(part) => part.commit(end, modified, mode).map_err(local)?,
             None if self.target.is_some() && options.fsync != FsyncPolicy::None => {
@@ -428,7 +429,7 @@ impl Download {
 
     /// What arrived is wrong: the next try begins anew.
     pub(crate) fn discard(&self) {
-        if let Some(part) = self.part.write().unwrap_or_else(PoisonError::into_inner).take()
+        if let Some(part) = self.part.write().take()
             && let Err(error) = part.discard()
         {
             tracing::warn!(%error, "could not remove a part file");
@@ -437,7 +438,7 @@ impl Download {
 
     /// It is left for a later run.
     pub(crate) fn abandon(&self) {
-        if let Some(part) = self.part.write().unwrap_or_else(PoisonError::into_inner).take()
+        if let Some(part) = self.part.write().take()
             && let Err(error) = part.abandon()
         {
             tracing::warn!(%error, "could not keep a part file for later");
@@ -446,9 +447,5 @@ impl Download {
 
     pub(crate) fn began(&self) -> Instant {
         self.task.began.unwrap_or_else(Instant::now)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

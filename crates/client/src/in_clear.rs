@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::Event;
 use crate::session::Session;
@@ -39,7 +40,7 @@ impl Session<'_> {
 impl Warned {
     /// Whether it was said of this server before.
     fn was_said(&self, peer: &str) -> bool {
-        !self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(peer.to_owned())
+        !self.0.lock().insert(peer.to_owned())
     }
 }
 

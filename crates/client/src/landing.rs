@@ -4,11 +4,12 @@
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bstr::BString;
+use parking_lot::Mutex;
 use ropewalk_protocol::command::Command;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
@@ -194,19 +195,19 @@ impl Landing {
     }
 
     pub(crate) fn present(&self) -> RangeSet {
-        self.lock().present.clone()
+        self.state.lock().present.clone()
     }
 
     /// The receiver says that it has this; all that it has now comes back.
     pub(crate) fn add_present(&self, more: &RangeSet) -> RangeSet {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.present.union(more);
         state.present.clone()
     }
 
     /// What the server has of `range`, asked again after a failure. Gives by how much that is more, or less, than was known.
     pub(crate) fn set_present(&self, range: Range<u64>, found: &RangeSet) -> i64 {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let before = state.present.len();
         state.present.remove(range.clone());
         state.present.union(&found.intersection(range));
@@ -215,21 +216,21 @@ impl Landing {
 
     /// What is there is not to be counted on: it is sent again. Gives how many bytes that were.
     pub(crate) fn forget_present(&self) -> u64 {
-        std::mem::take(&mut self.lock().present).len()
+        std::mem::take(&mut self.state.lock().present).len()
     }
 
     /// There will be `more` ranges besides the ones that are known of.
     pub(crate) fn expect(&self, more: u32) {
-        self.lock().left += more;
+        self.state.lock().left += more;
     }
 
     /// The file failed for good, or begins anew: whoever has a range of it need not begin. `true` for the first to say so.
     pub(crate) fn give_up(&self) -> bool {
-        !std::mem::replace(&mut self.lock().failed, true)
+        !std::mem::replace(&mut self.state.lock().failed, true)
     }
 
     pub(crate) fn has_failed(&self) -> bool {
-        self.lock().failed
+        self.state.lock().failed
     }
 
     /// `pause`: after the first try that fails.
@@ -239,16 +240,16 @@ impl Landing {
 
     /// Both sides have the same sum of this.
     pub(crate) fn prove(&self, ranges: &RangeSet) {
-        self.lock().proved.union(ranges);
+        self.state.lock().proved.union(ranges);
     }
 
     pub(crate) fn proved(&self) -> RangeSet {
-        self.lock().proved.clone()
+        self.state.lock().proved.clone()
     }
 
     /// A range is done, and `arrived` is at the server. `true` when it was the last one.
     pub(crate) fn range_done(&self, arrived: &RangeSet) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.present.union(arrived);
         state.left = state.left.saturating_sub(1);
         state.left == 0
@@ -256,10 +257,6 @@ impl Landing {
 
     pub(crate) fn began(&self) -> Instant {
         self.task.began.unwrap_or_else(Instant::now)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

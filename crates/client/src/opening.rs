@@ -1,9 +1,10 @@
 //! Sessions: new ones, and those that the plan has no more use for.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ropewalk_transport::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -52,16 +53,12 @@ impl<'e> Lent<'e> {
         self.over.load(Ordering::SeqCst)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Spare<'e>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn has(&self, endpoint: &Arc<Endpoint>) -> bool {
-        self.lock().iter().any(|spare| spare.is_with(endpoint))
+        self.sessions.lock().iter().any(|spare| spare.is_with(endpoint))
     }
 
     fn take(&self, wanted: Wanted<'_>) -> Option<Session<'e>> {
-        let mut spares = self.lock();
+        let mut spares = self.sessions.lock();
         let free = |spare: &Spare<'_>| spare.kept_for.is_none_or(|taker| taker == wanted.by);
         let at = spares.iter().position(|spare| spare.is_with(wanted.endpoint) && free(spare))?;
         let taken = spares.swap_remove(at);
@@ -74,14 +71,14 @@ impl<'e> Lent<'e> {
 
     /// Nobody has the other one of a pair any more.
     pub(crate) fn release(&self, taker: Taker) {
-        for spare in self.lock().iter_mut().filter(|spare| spare.kept_for == Some(taker)) {
+        for spare in self.sessions.lock().iter_mut().filter(|spare| spare.kept_for == Some(taker)) {
             spare.kept_for = None;
         }
     }
 
     /// For who does what is left in the end.
     pub(crate) fn take_last(&self, endpoint: &Arc<Endpoint>) -> Option<Session<'e>> {
-        let mut spares = self.lock();
+        let mut spares = self.sessions.lock();
         let at = spares.iter().position(|spare| spare.is_with(endpoint))?;
         Some(spares.swap_remove(at).session)
     }
@@ -92,7 +89,7 @@ impl<'e> Lent<'e> {
         if !wanted && (!self.late.load(Ordering::SeqCst) || self.has(&session.endpoint)) {
             return Some(session);
         }
-        self.lock().push(Spare::new(session));
+        self.sessions.lock().push(Spare::new(session));
         None
     }
 
@@ -115,7 +112,7 @@ impl<'e> Lent<'e> {
     pub(crate) fn give(&self, sessions: Vec<Session<'e>>, late: bool) -> Vec<Session<'e>> {
         self.late.store(late, Ordering::SeqCst);
         let wanted = self.wanted.load(Ordering::SeqCst);
-        let mut given = self.lock();
+        let mut given = self.sessions.lock();
         let rest = if wanted {
             given.extend(sessions.into_iter().map(Spare::new));
             Vec::new()
@@ -129,7 +126,7 @@ impl<'e> Lent<'e> {
 
     /// Nobody has anything to do any more.
     pub(crate) fn quit(&self) {
-        let left = std::mem::take(&mut *self.lock());
+        let left = std::mem::take(&mut *self.sessions.lock());
         left.into_iter().for_each(|spare| spare.session.quit());
     }
 }

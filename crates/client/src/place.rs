@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bstr::{BString, ByteSlice};
+use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::url::Url;
 
@@ -93,11 +94,11 @@ impl Endpoint {
 
     /// Nobody need try to connect any more.
     pub(crate) fn lose(&self, error: &RemoteError) {
-        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some((error.kind(), error.to_string()));
+        *self.lost.lock() = Some((error.kind(), error.to_string()));
     }
 
     pub(crate) fn lost(&self) -> Option<RemoteError> {
-        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost = self.lost.lock();
         lost.clone().map(|(kind, reason)| RemoteError::Lost { kind, reason })
     }
 
@@ -140,13 +141,13 @@ impl Endpoints {
     pub(crate) fn get(&self, url: &Url, end: Option<End>) -> Arc<Endpoint> {
         let new = Endpoint { ssh: crate::ssh::Shared::for_several(), ..Endpoint::at(url, end) };
         let key = (new.url.to_string_with_password(), end == Some(End::Destination));
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         known.entry(key).or_insert_with(|| Arc::new(new)).clone()
     }
 
     /// To the farthest server that was reached.
     pub(crate) fn longest_rtt(&self) -> Duration {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.lock();
         known.values().filter_map(|endpoint| endpoint.rtt()).max().unwrap_or_default()
     }
 }

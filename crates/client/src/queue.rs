@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::ready::{Ready, Taker};
 
@@ -62,7 +63,7 @@ impl<J> Queue<J> {
 
     /// A number of its own for who takes jobs.
     pub(crate) fn taker(&self) -> Taker {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.takers += 1;
         state.takers
     }
@@ -73,11 +74,11 @@ impl<J> Queue<J> {
         let full = |state: &State<J>| {
             state.ready.len() >= self.capacity && !state.stopped && !self.unlimited.load(Ordering::SeqCst)
         };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while full(&state) {
             drop(state);
             idle();
-            state = self.lock();
+            state = self.state.lock();
             if full(&state) {
                 state = self.wait(state, Some(Instant::now() + interval));
             }
@@ -92,14 +93,14 @@ impl<J> Queue<J> {
 
     /// Adds jobs that come before all others, without waiting for room.
     pub(crate) fn push_urgent(&self, jobs: impl IntoIterator<Item = J>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.urgent.extend(jobs);
         self.tell(state);
     }
 
     /// Adds a job that is to be done again at `due`.
     pub(crate) fn push_delayed(&self, job: J, due: Instant) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.delayed.push((due, job));
         self.tell(state);
     }
@@ -107,44 +108,44 @@ impl<J> Queue<J> {
     /// From now on there is always room.
     pub(crate) fn lift_limit(&self) {
         self.unlimited.store(true, Ordering::SeqCst);
-        self.tell(self.lock());
+        self.tell(self.state.lock());
     }
 
     /// The plan has ended.
     pub(crate) fn close(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.open = false;
         self.tell(state);
     }
 
     /// Nothing more is to be begun.
     pub(crate) fn stop(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.stopped = true;
         self.tell(state);
     }
 
     /// A job waits that could be begun now.
     pub(crate) fn has_waiting(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         !state.stopped && (!state.urgent.is_empty() || state.ready.len() > 0)
     }
 
     /// The sum of `of` over all jobs that wait besides those of the plan.
     pub(crate) fn sum(&self, of: impl Fn(&J) -> u64) -> u64 {
-        let state = self.lock();
+        let state = self.state.lock();
         let delayed = state.delayed.iter().map(|(_, job)| job);
         state.urgent.iter().chain(delayed).fold(0, |sum, job| sum.saturating_add(of(job)))
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.lock().stopped
+        self.state.lock().stopped
     }
 
     /// The next job; waits for one, until `deadline` where there is one. Every job taken must be given back by
     /// [`Queue::done`], after whatever it put into the queue.
     pub(crate) fn next(&self, taker: Taker, deadline: Option<Instant>) -> Next<J> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let now = Instant::now();
             match state.take(taker, now) {
@@ -161,7 +162,7 @@ impl<J> Queue<J> {
 
     /// As [`Queue::next`], without waiting.
     pub(crate) fn try_next(&self, taker: Taker) -> Next<J> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let next = state.take(taker, Instant::now());
         if matches!(next, Next::Job(_)) {
             self.tell(state);
@@ -171,20 +172,16 @@ impl<J> Queue<J> {
 
     /// A job taken is finished.
     pub(crate) fn done(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.in_work = state.in_work.saturating_sub(1);
         self.tell(state);
     }
 
     /// What was never begun.
     pub(crate) fn drain(&self) -> Vec<J> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { urgent, ready, delayed, .. } = &mut *state;
         urgent.drain(..).chain(ready.drain()).chain(delayed.drain(..).map(|(_, job)| job)).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<J>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has those that wait look again.
@@ -203,13 +200,12 @@ impl<J> Queue<J> {
         deadline: Option<Instant>,
     ) -> MutexGuard<'a, State<J>> {
         state.waiting += 1;
-        let mut state = match state.delayed.iter().map(|(due, _)| *due).chain(deadline).min() {
+        match state.delayed.iter().map(|(due, _)| *due).chain(deadline).min() {
             Some(due) => {
-                let limit = due.saturating_duration_since(Instant::now());
-                self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
+                self.changed.wait_until(&mut state, due);
             }
-            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-        };
+            None => self.changed.wait(&mut state),
+        }
         state.waiting -= 1;
         state
     }

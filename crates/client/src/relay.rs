@@ -1,8 +1,9 @@
 //! A file on its way from one server to another, perhaps over several pairs of sessions at once.
 
 use std::ops::{Deref, Range};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, Pieces};
 
@@ -67,7 +68,7 @@ impl Relay {
             self.prove(moved);
             let sum = u32::from_str_radix(source.trim(), 16);
             // Of several ranges in one sum nobody knows the single ones.
-            if let (Some(pieces), Ok(sum), 1) = (&mut self.lock().pieces, sum, moved.count()) {
+            if let (Some(pieces), Ok(sum), 1) = (&mut self.proof.lock().pieces, sum, moved.count()) {
                 moved.iter().for_each(|range| pieces.insert(range, sum));
             }
         }
@@ -95,7 +96,7 @@ impl Relay {
         if !same(source, destination) {
             return Err(self.mismatch(source, destination));
         }
-        self.lock().whole = Some(source.to_owned());
+        self.proof.lock().whole = Some(source.to_owned());
         Ok(())
     }
 
@@ -110,13 +111,9 @@ impl Relay {
 
     pub(crate) fn proof(&self) -> Option<String> {
         let algorithm = self.check.algorithm()?;
-        let known = self.lock();
+        let known = self.proof.lock();
         let of_pieces = || known.pieces.as_ref()?.total(self.whole());
         let sum = known.whole.clone().or_else(of_pieces).unwrap_or_default();
         Some(proof(algorithm, &sum))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Proof> {
-        self.proof.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

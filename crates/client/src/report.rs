@@ -3,10 +3,11 @@
 mod meter;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ropewalk_engine::Progress;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -37,14 +38,14 @@ struct Balance {
 impl Account {
     /// Closes it; gives what was in it.
     fn close(&self) -> i64 {
-        let mut balance = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut balance = self.0.lock();
         balance.closed = true;
         std::mem::take(&mut balance.bytes)
     }
 
     /// `false` where it is closed.
     fn add(&self, bytes: i64) -> bool {
-        let mut balance = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut balance = self.0.lock();
         balance.bytes = balance.bytes.saturating_add(if balance.closed { 0 } else { bytes });
         !balance.closed
     }
@@ -137,7 +138,7 @@ impl<'e> Report<'e> {
 
     /// One more file, of `bytes`, is to be copied.
     pub(crate) fn planned(&self, bytes: u64) {
-        let mut totals = self.lock();
+        let mut totals = self.totals.lock();
         totals.planned_files += 1;
         // Sizes are what servers say.
         totals.planned_bytes = totals.planned_bytes.saturating_add(bytes);
@@ -155,7 +156,7 @@ impl<'e> Report<'e> {
     pub(crate) fn needless(&self, task: &Task, reason: &str) {
         let bytes = task.planned;
         {
-            let mut totals = self.lock();
+            let mut totals = self.totals.lock();
             totals.planned_files = totals.planned_files.saturating_sub(1);
             totals.planned_bytes = totals.planned_bytes.saturating_sub(bytes);
             totals.planned_squares = (totals.planned_squares - (bytes as f64).powi(2)).max(0.0);
@@ -173,8 +174,8 @@ impl<'e> Report<'e> {
 
     /// Tells the totals of the plan, where `whether` says so.
     fn tell_plan(&self, whether: impl FnOnce(&mut Totals) -> bool) {
-        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut totals = self.lock();
+        let _telling = self.telling.lock();
+        let mut totals = self.totals.lock();
         let plan = whether(&mut totals).then(|| totals.plan());
         drop(totals);
         if let Some(plan) = plan {
@@ -192,7 +193,7 @@ impl<'e> Report<'e> {
     /// It has begun; `resumed` bytes are there already.
     pub(crate) fn started(&self, task: &Task, resumed: u64) {
         {
-            let mut totals = self.lock();
+            let mut totals = self.totals.lock();
             totals.files_active += 1;
             totals.bytes_resumed = totals.bytes_resumed.saturating_add(resumed);
         }
@@ -215,7 +216,7 @@ impl<'e> Report<'e> {
 
     /// Files and bytes that are planned and not done, as far as the plan has got; `None` where there are none.
     pub(crate) fn left(&self) -> Option<(u64, u64)> {
-        let totals = self.lock();
+        let totals = self.totals.lock();
         let done = (totals.files_done + totals.files_failed).saturating_sub(totals.failed_early);
         let there = u64::try_from(self.bytes_there.load(Ordering::Relaxed)).unwrap_or_default();
         let left = (totals.planned_files.saturating_sub(done), totals.planned_bytes.saturating_sub(there));
@@ -226,7 +227,7 @@ impl<'e> Report<'e> {
     /// among many small ones are few.
     pub(crate) fn left_alike(&self) -> Option<(u64, u64)> {
         let (files, bytes) = self.left()?;
-        let totals = self.lock();
+        let totals = self.totals.lock();
         let typical = totals.planned_squares / totals.planned_bytes as f64;
         // Of the large ones none is left, or, where it is no number, there are no bytes.
         let alike = bytes as f64 / typical;
@@ -236,7 +237,7 @@ impl<'e> Report<'e> {
     /// A file is done. `verified`: bytes whose checksums were compared.
     pub(crate) fn done(&self, id: FileId, bytes: u64, time: Duration, checksum: Option<String>) {
         {
-            let mut totals = self.lock();
+            let mut totals = self.totals.lock();
             totals.files_active = totals.files_active.saturating_sub(1);
             totals.files_done += 1;
             totals.bytes_done += bytes;
@@ -250,18 +251,18 @@ impl<'e> Report<'e> {
 
     /// All that is to be done is known.
     pub(crate) fn knows_all(&self) -> bool {
-        self.lock().plan_complete
+        self.totals.lock().plan_complete
     }
 
     /// Nothing is to be done for what was not planned, or is not any more.
     pub(crate) fn left_out(&self, source: String, reason: &str) {
-        self.lock().files_skipped += 1;
+        self.totals.lock().files_skipped += 1;
         self.event(Event::FileSkipped { source, reason: reason.to_owned() });
     }
 
     /// As [`Report::failed`], of what was not planned.
     pub(crate) fn failed_early(&self, id: FileId, failure: FileFailure) {
-        self.lock().failed_early += 1;
+        self.totals.lock().failed_early += 1;
         self.failed(id, false, failure);
     }
 
@@ -275,7 +276,7 @@ impl<'e> Report<'e> {
         pause: Duration,
     ) {
         {
-            let mut totals = self.lock();
+            let mut totals = self.totals.lock();
             totals.retries += 1;
             if active {
                 totals.files_active = totals.files_active.saturating_sub(1);
@@ -286,7 +287,7 @@ impl<'e> Report<'e> {
 
     /// A file that was begun goes back to the queue through no fault of its own.
     pub(crate) fn put_back(&self) {
-        let mut totals = self.lock();
+        let mut totals = self.totals.lock();
         totals.files_active = totals.files_active.saturating_sub(1);
     }
 
@@ -295,7 +296,7 @@ impl<'e> Report<'e> {
         let known = if failure.source.is_empty() { &failure.destination } else { &failure.source };
         let (source, error) = (known.clone(), failure.error.clone());
         {
-            let mut totals = self.lock();
+            let mut totals = self.totals.lock();
             if active {
                 totals.files_active = totals.files_active.saturating_sub(1);
             }
@@ -317,16 +318,16 @@ impl<'e> Report<'e> {
 
     /// So many sessions, or pairs of them, work on files.
     pub(crate) fn sessions(&self, number: u32) {
-        let mut totals = self.lock();
+        let mut totals = self.totals.lock();
         totals.most_sessions = totals.most_sessions.max(number);
     }
 
     pub(crate) fn directory_made(&self) {
-        self.lock().directories += 1;
+        self.totals.lock().directories += 1;
     }
 
     pub(crate) fn removed(&self, path: String) {
-        self.lock().removed += 1;
+        self.totals.lock().removed += 1;
         self.event(Event::Removed { path });
     }
 
@@ -337,7 +338,7 @@ impl<'e> Report<'e> {
 
     /// As [`Report::warn_once`], of what differs in numbers: `key` is the same then.
     pub(crate) fn warn_once_of(&self, key: String, message: String) {
-        let fresh = self.lock().warned.insert(key);
+        let fresh = self.totals.lock().warned.insert(key);
         if fresh {
             self.event(Event::Warning { message });
         }
@@ -368,7 +369,7 @@ impl<'e> Report<'e> {
     }
 
     fn stages(&self, progress: &Progress) {
-        let mut totals = self.lock();
+        let mut totals = self.totals.lock();
         for (sum, stage) in totals.stages.iter_mut().zip(STAGES) {
             *sum += progress.time(stage);
         }
@@ -379,7 +380,7 @@ impl<'e> Report<'e> {
     fn progress(&self) {
         let now = Instant::now();
         let streams = self.streams.load(Ordering::Relaxed).max(0) as u32;
-        let mut totals = self.lock();
+        let mut totals = self.totals.lock();
         totals.most_streams = totals.most_streams.max(streams);
         if totals.last_progress.is_some_and(|at| now - at < PROGRESS_INTERVAL) {
             return;
@@ -398,7 +399,7 @@ impl<'e> Report<'e> {
         let wall = self.began.elapsed();
         let cpu = cpu_time().saturating_sub(self.cpu_began);
         let bytes_there = self.bytes_there.load(Ordering::Relaxed).max(0) as u64;
-        let mut totals = self.lock();
+        let mut totals = self.totals.lock();
         let slowest = slowest(
             totals.stages,
             Duration::from_nanos(self.reply_wait.load(Ordering::Relaxed)),
@@ -438,10 +439,6 @@ impl<'e> Report<'e> {
         self.event(Event::Progress { bytes: bytes_there, files_done, files_active, streams: 0 });
         self.event(Event::Finished(Box::new(summary.clone())));
         summary
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Totals> {
-        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -499,7 +496,7 @@ mod tests {
     #[test]
     fn a_file_that_is_there_already_leaves_the_plan() {
         let events = Mutex::new(Vec::new());
-        let sink = |event: Event| events.lock().unwrap().push(event);
+        let sink = |event: Event| events.lock().push(event);
         let report = Report::new(&sink);
         for _ in 0..2 {
             report.planned(100);
@@ -509,7 +506,7 @@ mod tests {
         report.needless(&Task { size: None, ..task() }, "same checksum");
         // Told together with the progress of what is left.
         report.progress();
-        let events = events.into_inner().unwrap();
+        let events = events.into_inner();
         let plans = events.iter().filter_map(|event| match event {
             Event::Planned { files, bytes, complete } => Some((*files, *bytes, *complete)),
             _ => None,
@@ -542,7 +539,7 @@ mod tests {
     #[test]
     fn progress_is_rare_and_bytes_are_what_the_destination_has() {
         let events = Mutex::new(Vec::new());
-        let sink = |event: Event| events.lock().unwrap().push(event);
+        let sink = |event: Event| events.lock().push(event);
         let report = Report::new(&sink);
         let mut task = task();
         report.started(&task, 10);
@@ -564,7 +561,7 @@ mod tests {
         let summary = report.finish(false, Vec::new());
         assert_eq!((summary.bytes, summary.bytes_resumed, summary.streams), (59, 27, 2));
         assert_eq!((summary.bytes_done, summary.bytes_verified), (100, 100));
-        let events = events.lock().unwrap();
+        let events = events.lock();
         let progress: Vec<_> = events.iter().filter(|e| matches!(e, Event::Progress { .. })).collect();
         assert!(progress.len() < 5);
         assert!(matches!(

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ropewalk_layers::{Layer, TlsLayer};
 use ropewalk_protocol::command::{Command, Protection};
 use ropewalk_protocol::url::Scheme;
@@ -62,7 +63,7 @@ impl Shared {
             };
             Client::new(&settings).map_err(|e| e.to_string())
         };
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         clients.entry(credential.clone()).or_insert_with(make).clone()
     }
 
@@ -84,7 +85,7 @@ impl Shared {
                 )),
             };
         }
-        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut accepted = self.accepted.lock();
         if accepted.get(name) == Some(&shown) {
             return Ok(certificate);
         }

@@ -1,7 +1,8 @@
 //! Tries of a file. Sessions that work on ranges of it break together when a server goes: that is one try, not one for each.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::backoff::least;
 
@@ -41,7 +42,7 @@ impl Tries {
     }
 
     fn with<T>(&self, take: impl FnOnce(&mut State) -> T) -> T {
-        take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        take(&mut self.0.lock())
     }
 }
 

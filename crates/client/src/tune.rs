@@ -14,9 +14,10 @@ mod pressure;
 mod seat;
 mod span;
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use ropewalk_transport::Ceilings;
 use ropewalk_tuning::tuner::{
     CongestionControl, Connections, Fairness, Kind, Options as TunerOptions, Prior,
@@ -163,12 +164,12 @@ impl Tune {
     }
 
     fn lanes(&self) -> MutexGuard<'_, Vec<Arc<Lane>>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lanes.lock()
     }
 
     /// The run is over: the driver ends.
     pub(crate) fn finish(&self) {
-        *self.over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.over.lock() = true;
         drop(self.lanes());
         self.changed.notify_all();
     }

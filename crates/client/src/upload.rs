@@ -1,9 +1,10 @@
 //! A file on its way to a server, perhaps by several sessions at once.
 
 use std::ops::{Deref, Range};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::ReadHandle;
 use ropewalk_storage::checksum::{Algorithm, Hasher, Pieces, checksum_file};
@@ -159,7 +160,7 @@ impl Upload {
         sums: Option<&Pieces>,
         theirs: Option<&str>,
     ) -> Result<bool, RemoteError> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let ours = match &self.source {
             UploadSource::Ranged(_) => sums.and_then(|sums| sums.total_of(sent)),
             UploadSource::Stream(_) => state.stream_sum.clone(),
@@ -178,7 +179,7 @@ impl Upload {
 
     /// A stream went through to its end.
     pub(crate) fn streamed(&self, bytes: u64, sum: Option<String>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.streamed = bytes;
         state.stream_sum = sum;
     }
@@ -186,7 +187,7 @@ impl Upload {
     pub(crate) fn bytes(&self) -> u64 {
         match self.source {
             UploadSource::Ranged(_) => self.wanted.end - self.wanted.start,
-            UploadSource::Stream(_) => self.lock().streamed,
+            UploadSource::Stream(_) => self.state.lock().streamed,
         }
     }
 
@@ -204,7 +205,7 @@ impl Upload {
                 let holes_only = match self.source {
                     // What was not sent and was not there before is zero at both ends.
                     UploadSource::Ranged(_) => self.present() == proved && proved.end() == self.wanted.end,
-                    UploadSource::Stream(_) => proved.end() == self.lock().streamed,
+                    UploadSource::Stream(_) => proved.end() == self.state.lock().streamed,
                 };
                 !holes_only && self.wanted.start < self.wanted.end
             }
@@ -218,12 +219,12 @@ impl Upload {
         if !same(&ours, theirs) {
             return Err(self.mismatch(algorithm, ours, theirs.to_owned()));
         }
-        self.lock().proof = Some(ours);
+        self.state.lock().proof = Some(ours);
         Ok(())
     }
 
     fn sum(&self, algorithm: Algorithm) -> Result<String, RemoteError> {
-        let state = self.lock();
+        let state = self.state.lock();
         let UploadSource::Ranged(handle) = &self.source else {
             // It was summed while it passed.
             return Ok(state.stream_sum.clone().unwrap_or_default());
@@ -275,7 +276,7 @@ impl Upload {
     /// How it was proved, for the event.
     pub(crate) fn proof(&self) -> Option<String> {
         let algorithm = self.check.algorithm()?;
-        let state = self.lock();
+        let state = self.state.lock();
         let expected = self.expected.as_ref().map(|(_, sum)| sum.clone());
         let known = || state.pieces.as_ref().and_then(|p| p.total(self.wanted.clone()));
         let sum =
@@ -286,10 +287,6 @@ impl Upload {
 
     fn mismatch(&self, algorithm: Algorithm, ours: String, theirs: String) -> RemoteError {
         RemoteError::ChecksumMismatch { path: self.task.destination.path(), algorithm, ours, theirs }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

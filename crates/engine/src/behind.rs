@@ -3,10 +3,11 @@
 use std::io;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ropewalk_storage::checksum::{Algorithm, block_sum};
 use ropewalk_storage::{Error as StoreError, WriteHandle};
 
@@ -136,7 +137,7 @@ impl Behind {
         };
         self.under_way -= 1;
         if self.under_way == 0 {
-            *lock(&self.failure) = None;
+            *self.failure.lock() = None;
         }
         written(block.range, result?)?;
         Ok(block.buffer)
@@ -155,22 +156,18 @@ fn write_all(storing: &Storing, failure: &Failure, blocks: &Receiver<Block>, don
     for block in blocks {
         let length = (block.range.end - block.range.start) as usize;
         // A file that is written in order is as long as what is there: no block comes behind one that is missing.
-        let failed = lock(failure).clone();
+        let failed = failure.lock().clone();
         let result = failed.map_or_else(
             || storing.store(&block.buffer[..length.min(block.buffer.len())], block.range.start),
             Err,
         );
         if let Err(error) = &result {
-            *lock(failure) = Some(error.clone());
+            *failure.lock() = Some(error.clone());
         }
         if done.send(Done { block, result }).is_err() {
             return;
         }
     }
-}
-
-fn lock(failure: &Failure) -> MutexGuard<'_, Option<StoreError>> {
-    failure.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn panicked() -> Error {
@@ -203,8 +200,8 @@ mod tests {
         }
         fn write_at(&self, data: &[u8], offset: u64) -> StoreResult<()> {
             // Open where nobody holds it any more.
-            self.gate.lock().unwrap().recv().unwrap_or(Ok(()))?;
-            self.bytes.lock().unwrap().push((offset, data.to_vec()));
+            self.gate.lock().recv().unwrap_or(Ok(()))?;
+            self.bytes.lock().push((offset, data.to_vec()));
             Ok(())
         }
         fn set_len(&self, _: u64) -> StoreResult<()> {
@@ -291,7 +288,7 @@ mod tests {
             })
             .collect();
         assert_eq!(bench.told, sums);
-        let bytes = bench.sink.bytes.lock().unwrap();
+        let bytes = bench.sink.bytes.lock();
         assert_eq!(*bytes, (0..3u8).map(|n| (u64::from(n) * 1000, vec![n; 1000])).collect::<Vec<_>>());
     }
 
@@ -323,7 +320,7 @@ mod tests {
         gate.send(Ok(())).unwrap();
         assert!(matches!(bench.settle(&mut behind), Err(Error::Store(_))));
         assert!(bench.told.is_empty());
-        assert!(bench.sink.bytes.lock().unwrap().is_empty());
+        assert!(bench.sink.bytes.lock().is_empty());
     }
 
     #[test]
@@ -334,7 +331,7 @@ mod tests {
         bench.write(&mut behind, 1).unwrap();
         bench.gate = None;
         drop(behind);
-        assert_eq!(bench.sink.bytes.lock().unwrap().len(), 2);
+        assert_eq!(bench.sink.bytes.lock().len(), 2);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Memory for data on its way, and the pipes that `splice` needs.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ropewalk_storage::Pages;
 
 use crate::pipe::Pipe;
@@ -46,7 +47,7 @@ impl BufferBudget {
     /// A buffer of at least 64 KiB and, as far as the budget allows, of `want` bytes (at most 4 MiB), rounded down to
     /// 64 KiB times a power of two. Its contents are whatever its last user left there.
     pub fn take(self: &Arc<Self>, want: usize) -> Buffer {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // Leaves something for those that come later: nobody gets more than a quarter of what is left.
         let share = self.total.saturating_sub(state.used) / 4;
         let size = want.min(share).clamp(MIN_BUFFER, MAX_BUFFER);
@@ -64,24 +65,24 @@ impl BufferBudget {
 
     /// Bytes of the buffers that are out.
     pub fn used(&self) -> usize {
-        self.lock().used
+        self.state.lock().used
     }
 
     /// The most that was out at a time.
     pub fn peak(&self) -> usize {
-        self.lock().peak
+        self.state.lock().peak
     }
 
     /// An empty pipe of at least `size` bytes; `None` where the system does not give one.
     pub(crate) fn pipe(&self, size: usize) -> Option<Pipe> {
-        let pipe = self.lock().pipes.pop();
+        let pipe = self.state.lock().pipes.pop();
         pipe.or_else(|| Pipe::new(size))
     }
 
     /// Takes a pipe back, to be used again if it is empty.
     pub(crate) fn return_pipe(&self, pipe: Pipe) {
         if pipe.is_empty() {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if state.pipes.len() < IDLE_PIPES {
                 state.pipes.push(pipe);
             }
@@ -89,7 +90,7 @@ impl BufferBudget {
     }
 
     fn give_back(&self, memory: Pages) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let size = memory.len();
         state.used -= size;
         // Some memory is kept so that the next file causes no page faults; not all that a burst has needed.
@@ -97,10 +98,6 @@ impl BufferBudget {
             state.kept += size;
             state.free[(size / MIN_BUFFER).ilog2() as usize].push(memory);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -160,7 +157,7 @@ mod tests {
         assert!(budget.used() <= total + buffers.len() * MIN_BUFFER);
         drop(buffers);
         assert_eq!(budget.used(), 0);
-        assert!(budget.lock().kept <= total / 4);
+        assert!(budget.state.lock().kept <= total / 4);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The congestion control of data connections.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::Flows;
 
@@ -20,7 +22,7 @@ impl Congestion {
     }
 
     pub fn set(&self, name: Option<String>) {
-        let mut now = self.name.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.name.lock();
         if *now == name {
             return;
         }
@@ -31,7 +33,7 @@ impl Congestion {
     }
 
     pub fn get(&self) -> Option<String> {
-        self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.name.lock().clone()
     }
 }
 

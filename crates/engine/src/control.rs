@@ -3,8 +3,9 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::{Mutex, MutexGuard};
 use ropewalk_transport::Breaker;
 use rustix::event::EventfdFlags;
 
@@ -113,7 +114,7 @@ impl Control {
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.breakers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.breakers.lock()
     }
 }
 

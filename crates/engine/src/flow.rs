@@ -3,10 +3,11 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ropewalk_transport::TcpInfo;
 use rustix::net::sockopt;
 
@@ -94,18 +95,18 @@ struct Entry {
 impl Flows {
     /// Asks the kernel about every live connection.
     pub fn sample(&self) -> Vec<Flow> {
-        self.lock().live.iter().filter_map(Entry::sample).collect()
+        self.0.lock().live.iter().filter_map(Entry::sample).collect()
     }
 
     /// Connections that have ended since the last transfer began, as they were in the end: in MODE S each ends with its
     /// transfer. No more than 64.
     pub fn gone(&self) -> Vec<Flow> {
-        self.lock().gone.clone()
+        self.0.lock().gone.clone()
     }
 
     /// The same, taken together.
     pub fn path(&self) -> PathSample {
-        let registry = self.lock();
+        let registry = self.0.lock();
         let mut all = registry.ended.clone();
         let mut round_trips = RoundTrips::default();
         for flow in registry.live.iter().filter_map(Entry::sample) {
@@ -124,12 +125,12 @@ impl Flows {
 
     /// The other ends of all live connections; the kernel is not asked.
     pub fn peers(&self) -> Vec<SocketAddr> {
-        self.lock().live.iter().map(|entry| entry.peer).collect()
+        self.0.lock().live.iter().map(|entry| entry.peer).collect()
     }
 
     /// Has every live connection use this congestion control from now on.
     pub(crate) fn set_congestion(&self, name: &str) {
-        for entry in &self.lock().live {
+        for entry in &self.0.lock().live {
             // SAFETY: as in `Entry::sample`: the descriptor is open as long as the entry is there, under the lock.
             let socket = unsafe { BorrowedFd::borrow_raw(entry.socket) };
             ropewalk_transport::congestion::apply(socket, name);
@@ -138,7 +139,7 @@ impl Flows {
 
     /// A transfer begins.
     pub(crate) fn set_receiving(&self, receiving: bool) {
-        let mut registry = self.lock();
+        let mut registry = self.0.lock();
         registry.receiving = receiving;
         registry.gone.clear();
     }
@@ -146,22 +147,18 @@ impl Flows {
     /// Lists the connection whose descriptor is `socket` until what is returned is dropped, which has to be before the
     /// descriptor is closed.
     pub(crate) fn register(&self, socket: BorrowedFd<'_>, peer: SocketAddr) -> Listed {
-        let mut registry = self.lock();
+        let mut registry = self.0.lock();
         registry.made += 1;
         let (id, bytes) = (registry.made, Arc::<AtomicU64>::default());
         let socket = socket.as_raw_fd();
         registry.live.push(Entry { id, peer, since: Instant::now(), bytes: Arc::clone(&bytes), socket });
         Listed { flows: self.clone(), id, bytes }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Registry> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl fmt::Debug for Flows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flows").field("live", &self.lock().live.len()).finish_non_exhaustive()
+        f.debug_struct("Flows").field("live", &self.0.lock().live.len()).finish_non_exhaustive()
     }
 }
 
@@ -265,7 +262,7 @@ impl Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        let mut registry = self.flows.lock();
+        let mut registry = self.flows.0.lock();
         if let Some(at) = registry.live.iter().position(|entry| entry.id == self.id) {
             let entry = registry.live.swap_remove(at);
             if let Some(flow) = entry.sample() {

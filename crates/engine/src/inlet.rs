@@ -1,8 +1,8 @@
 //! One stream of a MODE E receiver.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use ropewalk_protocol::mode_e::{End, Header, ReceiveError, Receiver, StreamReceiver, Want};
 
 use crate::error::{Error, Result};
@@ -11,10 +11,6 @@ use crate::wire::Wire;
 
 /// The transfer's state, shared by its streams. Locked for a header and for the end of a block.
 pub(crate) type Transfer = Mutex<Receiver>;
-
-pub(crate) fn lock(transfer: &Transfer) -> MutexGuard<'_, Receiver> {
-    transfer.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What one step of an [`Inlet`] did.
 pub(crate) enum Step {
@@ -79,7 +75,7 @@ impl<'a> Inlet<'a> {
                         read = true;
                     }
                     let first = self.stream.is_untouched();
-                    let taken = self.stream.header_bytes(self.wire.ahead(), &mut lock(transfer));
+                    let taken = self.stream.header_bytes(self.wire.ahead(), &mut transfer.lock());
                     match taken {
                         Ok(n) => self.wire.consume(n),
                         Err(source) => {
@@ -109,7 +105,7 @@ impl<'a> Inlet<'a> {
                     match self.intake.take(&mut self.wire, file_offset, left, beyond)? {
                         Taken::Bytes(n) => {
                             self.payload += n;
-                            let result = self.stream.payload(n, &mut lock(transfer));
+                            let result = self.stream.payload(n, &mut transfer.lock());
                             result.map_err(|e| self.protocol(e))?;
                         }
                         Taken::Blocked => return Ok(Step::Blocked),

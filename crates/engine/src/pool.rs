@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -154,7 +156,7 @@ impl Drop for Pool {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// What a thread does. `State::idle` counts it from before it runs.
@@ -174,9 +176,7 @@ impl Shared {
             if state.closed {
                 break;
             }
-            let (guard, wait) =
-                self.work.wait_timeout(state, self.idle_time).unwrap_or_else(PoisonError::into_inner);
-            state = guard;
+            let wait = self.work.wait_for(&mut state, self.idle_time);
             if wait.timed_out() && state.queue.is_empty() {
                 break;
             }
@@ -236,7 +236,7 @@ impl<T, F: FnOnce(T)> Task<T, F> {
 
 impl Running {
     fn lock(&self) -> MutexGuard<'_, usize> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+        self.count.lock()
     }
 }
 
@@ -258,7 +258,7 @@ impl Drop for WaitForAll<'_> {
     fn drop(&mut self) {
         let mut count = self.0.lock();
         while *count > 0 {
-            count = self.0.none.wait(count).unwrap_or_else(PoisonError::into_inner);
+            self.0.none.wait(&mut count);
         }
     }
 }

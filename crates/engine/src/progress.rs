@@ -1,8 +1,8 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use ropewalk_protocol::range::RangeSet;
 
 use crate::error::{Error, Result};
@@ -95,16 +95,12 @@ impl Progress {
     }
 
     fn lives(&self) -> MutexGuard<'_, Lives> {
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lives.lock()
     }
 
     /// Receiving: the file ranges written so far (file offsets, not wire offsets), without what was there before.
     pub fn received(&self) -> RangeSet {
-        self.lock_received().clone()
-    }
-
-    fn lock_received(&self) -> MutexGuard<'_, RangeSet> {
-        self.received.lock().unwrap_or_else(PoisonError::into_inner)
+        self.received.lock().clone()
     }
 
     /// What the kernel says of every live data connection, now. Connections that are kept for later transfers are among
@@ -120,11 +116,11 @@ impl Progress {
 
     /// The data connections of the channel that is used; `None` before there is one.
     pub fn channel_flows(&self) -> Option<Flows> {
-        self.flows.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.flows.lock().clone()
     }
 
     pub(crate) fn set_flows(&self, flows: &Flows) {
-        *self.flows.lock().unwrap_or_else(PoisonError::into_inner) = Some(flows.clone());
+        *self.flows.lock() = Some(flows.clone());
     }
 
     pub(crate) fn add_bytes(&self, n: u64) {
@@ -146,7 +142,7 @@ impl Progress {
 
     /// Fails where the ranges are too many.
     pub(crate) fn add_received(&self, start: u64, end: u64) -> Result<()> {
-        let mut received = self.lock_received();
+        let mut received = self.received.lock();
         received.insert(start..end);
         if received.count() > MOST_RANGES { Err(Error::Scattered { most: MOST_RANGES }) } else { Ok(()) }
     }
@@ -161,7 +157,7 @@ mod tests {
     fn what_is_scattered_too_much_is_refused() {
         let most = MOST_RANGES as u64;
         let progress = Progress::new();
-        *progress.lock_received() = (0..most).map(|at| 2 * at..2 * at + 1).collect();
+        *progress.received.lock() = (0..most).map(|at| 2 * at..2 * at + 1).collect();
         progress.add_received(1, 2).unwrap();
         progress.add_received(1 << 40, 1 << 41).unwrap();
         let error = progress.add_received(1 << 50, 1 << 51).unwrap_err();

@@ -1,9 +1,9 @@
 //! Receiving in MODE E: any number of connections, blocks in any order.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ropewalk_protocol::mode_e::Receiver;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::Pieces;
@@ -82,17 +82,17 @@ pub(crate) enum Message<'a> {
 
 impl<'a> Shared<'a> {
     fn post(&self, message: Message<'a>) {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        self.messages.lock().push(message);
         self.core.control.wake();
     }
 
     pub(crate) fn take_messages(&self) -> Vec<Message<'a>> {
-        std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.messages.lock())
     }
 
     /// Puts what a stream has reported together with what others have.
     pub(crate) fn gather(&self, intake: &mut Intake<'a>) {
-        let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arrived = self.arrived.lock();
         arrived.ranges.union(&std::mem::take(&mut intake.ranges));
         if let (Some(all), Some(some)) = (&mut arrived.pieces, &mut intake.pieces) {
             let fresh = Pieces::new(some.algorithm());
@@ -102,7 +102,7 @@ impl<'a> Shared<'a> {
 
     /// What all streams have reported.
     pub(crate) fn take_arrived(&self) -> Arrived {
-        let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arrived = self.arrived.lock();
         Arrived { ranges: std::mem::take(&mut arrived.ranges), pieces: arrived.pieces.take() }
     }
 

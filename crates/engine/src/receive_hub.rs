@@ -6,7 +6,7 @@ use ropewalk_protocol::mode_e::End;
 use rustix::event::PollFlags;
 
 use crate::error::{Error, Result};
-use crate::inlet::{Inlet, Step, lock};
+use crate::inlet::{Inlet, Step};
 use crate::intake::Intake;
 use crate::pool::Scope;
 use crate::receive_blocks::{Arrived, Message, Shared};
@@ -116,7 +116,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
             self.steer();
             let (deadline, listening) = {
                 let (core, alive, made) = (self.shared.core, self.alive(), self.next_id as usize);
-                let transfer = lock(&self.shared.transfer);
+                let transfer = self.shared.transfer.lock();
                 (self.shortage.check(core, &transfer, alive, made)?, wants_more(core, &transfer, alive))
             };
             if self.hot.is_some() && !hot_blocked {
@@ -128,7 +128,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
                     }
                     watch.pulse()?;
                 }
-                if self.hot.is_none() || lock(&self.shared.transfer).is_complete() {
+                if self.hot.is_none() || self.shared.transfer.lock().is_complete() {
                     continue;
                 }
             }
@@ -222,7 +222,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         if self.alive() + self.kept.len() >= limit as usize {
             return Err(refused);
         }
-        let stream = lock(&self.shared.transfer).add_stream().map_err(|_| refused)?;
+        let stream = self.shared.transfer.lock().add_stream().map_err(|_| refused)?;
         let Shared { core, job, progress, .. } = *self.shared;
         let intake = Intake::new(job, progress, core, &wire);
         self.local.push(Inlet::new(wire, self.next_id, stream, intake));
@@ -269,7 +269,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         if missing == 0 || self.credit == 0 || little || !self.kept.is_empty() {
             return;
         }
-        if lock(&shared.transfer).announced().is_some() {
+        if shared.transfer.lock().announced().is_some() {
             return;
         }
         for _ in 0..missing.min(self.credit) {
@@ -385,7 +385,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
                         || self.local.iter().any(|i| !i.is_untouched())) =>
             {
                 tracing::warn!(peer = %inlet.wire.peer, error = %e, "closed a data connection that brought nonsense");
-                inlet.leave(&mut lock(&self.shared.transfer));
+                inlet.leave(&mut self.shared.transfer.lock());
                 return Ok(());
             }
             Err(e) => {
@@ -395,7 +395,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
             }
         };
         if end.is_none() {
-            inlet.leave(&mut lock(&self.shared.transfer));
+            inlet.leave(&mut self.shared.transfer.lock());
         }
         let Inlet { mut wire, id, mut intake, .. } = inlet;
         self.bytes += intake.bytes;
@@ -425,7 +425,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
     /// All has come, and all who brought it have said so.
     fn is_complete(&self) -> Result<bool> {
         let (complete, ended) = {
-            let transfer = lock(&self.shared.transfer);
+            let transfer = self.shared.transfer.lock();
             (transfer.is_complete(), transfer.ended())
         };
         // Threads whose streams have ended report soon.

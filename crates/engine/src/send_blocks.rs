@@ -3,9 +3,9 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use ropewalk_protocol::mode_e::{Block, Header, Next, Sender, StreamId};
 use ropewalk_storage::checksum::Pieces;
 
@@ -109,16 +109,16 @@ struct Sum {
 
 impl Shared<'_> {
     pub(crate) fn sender(&self) -> MutexGuard<'_, Sender> {
-        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sender.lock()
     }
 
     fn post(&self, message: Message) {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        self.messages.lock().push(message);
         self.core.control.wake();
     }
 
     pub(crate) fn take_messages(&self) -> Vec<Message> {
-        std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.messages.lock())
     }
 
     /// Blocks that are left to send, at most.

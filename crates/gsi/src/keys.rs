@@ -1,7 +1,7 @@
 //! Keys for delegated proxies. Making an RSA key takes much longer than the rest of a log-in, so that those are made ahead.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use openssl::ec::{Asn1Flag, EcGroup, EcKey};
@@ -10,6 +10,7 @@ use openssl::nid::Nid;
 use openssl::pkey::{HasPublic, Id, PKey, PKeyRef, Private};
 use openssl::rsa::Rsa;
 use openssl::x509::X509Ref;
+use parking_lot::{Condvar, Mutex};
 
 /// Size of the keys that are held: that of nearly all certificates of users.
 const BITS: u32 = 2048;
@@ -123,7 +124,7 @@ impl KeyPool {
         if !self.begun.swap(true, Ordering::Relaxed) {
             self.begin();
         }
-        let key = self.lock().pop();
+        let key = self.keys.lock().pop();
         self.wanted.notify_one();
         key
     }
@@ -137,15 +138,11 @@ impl KeyPool {
 
     /// How many keys are there.
     pub fn len(&self) -> usize {
-        self.lock().len()
+        self.keys.lock().len()
     }
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<PKey<Private>>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -153,15 +150,14 @@ fn fill(pool: &Weak<KeyPool>) {
     // A process's number and that of its thread are of one kind here. Without a lower priority it works, too.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
     while let Some(pool) = pool.upgrade() {
-        let keys = pool.lock();
+        let mut keys = pool.keys.lock();
         if keys.len() >= pool.most {
-            let waited = pool.wanted.wait_timeout(keys, LOOK);
-            drop(waited);
+            pool.wanted.wait_for(&mut keys, LOOK);
             continue;
         }
         drop(keys);
         let Ok(key) = rsa(BITS) else { return };
-        pool.lock().push(key);
+        pool.keys.lock().push(key);
     }
 }
 

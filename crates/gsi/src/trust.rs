@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use openssl::x509::{X509, X509Crl, X509CrlRef, X509Ref};
+use parking_lot::Mutex;
 use ropewalk_tls::is_signed_by;
 
 use crate::chain_error::ChainError;
@@ -230,7 +231,7 @@ impl Trust {
             Err(_) => return Ok(None),
         };
         let state = (metadata.ino(), metadata.len(), metadata.ctime(), metadata.ctime_nsec());
-        let lists = || self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let lists = || self.lists.lock();
         if let Some((read, known)) = lists().get(path)
             && *read == state
         {

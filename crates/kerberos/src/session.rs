@@ -1,8 +1,10 @@
 //! What a handshake ends in: a principal, and protection for what follows.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
+
+use parking_lot::Mutex;
 
 use crate::SessionError;
 use crate::framing;
@@ -32,14 +34,10 @@ struct State {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn wrap(&self, plain: &[u8], protection: Protection, out: &mut Vec<u8>) -> Result<(), SessionError> {
         let old = out.len();
         let wanted = protection == Protection::Confidential;
-        let encrypted = self.lock().context.wrap(plain, wanted, out)?;
+        let encrypted = self.state.lock().context.wrap(plain, wanted, out)?;
         if wanted && !encrypted {
             out.truncate(old);
             return Err(SessionError::CannotEncrypt);
@@ -51,7 +49,7 @@ impl Shared {
     fn unwrap(&self, token: &mut [u8], plain: &mut Vec<u8>) -> Result<(Protection, u64), SessionError> {
         let number = framing::number(token)?;
         let old = plain.len();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let encrypted = state.context.unwrap(token, plain)?;
         // Only now is it known that the number is the peer's.
         state.seen.enter(number).inspect_err(|_| plain.truncate(old))?;
@@ -231,7 +229,7 @@ impl Stream {
     /// The library cannot tell.
     pub fn plain_limit(&mut self, token: u32) -> Result<u32, SessionError> {
         let encrypt = self.protection == Protection::Confidential;
-        Ok(self.shared.lock().context.plain_limit(token, encrypt)?)
+        Ok(self.shared.state.lock().context.plain_limit(token, encrypt)?)
     }
 }
 

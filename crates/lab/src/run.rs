@@ -34,8 +34,10 @@ use crate::{
 use std::{
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::Sender},
+    sync::{Arc, mpsc::Sender},
 };
+
+use parking_lot::Mutex;
 
 /// How a scenario is run.
 #[derive(Clone, Default)]
@@ -66,7 +68,7 @@ struct Stopping {
 impl Stop {
     /// Asks the run to end: commands are killed, everything is taken down, the result is [`RunError::Stopped`].
     pub fn stop(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.stopped = true;
         for waiting in state.waiting.drain(..) {
             // A run that has ended does not listen.
@@ -76,21 +78,17 @@ impl Stop {
 
     /// Whether it was asked to.
     pub fn is_stopped(&self) -> bool {
-        self.lock().stopped
+        self.0.lock().stopped
     }
 
     /// Sends a message when it is asked to.
     fn tell(&self, messages: &Sender<Message>) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if state.stopped {
             let _ = messages.send(Message::Stop);
         } else {
             state.waiting.push(messages.clone());
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Stopping> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,10 +7,10 @@ mod net;
 use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use net::{Namespace, Net, probe};
+use parking_lot::{Mutex, MutexGuard};
 use ropewalk_lab::emulator::{
     Change, ControlSocket, Counters, Direction, Emulator, Loss, Options, Patch, Path, Queue, Rate, Red,
     Reorder, Request, Tun, ask,
@@ -19,7 +19,7 @@ use ropewalk_lab::emulator::{
 /// Timings want the machine for themselves, as far as that is in our hands.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    ALONE.lock()
 }
 
 fn ms(ms: u64) -> Duration {

@@ -9,7 +9,9 @@ use ropewalk_lab::{
     run::{Event, Lab, RunError, RunOptions, Stop, change, run, shell},
     scenario::Value,
 };
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// The programs of these tests' hosts are this test binary: a server that takes everything, and a client that sends.
 #[test]
@@ -399,7 +401,7 @@ fn labs_run_side_by_side_and_can_be_entered() {
             program: Some(own_program()),
             events: Some(Arc::new({
                 let own = own.clone();
-                move |event: &Event| own.lock().unwrap().push(event.clone())
+                move |event: &Event| own.lock().push(event.clone())
             })),
             ..RunOptions::default()
         };
@@ -421,7 +423,7 @@ fn labs_run_side_by_side_and_can_be_entered() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert!(results.iter().all(|result| result.command("upload").unwrap().end == End::Exit(0)));
-        assert!(events.lock().unwrap().contains(&Event::Ready { server: "sink".into() }));
+        assert!(events.lock().contains(&Event::Ready { server: "sink".into() }));
         common::assert_clean();
     });
 }

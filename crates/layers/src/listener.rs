@@ -4,9 +4,10 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ropewalk_transport::{Breaker, Connection, Listener, TurnedDown, Wait, WaitAlone};
 use rustix::event::PollFlags;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -66,7 +67,7 @@ impl SecureListener {
     /// The first connection whose handshake is done, without waiting. What is ready for the others stays in their sockets,
     /// and so the descriptor goes on to tell of it.
     fn next(&self) -> io::Result<Option<Box<dyn Connection>>> {
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = self.pending.lock();
         let now = Instant::now();
         let mut at = 0;
         while at < pending.len() {
@@ -141,7 +142,7 @@ impl SecureListener {
     fn note(&self, peer: Option<SocketAddr>, error: &io::Error) {
         let Some(peer) = peer else { return };
         let meant = self.spared == Some(peer.ip().to_canonical());
-        let mut noted = self.turned_down.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.turned_down.lock();
         if meant || !noted.as_ref().is_some_and(|before| before.meant) {
             *noted = Some(TurnedDown { peer, reason: error.to_string(), meant });
         }
@@ -189,12 +190,12 @@ impl Listener for SecureListener {
     }
 
     fn turn_away(&self) -> Vec<Box<dyn Connection>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.pending.lock().clear();
         self.inner.turn_away()
     }
 
     fn turned_down(&self) -> Option<TurnedDown> {
-        let own = self.turned_down.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let own = self.turned_down.lock().clone();
         own.or_else(|| self.inner.turned_down())
     }
 

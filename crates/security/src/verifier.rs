@@ -1,10 +1,9 @@
 //! Password hashes, and a bound on how many are computed at the same time: each takes about 19 MiB.
 
-use std::sync::{Condvar, Mutex, PoisonError};
-
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{Error, PasswordHasher as _, PasswordVerifier as _};
 use argon2::{Algorithm, Argon2, Params, Version};
+use parking_lot::{Condvar, Mutex};
 
 /// Computes argon2id hashes on a limited number of threads at once; others wait.
 #[derive(Debug)]
@@ -41,9 +40,9 @@ impl Verifier {
     }
 
     fn turn(&self) -> Turn<'_> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         while *free == 0 {
-            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+            self.freed.wait(&mut free);
         }
         *free -= 1;
         Turn(self)
@@ -54,7 +53,7 @@ struct Turn<'a>(&'a Verifier);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *self.0.free.lock() += 1;
         self.0.freed.notify_one();
     }
 }

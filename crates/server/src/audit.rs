@@ -8,9 +8,9 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::RwLock;
 use ropewalk_protocol::date::Civil;
 use ropewalk_protocol::server::{Failure, RefusedLogin};
 use ropewalk_protocol::text::is_harmful;
@@ -151,12 +151,12 @@ impl Audit {
 
     /// The file may have been moved away, or be another one now: `file` comes from [`open`].
     pub(crate) fn replace(&self, file: Option<File>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = file;
+        *self.0.write() = file;
     }
 
     pub(crate) fn write(&self, line: &Line) {
         line.log();
-        let file = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let file = self.0.read();
         let Some(mut file) = file.as_ref() else { return };
         let written = line.json().map_err(std::io::Error::from).and_then(|text| {
             // One write to a file that is open for appending, so that lines never mix.

@@ -1,8 +1,8 @@
 //! Checksums of whole files that were computed while their data passed.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::Metadata;
@@ -52,7 +52,7 @@ impl ChecksumCache {
         algorithm: ChecksumAlgorithm,
         value: &str,
     ) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         let sum = Sum {
             who,
             path: path.clone(),
@@ -80,7 +80,7 @@ impl ChecksumCache {
         metadata: &Metadata,
         algorithm: ChecksumAlgorithm,
     ) -> Option<String> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.lock();
         let sum = known.files.get(&identity(metadata))?;
         let same = sum.who == who
             && sum.algorithm == algorithm
@@ -93,7 +93,7 @@ impl ChecksumCache {
 
     /// The file is about to be written in place; its times may not show that.
     pub(crate) fn forget(&self, metadata: &Metadata) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if known.files.remove(&identity(metadata)).is_some() {
             // Else it would be the older one of two when it is known again.
             known.order.retain(|other| *other != identity(metadata));
@@ -149,7 +149,7 @@ mod tests {
         cache.forget(&file(1, 10));
         assert_eq!(cache.recall(None, &path, &file(1, 10), algorithm), None);
         cache.remember(None, &path, &file(1, 10), algorithm, "abcd");
-        assert_eq!(cache.0.lock().unwrap().order.len(), 1);
+        assert_eq!(cache.0.lock().order.len(), 1);
     }
 
     #[test]

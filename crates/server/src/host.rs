@@ -1,9 +1,10 @@
 //! What all sessions share.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, RwLock};
 use ropewalk_engine::{BufferBudget, Pool};
 use ropewalk_security::Verifier;
 use ropewalk_transport::{Driver, Tcp};
@@ -116,7 +117,7 @@ impl Host {
 
     /// The settings for whatever begins now.
     pub(crate) fn settings(&self) -> Arc<Settings> {
-        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.settings.read())
     }
 
     pub(crate) fn replace_settings(&self, settings: Settings) -> Result<()> {
@@ -124,7 +125,7 @@ impl Host {
         let audit = audit::open(&settings.config.log)?;
         self.transfer_log.reopen(&settings.config.log)?;
         self.audit.replace(audit);
-        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        *self.settings.write() = Arc::new(settings);
         Ok(())
     }
 
@@ -142,7 +143,7 @@ impl Host {
 
     /// Begins the server's end, or brings it forward.
     pub(crate) fn end(&self, phase: Phase, grace: Duration) {
-        let mut deadline = self.deadline.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut deadline = self.deadline.lock();
         let at = Instant::now() + grace;
         *deadline = Some(deadline.map_or(at, |before| before.min(at)));
         drop(deadline);
@@ -152,12 +153,7 @@ impl Host {
 
     /// Transfers have to end now.
     pub(crate) fn must_end(&self) -> bool {
-        self.phase() != Phase::Running
-            && self
-                .deadline
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .is_some_and(|at| at <= Instant::now())
+        self.phase() != Phase::Running && self.deadline.lock().is_some_and(|at| at <= Instant::now())
     }
 
     /// When the server that has been told to stop does not wait any more for sessions that hang, in a store that does
@@ -166,7 +162,7 @@ impl Host {
         if self.phase() != Phase::Stopping {
             return None;
         }
-        self.deadline.lock().unwrap_or_else(PoisonError::into_inner).map(|at| at + STOP_PATIENCE)
+        self.deadline.lock().map(|at| at + STOP_PATIENCE)
     }
 
     /// A session is gone, perhaps the last one.

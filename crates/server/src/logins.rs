@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ropewalk_engine::Pool;
 
 use crate::fair::Fair;
@@ -30,29 +31,25 @@ impl Logins {
     /// Runs `job` when it is the turn of `address`. Fails only where there is no thread at all; the job is then dropped.
     pub(crate) fn spawn(&self, address: IpAddr, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let address = network(address);
-        lock(&self.waiting).push(address, Box::new(job));
+        self.waiting.lock().push(address, Box::new(job));
         let waiting = Arc::clone(&self.waiting);
         let next = move || {
             make_way();
-            let next = lock(&waiting).pop(|_| true);
+            let next = waiting.lock().pop(|_| true);
             if let Some((_, job)) = next {
                 job();
             }
         };
         self.pool.spawn(next).inspect_err(|_| {
             // There was no thread before either, so that nobody else waits.
-            drop(lock(&self.waiting).pop(|_| true));
+            drop(self.waiting.lock().pop(|_| true));
         })
     }
 
     /// Nobody else from `address` should begin: at least `most` steps wait, and no address has more of them. 0: any number.
     pub(crate) fn is_crowded(&self, address: IpAddr, most: u32) -> bool {
-        most > 0 && lock(&self.waiting).is_crowded(network(address), most as usize)
+        most > 0 && self.waiting.lock().is_crowded(network(address), most as usize)
     }
-}
-
-fn lock(waiting: &Mutex<Fair<Job>>) -> MutexGuard<'_, Fair<Job>> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Lowers the priority of this thread, once.
@@ -100,7 +97,7 @@ mod tests {
         // The thread may or may not have taken the first step before the others came.
         assert!(place((OTHER, 0)) <= 2 && place((OTHER, 1)) <= 4, "{order:?}");
         assert!(order.iter().filter(|one| one.0 == FLOOD).map(|one| one.1).is_sorted());
-        assert_eq!(lock(&logins.waiting).len(), 0);
+        assert_eq!(logins.waiting.lock().len(), 0);
     }
 
     #[test]

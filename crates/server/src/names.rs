@@ -1,8 +1,10 @@
 //! Names of users and groups, asked of the system once in a while.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// The system is asked again after so long.
 const FRESH: Duration = Duration::from_secs(300);
@@ -41,7 +43,7 @@ pub(crate) fn gid(group: &[u8]) -> Option<u32> {
 
 fn look_up(known: &Mutex<Known>, id: u32, ask: impl FnOnce() -> Option<String>) -> Arc<str> {
     let now = Instant::now();
-    let lock = || known.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = || known.lock();
     if let Some((name, at)) = lock().get(&id)
         && now.duration_since(*at) < FRESH
     {

@@ -3,9 +3,10 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::{ErrorKind, PartFile, Result, Store, WriteOptions};
 
@@ -42,7 +43,7 @@ impl SharedParts {
         begin: impl Fn() -> Result<PartFile>,
     ) -> Result<Arc<PartFile>> {
         let slot = self.slot(place_of(&**store, place));
-        let mut slot = lock(&slot);
+        let mut slot = slot.lock();
         // Opened here, since who comes second may have other rights than who came first.
         let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
         match store.open_write(place, write) {
@@ -77,10 +78,10 @@ impl SharedParts {
     }
 
     fn slot(&self, place: Place) -> Arc<Slot> {
-        let mut slots = lock(&self.0);
+        let mut slots = self.0.lock();
         // Those that somebody holds are just being opened; that this one was held not long ago has to be known.
         slots.retain(|other, slot| {
-            *other == place || Arc::strong_count(slot) > 1 || lock(slot).part.strong_count() > 0
+            *other == place || Arc::strong_count(slot) > 1 || slot.lock().part.strong_count() > 0
         });
         Arc::clone(slots.entry(place).or_default())
     }
@@ -92,10 +93,6 @@ fn place_of(store: &dyn Store, path: &VirtualPath) -> Place {
         // Who may write a file need not be allowed to look at its directory.
         _ => (0, 0, path.as_bytes().to_vec()),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -134,7 +131,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&first, &anew));
         drop((first, anew));
         open(&parts, &store, "/.f.ropewalk-part");
-        assert!(lock(&parts.0).len() <= 2);
+        assert!(parts.0.lock().len() <= 2);
     }
 
     #[test]
@@ -153,7 +150,7 @@ mod tests {
         let options = PartOptions { resume: true, ..PartOptions::default() };
         let begin = || {
             if tries.fetch_add(1, Ordering::Relaxed) == 2 {
-                lock(&held).take();
+                held.lock().take();
             }
             PartFile::begin(&store, &name, JournalKey::default(), options)
         };

@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ropewalk_engine::{Progress, Stage};
 use ropewalk_profiler::collect::{Chosen, Collection, Options, Sockets};
 use ropewalk_profiler::profile::{HostProfile, RawFile, StageTime, Stages};
@@ -84,10 +85,6 @@ impl Times {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// How limits and permissions call the session's user. Those without a password have many names, and one account.
 pub(crate) fn user(context: &Context) -> &str {
     context.login.as_ref().map_or("", |login| &login.account.counted_as)
@@ -104,7 +101,7 @@ impl Profiling {
             return None;
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.live).insert(number, (user(context).to_owned(), Arc::clone(progress)));
+        self.live.lock().insert(number, (user(context).to_owned(), Arc::clone(progress)));
         Some(Recorded { profiling: Arc::clone(self), number })
     }
 
@@ -119,7 +116,7 @@ impl Profiling {
     }
 
     fn of_user(&self, user: &str) -> Vec<(u64, Arc<Progress>)> {
-        let live = lock(&self.live);
+        let live = self.live.lock();
         let own = live.iter().filter(|(_, (name, _))| name == user);
         own.map(|(number, (_, progress))| (*number, Arc::clone(progress))).collect()
     }
@@ -127,8 +124,8 @@ impl Profiling {
 
 impl Drop for Recorded {
     fn drop(&mut self) {
-        let Some((user, progress)) = lock(&self.profiling.live).remove(&self.number) else { return };
-        for recorder in lock(&self.profiling.recorders).iter().filter(|recorder| recorder.user == user) {
+        let Some((user, progress)) = self.profiling.live.lock().remove(&self.number) else { return };
+        for recorder in self.profiling.recorders.lock().iter().filter(|recorder| recorder.user == user) {
             recorder.transfer_ended(self.number, &progress);
         }
     }
@@ -143,8 +140,8 @@ impl Recorder {
             before: Mutex::default(),
             ended: Mutex::default(),
         });
-        let mut before = lock(&recorder.before);
-        lock(&profiling.recorders).push(Arc::clone(&recorder));
+        let mut before = recorder.before.lock();
+        profiling.recorders.lock().push(Arc::clone(&recorder));
         for (number, progress) in profiling.of_user(user) {
             before.insert(number, Times::of(&progress));
         }
@@ -153,14 +150,14 @@ impl Recorder {
     }
 
     fn transfer_ended(&self, number: u64, progress: &Progress) {
-        let before = lock(&self.before).remove(&number).unwrap_or_default();
-        lock(&self.ended).add(Times::of(progress), before);
+        let before = self.before.lock().remove(&number).unwrap_or_default();
+        self.ended.lock().add(Times::of(progress), before);
     }
 
     /// Until now.
     fn stages(&self) -> Stages {
-        let before = lock(&self.before);
-        let mut times = *lock(&self.ended);
+        let before = self.before.lock();
+        let mut times = *self.ended.lock();
         for (number, progress) in self.profiling.of_user(&self.user) {
             times.add(Times::of(&progress), before.get(&number).copied().unwrap_or_default());
         }
@@ -175,7 +172,7 @@ impl Recorder {
     }
 
     fn stop(&self) {
-        lock(&self.profiling.recorders).retain(|other| !std::ptr::eq(&**other, self));
+        self.profiling.recorders.lock().retain(|other| !std::ptr::eq(&**other, self));
     }
 }
 
@@ -306,7 +303,7 @@ mod tests {
 
     fn listed(profiling: &Arc<Profiling>, user: &str) -> Recorded {
         let number = profiling.next.fetch_add(1, Ordering::Relaxed);
-        lock(&profiling.live).insert(number, (user.to_owned(), Arc::new(Progress::new())));
+        profiling.live.lock().insert(number, (user.to_owned(), Arc::new(Progress::new())));
         Recorded { profiling: Arc::clone(profiling), number }
     }
 
@@ -317,13 +314,13 @@ mod tests {
         let recorder = Recorder::start(&profiling, "ada");
         let (other, late) = (listed(&profiling, "bob"), listed(&profiling, "ada"));
         assert_eq!(profiling.of_user("ada").len(), 2);
-        assert_eq!(lock(&recorder.before).len(), 1);
+        assert_eq!(recorder.before.lock().len(), 1);
         drop((early, late));
         assert_eq!((profiling.of_user("ada").len(), profiling.of_user("bob").len()), (0, 1));
-        assert!(lock(&recorder.before).is_empty() && recorder.peers().is_empty());
+        assert!(recorder.before.lock().is_empty() && recorder.peers().is_empty());
         drop(other);
         drop(Stopping(recorder));
-        assert!(lock(&profiling.recorders).is_empty() && lock(&profiling.live).is_empty());
+        assert!(profiling.recorders.lock().is_empty() && profiling.live.lock().is_empty());
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ropewalk_tuning::buffers::Path;
 
 /// Peers that are remembered.
@@ -27,7 +27,7 @@ struct Seen {
 impl Routes {
     /// What is known of the path to a peer.
     pub(crate) fn path(&self, peer: IpAddr, now: Instant) -> Path {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.0.lock();
         match seen.get(&peer) {
             Some(seen) if now.duration_since(seen.last) < MEMORY => seen.path,
             _ => Path::default(),
@@ -36,7 +36,7 @@ impl Routes {
 
     /// A transfer has seen the path to a peer.
     pub(crate) fn learn(&self, peer: IpAddr, path: Path, now: Instant) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if all.len() >= MOST && !all.contains_key(&peer) {
             let oldest = all.iter().min_by_key(|(_, seen)| seen.last).map(|(peer, _)| *peer);
             oldest.and_then(|peer| all.remove(&peer));

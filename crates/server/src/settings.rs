@@ -1,8 +1,9 @@
 //! A configuration made ready for use. A session keeps the settings with which it began.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ropewalk_protocol::server::{Banner, RequiredProtection, Session, SessionConfig};
 use ropewalk_security::{AccessList, PasswordError, PasswordFile};
 use ropewalk_storage::ErrorKind;
@@ -108,7 +109,7 @@ impl Settings {
         let Some(passwords) = &self.passwords else {
             return Ok(None);
         };
-        let mut passwords = passwords.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut passwords = passwords.lock();
         if passwords.changed()? {
             Arc::make_mut(&mut passwords).refresh()?;
             tracing::info!(path = %passwords.path().display(), "password file read again");

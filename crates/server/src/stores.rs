@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use ropewalk_storage::{Identity, PosixOptions, PosixStore, Store};
 
 /// Makes the store of a root directory.
@@ -46,7 +47,7 @@ impl Stores {
     ) -> ropewalk_storage::Result<Arc<dyn Store>> {
         let key = (root.to_owned(), identity.cloned());
         let find = |open: &HashMap<Key, Weak<dyn Store>>| open.get(&key).and_then(Weak::upgrade);
-        if let Some(store) = find(&self.open.lock().unwrap_or_else(PoisonError::into_inner)) {
+        if let Some(store) = find(&self.open.lock()) {
             return Ok(store);
         }
         // Not under the lock: one user's directory may be on a server that does not answer.
@@ -58,7 +59,7 @@ impl Stores {
             }
             Maker::Other(factory) => factory(root)?,
         };
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         if let Some(store) = find(&open) {
             return Ok(store);
         }

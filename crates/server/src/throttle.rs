@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// An address is forgiven after so long without a failure.
 const MEMORY: Duration = Duration::from_secs(600);
@@ -23,7 +24,7 @@ struct Failures {
 impl Throttle {
     /// How long the answer to a log-in that failed now is held back; `base` for the first one.
     pub(crate) fn failed(&self, address: IpAddr, base: Duration, now: Instant) -> Duration {
-        let mut addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut addresses = self.0.lock();
         if addresses.len() >= MOST {
             addresses.retain(|_, failures| now.duration_since(failures.last) < MEMORY);
         }
@@ -43,7 +44,7 @@ impl Throttle {
     }
 
     pub(crate) fn succeeded(&self, address: IpAddr) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&network(address));
+        self.0.lock().remove(&network(address));
     }
 }
 

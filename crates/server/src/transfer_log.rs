@@ -5,10 +5,10 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use bstr::{BString, ByteSlice as _};
+use parking_lot::RwLock;
 use ropewalk_protocol::date::Stamp;
 use ropewalk_protocol::text::is_harmful;
 use serde::Serialize;
@@ -55,12 +55,12 @@ impl TransferLog {
     /// The files may have been moved away, or be others now.
     pub(crate) fn reopen(&self, log: &config::Log) -> Result<()> {
         let files = Files::open(log)?;
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = files;
+        *self.0.write() = files;
         Ok(())
     }
 
     pub(crate) fn write(&self, host: &str, record: &Record) {
-        let files = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let files = self.0.read();
         // Each line is one write to a file that is open for appending, so that lines never mix, whoever else writes.
         if let Some(mut file) = files.text.as_ref()
             && let Err(error) = file.write_all(line(host, record).as_bytes())

@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::fair::Fair;
 use crate::throttle::network;
@@ -29,7 +30,7 @@ impl<T> Turns<T> {
 
     /// A turn, where there is one; it has to be given back.
     pub(crate) fn take(&self, address: IpAddr) -> bool {
-        self.lock().take(network(address), self.most_of_one)
+        self.state.lock().take(network(address), self.most_of_one)
     }
 
     /// Waits for a turn. `one` comes back with it, at once or from [`Self::give_back`].
@@ -44,7 +45,7 @@ impl<T> Turns<T> {
 
     fn take_or(&self, address: IpAddr, one: T, push: fn(&mut Fair<T>, IpAddr, T)) -> Option<T> {
         let address = network(address);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.take(address, self.most_of_one) {
             return Some(one);
         }
@@ -54,7 +55,7 @@ impl<T> Turns<T> {
 
     /// Ends a turn. The next one has it now.
     pub(crate) fn give_back(&self, address: IpAddr) -> Option<T> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { free, had, waiting } = &mut *state;
         *free += 1;
         if let Some(theirs) = had.get_mut(&network(address)) {
@@ -72,15 +73,11 @@ impl<T> Turns<T> {
 
     /// Those who wait no longer, as `is` says.
     pub(crate) fn take_out(&self, is: impl Fn(&T) -> bool) -> Vec<T> {
-        self.lock().waiting.take_out(is)
+        self.state.lock().waiting.take_out(is)
     }
 
     pub(crate) fn are_awaited(&self) -> bool {
-        self.lock().waiting.len() > 0
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().waiting.len() > 0
     }
 }
 

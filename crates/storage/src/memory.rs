@@ -5,9 +5,10 @@ mod file;
 mod tests;
 mod tree;
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use bstr::{BStr, BString};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ropewalk_protocol::path::VirtualPath;
 
 use self::file::{File, Handle, Space};
@@ -29,11 +30,11 @@ impl MemoryStore {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Tree> {
-        self.tree.read().unwrap_or_else(PoisonError::into_inner)
+        self.tree.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Tree> {
-        self.tree.write().unwrap_or_else(PoisonError::into_inner)
+        self.tree.write()
     }
 
     fn file(&self, path: &VirtualPath) -> Result<Arc<File>, ErrorKind> {

@@ -8,11 +8,12 @@ mod tests;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 pub use begin::{HeldPart, hold_part};
 pub use names::{is_temporary_name, journal_name, journal_of_part, part_name, target_of_part};
 pub use options::{DirectIo, Interrupted, Journaling, PartOptions};
+use parking_lot::{Mutex, MutexGuard};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 
@@ -347,7 +348,7 @@ impl PartFile {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// What has the part's name can be another file: this one may have been removed or moved away, and a new transfer

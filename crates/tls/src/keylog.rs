@@ -3,11 +3,12 @@
 //! OpenSSL tells of secrets through what is meant for key logs. They are kept for handshakes that asked for it only, go to
 //! [`crate::DataRecords`] and nowhere else, and are cleared with it.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
 use openssl::ssl::{Ssl, SslContextBuilder, SslRef};
+use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
 /// Of the longest digest of TLS 1.3's suites, in bytes.
@@ -47,9 +48,7 @@ pub fn for_data(ssl: &mut SslRef) -> Result<(), ErrorStack> {
 /// The secrets, once: afterwards they are kept with the connection no more.
 pub(crate) fn take(ssl: &SslRef) -> Secrets {
     let place = index().ok().and_then(|index| ssl.ex_data(index));
-    place
-        .map(|place| std::mem::take(&mut *place.lock().unwrap_or_else(PoisonError::into_inner)))
-        .unwrap_or_default()
+    place.map(|place| std::mem::take(&mut *place.lock())).unwrap_or_default()
 }
 
 /// Takes a line of a key log: a label, the client's random bytes, a secret.
@@ -60,7 +59,7 @@ fn keep(ssl: &SslRef, line: &str) {
     else {
         return;
     };
-    let mut secrets = place.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut secrets = place.lock();
     match label {
         "CLIENT_TRAFFIC_SECRET_0" => secrets.client = secret(digits),
         "SERVER_TRAFFIC_SECRET_0" => secrets.server = secret(digits),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use openssl::asn1::Asn1Time;
 use openssl::error::ErrorStack;
@@ -14,6 +14,7 @@ use openssl::ssl::{Ssl, SslContextBuilder, SslRef, SslVerifyMode};
 use openssl::x509::{
     CrlStatus, X509, X509Crl, X509CrlRef, X509NameRef, X509Ref, X509StoreContext, X509StoreContextRef,
 };
+use parking_lot::Mutex;
 
 use crate::sys;
 
@@ -166,7 +167,7 @@ impl Revocations {
             return Err(RevocationError::Writable { path: path.to_owned(), mode });
         }
         let state = (metadata.ino(), metadata.len(), metadata.ctime(), metadata.ctime_nsec());
-        let known = || self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.read.lock();
         if let Some((read, lists)) = known().get(path)
             && *read == state
         {
@@ -282,11 +283,11 @@ fn tell(context: &X509StoreContextRef, index: Index<Ssl, Told>, text: String) {
         .and_then(|ssl| context.ex_data(ssl))
         .and_then(|ssl: &SslRef| ssl.ex_data(index));
     if let Some(place) = place {
-        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+        *place.lock() = Some(text);
     }
 }
 
 /// Why a list spoke against the peer's certificate.
 pub(crate) fn told(ssl: &SslRef) -> Option<String> {
-    ssl.ex_data(index().ok()?)?.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    ssl.ex_data(index().ok()?)?.lock().clone()
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use openssl::pkey::{PKey, Private};
 use openssl::ssl::{SslAcceptor, SslMethod};
 use openssl::x509::extension::{BasicConstraints, KeyUsage, SubjectAlternativeName};
 use openssl::x509::{X509, X509Name, X509NameBuilder};
+use parking_lot::Mutex;
 use ropewalk_tokens::{Issuer, KeyPlace, Verifier};
 use serde_json::json;
 use tempfile::TempDir;
@@ -123,7 +124,7 @@ impl Web {
     }
 
     fn raw(&self, path: &str, response: Option<Vec<u8>>) {
-        self.pages.lock().unwrap().insert(path.to_owned(), response);
+        self.pages.lock().insert(path.to_owned(), response);
     }
 
     fn document(&self, keys: &str) -> String {
@@ -179,7 +180,7 @@ fn answer(mut stream: impl Read + Write, pages: &Pages) {
     }
     let text = String::from_utf8_lossy(&request).into_owned();
     let path = text.split(' ').nth(1).unwrap_or_default();
-    let page = pages.lock().unwrap().get(path).cloned();
+    let page = pages.lock().get(path).cloned();
     match page {
         Some(Some(response)) => drop(stream.write_all(&response)),
         // The client gives up.

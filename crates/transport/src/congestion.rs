@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::net::sockopt;
 
 /// Names that are kept so that a warning comes once; peers may ask for any.
@@ -35,7 +35,7 @@ fn names(which: &str) -> Vec<String> {
 pub fn apply(socket: BorrowedFd<'_>, name: &str) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     if let Err(error) = sockopt::set_tcp_congestion(socket, name) {
-        let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = TOLD.lock();
         if told.len() < REMEMBERED && told.insert(name.to_owned()) {
             let allowed = allowed().join(" ");
             tracing::warn!(%name, %error, %allowed, "cannot use this TCP congestion control");

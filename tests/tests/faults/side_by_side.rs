@@ -3,10 +3,11 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::Result;
+use parking_lot::{Condvar, Mutex};
 use ropewalk_tests::client::{Client, Copy};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Setup};
@@ -24,11 +25,11 @@ fn held_until_all_came(target: SocketAddr) -> Result<SocketAddr> {
     thread::spawn(move || -> Result<()> {
         for (number, client) in listener.incoming().enumerate() {
             let (client, came) = (client?, came.clone());
-            *came.0.lock().unwrap() += 1;
+            *came.0.lock() += 1;
             came.1.notify_all();
             thread::spawn(move || -> Result<()> {
                 let wait = move || {
-                    drop(came.1.wait_while(came.0.lock().unwrap(), |count| *count < SESSIONS).unwrap());
+                    came.1.wait_while(&mut came.0.lock(), |count| *count < SESSIONS);
                 };
                 if number > 0 {
                     wait();

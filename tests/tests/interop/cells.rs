@@ -3,12 +3,12 @@
 use std::env;
 use std::fmt::Write;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
+use parking_lot::Mutex;
 use ropewalk_tests::peers::loudly;
 
 use crate::document::{self, Section};
@@ -83,13 +83,13 @@ pub(crate) fn run(section: &Section, cells: Vec<Cell>) {
                         loudly(&format!("{:6.2} s {}", begin.elapsed().as_secs_f64(), cell.name()));
                     }
                     if let Err(error) = result {
-                        failures.lock().unwrap().push(format!("{}: {error:#}", cell.name()));
+                        failures.lock().push(format!("{}: {error:#}", cell.name()));
                     }
                 }
             });
         }
     });
-    let failures = failures.into_inner().unwrap();
+    let failures = failures.into_inner();
     if !failures.is_empty() {
         let mut text = String::new();
         for failure in &failures {

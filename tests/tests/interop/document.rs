@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use ropewalk_tests::peers;
 
 use crate::cells::{Cell, Expected};
@@ -55,7 +55,7 @@ fn markers(key: &str) -> (String, String) {
 
 /// Puts the section in its place. In CI a change is an error, because the document in the repository was out of date.
 pub(crate) fn write(section: &Section, cells: &[Cell]) {
-    let _alone = WRITING.lock().unwrap();
+    let _alone = WRITING.lock();
     let old = fs::read_to_string(path()).unwrap_or_default();
     let mut new = HEAD.to_owned();
     for key in KEYS {

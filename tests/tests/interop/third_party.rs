@@ -164,7 +164,7 @@ fn huge_wanted(three: Three) -> bool {
 }
 
 fn huge(yard: &Yard, three: Three) -> Result<()> {
-    let _alone = ROOMY.lock().unwrap();
+    let _alone = ROOMY.lock();
     let plot = yard.plot()?;
     let source = plot.served.join("source");
     let size = 6 << 30;

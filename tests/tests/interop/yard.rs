@@ -1,10 +1,10 @@
 //! The place where the cells of a table work: one served directory, the servers on it, and a directory of its own for each cell.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Result, bail};
+use parking_lot::Mutex;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
 

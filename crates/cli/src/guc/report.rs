@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use ropewalk_client::{Cancel, DANGLING, Event, EventSink, FileId, Options, Pair};
 
 use super::expand::{escaped, show_with_password};
@@ -86,7 +86,7 @@ impl Report {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Which of these were not copied. Where a source is named several times, all of it has to be done.

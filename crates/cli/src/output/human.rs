@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use parking_lot::Mutex;
 use ropewalk_client::{Cancel, Event, EventSink};
 
 use super::meter::Meter;
@@ -19,10 +20,6 @@ pub(crate) struct Human {
     bar: Option<ProgressBar>,
     /// After it, files that were not done are no news.
     cancel: Cancel,
-}
-
-fn lock(meter: &Mutex<Meter>) -> MutexGuard<'_, Meter> {
-    meter.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Human {
@@ -72,13 +69,13 @@ impl EventSink for Human {
     fn event(&self, event: Event) {
         match event {
             Event::Planned { files, bytes, complete } => {
-                lock(&self.meter).planned(files, bytes, complete);
+                self.meter.lock().planned(files, bytes, complete);
                 if let Some(bar) = &self.bar {
                     bar.set_length(bytes);
                 }
             }
             Event::FileStarted { source, destination, resumed_from, .. } => {
-                lock(&self.meter).resumed(resumed_from);
+                self.meter.lock().resumed(resumed_from);
                 if self.verbose() {
                     let again = if resumed_from > 0 {
                         format!(" (going on after {})", units::size(resumed_from))
@@ -89,7 +86,7 @@ impl EventSink for Human {
                 }
             }
             Event::Progress { bytes, files_done, files_active, streams } => {
-                lock(&self.meter).progress(Instant::now(), bytes, files_done, files_active, streams);
+                self.meter.lock().progress(Instant::now(), bytes, files_done, files_active, streams);
                 if let Some(bar) = &self.bar {
                     bar.set_position(bytes);
                 }
@@ -156,7 +153,7 @@ fn bar(meter: &Arc<Mutex<Meter>>) -> ProgressBar {
     let key = |style: ProgressStyle, name, text: fn(&Meter, Instant) -> String| {
         let meter = Arc::clone(meter);
         style.with_key(name, move |_: &ProgressState, out: &mut dyn fmt::Write| {
-            let _ = out.write_str(&text(&lock(&meter), Instant::now()));
+            let _ = out.write_str(&text(&meter.lock(), Instant::now()));
         })
     };
     let style = key(style, "amount", amount);

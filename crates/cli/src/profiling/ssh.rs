@@ -4,12 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
+use parking_lot::Mutex;
 use ropewalk_client::{Cancel, SshOptions};
 use ropewalk_profiler::profile::{Exchange, HostProfile, RawFile, Role};
 use ropewalk_protocol::profiling::is_raw_name;
@@ -309,7 +310,7 @@ impl Complaints {
             let _end: mpsc::Sender<()> = end;
             let mut buffer = [0; 1024];
             while let Ok(n @ 1..) = errors.read(&mut buffer) {
-                let mut text = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut text = kept.lock();
                 let room = COMPLAINTS - text.len();
                 text.extend_from_slice(&buffer[..n.min(room)]);
             }
@@ -319,7 +320,7 @@ impl Complaints {
 
     fn words(&self) -> String {
         let _ = self.ended.recv_timeout(LAST_WORDS);
-        let text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = self.text.lock();
         String::from_utf8_lossy(&text).into_owned()
     }
 }

@@ -1,9 +1,9 @@
 //! The transfer that is profiled.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use ropewalk_client::{
     Auto, Cancel, Event, EventSink, FailureKind, FileId, Location, Options, Pair, StageTimes, Summary, copy,
 };
@@ -43,14 +43,14 @@ impl<'a> Watched<'a> {
 
     /// What was to be moved, once that is known.
     fn planned(&self) -> Option<u64> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock();
         let (files, bytes) = seen.planned?;
         let begun = if seen.begun.0 >= files { seen.begun.1 } else { 0 };
         Some(bytes.max(begun).saturating_sub(seen.resumed)).filter(|&bytes| bytes > 0)
     }
 
     fn rates(&self) -> Vec<RateSample> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let last = seen.last;
         if seen.points.last().is_some_and(|point| last.0 - point.0 >= seen.step / 2.0) {
             seen.points.push(last);
@@ -103,13 +103,13 @@ impl EventSink for Watched<'_> {
         let time = self.began.elapsed().as_secs_f64();
         match &event {
             Event::Progress { bytes, .. } => {
-                let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = self.seen.lock();
                 let bytes = bytes.saturating_sub(seen.resumed);
                 seen.add(time, bytes);
             }
             // What was there before was not moved.
             Event::FileStarted { id, resumed_from, size, .. } => {
-                let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = self.seen.lock();
                 if !seen.again.remove(id) {
                     seen.resumed = seen.resumed.saturating_add(*resumed_from);
                     let (files, bytes) = seen.begun;
@@ -117,10 +117,10 @@ impl EventSink for Watched<'_> {
                 }
             }
             Event::FileFailed { id, retry_in: Some(_), .. } => {
-                self.seen.lock().unwrap_or_else(PoisonError::into_inner).again.insert(*id);
+                self.seen.lock().again.insert(*id);
             }
             Event::Planned { files, bytes, complete: true } => {
-                self.seen.lock().unwrap_or_else(PoisonError::into_inner).planned = Some((*files, *bytes));
+                self.seen.lock().planned = Some((*files, *bytes));
             }
             _ => {}
         }
@@ -295,7 +295,7 @@ mod tests {
         {
             watched.event(event);
         }
-        assert_eq!((watched.planned(), watched.seen.lock().unwrap().resumed), (Some(900), 100));
+        assert_eq!((watched.planned(), watched.seen.lock().resumed), (Some(900), 100));
         // Sizes that showed late.
         let watched = Watched::new(&sink);
         watched.event(Event::Planned { files: 2, bytes: 0, complete: true });

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ropewalk_protocol::text::is_harmful;
 use ropewalk_transport::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -68,17 +69,17 @@ impl Process {
 
     /// Its exit code, or 128 and the signal as shells have it; `None` where it runs.
     pub(crate) fn code(&self) -> Option<i32> {
-        let status = lock(&self.child).try_wait().ok()??;
+        let status = self.child.lock().try_wait().ok()??;
         status.code().or_else(|| status.signal().map(|signal| 128 + signal))
     }
 
     /// Why it has ended: what it said, or its exit code. `None` where it ended as it should, or has not.
     pub(crate) fn last_words(&self) -> Option<String> {
-        let mut child = lock(&self.child);
+        let mut child = self.child.lock();
         let status = wait(&mut child, REASON);
         drop(child);
-        let _ = lock(&self.read).recv_timeout(COMPLAINT);
-        let said = lock(&self.said);
+        let _ = self.read.lock().recv_timeout(COMPLAINT);
+        let said = self.said.lock();
         let status = status?;
         if status.success() {
             return None;
@@ -89,7 +90,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let child = self.child.get_mut();
         let grace = if *self.established.get_mut() { GRACE } else { Duration::ZERO };
         if wait(child, grace).is_some() {
             return;
@@ -125,7 +126,7 @@ fn gather(stderr: ChildStderr, said: &Mutex<VecDeque<String>>, peer: &str, _read
             continue;
         }
         tracing::warn!("{peer}: {text}");
-        let mut said = lock(said);
+        let mut said = said.lock();
         if said.len() == KEPT {
             said.pop_front();
         }
@@ -144,10 +145,6 @@ fn in_words(status: ExitStatus) -> String {
         (Some(code), _) => format!("the program on the server ended with code {code}"),
         (None, signal) => format!("it was ended by signal {}", signal.unwrap_or_default()),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -187,7 +184,7 @@ mod tests {
         // Neither one that does not care for SIGTERM, nor one that ends by itself.
         for script in ["trap '' TERM; exec sleep 100", "exec sleep 100", "exit"] {
             let process = shell(script);
-            let pid = Pid::from_child(&lock(&process.child));
+            let pid = Pid::from_child(&process.child.lock());
             let began = Instant::now();
             drop(process);
             assert!(!is_there(pid), "{script}");

@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ropewalk_protocol::url::Url;
 use ropewalk_transport::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -80,7 +81,7 @@ impl Shared {
             reason: format!("it cannot be started: {error}"),
         };
         // Whoever comes meanwhile waits for the log-in of the first.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if cancel.is_cancelled() {
             return Err(RemoteError::Cancelled);
         }

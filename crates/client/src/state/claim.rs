@@ -11,8 +11,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
+use parking_lot::Mutex;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
 
 /// Runs at the same time that find a tag again.
@@ -35,7 +36,7 @@ impl Claims {
 
     /// The tag of the upload that this journal is of. `known`: reads the tag that it had, once nobody else has it.
     pub(super) fn of_journal(&self, journal: &Path, known: impl FnOnce() -> Option<u64>) -> u64 {
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         if let Some((_, tag)) = held.get(journal) {
             return *tag;
         }
@@ -50,19 +51,15 @@ impl Claims {
 
     /// This run has that journal to itself.
     pub(super) fn has(&self, journal: &Path) -> bool {
-        matches!(self.lock().get(journal), Some((Some(_), _)))
+        matches!(self.held.lock().get(journal), Some((Some(_), _)))
     }
 
     /// The journal is gone, and its upload over.
     pub(super) fn release(&self, journal: &Path) {
-        if let Some((Some(_lock), _)) = self.lock().remove(journal) {
+        if let Some((Some(_lock), _)) = self.held.lock().remove(journal) {
             // Before it is unlocked: who has opened it meanwhile sees that it is none any more.
             let _ = fs::remove_file(journal.with_extension("lock"));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, (Option<File>, u64)>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,6 +1,5 @@
 //! The thread that looks at the lanes ten times a second.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -53,9 +52,9 @@ impl Tune {
     /// Waits for the next tick; `false` when the run is over. Without lanes it is not woken.
     fn wait(&self) -> bool {
         let mut lanes = self.lanes();
-        let is_over = || *self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = || *self.over.lock();
         while lanes.is_empty() && !is_over() {
-            lanes = self.changed.wait(lanes).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut lanes);
         }
         if is_over() {
             return false;
@@ -69,7 +68,7 @@ impl Tune {
             if left.is_zero() {
                 return true;
             }
-            lanes = self.changed.wait_timeout(lanes, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut lanes, left);
         }
     }
 }

@@ -1,9 +1,10 @@
 //! One path, its tuner, and those who move data over it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ropewalk_engine::Progress;
 use ropewalk_protocol::marker::PathMarker;
 use ropewalk_tuning::tuner::{Decision, Prior, Reason, Tuner, Work};
@@ -188,7 +189,7 @@ impl Lane {
     /// For files that so many sessions move at the same time, with as many streams as they have together.
     pub(super) fn for_many(mut self, sessions: u32) -> Self {
         self.many = true;
-        self.state.get_mut().unwrap_or_else(PoisonError::into_inner).expected = sessions;
+        self.state.get_mut().expected = sessions;
         self
     }
 
@@ -199,7 +200,7 @@ impl Lane {
 
     /// What is known of the path of one connection.
     fn connection(&self) -> buffers::Path {
-        let state = self.lock();
+        let state = self.state.lock();
         self.known.path(self.round_trip(&state), &state.reached)
     }
 
@@ -212,7 +213,7 @@ impl Lane {
     pub(crate) fn add(&self, id: u64, bytes: u64) {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
         let shortest = self.shortest();
-        if let Some(seat) = self.lock().seat(id).filter(|_| bytes > 0) {
+        if let Some(seat) = self.state.lock().seat(id).filter(|_| bytes > 0) {
             let now = Instant::now();
             seat.arrived = Some(now);
             seat.own.add(now, bytes, shortest);
@@ -221,13 +222,13 @@ impl Lane {
 
     /// The congestion control that new connections should have; `None`: the host's own.
     pub(crate) fn congestion(&self) -> Option<&'static str> {
-        self.lock().decision.congestion.map(|control| control.name())
+        self.state.lock().decision.congestion.map(|control| control.name())
     }
 
     /// What a session with so many streams is likely to carry; 0: it has none yet. Over lossy paths some carry several times
     /// what others do: where it is known, what it carried itself counts.
     pub(super) fn pace(&self, id: u64, streams: u32) -> Pace {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let rtt = self.rtt.as_secs_f64();
         let streams = if streams == 0 { state.each() } else { streams };
         let rate = state.rate(id, streams).unwrap_or(UNKNOWN_RATE);
@@ -236,7 +237,7 @@ impl Lane {
 
     /// What a session may ask for ahead. `streams`: those of its data channel, where nothing is known of what it has now.
     pub(super) fn ahead(&self, id: u64, streams: u32) -> Tuned {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let streams = state.seat(id).map(|seat| seat.streams).filter(|now| *now > 0).unwrap_or(streams);
         Tuned {
             rate: state.rate(id, streams),
@@ -246,7 +247,7 @@ impl Lane {
     }
 
     pub(super) fn sit(&self) -> u64 {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.next += 1;
         let id = state.next;
         // Whoever it is: one more is here.
@@ -270,7 +271,7 @@ impl Lane {
     }
 
     pub(super) fn leave(&self, id: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(at) = state.seats.iter().position(|seat| seat.id == id) {
             let mut seat = state.seats.remove(at);
             let mut totals = Totals::default();
@@ -281,7 +282,7 @@ impl Lane {
     }
 
     pub(super) fn share(&self, id: u64, elastic: bool, most: u32, workers: u32) -> u32 {
-        let state = self.lock();
+        let state = self.state.lock();
         let seats = state.seats.len().max(1) as u32;
         let others = || state.seats.iter().filter(|seat| seat.id != id);
         let share = if elastic {
@@ -296,7 +297,7 @@ impl Lane {
     }
 
     pub(super) fn opened(&self, id: u64, streams: u32, most: u32, knob: Knob) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(seat) = state.seat(id) {
             (seat.streams, seat.most, seat.knob) = (streams, most, knob);
             (seat.own, seat.arrived, seat.used) = (Own::default(), None, 0);
@@ -307,7 +308,7 @@ impl Lane {
     /// As [`Lane::opened`], of a channel that may be known already; what it moves now may use more streams than what it was
     /// made for.
     pub(super) fn used_again(&self, id: u64, streams: u32, most: u32, knob: Knob) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(seat) = state.seat(id) else { return };
         if seat.streams > 0 && most <= seat.most {
             return;
@@ -320,7 +321,7 @@ impl Lane {
     }
 
     pub(super) fn begun(&self, id: u64, progress: Option<Arc<Progress>>) {
-        if let Some(seat) = self.lock().seat(id) {
+        if let Some(seat) = self.state.lock().seat(id) {
             seat.storage += seat.progress.take().map_or(0.0, |before| waited(&before));
             (seat.moving, seat.progress) = (true, progress);
             seat.heard.begin();
@@ -328,19 +329,19 @@ impl Lane {
     }
 
     pub(super) fn heard(&self, id: u64, marker: PathMarker) {
-        if let Some(seat) = self.lock().seat(id) {
+        if let Some(seat) = self.state.lock().seat(id) {
             seat.heard.add(marker);
         }
     }
 
     pub(super) fn heard_out(&self, id: u64) {
-        if let Some(seat) = self.lock().seat(id) {
+        if let Some(seat) = self.state.lock().seat(id) {
             seat.heard.begin();
         }
     }
 
     pub(super) fn ended(&self, id: u64) {
-        if let Some(seat) = self.lock().seat(id) {
+        if let Some(seat) = self.state.lock().seat(id) {
             seat.moving = false;
         }
     }
@@ -349,7 +350,7 @@ impl Lane {
         if !self.hires {
             return false;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let target = state.dealt;
         let some_more = |n: u32| n + n / 2;
         let files = state.files().map(|files| some_more(files.max(self.usual)));
@@ -382,7 +383,7 @@ impl Lane {
         waiting: bool,
         workers: u32,
     ) -> Step {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let nothing = Step { decision: None, hire: 0 };
         if !state.seats.iter().any(|seat| seat.is_busy(now, self.rtt)) {
             // Between two files: what was measured of a pause says nothing of the path.
@@ -478,13 +479,13 @@ impl Lane {
     /// only where no fewer than `usual` were.
     pub(super) fn learnt(&self, usual: u32) -> Option<Learnt> {
         let prior = self.prior(usual)?;
-        let state = self.lock();
+        let state = self.state.lock();
         let (fastest, fastest_of) = self.known.learnt(self.round_trip(&state), &state.reached);
         Some(Learnt { prior, fastest, fastest_of })
     }
 
     fn prior(&self, usual: u32) -> Option<Prior> {
-        let state = self.lock();
+        let state = self.state.lock();
         let of = |purpose| state.reached.iter().filter(move |reached| reached.2 == purpose);
         // Of a climb that did not end, the fewest that carried about as much as the best: what came after may have gained nothing.
         let best = of(Purpose::Climb).map(|reached| reached.1).fold(0.0, f64::max);
@@ -507,7 +508,7 @@ impl Lane {
     /// How it ended; `None` where there was nothing to decide. `set`: somebody has said how large buffers are.
     pub(super) fn tuned(&self, set: bool) -> Option<TunedPath> {
         let buffer = self.buffer().filter(|_| !set);
-        let state = self.lock();
+        let state = self.state.lock();
         (state.decisions > 0).then(|| TunedPath {
             path: self.ends.name(),
             streams: state.target(),
@@ -521,10 +522,6 @@ impl Lane {
 
     fn shortest(&self) -> Duration {
         SHORTEST.max(SHORTEST_ROUND_TRIPS * self.rtt)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

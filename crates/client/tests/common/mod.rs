@@ -4,10 +4,10 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use parking_lot::Mutex;
 use ropewalk_client::{Cancel, Event, Location, Options, Pair, Summary, copy, parse_location};
 use ropewalk_storage::checksum::{Algorithm, Hasher};
 use ropewalk_tests::peers;
@@ -163,10 +163,10 @@ pub(crate) fn run_until(
     let events = Mutex::new(Vec::new());
     let tell = |event: Event| {
         look(&event);
-        events.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(event);
+        events.lock().push(event);
     };
     let summary = copy(pairs, options, &tell, cancel)?;
-    Ok(Told { events: events.into_inner()?, summary })
+    Ok(Told { events: events.into_inner(), summary })
 }
 
 pub(crate) fn write(path: &Path, data: &[u8]) -> Result<()> {

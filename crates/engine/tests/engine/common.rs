@@ -6,11 +6,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::{ControlFlow, Range};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ropewalk_engine::{
     Attendant, BufferBudget, ChannelSettings, DataChannel, Error, Nobody, Pool, Progress, ReceiveJob,
     Received, SendJob, Sent,
@@ -255,16 +256,16 @@ pub(crate) struct Script {
 
 impl Attendant for &Script {
     fn begun(&mut self, reused: bool) -> io::Result<()> {
-        self.begun.lock().unwrap().push(reused);
-        *self.last.lock().unwrap() = Some(Instant::now());
+        self.begun.lock().push(reused);
+        *self.last.lock() = Some(Instant::now());
         Ok(())
     }
 
     fn tick(&mut self, progress: &Progress) -> ControlFlow<()> {
         self.ticks.fetch_add(1, Ordering::SeqCst);
         let now = Instant::now();
-        if let Some(last) = self.last.lock().unwrap().replace(now) {
-            let mut longest = self.longest.lock().unwrap();
+        if let Some(last) = self.last.lock().replace(now) {
+            let mut longest = self.longest.lock();
             *longest = longest.max(now - last);
         }
         if self.stop.load(Ordering::SeqCst) || self.stop_at.is_some_and(|n| progress.bytes() >= n) {

@@ -6,11 +6,12 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use ropewalk_engine::{Attendant, DataChannel, Error, Nobody, Progress, ReceiveJob, SendJob};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
@@ -30,7 +31,7 @@ fn nobody_comes() {
         let sink = TestFile::new(b"", true);
         let error = channel.receive(&receive_job(&sink), &mut &script, &Progress::new()).unwrap_err();
         assert!(matches!(error, Error::NoConnection { made: 0, wanted: 1, .. }), "{error}");
-        assert!(script.begun.lock().unwrap().is_empty());
+        assert!(script.begun.lock().is_empty());
         // A sender that was promised three connections and gets one.
         if mode == Mode::ExtendedBlock {
             settings.parallelism = 3;
@@ -133,7 +134,7 @@ fn slow_peers_are_no_stall_and_attendants_get_their_ticks() {
         });
         assert!(all.len() >= 2_000_000);
         assert!(script.ticks.load(Ordering::SeqCst) >= 3);
-        assert!(*script.longest.lock().unwrap() < Duration::from_millis(400));
+        assert!(*script.longest.lock() < Duration::from_millis(400));
     }
 }
 
@@ -206,15 +207,16 @@ fn the_stream_that_failed_first_tells_why() {
         }
 
         fn read_at(&self, buffer: &mut [u8], offset: u64) -> ropewalk_storage::Result<usize> {
-            let mut state = self.state.lock().unwrap();
+            let mut state = self.state.lock();
             if thread::current().id() != self.first {
-                let _state = self.changed.wait_while(state, |state| state.0 < 2).unwrap();
+                self.changed.wait_while(&mut state, |state| state.0 < 2);
                 let failure = io::Error::from_raw_os_error(5);
                 return Err(ropewalk_storage::Error::from_io(&failure, "read", "file"));
             }
             state.0 += 1;
             self.changed.notify_all();
-            drop(self.changed.wait_while(state, |state| state.0 >= 2 && !state.1).unwrap());
+            self.changed.wait_while(&mut state, |state| state.0 >= 2 && !state.1);
+            drop(state);
             ropewalk_storage::ReadHandle::read_at(&*self.file, buffer, offset)
         }
 
@@ -240,7 +242,7 @@ fn the_stream_that_failed_first_tells_why() {
             assert_eq!(second.read_to_end(&mut Vec::new()).unwrap(), 0);
             assert_eq!(first.peek(&mut [0]).unwrap(), 1);
             drop(first);
-            source.state.lock().unwrap().1 = true;
+            source.state.lock().1 = true;
             source.changed.notify_all();
         });
         let error = channel.send(&job, &mut Nobody, &Progress::new()).unwrap_err();

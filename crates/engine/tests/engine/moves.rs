@@ -4,8 +4,10 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
+
+use parking_lot::Mutex;
 
 use crate::common::{self, *};
 use proptest::prelude::*;
@@ -46,7 +48,7 @@ fn checksums_of_what_passes() {
             let told = Mutex::new(RangeSet::new());
             let written = |range: Range<u64>, sum: Option<u32>| {
                 assert!(sum.is_some());
-                told.lock().unwrap().insert(range);
+                told.lock().insert(range);
                 Ok(())
             };
             let sending = SendJob { checksum: Some(algorithm), ..send_job(&source) };
@@ -56,7 +58,7 @@ fn checksums_of_what_passes() {
             assert_eq!(sent.unwrap().pieces.unwrap().total(0..3_000_001), expected);
             assert_eq!(received.unwrap().pieces.unwrap().total(0..3_000_001), expected);
             assert!(sink.contents() == contents);
-            assert_eq!(told.into_inner().unwrap(), RangeSet::from_range(0..3_000_001));
+            assert_eq!(told.into_inner(), RangeSet::from_range(0..3_000_001));
         }
     }
 }
@@ -76,12 +78,12 @@ impl WriteHandle for Turning {
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> ropewalk_storage::Result<()> {
-        self.writes.lock().unwrap().push(data.len());
+        self.writes.lock().push(data.len());
         self.file.write_at(data, offset)
     }
 
     fn chunk(&self) -> Option<usize> {
-        (self.writes.lock().unwrap().len() % 8 >= 4).then_some(1 << 20)
+        (self.writes.lock().len() % 8 >= 4).then_some(1 << 20)
     }
 
     fn set_len(&self, length: u64) -> ropewalk_storage::Result<()> {
@@ -111,7 +113,7 @@ fn what_is_best_written_at_a_time_may_change_on_the_way() {
             let sink = Arc::new(Turning { file: Arc::clone(&file), writes: Mutex::default() });
             let told = Mutex::new(RangeSet::new());
             let written = |range: Range<u64>, _: Option<u32>| {
-                told.lock().unwrap().insert(range);
+                told.lock().insert(range);
                 Ok(())
             };
             let sending = SendJob { checksum, ..send_job(&source) };
@@ -123,10 +125,10 @@ fn what_is_best_written_at_a_time_may_change_on_the_way() {
             let expected = checksum.map(|algorithm| sum_of(algorithm, &contents));
             assert_eq!(pieces.and_then(|pieces| pieces.total(0..24_000_001)), expected);
             assert!(file.contents() == contents, "{mode:?} {streams}");
-            assert_eq!(told.into_inner().unwrap(), RangeSet::from_range(0..24_000_001));
+            assert_eq!(told.into_inner(), RangeSet::from_range(0..24_000_001));
             // In MODE E pieces end with blocks.
             if mode == Mode::Stream {
-                let writes = sink.writes.lock().unwrap();
+                let writes = sink.writes.lock();
                 assert!(writes.contains(&(1 << 20)) && writes.contains(&(256 << 10)), "{writes:?}");
             }
         }
@@ -211,8 +213,8 @@ fn attendants_hear_whether_connections_are_reused() {
             receiver.receive(&receive_job(&sink), &mut &receiving, &Progress::new()).unwrap();
         });
     }
-    assert_eq!(*sending.begun.lock().unwrap(), [false, true]);
-    assert_eq!(*receiving.begun.lock().unwrap(), [false, true]);
+    assert_eq!(*sending.begun.lock(), [false, true]);
+    assert_eq!(*receiving.begun.lock(), [false, true]);
 }
 
 #[test]

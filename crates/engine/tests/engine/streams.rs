@@ -3,11 +3,12 @@
 use std::io::Read as _;
 use std::net::{Ipv4Addr, TcpStream};
 use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use proptest::prelude::*;
 use ropewalk_engine::{
     Attendant, ChannelSettings, DataChannel, Error, Nobody, Parallelism, Pool, Progress, ReceiveJob,
@@ -37,13 +38,13 @@ pub(crate) struct Quota {
 
 impl Quota {
     pub(crate) fn take(&self, n: u64) {
-        let left = self.left.lock().unwrap();
-        let (mut left, _) = self.more.wait_timeout_while(left, PATIENCE, |left| *left < n).unwrap();
+        let mut left = self.left.lock();
+        self.more.wait_while_for(&mut left, |left| *left < n, PATIENCE);
         *left = left.saturating_sub(n);
     }
 
     pub(crate) fn add(&self, n: u64) {
-        let mut left = self.left.lock().unwrap();
+        let mut left = self.left.lock();
         *left = left.saturating_add(n);
         self.more.notify_all();
     }
@@ -53,13 +54,13 @@ impl Quota {
         let began = Instant::now();
         while !reached() {
             assert!(began.elapsed() < PATIENCE, "{what}");
-            let mut left = self.left.lock().unwrap();
+            let mut left = self.left.lock();
             if *left < BLOCK as u64 {
                 *left += BLOCK as u64;
                 self.more.notify_all();
             }
             // What was let through needs a moment.
-            drop(self.more.wait_timeout(left, Duration::from_millis(2)).unwrap());
+            self.more.wait_for(&mut left, Duration::from_millis(2));
         }
     }
 }

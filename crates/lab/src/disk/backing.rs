@@ -18,10 +18,12 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Flags of open(2) that the kernel has dealt with, or that would make writes go elsewhere.
 const DROPPED: OFlags = OFlags::CREATE
@@ -61,7 +63,7 @@ impl Backing {
     }
 
     pub(super) fn nodes(&self) -> MutexGuard<'_, Nodes> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.nodes.lock()
     }
 
     pub(super) fn path(&self, number: INodeNo) -> io::Result<PathBuf> {
@@ -74,12 +76,12 @@ impl Backing {
 
     pub(super) fn keep(&self, opened: Opened) -> FileHandle {
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, opened);
+        self.open.lock().insert(handle, opened);
         FileHandle(handle)
     }
 
     pub(super) fn file(&self, handle: FileHandle) -> io::Result<Arc<File>> {
-        match self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&handle.0) {
+        match self.open.lock().get(&handle.0) {
             Some(Opened::File(_, file)) => Ok(file.clone()),
             _ => Err(io::Error::from(rustix::io::Errno::BADF)),
         }
@@ -92,7 +94,7 @@ impl Backing {
             return Ok(Reached::Open(file));
         }
         self.path(number).map(Reached::At).or_else(|stale| {
-            let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let open = self.open.lock();
             let own = open.values().find_map(|opened| match opened {
                 Opened::File(of, file) if *of == number.0 => Some(file.clone()),
                 _ => None,
@@ -102,7 +104,7 @@ impl Backing {
     }
 
     pub(super) fn close(&self, handle: FileHandle) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
+        self.open.lock().remove(&handle.0);
     }
 
     /// Tells the kernel of a name that exists.
@@ -162,7 +164,7 @@ impl Backing {
 
     /// An entry of the open files.
     pub(super) fn opened(&self, handle: FileHandle) -> Option<Opened> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&handle.0).cloned()
+        self.open.lock().get(&handle.0).cloned()
     }
 
     pub(super) fn open_file(&self, path: &Path, flags: i32, mode: u32) -> io::Result<File> {

@@ -2,9 +2,11 @@
 
 use crate::{record::DiskMeter, scenario::Disk};
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// A device that was not asked for a while does not work ahead, but what a late wake-up cost it may make up for.
 const SLACK: Duration = Duration::from_millis(30);
@@ -50,7 +52,7 @@ impl Device {
     }
 
     fn limited(&self) -> MutexGuard<'_, bool> {
-        self.limited.lock().unwrap_or_else(PoisonError::into_inner)
+        self.limited.lock()
     }
 
     /// Counts a request, and waits until the device would have done it.
@@ -72,7 +74,7 @@ impl Device {
             if !*limited || left.is_zero() {
                 return;
             }
-            limited = self.changed.wait_timeout(limited, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut limited, left);
         }
     }
 
@@ -88,7 +90,7 @@ impl Device {
     /// When a request that comes now is done.
     fn end(&self, way: Way, cost: Duration, now: Instant) -> Instant {
         let lane = if self.limit.shared || way == Way::Read { 0 } else { 1 };
-        let mut busy_until = self.busy_until[lane].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut busy_until = self.busy_until[lane].lock();
         let begin = now.checked_sub(SLACK).map_or(now, |earliest| busy_until.max(earliest));
         *busy_until = begin + cost;
         *busy_until

@@ -14,9 +14,10 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
@@ -115,7 +116,7 @@ impl Drop for ControlSocket {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        for stream in self.clients.lock().unwrap_or_else(PoisonError::into_inner).values() {
+        for stream in self.clients.lock().values() {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
     }
@@ -142,7 +143,7 @@ fn accept(listener: &UnixListener, wake: &OwnedFd, clients: &Clients, paths: &Ar
             continue;
         }
         let Ok(copy) = stream.try_clone() else { continue };
-        let mut table = clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = clients.lock();
         if table.len() >= MOST_CLIENTS || stream.set_nonblocking(false).is_err() {
             continue;
         }
@@ -152,10 +153,10 @@ fn accept(listener: &UnixListener, wake: &OwnedFd, clients: &Clients, paths: &Ar
         let served = std::thread::Builder::new().name("lab-control".to_owned()).spawn(move || {
             // A client that hangs up in the middle has nobody to be told.
             let _ = serve(stream, &paths);
-            their_clients.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+            their_clients.lock().remove(&number);
         });
         if served.is_err() {
-            clients.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+            clients.lock().remove(&number);
         }
     }
 }

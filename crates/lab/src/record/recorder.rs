@@ -10,13 +10,15 @@ use std::{
     collections::HashMap,
     io,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
         mpsc::{self, RecvTimeoutError, Sender},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Connections that are listed in the results. Transfers of many small files may make more.
 const LISTED: usize = 10_000;
@@ -148,12 +150,12 @@ impl Recorder {
 
     /// What is known now.
     pub(crate) fn live(&self) -> MutexGuard<'_, Live> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock()
     }
 
     /// The programs whose CPU time is recorded.
     pub(crate) fn watched(&self) -> MutexGuard<'_, Vec<Watched>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watched.lock()
     }
 
     /// Takes a last sample and ends.
@@ -275,7 +277,7 @@ impl Sampler {
             live.received += self.totals[index].received;
         }
         self.sources = sources;
-        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = live;
+        *self.live.lock() = live;
         self.programs(step);
     }
 
@@ -381,7 +383,7 @@ impl Sampler {
     }
 
     fn programs(&mut self, step: f64) {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = self.watched.lock();
         for (index, program) in watched.iter_mut().enumerate() {
             program.look();
             let total = program.cpu.total();
@@ -407,7 +409,7 @@ impl Sampler {
             self.recording.warnings.push(message);
         }
         self.recording.warnings.extend(self.failed);
-        self.recording.programs.clone_from(&self.watched.lock().unwrap_or_else(PoisonError::into_inner));
+        self.recording.programs.clone_from(&self.watched.lock());
         self.recording
     }
 }

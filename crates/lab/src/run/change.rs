@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     os::unix::net::UnixListener,
-    sync::{Arc, PoisonError},
+    sync::Arc,
 };
 
 /// Changes paths of a running lab at once: fields such as `links[0].path.both.loss` or `links[0].path.round_trip`. Gives each
@@ -46,7 +46,7 @@ pub(super) fn allow(lab: &Lab, listener: UnixListener) -> io::Result<ControlSock
         if let Some(events) = &events {
             events(&Event::Warning(warning.clone()));
         }
-        warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
+        warnings.lock().push(warning);
     };
     ControlSocket::start_telling(listener, paths, Arc::new(told))
 }

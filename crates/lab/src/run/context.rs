@@ -5,12 +5,9 @@ use crate::{
     netns::LAB_DIR,
     scenario::{Run, Scenario, Topology, template},
 };
-use std::{
-    collections::BTreeMap,
-    io,
-    path::PathBuf,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, io, path::PathBuf};
+
+use parking_lot::Mutex;
 
 /// First port for `{port:NAME}`; below the range that the kernel takes for outgoing connections.
 const FIRST_PORT: u16 = 20_001;
@@ -70,7 +67,7 @@ impl Context {
     }
 
     fn port(&self, name: &str) -> u16 {
-        let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ports = self.ports.lock();
         let next = FIRST_PORT.saturating_add(ports.len() as u16);
         *ports.entry(name.to_owned()).or_insert(next)
     }

@@ -10,10 +10,7 @@ use crate::{
     },
     scenario::{Size, Value},
 };
-use std::{
-    sync::PoisonError,
-    time::{Instant, UNIX_EPOCH},
-};
+use std::time::{Instant, UNIX_EPOCH};
 
 /// One in a hundred packets later than this many seconds makes a result doubtful.
 const LATE: f64 = 0.002;
@@ -70,7 +67,7 @@ impl Lab {
             servers,
             traffic,
             connections,
-            warnings: self.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            warnings: self.warnings.lock().clone(),
             series,
         }
     }

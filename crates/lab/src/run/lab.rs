@@ -16,12 +16,14 @@ use crate::{
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         mpsc::{self, Receiver, Sender},
     },
     thread::JoinHandle,
     time::{Instant, SystemTime},
 };
+
+use parking_lot::Mutex;
 
 /// Steps of a link's series in a lab that nobody knows the end of: an hour of ten a second.
 const KEPT: usize = 36_000;
@@ -126,7 +128,7 @@ impl Lab {
 
     pub(super) fn warn(&self, warning: String) {
         self.event(Event::Warning(warning.clone()));
-        self.warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(warning);
+        self.warnings.lock().push(warning);
     }
 
     pub(super) fn host(&self, name: &str) -> Result<&HostSpace, RunError> {

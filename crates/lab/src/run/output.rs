@@ -2,10 +2,12 @@
 
 use std::{
     io::{ErrorKind, Read},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
+
+use parking_lot::{Condvar, Mutex};
 
 /// The output of one program, as it comes. Clones are the same.
 #[derive(Clone, Default)]
@@ -39,12 +41,12 @@ pub(super) enum Found {
 impl Output {
     /// Looks for a line that contains a text. Must be called before [`Self::read`].
     pub(super) fn want(&self, text: &str) {
-        self.lock().wanted = Some(text.to_owned());
+        self.shared.state.lock().wanted = Some(text.to_owned());
     }
 
     /// Reads a stream (0: standard output, 1: standard error) on a thread, keeping about its last `keep` bytes.
     pub(super) fn read(&self, stream: usize, mut from: impl Read + Send + 'static, keep: usize) {
-        self.lock().open += 1;
+        self.shared.state.lock().open += 1;
         let own = self.clone();
         let reader = move || {
             let mut buffer = vec![0; 16 << 10];
@@ -58,17 +60,17 @@ impl Output {
                     Err(_) => break,
                 }
             }
-            own.lock().open -= 1;
+            own.shared.state.lock().open -= 1;
             own.shared.changed.notify_all();
         };
         if thread::Builder::new().name("lab-output".into()).spawn(reader).is_err() {
             // The pipe is closed; the program learns that nobody reads.
-            self.lock().open -= 1;
+            self.shared.state.lock().open -= 1;
         }
     }
 
     fn take(&self, stream: usize, bytes: &[u8], line: &mut Vec<u8>, keep: usize) {
-        let mut state = self.lock();
+        let mut state = self.shared.state.lock();
         if let Some(wanted) = state.wanted.clone() {
             for byte in bytes {
                 line.push(*byte);
@@ -91,11 +93,11 @@ impl Output {
     /// Says that the program has ended, and waits a moment for the rest of its output.
     pub(super) fn end(&self) {
         let deadline = Instant::now() + Duration::from_secs(1);
-        let mut state = self.lock();
+        let mut state = self.shared.state.lock();
         // Children that go on may keep the pipe open.
         while state.open > 0 && Instant::now() < deadline {
             let left = deadline.saturating_duration_since(Instant::now());
-            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.shared.changed.wait_for(&mut state, left);
         }
         state.ended = true;
         self.shared.changed.notify_all();
@@ -103,7 +105,7 @@ impl Output {
 
     /// Waits for the wanted line, or the program's end.
     pub(super) fn wait(&self, deadline: Instant) -> Found {
-        let mut state = self.lock();
+        let mut state = self.shared.state.lock();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match (state.found, state.ended) {
@@ -112,18 +114,18 @@ impl Output {
                 _ if left.is_zero() => return Found::Timeout,
                 _ => {}
             }
-            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.shared.changed.wait_for(&mut state, left);
         }
     }
 
     /// Whether the program has ended.
     pub(super) fn ended(&self) -> bool {
-        self.lock().ended
+        self.shared.state.lock().ended
     }
 
     /// The last `keep` bytes of a stream.
     pub(super) fn text(&self, stream: usize, keep: usize) -> String {
-        let state = self.lock();
+        let state = self.shared.state.lock();
         let kept = &state.streams[stream];
         String::from_utf8_lossy(&kept[kept.len().saturating_sub(keep)..]).into_owned()
     }
@@ -137,10 +139,6 @@ impl Output {
             .map(|line| format!("  {line}"))
             .collect::<Vec<_>>()
             .join("\n")
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -17,10 +17,7 @@ use crate::{
 use rustix::process::Signal;
 use std::{
     collections::BTreeMap,
-    sync::{
-        PoisonError,
-        mpsc::{self, Receiver, RecvTimeoutError},
-    },
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant, SystemTime},
 };
@@ -234,7 +231,7 @@ impl Lab {
                 }
                 if let Err(error) = control.apply(&change) {
                     let warning = format!("a change of a link failed: {error}");
-                    warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
+                    warnings.lock().push(warning);
                 }
             }
         };

@@ -14,12 +14,14 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     os::fd::{AsFd, OwnedFd},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
+
+use parking_lot::{Condvar, Mutex};
 
 /// Ports at which cross traffic arrives, one for each entry of the scenario.
 pub(super) const FIRST_PORT: u16 = 19_001;
@@ -105,7 +107,7 @@ impl Traffic {
 
     /// Ends all flows.
     pub(super) fn stop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.stopped = true;
         for open in state.open.drain(..).filter_map(|open| open.upgrade()) {
             // An error means that it is not connected: nobody waits for it.
@@ -131,7 +133,7 @@ impl Traffic {
 
     /// What went wrong, if something did.
     pub(super) fn error(&self) -> Option<String> {
-        self.shared.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.error.lock().clone()
     }
 }
 
@@ -142,13 +144,9 @@ impl Drop for Traffic {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Remembers something to shut down at the end. `false` if that has come.
     fn keep<T: AsFd + Send + Sync + 'static>(&self, socket: &Arc<T>) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.open.retain(|open| open.strong_count() > 0);
         if !state.stopped {
             let weak: Weak<T> = Arc::downgrade(socket);
@@ -159,13 +157,13 @@ impl Shared {
 
     /// Waits until a time, or the end. `false` if that has come.
     fn sleep_until(&self, time: Instant) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let left = time.saturating_duration_since(Instant::now());
             if state.stopped || left.is_zero() {
                 return !state.stopped;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, left);
         }
     }
 
@@ -175,7 +173,7 @@ impl Shared {
                 Ok((stream, _)) => Arc::new(stream),
                 Err(error) => {
                     // At the end the listener is shut down.
-                    if !self.lock().stopped {
+                    if !self.state.lock().stopped {
                         self.fail(format!("cannot accept more flows: {error}"));
                     }
                     return;
@@ -209,7 +207,7 @@ impl Shared {
     }
 
     fn fail(&self, message: String) {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(message);
+        self.error.lock().get_or_insert(message);
     }
 }
 

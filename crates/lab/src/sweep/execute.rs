@@ -1,9 +1,11 @@
 //! Running trials.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
+
+use parking_lot::{Condvar, Mutex};
 
 use super::{Measurement, Outcome, Record, Store, SweepError, Trial, TrialId};
 use crate::library::Direction;
@@ -143,7 +145,7 @@ impl Queue {
     /// The first that fits beside those that run, or is the only one, once there is such; `None` where none is left. Its
     /// rate is to be given back.
     fn next(&self, stop: &Stop) -> Option<(Trial, f64)> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         loop {
             if stop.is_stopped() || state.trials.is_empty() {
                 return None;
@@ -156,12 +158,12 @@ impl Queue {
                 state.used += rate;
                 return Some((trial, rate));
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 
     fn ended(&self, rate: f64) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.running = state.running.saturating_sub(1);
         state.used = if state.running == 0 { 0.0 } else { state.used - rate };
         self.changed.notify_all();
@@ -286,12 +288,12 @@ mod tests {
             let (now, seen, changed) = (Mutex::new(0), AtomicUsize::new(0), Condvar::new());
             // Each waits until as many run as may.
             let counting = |scenario: &Scenario, options: &RunOptions| {
-                let mut running = now.lock().unwrap();
+                let mut running = now.lock();
                 *running += 1;
                 seen.fetch_max(*running, Ordering::SeqCst);
                 changed.notify_all();
                 let enough = |_: &mut usize| seen.load(Ordering::SeqCst) < most;
-                let (mut running, _) = changed.wait_timeout_while(running, WAIT, enough).unwrap();
+                changed.wait_while_for(&mut running, enough, WAIT);
                 *running -= 1;
                 drop(running);
                 runner(scenario, options)

@@ -11,9 +11,11 @@ use std::{
     net::{TcpListener, TcpStream},
     path::PathBuf,
     process::{Command, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 /// 20 Mbit/s, 40 ms.
 pub(crate) const TWO_HOSTS: &str = r#"
@@ -31,7 +33,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// Runs a test that needs root.
 pub(crate) fn lab_test(test: impl FnOnce()) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE.lock();
     if let Err(error @ RunError::NotRoot) = run(&scenario(TWO_HOSTS), &RunOptions::default()) {
         eprintln!("NOT TESTED: {error}");
         return;

@@ -3,8 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::sampler::Sampler;
 use super::sock_diag::{Diagnostics, Seen};
@@ -91,16 +93,12 @@ fn own_sockets() -> HashSet<u32> {
 pub(super) struct Carrying(Arc<Mutex<Option<HashSet<u32>>>>);
 
 impl Carrying {
-    fn lock(&self) -> MutexGuard<'_, Option<HashSet<u32>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn now(&self) -> Option<HashSet<u32>> {
-        self.lock().clone()
+        self.0.lock().clone()
     }
 
     fn set(&self, inodes: HashSet<u32>) {
-        *self.lock() = Some(inodes);
+        *self.0.lock() = Some(inodes);
     }
 }
 
@@ -159,7 +157,7 @@ impl Collector for Tcp {
         };
         let sampler = Sampler::start("profile-tcp", INTERVAL, state, State::look);
         self.sampler = Some(sampler.map_err(|error| Unavailable::of("a thread", &error))?);
-        self.carrying.lock().get_or_insert_default();
+        self.carrying.0.lock().get_or_insert_default();
         Ok(())
     }
 

@@ -15,161 +15,109 @@ use crate::reply::Reply;
 impl Session {
     /// The reply to the command whose operation has ended, and whether the connection ends with it.
     pub(super) fn finish(&mut self, pending: Pending, result: Result<Outcome, Failure>) -> (Reply, bool) {
-        let ok = || Reply::new(250, "OK.");
-        let reply = match pending {
-            Pending::SecurityBegin(Mechanism::Tls) => match result {
-                Ok(Outcome::Done) if self.has_input() => {
-                    // Somebody on the way may have put it there, for us to take it for the client's (RFC 4217 section 15.3).
-                    let text = "Commands came in clear behind AUTH. Closing control connection.";
-                    return (Reply::new(421, text), true);
-                }
-                Ok(Outcome::Done) => {
-                    let faults = std::mem::take(&mut self.state.faults);
-                    self.state = State { faults, protects: true, ..State::within_tls() };
-                    Reply::new(234, "AUTH TLS successful.")
-                }
-                other => failed(Attempt::Other, other),
-            },
-            Pending::SecurityBegin(Mechanism::Gssapi) => match result {
-                Ok(Outcome::Done) => Reply::new(334, "Using authentication type; ADAT must follow."),
-                other => failed(Attempt::Other, other),
-            },
-            Pending::SecurityToken => self.token_taken(result),
-            Pending::DataCredential => match result {
-                Ok(Outcome::Done) => Reply::new(250, "OK."),
-                other => failed(Attempt::Other, other),
-            },
-            Pending::Login => return self.logged_in(result),
-            Pending::Listen(kind) => match result {
-                Ok(Outcome::Addresses(list)) => match addresses(kind, 200, &list, self.config.epsv_address) {
+        let reply = match (pending, result) {
+            (Pending::Login, result) => return self.logged_in(result),
+            (Pending::SecurityToken, result) => self.token_taken(result),
+            (Pending::Data(data), result) => self.data_ended(*data, result),
+            (Pending::CloseChannel(reply), _) => reply,
+            (Pending::SecurityBegin(Mechanism::Tls), Ok(Outcome::Done)) if self.has_input() => {
+                // Somebody on the way may have put it there, for us to take it for the client's (RFC 4217 section 15.3).
+                let text = "Commands came in clear behind AUTH. Closing control connection.";
+                return (Reply::new(421, text), true);
+            }
+            (Pending::SecurityBegin(Mechanism::Tls), Ok(Outcome::Done)) => {
+                let faults = std::mem::take(&mut self.state.faults);
+                self.state = State { faults, protects: true, ..State::within_tls() };
+                Reply::new(234, "AUTH TLS successful.")
+            }
+            (Pending::SecurityBegin(Mechanism::Gssapi), Ok(Outcome::Done)) => {
+                Reply::new(334, "Using authentication type; ADAT must follow.")
+            }
+            (Pending::Listen(kind), Ok(Outcome::Addresses(list))) => {
+                match addresses(kind, 200, &list, self.config.epsv_address) {
                     Some(reply) => {
                         self.state.channel = Channel::Made;
                         reply
                     }
                     None => Reply::new(425, "Can't open passive connection."),
-                },
-                other => failed(Attempt::Other, other),
-            },
-            Pending::Connect => match result {
-                Ok(Outcome::Done) => {
-                    self.state.channel = Channel::Made;
-                    Reply::new(200, "PORT Command successful.")
                 }
-                other => failed(Attempt::Connect, other),
+            }
+            (Pending::Connect, Ok(Outcome::Done)) => {
+                self.state.channel = Channel::Made;
+                Reply::new(200, "PORT Command successful.")
+            }
+            (Pending::AdviseBuffers(ceiling), Ok(Outcome::Advice(text))) => {
+                let options = &mut self.state.options;
+                (options.send_buffer, options.receive_buffer) = (None, None);
+                options.automatic_buffers = buffer_size(ceiling);
+                Reply::new(200, format!("ABUF: {text}"))
+            }
+            (Pending::ChangeDirectory(path), Ok(Outcome::Done)) => {
+                self.state.directory = path;
+                Reply::new(250, "CWD command successful.")
+            }
+            (Pending::Facts(given), Ok(Outcome::Entry(mut entry))) => {
+                let first = [b"status of ", &given[..]].concat();
+                // The name is the path as it was asked for.
+                entry.name = given;
+                Reply::indented(250, first, [fact_line(&entry, &self.state)], "End.")
+            }
+            (Pending::Status { path, given }, Ok(Outcome::Entry(mut entry))) => {
+                entry.name = path.file_name().unwrap_or("/".into()).into();
+                let mut line = Vec::new();
+                listing::print_long(&entry, &mut line);
+                Reply::indented(213, [b"status of ", &given[..]].concat(), [line], "End.")
+            }
+            (Pending::Modified, Ok(Outcome::Entry(entry))) => match entry.modified {
+                Some(modified) => Reply::new(213, Stamp(modified).to_string()),
+                None => Reply::new(550, "No modification time available."),
             },
-            Pending::AdviseBuffers(ceiling) => match result {
-                Ok(Outcome::Advice(text)) => {
-                    let options = &mut self.state.options;
-                    (options.send_buffer, options.receive_buffer) = (None, None);
-                    options.automatic_buffers = buffer_size(ceiling);
-                    Reply::new(200, format!("ABUF: {text}"))
-                }
-                other => failed(Attempt::Other, other),
-            },
-            Pending::CloseChannel(reply) => reply,
-            Pending::Data(data) => self.data_ended(*data, result),
-            Pending::ChangeDirectory(path) => match result {
-                Ok(Outcome::Done) => {
-                    self.state.directory = path;
-                    Reply::new(250, "CWD command successful.")
-                }
-                other => failed(Attempt::ChangeDirectory(&path), other),
-            },
-            Pending::Facts(given) => match result {
-                Ok(Outcome::Entry(mut entry)) => {
-                    let first = [b"status of ", &given[..]].concat();
-                    // The name is the path as it was asked for.
-                    entry.name = given;
-                    Reply::indented(250, first, [fact_line(&entry, &self.state)], "End.")
-                }
-                other => failed(Attempt::Other, other),
-            },
-            Pending::Status { path, given } => match result {
-                Ok(Outcome::Entry(mut entry)) => {
-                    entry.name = path.file_name().unwrap_or("/".into()).into();
-                    let mut line = Vec::new();
-                    listing::print_long(&entry, &mut line);
-                    Reply::indented(213, [b"status of ", &given[..]].concat(), [line], "End.")
-                }
-                other => failed(Attempt::Other, other),
-            },
-            Pending::Modified => match result {
-                Ok(Outcome::Entry(entry)) => match entry.modified {
-                    Some(modified) => Reply::new(213, Stamp(modified).to_string()),
-                    None => Reply::new(550, "No modification time available."),
-                },
-                other => failed(Attempt::Other, other),
-            },
-            Pending::RenameFrom(path) => match result {
-                Ok(Outcome::Entry(_) | Outcome::Done) => {
-                    self.state.rename_from = Some(path);
-                    Reply::new(350, "OK. Send RNTO with destination name.")
-                }
-                other => failed(Attempt::Source, other),
-            },
-            Pending::SymlinkFrom(path) => match result {
-                Ok(Outcome::Entry(_) | Outcome::Done) => {
-                    self.state.symlink_from = Some(path);
-                    Reply::new(350, "OK. Send SITE SYMLINKTO with symlink name.")
-                }
-                other => failed(Attempt::Source, other),
-            },
-            Pending::Contents(mut contents) => match result {
-                Ok(Outcome::Done) => contents.reply(250),
-                other => failed(Attempt::Other, other),
-            },
-            Pending::Size => match result {
-                Ok(Outcome::Size(size)) => Reply::new(213, size.to_string()),
-                other => failed(Attempt::Other, other),
-            },
-            Pending::MakeDirectory(path) => match result {
-                Ok(Outcome::Done) => {
-                    Reply::new(257, [b"Directory \"", path.as_bytes(), b"\" created successfully."].concat())
-                }
-                other => failed(Attempt::Other, other),
-            },
-            Pending::Checksum(path) => match result {
-                Ok(Outcome::Checksum(value)) => Reply::new(213, value),
-                other => failed(Attempt::Checksum(&path), other),
-            },
-            Pending::Ranges(given) => match result {
-                Ok(Outcome::Ranges(ranges)) => {
-                    let first = [b"Ranges of ", &given[..]].concat();
-                    Reply::indented(250, first, [ranges.to_string()], "End.")
-                }
-                other => failed(Attempt::Other, other),
-            },
-            Pending::Profile => match result {
-                Ok(Outcome::Profile(answer)) => answer.to_reply(),
-                other => failed(Attempt::Other, other),
-            },
-            Pending::ChangeRoot => match result {
-                Ok(Outcome::Done) => {
-                    self.state.rooted = true;
-                    self.state.directory = VirtualPath::root();
-                    self.state.home = VirtualPath::root();
-                    if self.state.channel == Channel::Made {
-                        self.state.channel = Channel::None;
-                    }
-                    // In the new root they would be other files.
-                    self.state.rename_from = None;
-                    self.state.symlink_from = None;
-                    ok()
-                }
-                other => failed(Attempt::Other, other),
-            },
-            Pending::Restrict => match result {
-                Ok(Outcome::Done) => {
-                    self.state.restricted = true;
-                    ok()
-                }
-                other => failed(Attempt::Other, other),
-            },
-            Pending::DeleteTree => done(Attempt::DeleteTree, result),
-            Pending::Truncate => done(Attempt::Truncate, result),
-            Pending::Simple => done(Attempt::Other, result),
+            (Pending::RenameFrom(path), Ok(Outcome::Entry(_) | Outcome::Done)) => {
+                self.state.rename_from = Some(path);
+                Reply::new(350, "OK. Send RNTO with destination name.")
+            }
+            (Pending::SymlinkFrom(path), Ok(Outcome::Entry(_) | Outcome::Done)) => {
+                self.state.symlink_from = Some(path);
+                Reply::new(350, "OK. Send SITE SYMLINKTO with symlink name.")
+            }
+            (Pending::Contents(mut contents), Ok(Outcome::Done)) => contents.reply(250),
+            (Pending::Size, Ok(Outcome::Size(size))) => Reply::new(213, size.to_string()),
+            (Pending::MakeDirectory(path), Ok(Outcome::Done)) => {
+                Reply::new(257, [b"Directory \"", path.as_bytes(), b"\" created successfully."].concat())
+            }
+            (Pending::Checksum(_), Ok(Outcome::Checksum(value))) => Reply::new(213, value),
+            (Pending::Ranges(given), Ok(Outcome::Ranges(ranges))) => {
+                let first = [b"Ranges of ", &given[..]].concat();
+                Reply::indented(250, first, [ranges.to_string()], "End.")
+            }
+            (Pending::Profile, Ok(Outcome::Profile(answer))) => answer.to_reply(),
+            (Pending::ChangeRoot, Ok(Outcome::Done)) => {
+                self.root_changed();
+                done()
+            }
+            (Pending::Restrict, Ok(Outcome::Done)) => {
+                self.state.restricted = true;
+                done()
+            }
+            (
+                Pending::DataCredential | Pending::DeleteTree | Pending::Truncate | Pending::Simple,
+                Ok(Outcome::Done),
+            ) => done(),
+            (pending, result) => failed(pending.attempt(), result),
         };
         (reply, false)
+    }
+
+    fn root_changed(&mut self) {
+        self.state.rooted = true;
+        self.state.directory = VirtualPath::root();
+        self.state.home = VirtualPath::root();
+        if self.state.channel == Channel::Made {
+            self.state.channel = Channel::None;
+        }
+        // In the new root they would be other files.
+        self.state.rename_from = None;
+        self.state.symlink_from = None;
     }
 
     fn token_taken(&mut self, result: Result<Outcome, Failure>) -> Reply {
@@ -250,9 +198,6 @@ fn failed(attempt: Attempt<'_>, result: Result<Outcome, Failure>) -> Reply {
     }
 }
 
-fn done(attempt: Attempt<'_>, result: Result<Outcome, Failure>) -> Reply {
-    match result {
-        Ok(Outcome::Done) => Reply::new(250, "OK."),
-        other => failed(attempt, other),
-    }
+fn done() -> Reply {
+    Reply::new(250, "OK.")
 }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use bstr::BString;
 
 use super::action::*;
+use super::failure::Attempt;
 use super::state::State;
 use crate::command::ChecksumAlgorithm;
 use crate::facts::Entry;
@@ -68,6 +69,21 @@ pub(super) enum Pending {
     Restrict,
     /// Anything that ends with `250 OK.`
     Simple,
+}
+
+impl Pending {
+    /// What decides how a failure is answered.
+    pub(super) fn attempt(&self) -> Attempt<'_> {
+        match self {
+            Self::Connect => Attempt::Connect,
+            Self::ChangeDirectory(path) => Attempt::ChangeDirectory(path),
+            Self::RenameFrom(_) | Self::SymlinkFrom(_) => Attempt::Source,
+            Self::Checksum(path) => Attempt::Checksum(path),
+            Self::DeleteTree => Attempt::DeleteTree,
+            Self::Truncate => Attempt::Truncate,
+            _ => Attempt::Other,
+        }
+    }
 }
 
 /// A transfer or a listing over the data channel.

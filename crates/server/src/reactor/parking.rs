@@ -1,10 +1,10 @@
 //! Sessions that wait, and how long they may.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use mio::{Registry, Token};
+use parking_lot::Mutex;
 
 use crate::connection::Connection;
 use crate::host::{Host, Phase};
@@ -55,7 +55,7 @@ impl Parking {
     ) -> Result<bool, Box<Connection>> {
         let token = Token(connection.id() as usize);
         let deadline = connection.deadline(why);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // Under the lock, so that a session is either seen by `take_all` or by this.
         if host.phase() != Phase::Running && !connection.control.closing() {
             drop(state);
@@ -75,7 +75,7 @@ impl Parking {
 
     /// The session, where it waits for something of its client's.
     pub(super) fn take(&self, token: Token) -> Option<Box<Connection>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let entry = state.entries.get(&token)?;
         if matches!(entry.why, Why::Pause { .. }) {
             return None;
@@ -84,13 +84,13 @@ impl Parking {
     }
 
     pub(super) fn take_all(&self) -> Vec<Entry> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.deadlines.clear();
         state.entries.drain().map(|(_, entry)| entry).collect()
     }
 
     pub(super) fn expired(&self, now: Instant) -> Vec<Entry> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut expired = Vec::new();
         while let Some(&(deadline, token)) = state.deadlines.first()
             && deadline <= now
@@ -102,18 +102,14 @@ impl Parking {
 
     /// When the first session has waited long enough; the reactor sleeps until then.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.asleep = true;
         state.sleeps_until = state.deadlines.first().map(|&(deadline, _)| deadline);
         state.sleeps_until
     }
 
     pub(super) fn awake(&self) {
-        self.lock().asleep = false;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().asleep = false;
     }
 }
 

@@ -161,7 +161,7 @@ fn a_small_file_that_is_whole_gets_no_journal() {
         assert_eq!(std::fs::read(root.path().join("f")).unwrap(), b"abcd");
         // To remove one that speaks of an older part.
         assert_eq!(asked.load(Ordering::Relaxed), 1);
-        let synced = deeds.lock().unwrap().iter().any(|(deed, _)| *deed == Deed::Sync);
+        let synced = deeds.lock().iter().any(|(deed, _)| *deed == Deed::Sync);
         assert_eq!(synced, fsync == ropewalk_server::Fsync::EachMarker);
     }
 }
@@ -293,7 +293,7 @@ fn looking_through_a_part_can_be_broken_off() {
     let mut client = server.login();
     let _data = client.data();
     client.send("ESTO A 0 /.f.ropewalk-part");
-    crate::uploads::wait_for(|| deeds.lock().unwrap().contains(&(Deed::OpenRead, place.clone())));
+    crate::uploads::wait_for(|| deeds.lock().contains(&(Deed::OpenRead, place.clone())));
     client.send("ABOR");
     client.expect(426);
     client.expect(226);

@@ -359,7 +359,7 @@ fn the_name_that_a_part_gets_is_synced_too() {
     client.command("RNFR /.f.ropewalk-part", 350);
     client.command("RNTO /d/f", 250);
     let path = |text: &str| VirtualPath::parse(text.as_bytes()).unwrap();
-    let deeds = deeds.lock().unwrap();
+    let deeds = deeds.lock();
     let renamed = deeds.iter().position(|deed| *deed == (Deed::Rename, path("/d/f"))).unwrap();
     assert!(deeds[renamed..].contains(&(Deed::SyncDirectory, path("/d"))), "{deeds:?}");
 }

@@ -1,7 +1,8 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 
@@ -117,16 +118,16 @@ impl File {
     }
 
     pub(super) fn attributes(&self) -> MutexGuard<'_, Attributes> {
-        self.attributes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.attributes.lock()
     }
 
     pub(super) fn metadata(&self) -> Metadata {
-        let size = self.content.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        let size = self.content.read().len() as u64;
         self.attributes().metadata(Kind::File, size)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> usize {
-        let content = self.content.read().unwrap_or_else(PoisonError::into_inner);
+        let content = self.content.read();
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
         let length = buffer.len().min(content.len() - start);
         buffer[..length].copy_from_slice(&content[start..start + length]);
@@ -134,7 +135,7 @@ impl File {
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> Result<(), ErrorKind> {
-        let mut content = self.content.write().unwrap_or_else(PoisonError::into_inner);
+        let mut content = self.content.write();
         let end = offset.checked_add(data.len() as u64).ok_or(ErrorKind::TooLarge)?;
         if end > content.len() as u64 {
             self.resize(&mut content, end)?;
@@ -147,7 +148,7 @@ impl File {
     }
 
     pub(super) fn set_len(&self, length: u64) -> Result<(), ErrorKind> {
-        let mut content = self.content.write().unwrap_or_else(PoisonError::into_inner);
+        let mut content = self.content.write();
         self.resize(&mut content, length)?;
         self.attributes().modify();
         Ok(())
@@ -168,7 +169,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        let content = self.content.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let content = self.content.get_mut();
         self.space.give_back(content.len() as u64);
     }
 }
@@ -188,8 +189,8 @@ impl Handle {
 
     /// Gives back the lock that it has, and takes another one.
     fn lock_as(&self, wanted: i32) -> bool {
-        let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all = self.file.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.lock.lock();
+        let mut all = self.file.locks.lock();
         *all -= std::mem::take(&mut *held);
         let free = if wanted == ALONE { *all == 0 } else { *all >= 0 };
         if free {

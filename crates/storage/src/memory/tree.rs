@@ -1,7 +1,8 @@
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bstr::{BString, ByteSlice};
+use parking_lot::{Mutex, MutexGuard};
 use ropewalk_protocol::path::VirtualPath;
 
 use super::file::{Attributes, File};
@@ -28,7 +29,7 @@ impl Node {
     pub(super) fn attributes(&self) -> MutexGuard<'_, Attributes> {
         match &self.body {
             Body::File(file) => file.attributes(),
-            _ => self.attributes.lock().unwrap_or_else(PoisonError::into_inner),
+            _ => self.attributes.lock(),
         }
     }
 

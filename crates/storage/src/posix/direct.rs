@@ -14,9 +14,10 @@ mod trial;
 
 use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, Mode, OFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use rustix::time::{ClockId, clock_gettime};
@@ -72,7 +73,7 @@ struct Extent {
 
 impl Reserved {
     fn extent(&self) -> MutexGuard<'_, Extent> {
-        self.extent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.extent.lock()
     }
 
     /// Before `length` bytes are written at `offset`; shorter writes than `least` need no space.

@@ -1,7 +1,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use rustix::event::{PollFd, PollFlags};
@@ -90,7 +90,7 @@ impl PosixFile {
 
     /// Claims the place of bytes that have to be written in order: nobody else's come in between until it is dropped.
     fn turn(&self, offset: u64) -> Result<MutexGuard<'_, Option<u64>>> {
-        let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = self.next.lock();
         if next.is_some_and(|next| next != offset) {
             let error = Error::new(ErrorKind::Unsupported, "write", self.path.as_bytes()).at(offset);
             return Err(error

@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use nix::unistd::close;
+use parking_lot::Mutex;
 use rustix::io::{Errno, fcntl_dupfd_cloexec, retry_on_intr};
 
 use super::kinds::{is_local, system_of};
@@ -22,7 +23,7 @@ const MOST: usize = 1024;
 /// for each file.
 pub(super) fn tells_late(file: BorrowedFd<'_>, device: u64) -> bool {
     static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
-    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = || KNOWN.lock();
     let now = Instant::now();
     if let Some(late) = known().recall(device, now) {
         return late;

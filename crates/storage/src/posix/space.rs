@@ -8,9 +8,10 @@
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use ropewalk_protocol::range::RangeSet;
 use rustix::fs::FallocateFlags;
 use rustix::io::retry_on_intr;
@@ -154,7 +155,7 @@ impl Space {
     }
 
     fn books(&self) -> Option<MutexGuard<'_, Books>> {
-        Some(self.books.get()?.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(self.books.get()?.lock())
     }
 }
 

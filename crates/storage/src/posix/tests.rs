@@ -48,12 +48,12 @@ const CREATE: WriteOptions = WriteOptions { create: true, truncate: true, exclus
 const EXISTING: WriteOptions = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
 
 fn contract_of(manual: bool, near: bool) {
-    let keep = std::sync::Mutex::new(Vec::new());
+    let keep = parking_lot::Mutex::new(Vec::new());
     crate::testing::contract(&|| {
         let directory = tempfile::tempdir().unwrap();
         let store = PosixStore::new(directory.path(), PosixOptions::default()).unwrap();
         store.root.manual.store(manual, Ordering::Relaxed);
-        keep.lock().unwrap().push(directory);
+        keep.lock().push(directory);
         if near { store.near(&VirtualPath::root()).unwrap() } else { Arc::new(store) }
     });
 }

@@ -1,6 +1,7 @@
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bstr::BStr;
+use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
 
 use crate::{
@@ -52,7 +53,7 @@ impl Hooked {
         let record = Arc::new(Mutex::new(Vec::new()));
         let deeds = Arc::clone(&record);
         let hooked = Self::new(inner, move |deed, path| {
-            deeds.lock().unwrap_or_else(PoisonError::into_inner).push((deed, path.clone()));
+            deeds.lock().push((deed, path.clone()));
             Ok(())
         });
         (hooked, record)

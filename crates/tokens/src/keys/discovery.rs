@@ -1,7 +1,9 @@
 //! Keys that an issuer publishes: OpenID Connect Discovery 1.0 section 4, RFC 8414 section 3.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::KeysError;
 use crate::issuer::https_host;
@@ -68,10 +70,9 @@ impl Discovery {
             Look::Ask(meanwhile) => meanwhile,
         };
         let _turn = match (self.turn.try_lock(), meanwhile) {
-            (Ok(turn), _) => turn,
-            (Err(TryLockError::Poisoned(turn)), _) => turn.into_inner(),
-            (Err(TryLockError::WouldBlock), Some(keys)) => return Ok(keys),
-            (Err(TryLockError::WouldBlock), None) => self.turn.lock().unwrap_or_else(PoisonError::into_inner),
+            (Some(turn), _) => turn,
+            (None, Some(keys)) => return Ok(keys),
+            (None, None) => self.turn.lock(),
         };
         // Somebody else may have asked while this thread waited.
         match self.look(name, now) {
@@ -101,7 +102,7 @@ impl Discovery {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn look(&self, name: Option<&str>, now: Instant) -> Look {
@@ -208,15 +209,15 @@ mod tests {
 
     impl Web {
         fn put(&self, url: &str, text: &str) {
-            self.0.lock().unwrap().0.insert(url.to_owned(), text.to_owned());
+            self.0.lock().0.insert(url.to_owned(), text.to_owned());
         }
 
         fn down(&self) {
-            self.0.lock().unwrap().0.clear();
+            self.0.lock().0.clear();
         }
 
         fn asked(&self) -> usize {
-            std::mem::take(&mut self.0.lock().unwrap().1).len()
+            std::mem::take(&mut self.0.lock().1).len()
         }
 
         fn up(&self, key: &str) {
@@ -231,7 +232,7 @@ mod tests {
 
     impl Fetch for Web {
         fn get(&self, url: &str, _: Instant) -> Result<Vec<u8>, FetchError> {
-            let mut web = self.0.lock().unwrap();
+            let mut web = self.0.lock();
             web.1.push(url.to_owned());
             if web.0.is_empty() {
                 return Err(FetchError::Failed("no route to host".into()));
@@ -312,7 +313,7 @@ mod tests {
         let discovery = web.discovery();
         discovery.get(Some("a"), start).unwrap();
         // Another thread is asking the issuer.
-        let _turn = discovery.turn.lock().unwrap();
+        let _turn = discovery.turn.lock();
         assert!(discovery.get(Some("a"), start + FRESH).is_ok());
     }
 

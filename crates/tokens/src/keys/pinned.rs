@@ -3,7 +3,9 @@
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::error::KeysError;
 use crate::jwk::{KeySet, LONGEST_SET};
@@ -46,7 +48,7 @@ impl Pinned {
     pub(crate) fn get(&self) -> Result<Arc<KeySet>, KeysError> {
         let wrong = |reason: String| KeysError::File { path: self.path.clone(), reason };
         let now = std::fs::metadata(&self.path).map_err(|e| wrong(e.to_string()))?;
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         if current.0 != Stamp::of(&now) {
             *current = load(&self.path).map_err(wrong)?;
             tracing::info!(path = %self.path.display(), "keys of an issuer read again");

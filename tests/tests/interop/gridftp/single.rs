@@ -125,7 +125,7 @@ fn part(yard: &Yard, pair: Pair, way: Way, mode: Mode) -> Result<()> {
 }
 
 fn huge(yard: &Yard, pair: Pair, way: Way) -> Result<()> {
-    let _alone = ROOMY.lock().unwrap();
+    let _alone = ROOMY.lock();
     let plot = yard.plot()?;
     let (copy, source, destination) = ends(&plot, yard, pair, way)?;
     let size = 6 << 30;

@@ -1,11 +1,11 @@
 //! The rate of a path by a transfer of ours that is given a time.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use parking_lot::Mutex;
 use ropewalk_client::{Cancel, Event, EventSink, Location, Pair};
 use ropewalk_profiler::collect::{self, Collection, Sockets};
 use ropewalk_profiler::profile::{Connection, ConnectionSample, Outcome, Role};
@@ -79,7 +79,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, pair: &Pair) -> anyhow::Result<Rate> 
         }
         match moved.workload.outcome {
             Outcome::Failed(_) if stop.is_cancelled() => {
-                let seen = paced.seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let seen = paced.seen.into_inner();
                 let rate = acknowledged(&connections).or_else(|| rate(&seen)).or(known);
                 let taken = begin.elapsed().as_secs_f64();
                 let rate = rate.with_context(|| format!("nothing arrived in {taken:.0} seconds"))?;
@@ -124,7 +124,7 @@ struct Paced<'a> {
 impl Paced<'_> {
     /// How long data has moved.
     fn moving(&self) -> Duration {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock();
         seen.first().map_or(Duration::ZERO, |(first, _)| first.elapsed())
     }
 }
@@ -133,7 +133,7 @@ impl EventSink for Paced<'_> {
     fn event(&self, event: Event) {
         match event {
             Event::Progress { bytes, .. } if bytes > 0 && !self.stop.is_cancelled() => {
-                self.seen.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), bytes));
+                self.seen.lock().push((Instant::now(), bytes));
             }
             Event::Warning { .. } | Event::Dialogue { .. } => self.next.event(event),
             _ => {}

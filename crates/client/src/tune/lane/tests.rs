@@ -18,7 +18,7 @@ fn capped(streams: u32, cap: u32) -> Arc<Lane> {
 }
 
 fn streams(lane: &Lane) -> Vec<u32> {
-    lane.lock().seats.iter().map(|seat| seat.streams).collect()
+    lane.state.lock().seats.iter().map(|seat| seat.streams).collect()
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn the_first_of_many_leaves_streams_to_those_that_come() {
     }
     assert_eq!(streams(&lane), [8, 8]);
     // Who has not come until something is decided has nothing to do; and what so many carried is not what a path needs.
-    let mut state = lane.lock();
+    let mut state = lane.state.lock();
     (state.decisions, state.min_rtt) = (3, Some(0.05));
     state.reached.push((64, 1e6, Purpose::Stay));
     state.follow();
@@ -83,7 +83,7 @@ fn a_channel_that_is_used_again_takes_part() {
 fn a_cap_is_not_remembered_as_what_a_path_wants() {
     let lane = lane(24);
     {
-        let mut state = lane.lock();
+        let mut state = lane.state.lock();
         state.decisions = 3;
         state.reached.push((24, 1e6, Purpose::Stay));
         state.min_rtt = Some(0.05);
@@ -106,10 +106,10 @@ fn fixed_channels_come_until_there_are_enough_and_then_leave() {
     assert_eq!(seats[3].share(false, 2, 4), 2);
     let now = Instant::now();
     // One is just opening its channel.
-    assert_eq!(lane.lock().missing(4, now, RTT), 2);
+    assert_eq!(lane.state.lock().missing(4, now, RTT), 2);
     assert!(!seats[0].is_surplus());
     seats[3].opened(8, 100, Knob::Fixed);
-    assert_eq!(lane.lock().missing(4, now, RTT), 0);
+    assert_eq!(lane.state.lock().missing(4, now, RTT), 0);
     // Seventeen are not enough too many.
     assert!(!seats[0].is_surplus());
     seats[2].opened(8, 100, Knob::Fixed);
@@ -123,18 +123,18 @@ fn fixed_channels_come_until_there_are_enough_and_then_leave() {
 #[test]
 fn files_in_flight_follow_the_tuner() {
     let lane = lane(24);
-    let decide = |files| lane.lock().decision.knobs = Knobs { streams: 24 / files, files, pipeline: 3 };
+    let decide = |files| lane.state.lock().decision.knobs = Knobs { streams: 24 / files, files, pipeline: 3 };
     let seats: Vec<Seat> = (0..8).map(|_| Seat::new(lane.clone())).collect();
     for seat in &seats {
         seat.opened(3, 100, Knob::There(Wanted::new(3)));
     }
     let work = |files| Some(Work { files, bytes: files << 20 });
-    let missing = |workers, files| lane.lock().missing_files(workers, work(files));
+    let missing = |workers, files| lane.state.lock().missing_files(workers, work(files));
     decide(12);
     assert_eq!((missing(8, 1000), missing(62, 1000), missing(64, 1000)), (4, 2, 0));
     // So few files are not worth a log-in.
     assert_eq!((missing(8, 47), missing(8, 30)), (3, 0));
-    lane.lock().coming.push(Instant::now());
+    lane.state.lock().coming.push(Instant::now());
     assert_eq!(missing(9, 1000), 3);
     assert!(!seats[0].is_surplus());
     let further: Vec<Seat> = (0..4).map(|_| Seat::new(lane.clone())).collect();
@@ -158,7 +158,7 @@ fn files_in_flight_follow_the_tuner() {
 #[test]
 fn sessions_that_are_needed_for_their_streams_stay() {
     let lane = capped(64, 128);
-    lane.lock().decision.knobs = Knobs { streams: 8, files: 8, pipeline: 2 };
+    lane.state.lock().decision.knobs = Knobs { streams: 8, files: 8, pipeline: 2 };
     let sit = |count| (0..count).map(|_| Seat::new(lane.clone())).collect::<Vec<_>>();
     let open = |seats: &[Seat]| {
         for seat in seats {
@@ -168,11 +168,11 @@ fn sessions_that_are_needed_for_their_streams_stay() {
     };
     let seats = sit(8);
     open(&seats);
-    let missing = lane.lock().missing(8, Instant::now(), RTT);
+    let missing = lane.state.lock().missing(8, Instant::now(), RTT);
     assert_eq!(missing, 5);
     let further = sit(missing);
     open(&further);
-    assert_eq!(lane.lock().missing(13, Instant::now(), RTT), 0);
+    assert_eq!(lane.state.lock().missing(13, Instant::now(), RTT), 0);
     assert!(!seats.iter().chain(&further).any(Seat::is_surplus));
 }
 
@@ -209,7 +209,7 @@ fn commands_ahead_follow_the_tuner() {
     let seat = Seat::new(lane.clone());
     assert_eq!((seat.ahead(0).rate, seat.ahead(0).pipeline), (None, None));
     {
-        let mut state = lane.lock();
+        let mut state = lane.state.lock();
         state.decisions = 1;
         state.decision.knobs.pipeline = 7;
         state.reached.push((24, 24e6, Purpose::Stay));
@@ -222,7 +222,7 @@ fn commands_ahead_follow_the_tuner() {
     assert_eq!(seat.ahead(24).rate, Some(12e6));
     let now = Instant::now();
     for seconds in [0, 3] {
-        lane.lock().seats[0].own.add(now + Duration::from_secs(seconds), 6_000_000, Duration::ZERO);
+        lane.state.lock().seats[0].own.add(now + Duration::from_secs(seconds), 6_000_000, Duration::ZERO);
     }
     assert_eq!(seat.ahead(24).rate, Some(2e6));
 }
@@ -234,21 +234,21 @@ fn workers_that_log_in_are_counted() {
     seat.opened(4, 100, Knob::Fixed);
     let now = Instant::now();
     let later = |seconds| now + Duration::from_secs(seconds);
-    assert_eq!(lane.lock().missing(1, now, RTT), 8);
-    lane.lock().coming.extend([now; 8]);
-    assert_eq!(lane.lock().missing(9, later(2), RTT), 0);
+    assert_eq!(lane.state.lock().missing(1, now, RTT), 8);
+    lane.state.lock().coming.extend([now; 8]);
+    assert_eq!(lane.state.lock().missing(9, later(2), RTT), 0);
     // They sit down, and open their channels one by one.
     let seats: Vec<Seat> = (0..8).map(|_| Seat::new(lane.clone())).collect();
-    assert!(lane.lock().coming.is_empty());
-    assert_eq!(lane.lock().missing(9, later(3), RTT), 0);
+    assert!(lane.state.lock().coming.is_empty());
+    assert_eq!(lane.state.lock().missing(9, later(3), RTT), 0);
     seats[0].opened(1, 100, Knob::Fixed);
-    assert_eq!(lane.lock().missing(9, later(3), RTT), 0);
+    assert_eq!(lane.state.lock().missing(9, later(3), RTT), 0);
     drop(seats);
-    assert_eq!(lane.lock().missing(1, later(3), RTT), 8);
+    assert_eq!(lane.state.lock().missing(1, later(3), RTT), 8);
     // Those that never come are not waited for for ever.
-    lane.lock().coming.extend([now; 8]);
-    assert_eq!(lane.lock().missing(9, later(3), RTT), 0);
-    assert_eq!(lane.lock().missing(9, later(13), RTT), 8);
+    lane.state.lock().coming.extend([now; 8]);
+    assert_eq!(lane.state.lock().missing(9, later(3), RTT), 0);
+    assert_eq!(lane.state.lock().missing(9, later(13), RTT), 8);
 }
 
 #[test]
@@ -256,13 +256,13 @@ fn a_session_is_expected_to_carry_the_share_of_its_streams() {
     let lane = lane(24);
     let seat = Seat::new(lane.clone());
     assert_eq!(seat.pace(1).rate, UNKNOWN_RATE);
-    lane.lock().reached.push((24, 24e6, Purpose::Stay));
+    lane.state.lock().reached.push((24, 24e6, Purpose::Stay));
     assert_eq!((seat.pace(8).rate, seat.pace(1).rate, seat.pace(0).rate), (8e6, 1e6, 3e6));
     // Or what it carried itself, with as many streams as it has.
     seat.opened(8, 100, Knob::Fixed);
     let now = Instant::now();
     for seconds in [0, 3] {
-        lane.lock().seats[0].own.add(now + Duration::from_secs(seconds), 6_000_000, Duration::ZERO);
+        lane.state.lock().seats[0].own.add(now + Duration::from_secs(seconds), 6_000_000, Duration::ZERO);
     }
     assert_eq!((seat.pace(8).rate, seat.pace(1).rate), (2e6, 1e6));
     seat.opened(8, 100, Knob::Fixed);
@@ -288,7 +288,7 @@ fn what_servers_tell_of_a_path_between_them_is_heard() {
     let seat = Seat::new(lane.clone());
     seat.moves_elsewhere();
     seat.opened(4, 100, Knob::There(Wanted::new(4)));
-    assert_eq!(lane.lock().totals(Instant::now(), RTT, 0).streams, 4);
+    assert_eq!(lane.state.lock().totals(Instant::now(), RTT, 0).streams, 4);
     let marker = |sent, retransmitted| PathMarker {
         rtt: Duration::from_millis(60),
         min_rtt: RTT,
@@ -299,15 +299,15 @@ fn what_servers_tell_of_a_path_between_them_is_heard() {
         limited: ropewalk_protocol::marker::LimitedBy::Application,
     };
     seat.hears(marker(1000, 10));
-    let totals = lane.lock().totals(Instant::now(), RTT, 0);
+    let totals = lane.state.lock().totals(Instant::now(), RTT, 0);
     assert_eq!((totals.streams, totals.sent, totals.resent), (3, 1000, 10));
     assert_eq!((totals.markers, totals.idle, totals.min_rtt), (1, 1, Some(0.05)));
     // The next transfer's count from nothing.
     seat.heard_out();
-    let totals = lane.lock().totals(Instant::now(), RTT, 0);
+    let totals = lane.state.lock().totals(Instant::now(), RTT, 0);
     assert_eq!((totals.streams, totals.sent), (4, 1000));
     seat.hears(marker(500, 0));
-    let totals = lane.lock().totals(Instant::now(), RTT, 0);
+    let totals = lane.state.lock().totals(Instant::now(), RTT, 0);
     assert_eq!((totals.sent, totals.resent), (1500, 10));
 }
 
@@ -319,7 +319,7 @@ fn streams_come_at_once_and_leave_one_by_one() {
     let now = Instant::now();
     let at = |halves: u32| now + Duration::from_millis(500) * halves;
     let decide = |streams, reason| {
-        let mut state = lane.lock();
+        let mut state = lane.state.lock();
         state.decision.knobs.streams = streams;
         state.decision.reason = reason;
         state.follow();
@@ -329,8 +329,8 @@ fn streams_come_at_once_and_leave_one_by_one() {
     decide(10, Reason::Holding);
     let mut seen = Vec::new();
     for halves in 1..=4 {
-        lane.lock().descend(at(halves), Duration::from_millis(50));
-        lane.lock().descend(at(halves), Duration::from_millis(50));
+        lane.state.lock().descend(at(halves), Duration::from_millis(50));
+        lane.state.lock().descend(at(halves), Duration::from_millis(50));
         seen.push(streams(&lane)[0]);
     }
     assert_eq!(seen, [38, 36, 34, 32]);
@@ -354,14 +354,14 @@ fn streams_of_a_sender_that_tells_no_losses_get_over_slow_start_before_they_are_
         seat.moves_elsewhere();
         let decided = Instant::now();
         {
-            let mut state = lane.lock();
+            let mut state = lane.state.lock();
             (state.decisions, state.decided) = (1, decided);
         }
         let mut processors = Processors::default();
         for at in [Duration::ZERO, wait * RTT] {
             lane.step(decided + at, &mut processors, (None, None), false, 1);
         }
-        lane.lock().span.is_some()
+        lane.state.lock().span.is_some()
     };
     assert!(begins(Knob::There(Wanted::new(4)), 0));
     assert!(!begins(Knob::Fixed, SLOW_START_ROUND_TRIPS - 1));
@@ -400,7 +400,7 @@ fn measures_only_while_data_moves() {
     assert!(!tuned.buffers_matter && tuned.buffers.is_none(), "{tuned:?}");
     drop(seat);
     lane.add(1, 1 << 40);
-    assert!(step(9100).decision.is_none() && lane.lock().span.is_none());
+    assert!(step(9100).decision.is_none() && lane.state.lock().span.is_none());
 }
 
 /// Small files are handed to the kernel in no time: at most looks none is on its way, and the path is full nevertheless.
@@ -422,17 +422,21 @@ fn sessions_between_two_small_files_are_measured() {
     }
     // `add` has a clock of its own, which all of these looks are close to.
     let mut look = |ms| lane.step(began + Duration::from_millis(ms), &mut processors, (None, None), true, 8);
-    assert!(look(1).decision.is_none() && lane.lock().span.is_some());
+    assert!(look(1).decision.is_none() && lane.state.lock().span.is_some());
     let decision = {
         file(&seats[0]);
-        lane.lock().seats.iter_mut().for_each(|seat| seat.arrived = Some(began + Duration::from_secs(5)));
+        lane.state
+            .lock()
+            .seats
+            .iter_mut()
+            .for_each(|seat| seat.arrived = Some(began + Duration::from_secs(5)));
         look(5000).decision
     };
     assert!(decision.is_some_and(|(_, rate)| rate > 1e6));
-    assert_eq!(lane.lock().reached.last().map(|reached| reached.0), Some(8));
+    assert_eq!(lane.state.lock().reached.last().map(|reached| reached.0), Some(8));
     // Nothing more comes.
     look(60_000);
-    assert!(lane.lock().span.is_none());
+    assert!(lane.state.lock().span.is_none());
 }
 
 /// A run may end before what was decided last was measured.
@@ -441,7 +445,7 @@ fn a_knee_that_was_not_measured_any_more_is_remembered() {
     let streams = |reason: Reason| {
         let lane = lane(57);
         {
-            let mut state = lane.lock();
+            let mut state = lane.state.lock();
             state.reached = vec![(48, 1e6, Purpose::Climb), (96, 1.1e6, Purpose::Climb)];
             (state.decisions, state.decision.reason) = (2, reason);
         }
@@ -456,7 +460,7 @@ fn what_is_remembered_is_where_a_transfer_stayed_and_not_what_it_tried() {
     let streams = |reached: &[Reached]| {
         let lane = lane(24);
         {
-            let mut state = lane.lock();
+            let mut state = lane.state.lock();
             state.reached = reached.to_vec();
             (state.decisions, state.decision.reason) = (reached.len() as u32, Reason::ProbeUp { from: 8 });
         }
@@ -482,7 +486,7 @@ fn a_span_is_of_a_place_of_a_climb_or_of_a_trial() {
         let mut processors = Processors::default();
         let now = Instant::now();
         {
-            let mut state = lane.lock();
+            let mut state = lane.state.lock();
             (state.decisions, state.decision.reason, state.same) = (decisions, reason, same);
         }
         let mut look = |ms: u64| {
@@ -492,7 +496,7 @@ fn a_span_is_of_a_place_of_a_climb_or_of_a_trial() {
         look(60_000);
         lane.add(seat.id(), 1 << 40);
         look(70_000);
-        lane.lock().reached.last().map(|reached| reached.2)
+        lane.state.lock().reached.last().map(|reached| reached.2)
     };
     let purpose = |decisions, reason| purpose_after(decisions, reason, false);
     for reason in [
@@ -530,9 +534,9 @@ fn what_a_session_counted_stays_when_it_leaves() {
             limited: ropewalk_protocol::marker::LimitedBy::Application,
         });
     }
-    lane.lock().seats[0].storage = 2.5;
+    lane.state.lock().seats[0].storage = 2.5;
     let counted = || {
-        let totals = lane.lock().totals(Instant::now(), RTT, 0);
+        let totals = lane.state.lock().totals(Instant::now(), RTT, 0);
         (totals.sent, totals.resent, totals.markers, totals.idle, totals.storage)
     };
     let before = counted();

@@ -149,7 +149,7 @@ fn what_replaces_a_file_is_on_its_way_to_the_disk() {
             assert!(!reserves || options.reserve && size >= MIB);
             write(&part, &data(size as usize), 0..size as usize);
             part.commit(size, None, None).unwrap();
-            let begun = deeds.lock().unwrap().drain(..).any(|(deed, _)| deed == Deed::BeginSync);
+            let begun = deeds.lock().drain(..).any(|(deed, _)| deed == Deed::BeginSync);
             assert_eq!(begun, reserves && (replaces || name != target), "{size} {replaces} {name}");
             assert_eq!(content(&*store, &name).len() as u64, size);
         }
@@ -209,7 +209,7 @@ fn space_that_an_earlier_transfer_reserved_is_synced() {
     part.record(MIB..8 * MIB, None).unwrap();
     assert!(!part.handle().is_reserved());
     part.commit(8 * MIB, None, None).unwrap();
-    let synced = deeds.lock().unwrap().contains(&(Deed::Sync, part_name(&target)));
+    let synced = deeds.lock().contains(&(Deed::Sync, part_name(&target)));
     assert_eq!(synced, reserved);
 }
 

@@ -61,7 +61,7 @@ fn the_name_of_a_journal_that_comes_late_is_synced_too() {
     let hooked: Arc<dyn Store> = Arc::new(hooked);
     let syncs_of_names = || {
         let of_names = |deed: &Deed| matches!(deed, Deed::SyncDirectory | Deed::SyncSystem);
-        deeds.lock().unwrap().drain(..).filter(|(deed, _)| of_names(deed)).count()
+        deeds.lock().drain(..).filter(|(deed, _)| of_names(deed)).count()
     };
     for journal in [Journaling::Above(50), Journaling::Sequential] {
         let key = JournalKey { size: None, ..key(100) };

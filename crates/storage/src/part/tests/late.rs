@@ -65,14 +65,14 @@ fn attributes(inode: u64, size: u64) -> FileAttr {
 
 impl Filesystem for FullAtEnd {
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.0.lock().unwrap().get(name) {
+        match self.0.lock().get(name) {
             Some(&size) => reply.entry(&SHORT, &attributes(FILE, size), Generation(0)),
             None => reply.error(Errno::ENOENT),
         }
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let size = self.0.lock().unwrap().values().next().copied().unwrap_or_default();
+        let size = self.0.lock().values().next().copied().unwrap_or_default();
         reply.attr(&SHORT, &attributes(inode.0, size));
     }
 
@@ -94,7 +94,7 @@ impl Filesystem for FullAtEnd {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let size = self.0.lock().unwrap().values().next().copied().unwrap_or_default();
+        let size = self.0.lock().values().next().copied().unwrap_or_default();
         reply.attr(&SHORT, &attributes(inode.0, size));
     }
 
@@ -103,7 +103,7 @@ impl Filesystem for FullAtEnd {
     }
 
     fn create(&self, _: &Request, _: INodeNo, name: &OsStr, _: u32, _: u32, _: i32, reply: ReplyCreate) {
-        self.0.lock().unwrap().insert(name.to_owned(), 0);
+        self.0.lock().insert(name.to_owned(), 0);
         reply.created(&SHORT, &attributes(FILE, 0), Generation(0), FileHandle(0), FopenFlags::empty());
     }
 
@@ -119,7 +119,7 @@ impl Filesystem for FullAtEnd {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        for size in self.0.lock().unwrap().values_mut() {
+        for size in self.0.lock().values_mut() {
             *size = (*size).max(offset + data.len() as u64);
         }
         reply.written(data.len() as u32);
@@ -130,7 +130,7 @@ impl Filesystem for FullAtEnd {
     }
 
     fn unlink(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        match self.0.lock().unwrap().remove(name) {
+        match self.0.lock().remove(name) {
             Some(_) => reply.ok(),
             None => reply.error(Errno::ENOENT),
         }

@@ -20,11 +20,11 @@ fn watched(store: &Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Mutex<u32>>) {
     let looks = Mutex::new(None);
     let hooked = Hooked::new(Arc::clone(store), move |deed, _| {
         if deed == Deed::Lock {
-            let mut count = count.lock().unwrap();
+            let mut count = count.lock();
             *count += 1;
             match *count {
-                1 => *looks.lock().unwrap() = Some(shared(&*inner)),
-                3 => drop(looks.lock().unwrap().take()),
+                1 => *looks.lock() = Some(shared(&*inner)),
+                3 => drop(looks.lock().take()),
                 _ => {}
             }
         }
@@ -45,7 +45,7 @@ fn who_only_looks_is_in_no_transfers_way() {
             }
             let (watched, tries) = watched(&store);
             let part = PartFile::begin(&watched, &path("/f"), key(100), options).unwrap();
-            assert!(*tries.lock().unwrap() >= 3);
+            assert!(*tries.lock() >= 3);
             assert_eq!(part.present().len(), if resume { 10 } else { 0 });
             part.discard().unwrap();
         }
@@ -74,7 +74,7 @@ fn another_transfer_is_not_waited_for() {
         let hooked: Arc<dyn Store> = Arc::new(hooked);
         let again = PartFile::begin(&hooked, &path("/f"), key(100), options(Journaling::Sequential));
         assert_eq!(again.err().unwrap().kind(), ErrorKind::Busy);
-        assert_eq!(deeds.lock().unwrap().iter().filter(|(deed, _)| *deed == Deed::Lock).count(), 1);
+        assert_eq!(deeds.lock().iter().filter(|(deed, _)| *deed == Deed::Lock).count(), 1);
         let looked = PartFile::sequential_prefix(&store, &path("/f"));
         assert_eq!(looked.err().unwrap().kind(), ErrorKind::Busy);
         drop(part);

@@ -6,8 +6,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Bytes of a turn that count, and those before them that do not: writes of the turn before are still under way then.
 const TURN: u64 = 96 << 20;
@@ -106,7 +108,7 @@ impl Trial {
     /// The one on the file system with this device number.
     pub(super) fn of(device: u64) -> Arc<Self> {
         static ALL: LazyLock<Mutex<HashMap<u64, Arc<Trial>>>> = LazyLock::new(Mutex::default);
-        Arc::clone(ALL.lock().unwrap_or_else(PoisonError::into_inner).entry(device).or_default())
+        Arc::clone(ALL.lock().entry(device).or_default())
     }
 
     /// How to write now.
@@ -181,7 +183,7 @@ impl Trial {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a guard refuses is not reached, whatever happens meanwhile.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use super::races::{ENOUGH, disturbed, exchange};
 use super::*;
@@ -85,13 +85,13 @@ fn each_purpose_is_told() {
     let store = place
         .store
         .guarded(Arc::new(move |at, purpose| {
-            note.lock().unwrap().push((at.to_string(), purpose));
+            note.lock().push((at.to_string(), purpose));
             true
         }))
         .unwrap();
     fs::create_dir(place.inside.join("d")).unwrap();
     symlink("d", place.inside.join("l")).unwrap();
-    let asked = || std::mem::take(&mut *asked.lock().unwrap());
+    let asked = || std::mem::take(&mut *asked.lock());
     let at = |text: &str, purpose| (text.to_owned(), purpose);
     store.open_write(&path("/l/f"), WriteOptions { exclusive: true, ..CREATE }).unwrap();
     assert_eq!(asked(), [at("/d/f", Purpose::Write)]);
