@@ -90,15 +90,19 @@ impl Exit {
                 };
             }
             if let Some(error) = cause.downcast_ref::<io::Error>() {
-                return match error.kind() {
-                    io::ErrorKind::NotFound => Self::NotFound,
-                    io::ErrorKind::PermissionDenied => Self::Permission,
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
-                    _ => Self::Failed,
-                };
+                return Self::of_io(error);
             }
         }
         Self::Failed
+    }
+
+    pub(crate) fn of_io(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::NotFound,
+            io::ErrorKind::PermissionDenied => Self::Permission,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
+            _ => Self::Failed,
+        }
     }
 }
 

@@ -8,9 +8,11 @@ pub(crate) fn parse_size(given: &str) -> Result<u64, String> {
     if given.contains('.') && given.parse::<f64>().is_ok_and(|bytes| bytes.fract() > 0.0) {
         return Err(format!("{given:?} is not a size: there are no parts of bytes"));
     }
-    scaled(given, |unit| byte_factor(unit).map(|factor| factor as f64)).map(|bytes| bytes as u64).ok_or_else(
-        || format!("{given:?} is not a size: expected a number with K, M, G, T (or KiB, MiB, GiB, TiB)"),
-    )
+    let scaled =
+        || scaled(given, |unit| byte_factor(unit).map(|factor| factor as f64)).map(|bytes| bytes as u64);
+    whole(given).or_else(scaled).ok_or_else(|| {
+        format!("{given:?} is not a size: expected a number with K, M, G, T (or KiB, MiB, GiB, TiB)")
+    })
 }
 
 /// Bytes a second from `10M`, `10MiB/s`, or bits with `100Mbit/s`. A small `b` is refused: whether it means bits or bytes,
@@ -45,6 +47,13 @@ pub(crate) fn parse_duration(given: &str) -> Result<Duration, String> {
     })
     .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
     .ok_or_else(|| format!("{given:?} is not a time: expected a number with ms, s, m, h or d"))
+}
+
+/// Whole numbers, exactly: those above 2^53 have no place in floating point.
+fn whole(given: &str) -> Option<u64> {
+    let end = given.find(|c: char| !c.is_ascii_digit()).unwrap_or(given.len());
+    let number: u64 = given[..end].parse().ok()?;
+    number.checked_mul(byte_factor(given[end..].trim())?).filter(|&bytes| bytes <= i64::MAX as u64)
 }
 
 fn scaled(given: &str, factor: impl Fn(&str) -> Option<f64>) -> Option<f64> {
@@ -167,6 +176,9 @@ mod tests {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
         assert_eq!(parse_size("4.0"), Ok(4));
+        assert_eq!(parse_size("9007199254740993"), Ok((1 << 53) + 1));
+        assert_eq!(parse_size(&i64::MAX.to_string()), Ok(i64::MAX as u64));
+        assert!(parse_size("9223372036854775808").is_err() && parse_size("8192P").is_err());
         for text in ["", "x", "-1", "1X", "1iB", "K", "1.2.3", "1.5", "99999999P"] {
             assert!(parse_size(text).is_err(), "{text}");
         }

@@ -390,6 +390,9 @@ fn events_that_cannot_be_written_are_told() {
         program().arg("cp").arg("--json").arg(path("a")).arg(path("b")).stdout(full).output().unwrap();
     assert_eq!(code(&output), 1);
     assert!(err(&output).contains("events were lost"), "{}", err(&output));
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = program().arg("cp").arg("-n").arg(path("a")).arg(path("b")).stdout(full).output().unwrap();
+    assert_eq!(code(&output), 7, "{}", err(&output));
     // The copy is there all the same.
     assert_eq!(fs::read(path("b")).unwrap(), b"0123456789");
     // Nobody reads any more: that is his business.

@@ -183,7 +183,7 @@ fn finish(ctx: &Context<'_>, late: Late) {
         }
         let set = sides.ask(&place, &mut |side| side.set_attributes(&place.path(), modified, mode));
         if let Err(e) = set {
-            ctx.report.warn_once(format!("{}: times or modes could not be set: {e}", place.display()));
+            ctx.report.not_preserved(&place, e.reply_code(), &e.to_string());
         }
     }
     if ctx.cancel.is_cancelled() {

@@ -21,12 +21,7 @@ pub(crate) fn dial(
     timeout: Duration,
     cancel: &Cancel,
 ) -> Result<(TcpStream, Duration), RemoteError> {
-    let found = resolve(host, port, timeout, cancel);
-    let found = found.map_err(|source| match source.kind() {
-        io::ErrorKind::Interrupted => RemoteError::Cancelled,
-        _ => RemoteError::Resolve { host: host.to_owned(), source },
-    })?;
-    let addresses = interleave(found);
+    let addresses = interleave(resolve(host, port, timeout, cancel)?);
     if addresses.is_empty() {
         let source = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         return Err(RemoteError::Resolve { host: host.to_owned(), source });
@@ -38,30 +33,44 @@ pub(crate) fn dial(
 }
 
 /// The addresses of a name, by a thread of its own: the system's resolver has no time limit, and cannot be broken off.
-fn resolve(host: &str, port: u16, timeout: Duration, cancel: &Cancel) -> io::Result<Vec<SocketAddr>> {
+fn resolve(
+    host: &str,
+    port: u16,
+    timeout: Duration,
+    cancel: &Cancel,
+) -> Result<Vec<SocketAddr>, RemoteError> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
     let deadline = Instant::now() + timeout;
     let (sender, result) = mpsc::channel();
     let name = host.to_owned();
-    thread::Builder::new().spawn(move || {
+    let failed = |source| RemoteError::Resolve { host: host.to_owned(), source };
+    let resolver = thread::Builder::new().spawn(move || {
         let _ = sender.send((name.as_str(), port).to_socket_addrs().map(Vec::from_iter));
-    })?;
+    });
+    resolver.map_err(RemoteError::Threads)?;
     loop {
         if cancel.is_cancelled() {
-            return Err(Cancel::error());
+            return Err(RemoteError::Cancelled);
         }
         let rest = deadline.saturating_duration_since(Instant::now());
         match result.recv_timeout(rest.min(LOOK)) {
-            Ok(found) => return found,
+            Ok(found) => return found.map_err(failed),
             Err(RecvTimeoutError::Timeout) if !rest.is_zero() => {}
             Err(_) => {
                 let silent = format!("no answer within {} s", timeout.as_secs_f64());
-                return Err(io::Error::new(io::ErrorKind::TimedOut, silent));
+                return Err(failed(io::Error::new(io::ErrorKind::TimedOut, silent)));
             }
         }
     }
+}
+
+/// Whether the resolver could not find out, where a name that there is none of would be known as such (`EAI_AGAIN`, of which the
+/// standard library gives the C library's text alone).
+pub(crate) fn may_be_found_later(error: &io::Error) -> bool {
+    const TEXTS: [&str; 2] = ["Temporary failure in name resolution", "Try again"];
+    error.kind() == io::ErrorKind::TimedOut || TEXTS.iter().any(|text| error.to_string().contains(text))
 }
 
 /// The families in turn, beginning with the one that the resolver prefers.
@@ -181,7 +190,20 @@ mod tests {
         assert_eq!(resolve("::1", 7, limit, &cancel).unwrap(), ["[::1]:7".parse().unwrap()]);
         cancel.cancel();
         let given_up = resolve("localhost", 7, limit, &cancel).unwrap_err();
-        assert_eq!(given_up.kind(), io::ErrorKind::Interrupted);
+        assert!(matches!(given_up, RemoteError::Cancelled), "{given_up}");
+    }
+
+    /// As the standard library words what the C library says.
+    #[test]
+    fn a_resolver_that_is_out_of_order_may_come_back() {
+        let failed = |reason: &str| {
+            let text = format!("failed to lookup address information: {reason}");
+            RemoteError::Resolve { host: "h".into(), source: io::Error::other(text) }
+        };
+        assert!(failed("Temporary failure in name resolution").is_transient());
+        assert!(!failed("Name or service not known").is_transient());
+        let silent = resolve("localhost", 7, Duration::ZERO, &Cancel::new());
+        assert!(silent.is_ok() || silent.is_err_and(|error| error.is_transient()));
     }
 
     #[test]

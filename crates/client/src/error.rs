@@ -58,11 +58,11 @@ pub enum RemoteError {
     /// All of a file arrived, and then its part was not there to be given its name: somebody else removed or renamed it.
     #[error("{path} arrived and is gone from {peer}: {}", plain(reply))]
     PartVanished { peer: String, path: BString, reply: Reply },
-    /// `command` may have the path that it was about.
     /// What is on its way belongs to nothing that is wanted any more: the session is of no further use, and what it had not done
     /// is for others.
     #[error("the session is out of step with what was asked for")]
     OutOfStep,
+    /// `command` may have the path that it was about.
     #[error("{peer} answered {command} with: {}", plain(reply))]
     Refused { peer: String, command: String, reply: Reply },
     /// Or the server does not begin where it was asked to.
@@ -254,8 +254,12 @@ impl RemoteError {
             }
             Self::Ssh { reason, .. } => crate::ssh::is_transient(reason),
             Self::Refused { reply, .. } => transient(reply),
-            // Perhaps one that was killed a moment ago, and still waits for the disk.
-            Self::Local { .. } => self.is_busy(),
+            Self::Local { source, .. } => {
+                // Perhaps one that was killed a moment ago, and still waits for the disk. The next try of a part that was found
+                // not to be whole goes on with what is there.
+                self.is_busy() || source.kind() == ropewalk_storage::ErrorKind::Incomplete
+            }
+            Self::Resolve { source, .. } => crate::dial::may_be_found_later(source),
             Self::CannotTravel { .. }
             | Self::Cancelled
             | Self::Crowded { .. }
@@ -265,7 +269,6 @@ impl RemoteError {
             | Self::NotAscii { .. }
             | Self::NoThirdParty { .. }
             | Self::Output(_)
-            | Self::Resolve { .. }
             | Self::Security { .. }
             | Self::Spent { .. }
             | Self::Unlisted { .. }

@@ -1,5 +1,7 @@
 //! Include and exclude globs.
 
+use std::borrow::Cow;
+
 use bstr::{BStr, ByteSlice};
 use globset::{GlobBuilder, GlobMatcher};
 
@@ -60,7 +62,7 @@ impl Rule {
     fn new(include: bool, text: &str) -> Result<Self, PatternError> {
         let trimmed = text.strip_suffix('/').unwrap_or(text);
         let name_only = !trimmed.contains('/');
-        let glob = compile(trimmed.strip_prefix('/').unwrap_or(trimmed))?;
+        let glob = compile(trimmed.strip_prefix('/').unwrap_or(trimmed).as_bytes())?;
         Ok(Self { include, glob, name_only, directory_only: text.ends_with('/') })
     }
 
@@ -77,18 +79,32 @@ impl Rule {
 }
 
 /// A glob in which `*` and `?` do not match `/`, `**` does.
-pub(crate) fn compile(pattern: &str) -> Result<GlobMatcher, PatternError> {
-    GlobBuilder::new(pattern)
+pub(crate) fn compile(pattern: &[u8]) -> Result<GlobMatcher, PatternError> {
+    GlobBuilder::new(&as_text(pattern))
         .literal_separator(true)
         .backslash_escape(true)
         .build()
         .map(|glob| glob.compile_matcher())
-        .map_err(|source| PatternError { pattern: pattern.to_owned(), source })
+        .map_err(|source| PatternError { pattern: pattern.to_str_lossy().into_owned(), source })
 }
 
 pub(crate) fn matches(glob: &GlobMatcher, name: &BStr) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    glob.is_match(std::ffi::OsStr::from_bytes(name))
+    glob.is_match(&*as_text(name))
+}
+
+/// Globs are of characters, names of bytes: each that is part of no character gets one of its own, of those for private use.
+fn as_text(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = bytes.to_str() {
+        return text.into();
+    }
+    let stray =
+        |byte: &u8| char::from_u32(0x10_FF00 + u32::from(*byte)).unwrap_or(char::REPLACEMENT_CHARACTER);
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(stray));
+    }
+    text.into()
 }
 
 #[cfg(test)]
@@ -136,5 +152,9 @@ mod tests {
     fn raw_bytes() {
         let f = filter(&[(false, "*.dat")]);
         assert!(!f.passes(b"\xff\xfe.dat".as_bstr(), false));
+        for (pattern, matched) in [("\u{fffd}*", false), ("*.dat", true), ("?*at", true)] {
+            let f = filter(&[(false, pattern)]);
+            assert_eq!(f.passes(b"\xff\xfe.dat".as_bstr(), false), !matched, "{pattern}");
+        }
     }
 }

@@ -55,7 +55,7 @@ impl Glob {
             .filter(|component| !component.is_empty())
             .map(|component| match component {
                 b"**" => Ok(Component::AnyDepth),
-                name => compile(&name.to_str_lossy()).map(Component::Name),
+                name => compile(name).map(Component::Name),
             })
             .collect::<Result<_, _>>()?;
         Ok(Self { base: base.into(), components })
@@ -99,6 +99,14 @@ mod tests {
     fn check(pattern: &str, path: &str) -> (bool, bool) {
         let v = Glob::new(pattern.into()).unwrap().judge(path.into());
         (v.matches, v.enter)
+    }
+
+    #[test]
+    fn bytes_that_are_no_characters() {
+        let judge =
+            |pattern: &[u8], path: &[u8]| Glob::new(pattern.into()).unwrap().judge(path.into()).matches;
+        assert!(judge(b"\xffa*", b"\xffab") && judge(b"\xff*\xfe", b"\xffa\xfe") && judge(b"*", b"\xff"));
+        assert!(!judge(b"\xff*", b"\xfea") && !judge(b"\xff*", "\u{fffd}a".as_bytes()));
     }
 
     #[test]

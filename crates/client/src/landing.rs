@@ -96,11 +96,6 @@ pub(crate) fn is_device(path: &[u8]) -> bool {
     path.starts_with(b"/") && (special || plain.starts_with(b"/proc/"))
 }
 
-/// What is told of a server that says nothing of files that are written in place.
-pub(crate) fn untold(place: &str) -> String {
-    format!("{place}: the server does not tell what it has; nothing is compared")
-}
-
 /// Where a connection to GCT's server breaks in the midst of a block, it writes what it has of that to the beginning of the
 /// file: as much as its own blocks have (256 KiB unless configured otherwise), perhaps long after markers told of other bytes there.
 pub(crate) const STRAY: u64 = 4 << 20;

@@ -15,7 +15,7 @@ use crate::place::Place;
 use crate::report::Meter;
 use crate::source::{Source, still_there, unchanged, wanted};
 use crate::task::{Task, one_file};
-use crate::verify::{Check, proof, same};
+use crate::verify::{Check, proof, proved, same};
 use crate::worker::{Job, Worker};
 use crate::{Cancel, ChecksumPolicy, Options, RemoteError};
 
@@ -35,7 +35,12 @@ pub(crate) fn run(worker: &Worker<'_, '_>, job: Job) {
         }
     }
     ctx.report.anew(&mut task);
-    match copy(worker, &mut task, ctx.options()) {
+    let source = match open(worker, &mut task) {
+        Ok(source) => source,
+        Err(e) => return worker.fail(Job::File(task), e),
+    };
+    ctx.report.started(&task, 0);
+    match copy(worker, &task, &source, ctx.options()) {
         Ok((bytes, proof)) => {
             let took = task.began.map(|at| at.elapsed()).unwrap_or_default();
             ctx.report.done(task.id, bytes, took, proof);
@@ -57,21 +62,23 @@ fn same_already(worker: &Worker<'_, '_>, task: &Task) -> Result<Option<String>, 
     let theirs = task.unless_missing(worker.ctx.local_sum(destination, algorithm))?;
     let Some(theirs) = theirs else { return Ok(None) };
     let ours = worker.ctx.local_sum(source, algorithm)?;
-    Ok(same(&ours, &theirs).then(|| proof(algorithm, &ours)))
+    Ok(proved(algorithm, &ours, &theirs))
+}
+
+fn open(worker: &Worker<'_, '_>, task: &mut Task) -> Result<Source, RemoteError> {
+    let store = &*worker.ctx.store;
+    let source = Source::open(task, store)?;
+    if is_one_file(task, store) { Err(one_file(task)) } else { Ok(source) }
 }
 
 /// Gives how many bytes went, and how they were proved to be right.
 fn copy(
     worker: &Worker<'_, '_>,
-    task: &mut Task,
+    task: &Task,
+    source: &Source,
     options: &Options,
 ) -> Result<(u64, Option<String>), RemoteError> {
     let ctx = worker.ctx;
-    let source = Source::open(task, &*ctx.store)?;
-    if is_one_file(task, &*ctx.store) {
-        return Err(one_file(task));
-    }
-    ctx.report.started(task, 0);
     let mut meter = Meter::new(&ctx.report, task);
     let mut total = 0;
     // Nothing is lost on the way from here to here: only who asks for it has it read back.
@@ -82,7 +89,6 @@ fn copy(
     let grows = task.grows && options.checksum == ChecksumPolicy::Default;
     let summed = check.algorithm().or(grows.then_some(Algorithm::Crc32c));
     let mut hasher = summed.map(Hasher::new);
-    let sparse = options.sparse && task.window.is_none() && matches!(task.destination, Place::Local(_));
     let mut pass = |piece: Piece<'_>, write: &mut Taker<'_>| {
         if ctx.cancel.is_cancelled() {
             return Err(RemoteError::Cancelled);
@@ -124,7 +130,9 @@ fn copy(
         });
         download = Some(begun);
     }
-    let poured = pour(&source, task, sparse, ctx.cancel, &mut |piece| pass(piece, &mut each));
+    // What is there already (a device, a pipe) has no holes to leave.
+    let sparse = download.as_ref().is_some_and(|download| download.sparse);
+    let poured = pour(source, task, sparse, ctx.cancel, &mut |piece| pass(piece, &mut each));
     drop(each);
     if let (Err(_), Some(download)) = (&poured, &download) {
         // To begin anew is as fast as to go on.
@@ -139,7 +147,7 @@ fn copy(
     let arrived = RangeSet::from_range(task.offset()..end);
     download.arrived(&arrived, None, None)?;
     let read = hasher.map(Hasher::finish);
-    if let Source::Ranged(handle, version) = &source
+    if let Source::Ranged(handle, version) = source
         && task.grows
     {
         let sum = summed.zip(read.as_deref());
@@ -150,7 +158,7 @@ fn copy(
     if let Some(read) = read {
         download.compare(&read).inspect_err(|_| download.discard())?;
     }
-    let nanoseconds = if let Source::Ranged(_, version) = &source { version.nanoseconds() } else { 0 };
+    let nanoseconds = if let Source::Ranged(_, version) = source { version.nanoseconds() } else { 0 };
     Ok((total, download.commit(options, nanoseconds)?))
 }
 

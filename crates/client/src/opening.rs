@@ -198,7 +198,10 @@ fn open_unless<'e>(
             return Err(RemoteError::Crowded { peer: endpoint.name.clone(), source: Box::new(error) });
         }
         let Some(pause) = pause else {
-            endpoint.lose(&error);
+            // Those that have sessions go on, and may come through where this one did not.
+            if !endpoint.serves_besides(0) {
+                endpoint.lose(&error);
+            }
             return Err(error);
         };
         // Other sessions with the server go through the same.

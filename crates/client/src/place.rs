@@ -200,17 +200,22 @@ impl Place {
         }
     }
 
-    /// For messages and journals.
+    /// For messages: bytes that are no UTF-8 are told as such, so that two names may look alike.
     pub(crate) fn display(&self) -> String {
+        BString::from(self.key()).to_string()
+    }
+
+    /// As [`display`](Self::display), with the name's own bytes: what the place is known by.
+    pub(crate) fn key(&self) -> Vec<u8> {
         match self {
-            Self::Local(path) => path.to_string(),
+            Self::Local(path) => path.as_bytes().to_vec(),
             Self::Remote(endpoint, path) => {
                 let slash = if path.starts_with(b"/") { "" } else { "/~/" };
-                format!("{}{slash}{path}", endpoint.name)
+                [endpoint.name.as_bytes(), slash.as_bytes(), path].concat()
             }
-            Self::Standard => "-".to_owned(),
-            Self::Measure(0) => "null:".to_owned(),
-            Self::Measure(size) => format!("zero:{size}"),
+            Self::Standard => b"-".to_vec(),
+            Self::Measure(0) => b"null:".to_vec(),
+            Self::Measure(size) => format!("zero:{size}").into_bytes(),
         }
     }
 

@@ -312,9 +312,11 @@ impl<'p, 'e> Plan<'p, 'e> {
         if self.made.len() >= REMEMBERED {
             self.made.clear();
         }
-        if self.made.insert(self.spot(&directory)) {
+        let spot = self.spot(&directory);
+        if !self.made.contains(&spot) {
             let path = directory.path();
             self.ask(place, true, &mut |side| side.make_path(&path, true))?;
+            self.made.insert(spot);
         }
         Ok(())
     }

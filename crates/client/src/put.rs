@@ -28,7 +28,7 @@ use crate::auto::{Path, RANGE, SMALL};
 use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
 use crate::error::is_unknown_command;
-use crate::landing::{is_device, part_of, untold};
+use crate::landing::{is_device, part_of};
 use crate::place::{Endpoint, Place};
 use crate::report::{Meter, signed};
 use crate::session::{Channel, Session};
@@ -36,7 +36,7 @@ use crate::source::{Source, Summing};
 use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, useful_streams};
 use crate::upload::{Manner, Upload, UploadSource};
-use crate::verify::{Check, proof, same};
+use crate::verify::{Check, proved, said_size};
 use crate::watch::Watch;
 use crate::worker::{Job, Pipeline, Route, Worker, cannot_go_on, is_of_no_use};
 
@@ -368,15 +368,12 @@ fn hear(
                 return;
             }
             Ask::Attribute => {
-                ctx.report.warn_once(format!(
-                    "{}: times or modes could not be set: {}",
-                    slot.upload.task.destination.display(),
-                    crate::error::text(&reply)
-                ));
+                let (place, why) = (&slot.upload.task.destination, crate::error::text(&reply));
+                ctx.report.not_preserved(place, Some(reply.code()), &why);
                 return;
             }
             Ask::Sum if slot.upload.in_place && slot.upload.check == Check::Size => {
-                ctx.report.warn_once(untold(&slot.upload.task.destination.display()));
+                ctx.report.not_compared(&slot.upload.task.destination);
                 slot.sum = Some(String::new());
                 return;
             }
@@ -413,7 +410,7 @@ fn sum_command(upload: &Upload, algorithm: Algorithm) -> Command {
 }
 
 fn compare_sizes(upload: &Upload, said: &str) -> Result<(), RemoteError> {
-    let Ok(there) = said.trim().parse::<u64>() else { return Ok(()) };
+    let Some(there) = said_size(&upload.task.destination, said)? else { return Ok(()) };
     let expected = upload.wanted.start + upload.bytes();
     let fits = if upload.task.window.is_some() { there >= expected } else { there == expected };
     if fits {

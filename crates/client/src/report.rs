@@ -12,6 +12,7 @@ use ropewalk_engine::Progress;
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use self::meter::Meter;
+use crate::place::Place;
 use crate::slowest::{STAGES, slowest};
 use crate::task::Task;
 use crate::tune::Lane;
@@ -344,13 +345,34 @@ impl<'e> Report<'e> {
         }
     }
 
+    /// Times or modes of what is there could not be set. A server that refuses one file's refuses those of others, too: one of them
+    /// is told.
+    pub(crate) fn not_preserved(&self, place: &Place, code: Option<u16>, why: &str) {
+        let (key, name) = (server_of(place), place.display());
+        self.warn_once_of(
+            format!("{key} attributes {code:?}"),
+            format!("{name}: times or modes could not be set, perhaps of others neither: {why}"),
+        );
+    }
+
+    /// The server of `place` says nothing of the sizes of what it has.
+    pub(crate) fn not_compared(&self, place: &Place) {
+        let (key, name) = (server_of(place), place.display());
+        self.warn_once_of(
+            format!("{key} sizes"),
+            format!(
+                "{name}: the server does not tell what it has, perhaps of others neither; nothing is compared"
+            ),
+        );
+    }
+
     /// A file is there that had changed while a try before copied it.
     pub(crate) fn tell_growth(&self, task: &Task) {
         if let (true, Some(size)) = (task.grows, task.size) {
             let name = task.source.display();
-            self.warn_once(format!(
-                "{name}: it was written to meanwhile; copied are the {size} bytes that it had"
-            ));
+            let message =
+                format!("{name}: it was written to meanwhile; copied are the {size} bytes that it had");
+            self.event(Event::Warning { message });
         }
     }
 
@@ -456,6 +478,14 @@ fn cpu_time() -> Duration {
 /// Makes the entry of the summary for a file.
 pub(crate) fn failure(source: String, destination: String, kind: FailureKind, error: String) -> FileFailure {
     FileFailure { source, destination, kind, error }
+}
+
+/// What a warning is told once of.
+fn server_of(place: &Place) -> &str {
+    match place {
+        Place::Remote(endpoint, _) => &endpoint.name,
+        _ => "",
+    }
 }
 
 #[cfg(test)]

@@ -112,11 +112,18 @@ impl States {
         self.claims.release(&path);
     }
 
+    /// What is kept of the task stays for a later run; this one has no more use for it.
+    pub(crate) fn let_go(&self, task: &Task) {
+        if let Some(path) = self.path(task) {
+            self.claims.let_go(&path);
+        }
+    }
+
     fn path(&self, task: &Task) -> Option<PathBuf> {
         // One for each destination, whatever it is a copy of: so there is none any more that speaks of a part which another
         // source has begun since.
         let mut hasher = Hasher::new(Algorithm::Sha256);
-        hasher.update(task.destination.display().as_bytes());
+        hasher.update(&task.destination.key());
         if let Place::Remote(endpoint, _) = &task.destination
             && let Some(user) = &endpoint.url.user
         {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use bstr::BString;
+use bstr::{BString, ByteSlice};
 
 use crate::place::Place;
 use crate::report::Account;
@@ -124,11 +124,13 @@ impl Task {
     /// What a journal remembers the source by, together with its size and modification time: it must not be joined with
     /// another file's bytes. Without the port: a server may come back on another one.
     pub(crate) fn identity(&self) -> String {
-        match &self.source {
+        let key = match &self.source {
             Place::Remote(endpoint, path) => {
-                format!("{}://{}/{path}", endpoint.url.scheme, endpoint.url.host)
+                [format!("{}://{}/", endpoint.url.scheme, endpoint.url.host).as_bytes(), path].concat()
             }
-            other => other.display(),
-        }
+            other => other.key(),
+        };
+        // Journals are text.
+        String::from_utf8(key).unwrap_or_else(|e| format!("escaped {}", e.as_bytes().escape_bytes()))
     }
 }

@@ -29,7 +29,7 @@ use crate::control::{Answer, Control, LAST_WORDS, LONG};
 use crate::data_trust::agree;
 use crate::entry::from_status;
 use crate::get::checksum_command;
-use crate::landing::{is_device, part_of, untold};
+use crate::landing::{is_device, part_of};
 use crate::place::Endpoint;
 use crate::relay::Relay;
 use crate::report::Meter;
@@ -37,7 +37,7 @@ use crate::session::{Session, differs, port};
 use crate::setup::reachable;
 use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
-use crate::verify::{Check, choose, proof, same};
+use crate::verify::{Check, choose, proved, said_size};
 use crate::watch::{AT_ONCE, Stall};
 use crate::worker::{Job, Pipeline, Route, Worker, cannot_go_on, is_of_no_use};
 use crate::{ChecksumPolicy, DataMode, RemoteError};
@@ -481,14 +481,12 @@ impl<'w, 'e> Flow<'w, 'e> {
                     slot.again = true;
                 }
                 Ask::Sum if destination && slot.relay.in_place && slot.relay.check == Check::Size => {
-                    ctx.report.warn_once(untold(&place.display()));
+                    ctx.report.not_compared(place);
                     said.sum = Some(String::new());
                 }
-                Ask::Attribute => ctx.report.warn_once(format!(
-                    "{}: times or modes could not be set: {}",
-                    place.display(),
-                    crate::error::text(&reply)
-                )),
+                Ask::Attribute => {
+                    ctx.report.not_preserved(place, Some(reply.code()), &crate::error::text(&reply));
+                }
                 Ask::Rename => {
                     let error = RemoteError::of_name(place.display(), "RNTO", &slot.relay.path, reply);
                     slot.error.get_or_insert(error);
@@ -530,7 +528,8 @@ impl<'w, 'e> Flow<'w, 'e> {
 }
 
 fn compare_sizes(relay: &Relay, said: &str) -> Result<(), RemoteError> {
-    let (Ok(there), Some(expected)) = (said.trim().parse::<u64>(), relay.task.size) else { return Ok(()) };
+    let there = said_size(&relay.task.destination, said)?;
+    let Some((there, expected)) = there.zip(relay.task.size) else { return Ok(()) };
     if there == expected {
         Ok(())
     } else {

@@ -12,13 +12,13 @@ use ropewalk_protocol::command::{Command, Placement, Restart};
 use ropewalk_protocol::server::Mode;
 
 use crate::control::{Answer, LAST_WORDS};
-use crate::landing::{Landing, untold};
+use crate::landing::Landing;
 use crate::place::Endpoint;
 use crate::report::Meter;
 use crate::session::Session;
 use crate::task::Task;
 use crate::threads::{join, spawn_in};
-use crate::verify::{choose, proof, same};
+use crate::verify::{Check, choose, proof, proved, same};
 use crate::watch::Watch;
 use crate::worker::{Job, Worker, is_of_no_use};
 use crate::{ChecksumPolicy, RemoteError, Window};
@@ -92,7 +92,7 @@ fn judge(
     let theirs = destination.checksum(&task.destination.path(), algorithm, None);
     let Some(theirs) = task.unless_missing(theirs)? else { return Ok(None) };
     let ours = source.checksum(&task.source.path(), algorithm, None)?;
-    Ok(same(&ours, &theirs).then(|| proof(algorithm, &ours)))
+    Ok(proved(algorithm, &ours, &theirs))
 }
 
 /// The data: one thread takes it from the source, this one gives it to the destination.
@@ -236,7 +236,19 @@ fn settle<'e>(
             });
         }
         proved = Some(proof(algorithm, &ours));
-    } else if destination.can.size && !landing.device() && !options.ascii && task.window.is_none() {
+    } else if task.window.is_none() && task.modified.is_some() && !options.ascii {
+        // Somebody may have written to it, and left its size as it was.
+        let entry = source.stat(&task.source.path())?;
+        if source.differs(task, &entry) {
+            return Err(RemoteError::SourceChanged { path: task.source.path() });
+        }
+    }
+    if check == Check::Size
+        && destination.can.size
+        && !landing.device()
+        && !options.ascii
+        && task.window.is_none()
+    {
         match destination.size(&landing.path) {
             Ok(there) if there == bytes => {}
             Ok(there) => {
@@ -244,7 +256,7 @@ fn settle<'e>(
                 return Err(RemoteError::SizeMismatch { path, expected: bytes, there });
             }
             Err(e) if landing.in_place && !e.breaks_session() => {
-                worker.ctx.report.warn_once(untold(&task.destination.display()));
+                worker.ctx.report.not_compared(&task.destination);
             }
             Err(e) => return Err(e),
         }

@@ -3,6 +3,7 @@
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, Pieces, block_sum, combine};
 
+use crate::place::Place;
 use crate::{ChecksumPolicy, RemoteError};
 
 /// How one file is proved to be right.
@@ -70,6 +71,25 @@ pub(crate) fn choose(
 /// How a copy was proved to be right, for people: `md5:...`.
 pub(crate) fn proof(algorithm: Algorithm, sum: &str) -> String {
     format!("{}:{}", algorithm.name().to_ascii_lowercase(), sum.trim().to_ascii_lowercase())
+}
+
+/// [`proof`] that both have the same bytes, where their sums say so.
+pub(crate) fn proved(algorithm: Algorithm, ours: &str, theirs: &str) -> Option<String> {
+    same(ours, theirs).then(|| proof(algorithm, ours))
+}
+
+/// The size that the server of `destination` said it has; `None` where it was let off.
+pub(crate) fn said_size(destination: &Place, said: &str) -> Result<Option<u64>, RemoteError> {
+    if said.is_empty() {
+        return Ok(None);
+    }
+    said.trim().parse().map(Some).map_err(|_| {
+        let peer = match destination {
+            Place::Remote(endpoint, _) => endpoint.name.clone(),
+            here => here.display(),
+        };
+        RemoteError::Nonsense { peer, reason: format!("SIZE was answered with {said}") }
+    })
 }
 
 /// The same sum, whatever the case and leading zeros (GCT prints ADLER32 with `%08x`, others without zeros).

@@ -337,8 +337,7 @@ impl<'c, 'e> Worker<'c, 'e> {
     ) -> Result<(), RemoteError> {
         for set in session.calls(commands)? {
             if let Err(e) = set {
-                let name = task.destination.display();
-                self.ctx.report.warn_once(format!("{name}: times or modes could not be set: {e}"));
+                self.ctx.report.not_preserved(&task.destination, e.reply_code(), &e.to_string());
             }
         }
         Ok(())

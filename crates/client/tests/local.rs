@@ -316,3 +316,44 @@ fn failures_that_are_not_listed_count_for_the_reason() -> Result<()> {
     );
     Ok(())
 }
+
+/// What is there already has no holes to leave.
+#[test]
+fn holes_are_written_to_what_is_no_file() -> Result<()> {
+    let here = Scratch::new()?;
+    let (sparse, pipe) = (here.join("sparse"), here.join("pipe"));
+    fs::File::create(&sparse)?.set_len(300_000)?;
+    fs::File::options().write(true).open(&sparse)?.write_all_at(b"hello", 100_000)?;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into())?;
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read(pipe)
+    });
+    let told = run(Location::Local(sparse.clone()), Location::Local(pipe), &options())?;
+    let read = reader.join().unwrap_or_else(|_| Ok(Vec::new()))?;
+    told.succeeded()?;
+    ensure!(read == fs::read(sparse)?, "{} bytes", read.len());
+    Ok(())
+}
+
+/// A directory that could not be made is not there for the next file.
+#[test]
+fn what_could_not_be_made_is_made_for_the_next() -> Result<()> {
+    let here = Scratch::new()?;
+    write(&here.join("s"), b"x")?;
+    write(&here.join("n"), b"a file")?;
+    let at = |name: &str| Location::Local(here.join(name));
+    let removed = AtomicU32::new(0);
+    let sink = |event: Event| {
+        if let Event::FileFailed { .. } = event {
+            removed.fetch_add(1, Ordering::Relaxed);
+            let _ = fs::remove_file(here.join("n"));
+        }
+    };
+    let options = Options { create_directories: true, retries: 0, ..options() };
+    let pairs = ["n/a", "n/b"].map(|name| Pair { source: at("s"), destination: at(name), window: None });
+    let summary = copy(pairs.to_vec(), &options, &sink, &Cancel::new())?;
+    ensure!((summary.files_failed, removed.into_inner()) == (1, 1), "{summary:?}");
+    ensure!(fs::read(here.join("n/b"))? == b"x");
+    Ok(())
+}

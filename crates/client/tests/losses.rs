@@ -338,12 +338,15 @@ fn a_link_that_cannot_be_made_destroys_nothing() -> Result<()> {
 fn removing_a_link_leaves_what_it_leads_to() -> Result<()> {
     each(&servers(), |bench| {
         write(&bench.remote.join("archive/f"), b"x")?;
-        symlink("archive", bench.remote.join("current"))?;
-        let Location::Remote(url) = bench.url("current") else { anyhow::bail!("not a URL") };
-        let mut remote = Remote::connect(&url, &options())?;
-        remote.remove(&url.path, true)?;
-        remote.quit();
-        ensure!(bench.remote.join("archive/f").is_file() && !bench.remote.join("current").is_symlink());
+        for (name, recursive) in [("current", true), ("current/", true), ("current/", false)] {
+            symlink("archive", bench.remote.join("current"))?;
+            let Location::Remote(url) = bench.url(name) else { anyhow::bail!("not a URL") };
+            let mut remote = Remote::connect(&url, &options())?;
+            remote.remove(&url.path, recursive)?;
+            remote.quit();
+            ensure!(bench.remote.join("archive/f").is_file(), "{name}");
+            ensure!(!bench.remote.join("current").is_symlink(), "{name}");
+        }
         Ok(())
     })
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ropewalk_tests::client::{Client, Copy};
 use ropewalk_tests::scratch::Scratch;
@@ -51,6 +51,19 @@ fn what_would_be_copied_is_told_as_by_gct() {
         assert!(!dumps[0].is_empty());
     }
     assert!(fs::read_dir(&there).unwrap().next().is_none(), "something was copied");
+}
+
+/// Also where the files of a tree are copied one by one, to know which of them are left.
+#[test]
+fn directories_keep_times_and_modes() {
+    let Some((scratch, server)) = start() else { return };
+    let (from, there) = (server.root().join("s/sub dir"), scratch.directory("there").unwrap());
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    fs::File::open(&from).unwrap().set_modified(old).unwrap();
+    let copy = Copy::new(server.url("s/"), Client::Guc.local(&there, true)).recursive();
+    let copy = copy.argument("-preserve").argument("-df").argument(scratch.join("left"));
+    Client::Compatible.run(&copy).unwrap().succeeded().unwrap();
+    assert_eq!(fs::metadata(there.join("sub dir")).unwrap().modified().unwrap(), old);
 }
 
 /// Also the directories that lead to it, without `-cd`.

@@ -129,6 +129,10 @@ impl Cp {
             say(format_args!("ropewalk: events were lost: cannot write to standard output: {error}"));
             return Ok(if exit == Exit::Done { Exit::Failed } else { exit });
         }
+        if let Some(error) = human.lost() {
+            say(format_args!("ropewalk: cannot write to standard output: {error}"));
+            return Ok(if exit == Exit::Done { Exit::of_io(error) } else { exit });
+        }
         Ok(exit)
     }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use bstr::{BStr, BString, ByteSlice};
 use ropewalk_client::{
-    Amount, Cancel, DANGLING, Entry, Event, EventSink, Location, Options, Pair, copy, matching,
+    Amount, Cancel, DANGLING, Entry, Event, EventSink, Location, Options, Pair, Preserve, copy, matching,
     parse_location, walk,
 };
 use ropewalk_protocol::url::Target;
@@ -146,13 +146,18 @@ impl Looker<'_> {
         Ok(found)
     }
 
-    /// Makes the directories of trees of which only the files are copied, as a copy of the whole trees would.
-    pub(super) fn make_directories(&self, found: &Found, options: &Options) {
-        if options.dry_run || found.trees.is_empty() {
+    /// Makes the directories of trees of which only the files are copied, as a copy of the whole trees would; `preserve`: with their
+    /// times and modes, which files that come later would change, or be kept out by.
+    pub(super) fn make_directories(&self, found: &Found, options: &Options, preserve: bool) {
+        let keeps = options.preserve.times || options.preserve.modes;
+        if options.dry_run || found.trees.is_empty() || preserve && !keeps {
             return;
         }
-        let options =
+        let mut options =
             Options { filters: vec![(true, "*/".to_owned())], sync: None, retries: 0, ..options.clone() };
+        if !preserve {
+            options.preserve = Preserve { times: false, modes: false, ..options.preserve };
+        }
         // What is wrong with them the files will tell.
         let _ = copy(found.trees.clone(), &options, &|_: Event| {}, self.cancel);
     }

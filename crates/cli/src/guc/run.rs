@@ -101,8 +101,9 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
         }
     }
     let clock = guc.run_time.map(|time| Clock::start(time, &cancel)).transpose()?;
-    looker.make_directories(&all, &options);
+    looker.make_directories(&all, &options, false);
     let result = copy(all.pairs.clone(), &options, &report, &cancel);
+    looker.make_directories(&all, &options, true);
     let time_is_up = clock.is_some_and(Clock::stop);
 
     if let Some(path) = &guc.dump_only {

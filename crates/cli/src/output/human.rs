@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -20,19 +20,21 @@ pub(crate) struct Human {
     bar: Option<ProgressBar>,
     /// After it, files that were not done are no news.
     cancel: Cancel,
+    /// Why a line of the result is lost.
+    lost: OnceLock<io::Error>,
 }
 
 impl Human {
     pub(crate) fn new(loudness: Loudness, cancel: &Cancel) -> Self {
         let meter = Arc::new(Mutex::new(Meter::new(Instant::now())));
         let bar = progress_wanted(loudness).then(|| bar(&meter));
-        Self { loudness, meter, bar, cancel: cancel.clone() }
+        Self { loudness, meter, bar, cancel: cancel.clone(), lost: OnceLock::new() }
     }
 
     /// Without a bar, whatever standard error is.
     pub(crate) fn plain(loudness: Loudness, cancel: &Cancel) -> Self {
         let meter = Arc::new(Mutex::new(Meter::new(Instant::now())));
-        Self { loudness, meter, bar: None, cancel: cancel.clone() }
+        Self { loudness, meter, bar: None, cancel: cancel.clone(), lost: OnceLock::new() }
     }
 
     /// Takes the bar away.
@@ -40,6 +42,11 @@ impl Human {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+
+    /// Why lines of the result were lost, unless whoever read them has gone.
+    pub(crate) fn lost(&self) -> Option<&io::Error> {
+        self.lost.get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
     }
 
     fn line(&self, text: impl fmt::Display) {
@@ -52,7 +59,9 @@ impl Human {
     /// A line that is the result of the command.
     fn result(&self, text: impl fmt::Display) {
         let print = || {
-            let _ = writeln!(io::stdout().lock(), "{text}");
+            if let Err(error) = writeln!(io::stdout().lock(), "{text}") {
+                let _ = self.lost.set(error);
+            }
         };
         match &self.bar {
             Some(bar) => bar.suspend(print),

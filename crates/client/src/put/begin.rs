@@ -147,7 +147,7 @@ impl<'e> Flow<'_, 'e> {
         let theirs = self.session.checksum(&task.destination.path(), algorithm, None);
         let Some(theirs) = task.unless_missing(theirs)? else { return Ok(None) };
         let ours = self.worker.ctx.local_sum(path, algorithm)?;
-        Ok(same(&ours, &theirs).then(|| proof(algorithm, &ours)))
+        Ok(proved(algorithm, &ours, &theirs))
     }
 
     /// Sends the commands of a transfer.

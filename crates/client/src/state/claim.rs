@@ -54,6 +54,11 @@ impl Claims {
         matches!(self.held.lock().get(journal), Some((Some(_), _)))
     }
 
+    /// The upload failed for good. What a later run needs to go on with it stays.
+    pub(super) fn let_go(&self, journal: &Path) {
+        self.held.lock().remove(journal);
+    }
+
     /// The journal is gone, and its upload over.
     pub(super) fn release(&self, journal: &Path) {
         if let Some((Some(_lock), _)) = self.held.lock().remove(journal) {
@@ -147,7 +152,8 @@ mod tests {
         // It stays with who had it, however the other one ends.
         other.release(&journal);
         assert!(one.has(&journal) && dir.path().join("a.lock").exists());
-        drop(one);
+        one.let_go(&journal);
+        assert!(!one.has(&journal) && dir.path().join("a.lock").exists());
         let third = Claims::default();
         assert_eq!(third.of_journal(&journal, || Some(7)), 7);
         third.release(&journal);

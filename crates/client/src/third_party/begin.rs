@@ -142,7 +142,8 @@ impl<'e> Flow<'_, 'e> {
         let whole = relay.whole();
         if self.shares(&relay) && present.is_empty() {
             // ESTO does not truncate.
-            self.destination.control.call(&Command::Dele(relay.path.clone()))?;
+            let cleared = self.destination.control.call(&Command::Dele(relay.path.clone()));
+            cleared.inspect_err(|_| ctx.report.put_back())?;
         }
         Ok(Some((relay, whole)))
     }
@@ -233,8 +234,7 @@ impl<'e> Flow<'_, 'e> {
         let reply = self.source.control.finish()?;
         let ours = self.source.accept("CKSM", reply)?;
         let theirs = task.unless_missing(theirs)?;
-        let equal = theirs.filter(|theirs| same(&ours.text().to_str_lossy(), theirs));
-        Ok(equal.map(|sum| proof(algorithm, &sum)))
+        Ok(theirs.and_then(|theirs| proved(algorithm, &ours.text().to_str_lossy(), &theirs)))
     }
 
     /// Sends the commands of a transfer to both.

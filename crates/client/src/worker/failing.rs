@@ -200,6 +200,7 @@ impl Worker<'_, '_> {
     }
 
     fn give_up(&self, task: &Task, active: bool, error: &RemoteError) {
+        self.ctx.states.let_go(task);
         let mut told = error.to_string();
         let of_what_arrived = |command: &str| matches!(command, "SIZE" | "CKSM" | "RNFR" | "RNTO");
         if error.kind() == FailureKind::Permission && error.refused_command().is_some_and(of_what_arrived) {
