@@ -393,6 +393,10 @@ fn events_that_cannot_be_written_are_told() {
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let output = program().arg("cp").arg("-n").arg(path("a")).arg(path("b")).stdout(full).output().unwrap();
     assert_eq!(code(&output), 7, "{}", err(&output));
+    // Options may stand between places.
+    let output = program().arg("cp").arg(path("a")).arg("-q").arg(path("d")).output().unwrap();
+    assert_eq!((code(&output), err(&output)), (0, String::new()));
+    assert_eq!(code(&program().arg("cp").arg(path("a")).output().unwrap()), 2);
     // The copy is there all the same.
     assert_eq!(fs::read(path("b")).unwrap(), b"0123456789");
     // Nobody reads any more: that is his business.

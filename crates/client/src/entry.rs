@@ -153,13 +153,14 @@ fn is_total(line: &[u8]) -> bool {
 
 fn convert(entry: facts::Entry) -> Entry {
     let kind = match entry.kind {
-        EntryKind::File | EntryKind::Other => Kind::File,
+        EntryKind::File => Kind::File,
         EntryKind::Directory | EntryKind::CurrentDirectory | EntryKind::ParentDirectory => Kind::Directory,
         EntryKind::Symlink => Kind::Symlink,
         EntryKind::BlockDevice => Kind::BlockDevice,
         EntryKind::CharacterDevice => Kind::CharacterDevice,
         EntryKind::Fifo => Kind::Fifo,
-        EntryKind::Socket => Kind::Socket,
+        // As servers tell of sockets, and of what they cannot name.
+        EntryKind::Socket | EntryKind::Other => Kind::Socket,
     };
     let text = |name: Option<String>, number: Option<u32>| name.or_else(|| number.map(|n| n.to_string()));
     Entry {

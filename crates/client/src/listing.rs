@@ -1,6 +1,6 @@
 //! Entries of a directory as a server has sent them.
 
-use std::io::{BufRead, BufReader, Seek};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 
 use bstr::{BString, ByteSlice};
 use tempfile::SpooledTempFile;
@@ -8,6 +8,9 @@ use tempfile::SpooledTempFile;
 use crate::entry::Line;
 use crate::place::base_name;
 use crate::{Entry, RemoteError};
+
+/// Longer lines are of no listing: names have 255 bytes, paths 4096, and each may be told several times.
+const LONGEST_LINE: u64 = 1 << 20;
 
 /// So much of a line that cannot be understood is told.
 const LINE_SHOWN: usize = 200;
@@ -20,6 +23,8 @@ pub(crate) struct Listing {
     peer: String,
     /// Of one directory: there is no `/` in a name of it, unless a server tells full paths.
     flat: bool,
+    /// Each entry ends with a line end (RFC 3659 section 7.2).
+    terminated: bool,
     /// The first line that cannot be understood.
     unknown: Option<BString>,
     /// There is a line that needs to be understood no further.
@@ -29,12 +34,25 @@ pub(crate) struct Listing {
 impl Listing {
     /// `lines` from their beginning, as `peer` sent them.
     pub(crate) fn new(lines: SpooledTempFile, parse: fn(&[u8]) -> Line, peer: String) -> Self {
-        Self { lines: BufReader::new(lines), parse, peer, flat: false, unknown: None, totals: false }
+        Self {
+            lines: BufReader::new(lines),
+            parse,
+            peer,
+            flat: false,
+            terminated: false,
+            unknown: None,
+            totals: false,
+        }
     }
 
     /// The entries are those of one directory.
     pub(crate) fn flat(self) -> Self {
         Self { flat: true, ..self }
+    }
+
+    /// The last line is told to be cut off where it has no end.
+    pub(crate) fn terminated(self) -> Self {
+        Self { terminated: true, ..self }
     }
 
     /// A name must not lead away from the directory that was asked for.
@@ -63,7 +81,7 @@ impl Iterator for Listing {
         let mut line = Vec::new();
         loop {
             line.clear();
-            match self.lines.read_until(b'\n', &mut line) {
+            match self.lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
                 Ok(0) => {
                     let line = self.unknown.take()?;
                     return Some(Err(RemoteError::Listing { peer: self.peer.clone(), line }));
@@ -72,6 +90,12 @@ impl Iterator for Listing {
                 Err(error) => return Some(Err(RemoteError::Output(error))),
             }
             let text = line.trim_end_with(|c| c == '\r' || c == '\n');
+            if line.len() as u64 == LONGEST_LINE || self.terminated && !line.ends_with(b"\n") {
+                // It was cut off: nobody knows the name, nor what would have come after it.
+                let _ = self.lines.seek(io::SeekFrom::End(0));
+                self.unknown.get_or_insert_with(|| text[..text.len().min(LINE_SHOWN)].into());
+                continue;
+            }
             match self.named((self.parse)(text)) {
                 Line::Entry(entry) => return Some(Ok(*entry)),
                 Line::Nothing => self.totals = true,
@@ -100,6 +124,23 @@ mod tests {
         let names: Vec<_> =
             listing(spool, |line| from_facts(line.as_bstr())).map(|e| e.unwrap().name.to_string()).collect();
         assert_eq!(names, ["a", "b"]);
+    }
+
+    /// Names that were cut off are not those of other files.
+    #[test]
+    fn a_line_that_was_cut_off_is_no_entry() {
+        let mut spool = tempfile::spooled_tempfile(1024);
+        spool.write_all(b"Type=file; a\r\nType=file; bc").unwrap();
+        spool.rewind().unwrap();
+        let mut all = listing(spool, |line| from_facts(line.as_bstr())).terminated();
+        assert_eq!(all.next().unwrap().unwrap().name, "a");
+        assert!(all.next().unwrap().is_err() && all.next().is_none());
+        let mut spool = tempfile::spooled_tempfile(1024);
+        let long = [b"Type=file; ".as_slice(), &vec![b'x'; 3 << 20], b"\r\nType=file; b\r\n"].concat();
+        spool.write_all(&long).unwrap();
+        spool.rewind().unwrap();
+        let mut all = listing(spool, |line| from_facts(line.as_bstr()));
+        assert!(all.next().unwrap().is_err() && all.next().is_none());
     }
 
     fn listing(lines: SpooledTempFile, parse: fn(&[u8]) -> Line) -> Listing {

@@ -1,7 +1,7 @@
 //! Small operations of a session: attributes, and what is there of a file.
 
 mod fetch;
-mod names;
+pub(crate) mod names;
 
 use bstr::{BString, ByteSlice};
 use ropewalk_protocol::client::answer;

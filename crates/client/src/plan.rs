@@ -212,7 +212,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             let task = self.task(ends.source.clone(), destination, ends.window);
             return self.file(task, None);
         }
-        let Some(entry) = self.stat(&ends.source, false, known)? else {
+        let Some(entry) = self.source(ends, known)? else {
             let path = ends.source.path();
             if is_glob(path.as_bstr()) {
                 return self.glob(ends, &path);

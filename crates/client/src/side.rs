@@ -9,6 +9,7 @@ use ropewalk_storage::{ErrorKind, Kind, Store};
 
 use crate::entry::{DANGLING, LEADS_BACK};
 use crate::listing::Listing;
+use crate::ops::names::LEVELS;
 use crate::place::{Endpoint, join, parent};
 use crate::session::Session;
 use crate::{Entry, FailureKind, RemoteError};
@@ -220,6 +221,9 @@ impl<'e> Side<'e> {
                     && (child.links > LINKS_DEEP || directory.is_beneath(entry.identity));
                 if looped {
                     entry.error = Some(LEADS_BACK.to_owned());
+                }
+                if matches!(side, Self::Remote(_)) && child.name.find_iter("/").count() >= LEVELS {
+                    entry.error.get_or_insert_with(|| format!("deeper than {LEVELS} directories"));
                 }
                 let identity = entry.identity;
                 let enter = entry.is_directory() && entry.error.is_none();

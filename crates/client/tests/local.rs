@@ -357,3 +357,23 @@ fn what_could_not_be_made_is_made_for_the_next() -> Result<()> {
     ensure!(fs::read(here.join("n/b"))? == b"x");
     Ok(())
 }
+
+/// With a slash behind it, a link is what it leads to.
+#[test]
+fn the_contents_of_a_link_are_those_of_its_directory() -> Result<()> {
+    let here = Scratch::new()?;
+    write(&here.join("real/d/f"), b"x")?;
+    symlink("real", here.join("link"))?;
+    let links = Options { preserve: Preserve { links: true, ..Preserve::default() }, ..options() };
+    run(
+        Location::Local(format!("{}/", here.join("link").display()).into()),
+        Location::Local(here.join("to")),
+        &links,
+    )?
+    .succeeded()?;
+    tree::ensure_same(&here.join("real"), &here.join("to"))?;
+    // Without it, it is itself copied.
+    run(Location::Local(here.join("link")), Location::Local(here.join("copy")), &links)?.succeeded()?;
+    ensure!(fs::read_link(here.join("copy"))?.as_os_str() == "real");
+    Ok(())
+}

@@ -448,3 +448,37 @@ fn directories_that_no_listing_tells_of_are_made() -> Result<()> {
         Ok(())
     })
 }
+
+/// GCT's listing of a whole tree tells of a link to a directory what it is itself.
+#[test]
+fn the_link_that_a_tree_is_asked_by_is_not_in_it() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.remote.join("real/f"), b"x")?;
+        symlink("real", bench.remote.join("link"))?;
+        for options in [options(), archive()] {
+            let there = bench.local.join("to");
+            run(bench.url("link/"), Location::Local(there.clone()), &options)?.succeeded()?;
+            ropewalk_tests::tree::ensure_same(&bench.remote.join("real"), &there)?;
+            fs::remove_dir_all(there)?;
+        }
+        // And nothing is to be removed at the destination for it.
+        let options = Options { sync: Some(SyncLevel::Size), delete: true, ..options() };
+        let told = run(bench.url("real/"), bench.url("link/"), &options)?;
+        let summary = &told.summary;
+        ensure!((summary.files_failed, summary.removed) == (0, 0), "{summary:?}");
+        Ok(())
+    })
+}
+
+/// Here they are left out as well.
+#[test]
+fn sockets_at_servers_are_left_out() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.remote.join("s/f"), b"x")?;
+        let _socket = std::os::unix::net::UnixListener::bind(bench.remote.join("s/socket"))?;
+        let told = run(bench.url("s/"), bench.here("to"), &options())?;
+        let summary = &told.summary;
+        ensure!((summary.files_done, summary.files_failed, summary.retries) == (1, 0, 0), "{summary:?}");
+        Ok(())
+    })
+}

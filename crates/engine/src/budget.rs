@@ -63,6 +63,22 @@ impl BufferBudget {
         Buffer { memory: Some(memory.unwrap_or_else(|| Pages::new(size))), budget: Arc::clone(self) }
     }
 
+    /// Accounts for bytes that are kept elsewhere; `false` where the budget has no room for them.
+    pub(crate) fn reserve(&self, bytes: usize) -> bool {
+        let mut state = self.state.lock();
+        let fits = state.used + bytes <= self.total;
+        if fits {
+            state.used += bytes;
+            state.peak = state.peak.max(state.used);
+        }
+        fits
+    }
+
+    /// Gives back what was [reserved](Self::reserve).
+    pub(crate) fn release(&self, bytes: usize) {
+        self.state.lock().used -= bytes;
+    }
+
     /// Bytes of the buffers that are out.
     pub fn used(&self) -> usize {
         self.state.lock().used

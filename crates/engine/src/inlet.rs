@@ -74,7 +74,7 @@ impl<'a> Inlet<'a> {
                         }
                         read = true;
                     }
-                    let first = self.stream.is_untouched();
+                    let first = self.stream.has_no_header();
                     let taken = self.stream.header_bytes(self.wire.ahead(), &mut transfer.lock());
                     match taken {
                         Ok(n) => self.wire.consume(n),

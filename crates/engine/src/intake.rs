@@ -188,7 +188,8 @@ impl<'a> Intake<'a> {
         let Some(mut behind) = self.behind.take() else { return Ok(()) };
         let result = behind.settle(|range, stored| self.report_stored(range, stored));
         self.behind = Some(behind);
-        result
+        // A file that is written in order is as long as what is there: nothing comes behind what is missing.
+        result.inspect_err(|_| self.held = 0..0)
     }
 
     fn report_stored(&mut self, range: Range<u64>, stored: Stored) -> Result<()> {

@@ -10,6 +10,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
 use rustix::event::PollFlags;
 
+use crate::budget::BufferBudget;
 use crate::connect::Core;
 use crate::error::{Error, Result};
 use crate::shortage::{Shortage, wants_more};
@@ -17,8 +18,10 @@ use crate::watch::{Interest, Watch};
 use crate::wire::Wire;
 use crate::{Received, Stage};
 
-/// Bytes out of order that are kept; those that follow have to wait.
+/// Bytes out of order that are kept, if the budget has them; those that follow have to wait.
 const HELD_LIMIT: usize = 32 << 20;
+/// And so many whatever others have of the budget.
+const HELD_ANYWAY: usize = 1 << 20;
 /// What keeping a block takes besides its bytes, about.
 const HELD_OVERHEAD: usize = 96;
 
@@ -125,8 +128,7 @@ fn receive_blocks(
         made: 0,
         done: Vec::new(),
         next: start,
-        held: BTreeMap::new(),
-        held_bytes: 0,
+        held: Held { budget: &core.budget, blocks: BTreeMap::new(), bytes: 0, reserved: 0 },
         deliver,
     };
     for wire in wires {
@@ -168,9 +170,58 @@ struct Order<'o, 'd> {
     done: Vec<Wire>,
     /// Where the next bytes to deliver begin.
     next: u64,
-    held: BTreeMap<u64, Vec<u8>>,
-    held_bytes: usize,
+    held: Held<'o>,
     deliver: &'o mut Deliver<'d>,
+}
+
+/// Blocks that came before others, by where they begin.
+struct Held<'o> {
+    budget: &'o BufferBudget,
+    blocks: BTreeMap<u64, Vec<u8>>,
+    bytes: usize,
+    reserved: usize,
+}
+
+impl Held<'_> {
+    /// Makes room for `more` bytes. `false` where they have to wait.
+    fn has_room(&mut self, more: usize) -> bool {
+        let wanted = self.bytes + self.blocks.len() * HELD_OVERHEAD + more + HELD_OVERHEAD;
+        if wanted > HELD_LIMIT {
+            return false;
+        }
+        let missing = wanted.saturating_sub(HELD_ANYWAY + self.reserved);
+        // Not block by block.
+        let step = missing.next_multiple_of(HELD_ANYWAY);
+        if missing > 0 && self.budget.reserve(step) {
+            self.reserved += step;
+            return true;
+        }
+        missing == 0
+    }
+
+    /// `false` where another block has its place.
+    fn insert(&mut self, at: u64, block: &[u8]) -> bool {
+        let fresh = self.blocks.insert(at, block.to_vec()).is_none();
+        self.bytes += if fresh { block.len() } else { 0 };
+        fresh
+    }
+
+    /// The block that begins at `next`, or before it.
+    fn take(&mut self, next: u64) -> Option<(u64, Vec<u8>)> {
+        let entry = self.blocks.first_entry().filter(|entry| *entry.key() <= next)?;
+        let (at, block) = entry.remove_entry();
+        self.bytes -= block.len();
+        if self.blocks.is_empty() {
+            self.budget.release(std::mem::take(&mut self.reserved));
+        }
+        Some((at, block))
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.budget.release(self.reserved);
+    }
 }
 
 impl Order<'_, '_> {
@@ -196,7 +247,7 @@ impl Order<'_, '_> {
             watch.progress.set_streams(alive as u32);
             let deadline = shortage.check(self.core, &self.transfer, alive, self.made as usize)?;
             // Those that are early have to wait while too much is held: what is missing comes over the others.
-            let full = self.is_full();
+            let full = !self.held.has_room(Wire::ahead_capacity());
             let served: Vec<usize> =
                 (0..alive).filter(|&at| !full || !self.lanes[at].is_early(self.next)).collect();
             if served.is_empty() && alive > 0 {
@@ -235,15 +286,11 @@ impl Order<'_, '_> {
         if let Some(lane) = self.lanes.iter().find(|lane| !lane.is_untouched()) {
             return Err(Error::ExtraStream { peer: Some(lane.wire.peer), announced: self.transfer.ended() });
         }
-        if self.held.is_empty() { Ok(()) } else { Err(self.out_of_order()) }
-    }
-
-    fn is_full(&self) -> bool {
-        self.held_bytes + self.held.len() * HELD_OVERHEAD > HELD_LIMIT
+        if self.held.blocks.is_empty() { Ok(()) } else { Err(self.out_of_order()) }
     }
 
     fn out_of_order(&self) -> Error {
-        Error::OutOfOrder { missing: self.next, held: self.held_bytes as u64 }
+        Error::OutOfOrder { missing: self.next, held: self.held.bytes as u64 }
     }
 
     /// Reads once from a lane, if nothing is there yet, and takes what it brought.
@@ -271,7 +318,7 @@ impl Order<'_, '_> {
             }
         }
         loop {
-            let full = self.is_full();
+            let full = !self.held.has_room(Wire::ahead_capacity());
             let lane = &mut self.lanes[at];
             let ahead = lane.wire.ahead();
             let protocol = |source| Error::Protocol { peer, stream: lane.id, source };
@@ -298,9 +345,8 @@ impl Order<'_, '_> {
                     if file_offset == self.next {
                         (self.deliver)(watch, peer, &ahead[..n])?;
                         self.next += n as u64;
-                    } else {
-                        self.held.insert(file_offset, ahead[..n].to_vec());
-                        self.held_bytes += n;
+                    } else if !self.held.insert(file_offset, &ahead[..n]) {
+                        return Err(self.out_of_order());
                     }
                     lane.wire.consume(n);
                     lane.payload += n as u64;
@@ -313,17 +359,41 @@ impl Order<'_, '_> {
 
     /// Delivers what was held back for bytes that are there now.
     fn deliver_held(&mut self, peer: SocketAddr, watch: &mut Watch<'_>) -> Result<()> {
-        while let Some(entry) = self.held.first_entry()
-            && *entry.key() <= self.next
-        {
-            if *entry.key() < self.next {
+        while let Some((at, data)) = self.held.take(self.next) {
+            if at < self.next {
                 return Err(self.out_of_order());
             }
-            let data = entry.remove();
             (self.deliver)(watch, peer, &data)?;
-            self.held_bytes -= data.len();
             self.next += data.len() as u64;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_within_the_budget() {
+        let budget = BufferBudget::new(4 << 20);
+        let block = vec![7; 64 << 10];
+        let mut held =
+            [(); 8].map(|()| Held { budget: &budget, blocks: BTreeMap::new(), bytes: 0, reserved: 0 });
+        for held in &mut held {
+            let mut at = 1;
+            while held.has_room(block.len()) {
+                assert!(held.insert(at, &block));
+                at += block.len() as u64;
+            }
+            assert!(held.bytes >= HELD_ANYWAY - 2 * block.len(), "{} bytes", held.bytes);
+            assert!(!held.insert(1, &block), "its place is taken");
+            assert_eq!(held.take(0), None);
+            assert_eq!(held.take(1).map(|(at, block)| (at, block.len())), Some((1, block.len())));
+        }
+        let all: usize = held.iter().map(|held| held.bytes).sum();
+        assert!(all <= (4 << 20) + 8 * HELD_ANYWAY && budget.used() <= 4 << 20, "{all} bytes");
+        drop(held);
+        assert_eq!(budget.used(), 0);
     }
 }

@@ -232,3 +232,20 @@ fn streams_change_while_others_wait() {
     assert!(matches!(pair.host.operation.take(), Some(Operation::Listen(l)) if l.channel.parallelism == 3));
     assert_eq!(pair.client.submit(&Command::Site(SiteCommand::Streams(5))), Err(SubmitError::OutOfBand));
 }
+
+/// What does not wait in the queue is answered at once, and nobody need read the answers.
+#[test]
+fn numbers_of_streams_do_not_fill_memory() {
+    let mut pair = Pair::logged_in();
+    pair.run(&Command::Mode(Mode::ExtendedBlock));
+    pair.run(&Command::Pasv);
+    pair.prompt = false;
+    pair.client.submit(&Command::Retr("a".into())).unwrap();
+    pair.pump();
+    let session = &mut pair.host.session;
+    for _ in 0..10_000 {
+        session.input(b"SITE STREAMS 4\r\n");
+    }
+    let actions = std::iter::from_fn(|| session.poll()).count();
+    assert!((100..5_000).contains(&actions), "{actions}");
+}

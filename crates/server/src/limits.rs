@@ -8,6 +8,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::config;
+use crate::throttle::network;
 
 #[derive(Default)]
 pub(crate) struct SessionCounts(Mutex<Counts>);
@@ -44,6 +45,7 @@ impl SessionCounts {
         limits: &config::Limits,
         ended: impl Fn() + Send + Sync + 'static,
     ) -> Option<SessionPermit> {
+        let address = network(address);
         let mut counts = self.counts();
         if limits.sessions > 0 && counts.all >= limits.sessions {
             return None;

@@ -10,7 +10,7 @@ use ropewalk_protocol::server::Failure;
 use ropewalk_security::{Access, Rules};
 use ropewalk_storage::{
     Error, ErrorKind, Guard, Kind, Metadata, Purpose, Store, is_temporary_name, journal_name,
-    journal_of_part, part_name, target_of_part,
+    journal_of_part, part_name, target_of_temporary,
 };
 use ropewalk_tokens::Capabilities;
 use rustix::io::Errno;
@@ -79,8 +79,14 @@ impl Scope {
         there.is_some() && self.seen(place) == there
     }
 
-    /// Whether rules permit this place in the store, symbolic links aside.
+    /// Whether rules permit this place in the store, symbolic links aside. What an upload has left is as open as the file that
+    /// it is to be.
     pub(crate) fn allows(&self, place: &VirtualPath, access: Access) -> bool {
+        self.allows_itself(place, access)
+            && target_of_temporary(place).is_none_or(|whole| self.allows_itself(&whole, access))
+    }
+
+    fn allows_itself(&self, place: &VirtualPath, access: Access) -> bool {
         if access.writes() && self.read_only {
             return false;
         }
@@ -325,10 +331,6 @@ impl Login {
         replaces: bool,
     ) -> Result<(VirtualPath, Option<Metadata>), Failure> {
         let entry = self.entry(path, Access::Create)?;
-        // The name that it is meant to get would be refused once all has come.
-        if target_of_part(&entry).is_some_and(|whole| !self.allows(&whole, Access::Create)) {
-            return Err(Failure::NotAllowed);
-        }
         let place = match self.store.stat(&entry, false) {
             Ok(metadata) if metadata.kind == Kind::Symlink && replaces => return Ok((entry, None)),
             Ok(metadata) if metadata.kind == Kind::Symlink => match self.store.real_path(&entry) {

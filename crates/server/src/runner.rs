@@ -129,9 +129,17 @@ pub(crate) fn look_after_waiting(host: &Arc<Host>) {
     }
 }
 
+/// How often a session that waits for its turn is read from before others are looked after.
+const READS: usize = 64;
+
 /// Whether a client that has said something, or has closed its side, still wants what it waits for.
 fn hear_waiting(host: &Arc<Host>, mut connection: Box<Connection>) {
+    let mut reads = 0;
     let next = loop {
+        if reads == READS {
+            break Next::Turn;
+        }
+        reads += 1;
         let mut buffer = Zeroizing::new([0; INPUT]);
         match connection.control.receive(&mut *buffer) {
             Ok(Received::Bytes(bytes)) => input(&mut connection, bytes),
@@ -142,6 +150,10 @@ fn hear_waiting(host: &Arc<Host>, mut connection: Box<Connection>) {
         if connection.session.is_aborted() {
             connection.waiting = None;
             connection.answer = Some(Err(Failure::Aborted));
+            break Next::Again;
+        }
+        if connection.session.phase() == ropewalk_protocol::server::Phase::Closed {
+            connection.waiting = None;
             break Next::Again;
         }
     };

@@ -31,7 +31,7 @@ pub use null::NullStore;
 pub use pages::Pages;
 pub use part::{
     DirectIo, HeldPart, Interrupted, Journaling, PartFile, PartOptions, hold_part, is_temporary_name,
-    journal_name, journal_of_part, part_name, target_of_part,
+    journal_name, journal_of_part, part_name, target_of_part, target_of_temporary,
 };
 pub use posix::{Acting, Identity, PosixOptions, PosixStore};
 use ropewalk_protocol::path::VirtualPath;

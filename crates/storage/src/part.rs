@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub use begin::{HeldPart, hold_part};
-pub use names::{is_temporary_name, journal_name, journal_of_part, part_name, target_of_part};
+pub use names::{
+    is_temporary_name, journal_name, journal_of_part, part_name, target_of_part, target_of_temporary,
+};
 pub use options::{DirectIo, Interrupted, Journaling, PartOptions};
 use parking_lot::{Mutex, MutexGuard};
 use ropewalk_protocol::path::VirtualPath;
@@ -232,6 +234,11 @@ impl PartFile {
     /// # Errors
     /// As [`Self::keep`] and [`Self::sync`]; the journal or the directory cannot be put there.
     pub fn checkpoint(&self) -> Result<()> {
+        if self.done.load(Ordering::Relaxed) {
+            // A second try would not fail, and nothing is left to be kept.
+            return Err(Error::new(ErrorKind::Incomplete, "keep", self.names.shown().as_bytes())
+                .with_detail("it was given up"));
+        }
         self.keep()?;
         let recorded = self.journal.get().map(|journal| (journal, journal.len()));
         self.sync()?;
@@ -403,10 +410,15 @@ impl PartFile {
     fn create_journal(&self, state: &State) -> Result<()> {
         let Some(path) = &self.names.journal else { return Ok(()) };
         let mode = self.check_ours()?.mode;
+        let unmark = || if mode & STICKY != 0 { self.handle.set_mode(mode & !STICKY) } else { Ok(()) };
+        if !is_prefix(&state.present) {
+            // Before there is a journal, in case that there will be none: the size does not say what is there.
+            unmark()?;
+        }
         let journal = Journal::create(&*self.store, path, &self.key, &state.present, &state.pieces)?;
         let _ = self.journal.set(journal);
         // From now on the size does not say what is there, not even where the journal gets lost.
-        if mode & STICKY != 0 { self.handle.set_mode(mode & !STICKY) } else { Ok(()) }
+        unmark()
     }
 
     /// The journal goes first: one without its part would speak of the next part of that name.

@@ -23,7 +23,7 @@ pub(crate) struct Cp {
     /// Sources, then the destination: paths, `-` (standard input or output), URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:); zero:SIZE as
     /// a source and null: as a destination measure without storage. A source directory that ends with `/` gives its
     /// contents; sources may be patterns. A destination that ends with `/` is a directory
-    #[arg(value_name = "PLACE", num_args = 2.., required_unless_present = "pairs", conflicts_with = "pairs")]
+    #[arg(value_name = "PLACE", num_args = 1.., required_unless_present = "pairs", conflicts_with = "pairs")]
     places: Vec<OsString>,
     /// Read pairs from FILE (`-`: standard input), one a line: SOURCE DESTINATION [OFFSET[,LENGTH]], names with spaces
     /// in double quotes
@@ -189,7 +189,9 @@ impl Cp {
         }
         let window = (self.offset.is_some() || self.length.is_some())
             .then(|| Window { offset: self.offset.unwrap_or(0), length: self.length });
-        let Some((destination, sources)) = self.places.split_last() else {
+        let Some((destination, sources)) =
+            self.places.split_last().filter(|(_, sources)| !sources.is_empty())
+        else {
             return Err(usage("expected a source and a destination"));
         };
         let mut destination = parse_location(destination)?;

@@ -40,7 +40,15 @@ impl Hidden {
             }
             Ok(listing) => listing,
         };
-        for entry in listing {
+        // Of a link that leads to a directory it tells of nothing but the link.
+        let mut listing = listing.peekable();
+        let name = base_name(&path);
+        let itself = |entry: &Entry| entry.kind == Kind::Symlink && entry.name == name;
+        let first = listing.next_if(|first| first.as_ref().is_ok_and(itself));
+        if first.is_some() && listing.peek().is_none() {
+            return Ok(found);
+        }
+        for entry in first.into_iter().chain(listing) {
             match entry {
                 Ok(entry) if entry.kind == Kind::Symlink => {
                     let name = beneath(&entry.name);

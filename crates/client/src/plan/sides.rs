@@ -110,12 +110,8 @@ impl<'e> Plan<'_, 'e> {
         if let Some(entry) = known.remove(&(self.spot(place), destination)) {
             return Ok(entry);
         }
-        let links = self.ctx.options().preserve.links && !destination;
         let path = place.path();
-        let result = self.ask(place, destination, &mut |side| {
-            if links { side.stat_link(&path) } else { side.stat(&path) }
-        });
-        match result {
+        match self.ask(place, destination, &mut |side| side.stat(&path)) {
             // Some servers let somebody write where they do not let him look.
             Err(e) if destination && self.ctx.options().sync.is_none() && e.reply_code() == Some(550) => {
                 Ok(None)
@@ -147,6 +143,18 @@ impl<'e> Plan<'_, 'e> {
         // Where it may not be read, it is copied.
         let Some(theirs) = task.unless_missing(sum(&task.destination, true))? else { return Ok(false) };
         Ok(same(&sum(&task.source, false)?, &theirs))
+    }
+
+    /// What there is at the source: a link itself where links are kept, but not where its contents are asked for.
+    pub(super) fn source(&mut self, ends: &Ends, known: &mut Known) -> Result<Option<Entry>, RemoteError> {
+        if ends.contents || !self.ctx.options().preserve.links {
+            return self.stat(&ends.source, false, known);
+        }
+        if let Some(entry) = known.remove(&(self.spot(&ends.source), false)) {
+            return Ok(entry);
+        }
+        let path = ends.source.path();
+        self.ask(&ends.source, false, &mut |side| side.stat_link(&path))
     }
 
     /// What there is at the destination.

@@ -239,6 +239,11 @@ impl StreamReceiver {
         }
     }
 
+    /// True where no header of this transfer is complete.
+    pub fn has_no_header(&self) -> bool {
+        self.headers == 0
+    }
+
     /// True where the connection has brought nothing at all in this transfer: a kept connection may be closed so.
     pub fn is_untouched(&self) -> bool {
         self.headers == 0 && matches!(self.state, State::Header { filled: 0, .. })

@@ -561,3 +561,13 @@ proptest! {
         prop_assert!(transfer.ended() <= 1);
     }
 }
+
+/// However it comes, who has sent no header is a stranger.
+#[test]
+fn a_header_in_pieces_is_none_until_it_is_whole() {
+    let mut transfer = Receiver::new(RangeSet::from_range(0..100), 0, 4);
+    let mut stream = transfer.add_stream().unwrap();
+    assert_eq!(stream.header_bytes(b"GET /", &mut transfer).unwrap(), 5);
+    assert!(!stream.is_untouched() && stream.has_no_header());
+    assert!(stream.header_bytes(b" HTTP/1.1\r\nHo", &mut transfer).is_err());
+}

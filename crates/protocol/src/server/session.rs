@@ -236,6 +236,10 @@ impl Session {
             }
         };
         self.send(answer.to_reply());
+        // It does not wait in the queue; who never reads what it is told must not fill memory all the same.
+        if self.actions.len() > self.config.max_queue {
+            self.close(Some(Reply::new(500, "Pipeline queue full.")));
+        }
     }
 
     fn take(&mut self, step: Step) {

@@ -69,7 +69,14 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
             // group to what is made in them; where the server works as itself, a file could take the directory's place.
             let directory = store.acting_uid().is_some()
                 && store.stat(&place, true).map_err(failure)?.kind == Kind::Directory;
-            done(store.set_mode(&place, mode & if directory { 0o3777 } else { 0o1777 }))
+            let kept = mode & if directory { 0o3777 } else { 0o1777 };
+            store.set_mode(&place, kept).map_err(failure)?;
+            if kept == mode & 0o7777 {
+                return Ok(Outcome::Done);
+            }
+            let text =
+                format!("The mode is {kept:04o}: bits to run it as its owner or group are not set here.");
+            Err(Failure::Refused { code: 550, text })
         }
         Operation::ChangeGroup { path, group } => {
             let place = login.existing(&path, Access::Write)?;
@@ -79,6 +86,10 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
         Operation::Truncate { path, length } => {
             let place = login.existing(&path, Access::Write)?;
             let metadata = store.stat(&place, true).map_err(failure)?;
+            // The length of an unfinished file says what has come of it.
+            if length > metadata.size && ropewalk_storage::journal_of_part(&place).is_some() {
+                return Err(Failure::NotAllowed);
+            }
             // Its upload counts on what it has written.
             let _part = held_part(login, &place).map_err(|(Refusal::Held(why) | Refusal::Final(why))| why)?;
             job.host.checksums.forget(&metadata);
@@ -349,6 +360,9 @@ fn restrict(job: &mut Job<'_>, list: &[u8]) -> Answer {
     }
     let home = login.home();
     let restriction = Rules::parse(list, &home).map_err(|error| refused(error.to_string()))?;
+    if restriction.is_empty() {
+        return Err(refused("There is no rule in the list.".into()));
+    }
     login.set_scope(login.scope.restricted(restriction));
     Ok(Outcome::Done)
 }

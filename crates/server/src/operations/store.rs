@@ -114,8 +114,9 @@ fn receive_file(
     match result {
         Ok(received) => finish(job, transfer, &place, &plan, destination, &received, sum),
         Err(failure) => {
-            // Nobody is told that there is something to go on with where so little has come, and the room is short.
-            let few = is_of_space(&failure).then_some(files.journal_above);
+            // Where so little has come, and the room is short, nothing is left to go on with; unless markers told of it.
+            let told = transfer.restart_interval > 0;
+            let few = (is_of_space(&failure) && !told).then_some(files.journal_above);
             destination.abandon(progress.bytes() == 0, few);
             Err(failure)
         }

@@ -141,6 +141,8 @@ fn a_session_can_restrict_itself() {
     server.write("a/x", "1");
     server.write("b/y", "2");
     let mut client = server.login();
+    // Who gives no rules would believe that nothing is open.
+    client.command("SITE RESTRICT ,", 500);
     client.command("SITE RESTRICT R/a", 250);
     client.command("SIZE /a/x", 213);
     client.command("SIZE /b/y", 500);
@@ -453,4 +455,44 @@ fn expected_sums_tell_nothing_of_what_may_not_be_read() {
     }
     client.command("SCKS MD5 03c7c0ace395d80182db07ae2c30f034", 200);
     assert_eq!(client.put("ESTO A 1 /open/f", b"").code, 226);
+}
+
+/// What an upload has left is as open as the file that it is to be.
+#[test]
+fn the_parts_of_closed_files_are_closed() {
+    let server = Fixture::with(|config, _| config.rules = Some("RW/,R/in/fixed,N/in/*.key".into()));
+    for name in
+        [".a.key.ropewalk-part", ".a.key.ropewalk-journal", ".fixed.ropewalk-part", "d/.b.key.ropewalk-part"]
+    {
+        server.write(&format!("in/{name}"), "data");
+    }
+    let mut client = server.login();
+    for command in [
+        "SIZE /in/.a.key.ropewalk-part",
+        "MLST /in/.a.key.ropewalk-part",
+        "CKSM MD5 0 -1 /in/.a.key.ropewalk-part",
+        "SIZE /in/.a.key.ropewalk-journal",
+        "DELE /in/.a.key.ropewalk-part",
+        "RNFR /in/.a.key.ropewalk-part",
+        "SITE CHMOD 600 /in/.fixed.ropewalk-part",
+        "DELE /in/.fixed.ropewalk-part",
+    ] {
+        client.command(command, 500);
+    }
+    client.command("SIZE /in/.fixed.ropewalk-part", 213);
+    // It gets no closed file's part either.
+    server.write("in/mine", "1");
+    client.command("RNFR /in/mine", 350);
+    client.command("RNTO /in/.fixed.ropewalk-part", 500);
+    assert!(!names(client.list("NLST /in")).iter().any(|name| name.contains(".key")));
+}
+
+/// Its length says what has come.
+#[test]
+fn an_unfinished_file_is_not_made_longer() {
+    let server = Fixture::new();
+    server.write(".f.ropewalk-part", "data");
+    let mut client = server.login();
+    client.command("SITE TRNC 5 /.f.ropewalk-part", 500);
+    client.command("SITE TRNC 3 /.f.ropewalk-part", 250);
 }

@@ -29,6 +29,13 @@ pub fn target_of_part(part: &VirtualPath) -> Option<VirtualPath> {
     part.parent()?.child(stem).ok()
 }
 
+/// As [`target_of_part`], of journals as well.
+pub fn target_of_temporary(place: &VirtualPath) -> Option<VirtualPath> {
+    let rest = place.file_name()?.strip_prefix(b".")?;
+    let stem = rest.strip_suffix(PART).or_else(|| rest.strip_suffix(JOURNAL))?;
+    place.parent()?.child(stem).ok()
+}
+
 /// The journal of what is itself a part; `None` where `part` has no such name.
 pub fn journal_of_part(part: &VirtualPath) -> Option<VirtualPath> {
     let stem = part.file_name()?.strip_prefix(b".")?.strip_suffix(PART)?;

@@ -233,6 +233,7 @@ fn what_could_not_be_synced_is_not_gone_on_with() {
                 write(&part, &data(100), 0..100);
                 let result = if at_end { part.commit(100, None, None) } else { part.checkpoint() };
                 assert_eq!(result.unwrap_err().kind(), ErrorKind::Io);
+                assert!(part.checkpoint().is_err(), "nobody is told that something of it is kept");
                 let _ = part.abandon();
                 drop(part);
                 assert!(failed.load(Ordering::Relaxed));

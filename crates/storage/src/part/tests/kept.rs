@@ -80,3 +80,17 @@ fn the_name_of_a_journal_that_comes_late_is_synced_too() {
         part.discard().unwrap();
     }
 }
+
+/// The length of a part with a gap says nothing, also where it could get no journal.
+#[test]
+fn without_a_journal_nothing_is_told_by_a_size_with_gaps() {
+    for (store, _keep) in stores() {
+        let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Sequential)).unwrap();
+        write(&part, &data(10), 0..10);
+        store.make_directory(&journal_name(&path("/f")), 0o755).unwrap();
+        part.handle().write_at(&data(10), 20).unwrap();
+        assert!(part.record(20..30, None).is_err());
+        drop(part);
+        assert_eq!(store.stat(&part_name(&path("/f")), false).unwrap().mode & STICKY, 0);
+    }
+}

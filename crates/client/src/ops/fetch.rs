@@ -1,0 +1,183 @@
+//! What a session reads over a stream of its own: listings, and files in order.
+
+use crate::control::Answer;
+use crate::entry::{Line, from_facts, from_long};
+use crate::listing::Listing;
+use crate::session::Session;
+use crate::watch::Watch;
+use crate::{Amount, RemoteError};
+use bstr::ByteSlice;
+use ropewalk_engine::Progress;
+use ropewalk_protocol::command::{Command, Restart, Retrieval};
+use ropewalk_protocol::opts::{Options, RecursionOptions};
+use ropewalk_protocol::reply::Reply;
+use ropewalk_protocol::server::{Mode, Window as Part};
+use std::io::{self, Seek, Write};
+use std::ops::ControlFlow;
+
+/// Listings up to so many bytes are kept in memory.
+const LISTING_IN_MEMORY: usize = 4 << 20;
+
+impl Session<'_> {
+    /// The entries of a directory, or the file itself.
+    pub(crate) fn listing(&mut self, path: &[u8]) -> Result<Listing, RemoteError> {
+        if self.can.facts {
+            let command = Command::Mlsd(Some(path.into()));
+            return self.facts(&command).map(Listing::flat);
+        }
+        // Many servers leave out names that begin with a dot unless they are asked as `ls` is. Others take the option
+        // for a name, and have nothing of that name.
+        let asked = [b"-a ", path].concat();
+        match self.entries(&Command::List(Some(asked.into())), from_long) {
+            Err(e) if e.breaks_session() => return Err(e),
+            Ok(listing) => {
+                let mut listing = listing.flat();
+                if listing.tells_something()? {
+                    return Ok(listing);
+                }
+            }
+            Err(_) => {}
+        }
+        self.entries(&Command::List(Some(path.into())), from_long).map(Listing::flat)
+    }
+
+    /// Everything beneath a directory in one listing; names are relative to it. Needs MLSR. A directory that cannot be
+    /// read is an entry with an error.
+    pub(crate) fn tree(&mut self, path: &[u8]) -> Result<Listing, RemoteError> {
+        // Ours give the whole tree or nothing unless they are asked. GCT's goes on by itself, and takes the line for an
+        // empty list of facts.
+        if self.can.ranges {
+            let go_on = RecursionOptions { continue_on_error: Some(true), traverse_links: None };
+            self.control.suggest(&Command::Opts(Options::Mlsr(go_on)))?;
+        }
+        self.facts(&Command::Mlsr(Some(path.into())))
+    }
+
+    fn facts(&mut self, command: &Command) -> Result<Listing, RemoteError> {
+        self.entries(command, |line| from_facts(line.as_bstr())).map(Listing::terminated)
+    }
+
+    /// Fetches a listing as a whole before it is looked at: whoever takes the entries may take its time, while a server
+    /// would not wait for long.
+    fn entries(&mut self, command: &Command, parse: fn(&[u8]) -> Line) -> Result<Listing, RemoteError> {
+        let mut spool = tempfile::spooled_tempfile(LISTING_IN_MEMORY);
+        self.fetch(std::slice::from_ref(command), &mut spool)?;
+        spool.rewind().map_err(RemoteError::Output)?;
+        let peer = self.control.peer().to_owned();
+        Ok(Listing::new(spool, parse, peer))
+    }
+    /// A file, or a part of it, in order.
+    pub(crate) fn read_to(
+        &mut self,
+        path: &[u8],
+        writer: &mut dyn Write,
+        window: Amount,
+    ) -> Result<u64, RemoteError> {
+        let whole = Command::Retr(path.into());
+        let Some(window) = window else { return self.fetch(&[whole], writer) };
+        if self.can.partial {
+            let length = window.length.unwrap_or(i64::MAX as u64 - window.offset);
+            let what = Retrieval::Partial(Part { offset: window.offset, length });
+            return self.fetch(&[Command::Eret { what, path: path.into() }], writer);
+        }
+        let mut limited =
+            Limited { writer, left: window.length.unwrap_or(u64::MAX), full: false, written: 0 };
+        let commands = [Command::Rest(Restart::Offset(window.offset)), whole];
+        match self.fetch(&commands[usize::from(window.offset == 0)..], &mut limited) {
+            Err(RemoteError::Output(_)) if limited.full => Ok(limited.written),
+            result => result.map(|_| limited.written),
+        }
+    }
+
+    /// As [`read_to`](Self::read_to); fewer bytes than the server says it has are an error: in MODE S the end of the connection tells
+    /// nothing.
+    pub(crate) fn read_whole(
+        &mut self,
+        path: &[u8],
+        writer: &mut dyn Write,
+        window: Amount,
+    ) -> Result<u64, RemoteError> {
+        let size = match self.size(path) {
+            Err(e) if e.breaks_session() => return Err(e),
+            // Of what is no plain file it is not told.
+            size => size.unwrap_or(0),
+        };
+        let bytes = self.read_to(path, writer, window)?;
+        let rest = size.saturating_sub(window.map_or(0, |window| window.offset));
+        let expected = window.and_then(|window| window.length).map_or(rest, |length| length.min(rest));
+        if bytes < expected {
+            return Err(RemoteError::Incomplete { path: path.into(), bytes, expected });
+        }
+        Ok(bytes)
+    }
+
+    /// Carries out commands of which the last one sends data, over a stream of its own.
+    pub(crate) fn fetch(&mut self, commands: &[Command], sink: &mut dyn Write) -> Result<u64, RemoteError> {
+        self.receiving(Mode::Stream, 1, None)?;
+        let Some((last, before)) = commands.split_last() else { return Ok(0) };
+        // Where one is refused the last one would send what is not wanted.
+        for command in before {
+            self.call(command)?;
+        }
+        self.control.send(last)?;
+        let Some(mut channel) = self.take_channel() else { return Ok(0) };
+        let mut ended: Option<Reply> = None;
+        let mut judge = |answer: Answer| {
+            let Answer::Final(reply) = answer else { return ControlFlow::Continue(()) };
+            let failed = reply.is_failure();
+            ended = Some(reply);
+            if failed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let (stall, cancel) = (self.setup.options.stall, self.setup.cancel.clone());
+        let mut watch = Watch::new(&mut self.control, &mut judge, None, stall, &cancel, last.verb().into());
+        let result = channel.data.receive_writer(sink, &mut watch, &Progress::new());
+        let failure = watch.failure.take();
+        drop(channel);
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        // Also after a failure: the server's reason is the better one, and its answer must not stay behind.
+        let ended = match ended {
+            Some(reply) => reply,
+            None => self.control.finish()?,
+        };
+        match result {
+            // vsftpd's way to say that a listing is none.
+            Ok(_) if ended.to_string().contains("failed to open directory") => {
+                Err(self.refused(last.verb(), ended))
+            }
+            Ok(received) => self.accept(last.verb(), ended).map(|_| received.bytes),
+            Err(e @ ropewalk_engine::Error::Writer(_)) => {
+                Err(RemoteError::data(self.control.peer(), "".into(), e))
+            }
+            Err(_) if ended.is_failure() => Err(self.refused(last.verb(), ended)),
+            Err(e) => Err(RemoteError::data(self.control.peer(), last.verb().into(), e)),
+        }
+    }
+}
+
+/// Takes so many bytes, and then an error ends the transfer.
+struct Limited<'a> {
+    writer: &'a mut dyn Write,
+    left: u64,
+    full: bool,
+    written: u64,
+}
+
+impl Write for Limited<'_> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let n = usize::try_from(self.left).unwrap_or(usize::MAX).min(data.len());
+        if n == 0 && !data.is_empty() {
+            self.full = true;
+            return Err(io::Error::other("enough"));
+        }
+        let n = self.writer.write(&data[..n])?;
+        self.left -= n as u64;
+        self.written += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
