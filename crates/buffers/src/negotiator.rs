@@ -253,7 +253,8 @@ impl Negotiator {
         let wants: Vec<u64> = snapshot.connections.iter().map(|flow| flow.demand_bytes).collect();
         let grants = match self.rule {
             Rule::Policy(policy) => negotiate(policy, self.budget, &wants),
-            Rule::CurrentShare => self.share.negotiate(&wants),
+            // What is left over would stay so until somebody wants something else.
+            Rule::CurrentShare => self.share.settle(&wants),
         };
         let mut connections = Vec::with_capacity(grants.len());
         let granted: Vec<(&Flow, u64)> = snapshot.connections.iter().zip(grants.iter().copied()).collect();

@@ -27,6 +27,11 @@ pub enum SocketError {
     Unsupported,
     #[error("{call} on a socket of process {pid}: {source}")]
     Call { call: &'static str, pid: u32, source: io::Error },
+    #[error(
+        "a buffer of process {pid} had {was} bytes, and is given no more than {bytes} again: expected root (CAP_NET_ADMIN), \
+         or net.core.wmem_max and rmem_max of half as much as it had"
+    )]
+    Short { pid: u32, was: u64, bytes: u64 },
 }
 
 /// A buffer as it was.
@@ -138,11 +143,16 @@ impl Taken {
     /// Makes the buffer what it was, and lets the kernel tune it again if it did.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses, or gives less.
     pub fn give_back(&self, direction: Direction, before: Before) -> Result<GiveBack, SocketError> {
         let bytes = before.kernel_bytes / 2;
         if self.request(direction, bytes, true).is_err() {
             self.request(direction, bytes, false)?;
+        }
+        let now = self.size(direction)?;
+        // Where it was tuned by the kernel, it will be again.
+        if now < before.kernel_bytes && before.locked != Some(false) {
+            return Err(SocketError::Short { pid: self.pid, was: before.kernel_bytes, bytes: now });
         }
         match before.locked {
             Some(true) => Ok(GiveBack::Whole),

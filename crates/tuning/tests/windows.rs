@@ -1,6 +1,7 @@
 //! Paths that windows alone limit, very small ones too, what is told of them wrongly, and ends that bear only so many streams.
 
 #![allow(clippy::unwrap_used)]
+use ropewalk_tuning::model::loss_of_window;
 use ropewalk_tuning::tuner::{Chunk, Connections, Kind, Options, Progress, Reason};
 
 const MARK: f64 = 1.5;
@@ -19,6 +20,8 @@ struct Path {
     packet: f64,
     /// Share of the rate that each stream beyond the knee costs.
     decline: f64,
+    /// The power of the number of streams with which the rate falls beyond the knee, where there is a queue then, and loss.
+    falls: Option<f64>,
     /// Beyond so many streams all of them carry only this share.
     edge: Option<(u32, f64)>,
     /// Seconds until new connections carry all they can.
@@ -36,6 +39,7 @@ const PATH: Path = Path {
     told: Some(8192.0),
     packet: 1500.0,
     decline: 0.0,
+    falls: None,
     edge: None,
     start: 0.4,
     passive: true,
@@ -47,7 +51,20 @@ impl Path {
         let edge = self.edge.filter(|edge| n > edge.0).map_or(1.0, |edge| edge.1);
         let n = f64::from(n);
         let knee = self.capacity * self.rtt / self.window;
-        (n * self.window / self.rtt).min(self.capacity) * (-self.decline * (n - knee).max(0.0)).exp() * edge
+        let fallen = self.falls.map_or(1.0, |power| (n / knee).max(1.0).powf(-power));
+        (n * self.window / self.rtt).min(self.capacity)
+            * (-self.decline * (n - knee).max(0.0)).exp()
+            * edge
+            * fallen
+    }
+
+    /// The round trip and the loss of so many streams.
+    fn state(&self, n: u32) -> (f64, f64) {
+        if self.falls.is_none() || f64::from(n) * self.window / self.rtt < self.capacity {
+            return (self.rtt, 0.0);
+        }
+        let rtt = 1.3 * self.rtt;
+        (rtt, loss_of_window((self.goodput(n) * rtt / f64::from(n) / self.packet).max(0.01)))
     }
 
     /// The most that so many streams carry.
@@ -95,7 +112,8 @@ fn run(path: Path, connections: Connections, options: Options) -> Run {
         steps.push((n, age, decision.reason));
         (now, all, before) = (now + age, all + sent, n);
         let known = |value| path.passive.then_some(value);
-        let (rtt, min_rtt, loss) = (Some(path.rtt), known(path.rtt), known(0.0));
+        let (rtt, loss) = path.state(n);
+        let (rtt, min_rtt, loss) = (Some(rtt), known(path.rtt), known(loss));
         decision =
             tuner.chunk(&Chunk { rtt, min_rtt, loss, window: path.told, ..Chunk::new(n, sent as u64, age) });
     }
@@ -204,6 +222,22 @@ fn more_streams_than_an_end_bears_are_given_up() {
         for (connections, least) in [(Connections::Kept, 0.85), (Connections::Fresh, 0.8)] {
             let run = run(Path { edge: Some(edge), ..path }, connections, Options::default());
             assert!(run.all > least && run.late > least, "{edge:?} {connections:?}: {run:?}");
+        }
+    }
+}
+
+/// Streams of which each takes more from the others than it brings are not a crowd that asks for more.
+#[test]
+fn streams_that_take_from_each_other_are_no_crowd() {
+    // Two and six fill it.
+    for window in [312_500.0, 104_000.0] {
+        let path = Path { rtt: 0.05, window, told: Some(window), ..PATH };
+        for power in [0.25, 0.5, 1.0] {
+            for (first, connections) in [4, 16].into_iter().flat_map(|n| BOTH.map(|how| (n, how))) {
+                let options = Options { first_streams: first, ..Options::default() };
+                let run = run(Path { falls: Some(power), ..path }, connections, options);
+                assert!(run.late > 0.8, "{window} {power} {first} {connections:?}: {run:?}");
+            }
         }
     }
 }

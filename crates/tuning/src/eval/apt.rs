@@ -41,16 +41,23 @@ pub(super) fn search(input: &Input<'_>) -> Result<Value, EvalError> {
     let expected = match (input.need("g0")?.as_f64(), path) {
         (Some(number), _) => within("g0", number, (1e-12, 1e12), "")?,
         // Its windows a round trip, as the vector says in words.
-        (None, Some(path)) => f64::from(first) * path.window() / path.rtt_ms(),
+        (None, Some(path)) if input.text("g0")? == "N0*W/R" => {
+            f64::from(first) * path.window() / path.rtt_ms()
+        }
+        (None, Some(_)) => return Err(wrong("g0", input.need("g0")?, "a number or N0*W/R")),
         (None, None) => return Err(wrong("g0", input.need("g0")?, "a number")),
     };
     let delta = if input.get("delta_s").is_some() { input.number("delta_s") } else { input.number("delta") }?;
+    let most = if input.get("nmax").is_some() { input.count("nmax")? } else { MOST };
+    if first > most {
+        return Err(wrong("N0", input.need("N0")?, "a number up to nmax"));
+    }
     let settings = Settings {
         rule,
         below: Below::One,
         first,
         alpha: within("alpha", input.number("alpha")?, (1.000_001, 1e6), "")?,
-        most: if input.get("nmax").is_some() { input.count("nmax")? } else { MOST },
+        most,
         delta: within("delta", delta, (1e-9, 1e9), "")?,
         expected,
         // The vectors count whole units at least.
@@ -69,12 +76,18 @@ fn curve(input: &Input<'_>) -> Result<(Curve, Option<Path>), EvalError> {
     if let Some(table) = input.get("G") {
         let object = table.as_object().ok_or_else(|| wrong("G", table, "an object"))?;
         let mut points = Vec::new();
-        for (streams, goodput) in object {
-            let number = (streams.parse::<u32>().ok(), goodput.as_f64());
+        for (name, goodput) in object {
+            let number = (name.parse::<u32>().ok(), goodput.as_f64());
             let (Some(streams), Some(goodput)) = number else {
                 return Err(wrong("G", table, "numbers by number of connections"));
             };
-            points.push((streams, goodput));
+            if streams.to_string() != *name {
+                return Err(wrong("G", table, "numbers of connections as they are written"));
+            }
+            points.push((streams, within("G", goodput, (0.0, 1e12), "")?));
+        }
+        if points.is_empty() {
+            return Err(wrong("G", table, "numbers by number of connections"));
         }
         // What is beyond the table is as bad as can be.
         let goodput = move |n: u32| points.iter().find(|point| point.0 == n).map_or(0.0, |point| point.1);

@@ -48,9 +48,9 @@ impl Cases {
         let rest = equilibrium(&scenario)?.ok_or_else(|| {
             EvalError::Parameter(crate::model::ParameterError::Combination("no point of rest".into()))
         })?;
-        let mut windows = rest.windows;
-        windows.dedup();
-        let window = if let [window] = windows[..] { json!(window) } else { json!(windows) };
+        let windows = rest.windows;
+        let alike = windows.windows(2).all(|pair| pair[0] == pair[1]);
+        let window = if alike { json!(windows.first()) } else { json!(windows) };
         let mut out = json!({ "w": window, "q": rest.queue, "p": rest.loss });
         if let [group] = scenario.groups[..] {
             out["R"] = json!(group.delay_ms + rest.queue / scenario.bandwidth);
@@ -129,14 +129,16 @@ fn scenario(params: &Input<'_>) -> Result<Scenario, EvalError> {
         "physical" => Coupling::Physical,
         _ => return Err(wrong("coupling", params.need("coupling")?, "paper or physical")),
     };
-    let scenario = Scenario {
+    let mut scenario = Scenario {
         bandwidth: params.number("B")?,
         groups,
         queue_limit: params.number("Q")?,
         drop,
         coupling,
-        step_ms: Some(params.number_or("dt", STEP_MS)?),
+        step_ms: params.get("dt").map(|_| params.number("dt")).transpose()?,
     };
     scenario.check().map_err(|error: FluidError| EvalError::from(error))?;
+    // Half a millisecond as a rule, as the vectors have it.
+    scenario.step_ms.get_or_insert(STEP_MS.min(scenario.step()));
     Ok(scenario)
 }

@@ -44,10 +44,6 @@ impl<'a> Input<'a> {
         value.as_f64().ok_or_else(|| wrong(key, value, "a number"))
     }
 
-    pub(super) fn number_or(&self, key: &str, default: f64) -> Result<f64, EvalError> {
-        if self.get(key).is_some() { self.number(key) } else { Ok(default) }
-    }
-
     pub(super) fn whole(&self, key: &str) -> Result<u64, EvalError> {
         whole(key, self.need(key)?)
     }

@@ -70,6 +70,13 @@ impl Evaluator {
         self.lines += 1;
     }
 
+    /// The answer to the next line, whose bytes are no UTF-8: `shown` is what is left of it.
+    pub fn broken(&mut self, shown: &str) -> (Value, Option<EvalError>) {
+        self.lines += 1;
+        let error = EvalError::Json(format!("line {}: it is no UTF-8", self.lines));
+        (json!({ "id": identity(shown), "error": error.to_string() }), Some(error))
+    }
+
     /// The answer to the next line: `{"id":…,"out":{…}}`, or `{"id":…,"error":"…"}` and the error.
     pub fn line(&mut self, line: &str) -> (Value, Option<EvalError>) {
         self.lines += 1;

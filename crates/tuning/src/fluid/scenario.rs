@@ -7,6 +7,9 @@ use crate::model::{BANDWIDTHS, ParameterError, RTTS, WINDOWS, within};
 /// Most steps times groups of a run: minutes of work.
 const MOST_WORK: f64 = 5e9;
 
+/// Steps times rate of a loop that the fourth-order method stands: it diverges from 2.79 on.
+const STABLE: f64 = 2.0;
+
 /// Most remembered windows: 512 MiB.
 const MOST_HISTORY: f64 = (64 << 20) as f64;
 
@@ -173,29 +176,30 @@ impl Scenario {
         }
     }
 
-    /// Milliseconds a step: what was asked for, but at most the shortest delay; else at most a millisecond, a tenth of the
-    /// shortest delay, and short enough for the fastest loops (RED's average; loss and window at a full queue, where a
-    /// group's window falls at a rate of w/R).
+    /// Milliseconds a step: what was asked for, but at most the shortest delay and what the method of Runge and Kutta stands; else
+    /// at most a millisecond, a tenth of the shortest delay, and short enough for the fastest loops.
     pub fn step(&self) -> f64 {
         let shortest = self.groups.iter().map(|group| group.delay_ms).fold(f64::INFINITY, f64::min);
-        if let Some(step) = self.step_ms {
+        match self.step_ms {
             // A stage must not look beyond what is known.
-            return step.min(shortest);
+            Some(step) => step.min(shortest).min(STABLE / self.fastest()),
+            None => 1.0_f64.min(shortest / 10.0).min(1.0 / self.fastest()),
         }
-        let mut step = 1.0_f64.min(shortest / 10.0);
-        if let Drop::Red(red) = self.drop {
-            step = step.min(1.0 / red.gain(self.bandwidth).max(1e-9));
-        }
+    }
+
+    /// Of the fastest loop, per millisecond: RED's average; or loss and window at a full queue, where a group's window falls at a
+    /// rate of w/R.
+    fn fastest(&self) -> f64 {
+        let gain = match self.drop {
+            Drop::Red(red) => red.gain(self.bandwidth),
+            Drop::Tail => 0.0,
+        };
         // Windows that fill the link are about B R / connections, none above its limit.
         let connections: f64 = self.groups.iter().map(|group| group.connections).sum();
-        let fastest = self
-            .groups
-            .iter()
-            .map(|group| {
-                (group.window_limit.max(group.window) / group.delay_ms).min(self.bandwidth / connections)
-            })
-            .fold(0.0, f64::max);
-        step.min(1.0 / fastest.max(1e-9))
+        let of_window = |group: &Group| {
+            (group.window_limit.max(group.window) / group.delay_ms).min(self.bandwidth / connections)
+        };
+        self.groups.iter().map(of_window).fold(gain, f64::max).max(1e-9)
     }
 
     /// Longest round trip: with a full queue.

@@ -18,6 +18,9 @@ pub const WINDOWS: (f64, f64) = (1e-3, 1e12);
 /// Accepted losses that are not made by congestion.
 pub const BACKGROUND_LOSSES: (f64, f64) = (0.0, 0.999_999);
 
+/// Of less loss than this a connection has the window that it would have of this.
+const LEAST_LOSS: f64 = 1e-18;
+
 /// A bottleneck and the connections through it. All numbers are finite, positive and within sane limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Path {
@@ -87,7 +90,8 @@ impl Path {
     pub fn loss_limited_window(&self) -> f64 {
         match self.background_loss {
             0.0 => f64::INFINITY,
-            loss => window_of_loss(loss).unwrap_or(f64::INFINITY),
+            // The equation is not asked about less.
+            loss => window_of_loss(loss.max(LEAST_LOSS)).unwrap_or(f64::INFINITY),
         }
     }
 }

@@ -239,12 +239,12 @@ pub struct Trace {
     pub settled: u32,
 }
 
-/// Runs a search over `goodput(n)` until it settles; `None` if it has not after 1000 chunks, which only a
-/// curve that is not a number can do.
+/// Runs a search over `goodput(n)` until it settles; `None` if it has not after 1000 chunks more than there may be streams, which
+/// only a curve that is not a number can do: each step of the climb adds one at least.
 pub fn trace(settings: Settings, goodput: impl Fn(u32) -> f64) -> Option<Trace> {
     let mut search = Search::new(settings);
     let mut chunks = Vec::new();
-    while chunks.len() < 1000 {
+    while chunks.len() < 1000 + settings.most as usize {
         chunks.push((search.n(), search.size()));
         search.measured(goodput(search.n()));
         if let Some(bracket) = search.settled() {

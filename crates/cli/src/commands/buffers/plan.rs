@@ -61,7 +61,13 @@ impl Plan {
         if self.table_compat {
             rules = rules.into_iter().map(Rule::table_compat).collect();
         }
-        rules.dedup();
+        let mut seen = Vec::new();
+        rules.retain(|rule| {
+            !seen.contains(rule) && {
+                seen.push(*rule);
+                true
+            }
+        });
         let answer = self.answer(&rules);
         let mut out = io::stdout().lock();
         if self.json {
@@ -124,5 +130,7 @@ fn change(demand: u64, granted: u64) -> String {
     if demand == 0 || demand == granted {
         return String::new();
     }
-    format!("{:+.0} %", (granted as f64 / demand as f64 - 1.0) * 100.0)
+    let change = (granted as f64 / demand as f64 - 1.0) * 100.0;
+    // What is no whole percent is something all the same.
+    if change.abs() < 0.5 { format!("{change:+.1} %") } else { format!("{change:+.0} %") }
 }

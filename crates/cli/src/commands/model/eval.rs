@@ -28,15 +28,18 @@ impl Eval {
                 Box::new(BufReader::new(file))
             };
             evaluator.begin();
-            // One that is no UTF-8 gets its error, as others that make no sense.
             for line in input.split(b'\n') {
                 let line = line.with_context(|| format!("cannot read {}", path.display()))?;
-                let line = String::from_utf8_lossy(&line);
+                // One that is no UTF-8 gets its error, as others that make no sense.
+                let (line, broken) = match String::from_utf8(line) {
+                    Ok(line) => (line, false),
+                    Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), true),
+                };
                 if line.trim().is_empty() {
                     evaluator.skip();
                     continue;
                 }
-                let (answer, error) = evaluator.line(&line);
+                let (answer, error) = if broken { evaluator.broken(&line) } else { evaluator.line(&line) };
                 if error.is_some() {
                     exit = Exit::Failed;
                 }

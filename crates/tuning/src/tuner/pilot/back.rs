@@ -174,6 +174,7 @@ impl Pilot {
                 self.climb_after_fall(ramp, back.fallen.exp())
             }
             None => {
+                self.limits.bar(false);
                 self.base = n;
                 self.changed(rate, (now - back.before).exp())
             }

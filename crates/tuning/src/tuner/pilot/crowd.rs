@@ -27,6 +27,20 @@ const TAKEN: f64 = 0.7;
 const DEVIATIONS: f64 = 4.0;
 /// What is left of that memory after a chunk.
 const KEPT: f64 = 0.98;
+/// It says something of this chunk where it was of about as many streams, or more (factor).
+const AS_MANY: f64 = 0.8;
+/// Where streams are added and less is carried than this share of the best since others are held to be there, it is the
+/// streams that cost so much: others would have lost, not all together.
+const COST: f64 = 0.88;
+const COST_DEVIATIONS: f64 = 3.2;
+/// More streams than at the best by this factor may have cost that; so many more or fewer are as many.
+const MORE: f64 = 1.25;
+const SAME: f64 = 1.05;
+/// What is left of the difference to the best after a chunk of as many streams.
+const BEST_KEPT: f64 = 0.7;
+/// Chunks for which nobody is held to be there after that: first, and at most.
+const FIRST_BAR: u32 = 8;
+const LONGEST_BAR: u32 = 64;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Crowd {
@@ -43,8 +57,13 @@ pub(super) struct Crowd {
     /// Streams and rate lately, and for how many chunks it has been far above that.
     lately: Option<(u32, f64)>,
     above: u32,
-    /// The most that was carried lately, in bytes a second.
-    peak: f64,
+    /// The most that was carried lately, in bytes a second, and the streams that did.
+    peak: (f64, u32),
+    /// Streams that carried the most since others are held to be there, and that (logarithm).
+    best: Option<(u32, f64)>,
+    /// Chunks for which nobody is held to be there, and how many the next time.
+    barred: u32,
+    bar: u32,
 }
 
 impl Crowd {
@@ -55,6 +74,9 @@ impl Crowd {
 
     /// Others have come.
     pub(super) fn share(&mut self, firm: bool) {
+        if self.barred > 0 {
+            return;
+        }
         self.shared = true;
         if firm && !self.firm {
             self.firm = true;
@@ -66,7 +88,35 @@ impl Crowd {
 
     /// They have left.
     pub(super) fn alone(&mut self) {
-        *self = Self { peak: self.peak, last: self.last, ..Self::default() };
+        let Self { peak, last, barred, bar, .. } = *self;
+        *self = Self { peak, last, barred, bar, ..Self::default() };
+    }
+
+    /// Streams that were added carried less: how many carried the most, and what (logarithm). `level`: what `streams` carry, with
+    /// this standard deviation.
+    pub(super) fn costs(&mut self, streams: u32, level: f64, deviation: f64) -> Option<(u32, f64)> {
+        let (n, best) = self.best.get_or_insert((streams, level));
+        let more = f64::from(streams) / f64::from(*n);
+        if level > *best {
+            (*n, *best) = (streams, level);
+        } else if more > MORE && level - *best < COST.ln().min(-COST_DEVIATIONS * deviation) {
+            return self.best;
+        } else if more.max(more.recip()) < SAME {
+            *best = level + BEST_KEPT * (*best - level);
+        }
+        None
+    }
+
+    /// It was the streams: for a while nobody is held to be there.
+    pub(super) fn bar(&mut self) {
+        self.alone();
+        self.bar = (2 * self.bar).clamp(FIRST_BAR, LONGEST_BAR);
+        self.barred = self.bar;
+    }
+
+    /// It was not.
+    pub(super) fn unbar(&mut self) {
+        (self.barred, self.bar) = (0, 0);
     }
 
     /// That others are there is certain.
@@ -77,10 +127,19 @@ impl Crowd {
     /// So many streams carried this rate, with this window in packets. `noise`: the standard deviation of its logarithm;
     /// `full`: there was a queue.
     pub(super) fn learn(&mut self, rate: f64, noise: f64, window: f64, streams: u32, full: bool) {
-        self.peak = (KEPT * self.peak).max(rate);
-        self.shared |= (self.at.is_some() || window < ENOUGH)
-            && (rate / self.peak).ln() < TAKEN.ln().min(-DEVIATIONS * noise);
+        self.peak.0 *= KEPT;
+        if rate >= self.peak.0 {
+            self.peak = (rate, streams);
+        }
         self.last = Some((streams, window));
+        if self.barred > 0 {
+            self.barred -= 1;
+            return;
+        }
+        let comparable = f64::from(self.peak.1) > AS_MANY * f64::from(streams);
+        self.shared |= (self.at.is_some() || window < ENOUGH)
+            && comparable
+            && (rate / self.peak.0).ln() < TAKEN.ln().min(-DEVIATIONS * noise);
         if self.firm && self.left(rate, streams) {
             self.alone();
         }
@@ -196,6 +255,35 @@ mod tests {
         assert_eq!(crowd.most(), Some(18.0));
         crowd.learn(7e6, 0.05, 35.0, 18, true);
         assert_eq!(crowd.most(), Some(36.0));
+    }
+
+    #[test]
+    fn what_fewer_streams_carried_tells_of_nobody() {
+        let mut crowd = Crowd::default();
+        crowd.learn(1e7, 0.05, 100.0, 2, false);
+        crowd.learn(3e6, 0.05, 4.0, 20, false);
+        assert_eq!(crowd.most(), None);
+    }
+
+    #[test]
+    fn streams_that_cost_are_not_others() {
+        let mut crowd = Crowd::default();
+        crowd.learn(1e7, 0.05, 4.0, 20, true);
+        crowd.share(true);
+        assert_eq!(crowd.costs(20, 1.0, 0.02), None);
+        assert_eq!(crowd.costs(30, 0.95, 0.02), None);
+        assert_eq!(crowd.costs(40, 0.85, 0.02), Some((20, 1.0)));
+        crowd.bar();
+        assert!(crowd.most().is_none() && !crowd.certain());
+        for _ in 0..FIRST_BAR {
+            crowd.share(true);
+            crowd.learn(1e7, 0.05, 1.0, 20, true);
+            assert_eq!(crowd.most(), None);
+        }
+        crowd.share(true);
+        assert!(crowd.certain());
+        // What as many streams carry less is others'.
+        assert_eq!((crowd.costs(20, 1.0, 0.02), crowd.costs(20, 0.5, 0.02)), (None, None));
     }
 
     #[test]

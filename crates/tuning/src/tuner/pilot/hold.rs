@@ -199,6 +199,10 @@ impl Pilot {
         if self.limits.crowded() {
             self.level = Some(now);
         }
+        if let Some((n, before)) = self.limits.costs(self.n, now, self.sd(seconds)) {
+            self.limits.bar(true);
+            return self.go_back(n, before, rate, None);
+        }
         if let Some((base, reason)) = self.limits.adjust(self.base, self.wanted, rate, self.meter.rtt()) {
             self.wanted = self.wanted.max(self.base);
             self.base = base;

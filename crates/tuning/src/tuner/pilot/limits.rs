@@ -190,6 +190,16 @@ impl Limits {
         self.crowd.alone();
     }
 
+    /// As [`Crowd::costs`], where the crowd says how many streams to have.
+    pub(super) fn costs(&mut self, streams: u32, level: f64, deviation: f64) -> Option<(u32, f64)> {
+        if self.crowded() { self.crowd.costs(streams, level, deviation) } else { None }
+    }
+
+    /// For a while nobody is held to be there; `false` takes that back.
+    pub(super) fn bar(&mut self, barred: bool) {
+        if barred { self.crowd.bar() } else { self.crowd.unbar() }
+    }
+
     /// That others are there is certain.
     pub(super) fn shared(&self) -> bool {
         self.crowd.certain()

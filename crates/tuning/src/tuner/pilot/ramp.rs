@@ -14,6 +14,8 @@ const LINEAR: f64 = 0.8;
 const BENT: f64 = 0.7;
 /// An elasticity that may be so much more, since a start-up may have been overestimated, says nothing.
 const UNCLEAR: f64 = 0.6;
+/// An elasticity so far below zero says that streams cost something.
+const LOST: f64 = 0.2;
 /// Load of the windows from which on they are the limit.
 const FULL: f64 = 0.88;
 /// Error of an elasticity that will do.
@@ -159,6 +161,16 @@ impl Pilot {
         if let Some(decision) = self.has_share() {
             return decision;
         }
+        let first = self.points.first().map_or(n, |point| point.0);
+        if self.level.is_none()
+            && e.is_some_and(|e| e < -LOST.max(1.5 * doubt))
+            && self.points.len() == 2
+            && first / 2 >= self.least()
+            && first < n
+        {
+            // The first climb: the best may be before where it began.
+            return self.look_down(ramp, first, e.unwrap_or_default());
+        }
         if n >= self.most() {
             return self.bend();
         }
@@ -204,17 +216,20 @@ impl Pilot {
             self.phase = Phase::Ramp(ramp);
             return self.step(2.0, e.clamp(0.0, 1.0), reason);
         }
-        let first = self.points.first().map_or(n, |point| point.0);
         if self.points.len() == 2
             && first / 2 >= self.least()
             && self.meter.utilisation(first, rate).is_none_or(|u| u < FULL)
         {
-            ramp.down = true;
-            self.phase = Phase::Ramp(ramp);
-            let seconds = self.ramp_seconds();
-            return self.send(first / 2, seconds, Reason::LookingDown { elasticity: e });
+            return self.look_down(ramp, first, e);
         }
         self.bend()
+    }
+
+    fn look_down(&mut self, mut ramp: Ramp, first: u32, elasticity: f64) -> Decision {
+        ramp.down = true;
+        self.phase = Phase::Ramp(ramp);
+        let seconds = self.ramp_seconds();
+        self.send(first / 2, seconds, Reason::LookingDown { elasticity })
     }
 
     /// What is left are files that fit into a stream's window: each costs the ends more than its bytes cost the path, so that

@@ -61,13 +61,15 @@ impl Pilot {
             None => f64::from(self.most_to_try()).ln(),
         };
         let least = f64::from(self.least()).ln().min(place);
-        let step = optimum.away.clamp(least - place, most - place).clamp(-FARTHEST, FARTHEST);
+        let away = optimum.away.clamp(least - place, most - place);
+        let step = away.clamp(-FARTHEST, FARTHEST);
         let out_of_reach =
             optimum.away - optimum.error > most - place || optimum.away + optimum.error < least - place;
         let gain = 0.5 * -optimum.curvature * step * step;
         let n = (place + step).exp().round() as u32;
         let error = optimum.error.min(1.0);
-        let sure = step.abs() > error * if step > 0.0 { UP } else { DOWN };
+        // How far the optimum is, not how far is gone at once, is what the error is of.
+        let sure = away.abs() > error * if away > 0.0 { UP } else { DOWN };
         if gain > GAIN && sure && n != self.base {
             self.hold.moved_from = Some(self.base).filter(|&from| from < n);
             self.base = n;
