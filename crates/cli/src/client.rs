@@ -1,6 +1,7 @@
 //! What every command that may talk to servers begins with: settings, credentials, signals, sessions.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ use crate::signals;
 pub(crate) struct Target {
     /// For people: without a password.
     pub(crate) text: String,
+    /// The same for programs: bytes of a path are what they are.
+    pub(crate) name: Vec<u8>,
     pub(crate) location: Location,
 }
 
@@ -33,11 +36,11 @@ pub(crate) enum Place<'a> {
 impl Target {
     pub(crate) fn parse(given: &OsStr) -> anyhow::Result<Self> {
         let location = parse_location(given)?;
-        let text = match &location {
-            Location::Remote(url) => url.to_string(),
-            _ => given.to_string_lossy().into_owned(),
+        let name = match &location {
+            Location::Remote(url) => url.to_string().into_bytes(),
+            _ => given.as_bytes().to_vec(),
         };
-        Ok(Self { text, location })
+        Ok(Self { text: String::from_utf8_lossy(&name).into_owned(), name, location })
     }
 
     /// The path or URL; an error for standard input and the like, which only `cp` knows.

@@ -186,6 +186,7 @@ impl<'e> Report<'e> {
 
     /// A file is begun, perhaps once more: what was there of it before does not count any more.
     pub(crate) fn anew(&self, task: &mut Task) {
+        task.again = task.began.is_some();
         task.began.get_or_insert_with(Instant::now);
         let before = std::mem::take(&mut task.account).close();
         self.bytes_there.fetch_sub(before, Ordering::Relaxed);
@@ -196,7 +197,9 @@ impl<'e> Report<'e> {
         {
             let mut totals = self.totals.lock();
             totals.files_active += 1;
-            totals.bytes_resumed = totals.bytes_resumed.saturating_add(resumed);
+            // What is there of a try before came in this run.
+            let earlier = if task.again { 0 } else { resumed };
+            totals.bytes_resumed = totals.bytes_resumed.saturating_add(earlier);
         }
         self.there(&task.account, signed(resumed));
         self.event(Event::FileStarted {
@@ -572,6 +575,7 @@ mod tests {
         let sink = |event: Event| events.lock().push(event);
         let report = Report::new(&sink);
         let mut task = task();
+        report.anew(&mut task);
         report.started(&task, 10);
         let mut meter = Meter::new(&report, &task);
         for n in 0..50 {
@@ -589,7 +593,7 @@ mod tests {
         report.put_back();
         report.done(0, 100, S, Some("crc32c:0".into()));
         let summary = report.finish(false, Vec::new());
-        assert_eq!((summary.bytes, summary.bytes_resumed, summary.streams), (59, 27, 2));
+        assert_eq!((summary.bytes, summary.bytes_resumed, summary.streams), (59, 10, 2));
         assert_eq!((summary.bytes_done, summary.bytes_verified), (100, 100));
         let events = events.lock();
         let progress: Vec<_> = events.iter().filter(|e| matches!(e, Event::Progress { .. })).collect();

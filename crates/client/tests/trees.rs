@@ -482,3 +482,22 @@ fn sockets_at_servers_are_left_out() -> Result<()> {
         Ok(())
     })
 }
+
+/// Those that GCT's listings of directories do not show, too.
+#[test]
+fn links_that_lead_nowhere_are_the_same_the_second_time() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.remote.join("s/d/f"), b"x")?;
+        for link in ["s/a", "s/d/b", "s/d/c"] {
+            symlink("nowhere", bench.remote.join(link))?;
+        }
+        let options = Options { sync: Some(SyncLevel::Size), delete: true, ..archive() };
+        run(bench.url("s/"), bench.here("to"), &options)?.succeeded()?;
+        write(&bench.local.join("to/d/f2"), b"gone")?;
+        let told = run(bench.url("s/"), bench.here("to"), &options)?;
+        let summary = &told.summary;
+        let moved = (summary.files_done, summary.files_failed, summary.removed);
+        ensure!(moved == (0, 0, 1) && bench.local.join("to/d/c").is_symlink(), "{summary:?}");
+        Ok(())
+    })
+}

@@ -1,5 +1,5 @@
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 
 use clap::Args;
 use ropewalk_client::{Options, Usage, du};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::client::{Client, Target, parse_targets};
 use crate::exit::Exit;
 use crate::listing::unread_for;
-use crate::output::json_line;
+use crate::output::{json_line, shown_name};
 use crate::settings::ConnectionFlags;
 use crate::units;
 
@@ -68,12 +68,13 @@ impl Du {
             return json_line(&mut out, &line);
         }
         if self.bytes {
-            writeln!(out, "{}\t{}", usage.bytes, target.text)?;
+            write!(out, "{}\t", usage.bytes)?;
         } else {
             let size = units::size(usage.bytes);
             let files = units::count(usage.files, "file");
-            writeln!(out, "{size}\t{files}\t{}", target.text)?;
+            write!(out, "{size}\t{files}\t")?;
         }
-        Ok(())
+        out.write_all(&shown_name(&target.name, out.is_terminal()))?;
+        out.write_all(b"\n")
     }
 }

@@ -1,6 +1,7 @@
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 
+use bstr::ByteSlice as _;
 use clap::Args;
 use ropewalk_client::{RemoteError, Window};
 use ropewalk_storage::checksum::Algorithm;
@@ -8,7 +9,7 @@ use serde::Serialize;
 
 use crate::client::{Client, Place, Sessions, parse_targets};
 use crate::exit::Exit;
-use crate::output::json_line;
+use crate::output::{json_line, shown_name};
 use crate::settings::ConnectionFlags;
 use crate::{local, units};
 
@@ -31,6 +32,15 @@ pub(crate) struct Sum {
     json: bool,
     #[command(flatten)]
     connection: ConnectionFlags,
+}
+
+/// As md5sum and its relatives print it, and read it again: two spaces; a backslash before a line in which those of the name,
+/// line feeds and carriage returns are written with one.
+fn line(checksum: &str, name: &[u8], terminal: bool) -> Vec<u8> {
+    let escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r");
+    let mark = if escaped == name { "" } else { "\\" };
+    let shown = shown_name(&escaped, terminal);
+    [mark.as_bytes(), checksum.as_bytes(), b"  ", &shown, b"\n"].concat()
 }
 
 #[derive(Serialize)]
@@ -63,10 +73,22 @@ impl Sum {
                     Line { location: &target.text, algorithm: self.algorithm.name(), checksum: &checksum };
                 return Ok(json_line(&mut out, &line).map_err(RemoteError::Output)?);
             }
-            // Two spaces, as md5sum and its relatives print.
-            Ok(writeln!(out, "{checksum}  {}", target.text).map_err(RemoteError::Output)?)
+            let line = line(&checksum, &target.name, out.is_terminal());
+            Ok(out.write_all(&line).map_err(RemoteError::Output)?)
         })?;
         sessions.quit();
         Ok(exit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::line;
+
+    #[test]
+    fn lines_are_those_of_sha256sum() {
+        assert_eq!(line("ab", b"\xff x", false), b"ab  \xff x\n");
+        assert_eq!(line("ab", b"a\n\\b\r", false), b"\\ab  a\\n\\\\b\\r\n");
+        assert_eq!(line("ab", b"\x1b[31m", true).iter().filter(|byte| **byte == 0x1b).count(), 0);
     }
 }

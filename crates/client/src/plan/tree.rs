@@ -59,6 +59,8 @@ impl<'e> Plan<'_, 'e> {
                         self.found(source, destination, entry, &mut gathered, &mut synced)
                     },
                 )?;
+                // Of a directory at a time; what else is in it has been compared, and is not left again.
+                let mut beside = Synced::default();
                 for entry in hidden.rest() {
                     // Where it is not copied, that it is none of those which lead to something is what there is to tell.
                     let error = if options.preserve.links { entry.error } else { Some(DANGLING.to_owned()) };
@@ -71,7 +73,12 @@ impl<'e> Plan<'_, 'e> {
                     if !above.is_empty() {
                         continue;
                     }
-                    self.found(source, destination, entry, &mut gathered, &mut Synced::default())?;
+                    let directory = directory_of(entry.name.as_bstr());
+                    if beside.directory.as_ref().is_none_or(|current| current != directory) {
+                        beside = Synced::default();
+                        beside.waiting.insert(directory.to_vec());
+                    }
+                    self.found(source, destination, entry, &mut gathered, &mut beside)?;
                 }
                 Ok(())
             })
