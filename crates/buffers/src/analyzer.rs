@@ -90,6 +90,8 @@ impl Analyzer {
         self.owners
             .learn(&seen.iter().map(|seen| seen.inode).filter(|&inode| inode != 0).collect::<HashSet<_>>());
 
+        // Whatever cannot be read: what was seen before is not forgotten over it.
+        let ceilings = Ceilings::read()?;
         let (last, before) = self.before.take().unzip();
         let before = before.unwrap_or_default();
         let flow = |seen: &Seen| {
@@ -101,7 +103,7 @@ impl Analyzer {
                 .duration_since(UNIX_EPOCH)
                 .map_or(0.0, |since| since.as_secs_f64()),
             interval_seconds: last.map(|last| now.duration_since(last).as_secs_f64()),
-            ceilings: Ceilings::read()?,
+            ceilings,
             whole: list == List::Whole,
             connections: seen.iter().map(flow).collect(),
         };
