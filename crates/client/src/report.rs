@@ -28,7 +28,11 @@ const FAILURES_KEPT: usize = 100;
 /// The bytes of one file that count as being at its destination, through one beginning of it: when it begins anew,
 /// they do not count any more, whoever is still busy with them.
 #[derive(Debug, Default)]
-pub(crate) struct Account(Mutex<Balance>);
+pub(crate) struct Account {
+    balance: Mutex<Balance>,
+    /// Of another try than the first.
+    again: bool,
+}
 
 #[derive(Debug, Default)]
 struct Balance {
@@ -39,14 +43,14 @@ struct Balance {
 impl Account {
     /// Closes it; gives what was in it.
     fn close(&self) -> i64 {
-        let mut balance = self.0.lock();
+        let mut balance = self.balance.lock();
         balance.closed = true;
         std::mem::take(&mut balance.bytes)
     }
 
     /// `false` where it is closed.
     fn add(&self, bytes: i64) -> bool {
-        let mut balance = self.0.lock();
+        let mut balance = self.balance.lock();
         balance.bytes = balance.bytes.saturating_add(if balance.closed { 0 } else { bytes });
         !balance.closed
     }
@@ -186,9 +190,10 @@ impl<'e> Report<'e> {
 
     /// A file is begun, perhaps once more: what was there of it before does not count any more.
     pub(crate) fn anew(&self, task: &mut Task) {
-        task.again = task.began.is_some();
+        let again = task.began.is_some();
         task.began.get_or_insert_with(Instant::now);
-        let before = std::mem::take(&mut task.account).close();
+        let account = Account { again, ..Account::default() };
+        let before = std::mem::replace(&mut task.account, account.into()).close();
         self.bytes_there.fetch_sub(before, Ordering::Relaxed);
     }
 
@@ -198,7 +203,7 @@ impl<'e> Report<'e> {
             let mut totals = self.totals.lock();
             totals.files_active += 1;
             // What is there of a try before came in this run.
-            let earlier = if task.again { 0 } else { resumed };
+            let earlier = if task.account.again { 0 } else { resumed };
             totals.bytes_resumed = totals.bytes_resumed.saturating_add(earlier);
         }
         self.there(&task.account, signed(resumed));

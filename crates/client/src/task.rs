@@ -46,8 +46,6 @@ pub(crate) struct Task {
     pub failed_first: OnceLock<Instant>,
     /// When the first try began.
     pub began: Option<Instant>,
-    /// Another try of this run began before this one.
-    pub again: bool,
     /// It may be at the destination already, whole: look before it is sent again.
     pub confirm: bool,
     /// A session that nobody knows the end of may still write the usual part file, or give it its name: another one is
@@ -78,7 +76,6 @@ impl Task {
             tries: 0,
             failed_first: OnceLock::new(),
             began: None,
-            again: false,
             confirm: false,
             apart: false,
             part: None,
