@@ -151,7 +151,7 @@ impl Taken {
         }
         let now = self.size(direction)?;
         // Where it was tuned by the kernel, it will be again.
-        if now < before.kernel_bytes && before.locked != Some(false) {
+        if now < 2 * bytes && before.locked != Some(false) {
             return Err(SocketError::Short { pid: self.pid, was: before.kernel_bytes, bytes: now });
         }
         match before.locked {

@@ -159,7 +159,6 @@ fn convert(entry: facts::Entry) -> Entry {
         EntryKind::BlockDevice => Kind::BlockDevice,
         EntryKind::CharacterDevice => Kind::CharacterDevice,
         EntryKind::Fifo => Kind::Fifo,
-        // As servers tell of sockets, and of what they cannot name.
         EntryKind::Socket | EntryKind::Other => Kind::Socket,
     };
     let text = |name: Option<String>, number: Option<u32>| name.or_else(|| number.map(|n| n.to_string()));

@@ -1,6 +1,8 @@
 //! Include and exclude globs.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 
 use bstr::{BStr, ByteSlice};
 use globset::{GlobBuilder, GlobMatcher};
@@ -89,16 +91,21 @@ pub(crate) fn compile(pattern: &[u8]) -> Result<GlobMatcher, PatternError> {
 }
 
 pub(crate) fn matches(glob: &GlobMatcher, name: &BStr) -> bool {
-    glob.is_match(&*as_text(name))
+    if glob.glob().glob().chars().any(|c| u32::from(c) >= STRAY) {
+        return glob.is_match(&*as_text(name));
+    }
+    glob.is_match(OsStr::from_bytes(name))
 }
 
-/// Globs are of characters, names of bytes: each that is part of no character gets one of its own, of those for private use.
+/// Globs are of characters, names of bytes: in a pattern that has some that are part of no character, and in the names that it is
+/// to match, each of those is one of its own, of those for private use, from here on.
+const STRAY: u32 = 0x10_FF00;
+
 fn as_text(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = bytes.to_str() {
         return text.into();
     }
-    let stray =
-        |byte: &u8| char::from_u32(0x10_FF00 + u32::from(*byte)).unwrap_or(char::REPLACEMENT_CHARACTER);
+    let stray = |byte: &u8| char::from_u32(STRAY + u32::from(*byte)).unwrap_or(char::REPLACEMENT_CHARACTER);
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
@@ -152,7 +159,7 @@ mod tests {
     fn raw_bytes() {
         let f = filter(&[(false, "*.dat")]);
         assert!(!f.passes(b"\xff\xfe.dat".as_bstr(), false));
-        for (pattern, matched) in [("\u{fffd}*", false), ("*.dat", true), ("?*at", true)] {
+        for (pattern, matched) in [("\u{fffd}*", false), ("*.dat", true), ("?*at", true), ("??.dat", true)] {
             let f = filter(&[(false, pattern)]);
             assert_eq!(f.passes(b"\xff\xfe.dat".as_bstr(), false), !matched, "{pattern}");
         }

@@ -357,8 +357,10 @@ impl<'e> Report<'e> {
     /// is told.
     pub(crate) fn not_preserved(&self, place: &Place, code: Option<u16>, why: &str) {
         let (key, name) = (server_of(place), place.display());
+        // The reason without what it is of.
+        let reason = why.rsplit(" with: ").next().and_then(|said| said.split(':').next());
         self.warn_once_of(
-            format!("{key} attributes {code:?}"),
+            format!("{key} attributes {code:?} {}", reason.unwrap_or_default()),
             format!("{name}: times or modes could not be set, perhaps of others neither: {why}"),
         );
     }
@@ -497,127 +499,4 @@ fn server_of(place: &Place) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use ropewalk_protocol::path::VirtualPath;
-
-    use super::*;
-
-    const S: Duration = Duration::from_secs(1);
-
-    fn task() -> Task {
-        let place = |p: &[u8]| crate::place::Place::Local(VirtualPath::parse(p).unwrap());
-        Task { size: Some(100), planned: 100, ..Task::new(0, place(b"/a"), place(b"/b")) }
-    }
-
-    #[test]
-    fn what_was_left_out_of_the_plan_is_not_done() {
-        let report = Report::new(&|_: Event| ());
-        for _ in 0..3 {
-            report.planned(100);
-        }
-        report.left_out("a".into(), "same size");
-        report.left_out("b".into(), "same size");
-        let entry = failure("c".into(), "d".into(), FailureKind::Other, "unreadable".into());
-        report.failed_early(7, entry);
-        assert_eq!(report.left(), Some((3, 300)));
-        // What need not be copied leaves the plan.
-        report.needless(&task(), "same checksum");
-        assert_eq!(report.left(), Some((2, 200)));
-        assert!(!report.knows_all());
-        report.plan_complete();
-        assert!(report.knows_all());
-        let summary = report.finish(false, Vec::new());
-        assert_eq!((summary.files_skipped, summary.files_failed), (3, 1));
-    }
-
-    #[test]
-    fn a_file_that_is_there_already_leaves_the_plan() {
-        let events = Mutex::new(Vec::new());
-        let sink = |event: Event| events.lock().push(event);
-        let report = Report::new(&sink);
-        for _ in 0..2 {
-            report.planned(100);
-        }
-        report.plan_complete();
-        // Its size means nothing any more where line ends are translated.
-        report.needless(&Task { size: None, ..task() }, "same checksum");
-        // Told together with the progress of what is left.
-        report.progress();
-        let events = events.into_inner();
-        let plans = events.iter().filter_map(|event| match event {
-            Event::Planned { files, bytes, complete } => Some((*files, *bytes, *complete)),
-            _ => None,
-        });
-        assert_eq!(plans.collect::<Vec<_>>(), [(1, 100, false), (2, 200, true), (1, 100, true)]);
-    }
-
-    #[test]
-    fn a_big_file_among_small_ones_is_one() {
-        let alike = |plan: &[(u64, u64)]| {
-            let report = Report::new(&|_: Event| ());
-            for (files, size) in plan {
-                (0..*files).for_each(|_| report.planned(*size));
-            }
-            report.left_alike()
-        };
-        assert_eq!(alike(&[(32, 16 << 20)]), Some((32, 32 << 24)));
-        assert_eq!(alike(&[(1, 10 << 30), (100, 1 << 10)]), Some((2, (10 << 30) + (100 << 10))));
-        assert_eq!(alike(&[(20, 100 << 20), (1000, 1 << 10)]).map(|alike| alike.0), Some(21));
-        assert_eq!((alike(&[(3, 0)]), alike(&[])), (Some((3, 0)), None));
-        assert_eq!(alike(&[(2, 1 << 63)]).map(|alike| alike.0), Some(2));
-        // The big one is there.
-        let report = Report::new(&|_: Event| ());
-        [10 << 30].into_iter().chain([1 << 10; 100]).for_each(|size| report.planned(size));
-        report.there(&Account::default(), 10 << 30);
-        report.done(1, 10 << 30, Duration::ZERO, None);
-        assert_eq!(report.left_alike(), Some((100, 100 << 10)));
-    }
-
-    #[test]
-    fn progress_is_rare_and_bytes_are_what_the_destination_has() {
-        let events = Mutex::new(Vec::new());
-        let sink = |event: Event| events.lock().push(event);
-        let report = Report::new(&sink);
-        let mut task = task();
-        report.anew(&mut task);
-        report.started(&task, 10);
-        let mut meter = Meter::new(&report, &task);
-        for n in 0..50 {
-            meter.update(n, 2);
-        }
-        meter.failed(0);
-        meter.update(7, 2);
-        let mut late = Meter::new(&report, &task);
-        report.anew(&mut task);
-        // What belongs to the first beginning does not count any more.
-        late.update(3, 0);
-        late.failed(0);
-        drop((meter, late));
-        report.started(&task, 17);
-        report.put_back();
-        report.done(0, 100, S, Some("crc32c:0".into()));
-        let summary = report.finish(false, Vec::new());
-        assert_eq!((summary.bytes, summary.bytes_resumed, summary.streams), (59, 10, 2));
-        assert_eq!((summary.bytes_done, summary.bytes_verified), (100, 100));
-        let events = events.lock();
-        let progress: Vec<_> = events.iter().filter(|e| matches!(e, Event::Progress { .. })).collect();
-        assert!(progress.len() < 5);
-        assert!(matches!(
-            progress.last(),
-            Some(Event::Progress { bytes: 17, files_done: 1, streams: 0, .. })
-        ));
-    }
-
-    #[test]
-    fn warns_once() {
-        let count = AtomicU64::new(0);
-        let sink = |_: Event| {
-            count.fetch_add(1, Ordering::Relaxed);
-        };
-        let report = Report::new(&sink);
-        report.warn_once("x".into());
-        report.warn_once("x".into());
-        assert_eq!(count.into_inner(), 1);
-    }
-}
+mod tests;

@@ -238,9 +238,12 @@ fn settle<'e>(
         proved = Some(proof(algorithm, &ours));
     } else if task.window.is_none() && task.modified.is_some() && !options.ascii {
         // Somebody may have written to it, and left its size as it was.
-        let entry = source.stat(&task.source.path())?;
-        if source.differs(task, &entry) {
-            return Err(RemoteError::SourceChanged { path: task.source.path() });
+        match source.stat(&task.source.path()) {
+            Ok(entry) if source.differs(task, &entry) => {
+                return Err(RemoteError::SourceChanged { path: task.source.path() });
+            }
+            Err(e) if e.breaks_session() => return Err(e),
+            _ => {}
         }
     }
     if check == Check::Size

@@ -83,7 +83,10 @@ pub(crate) fn said_size(destination: &Place, said: &str) -> Result<Option<u64>, 
     if said.is_empty() {
         return Ok(None);
     }
-    said.trim().parse().map(Some).map_err(|_| {
+    // Some say "bytes" behind it.
+    let said = said.trim();
+    let digits = said.find(|c: char| !c.is_ascii_digit()).unwrap_or(said.len());
+    said[..digits].parse().map(Some).map_err(|_| {
         let peer = match destination {
             Place::Remote(endpoint, _) => endpoint.name.clone(),
             here => here.display(),

@@ -82,8 +82,7 @@ impl Scope {
     /// Whether rules permit this place in the store, symbolic links aside. What an upload has left is as open as the file that
     /// it is to be.
     pub(crate) fn allows(&self, place: &VirtualPath, access: Access) -> bool {
-        self.allows_itself(place, access)
-            && target_of_temporary(place).is_none_or(|whole| self.allows_itself(&whole, access))
+        with_target(place, &|place| self.allows_itself(place, access))
     }
 
     fn allows_itself(&self, place: &VirtualPath, access: Access) -> bool {
@@ -107,9 +106,11 @@ impl Scope {
 
     /// Whether the checksum of the whole file may be asked for where it may not be read.
     fn sums(&self, place: &VirtualPath) -> bool {
-        self.rules.iter().all(|rules| rules.allow(place, Access::Read))
-            && self.restricts(place, |rules, path| rules.allow(path, Access::Read))
-            && self.token.as_ref().is_some_and(|token| token.sums(place))
+        with_target(place, &|place| {
+            self.rules.iter().all(|rules| rules.allow(place, Access::Read))
+                && self.restricts(place, |rules, path| rules.allow(path, Access::Read))
+                && self.token.as_ref().is_some_and(|token| token.sums(place))
+        })
     }
 
     /// What SITE RESTRICT says of a place; of what the session cannot name nothing is true.
@@ -133,8 +134,10 @@ impl Scope {
     /// Whether the place may get another name, or be one, where nothing is removed by it.
     fn may_rename(&self, place: &VirtualPath) -> bool {
         self.may_rename_file(place)
-            && self.rules.iter().all(|rules| rules.allow_tree(place))
-            && self.restricts(place, Rules::allow_tree)
+            && with_target(place, &|place| {
+                self.rules.iter().all(|rules| rules.allow_tree(place))
+                    && self.restricts(place, Rules::allow_tree)
+            })
     }
 
     /// The same of what has nothing beneath it.
@@ -145,17 +148,22 @@ impl Scope {
 
     /// Whether the place may be read with all that is beneath.
     fn allows_reading_tree(&self, place: &VirtualPath) -> bool {
-        self.token_allows(place, Access::Read)
-            && self.rules.iter().all(|rules| rules.allow_reading_tree(place))
-            && self.restricts(place, Rules::allow_reading_tree)
+        with_target(place, &|place| {
+            self.token_allows(place, Access::Read)
+                && self.rules.iter().all(|rules| rules.allow_reading_tree(place))
+                && self.restricts(place, Rules::allow_reading_tree)
+        })
     }
 
     /// Whether neither the place nor anything beneath may be read.
     fn hides_tree(&self, place: &VirtualPath) -> bool {
-        self.seen(place).is_none()
-            || self.rules.iter().any(|rules| rules.hide_tree(place))
-            || self.restricts(place, Rules::hide_tree)
-            || self.token.as_ref().is_some_and(|token| token.hides_tree(place))
+        !with_target(place, &|place| {
+            let hidden = self.seen(place).is_none()
+                || self.rules.iter().any(|rules| rules.hide_tree(place))
+                || self.restricts(place, Rules::hide_tree)
+                || self.token.as_ref().is_some_and(|token| token.hides_tree(place));
+            !hidden
+        })
     }
 
     /// What may not be read (in a drop box, say) must not become readable by another name: with `hidden` it may be
@@ -180,6 +188,11 @@ impl Scope {
             && self.rules.iter().all(Rules::is_empty)
             && self.token.is_none()
     }
+}
+
+/// Whether something is so of a place, and, where that is what an upload has left, of the file that it is to be.
+fn with_target(place: &VirtualPath, is_so: &dyn Fn(&VirtualPath) -> bool) -> bool {
+    is_so(place) && target_of_temporary(place).is_none_or(|whole| with_target(&whole, is_so))
 }
 
 impl Login {

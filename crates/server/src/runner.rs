@@ -152,7 +152,7 @@ fn hear_waiting(host: &Arc<Host>, mut connection: Box<Connection>) {
             connection.answer = Some(Err(Failure::Aborted));
             break Next::Again;
         }
-        if connection.session.phase() == ropewalk_protocol::server::Phase::Closed {
+        if connection.session.is_closed() {
             connection.waiting = None;
             break Next::Again;
         }

@@ -1,19 +1,21 @@
 //! What a session reads over a stream of its own: listings, and files in order.
 
-use crate::control::Answer;
-use crate::entry::{Line, from_facts, from_long};
-use crate::listing::Listing;
-use crate::session::Session;
-use crate::watch::Watch;
-use crate::{Amount, RemoteError};
+use std::io::{self, Seek, Write};
+use std::ops::ControlFlow;
+
 use bstr::ByteSlice;
 use ropewalk_engine::Progress;
 use ropewalk_protocol::command::{Command, Restart, Retrieval};
 use ropewalk_protocol::opts::{Options, RecursionOptions};
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Mode, Window as Part};
-use std::io::{self, Seek, Write};
-use std::ops::ControlFlow;
+
+use crate::control::Answer;
+use crate::entry::{Line, from_facts, from_long};
+use crate::listing::Listing;
+use crate::session::Session;
+use crate::watch::Watch;
+use crate::{Amount, RemoteError};
 
 /// Listings up to so many bytes are kept in memory.
 const LISTING_IN_MEMORY: usize = 4 << 20;
@@ -66,6 +68,7 @@ impl Session<'_> {
         let peer = self.control.peer().to_owned();
         Ok(Listing::new(spool, parse, peer))
     }
+
     /// A file, or a part of it, in order.
     pub(crate) fn read_to(
         &mut self,

@@ -1,15 +1,16 @@
 //! Names that a session makes, changes and removes: directories, links, whole trees.
 
-use crate::RemoteError;
-use crate::error::is_unknown_command;
-use crate::landing::part_apart;
-use crate::place::{base_name, parent};
-use crate::session::Session;
 use bstr::{BString, ByteSlice};
 use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::Command;
 use ropewalk_protocol::error_class::ErrorClass;
 use ropewalk_protocol::site::SiteCommand;
+
+use crate::RemoteError;
+use crate::error::is_unknown_command;
+use crate::landing::part_apart;
+use crate::place::{base_name, parent};
+use crate::session::Session;
 
 /// Directories within directories that are gone into, at most: a server may tell of any number.
 pub(crate) const LEVELS: usize = 500;

@@ -46,7 +46,12 @@ impl Hidden {
         let itself = |entry: &Entry| entry.kind == Kind::Symlink && entry.name == name;
         let first = listing.next_if(|first| first.as_ref().is_ok_and(itself));
         if first.is_some() && listing.peek().is_none() {
-            return Ok(found);
+            match session.stat(&path) {
+                Ok(entry) if entry.target.is_some() => return Ok(found),
+                Err(e) if e.breaks_session() => return Err(e),
+                // A directory with nothing but a link of its own name in it.
+                _ => {}
+            }
         }
         for entry in first.into_iter().chain(listing) {
             match entry {

@@ -23,7 +23,8 @@ impl Entry {
     pub fn parse(line: &[u8]) -> Result<Self, FactError> {
         let at = line.find_byte(b' ').filter(|at| at + 1 < line.len());
         let at = at.ok_or_else(|| FactError::NoName { line: line.into() })?;
-        let mut entry = Self::new(&line[at + 1..], EntryKind::Other);
+        // Without a type it may well be a file.
+        let mut entry = Self::new(&line[at + 1..], EntryKind::File);
         for fact in line[..at].split_str(";") {
             if let Some((name, value)) = fact.split_once_str("=") {
                 entry.set(name, value.as_bstr())?;
@@ -76,7 +77,10 @@ impl Entry {
             b"os.unix=reg" => EntryKind::File,
             other if other.starts_with(b"os.unix=chr") => EntryKind::CharacterDevice,
             other if other.starts_with(b"os.unix=blk") => EntryKind::BlockDevice,
-            _ => EntryKind::Other,
+            // As servers tell of sockets, and ours of what they cannot name.
+            b"os.unix=other" => EntryKind::Other,
+            // Whether it can be read will show.
+            _ => EntryKind::File,
         };
         if self.kind == EntryKind::Symlink
             && let Some(target) = target.filter(|t| !t.is_empty())

@@ -342,6 +342,11 @@ impl Session {
         self.running.as_ref().is_some_and(|running| running.aborted)
     }
 
+    /// No command is carried out any more, whatever is under way.
+    pub fn is_closed(&self) -> bool {
+        self.connection == Connection::Closed
+    }
+
     /// QUIT is among the commands that wait.
     pub fn takes_leave(&self) -> bool {
         let is_quit = |line: &[u8]| split_verb(line).is_ok_and(|(verb, _)| verb == "QUIT");

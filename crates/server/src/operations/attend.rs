@@ -201,16 +201,21 @@ impl<'a> Attend<'a> {
         }
     }
 
-    /// The transfer's last markers, where it has begun: what is there although it failed counts as well. `whole`: all of the
-    /// file has come.
-    pub(super) fn last_markers(&mut self, progress: &Progress, whole: bool) {
+    /// Restart markers have told of something.
+    pub(super) fn has_told_ranges(&self) -> bool {
+        !self.markers.told.is_empty()
+    }
+
+    /// The transfer's last markers, where it has begun: what is there although it failed counts as well, if it is `kept`. `whole`:
+    /// all of the file has come.
+    pub(super) fn last_markers(&mut self, progress: &Progress, whole: bool, kept: bool) {
         self.learn(progress);
         if !self.markers.begun || self.lost {
             return;
         }
         // Nothing is broken off by this any more.
         let _ = self.perf(progress);
-        if self.markers.restart.is_on() {
+        if kept && self.markers.restart.is_on() {
             let _ = self.ranges(progress, whole);
         }
     }

@@ -498,6 +498,11 @@ impl Destination {
         }
     }
 
+    /// No more than so many bytes are there to be gone on with.
+    pub(super) fn has_at_most(&self, bytes: u64) -> bool {
+        matches!(self, Self::Part(part) if part.present().len() <= bytes)
+    }
+
     /// The upload has failed; what came of it stays for another try, unless there is `nothing`, or no more than so `few` bytes.
     pub(super) fn abandon(self, nothing: bool, few: Option<u64>) {
         let Self::Part(part) = self else {

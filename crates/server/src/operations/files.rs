@@ -69,14 +69,7 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
             // group to what is made in them; where the server works as itself, a file could take the directory's place.
             let directory = store.acting_uid().is_some()
                 && store.stat(&place, true).map_err(failure)?.kind == Kind::Directory;
-            let kept = mode & if directory { 0o3777 } else { 0o1777 };
-            store.set_mode(&place, kept).map_err(failure)?;
-            if kept == mode & 0o7777 {
-                return Ok(Outcome::Done);
-            }
-            let text =
-                format!("The mode is {kept:04o}: bits to run it as its owner or group are not set here.");
-            Err(Failure::Refused { code: 550, text })
+            done(store.set_mode(&place, mode & if directory { 0o3777 } else { 0o1777 }))
         }
         Operation::ChangeGroup { path, group } => {
             let place = login.existing(&path, Access::Write)?;

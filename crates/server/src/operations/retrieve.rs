@@ -47,7 +47,7 @@ pub(super) fn retrieve(
     } else {
         send_all(&mut channel, transfer, &source, &mut attend, progress)
     };
-    attend.last_markers(progress, result.is_ok());
+    attend.last_markers(progress, result.is_ok(), true);
     let result = result.map_err(|error| attend.broken_off().unwrap_or(error));
     job.context.channel = Some(channel);
     let (checksum, whole) = result?;

@@ -100,7 +100,10 @@ fn receive_file(
     attend.reply_early(channel);
     let result = channel.data.receive(&receive, &mut attend, progress).map_err(transfer_failure);
     channel.out_of_step = result.is_err();
-    attend.last_markers(progress, result.is_ok());
+    // Where so little has come, and the room is short, nothing is left to go on with; unless markers have told of it.
+    let short = result.as_ref().is_err_and(is_of_space) && !attend.has_told_ranges();
+    let few = short.then_some(files.journal_above).filter(|&few| destination.has_at_most(few));
+    attend.last_markers(progress, result.is_ok(), few.is_none());
     // A client that dies closes its connections together: what ends the data may be its death. MODE E says when all
     // has come.
     if result.is_err() || transfer.mode == Mode::Stream {
@@ -114,9 +117,6 @@ fn receive_file(
     match result {
         Ok(received) => finish(job, transfer, &place, &plan, destination, &received, sum),
         Err(failure) => {
-            // Where so little has come, and the room is short, nothing is left to go on with; unless markers told of it.
-            let told = transfer.restart_interval > 0;
-            let few = (is_of_space(&failure) && !told).then_some(files.journal_above);
             destination.abandon(progress.bytes() == 0, few);
             Err(failure)
         }

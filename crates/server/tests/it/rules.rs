@@ -460,7 +460,9 @@ fn expected_sums_tell_nothing_of_what_may_not_be_read() {
 /// What an upload has left is as open as the file that it is to be.
 #[test]
 fn the_parts_of_closed_files_are_closed() {
-    let server = Fixture::with(|config, _| config.rules = Some("RW/,R/in/fixed,N/in/*.key".into()));
+    let server =
+        Fixture::with(|config, _| config.rules = Some("RW/,R/in/fixed,N/in/*.key,W/in/*.box".into()));
+    server.write("in/.a.box.ropewalk-part", "data");
     for name in
         [".a.key.ropewalk-part", ".a.key.ropewalk-journal", ".fixed.ropewalk-part", "d/.b.key.ropewalk-part"]
     {
@@ -480,6 +482,10 @@ fn the_parts_of_closed_files_are_closed() {
         client.command(command, 500);
     }
     client.command("SIZE /in/.fixed.ropewalk-part", 213);
+    // What may be written alone must not become readable.
+    client.command("CKSM MD5 0 -1 /in/.a.box.ropewalk-part", 500);
+    client.command("RNFR /in/.a.box.ropewalk-part", 350);
+    client.command("RNTO /in/readable", 500);
     // It gets no closed file's part either.
     server.write("in/mine", "1");
     client.command("RNFR /in/mine", 350);

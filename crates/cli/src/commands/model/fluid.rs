@@ -42,7 +42,7 @@ pub(super) struct Fluid {
     /// Of a packet on the link, headers included
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes, default_value = "1500B")]
     packet: f64,
-    /// Step of the integration, at most the shortest round trip is used; chosen if not given
+    /// Step of the integration; less is used where the shortest round trip or the fastest loop asks for it; chosen if not given
     #[arg(long, value_name = "TIME", value_parser = quantity::milliseconds)]
     step: Option<f64>,
     /// Draw windows, queue, loss and goodput over time (SVG; PNG where the name ends in .png)

@@ -190,9 +190,9 @@ impl Limits {
         self.crowd.alone();
     }
 
-    /// As [`Crowd::costs`], where the crowd says how many streams to have.
+    /// As [`Crowd::costs`], where the crowd says how many streams to have. Politeness has its own ways.
     pub(super) fn costs(&mut self, streams: u32, level: f64, deviation: f64) -> Option<(u32, f64)> {
-        if self.crowded() { self.crowd.costs(streams, level, deviation) } else { None }
+        if self.crowded() && !self.polite { self.crowd.costs(streams, level, deviation) } else { None }
     }
 
     /// For a while nobody is held to be there; `false` takes that back.
