@@ -104,7 +104,7 @@ fn what_was_left_is_found_again() {
         fs::remove_file(root.join("x")).unwrap();
         let mut again = begin();
         let ended = again.wait(SOON).unwrap();
-        let log = again.log();
+        let log = again.finish();
         assert!(ended.success(), "{log}");
         files::ensure_same(&source, &root.join("x")).unwrap();
         assert_eq!(parts(&root), Vec::<String>::new(), "{left:?}");
