@@ -24,7 +24,7 @@ pub(crate) struct Filter {
 
 struct Rule {
     include: bool,
-    glob: GlobMatcher,
+    glob: Pattern,
     /// Without `/` a pattern is for names at any depth.
     name_only: bool,
     directory_only: bool,
@@ -64,7 +64,7 @@ impl Rule {
     fn new(include: bool, text: &str) -> Result<Self, PatternError> {
         let trimmed = text.strip_suffix('/').unwrap_or(text);
         let name_only = !trimmed.contains('/');
-        let glob = compile(trimmed.strip_prefix('/').unwrap_or(trimmed).as_bytes())?;
+        let glob = Pattern::new(trimmed.strip_prefix('/').unwrap_or(trimmed).as_bytes())?;
         Ok(Self { include, glob, name_only, directory_only: text.ends_with('/') })
     }
 
@@ -76,25 +76,35 @@ impl Rule {
             Some(at) if self.name_only => path[at + 1..].as_bstr(),
             _ => path,
         };
-        matches(&self.glob, subject)
+        self.glob.matches(subject)
     }
 }
 
 /// A glob in which `*` and `?` do not match `/`, `**` does.
-pub(crate) fn compile(pattern: &[u8]) -> Result<GlobMatcher, PatternError> {
-    GlobBuilder::new(&as_text(pattern))
-        .literal_separator(true)
-        .backslash_escape(true)
-        .build()
-        .map(|glob| glob.compile_matcher())
-        .map_err(|source| PatternError { pattern: pattern.to_str_lossy().into_owned(), source })
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    glob: GlobMatcher,
+    /// It has bytes that are part of no character.
+    stray: bool,
 }
 
-pub(crate) fn matches(glob: &GlobMatcher, name: &BStr) -> bool {
-    if glob.glob().glob().chars().any(|c| u32::from(c) >= STRAY) {
-        return glob.is_match(&*as_text(name));
+impl Pattern {
+    pub(crate) fn new(pattern: &[u8]) -> Result<Self, PatternError> {
+        let text = as_text(pattern);
+        let glob = GlobBuilder::new(&text).literal_separator(true).backslash_escape(true).build();
+        let glob = glob
+            .map_err(|source| PatternError { pattern: pattern.to_str_lossy().into_owned(), source })?
+            .compile_matcher();
+        Ok(Self { glob, stray: matches!(text, Cow::Owned(_)) })
     }
-    glob.is_match(OsStr::from_bytes(name))
+
+    pub(crate) fn matches(&self, name: &BStr) -> bool {
+        if self.stray {
+            self.glob.is_match(&*as_text(name))
+        } else {
+            self.glob.is_match(OsStr::from_bytes(name))
+        }
+    }
 }
 
 /// Globs are of characters, names of bytes: in a pattern that has some that are part of no character, and in the names that it is

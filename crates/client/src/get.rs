@@ -162,7 +162,7 @@ impl Pipeline for Flow<'_, '_> {
                     }
                     // Of ranges of one file that come again one looks for all.
                     download.looks();
-                    if let Err(e) = self.unchanged(&download.task) {
+                    if let Err(e) = self.session.unchanged(&download.task) {
                         return self.worker.failed(Job::Get(download, range), e).map(|()| None);
                     }
                 }

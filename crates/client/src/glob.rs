@@ -1,10 +1,9 @@
 //! Globs in paths: `*`, `?`, `[abc]`, `{a,b}`; `**` crosses directories.
 
 use bstr::{BStr, BString, ByteSlice};
-use globset::GlobMatcher;
 
 use crate::Entry;
-use crate::filter::{PatternError, compile, matches};
+use crate::filter::{Pattern, PatternError};
 
 /// A path with a glob in it, taken apart.
 #[derive(Debug)]
@@ -19,7 +18,7 @@ pub(crate) struct Glob {
 enum Component {
     /// `**`: any number of directories, none too.
     AnyDepth,
-    Name(GlobMatcher),
+    Name(Pattern),
 }
 
 /// Whether an entry found on the way is a match, and whether its directory has to be entered.
@@ -55,7 +54,7 @@ impl Glob {
             .filter(|component| !component.is_empty())
             .map(|component| match component {
                 b"**" => Ok(Component::AnyDepth),
-                name => compile(name).map(Component::Name),
+                name => Pattern::new(name).map(Component::Name),
             })
             .collect::<Result<_, _>>()?;
         Ok(Self { base: base.into(), components })
@@ -78,7 +77,7 @@ fn judge(components: &[Component], names: &[&[u8]]) -> Verdict {
             Verdict { matches: empty, enter: true }
         }
         (Some((Component::Name(glob), later)), Some((name, deeper))) => {
-            if matches(glob, name.as_bstr()) {
+            if glob.matches(name.as_bstr()) {
                 judge(later, deeper)
             } else {
                 Verdict { matches: false, enter: false }

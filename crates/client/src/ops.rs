@@ -88,6 +88,16 @@ impl Session<'_> {
         Ok(entries)
     }
 
+    /// The source is still of the size and time that it had, as far as the server tells.
+    pub(crate) fn unchanged(&mut self, task: &Task) -> Result<(), RemoteError> {
+        let path = task.source.path();
+        match self.stat(&path) {
+            Ok(entry) if self.differs(task, &entry) => Err(RemoteError::SourceChanged { path }),
+            Err(e) if e.breaks_session() => Err(e),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn size(&mut self, path: &[u8]) -> Result<u64, RemoteError> {
         let reply = self.call(&Command::Size(path.into()))?;
         answer::size(&reply).ok_or_else(|| self.nonsense("SIZE", &reply))

@@ -357,10 +357,8 @@ impl<'e> Report<'e> {
     /// is told.
     pub(crate) fn not_preserved(&self, place: &Place, code: Option<u16>, why: &str) {
         let (key, name) = (server_of(place), place.display());
-        // The reason without what it is of.
-        let reason = why.rsplit(" with: ").next().and_then(|said| said.split(':').next());
         self.warn_once_of(
-            format!("{key} attributes {code:?} {}", reason.unwrap_or_default()),
+            format!("{key} attributes {code:?}"),
             format!("{name}: times or modes could not be set, perhaps of others neither: {why}"),
         );
     }

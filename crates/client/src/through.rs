@@ -238,13 +238,7 @@ fn settle<'e>(
         proved = Some(proof(algorithm, &ours));
     } else if task.window.is_none() && task.modified.is_some() && !options.ascii {
         // Somebody may have written to it, and left its size as it was.
-        match source.stat(&task.source.path()) {
-            Ok(entry) if source.differs(task, &entry) => {
-                return Err(RemoteError::SourceChanged { path: task.source.path() });
-            }
-            Err(e) if e.breaks_session() => return Err(e),
-            _ => {}
-        }
+        source.unchanged(task)?;
     }
     if check == Check::Size
         && destination.can.size

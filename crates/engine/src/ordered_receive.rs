@@ -184,7 +184,7 @@ struct Held<'o> {
 
 impl Held<'_> {
     /// Makes room for `more` bytes. `false` where they have to wait.
-    fn has_room(&mut self, more: usize) -> bool {
+    fn make_room(&mut self, more: usize) -> bool {
         let wanted = self.bytes + self.blocks.len() * HELD_OVERHEAD + more + HELD_OVERHEAD;
         if wanted > HELD_LIMIT {
             return false;
@@ -247,7 +247,7 @@ impl Order<'_, '_> {
             watch.progress.set_streams(alive as u32);
             let deadline = shortage.check(self.core, &self.transfer, alive, self.made as usize)?;
             // Those that are early have to wait while too much is held: what is missing comes over the others.
-            let full = !self.held.has_room(Wire::ahead_capacity());
+            let full = !self.held.make_room(Wire::ahead_capacity());
             let served: Vec<usize> =
                 (0..alive).filter(|&at| !full || !self.lanes[at].is_early(self.next)).collect();
             if served.is_empty() && alive > 0 {
@@ -318,7 +318,7 @@ impl Order<'_, '_> {
             }
         }
         loop {
-            let full = !self.held.has_room(Wire::ahead_capacity());
+            let full = !self.held.make_room(Wire::ahead_capacity());
             let lane = &mut self.lanes[at];
             let ahead = lane.wire.ahead();
             let protocol = |source| Error::Protocol { peer, stream: lane.id, source };
@@ -382,7 +382,7 @@ mod tests {
             [(); 8].map(|()| Held { budget: &budget, blocks: BTreeMap::new(), bytes: 0, reserved: 0 });
         for held in &mut held {
             let mut at = 1;
-            while held.has_room(block.len()) {
+            while held.make_room(block.len()) {
                 assert!(held.insert(at, &block));
                 at += block.len() as u64;
             }

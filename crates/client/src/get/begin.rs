@@ -88,16 +88,6 @@ impl<'e> Flow<'_, 'e> {
         RemoteError::Unsupported { peer: self.session.control.peer().to_owned(), what }
     }
 
-    /// The source is still of the size and time that it had, as far as the server tells.
-    pub(super) fn unchanged(&mut self, task: &Task) -> Result<(), RemoteError> {
-        let path = task.source.path();
-        let entry = match self.session.stat(&path) {
-            Err(e) if !e.breaks_session() => return Ok(()),
-            entry => entry?,
-        };
-        if self.session.differs(task, &entry) { Err(RemoteError::SourceChanged { path }) } else { Ok(()) }
-    }
-
     /// Takes as much of a range as this session should move now, and leaves the rest to whoever comes next.
     pub(super) fn bite(&self, download: &Arc<Download>, range: Range<u64>) -> Range<u64> {
         if !self.cuts(download, &range) {

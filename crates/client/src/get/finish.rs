@@ -91,7 +91,7 @@ impl<'e> Flow<'_, 'e> {
         if compared.is_err()
             && self.slots.is_empty()
             && self.asks.is_empty()
-            && let Err(changed @ RemoteError::SourceChanged { .. }) = self.unchanged(&download.task)
+            && let Err(changed @ RemoteError::SourceChanged { .. }) = self.session.unchanged(&download.task)
         {
             compared = Err(changed);
         }

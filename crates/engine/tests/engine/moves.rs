@@ -7,9 +7,8 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::thread;
 
-use parking_lot::Mutex;
-
 use crate::common::{self, *};
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use ropewalk_engine::{DataChannel, Error, Nobody, Progress, ReceiveJob, SendJob, Stage};
 use ropewalk_protocol::range::RangeSet;

@@ -31,9 +31,12 @@ pub fn target_of_part(part: &VirtualPath) -> Option<VirtualPath> {
 
 /// As [`target_of_part`], of journals as well.
 pub fn target_of_temporary(place: &VirtualPath) -> Option<VirtualPath> {
-    let rest = place.file_name()?.strip_prefix(b".")?;
-    let stem = rest.strip_suffix(PART).or_else(|| rest.strip_suffix(JOURNAL))?;
-    place.parent()?.child(stem).ok()
+    place.parent()?.child(stem_of_temporary(place.file_name()?)?).ok()
+}
+
+fn stem_of_temporary(name: &BStr) -> Option<&[u8]> {
+    let rest = name.strip_prefix(b".")?;
+    rest.strip_suffix(PART).or_else(|| rest.strip_suffix(JOURNAL)).filter(|stem| !stem.is_empty())
 }
 
 /// The journal of what is itself a part; `None` where `part` has no such name.
@@ -44,9 +47,7 @@ pub fn journal_of_part(part: &VirtualPath) -> Option<VirtualPath> {
 
 /// True for names of parts and of journals.
 pub fn is_temporary_name(name: &BStr) -> bool {
-    let Some(rest) = name.strip_prefix(b".") else { return false };
-    let stem = rest.strip_suffix(PART).or_else(|| rest.strip_suffix(JOURNAL));
-    stem.is_some_and(|stem| !stem.is_empty())
+    stem_of_temporary(name).is_some()
 }
 
 /// Whether the part's name says nothing of whether the file system takes the name itself.
