@@ -96,6 +96,26 @@ fn what_is_no_vector() {
         (r#"{"group":"fluid.F2","in":{"case":"F2","t":1e300}}"#, "time is 1e300 ms"),
         (r#"{"group":"fluid.F2","in":{"case":"F2","t":1e11}}"#, "too much work"),
         (r#"{"group":"apt.next","in":{"l":3,"m":2,"r":1}}"#, "\"m\" is 2: expected a number between"),
+        (
+            r#"{"group":"apt","in":{"G":{"1":-1},"N0":1,"g0":1,"alpha":2,"rule":"golden","delta":1}}"#,
+            "G is -1: expected",
+        ),
+        (
+            r#"{"group":"apt","in":{"G":{},"N0":1,"g0":1,"alpha":2,"rule":"golden","delta":1}}"#,
+            "\"G\" is {}: expected",
+        ),
+        (
+            r#"{"group":"apt","in":{"G":{"01":1},"N0":1,"g0":1,"alpha":2,"rule":"golden","delta":1}}"#,
+            "\"G\" is {\"01\":1}: expected",
+        ),
+        (
+            r#"{"group":"apt","in":{"peak":9,"N0":10,"nmax":5,"g0":1,"alpha":2,"rule":"golden","delta":1}}"#,
+            "\"N0\" is 10: expected",
+        ),
+        (
+            r#"{"group":"apt","in":{"B":1,"R_ms":1,"W_packets":1,"N0":4,"g0":"some","alpha":2,"rule":"golden","delta":1}}"#,
+            "\"g0\" is \"some\": expected",
+        ),
     ] {
         let (answer, error) = Evaluator::default().line(line);
         let error = error.map(|error| error.to_string()).unwrap_or_default();
@@ -105,4 +125,29 @@ fn what_is_no_vector() {
         );
         assert_eq!(answer["error"], error.as_str());
     }
+}
+
+/// What golden vectors do not ask for.
+#[test]
+fn edges_of_fluid_runs_and_searches() {
+    let out = |line: &str| {
+        let (answer, error) = Evaluator::default().line(line);
+        assert!(error.is_none(), "{answer}");
+        answer["out"].clone()
+    };
+    // Each group has its window, also where some are alike.
+    let link = r#""Q":50,"drop":"tail","coupling":"physical""#;
+    let four = r#"[[1,100,20,2],[1,100,20,2],[1,100,9,2],[1,100,20,2]]"#;
+    let rest =
+        out(&format!(r#"{{"group":"fluid.x.steady","in":{{"params":{{"B":8.3,"groups":{four},{link}}}}}}}"#));
+    assert_eq!(rest["w"], serde_json::json!([20.0, 20.0, 9.0, 20.0]));
+    // Half a millisecond is too much for this one: it came to rest without loss.
+    let one = r#"{"B":8.3,"groups":[[1,20,1000000,2]],"#;
+    let run = out(&format!(r#"{{"group":"fluid.x","in":{{"t":60000,"params":{one}{link}}}}}}}"#));
+    assert!((run["p"].as_f64().unwrap() / 3.17e-5 - 1.0).abs() < 0.01, "{run}");
+    // A climb of one stream a step ends.
+    let slow = r#"{"group":"apt","in":{"N0":1,"alpha":1.001,"rule":"golden","delta":1,"g0":1,"peak":5000}}"#;
+    assert_eq!(out(slow)["N_final"], 5000);
+    let (answer, error) = Evaluator::default().broken("{\"id\": \"x\"");
+    assert!(error.is_some() && answer["error"].as_str().unwrap().contains("no UTF-8"), "{answer}");
 }
