@@ -30,5 +30,5 @@ def everything(ns2, say=lambda text: None):
                 run = ns2.transfer(path(tau), words(name, tau), seed, SECONDS, connections=connections)
             except Missing:
                 continue
-            found.setdefault((tau, name, connections), []).append(run)
+            found.setdefault((tau, name, connections), []).append(run | {"seed": seed})
     return found

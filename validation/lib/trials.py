@@ -21,5 +21,5 @@ def everything(simulator, plan, say=lambda text: None):
             run = transfer(simulator, at, name, connections, seed)
         except Missing:
             continue
-        found.setdefault((at, name, connections), []).append(run)
+        found.setdefault((at, name, connections), []).append(run | {"seed": seed})
     return found

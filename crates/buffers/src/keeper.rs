@@ -31,7 +31,7 @@ pub enum Kept {
     Divided(Round),
     /// Nothing is divided any more: everything is as it was before.
     GivenBack(Vec<(Flow, Action)>),
-    /// Nothing was divided; this is tried again. It is told once.
+    /// Nothing was divided or given back; this is tried again. It is told once.
     Failed(RoundError),
 }
 
@@ -98,7 +98,9 @@ impl<W: FnMut() -> Option<Division>, T: FnMut(Kept)> Keeping<W, T> {
     fn look(&mut self) {
         let wanted = (self.wanted)();
         if wanted != self.now {
-            self.give_back();
+            if !self.give_back() {
+                return;
+            }
             self.now = wanted;
             self.failed = None;
         }
@@ -130,11 +132,19 @@ impl<W: FnMut() -> Option<Division>, T: FnMut(Kept)> Keeping<W, T> {
         }
     }
 
-    fn give_back(&mut self) {
-        match self.negotiator.take().map(|mut negotiator| negotiator.release()) {
-            Some(Ok(done)) => (self.tell)(Kept::GivenBack(done)),
-            Some(Err(error)) => (self.tell)(Kept::Failed(error)),
-            None => {}
+    /// Whether nothing is divided any more. Where that fails, who knows what was set is kept, to be asked again.
+    fn give_back(&mut self) -> bool {
+        let Some(negotiator) = &mut self.negotiator else { return true };
+        match negotiator.release() {
+            Ok(done) => {
+                self.negotiator = None;
+                (self.tell)(Kept::GivenBack(done));
+                true
+            }
+            Err(error) => {
+                self.fail(error);
+                false
+            }
         }
     }
 }

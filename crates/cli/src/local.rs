@@ -1,7 +1,7 @@
 //! What the small commands do with paths of this machine.
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -22,6 +22,7 @@ pub(crate) fn stat(path: &Path) -> io::Result<Entry> {
     Ok(Entry {
         size: Some(metadata.size()),
         modified: Some(metadata.mtime()),
+        nanoseconds: u32::try_from(metadata.mtime_nsec()).unwrap_or_default(),
         mode: Some(metadata.mode() & 0o7777),
         owner: Some(metadata.uid().to_string()),
         group: Some(metadata.gid().to_string()),
@@ -62,8 +63,12 @@ fn open(path: &Path, window: Amount) -> io::Result<io::Take<File>> {
 }
 
 /// Writes a file, or a part of it, to `writer`; gives the number of bytes.
-pub(crate) fn read_to(path: &Path, writer: &mut impl Write, window: Amount) -> io::Result<u64> {
-    io::copy(&mut open(path, window)?, writer)
+pub(crate) fn read_to(path: &Path, writer: &mut impl Write, window: Amount) -> anyhow::Result<u64> {
+    io::copy(&mut open(path, window)?, writer).map_err(|error| match error.kind() {
+        // Not of the file: nothing gets full by reading.
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => RemoteError::Output(error).into(),
+        _ => error.into(),
+    })
 }
 
 /// The checksum of a file or of a part of it, in hexadecimal.

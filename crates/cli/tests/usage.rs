@@ -393,6 +393,11 @@ fn events_that_cannot_be_written_are_told() {
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let output = program().arg("cp").arg("-n").arg(path("a")).arg(path("b")).stdout(full).output().unwrap();
     assert_eq!(code(&output), 7, "{}", err(&output));
+    // Nor is the source to blame where what is read has no room.
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = program().arg("cat").arg(path("a")).stdout(full).output().unwrap();
+    assert_eq!(code(&output), 7, "{}", err(&output));
+    assert!(err(&output).starts_with("ropewalk: writing the output: "), "{}", err(&output));
     // Options may stand between places.
     let output = program().arg("cp").arg(path("a")).arg("-q").arg(path("d")).output().unwrap();
     assert_eq!((code(&output), err(&output)), (0, String::new()));

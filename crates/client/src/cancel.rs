@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 /// Stops whatever was started with it, from any thread (a Ctrl-C handler). Clones are the same request.
 #[derive(Clone, Debug)]
@@ -43,6 +43,11 @@ impl Cancel {
         self.0.signal.as_ref().map(AsFd::as_fd)
     }
 
+    /// How long who waits for its descriptor may do so, where there is none.
+    pub(crate) fn longest_wait(&self) -> Option<Timespec> {
+        self.0.signal.is_none().then_some(Timespec { tv_sec: 0, tv_nsec: 100_000_000 })
+    }
+
     /// The error of an operation that was broken off by it.
     pub(crate) fn error() -> io::Error {
         io::Error::new(io::ErrorKind::Interrupted, "cancelled")
@@ -58,7 +63,7 @@ impl Default for Cancel {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
 

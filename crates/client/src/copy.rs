@@ -244,14 +244,11 @@ impl<'e> Sides<'_, 'e> {
 
 /// Stops the queue at [`Cancel::cancel`], so that nobody waits for jobs any more; ends with the run.
 fn stop_when_cancelled(ctx: &Context<'_>, ended: &Cancel) {
-    let (Some(cancelled), Some(over)) = (ctx.cancel.descriptor(), ended.descriptor()) else { return };
     while !ctx.cancel.is_cancelled() && !ended.is_cancelled() {
-        let mut fds = [
-            PollFd::from_borrowed_fd(cancelled, PollFlags::IN),
-            PollFd::from_borrowed_fd(over, PollFlags::IN),
-        ];
+        let descriptors = [ctx.cancel, ended].into_iter().filter_map(Cancel::descriptor);
+        let mut fds: Vec<_> = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // An interrupted wait goes round again.
-        let _ = poll(&mut fds, None);
+        let _ = poll(&mut fds, ctx.cancel.longest_wait().or(ended.longest_wait()).as_ref());
     }
     if ctx.cancel.is_cancelled() {
         ctx.queue.stop();
@@ -345,6 +342,7 @@ impl Sink for Crew<'_, '_, '_> {
         if self.files > WAITING || began.elapsed() > PATIENCE {
             self.grow(Vec::new());
         }
-        self.ctx.queue.push(job.group(), job, IDLE, idle)
+        let pushed = self.ctx.queue.push(job.group(), job, IDLE, idle);
+        pushed.map_err(|job| left_over(self.ctx, &job, self.ctx.cancel.is_cancelled())).is_ok()
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct Piece(AtomicU64);
 
 impl Piece {
     /// Otherwise nothing of the file waits.
-    fn is_cut(&self) -> bool {
+    pub(crate) fn is_cut(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
 }

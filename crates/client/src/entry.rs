@@ -14,6 +14,9 @@ pub(crate) const LEADS_BACK: &str = "a symbolic link leads back to a directory a
 /// The error of entries that [`Entry::leads_nowhere`] is about, and why [`crate::Options::skip_dangling`] leaves them out.
 pub const DANGLING: &str = "a dangling symbolic link";
 
+/// A time: seconds since 1970, UTC, and nanoseconds beyond them.
+pub(crate) type Time = (i64, u32);
+
 /// One entry of a directory. What the other side did not tell is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -24,6 +27,8 @@ pub struct Entry {
     pub size: Option<u64>,
     /// Seconds since 1970, UTC.
     pub modified: Option<i64>,
+    /// What is left of that time beyond whole seconds, in nanoseconds: 0 of a server's files, which tell seconds.
+    pub nanoseconds: u32,
     /// Permission bits, 0o7777.
     pub mode: Option<u32>,
     pub owner: Option<String>,
@@ -44,6 +49,7 @@ impl Entry {
             kind,
             size: None,
             modified: None,
+            nanoseconds: 0,
             mode: None,
             owner: None,
             group: None,
@@ -90,6 +96,7 @@ impl Entry {
         Self {
             size: Some(metadata.size),
             modified: Some(metadata.modified.0),
+            nanoseconds: metadata.modified.1,
             mode: Some(metadata.mode),
             owner: Some(metadata.uid.to_string()),
             group: Some(metadata.gid.to_string()),
@@ -167,6 +174,7 @@ fn convert(entry: facts::Entry) -> Entry {
         kind,
         size: entry.size,
         modified: entry.modified,
+        nanoseconds: 0,
         mode: entry.mode,
         owner: text(entry.owner, entry.uid),
         group: text(entry.group, entry.gid),

@@ -22,6 +22,7 @@ use crate::cutting::Piece;
 use crate::entry::from_status;
 use crate::place::{base_name, join, parent};
 use crate::report::signed;
+use crate::state::LetGo;
 use crate::task::{Task, There};
 use crate::tries::Tries;
 use ropewalk_protocol::feature::Features;
@@ -42,10 +43,14 @@ pub(crate) struct Landing {
     asked: AtomicU32,
     /// Permissions of the file that it will replace.
     replaced: OnceLock<u32>,
+    /// Its journal is left to other runs once no session can write to the part any more.
+    let_go: OnceLock<LetGo>,
     state: Mutex<State>,
 }
 
 struct State {
+    /// Its beginning waits to be sent once more (see [`STRAY`]).
+    beginning: bool,
     /// Ranges handed out or waiting; the file is whole when the last one is done.
     left: u32,
     failed: bool,
@@ -113,11 +118,12 @@ impl Landing {
             (false, true) => part_apart(&target),
         };
         let resumed = present.len();
-        let state = State { left: 1, failed: false, present, proved: RangeSet::new() };
+        let state = State { beginning: false, left: 1, failed: false, present, proved: RangeSet::new() };
         Self {
             tries: Tries::new(task.tries),
             asked: AtomicU32::new(task.tries),
             replaced: OnceLock::new(),
+            let_go: OnceLock::new(),
             task,
             path,
             direct,
@@ -214,9 +220,28 @@ impl Landing {
         std::mem::take(&mut self.state.lock().present).len()
     }
 
+    /// Its beginning waits to be sent once more from now on; `true` where it did already.
+    pub(crate) fn beginning_waits(&self) -> bool {
+        std::mem::replace(&mut self.state.lock().beginning, true)
+    }
+
+    /// A range of it is about to be sent.
+    pub(crate) fn is_begun(&self, range: &Range<u64>) {
+        if range.start == 0 {
+            self.state.lock().beginning = false;
+        }
+    }
+
     /// There will be `more` ranges besides the ones that are known of.
     pub(crate) fn expect(&self, more: u32) {
         self.state.lock().left += more;
+    }
+
+    /// Whoever still has a range of it when it has failed for good keeps its journal, too.
+    pub(crate) fn let_go_at_last(&self, let_go: Option<LetGo>) {
+        if let Some(let_go) = let_go {
+            let _ = self.let_go.set(let_go);
+        }
     }
 
     /// The file failed for good, or begins anew: whoever has a range of it need not begin. `true` for the first to say so.

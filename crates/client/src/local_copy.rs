@@ -40,14 +40,17 @@ pub(crate) fn run(worker: &Worker<'_, '_>, job: Job) {
         Err(e) => return worker.fail(Job::File(task), e),
     };
     ctx.report.started(&task, 0);
-    match copy(worker, &task, &source, ctx.options()) {
-        Ok((bytes, proof)) => {
+    let mut written = 0;
+    match copy(worker, &task, &source, ctx.options(), &mut written) {
+        Ok(proof) => {
             let took = task.began.map(|at| at.elapsed()).unwrap_or_default();
-            ctx.report.done(task.id, bytes, took, proof);
+            ctx.report.done(task.id, written, took, proof);
             worker.done();
         }
         Err(e) => {
             ctx.report.put_back();
+            let to_output = matches!(task.destination, Place::Standard);
+            let e = if to_output { poured_once(e, written) } else { e };
             worker.fail(Job::File(task), e);
         }
     }
@@ -71,16 +74,24 @@ fn open(worker: &Worker<'_, '_>, task: &mut Task) -> Result<Source, RemoteError>
     if is_one_file(task, store) { Err(one_file(task)) } else { Ok(source) }
 }
 
-/// Gives how many bytes went, and how they were proved to be right.
+/// What was written to standard output cannot be taken back: only what wrote nothing may be tried again.
+fn poured_once(error: RemoteError, written: u64) -> RemoteError {
+    match written > 0 && error.is_transient() {
+        true => RemoteError::Lost { kind: error.kind(), reason: error.to_string() },
+        false => error,
+    }
+}
+
+/// Gives how the bytes were proved to be right; `written`: how many went.
 fn copy(
     worker: &Worker<'_, '_>,
     task: &Task,
     source: &Source,
     options: &Options,
-) -> Result<(u64, Option<String>), RemoteError> {
+    written: &mut u64,
+) -> Result<Option<String>, RemoteError> {
     let ctx = worker.ctx;
     let mut meter = Meter::new(&ctx.report, task);
-    let mut total = 0;
     // Nothing is lost on the way from here to here: only who asks for it has it read back.
     let check = match options.checksum {
         ChecksumPolicy::Require(algorithm) => Check::Asked(algorithm),
@@ -93,12 +104,12 @@ fn copy(
         if ctx.cancel.is_cancelled() {
             return Err(RemoteError::Cancelled);
         }
-        write(&piece, total)?;
+        write(&piece, *written)?;
         if let Some(hasher) = &mut hasher {
             hasher.update(piece.bytes());
         }
-        total += piece.bytes().len() as u64;
-        meter.update(total, 0);
+        *written += piece.bytes().len() as u64;
+        meter.update(*written, 0);
         Ok(())
     };
     let mut each: Box<Taker<'_>>;
@@ -134,16 +145,17 @@ fn copy(
     let sparse = download.as_ref().is_some_and(|download| download.sparse);
     let poured = pour(source, task, sparse, ctx.cancel, &mut |piece| pass(piece, &mut each));
     drop(each);
-    if let (Err(_), Some(download)) = (&poured, &download) {
+    let Some(download) = download else {
+        poured?;
+        std::io::stdout().flush().map_err(RemoteError::Output)?;
+        return Ok(None);
+    };
+    if let Err(e) = poured {
         // To begin anew is as fast as to go on.
         download.discard();
+        return Err(download.once_only(e));
     }
-    poured?;
-    let Some(download) = download else {
-        std::io::stdout().flush().map_err(RemoteError::Output)?;
-        return Ok((total, None));
-    };
-    let end = task.offset() + total;
+    let end = task.offset() + *written;
     let arrived = RangeSet::from_range(task.offset()..end);
     download.arrived(&arrived, None, None)?;
     let read = hasher.map(Hasher::finish);
@@ -159,7 +171,7 @@ fn copy(
         download.compare(&read).inspect_err(|_| download.discard())?;
     }
     let nanoseconds = if let Source::Ranged(_, version) = source { version.nanoseconds() } else { 0 };
-    Ok((total, download.commit(options, nanoseconds)?))
+    download.commit(options, nanoseconds)
 }
 
 /// Whether both names are of one file: the copy would take its place, and its other names would keep another.
@@ -293,12 +305,7 @@ pub(crate) fn to_standard_output(worker: &Worker<'_, '_>, mut task: Task) {
                 worker.keep(session);
             }
             ctx.report.put_back();
-            // What was written cannot be taken back: only what wrote nothing may be tried again.
-            let e = match written > 0 && e.is_transient() {
-                true => RemoteError::Lost { kind: e.kind(), reason: e.to_string() },
-                false => e,
-            };
-            worker.fail(Job::File(task.clone()), e);
+            worker.fail(Job::File(task.clone()), poured_once(e, written));
         }
     }
 }

@@ -25,6 +25,7 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::{Kind, is_temporary_name};
 
 use crate::context::Context;
+use crate::entry::Time;
 use crate::filter::Filter;
 use crate::glob::is_glob;
 use crate::landing::is_device;
@@ -67,7 +68,7 @@ type Spot = (String, BString);
 #[derive(Default)]
 pub(crate) struct Late {
     /// Times (seconds since 1970) and modes of directories.
-    pub attributes: Vec<(Place, Option<i64>, Option<u32>)>,
+    pub attributes: Vec<(Place, Option<Time>, Option<u32>)>,
     /// Directories here that became writable for the time of the run, and the modes that they had.
     pub opened: Vec<(VirtualPath, u32)>,
     /// Symbolic links: GCT's servers make them only where the target exists, and nothing may go through them.
@@ -127,7 +128,7 @@ struct Gathered {
     /// Directories that could not be made, or that a symbolic link stands for, and why nothing is sent beneath them.
     refused: HashMap<BString, (FailureKind, &'static str)>,
     /// Times and modes of directories, set when all is there.
-    attributes: Vec<(BString, Option<i64>, Option<u32>)>,
+    attributes: Vec<(BString, Option<Time>, Option<u32>)>,
     /// The root of the source, where its server makes relative links absolute.
     absolute: Option<VirtualPath>,
 }
@@ -248,14 +249,8 @@ impl<'p, 'e> Plan<'p, 'e> {
         let (destination, there) = if into && !file_like {
             let destination = ends.destination.join(&name)?;
             // Two directories may have files of one name.
-            match self.give(source, &destination) {
-                _ if ends.window.is_some() => {}
-                Given::First => {}
-                Given::Twice => {
-                    self.ctx.report.left_out(source.display(), "named twice");
-                    return Ok(());
-                }
-                Given::Another => return Err(given_already(source, &destination)),
+            if ends.window.is_none() && !self.is_first(source, &destination)? {
+                return Ok(());
             }
             let there = if self.ctx.options().sync.is_some() {
                 self.stat(&destination, true, &mut Known::new())?
@@ -265,8 +260,8 @@ impl<'p, 'e> Plan<'p, 'e> {
             (destination, there)
         } else {
             let apart = ends.window.is_none() && !file_like && !is_device(&ends.destination.path());
-            if apart && matches!(self.give(source, &ends.destination), Given::Another) {
-                return Err(given_already(source, &ends.destination));
+            if apart && !self.is_first(source, &ends.destination)? {
+                return Ok(());
             }
             let link = entry.kind == Kind::Symlink && self.ctx.options().preserve.links;
             let destination =
@@ -414,9 +409,10 @@ impl<'p, 'e> Plan<'p, 'e> {
     }
 
     /// The time and the mode of a directory that its copy gets.
-    fn preserved(&self, entry: &Entry) -> (Option<i64>, Option<u32>) {
+    fn preserved(&self, entry: &Entry) -> (Option<Time>, Option<u32>) {
         let preserve = self.ctx.options().preserve;
-        (entry.modified.filter(|_| preserve.times), entry.mode.filter(|_| preserve.modes))
+        let time = entry.modified.map(|seconds| (seconds, entry.nanoseconds));
+        (time.filter(|_| preserve.times), entry.mode.filter(|_| preserve.modes))
     }
 
     fn push(&mut self, mut task: Task) {

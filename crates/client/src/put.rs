@@ -180,6 +180,7 @@ impl Pipeline for Flow<'_, '_> {
             self.worker.done();
             return Ok(None);
         }
+        upload.is_begun(&range);
         if upload.must_be_alone() && !self.slots.is_empty() {
             return Ok(Some(Job::Put(upload, range)));
         }
@@ -230,6 +231,8 @@ impl Pipeline for Flow<'_, '_> {
     fn step(&mut self) -> Result<(), RemoteError> {
         self.session.control.flush()?;
         match self.slots.iter().position(|s| s.sent.is_none() && s.error.is_none()) {
+            // It begins anew, and what is sent now would be of the source as it was.
+            Some(at) if self.slots[at].upload.has_failed() => return Err(RemoteError::OutOfStep),
             Some(at) => {
                 let fresh = self.session.channel().is_none_or(|c| c.data.cached() == 0);
                 if !fresh && self.worker.careful.get() > 0 && !self.slots[at].begun {

@@ -69,8 +69,16 @@ impl<J> Queue<J> {
     }
 
     /// Adds a job of a group (see [`Ready`]), waiting for room; `idle` is called now and then while there is none, at least every `interval`.
-    /// `false`: the queue was stopped, the job is gone.
-    pub(crate) fn push(&self, group: u64, job: J, interval: Duration, idle: &mut dyn FnMut()) -> bool {
+    ///
+    /// # Errors
+    /// The queue was stopped; the job comes back.
+    pub(crate) fn push(
+        &self,
+        group: u64,
+        job: J,
+        interval: Duration,
+        idle: &mut dyn FnMut(),
+    ) -> Result<(), J> {
         let full = |state: &State<J>| {
             state.ready.len() >= self.capacity && !state.stopped && !self.unlimited.load(Ordering::SeqCst)
         };
@@ -80,15 +88,16 @@ impl<J> Queue<J> {
             idle();
             state = self.state.lock();
             if full(&state) {
-                state = self.wait(state, Some(Instant::now() + interval));
+                // Jobs that become due make no room.
+                state = self.wait(state, false, Some(Instant::now() + interval));
             }
         }
         if state.stopped {
-            return false;
+            return Err(job);
         }
         state.ready.push(group, job);
         self.tell(state);
-        true
+        Ok(())
     }
 
     /// Adds jobs that come before all others, without waiting for room.
@@ -150,7 +159,7 @@ impl<J> Queue<J> {
             let now = Instant::now();
             match state.take(taker, now) {
                 Next::Nothing if deadline.is_some_and(|deadline| deadline <= now) => return Next::Nothing,
-                Next::Nothing => state = self.wait(state, deadline),
+                Next::Nothing => state = self.wait(state, true, deadline),
                 next => {
                     // Room for the plan; the end for the others.
                     self.tell(state);
@@ -193,14 +202,16 @@ impl<J> Queue<J> {
         }
     }
 
-    /// Waits for a change, until a delayed job is due or until `deadline`.
+    /// Waits for a change, until `deadline`, or, who waits `for_jobs`, until a delayed one is due.
     fn wait<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<J>>,
+        for_jobs: bool,
         deadline: Option<Instant>,
     ) -> MutexGuard<'a, State<J>> {
         state.waiting += 1;
-        match state.delayed.iter().map(|(due, _)| *due).chain(deadline).min() {
+        let delayed = state.delayed.iter().map(|(due, _)| *due).filter(|_| for_jobs);
+        match delayed.chain(deadline).min() {
             Some(due) => {
                 self.changed.wait_until(&mut state, due);
             }
@@ -238,7 +249,7 @@ mod tests {
     use super::*;
 
     fn add(queue: &Queue<i32>, job: i32) -> bool {
-        queue.push(0, job, Duration::from_secs(1), &mut || {})
+        queue.push(0, job, Duration::from_secs(1), &mut || {}).is_ok()
     }
 
     #[test]
@@ -276,6 +287,22 @@ mod tests {
         assert_eq!(queue.sum(|job| u64::from(job.unsigned_abs())), 14);
         assert_eq!(queue.next(1, None), Next::Job(2));
         assert_eq!(queue.sum(|_| u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn what_is_due_makes_no_room() {
+        let queue = Queue::new(1);
+        add(&queue, 1);
+        queue.push_delayed(2, Instant::now());
+        let (begin, mut looks) = (Instant::now(), 0);
+        let mut idle = || {
+            looks += 1;
+            if looks == 3 {
+                queue.stop();
+            }
+        };
+        assert_eq!(queue.push(0, 3, Duration::from_millis(20), &mut idle), Err(3));
+        assert!(looks == 3 && begin.elapsed() >= Duration::from_millis(40));
     }
 
     #[test]

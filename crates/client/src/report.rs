@@ -310,8 +310,12 @@ impl<'e> Report<'e> {
                 totals.files_active = totals.files_active.saturating_sub(1);
             }
             totals.files_failed += 1;
-            let kind = Some(failure.kind);
-            totals.failed_for = Some(kind.filter(|_| totals.failed_for.is_none_or(|known| known == kind)));
+            // What was not begun is no reason.
+            if failure.kind != FailureKind::Interrupted {
+                let kind = Some(failure.kind);
+                totals.failed_for =
+                    Some(kind.filter(|_| totals.failed_for.is_none_or(|known| known == kind)));
+            }
             if totals.failures.len() < FAILURES_KEPT {
                 totals.failures.push(failure);
             }

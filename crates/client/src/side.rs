@@ -7,9 +7,9 @@ use bstr::{BStr, BString, ByteSlice};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::{ErrorKind, Kind, Store};
 
-use crate::entry::{DANGLING, LEADS_BACK};
+use crate::entry::{DANGLING, LEADS_BACK, Time};
 use crate::listing::Listing;
-use crate::ops::names::LEVELS;
+use crate::ops::names::{LEVELS, too_deep};
 use crate::place::{Endpoint, join, parent};
 use crate::session::Session;
 use crate::{Entry, FailureKind, RemoteError};
@@ -223,7 +223,7 @@ impl<'e> Side<'e> {
                     entry.error = Some(LEADS_BACK.to_owned());
                 }
                 if matches!(side, Self::Remote(_)) && child.name.find_iter("/").count() >= LEVELS {
-                    entry.error.get_or_insert_with(|| format!("deeper than {LEVELS} directories"));
+                    entry.error.get_or_insert_with(too_deep);
                 }
                 let identity = entry.identity;
                 let enter = entry.is_directory() && entry.error.is_none();
@@ -370,7 +370,7 @@ impl<'e> Side<'e> {
     pub(crate) fn set_attributes(
         &mut self,
         path: &[u8],
-        modified: Option<i64>,
+        modified: Option<Time>,
         mode: Option<u32>,
     ) -> Result<(), RemoteError> {
         match self {
@@ -380,10 +380,16 @@ impl<'e> Side<'e> {
                 if let Some(mode) = mode {
                     store.set_mode(&path, mode).map_err(local)?;
                 }
-                modified.map_or(Ok(()), |seconds| store.set_modified(&path, seconds, 0).map_err(local))
+                modified.map_or(Ok(()), |(seconds, nanoseconds)| {
+                    store.set_modified(&path, seconds, nanoseconds).map_err(local)
+                })
             }
             Self::Remote(session) => {
-                for reply in session.calls(&session.attributes(&path.into(), modified, mode))? {
+                for reply in session.calls(&session.attributes(
+                    &path.into(),
+                    modified.map(|(seconds, _)| seconds),
+                    mode,
+                ))? {
                     reply?;
                 }
                 Ok(())

@@ -75,7 +75,7 @@ impl Pouring {
         while !cancel.is_cancelled() {
             let mut fds = vec![PollFd::new(&self.file, PollFlags::IN)];
             fds.extend(cancel.descriptor().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-            match poll(&mut fds, None) {
+            match poll(&mut fds, cancel.longest_wait().as_ref()) {
                 Ok(_) if fds[0].revents().is_empty() => {}
                 Ok(_) => return Ok(()),
                 Err(rustix::io::Errno::INTR) => {}

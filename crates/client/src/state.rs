@@ -6,7 +6,7 @@ mod claim;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
 use ropewalk_files::{BESIDE, OnDisk};
@@ -23,7 +23,16 @@ pub(crate) struct States {
     directory: Option<PathBuf>,
     /// Old ones are looked for once in a run.
     expired: Once,
-    claims: claim::Claims,
+    claims: Arc<claim::Claims>,
+}
+
+/// Lets go of a journal when it is dropped.
+pub(crate) struct LetGo(Arc<claim::Claims>, PathBuf);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.0.let_go(&self.1);
+    }
 }
 
 /// A journal that nobody wrote to for so long is forgotten: who has not gone on with a copy by then never will, and what
@@ -47,7 +56,7 @@ struct State {
 impl States {
     pub(crate) fn new(given: Option<&Path>) -> Self {
         let directory = state_directory(given);
-        Self { directory, expired: Once::new(), claims: claim::Claims::default() }
+        Self { directory, expired: Once::new(), claims: Arc::default() }
     }
 
     /// What the destination was last known to have of this very source; `None` where nothing is known.
@@ -112,11 +121,9 @@ impl States {
         self.claims.release(&path);
     }
 
-    /// What is kept of the task stays for a later run; this one has no more use for it.
-    pub(crate) fn let_go(&self, task: &Task) {
-        if let Some(path) = self.path(task) {
-            self.claims.let_go(&path);
-        }
+    /// What is kept of the task stays for a later run; this one has no more use for it, once the result is dropped.
+    pub(crate) fn let_go(&self, task: &Task) -> Option<LetGo> {
+        Some(LetGo(self.claims.clone(), self.path(task)?))
     }
 
     fn path(&self, task: &Task) -> Option<PathBuf> {
@@ -147,6 +154,7 @@ pub(crate) fn state_directory(given: Option<&Path>) -> Option<PathBuf> {
 
 /// Removes journals that are too old, and what was left of writing them.
 fn expire(directory: &Path, now: SystemTime) {
+    let age = |path: &Path| now.duration_since(fs::symlink_metadata(path).ok()?.modified().ok()?).ok();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         let name = entry.file_name();
@@ -159,14 +167,23 @@ fn expire(directory: &Path, now: SystemTime) {
                 && (["json", "lock"].contains(&ending) || ending.starts_with("new-"))
         });
         let ours = ours || name.starts_with(BESIDE);
-        let age = entry.metadata().and_then(|m| m.modified()).map(|at| now.duration_since(at));
-        if ours
-            && matches!(age, Ok(Ok(age)) if age > KEPT)
-            && (!name.ends_with(".lock") || claim::is_free(&path))
-        {
+        if !ours || !age(&path).is_some_and(|age| age > KEPT) {
+            continue;
+        }
+        // Whoever has it uses it, or the journal beside it; whoever takes it next sees that it is gone.
+        let lock = path.with_extension("lock");
+        let kept = name.ends_with(".lock") || name.ends_with(".json");
+        let held = if kept { claim::take(&lock) } else { None };
+        if kept && held.is_none() {
+            continue;
+        }
+        // Another run may have been the first, or have written to it meanwhile.
+        if age(&path).is_some_and(|age| age > KEPT) {
             tracing::debug!(path = %path.display(), "an old journal is forgotten");
-            // Another run may have been the first.
             let _ = fs::remove_file(path);
+        }
+        if held.is_some() {
+            let _ = fs::remove_file(lock);
         }
     }
 }

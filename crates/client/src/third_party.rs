@@ -270,6 +270,7 @@ impl<'w, 'e> Flow<'w, 'e> {
             self.worker.done();
             return Ok(None);
         }
+        relay.is_begun(&range);
         if relay.direct && !self.slots.is_empty() {
             return Ok(Some(Job::Third(relay, range)));
         }
@@ -349,6 +350,10 @@ impl<'w, 'e> Flow<'w, 'e> {
 
     /// Notices transfers that stand still, and servers that do not answer.
     fn look_after(&mut self) -> Result<(), RemoteError> {
+        if self.slots.iter().any(|slot| slot.relay.has_failed() && !slot.counted) {
+            // It begins anew, and what moves now may be of the source as it was.
+            return Err(RemoteError::OutOfStep);
+        }
         self.tell_streams()?;
         let limit = self.worker.ctx.options().reply_timeout;
         let transferring =

@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use ropewalk_storage::Pages;
@@ -16,6 +17,9 @@ const CLASSES: usize = (MAX_BUFFER / MIN_BUFFER).trailing_zeros() as usize + 1;
 /// Idle pipes that are kept. One costs two descriptors and, while it is empty, a few KiB.
 const IDLE_PIPES: usize = 32;
 
+/// Gaps that all transfers of a process have account kept of at a time, beyond what each may have anyway: 256 MiB.
+const MOST_GAPS: usize = 1 << 20;
+
 /// A limit on the memory that all transfers of a process use for buffers.
 ///
 /// [`BufferBudget::take`] never waits: the more is in use, the smaller are the buffers that it gives, down to 64 KiB
@@ -24,6 +28,8 @@ const IDLE_PIPES: usize = 32;
 /// has at most two buffers at a time, the second one (of 64 KiB) for what it has read ahead; one that writes behind has two more.
 pub struct BufferBudget {
     total: usize,
+    /// Which are accounted for ([`MOST_GAPS`]).
+    gaps: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -41,7 +47,7 @@ struct State {
 impl BufferBudget {
     /// A budget of `total` bytes.
     pub fn new(total: usize) -> Arc<Self> {
-        Arc::new(Self { total, state: Mutex::default() })
+        Arc::new(Self { total, gaps: AtomicUsize::new(0), state: Mutex::default() })
     }
 
     /// A buffer of at least 64 KiB and, as far as the budget allows, of `want` bytes (at most 4 MiB), rounded down to
@@ -77,6 +83,17 @@ impl BufferBudget {
     /// Gives back what was [reserved](Self::reserve).
     pub(crate) fn release(&self, bytes: usize) {
         self.state.lock().used -= bytes;
+    }
+
+    /// Accounts for `more` gaps between what came; `false` where there are too many. They are dropped with the transfer.
+    pub(crate) fn add_gaps(&self, more: usize) -> bool {
+        let add = |gaps: usize| gaps.checked_add(more).filter(|gaps| *gaps <= MOST_GAPS);
+        self.gaps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    }
+
+    /// Gives back what was [added](Self::add_gaps).
+    pub(crate) fn remove_gaps(&self, gaps: usize) {
+        self.gaps.fetch_sub(gaps, Ordering::Relaxed);
     }
 
     /// Bytes of the buffers that are out.

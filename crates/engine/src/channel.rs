@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_transport::{Breaker, Connection, Driver, Listener, SocketOptions};
 
@@ -81,10 +82,19 @@ impl DataChannel {
         let parallelism = Parallelism::new(settings.parallelism, &control);
         let flows = Flows::default();
         let congestion = Congestion::new(settings.socket.congestion.clone(), flows.clone());
-        let refused = OnceLock::new();
-        let patient = true;
-        let core =
-            Core { end, settings, pool, budget, control, parallelism, congestion, flows, patient, refused };
+        let core = Core {
+            end,
+            settings,
+            pool,
+            budget,
+            control,
+            parallelism,
+            congestion,
+            flows,
+            patient: true,
+            refused: OnceLock::new(),
+            rest: Mutex::default(),
+        };
         Self { core, cache: Vec::new() }
     }
 

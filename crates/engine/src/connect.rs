@@ -6,13 +6,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ropewalk_transport::{Connection, Driver, Listener, SocketOptions, Wait, timespec};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::control::Control;
 use crate::error::{Error, Result};
-use crate::watch::Watch;
+use crate::watch::{Interest, Watch};
 use crate::wire::{Wire, is_welcome};
 use crate::{Attendant, BufferBudget, ChannelSettings, Congestion, Flows, Parallelism, Pool, Progress};
 
@@ -23,6 +24,9 @@ const COMING_AGAIN: Duration = Duration::from_secs(2);
 const COMING_FROM_ELSEWHERE: Duration = Duration::from_secs(10);
 /// So many connections no sender need do without, though there may be fewer streams: each costs a descriptor.
 const MOST_WAITING: u32 = 128;
+
+/// Where the system had nothing left for a connection, it is asked again after this: who waits looks around that often anyway.
+const REST: Duration = Duration::from_millis(100);
 
 /// A data channel without its connections: what all threads of a transfer may use.
 pub(crate) struct Core {
@@ -38,6 +42,8 @@ pub(crate) struct Core {
     pub(crate) patient: bool,
     /// The first that came from an address that is not welcome.
     pub(crate) refused: OnceLock<SocketAddr>,
+    /// The system had nothing left for a connection that waits, and why; it is tried again then.
+    pub(crate) rest: Mutex<Option<(Instant, Errno)>>,
 }
 
 /// Who connects.
@@ -80,13 +86,16 @@ impl Core {
                     if self.refused.get().is_some() {
                         deadline = deadline.min(Instant::now() + COMING_FROM_ELSEWHERE);
                     }
-                    watch.wait(&[(listener.poll_fd(), PollFlags::IN)], Some(deadline), &mut ready)?;
+                    watch.wait(&self.newcomers(), Some(deadline), &mut ready)?;
                 }
             }
         }
     }
 
     pub(crate) fn missing(&self, made: usize, wanted: usize, waited: Duration) -> Error {
+        if let Some((_, error)) = *self.rest.lock() {
+            return Error::Accept(error.into());
+        }
         let turned_down = match &self.end {
             End::Passive(listener) => listener.turned_down(),
             End::Active { .. } => None,
@@ -127,10 +136,24 @@ impl Core {
 
     /// A connection that waits to be accepted and is welcome, if there is one.
     pub(crate) fn accept(&self) -> Result<Option<Wire>> {
-        let End::Passive(listener) = &self.end else { return Ok(None) };
+        let Some(listener) = self.open_listener() else { return Ok(None) };
         // A deadline in the past: does not wait.
         let now = Instant::now();
-        while let Some(mut connection) = listener.accept(now).map_err(Error::Accept)? {
+        loop {
+            let mut connection = match listener.accept(now) {
+                Ok(Some(connection)) => connection,
+                Ok(None) => return Ok(None),
+                Err(error) => match Errno::from_io_error(&error) {
+                    Some(errno) if is_shortage(errno) => {
+                        if self.rest.lock().replace((now + REST, errno)).is_none() {
+                            tracing::warn!(%error, "data connections have to wait");
+                        }
+                        return Ok(None);
+                    }
+                    _ => return Err(Error::Accept(error)),
+                },
+            };
+            *self.rest.lock() = None;
             // It has that of the listener.
             let congestion = self.congestion.get();
             if let Some(name) =
@@ -148,7 +171,17 @@ impl Core {
             // Who looks for open ports does so often; the log has all of them.
             let _ = self.refused.set(wire.peer);
         }
-        Ok(None)
+    }
+
+    /// The listener, where there is one and the system has something left for connections.
+    pub(crate) fn open_listener(&self) -> Option<&dyn Listener> {
+        let resting = || matches!(*self.rest.lock(), Some((until, _)) if Instant::now() < until);
+        self.listener().filter(|_| !resting())
+    }
+
+    /// What there is to wait for, for connections that come.
+    pub(crate) fn newcomers(&self) -> Vec<Interest<'_>> {
+        self.open_listener().map(|listener| (listener.poll_fd(), PollFlags::IN)).into_iter().collect()
     }
 
     fn wire(&self, connection: Box<dyn Connection>, address: usize) -> io::Result<Wire> {
@@ -167,6 +200,11 @@ impl Core {
             End::Active { .. } => None,
         }
     }
+}
+
+/// Of what the whole machine, or this process, has no more at the moment.
+fn is_shortage(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::PERM)
 }
 
 /// Waits for one thing, until the transfer ends.

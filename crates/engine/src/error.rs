@@ -62,8 +62,8 @@ pub enum Error {
     #[error("blocks came out of order: {held} bytes had to wait for those at offset {missing}")]
     OutOfOrder { missing: u64, held: u64 },
     /// What came has more gaps than are kept account of.
-    #[error("the blocks that came leave more than {most} gaps between them")]
-    Scattered { most: usize },
+    #[error("the blocks that came leave too many gaps between them: {count}")]
+    Scattered { count: usize },
     #[error("broken off")]
     Aborted,
     #[error("no byte moved for {} s", after.as_secs_f32())]

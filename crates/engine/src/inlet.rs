@@ -18,7 +18,7 @@ pub(crate) enum Step {
     /// Nothing to read now.
     Blocked,
     Ended(End),
-    /// The connection ended and had not brought anything in this transfer.
+    /// The connection ended and had not brought a whole header in this transfer.
     Lost,
 }
 
@@ -47,6 +47,11 @@ impl<'a> Inlet<'a> {
     /// True while nothing has come in this transfer.
     pub(crate) fn is_untouched(&self) -> bool {
         self.stream.is_untouched() && self.wire.ahead().is_empty()
+    }
+
+    /// True while no header has come in this transfer, not even where a part of one has.
+    pub(crate) fn has_no_header(&self) -> bool {
+        self.stream.has_no_header()
     }
 
     /// The connection takes no more part in the transfer, without having ended.
@@ -126,14 +131,15 @@ impl<'a> Inlet<'a> {
                 Ok(None)
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Some(Step::Blocked)),
-            Err(_) if self.is_untouched() => Ok(Some(Step::Lost)),
+            Err(_) if self.has_no_header() => Ok(Some(Step::Lost)),
             Err(e) => Err(Error::io(self.wire.peer)(e)),
         }
     }
 
     /// The connection has ended where more was wanted.
     fn closed(&mut self) -> Result<Step> {
-        if self.is_untouched() {
+        // Whoever has not said anything that can be understood may be a stranger.
+        if self.has_no_header() {
             return Ok(Step::Lost);
         }
         self.intake.settle()?;

@@ -396,7 +396,7 @@ impl<'a> Intake<'a> {
         }
         // First: what is told of as received has to be known to whoever keeps account of it.
         (self.job.written)(range.clone(), sum)?;
-        self.progress.add_received(range.start, range.end)
+        self.progress.add_received(range, self.budget)
     }
 
     fn take_buffer(&mut self) -> Buffer {

@@ -39,7 +39,7 @@ pub(crate) fn receive(
         sink.write_all(data).map_err(Error::Writer)?;
         progress.add_time(Stage::Destination, began.elapsed());
         progress.add_bytes(data.len() as u64);
-        progress.add_received(bytes, bytes + data.len() as u64)?;
+        progress.add_received(bytes..bytes + data.len() as u64, &core.budget)?;
         bytes += data.len() as u64;
         Ok(())
     })?;
@@ -137,7 +137,7 @@ fn receive_blocks(
     order.run(reused, watch)?;
     let streams = order.transfer.ended() as u32;
     // Connections that nobody has used yet are for the next transfer, unless it was us who made them.
-    let lanes = order.lanes.into_iter().filter(|_| core.listener().is_some());
+    let lanes = order.lanes.into_iter().filter(|lane| core.listener().is_some() && lane.is_untouched());
     cache.extend(order.done.into_iter().chain(lanes.map(|lane| lane.wire)));
     Ok(Delivered { streams, peer })
 }
@@ -271,22 +271,32 @@ impl Order<'_, '_> {
                 watch.wait(&interests, deadline, &mut ready)?;
                 watch.progress.add_time(Stage::Network, began.elapsed());
             }
-            // From the last on, because a lane that ends is taken out.
-            for &at in ready.iter().rev() {
-                match served.get(at) {
-                    Some(&lane) => self.serve(lane, &mut shortage, watch)?,
-                    None => {
-                        while let Some(wire) = self.core.accept()? {
-                            self.join(wire)?;
-                        }
-                    }
+            let accepts = ready.contains(&served.len());
+            // The oldest first: who knows the protocol is known before passers-by. Lanes that end are taken out.
+            let mut ids: Vec<u32> =
+                ready.iter().filter_map(|&at| Some(self.lanes[*served.get(at)?].id)).collect();
+            ids.sort_unstable();
+            for id in ids {
+                if let Some(lane) = self.lanes.iter().position(|lane| lane.id == id) {
+                    self.serve(lane, &mut shortage, watch)?;
+                }
+            }
+            if accepts {
+                while let Some(wire) = self.core.accept()? {
+                    self.join(wire)?;
                 }
             }
         }
-        if let Some(lane) = self.lanes.iter().find(|lane| !lane.is_untouched()) {
+        if let Some(lane) = self.lanes.iter().find(|lane| !lane.stream.has_no_header()) {
             return Err(Error::ExtraStream { peer: Some(lane.wire.peer), announced: self.transfer.ended() });
         }
         if self.held.blocks.is_empty() { Ok(()) } else { Err(self.out_of_order()) }
+    }
+
+    /// Whether another stream than this has brought a header.
+    fn others_are_known(&self, at: usize) -> bool {
+        let mut others = self.lanes.iter().enumerate().filter(|(other, _)| *other != at);
+        self.transfer.ended() > 0 || others.any(|(_, lane)| !lane.stream.has_no_header())
     }
 
     fn out_of_order(&self) -> Error {
@@ -299,7 +309,8 @@ impl Order<'_, '_> {
         let peer = lane.wire.peer;
         if lane.wire.ahead().is_empty() {
             match read(&mut lane.wire, self.core, watch) {
-                Ok(Some(0)) | Err(_) if lane.stream.is_untouched() => {
+                // Perhaps a stranger's.
+                Ok(Some(0)) | Err(_) if lane.stream.has_no_header() => {
                     shortage.lost(Error::PeerClosed { peer, stream: lane.id, bytes: 0, left: 0 });
                     self.transfer.remove_stream(&lane.stream);
                     self.lanes.swap_remove(at);
@@ -317,6 +328,7 @@ impl Order<'_, '_> {
                 Err(e) => return Err(e),
             }
         }
+        let others_are_known = self.lanes[at].stream.has_no_header() && self.others_are_known(at);
         loop {
             let full = !self.held.make_room(Wire::ahead_capacity());
             let lane = &mut self.lanes[at];
@@ -333,8 +345,18 @@ impl Order<'_, '_> {
                 }
                 _ if ahead.is_empty() => return Ok(()),
                 Want::Header { .. } => {
-                    let n = lane.stream.header_bytes(ahead, &mut self.transfer).map_err(protocol)?;
-                    lane.wire.consume(n);
+                    let first = lane.stream.has_no_header();
+                    match lane.stream.header_bytes(ahead, &mut self.transfer) {
+                        Ok(n) => lane.wire.consume(n),
+                        // Somebody who stumbled upon the port, as long as there is another one who knows the protocol.
+                        Err(error) if first && others_are_known => {
+                            tracing::warn!(%peer, %error, "closed a data connection that brought nonsense");
+                            self.transfer.remove_stream(&self.lanes[at].stream);
+                            self.lanes.swap_remove(at);
+                            return Ok(());
+                        }
+                        Err(error) => return Err(protocol(error)),
+                    }
                 }
                 Want::Payload { file_offset, .. } if file_offset > self.next && full => return Ok(()),
                 Want::Payload { file_offset, left, .. } => {

@@ -139,8 +139,8 @@ fn accept_all(core: &Core, wires: &mut Vec<Wire>, watch: &mut Watch<'_>) -> Resu
             wires.push(wire);
         } else if Instant::now() >= deadline {
             return Err(core.missing(wires.len(), wanted, core.settings.connect_timeout));
-        } else if let Some(listener) = core.listener() {
-            watch.wait(&[(listener.poll_fd(), PollFlags::IN)], Some(deadline), &mut Vec::new())?;
+        } else {
+            watch.wait(&core.newcomers(), Some(deadline), &mut Vec::new())?;
         }
     }
     Ok(())

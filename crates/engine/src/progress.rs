@@ -1,16 +1,19 @@
 use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use ropewalk_protocol::range::RangeSet;
 
+use crate::BufferBudget;
 use crate::error::{Error, Result};
 use crate::flow::{Flow, Flows, PathSample};
 
-/// So many ranges with gaps between them are kept of one transfer, at some dozen bytes each in several places. It is the peer
-/// who decides how many there are; a file with as many holes has 32 GiB at least.
-const MOST_RANGES: usize = 1 << 22;
+/// So many ranges with gaps between them may every transfer have, and so many more are accounted for at a time, at some dozen bytes
+/// each in several places: it is the peer who decides how many there are ([`BufferBudget::add_gaps`]).
+const RANGES: usize = 1 << 14;
 
 /// Where a stream's time went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +37,30 @@ pub struct Progress {
     streams: AtomicU32,
     stages: [AtomicU64; 5],
     lives: Mutex<Lives>,
-    received: Mutex<RangeSet>,
+    received: Mutex<Account>,
     /// Those of the channel.
     flows: Mutex<Option<Flows>>,
+}
+
+/// What came, and how many of its ranges are accounted for.
+#[derive(Default)]
+struct Account {
+    ranges: RangeSet,
+    counted: Option<(Arc<BufferBudget>, usize)>,
+}
+
+impl std::fmt::Debug for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.ranges.fmt(f)
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        if let Some((budget, counted)) = &self.counted {
+            budget.remove_gaps(*counted);
+        }
+    }
 }
 
 /// How long there were how many streams.
@@ -100,7 +124,7 @@ impl Progress {
 
     /// Receiving: the file ranges written so far (file offsets, not wire offsets), without what was there before.
     pub fn received(&self) -> RangeSet {
-        self.received.lock().clone()
+        self.received.lock().ranges.clone()
     }
 
     /// What the kernel says of every live data connection, now. Connections that are kept for later transfers are among
@@ -141,10 +165,21 @@ impl Progress {
     }
 
     /// Fails where the ranges are too many.
-    pub(crate) fn add_received(&self, start: u64, end: u64) -> Result<()> {
+    pub(crate) fn add_received(&self, range: Range<u64>, budget: &Arc<BufferBudget>) -> Result<()> {
         let mut received = self.received.lock();
-        received.insert(start..end);
-        if received.count() > MOST_RANGES { Err(Error::Scattered { most: MOST_RANGES }) } else { Ok(()) }
+        received.ranges.insert(range);
+        let count = received.ranges.count();
+        let (budget, counted) = match &mut received.counted {
+            None if count <= RANGES => return Ok(()),
+            counted => counted.get_or_insert_with(|| (budget.clone(), 0)),
+        };
+        if count > RANGES + *counted {
+            if !budget.add_gaps(RANGES) {
+                return Err(Error::Scattered { count });
+            }
+            *counted += RANGES;
+        }
+        Ok(())
     }
 }
 
@@ -155,13 +190,23 @@ mod tests {
 
     #[test]
     fn what_is_scattered_too_much_is_refused() {
-        let most = MOST_RANGES as u64;
-        let progress = Progress::new();
-        *progress.received.lock() = (0..most).map(|at| 2 * at..2 * at + 1).collect();
-        progress.add_received(1, 2).unwrap();
-        progress.add_received(1 << 40, 1 << 41).unwrap();
-        let error = progress.add_received(1 << 50, 1 << 51).unwrap_err();
-        assert!(matches!(error, Error::Scattered { most: MOST_RANGES }), "{error}");
+        let budget = BufferBudget::new(0);
+        let scatter = |progress: &Progress, most: u64| {
+            (0..most).try_for_each(|at| progress.add_received(2 * at..2 * at + 1, &budget))
+        };
+        let greedy = Progress::new();
+        let error = scatter(&greedy, 2 << 20).unwrap_err();
+        assert!(matches!(error, Error::Scattered { count } if count > 1 << 20), "{error}");
+        // Others may have a few all the same, and more once those are gone.
+        scatter(&Progress::new(), RANGES as u64).unwrap();
+        let other = Progress::new();
+        assert!(scatter(&other, 2 * RANGES as u64).is_err());
+        drop(greedy);
+        scatter(&other, 2 * RANGES as u64).unwrap();
+        // Gaps that are closed cost nothing.
+        for at in 0..u64::from(u16::MAX) {
+            other.add_received(at << 40..(at + 1) << 40, &budget).unwrap();
+        }
     }
 
     #[test]

@@ -432,7 +432,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         if !complete || self.ended < ended {
             return Ok(false);
         }
-        let extra = self.local.iter().find(|inlet| !inlet.is_untouched());
+        let extra = self.local.iter().find(|inlet| !inlet.has_no_header());
         match extra.map(|inlet| inlet.wire.peer) {
             None if self.serving == 0 => Ok(true),
             peer => Err(Error::ExtraStream { peer, announced: ended }),
@@ -452,6 +452,8 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         if self.shared.core.listener().is_none() {
             self.local.clear();
         }
+        // Nor those that began to say something which was no part of this one.
+        self.local.retain(Inlet::is_untouched);
         self.kept.extend(self.local.drain(..).map(|inlet| (inlet.id, inlet.wire)));
         self.kept.sort_by_key(|(id, _)| *id);
         cache.extend(self.kept.into_iter().map(|(_, wire)| wire));

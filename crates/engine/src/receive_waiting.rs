@@ -30,15 +30,15 @@ pub(crate) fn receive(
     let mut local = Vec::new();
     let start = begin.saturating_sub(job.origin);
     let received = ordered_receive::receive_with(core, cache, watch, start, &mut |watch, _, data| {
-        let Some(text) = &mut text else { return outflow.put(data, watch) };
+        let Some(text) = &mut text else { return outflow.put(data, core, watch) };
         local.clear();
         text.convert(data, &mut local);
-        outflow.put(&local, watch)
+        outflow.put(&local, core, watch)
     })?;
     if let Some(mut text) = text {
         local.clear();
         text.finish(&mut local);
-        outflow.put(&local, watch)?;
+        outflow.put(&local, core, watch)?;
     }
     Ok(Received {
         bytes: outflow.at - begin,
@@ -55,7 +55,7 @@ struct Outflow<'j> {
 }
 
 impl Outflow<'_> {
-    fn put(&mut self, mut data: &[u8], watch: &mut Watch<'_>) -> Result<()> {
+    fn put(&mut self, mut data: &[u8], core: &Core, watch: &mut Watch<'_>) -> Result<()> {
         while !data.is_empty() {
             let began = Instant::now();
             let taken = self.job.sink.write_now(data, self.at)?;
@@ -82,7 +82,7 @@ impl Outflow<'_> {
             watch.progress.add_bytes(n as u64);
             self.at = range.end;
             (self.job.written)(range.clone(), sum)?;
-            watch.progress.add_received(range.start, range.end)?;
+            watch.progress.add_received(range, &core.budget)?;
             data = rest;
         }
         Ok(())

@@ -349,7 +349,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
         self.steer()?;
         let core = self.shared.core;
         let expecting = self.accepted < self.promised;
-        let listener = core.listener().filter(|_| expecting || self.wants_more());
+        let listener = core.open_listener().filter(|_| expecting || self.wants_more());
         let listening = listener.is_some();
         let mut interests: Vec<Interest<'_>> = Vec::with_capacity(2);
         interests.extend(wire.map(|wire| (wire.poll_fd(), PollFlags::OUT)));

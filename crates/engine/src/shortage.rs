@@ -54,5 +54,6 @@ impl Shortage {
 
 /// True while further connections may belong to this transfer. Those that come later wait for the next one.
 pub(crate) fn wants_more(core: &Core, transfer: &Receiver, alive: usize) -> bool {
-    core.listener().is_some() && transfer.announced().is_none_or(|n| transfer.ended() + (alive as u64) < n)
+    core.open_listener().is_some()
+        && transfer.announced().is_none_or(|n| transfer.ended() + (alive as u64) < n)
 }

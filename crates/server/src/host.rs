@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::limits::SessionCounts;
 use crate::logins::Logins;
 use crate::names::Names;
-use crate::parts::SharedParts;
+use crate::parts::{Appends, SharedParts};
 use crate::profiling::Profiling;
 use crate::reactor::Remote;
 use crate::routes::Routes;
@@ -69,6 +69,7 @@ pub(crate) struct Host {
     pub(crate) names: Names,
     pub(crate) checksums: ChecksumCache,
     pub(crate) parts: SharedParts,
+    pub(crate) appends: Appends,
     pub(crate) routes: Routes,
     /// What is measured for SITE PROFILE.
     pub(crate) profiling: Arc<Profiling>,
@@ -106,6 +107,7 @@ impl Host {
             names: Names::default(),
             checksums: ChecksumCache::default(),
             parts: SharedParts::default(),
+            appends: Appends::default(),
             routes: Routes::default(),
             profiling: Arc::default(),
             transfer_log,

@@ -45,12 +45,18 @@ impl SessionCounts {
         limits: &config::Limits,
         ended: impl Fn() + Send + Sync + 'static,
     ) -> Option<SessionPermit> {
+        let here = address.to_canonical().is_loopback();
         let address = network(address);
         let mut counts = self.counts();
         if limits.sessions > 0 && counts.all >= limits.sessions {
             return None;
         }
-        if !take(&mut counts.addresses, address, limits.sessions_per_address) {
+        // Whoever has none of his own to keep to leaves some to others; what is on this machine may be a gateway.
+        let most = match limits.sessions_per_address {
+            0 if !here => limits.sessions - limits.sessions / 4,
+            most => most,
+        };
+        if !take(&mut counts.addresses, address, most) {
             return None;
         }
         counts.all += 1;
@@ -120,6 +126,19 @@ mod tests {
         drop(first);
         assert_eq!(counts.sessions(), 2);
         assert!(counts.admit(a, &limits, || ()).is_some());
+    }
+
+    #[test]
+    fn one_address_leaves_some_to_others() {
+        let counts = Arc::new(SessionCounts::default());
+        let limits = config::Limits { sessions: 4, ..config::Limits::default() };
+        let admit = |from: [u8; 4]| counts.admit(IpAddr::from(from), &limits, || ());
+        let all: Vec<_> = (0..4).map_while(|_| admit([10, 0, 0, 1])).collect();
+        assert_eq!(all.len(), 3);
+        assert!(admit([10, 0, 0, 2]).is_some());
+        drop(all);
+        // Such as a gateway.
+        assert_eq!((0..4).map_while(|_| admit([127, 0, 0, 1])).collect::<Vec<_>>().len(), 4);
     }
 
     #[test]

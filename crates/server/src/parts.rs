@@ -2,7 +2,7 @@
 //! control connections (ESTO), and one journal has to know of them all.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,27 @@ struct Open {
     part: Weak<PartFile>,
     /// When the source was modified of which it is, as far as somebody has told.
     version: Option<i64>,
+}
+
+/// Files that are appended to, by device and inode.
+#[derive(Default)]
+pub(crate) struct Appends(Mutex<HashSet<(u64, u64)>>);
+
+/// Nobody else appends to a file until it is dropped.
+pub(crate) struct Appending<'a>(&'a Appends, (u64, u64));
+
+impl Appends {
+    /// `None` where another session appends to it.
+    pub(crate) fn begin(&self, file: (u64, u64)) -> Option<Appending<'_>> {
+        let first = self.0.lock().insert(file);
+        first.then(|| Appending(self, file))
+    }
+}
+
+impl Drop for Appending<'_> {
+    fn drop(&mut self) {
+        self.0.0.lock().remove(&self.1);
+    }
 }
 
 #[derive(Default)]

@@ -24,6 +24,11 @@ pub(crate) use self::load::{Loaded, load};
 use crate::checksum::Pieces;
 use crate::{ErrorKind, Result, Store, WriteHandle, WriteOptions};
 
+/// So many ranges with gaps between them are kept account of; whoever sends a file decides how many there are.
+pub(crate) const MOST_RANGES: usize = 1 << 20;
+/// What is said of more.
+pub(crate) const SCATTERED: &str = "it has too many gaps";
+
 /// What the unfinished file is a copy of. Ranges of another source, or of another version of it, are of no use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalKey {

@@ -22,6 +22,7 @@ use ropewalk_protocol::range::RangeSet;
 use self::begin::{Begun, Names};
 use self::names::is_cut;
 use crate::checksum::{Algorithm, Pieces};
+use crate::journal::{MOST_RANGES, SCATTERED};
 use crate::{Error, ErrorKind, Journal, JournalKey, Metadata, Result, Store, WriteHandle};
 
 /// Says of an unfinished file that its bytes came from front to back (see [`Journaling::Sequential`]).
@@ -191,6 +192,10 @@ impl PartFile {
             let mut state = self.state();
             state.recorded += range.end - range.start;
             state.present.insert(range.clone());
+            if state.present.count() > MOST_RANGES {
+                return Err(Error::new(ErrorKind::Unsupported, "write", self.names.shown().as_bytes())
+                    .with_detail(SCATTERED));
+            }
             match crc32c {
                 Some(sum) => state.pieces.insert(range.clone(), sum),
                 None => state.pieces.forget(range.clone()),
@@ -215,13 +220,17 @@ impl PartFile {
     /// file is.
     ///
     /// # Errors
-    /// The journal cannot be made, or the part was removed, moved or replaced meanwhile ([`ErrorKind::Busy`]).
+    /// The journal cannot be made, or the part was removed, moved or replaced meanwhile ([`ErrorKind::Busy`]), or given up
+    /// ([`ErrorKind::Incomplete`]).
     pub fn keep(&self) -> Result<()> {
-        if self.journal.get().is_some() {
-            return Ok(());
+        if self.done.load(Ordering::Relaxed) {
+            // A second try would not fail, and nothing is left to be kept.
+            return Err(Error::new(ErrorKind::Incomplete, "keep", self.names.shown().as_bytes())
+                .with_detail("it was given up"));
         }
         // Under the lock: what others record meanwhile comes either into the new journal or after it.
         let state = self.state();
+        self.reach(&state)?;
         if self.journal.get().is_some() || state.present.is_empty() || self.is_told_by_size(&state) {
             return Ok(());
         }
@@ -234,11 +243,6 @@ impl PartFile {
     /// # Errors
     /// As [`Self::keep`] and [`Self::sync`]; the journal or the directory cannot be put there.
     pub fn checkpoint(&self) -> Result<()> {
-        if self.done.load(Ordering::Relaxed) {
-            // A second try would not fail, and nothing is left to be kept.
-            return Err(Error::new(ErrorKind::Incomplete, "keep", self.names.shown().as_bytes())
-                .with_detail("it was given up"));
-        }
         self.keep()?;
         let recorded = self.journal.get().map(|journal| (journal, journal.len()));
         self.sync()?;
@@ -297,6 +301,7 @@ impl PartFile {
         }
         self.handle.settle(length);
         let marked = metadata.mode & STICKY != 0;
+        let mut awhile = false;
         if let Some(mode) = mode.or_else(|| marked.then_some(metadata.mode & !STICKY)) {
             self.handle.set_mode(mode)?;
         }
@@ -308,11 +313,16 @@ impl PartFile {
         // earlier transfer reserved, whichever way the rest came.
         if self.options.sync || self.had_gaps || self.handle.is_reserved() {
             self.sync()?;
+            awhile = true;
         } else if self.handle.reserves_ahead() && self.replaces() {
             self.handle.begin_sync();
         }
         self.or_distrust(self.handle.confirm(&metadata))?;
         if let Some(target) = &self.names.target {
+            if awhile {
+                // Whoever has removed it meanwhile may have let another one begin: that is not to get the name.
+                self.check_ours()?;
+            }
             self.rename(target)?;
         }
         self.done.store(true, Ordering::Relaxed);
@@ -332,6 +342,7 @@ impl PartFile {
         if self.journal.get().is_none() && state.present.is_empty() {
             return self.remove();
         }
+        self.reach(&state)?;
         // What is gone on with is trusted as it was told.
         self.confirm()?;
         if self.journal.get().is_none() {
@@ -394,6 +405,17 @@ impl PartFile {
             return false;
         }
         state.present.complement(0..end).iter().all(|gap| self.handle.punch(gap.start, gap.end - gap.start))
+    }
+
+    /// Zeros at the end may have been left out: what is recorded beyond the file's end would count for nothing.
+    fn reach(&self, state: &State) -> Result<()> {
+        let end = state.present.end();
+        // Others may have written what is beyond, and not recorded it yet: no length is set.
+        if end > 0 && self.handle.metadata()?.size < end {
+            self.handle.write_at(&[0], end - 1)
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether it is to take the place of another file.

@@ -62,7 +62,10 @@ impl<'e> Flow<'_, 'e> {
         let progress = Arc::new(Progress::new());
         let mut meter = Meter::new(&ctx.report, &download.task).on(self.seat.as_ref());
         let _moving = self.seat.as_ref().map(|seat| seat.moves(Some(progress.clone())));
-        let before = download.present().len();
+        let range = self.slots[at].range.clone();
+        // Other sessions may move other ranges of it.
+        let there = || download.present().intersection(range.clone()).len();
+        let before = there();
         let written = |range: Range<u64>, sum: Option<u32>| download.record(range, sum);
         let job = ReceiveJob {
             sink: download.handle(),
@@ -100,7 +103,7 @@ impl<'e> Flow<'_, 'e> {
         }
         meter.finish(&progress);
         if result.is_err() {
-            meter.failed(download.present().len().saturating_sub(before));
+            meter.failed(there().saturating_sub(before));
         }
         drop(meter);
         if self.wanted.is_some() {

@@ -10,7 +10,10 @@ impl<'e> Flow<'_, 'e> {
         }
         while let Some(slot) = self.slots.front_mut() {
             let first = self.first;
-            if slot.error.is_some() {
+            if let Some(error) = &slot.error {
+                if error.breaks_session() {
+                    return Err(RemoteError::OutOfStep);
+                }
                 if slot.begun && slot.moved.is_none() && slot.ended.is_none() {
                     // What was refused stood before the transfer, and its data is on the way.
                     return Err(RemoteError::OutOfStep);
@@ -117,9 +120,13 @@ impl<'e> Flow<'_, 'e> {
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::OutOfStep));
         let blamed = self.asks.front().map_or(self.first, |(id, _)| *id);
         self.worker.ctx.report.waited(self.session.control.waited);
+        let mut told = false;
         while let Some(mut slot) = self.pop() {
             let id = self.first - 1;
-            let error = slot.error.take().or_else(|| blame.take_if(|_| id == blamed));
+            // That the session ends is the answer to all that it was still asked, and costs one of them a try.
+            let own =
+                slot.error.take().filter(|e| !e.breaks_session() || !std::mem::replace(&mut told, true));
+            let error = own.or_else(|| blame.take_if(|_| id == blamed));
             let job = slot.into_job();
             match error {
                 Some(error) => self.worker.fail(job, error),

@@ -15,6 +15,11 @@ use crate::session::Session;
 /// Directories within directories that are gone into, at most: a server may tell of any number.
 pub(crate) const LEVELS: usize = 500;
 
+/// What is said of what is deeper.
+pub(crate) fn too_deep() -> String {
+    format!("deeper than {LEVELS} directories")
+}
+
 impl Session<'_> {
     pub(crate) fn make_directory(&mut self, path: &[u8], parents: bool) -> Result<(), RemoteError> {
         let first = match self.call(&Command::Mkd(path.into())) {
@@ -125,7 +130,7 @@ impl Session<'_> {
             let path = crate::place::join(path, &entry.name);
             if entry.is_directory() && entry.target.is_none() {
                 let Some(left) = left.checked_sub(1) else {
-                    let what = format!("{}: deeper than {LEVELS} directories", path.as_bstr());
+                    let what = format!("{}: {}", path.as_bstr(), too_deep());
                     return Err(RemoteError::Usage(what));
                 };
                 self.remove_deep(&path, left)?;

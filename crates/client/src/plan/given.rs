@@ -32,6 +32,21 @@ impl Plan<'_, '_> {
         }
     }
 
+    /// Whether a source is the first for its destination; what is named twice is told of.
+    ///
+    /// # Errors
+    /// Another one is.
+    pub(super) fn is_first(&mut self, source: &Place, destination: &Place) -> Result<bool, RemoteError> {
+        match self.give(source, destination) {
+            Given::First => Ok(true),
+            Given::Twice => {
+                self.ctx.report.left_out(source.display(), "named twice");
+                Ok(false)
+            }
+            Given::Another => Err(given_already(source, destination)),
+        }
+    }
+
     /// The same for all names of a place, as far as that can be seen from here.
     fn spelled(&mut self, place: &Place) -> Spot {
         let path = place.path();

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::listing::Listing;
+use crate::ops::names::{LEVELS, too_deep};
 
 /// So many entries are looked at in one go.
 const BATCH: usize = 512;
@@ -108,6 +109,7 @@ impl<'e> Plan<'_, 'e> {
                 }
             }
             let last = entries.len() < BATCH;
+            entries.retain(|entry| self.is_within_reach(tree, entry));
             self.made_sure(from, tree, &mut entries)?;
             for entry in entries {
                 if self.above(from, tree, &entry)? == Step::Stop {
@@ -182,6 +184,19 @@ impl<'e> Plan<'_, 'e> {
             }
         }
         Ok(())
+    }
+
+    /// Whether an entry is at a depth that is followed; the first directory below that is told of, once.
+    fn is_within_reach(&mut self, tree: &mut Whole<'_>, entry: &Entry) -> bool {
+        let Some(end) = entry.name.find_iter("/").nth(LEVELS - 1) else { return true };
+        let top = BString::from(&entry.name[..end]);
+        if tree.left_out.insert(top.clone()) {
+            let path = beneath(&tree.source.path(), &top);
+            let place = with_path(tree.source, path.clone()).display();
+            let there = with_path(tree.destination, beneath(&tree.destination.path(), &top)).display();
+            self.fail(place, there, &RemoteError::Unlisted { path, reason: too_deep() });
+        }
+        false
     }
 
     fn found_in(&mut self, tree: &mut Whole<'_>, entry: Entry) -> Result<Step, RemoteError> {

@@ -15,13 +15,18 @@ impl<'e> Flow<'_, 'e> {
         let progress = Arc::new(Progress::new());
         let mut meter = Meter::new(&ctx.report, &upload.task).on(self.seat.as_ref());
         let _moving = self.seat.as_ref().map(|seat| seat.moves(Some(progress.clone())));
-        let before = upload.present().len();
+        let range = self.slots[at].range.clone();
+        // Other sessions may move other ranges of it.
+        let there = || upload.present().intersection(range.clone()).len();
+        let before = there();
         let (asks, slots, first) = (&mut self.asks, &mut self.slots, self.first);
         let mut judge = |answer: Answer| {
             hear(asks, slots, first, ctx, answer);
             let at = (id - first) as usize;
             // Behind one that was refused there is more data than the server has files for, and nobody takes it.
-            let of_no_use = slots[at].error.is_some() || slots.iter().take(at).any(Slot::entangles);
+            let of_no_use = upload.has_failed()
+                || slots[at].error.is_some()
+                || slots.iter().take(at).any(Slot::entangles);
             if of_no_use { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let mut watch = Watch::new(
@@ -66,7 +71,7 @@ impl<'e> Flow<'_, 'e> {
         }
         meter.finish(&progress);
         if result.is_err() {
-            meter.failed(upload.present().len().saturating_sub(before));
+            meter.failed(there().saturating_sub(before));
         }
         drop(meter);
         match result {

@@ -239,6 +239,10 @@ impl<'e> Flow<'_, 'e> {
         let blamed = asks.front().map_or(first, |(id, _)| *id);
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::OutOfStep));
         let mut refused: Vec<Arc<Upload>> = Vec::new();
+        slots
+            .iter()
+            .filter(|s| s.range.start == 0 && !s.counted)
+            .for_each(|s| _ = s.upload.beginning_waits());
         for (id, slot) in (first..).zip(slots) {
             let upload = slot.upload;
             // Behind a file that was refused, others got its data: what the server says of them is no news. Ranges of one file

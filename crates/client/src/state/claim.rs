@@ -89,9 +89,9 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Nobody has this lock.
-pub(super) fn is_free(path: &Path) -> bool {
-    matches!(lock(path), Ok(Some(_)))
+/// A lock that nobody else has.
+pub(super) fn take(path: &Path) -> Option<File> {
+    lock(path).ok().flatten()
 }
 
 /// The first tag that no living run holds.

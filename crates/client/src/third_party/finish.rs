@@ -245,6 +245,7 @@ impl<'e> Flow<'_, 'e> {
         let blamed = culprit.unwrap_or(first);
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::OutOfStep));
         let mut refused = false;
+        slots.iter().filter(|s| s.range.start == 0 && !s.counted).for_each(|s| _ = s.relay.beginning_waits());
         for (id, mut slot) in (first..).zip(slots) {
             // Behind a file that was refused, others got its data: what the servers say of them is no news.
             let behind = refused;

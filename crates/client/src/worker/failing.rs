@@ -5,6 +5,10 @@ use super::*;
 impl Worker<'_, '_> {
     /// A try of a job failed: it comes again, or its file has failed.
     pub(crate) fn fail(&self, job: Job, error: RemoteError) {
+        if matches!(error, RemoteError::Cancelled) && self.ctx.cancel.is_cancelled() {
+            // Otherwise the job would be taken up again and again where nobody was woken to stop the queue.
+            self.ctx.queue.stop();
+        }
         // Those are no fault of the job, and the last one does not come again: further sessions take nothing for granted.
         if matches!(error, RemoteError::Cancelled | RemoteError::OutOfStep | RemoteError::OtherServer { .. })
         {
@@ -30,18 +34,25 @@ impl Worker<'_, '_> {
                         self.tell_retry(&task, false, &error, pause);
                         self.ctx.queue.push_delayed(Job::File(task), Instant::now() + pause);
                     }
-                    None => self.give_up(&task, false, &error),
+                    None => {
+                        drop(self.ctx.states.let_go(&task));
+                        self.give_up(&task, false, &error);
+                    }
                 }
             }
             Job::Get(ref download, _) | Job::Sum(ref download) => {
                 if !download.has_failed() {
                     let download = download.clone();
                     let error = download.once_only(error);
+                    let error = match refuses_restart(&error) && !download.present().is_empty() {
+                        true => RemoteError::Unresumable { reason: error.to_string() },
+                        false => error,
+                    };
                     let no_use = is_of_no_use(&error);
                     // Its part may have been removed, or another transfer have begun one.
                     let lost = matches!(error, RemoteError::Local { .. }) && error.is_busy();
                     let anew = no_use || lost || download.is_over();
-                    self.fail_part(&download.task, download.count_try(pause), job, anew, &error, &|| {
+                    self.fail_part(&download.task, download.count_try(pause), job, anew, &error, &|_| {
                         download.give_up();
                         if no_use { download.discard() } else { download.abandon() }
                     });
@@ -52,8 +63,8 @@ impl Worker<'_, '_> {
                     let error = self.anew(&upload, error);
                     let again = Job::Put(upload.clone(), range);
                     let anew = is_of_no_use(&error);
-                    self.fail_part(&upload.task, upload.count_try(pause), again, anew, &error, &|| {
-                        self.end_landing(&upload, anew);
+                    self.fail_part(&upload.task, upload.count_try(pause), again, anew, &error, &|last| {
+                        self.end_landing(&upload, anew, last);
                     });
                     // Nobody can go on with it.
                     if upload.is_spent()
@@ -70,8 +81,8 @@ impl Worker<'_, '_> {
                     let error = self.anew(&relay, error);
                     let again = Job::Third(relay.clone(), range);
                     let anew = is_of_no_use(&error);
-                    self.fail_part(&relay.task, relay.count_try(pause), again, anew, &error, &|| {
-                        self.end_landing(&relay, anew);
+                    self.fail_part(&relay.task, relay.count_try(pause), again, anew, &error, &|last| {
+                        self.end_landing(&relay, anew, last);
                     });
                 }
             }
@@ -118,11 +129,14 @@ impl Worker<'_, '_> {
     }
 
     /// Ends a transfer as it stands. What a later run needs to go on with it stays (the server may have more than it could
-    /// tell), unless what arrived is of no use.
-    fn end_landing(&self, landing: &Landing, of_no_use: bool) {
+    /// tell), unless what arrived is of no use. `last`: it failed for good.
+    fn end_landing(&self, landing: &Landing, of_no_use: bool, last: bool) {
         landing.give_up();
         if of_no_use {
             self.ctx.states.remove(&landing.task);
+        }
+        if last {
+            landing.let_go_at_last(self.ctx.states.let_go(&landing.task));
         }
     }
 
@@ -161,6 +175,9 @@ impl Worker<'_, '_> {
         if range.start == 0 || !landing.is_resumable() || landing.has_failed() {
             return None;
         }
+        if landing.beginning_waits() {
+            return None;
+        }
         let beginning = 0..STRAY.min(range.start);
         let less = landing.set_present(beginning.clone(), &RangeSet::new());
         self.ctx.report.there(&landing.task.account, less);
@@ -168,7 +185,8 @@ impl Worker<'_, '_> {
         Some(beginning)
     }
 
-    /// A range of a file failed: it comes again, or `anew` the whole file does. `end` ends the transfer as it stands.
+    /// A range of a file failed: it comes again, or `anew` the whole file does. `end` ends the transfer as it stands, and hears
+    /// whether that is for good.
     fn fail_part(
         &self,
         task: &Task,
@@ -176,15 +194,15 @@ impl Worker<'_, '_> {
         again: Job,
         anew: bool,
         error: &RemoteError,
-        end: &dyn Fn(),
+        end: &dyn Fn(bool),
     ) {
         let Some(pause) = self.ctx.retry(error, tries, task.first_failure()) else {
-            end();
+            end(true);
             return self.give_up(task, true, error);
         };
         let due = Instant::now() + pause;
         if anew {
-            end();
+            end(false);
             self.tell_retry(task, true, error, pause);
             let confirm = matches!(error, RemoteError::PartVanished { .. });
             let grows = task.grows || is_change(error);
@@ -200,7 +218,6 @@ impl Worker<'_, '_> {
     }
 
     fn give_up(&self, task: &Task, active: bool, error: &RemoteError) {
-        self.ctx.states.let_go(task);
         let mut told = error.to_string();
         let of_what_arrived = |command: &str| matches!(command, "SIZE" | "CKSM" | "RNFR" | "RNTO");
         if error.kind() == FailureKind::Permission && error.refused_command().is_some_and(of_what_arrived) {
@@ -232,11 +249,16 @@ pub(crate) fn is_of_no_use(error: &RemoteError) -> bool {
     )
 }
 
+/// The server does not take what it would have to go on with, and will not another time.
+fn refuses_restart(error: &RemoteError) -> bool {
+    error.refused_command() == Some("REST") && !matches!(error.reply_code(), Some(400..500))
+}
+
 /// The server refuses to go on with what it has, and not because of the connection. A name that it refuses to give, or what it
 /// refuses to tell of the file that has arrived, is refused whatever is sent again.
 pub(crate) fn cannot_go_on(error: &RemoteError) -> bool {
     match error.refused_command() {
-        Some("REST") => true,
+        Some("REST") => refuses_restart(error),
         Some("RNFR" | "RNTO" | "SIZE" | "CKSM") | None => false,
         Some(_) => !error.is_transient(),
     }

@@ -1,7 +1,7 @@
 //! Peers who send what they should not, or end where they should not.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
@@ -254,25 +254,42 @@ fn streams_with_many_gaps_between_their_blocks() {
 
 #[test]
 fn passers_by_do_no_harm() {
-    let (mut channel, address) = receiver(Mode::ExtendedBlock);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            drop(TcpStream::connect(address).unwrap());
-            let mut real = TcpStream::connect(address).unwrap();
-            real.write_all(&block(0, b"abc")).unwrap();
-            drop(TcpStream::connect(address).unwrap());
-            let mut web = TcpStream::connect(address).unwrap();
-            web.write_all(b"GET / HTTP/1.1\r\nHost: example\r\n\r\n").unwrap();
-            // The nonsense is closed, and nothing else is.
-            assert!(!matches!(web.read(&mut [0; 10]), Ok(n) if n > 0));
-            let idle = TcpStream::connect(address).unwrap();
-            real.write_all(&[block(3, b"def"), eof(1)].concat()).unwrap();
-            drop(idle);
+    for ordered in [false, true] {
+        let (mut channel, address) = receiver(Mode::ExtendedBlock);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                drop(TcpStream::connect(address).unwrap());
+                let mut real = TcpStream::connect(address).unwrap();
+                real.write_all(&block(0, b"abc")).unwrap();
+                drop(TcpStream::connect(address).unwrap());
+                let mut web = TcpStream::connect(address).unwrap();
+                web.write_all(b"GET / HTTP/1.1\r\nHost: example\r\n\r\n").unwrap();
+                // The nonsense is closed, and nothing else is.
+                assert!(!matches!(web.read(&mut [0; 10]), Ok(n) if n > 0));
+                // Less than a header.
+                let mut probe = TcpStream::connect(address).unwrap();
+                probe.write_all(b"\r\n\r\n").unwrap();
+                probe.shutdown(Shutdown::Write).unwrap();
+                assert!(!matches!(probe.read(&mut [0; 10]), Ok(n) if n > 0));
+                let mut slow = TcpStream::connect(address).unwrap();
+                slow.write_all(b"\r\n").unwrap();
+                let idle = TcpStream::connect(address).unwrap();
+                real.write_all(&[block(3, b"def"), eof(1)].concat()).unwrap();
+                drop((slow, idle));
+            });
+            let contents = if ordered {
+                let mut contents = Vec::new();
+                let received = channel.receive_writer(&mut contents, &mut Nobody, &Progress::new());
+                assert_eq!(received.unwrap().streams, 1);
+                contents
+            } else {
+                let (result, contents) = receive(&mut channel, RangeSet::from_range(0..10));
+                assert_eq!(result.unwrap().streams, 1);
+                contents
+            };
+            assert_eq!(contents, b"abcdef");
         });
-        let (result, contents) = receive(&mut channel, RangeSet::from_range(0..10));
-        assert_eq!(result.unwrap().streams, 1);
-        assert_eq!(contents, b"abcdef");
-    });
+    }
 }
 
 #[test]

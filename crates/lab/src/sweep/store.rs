@@ -1,5 +1,6 @@
 //! The file of results: one JSON object a line, written when a trial has ended.
 
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -122,6 +123,14 @@ impl Store {
         &self.records
     }
 
+    /// Those of the scenarios as they were run last: what an earlier version of one gave is no result of the present one.
+    pub fn current(&self) -> Vec<Record> {
+        let last: HashMap<&TrialId, &str> =
+            self.records.iter().map(|record| (&record.id, record.fingerprint.as_str())).collect();
+        let is_current = |record: &&Record| last.get(&record.id) == Some(&record.fingerprint.as_str());
+        self.records.iter().filter(is_current).cloned().collect()
+    }
+
     /// The figures of this trial, if it has run.
     pub fn measured(&self, trial: &Trial) -> Option<&Record> {
         self.records.iter().rev().find(|record| {
@@ -222,7 +231,12 @@ mod tests {
         store.add(Record::new(&trial(0), measured(1.0))).unwrap();
         let mut changed = trial(0).scenario;
         changed.links[0].offload = false;
-        assert!(store.measured(&Trial::new(trial(0).id, changed)).is_none());
+        let changed = Trial::new(trial(0).id, changed);
+        assert!(store.measured(&changed).is_none());
+        store.add(Record::new(&trial(1), measured(3.0))).unwrap();
+        assert_eq!(store.current(), store.records());
+        store.add(Record::new(&changed, measured(2.0))).unwrap();
+        assert_eq!(store.current(), store.records()[1..]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub struct Design {
 }
 
 /// Which run it is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TrialId {
     /// The scenario's name.
     pub scenario: String,

@@ -10,7 +10,7 @@ use super::units;
 pub struct Limits {
     /// Most sessions; 0 is no limit. Default 10000.
     pub sessions: u32,
-    /// Most sessions from one address (of IPv6: from one network, /64); 0 is no limit. Default 0.
+    /// Most sessions from one address (of IPv6: from one network, /64); 0 is three quarters of `sessions`, and no limit for this machine's own. Default 0.
     pub sessions_per_address: u32,
     /// Most sessions of one user, unless the account says otherwise; 0 is no limit. Default 0.
     pub sessions_per_user: u32,

@@ -19,6 +19,8 @@ use crate::connection::Job;
 use crate::control::{Control, HIGH_WATER, Received};
 use crate::host::Host;
 
+/// So many ranges are told of in one reply, at most: some hundred KiB of text.
+pub(super) const RANGES_TOLD: usize = 4096;
 /// A client that has ended its side of the control connection and is alive makes its data connections within this time.
 const LAST_CONNECTIONS: Duration = Duration::from_secs(5);
 
@@ -341,12 +343,16 @@ impl<'a> Attend<'a> {
         {
             return self.end(failure(error));
         }
-        let mut news = received.clone();
+        let mut news = received;
         news.subtract(&self.markers.told);
         if news.is_empty() {
             return ControlFlow::Continue(());
         }
-        self.markers.told = received;
+        if news.count() > RANGES_TOLD {
+            // The next marker tells more.
+            news = news.iter().take(RANGES_TOLD).collect();
+        }
+        self.markers.told.union(&news);
         self.tell(Event::Received(news.shift_down(self.markers.origin)))
     }
 }

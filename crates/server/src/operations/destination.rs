@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use ropewalk_engine::Received;
@@ -17,7 +18,7 @@ use ropewalk_storage::{
 
 use super::failure;
 use crate::config::{Files, Fsync};
-use crate::parts::SharedParts;
+use crate::parts::{Appending, Appends, SharedParts};
 
 /// Where systems end to count bytes of a file.
 const LONGEST: u64 = i64::MAX as u64;
@@ -119,6 +120,8 @@ impl Plan {
         told: bool,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> std::result::Result<Option<Self>, Failure> {
+        // Before anything is done to it.
+        let left = store.stat(&part_name(place), false);
         let Some(part) = PartFile::interrupted(store, place, progress).map_err(failure)? else {
             return Ok(None);
         };
@@ -142,12 +145,21 @@ impl Plan {
             && transfer.mode == Mode::Stream
             && transfer.adjust.is_none()
             && (transfer.append || present.end() == metadata.size)
-            && let Ok(left) = store.stat(&part_name(place), false)
+            && let Ok(left) = &left
             && left.modified >= metadata.modified
             && (!transfer.append || told || is_recent(left.modified.0))
         {
             let text = "An upload that was to replace this file was interrupted: send all of it again (STOR without REST), or \
                         remove what it left (.NAME.ropewalk-part)."
+                .to_owned();
+            return Err(Failure::Refused { code: 554, text });
+        }
+        if continues
+            && let (Some(metadata), Ok(left)) = (existing, &left)
+            && left.changed < metadata.changed
+        {
+            let text = "The file was changed after an upload that was to replace it was interrupted: send all of it again (STOR \
+                        without REST), or remove what was left (.NAME.ropewalk-part)."
                 .to_owned();
             return Err(Failure::Refused { code: 554, text });
         }
@@ -284,7 +296,9 @@ impl Plan {
     ) -> Result<Destination> {
         let created = matches!(store.stat(place, true), Err(error) if error.is_not_found());
         let options = WriteOptions { create: true, truncate, exclusive: false, mode: files.create_mode };
-        Ok(Destination::InPlace { handle: store.open_write(place, options)?, created })
+        let handle = store.open_write(place, options)?;
+        let (store, place) = (store.clone(), place.clone());
+        Ok(Destination::InPlace(InPlace { store, place, handle, created, named: AtomicBool::new(false) }))
     }
 
     /// Bytes of the whole file after this transfer. What goes on at some place never makes the file shorter than that, even
@@ -292,6 +306,28 @@ impl Plan {
     /// a hole at a file's end sends its last byte.
     pub(super) fn length(&self, received: &Received) -> u64 {
         received.ranges.end().max(self.present.end()).max(self.origin)
+    }
+
+    /// What is appended goes behind what is there now, and nobody else of this server appends until the result is dropped.
+    pub(super) fn append_alone<'h>(
+        &mut self,
+        destination: &Destination,
+        transfer: &Transfer,
+        appends: &'h Appends,
+    ) -> std::result::Result<Option<Appending<'h>>, Failure> {
+        let Destination::InPlace(file) = destination else { return Ok(None) };
+        let there = file.handle.metadata().map_err(failure)?;
+        if !transfer.append || there.kind != Kind::File {
+            return Ok(None);
+        }
+        let Some(appending) = appends.begin((there.device, there.inode)) else {
+            let busy = Error::new(ErrorKind::Busy, "append", file.place.as_bytes());
+            return Err(failure(busy.with_detail("another session appends to it")));
+        };
+        // Another one may have ended since it was looked at.
+        let size = file.handle.metadata().map_err(failure)?.size;
+        (self.origin, self.present) = Self::offsets(transfer, size)?;
+        Ok(Some(appending))
     }
 
     /// The file will have bytes that this transfer does not send.
@@ -354,11 +390,43 @@ pub(super) enum Destination {
     Part(Box<PartFile>),
     /// A part that gets its name by RNTO, from whoever has seen that it is whole.
     Shared(Arc<PartFile>),
-    InPlace {
-        handle: Arc<dyn WriteHandle>,
-        /// There was no file of this name.
-        created: bool,
-    },
+    InPlace(InPlace),
+}
+
+/// A file that is written under its own name.
+pub(super) struct InPlace {
+    store: Arc<dyn Store>,
+    place: VirtualPath,
+    handle: Arc<dyn WriteHandle>,
+    /// There was no file of this name.
+    created: bool,
+    /// Its name is on stable storage.
+    named: AtomicBool,
+}
+
+impl InPlace {
+    /// Puts on stable storage what is written, and the name.
+    fn sync(&self) -> Result<()> {
+        self.handle.sync()?;
+        // Who came second has not made it, and may be the first to promise something.
+        if !self.named.load(Ordering::Relaxed) {
+            let directory = self.place.parent().unwrap_or_else(VirtualPath::root);
+            sync_name(&*self.store, &directory, &*self.handle)?;
+            self.named.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Removes the file, unless it was there before or another one has its name by now.
+    fn discard(&self) -> Result<()> {
+        let own = self.handle.metadata()?;
+        match self.store.stat(&self.place, false) {
+            Ok(there) if self.created && (there.device, there.inode) == (own.device, own.inode) => {
+                self.store.remove_file(&self.place)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Destination {
@@ -366,7 +434,7 @@ impl Destination {
         match self {
             Self::Part(part) => part.handle(),
             Self::Shared(part) => part.handle(),
-            Self::InPlace { handle, .. } => Arc::clone(handle),
+            Self::InPlace(file) => Arc::clone(&file.handle),
         }
     }
 
@@ -375,7 +443,7 @@ impl Destination {
         match self {
             Self::Part(part) => part.record(range, crc32c),
             Self::Shared(part) => part.record(range, crc32c),
-            Self::InPlace { .. } => Ok(()),
+            Self::InPlace(_) => Ok(()),
         }
     }
 
@@ -405,8 +473,8 @@ impl Destination {
                     part.keep()
                 }
             }
-            Self::InPlace { handle, .. } if handle.positionless() || !machine => Ok(()),
-            Self::InPlace { handle, .. } => handle.sync(),
+            Self::InPlace(file) if file.handle.positionless() || !machine => Ok(()),
+            Self::InPlace(file) => file.sync(),
         }
     }
 
@@ -438,14 +506,7 @@ impl Destination {
     }
 
     /// The file is whole.
-    pub(super) fn commit(
-        self,
-        length: u64,
-        modified: Option<i64>,
-        plan: &Plan,
-        files: &Files,
-        (store, place): (&Arc<dyn Store>, &VirtualPath),
-    ) -> Result<()> {
+    pub(super) fn commit(self, length: u64, modified: Option<i64>, plan: &Plan, files: &Files) -> Result<()> {
         match self {
             Self::Part(part) => {
                 // What a sender in MODE E left out are holes. From the last on: each joins those that are done.
@@ -475,8 +536,9 @@ impl Destination {
                 }
                 if files.fsync == Fsync::None { part.confirm() } else { part.checkpoint() }
             }
-            Self::InPlace { handle, .. } if handle.positionless() => Ok(()),
-            Self::InPlace { handle, created } => {
+            Self::InPlace(file) if file.handle.positionless() => Ok(()),
+            Self::InPlace(file) => {
+                let handle = &file.handle;
                 // Zeros at the end may not have been written.
                 let metadata = handle.metadata()?;
                 if metadata.size < length {
@@ -486,14 +548,7 @@ impl Destination {
                     handle.set_modified(seconds, 0)?;
                 }
                 handle.confirm(&metadata)?;
-                if files.fsync != Fsync::None {
-                    handle.sync()?;
-                    if created {
-                        let directory = place.parent().unwrap_or_else(VirtualPath::root);
-                        sync_name(&**store, &directory, &*handle)?;
-                    }
-                }
-                Ok(())
+                if files.fsync == Fsync::None { Ok(()) } else { file.sync() }
             }
         }
     }
@@ -517,11 +572,11 @@ impl Destination {
     }
 
     /// What was written is wrong and has to go.
-    pub(super) fn discard(self, store: &Arc<dyn Store>, place: &VirtualPath) {
+    pub(super) fn discard(self) {
         let result = match self {
             Self::Part(part) => part.discard(),
-            Self::InPlace { created: true, .. } => store.remove_file(place),
-            Self::Shared(_) | Self::InPlace { .. } => Ok(()),
+            Self::InPlace(file) => file.discard(),
+            Self::Shared(_) => Ok(()),
         };
         if let Err(error) = result {
             tracing::warn!(%error, "a wrong upload cannot be removed");

@@ -13,7 +13,7 @@ use ropewalk_storage::{
 };
 use rustix::io::Errno;
 
-use super::attend::{Attend, Markers};
+use super::attend::{Attend, Markers, RANGES_TOLD};
 use super::channel::Channel;
 use super::destination::OWNERS;
 use super::{Answer, entries, failure};
@@ -233,7 +233,11 @@ fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     let found = PartFile::interrupted(&store, &place, &mut |_| attend.go_on(&place));
     match attend.broken_off() {
         Some(broken_off) => Err(broken_off),
-        None => Ok(Outcome::Ranges(found.map_err(failure)?.map(|part| part.present).unwrap_or_default())),
+        None => {
+            let present = found.map_err(failure)?.map(|part| part.present).unwrap_or_default();
+            // What is left out is sent again.
+            Ok(Outcome::Ranges(present.iter().take(RANGES_TOLD).collect()))
+        }
     }
 }
 
@@ -249,6 +253,7 @@ fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath, files: &Files) ->
         return Err(Failure::Refused { code: 553, text }.into());
     }
     let part = held_part(login, &from)?;
+    let journal = journal_there(login, &from);
     match login.store_to_rename(&from, &to)? {
         (store, false) => store.rename(&from, &to).map_err(failure)?,
         (_, true) if login.store_for(&from).stat(&from, false).is_ok_and(|m| m.kind == Kind::Directory) => {
@@ -263,28 +268,33 @@ fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath, files: &Files) ->
     {
         tracing::warn!(%error, "a file keeps the mark of an unfinished upload");
     }
-    if let Some(journal) = ropewalk_storage::journal_of_part(&from) {
-        // The upload has its name now; what is known of its parts is of no use any more.
-        match login.store_for(&from).remove_file(&journal) {
-            Err(error) if !error.is_not_found() => {
-                tracing::warn!(%error, "a journal of an upload stays");
+    // The upload has its name now; what is known of its parts is of no use any more. Another one may have begun since.
+    if let Some((journal, inode)) = &journal
+        && journal_there(login, &from).is_some_and(|(_, there)| there == *inode)
+        && let Err(error) = login.store_for(&from).remove_file(journal)
+    {
+        tracing::warn!(%error, "a journal of an upload stays");
+    }
+    if sync && ropewalk_storage::journal_of_part(&from).is_some() {
+        let directory = to.parent().unwrap_or_else(VirtualPath::root);
+        let synced = match login.store.sync_directory(&directory) {
+            // It is written, and not read.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
+                login.store_for(&to).open_write(&to, write).and_then(|file| file.sync_system())
             }
-            _ => {}
-        }
-        if sync {
-            let directory = to.parent().unwrap_or_else(VirtualPath::root);
-            let synced = match login.store.sync_directory(&directory) {
-                // It is written, and not read.
-                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                    let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
-                    login.store_for(&to).open_write(&to, write).and_then(|file| file.sync_system())
-                }
-                synced => synced,
-            };
-            synced.map_err(failure)?;
-        }
+            synced => synced,
+        };
+        synced.map_err(failure)?;
     }
     Ok(Outcome::Done)
+}
+
+/// The journal of a part, and what tells it from another one of that name.
+fn journal_there(login: &Login, part: &VirtualPath) -> Option<(VirtualPath, (u64, u64))> {
+    let journal = ropewalk_storage::journal_of_part(part)?;
+    let there = login.store_for(part).stat(&journal, false).ok()?;
+    Some((journal, (there.device, there.inode)))
 }
 
 /// A part that is about to get its name, or to go, kept from others until then: while somebody writes it, it is not whole, and what is

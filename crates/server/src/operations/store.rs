@@ -60,7 +60,7 @@ fn receive_file(
     let told = job.context.told.has(&transfer.path);
     let mut attend = Attend::new(job.host, job.session, job.control, None, Markers::none());
     let mut go_on = |_| attend.go_on(&place);
-    let plan = Plan::choose(&storage, &place, existing.as_ref(), transfer, told, files, &mut go_on)
+    let mut plan = Plan::choose(&storage, &place, existing.as_ref(), transfer, told, files, &mut go_on)
         .map_err(|error| attend.broken_off().unwrap_or(error))?;
     if transfer.expected.is_some() && plan.goes_on() && !login.allows(&place, Access::Read) {
         return Err(Failure::NotAllowed);
@@ -77,6 +77,8 @@ fn receive_file(
         .open(&storage, &place, transfer, files, parts, &mut |_| attend.go_on(&place))
         .map_err(|error| attend.broken_off().unwrap_or(error))?;
     drop(acting);
+    let host = job.host;
+    let _appending = plan.append_alone(&destination, transfer, &host.appends)?;
     let origin = plan.origin;
     let sum = wanted_sum(transfer);
     let secure = |whole| destination.secure(whole, files.fsync);
@@ -247,29 +249,29 @@ fn finish(
             }
         };
         if !computed.eq_ignore_ascii_case(&expected.value) {
-            destination.discard(&storage, place);
+            destination.discard();
             return Err(Failure::ChecksumMismatch { computed, expected: expected.value.clone() });
         }
     }
     let _acting = login.acting()?;
     if let (Destination::Part(_), Err(taken)) = (&destination, job.context.login()?.is_free(place)) {
         // Somebody else was faster.
-        destination.discard(&storage, place);
+        destination.discard();
         return Err(taken);
     }
     let written = destination.handle();
     // A place alone (ESTO) makes no file longer.
     let nothing = received.ranges.is_empty() && !matches!(destination, Destination::Part(_));
     let grown = if nothing { 0 } else { length };
-    destination
-        .commit(grown, transfer.modified, plan, &job.context.settings.config.files, (&storage, place))
-        .map_err(|error| match (error.kind(), job.context.login()) {
+    destination.commit(grown, transfer.modified, plan, &job.context.settings.config.files).map_err(
+        |error| match (error.kind(), job.context.login()) {
             // Somebody else was faster by less than a moment.
             (ErrorKind::AlreadyExists, Ok(login)) => {
                 login.is_free(place).err().unwrap_or_else(|| failure(error))
             }
             _ => failure(error),
-        })?;
+        },
+    )?;
     if let (Some(algorithm), Some(value)) = (sum, &whole)
         && ChecksumCache::is_worth_keeping(length)
         && let (Ok(metadata), Ok(named)) = (written.metadata(), storage.stat(place, false))

@@ -9,6 +9,7 @@ mod checksums;
 mod client;
 mod drain;
 mod fixture;
+mod in_place;
 mod limits;
 mod listings;
 mod logs;

@@ -6,7 +6,7 @@ use ropewalk_protocol::range::RangeSet;
 
 use super::boot::BootId;
 use super::format::{Header, LONGEST_HEADER, RECORD, Record, crc32c_append};
-use super::{Journal, JournalKey};
+use super::{Journal, JournalKey, MOST_RANGES, SCATTERED};
 use crate::checksum::{Algorithm, Pieces};
 use crate::{Kind, Metadata, ReadHandle, Result, Store, WriteOptions};
 
@@ -81,6 +81,7 @@ pub(crate) fn load(
         present: RangeSet::new(),
         pieces: Pieces::new(Algorithm::Crc32c),
         checked: 0,
+        scattered: false,
         buffer: if survey.boot.is_current() { Vec::new() } else { vec![0; 1 << 20] },
         progress,
     };
@@ -89,12 +90,18 @@ pub(crate) fn load(
             (replay.progress)(replay.checked)?;
         }
         match record {
+            _ if replay.scattered => Ok(()),
             Some(Record::Data { range, sum }) if survey.boot.is_current() => replay.trust(range, sum),
             Some(Record::Data { range, sum }) => replay.check(place, range, sum),
             _ => Ok(()),
-        }
+        }?;
+        replay.scattered |= replay.present.count() > MOST_RANGES;
+        Ok(())
     })?;
-    let Replay { present, pieces, .. } = replay;
+    let Replay { present, pieces, scattered, .. } = replay;
+    if scattered {
+        return Ok(Err(SCATTERED.to_owned()));
+    }
     let options = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
     let handle = store.open_write(path, options)?;
     if !is_same(&handle.metadata()?, &opened) {
@@ -206,6 +213,8 @@ struct Replay<'a> {
     size: u64,
     present: RangeSet,
     pieces: Pieces,
+    /// There are more ranges than are kept account of.
+    scattered: bool,
     /// Bytes read so far.
     checked: u64,
     buffer: Vec<u8>,

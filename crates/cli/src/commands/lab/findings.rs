@@ -86,7 +86,7 @@ impl Findings {
                     let (live, stop) = (self.live()?, stop_at_signal(STOPPING)?);
                     let trials = live.trials().map_err(of_sweep)?;
                     let swept = self.campaign.run_until(&stop, trials, &mut store)?;
-                    let finals = live.finals(store.records()).map_err(of_sweep)?;
+                    let finals = live.finals(&store.current()).map_err(of_sweep)?;
                     // Nothing of these runs where the user has stopped the study.
                     let again = self.campaign.run_until(&stop, finals, &mut store)?;
                     if again == Exit::Done { swept } else { again }
@@ -102,10 +102,11 @@ impl Findings {
                 }
             };
         }
+        let records = store.current();
         let section = match self.study {
-            Study::Paper => paper_section(store.records()),
-            Study::Library => library_section(store.records()),
-            Study::Live | Study::Profiler | Study::Published => live_section(store.records(), self.seconds),
+            Study::Paper => paper_section(&records),
+            Study::Library => library_section(&records),
+            Study::Live | Study::Profiler | Study::Published => live_section(&records, self.seconds),
         };
         self.write(&section)?;
         Ok(exit)

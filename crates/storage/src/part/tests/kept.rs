@@ -94,3 +94,48 @@ fn without_a_journal_nothing_is_told_by_a_size_with_gaps() {
         assert_eq!(store.stat(&part_name(&path("/f")), false).unwrap().mode & STICKY, 0);
     }
 }
+
+#[test]
+fn zeros_that_were_left_out_at_the_end_are_gone_on_with() {
+    let cases =
+        [true, false].into_iter().flat_map(|keep| stores().into_iter().map(move |store| (keep, store)));
+    for (keep, (store, _directory)) in cases {
+        let target = path("/f");
+        let part = PartFile::begin(&store, &target, key(1000), options(Journaling::default())).unwrap();
+        write(&part, &data(1000), 0..100);
+        // A sparse file: nothing is written for these.
+        part.record(500..600, None).unwrap();
+        if keep {
+            part.keep().unwrap();
+            kill(part);
+        } else {
+            part.abandon().unwrap();
+            drop(part);
+        }
+        let left = PartFile::interrupted(&store, &target, &mut |_| Ok(())).unwrap().unwrap();
+        assert_eq!(left.present, [0..100, 500..600].into_iter().collect());
+    }
+}
+
+#[test]
+fn what_took_the_place_of_a_part_gets_no_name() {
+    let (inner, _directory) = stores().swap_remove(0);
+    let target = path("/f");
+    let other = Arc::clone(&inner);
+    let name = part_name(&target);
+    // While the first is put on the disk somebody removes it, and another one begins.
+    let hooked: Arc<dyn Store> = Arc::new(Hooked::new(Arc::clone(&inner), move |deed, _| {
+        if deed == Deed::Sync && other.stat(&name, false).is_ok_and(|there| there.size == 100) {
+            other.remove_file(&name).unwrap();
+            let write = WriteOptions { create: true, truncate: true, exclusive: true, mode: 0o600 };
+            other.open_write(&name, write).unwrap().write_at(b"half", 0).unwrap();
+        }
+        Ok(())
+    }));
+    let synced = PartOptions { sync: true, ..options(Journaling::default()) };
+    let part = PartFile::begin(&hooked, &target, key(100), synced).unwrap();
+    write(&part, &data(100), 0..100);
+    assert_eq!(part.commit(100, None, None).unwrap_err().kind(), ErrorKind::Busy);
+    assert!(inner.stat(&target, false).is_err_and(|error| error.is_not_found()));
+    assert_eq!(inner.stat(&part_name(&target), false).unwrap().size, 4);
+}
