@@ -137,7 +137,11 @@ mod tests {
         assert_eq!(read(8, Some(100)), "89");
         assert_eq!(read(100, None), "");
         assert_eq!(
-            read_to(directory.path(), &mut Vec::new(), None).unwrap_err().kind(),
+            read_to(directory.path(), &mut Vec::new(), None)
+                .unwrap_err()
+                .downcast::<io::Error>()
+                .unwrap()
+                .kind(),
             io::ErrorKind::IsADirectory
         );
     }

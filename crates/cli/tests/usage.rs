@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Output, Stdio};
@@ -562,4 +562,22 @@ fn a_server_without_descriptors_says_so() {
     assert_eq!(code(&output), 0);
     let told = err(&output).matches("cannot accept connections").count();
     assert!((1..10).contains(&told), "{}", err(&output));
+}
+
+#[test]
+fn what_was_poured_out_is_not_poured_again() {
+    const SIZE: usize = 4 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    fs::write(&log, vec![b'x'; SIZE]).unwrap();
+    let mut child =
+        program().arg("cp").arg(&log).arg("-").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let mut found = vec![0; 1000];
+    out.read_exact(&mut found).unwrap();
+    // The rest waits for a pipe that is full.
+    fs::File::options().append(true).open(&log).unwrap().write_all(b"more").unwrap();
+    out.read_to_end(&mut found).unwrap();
+    assert!(!child.wait().unwrap().success());
+    assert_eq!(found.len(), SIZE);
 }

@@ -131,6 +131,10 @@ impl<'e> Context<'e> {
         let (options, can) = (self.options(), &session.can);
         if options.ascii {
             // Line ends are translated: the two sides have different bytes.
+            if let ChecksumPolicy::Require(_) = options.checksum {
+                let what = "have the sum of text whose line ends are translated (--ascii)".to_owned();
+                return Err(RemoteError::Unsupported { peer: session.control.peer().to_owned(), what });
+            }
             return Ok(Check::Size);
         }
         let peer = session.control.peer();
@@ -140,6 +144,14 @@ impl<'e> Context<'e> {
             self.report.warn_once(format!("{name} computes no checksums: only sizes are compared"));
         }
         Ok(check)
+    }
+
+    /// Of a server that copies cannot keep their times at, where that is wanted.
+    pub(crate) fn tell_of_times(&self, session: &Session<'_>) {
+        if self.options().preserve.times && !session.can.set_time && !session.can.extended {
+            let name = &session.endpoint.name;
+            self.report.warn_once(format!("{name} sets no times: copies there are as old as they are"));
+        }
     }
 
     /// The algorithm by which `sync` compares files: one that all of these servers know.

@@ -300,7 +300,11 @@ impl Download {
         match self.check {
             Check::Size => false,
             Check::Asked(_) => self.state.lock().theirs.is_none(),
-            Check::Inline(_) => !self.state.lock().proved.contains(self.task.offset()..self.end()),
+            Check::Inline(_) => {
+                // Asks for the lock, too.
+                let whole = self.task.offset()..self.end();
+                !self.state.lock().proved.contains(whole)
+            }
         }
     }
 

@@ -109,7 +109,7 @@ impl Landing {
     /// `direct` is the case for devices and windows whatever is said.
     pub(crate) fn new(task: Task, direct: bool, in_place: bool, present: RangeSet) -> Self {
         let target = task.destination.path();
-        let direct = direct || is_device(&target) || task.window.is_some();
+        let direct = direct || task.is_to_device() || task.window.is_some();
         let in_place = in_place && !direct;
         let direct = direct || in_place;
         let path = match (direct, task.apart) {
@@ -192,7 +192,7 @@ impl Landing {
 
     /// The destination is a device of the server.
     pub(crate) fn device(&self) -> bool {
-        is_device(&self.task.destination.path())
+        self.task.is_to_device()
     }
 
     pub(crate) fn present(&self) -> RangeSet {

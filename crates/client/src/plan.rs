@@ -367,6 +367,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             Verdict::CompareSums => task.there = There::SameSize,
             Verdict::Same(reason) => {
                 self.ctx.report.left_out(task.source.display(), reason);
+                self.keep_mode(task, there);
                 return Ok(None);
             }
         }
@@ -396,6 +397,20 @@ impl<'p, 'e> Plan<'p, 'e> {
         Ok(Some(task))
     }
 
+    /// A file that is the same may have got other permissions since.
+    fn keep_mode(&mut self, task: Task, there: &Entry) {
+        const PERMISSIONS: u32 = 0o777;
+        let (options, plain) = (self.ctx.options(), there.kind == Kind::File && there.target.is_none());
+        if let (Some(mode), Some(now)) = (task.mode, there.mode)
+            && plain
+            && options.preserve.modes
+            && !options.dry_run
+            && (mode ^ now) & PERMISSIONS != 0
+        {
+            self.late.attributes.push((task.destination, None, Some(mode)));
+        }
+    }
+
     /// What a server says of one file whose listings tell times to the minute or the day only (LIST).
     fn exact(&mut self, place: &Place, destination: bool) -> Result<Option<Entry>, RemoteError> {
         let path = place.path();
@@ -406,6 +421,23 @@ impl<'p, 'e> Plan<'p, 'e> {
             },
             Side::Local(_) | Side::Remote(_) => Ok(None),
         })
+    }
+
+    /// Whether a server says that what has a device's name is none: its root may be anywhere.
+    fn is_ordinary(&mut self, place: &Place) -> bool {
+        let path = place.path();
+        if !matches!(place, Place::Remote(..)) || !is_device(&path) {
+            return false;
+        }
+        let mut kind = |side: &mut Side<'_>| match side {
+            Side::Remote(session) if session.can.facts => match session.stat(&path) {
+                Ok(entry) => Ok(entry.kind == Kind::File),
+                Err(e) if e.breaks_session() => Err(e),
+                Err(e) => Ok(e.kind() == FailureKind::NotFound),
+            },
+            Side::Local(_) | Side::Remote(_) => Ok(false),
+        };
+        self.ask(place, true, &mut kind).unwrap_or(false)
     }
 
     /// The time and the mode of a directory that its copy gets.
@@ -421,6 +453,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             let (size, modified, mode) = (task.length(), task.modified, task.mode);
             return self.ctx.report.event(Event::WouldCopy { source, destination, size, modified, mode });
         }
+        task.ordinary = self.is_ordinary(&task.destination);
         let bytes = if task.link.is_some() { 0 } else { task.length().unwrap_or_default() };
         task.planned = bytes;
         self.ctx.report.planned(bytes);

@@ -28,7 +28,7 @@ use crate::auto::{Path, RANGE, SMALL};
 use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
 use crate::error::is_unknown_command;
-use crate::landing::{is_device, part_of};
+use crate::landing::part_of;
 use crate::place::{Endpoint, Place};
 use crate::report::{Meter, signed};
 use crate::session::{Channel, Session};

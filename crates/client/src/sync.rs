@@ -24,7 +24,10 @@ pub(crate) fn compare(level: Option<SyncLevel>, task: &Task, there: &Entry) -> V
     if let Some(target) = &task.link {
         let leads_there = |there: &BString| {
             *there == **target
-                || absolute(task, target).is_some_and(|path| absolute(task, there) == Some(path))
+                || led(&task.destination, target).is_some_and(|path| led(&task.destination, there) == Some(path))
+                // What was absolute here, and became relative there.
+                || there.starts_with(b"/")
+                    && led(&task.source, target).is_some_and(|path| VirtualPath::parse(there).ok() == Some(path))
         };
         return match there.target.as_ref().is_some_and(leads_there) {
             true => Verdict::Same("same link"),
@@ -51,8 +54,8 @@ pub(crate) fn compare(level: Option<SyncLevel>, task: &Task, there: &Entry) -> V
 }
 
 /// Where a link at a server leads: GCT's make relative ones absolute, and ours absolute ones relative.
-fn absolute(task: &Task, target: &BString) -> Option<VirtualPath> {
-    let Place::Remote(_, link) = &task.destination else { return None };
+fn led(link: &Place, target: &BString) -> Option<VirtualPath> {
+    let Place::Remote(_, link) = link else { return None };
     let target = if target.starts_with(b"/") { target.clone() } else { join(parent(link)?, target) };
     VirtualPath::parse(&target).ok()
 }
@@ -117,5 +120,16 @@ mod tests {
         for (target, there) in [("f", "/d/s/f"), ("../g", "/d/g"), ("/d/g", "../g"), ("/a", "../../a")] {
             assert!(link(&at_a_server, target, there) && !link(&here, target, there), "{target} {there}");
         }
+        // And back again.
+        let back = |target: &str, there: &str| {
+            let task = Task {
+                link: Some(Box::new(target.into())),
+                ..Task::new(0, at_a_server.clone(), here.clone())
+            };
+            let there = Entry { target: Some(there.into()), ..Entry::new("x", Kind::Symlink) };
+            compare(Some(SyncLevel::Size), &task, &there) == Verdict::Same("same link")
+        };
+        assert!(back("../../a", "/a") && back("f", "/d/s/f") && back("f", "f"));
+        assert!(!back("../../a", "/b") && !back("f", "g") && !back("../../a", "a"));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bstr::{BString, ByteSlice};
 
+use crate::landing::is_device;
 use crate::place::Place;
 use crate::report::Account;
 use crate::{Amount, FailureKind, FileId, RemoteError};
@@ -40,6 +41,8 @@ pub(crate) struct Task {
     /// A symbolic link that is copied as one.
     pub link: Option<Box<BString>>,
     pub there: There,
+    /// The destination has a name as devices have, and its server says that it is a file or nothing yet.
+    pub ordinary: bool,
     /// Tries that failed.
     pub tries: u32,
     /// When the first of these did.
@@ -73,6 +76,7 @@ impl Task {
             mode: None,
             link: None,
             there: There::Unknown,
+            ordinary: false,
             tries: 0,
             failed_first: OnceLock::new(),
             began: None,
@@ -83,6 +87,11 @@ impl Task {
             planned: 0,
             account: Arc::default(),
         }
+    }
+
+    /// The destination must not be replaced, and keeps nothing.
+    pub(crate) fn is_to_device(&self) -> bool {
+        !self.ordinary && is_device(&self.destination.path())
     }
 
     pub(crate) fn compares(&self) -> bool {

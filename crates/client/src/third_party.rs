@@ -29,7 +29,7 @@ use crate::control::{Answer, Control, LAST_WORDS, LONG};
 use crate::data_trust::agree;
 use crate::entry::from_status;
 use crate::get::checksum_command;
-use crate::landing::{is_device, part_of};
+use crate::landing::part_of;
 use crate::place::Endpoint;
 use crate::relay::Relay;
 use crate::report::Meter;

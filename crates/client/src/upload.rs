@@ -11,7 +11,7 @@ use ropewalk_storage::checksum::{Algorithm, Hasher, Pieces, checksum_file};
 
 use crate::RemoteError;
 use crate::auto::SMALL;
-use crate::landing::{Landing, is_device};
+use crate::landing::Landing;
 use crate::source::{Source, Stream, Version, read_whole, still_there, unchanged};
 use crate::task::Task;
 use crate::verify::{Check, add_holes, proof, same};
@@ -69,7 +69,7 @@ pub(crate) struct Manner {
 
 impl Upload {
     pub(crate) fn begin(task: Task, source: Source, manner: Manner) -> Result<Arc<Self>, RemoteError> {
-        let device = is_device(&task.destination.path());
+        let device = task.is_to_device();
         let wanted = crate::source::wanted(task.window, task.size.unwrap_or(u64::MAX));
         let check = if device { Check::Size } else { manner.check };
         let mut expected = None;

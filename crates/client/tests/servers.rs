@@ -545,3 +545,23 @@ fn drop_boxes() -> Result<()> {
     }
     Ok(())
 }
+
+/// A server's root may be anywhere.
+#[test]
+fn files_with_names_of_devices_are_files() -> Result<()> {
+    let Some(bench) = Bench::new(Kind::Ropewalk)? else { return Ok(()) };
+    fs::create_dir(bench.remote.join("dev"))?;
+    write(&bench.remote.join("dev/empty"), b"")?;
+    write(&bench.remote.join("dev/some"), b"some")?;
+    run(bench.url("dev/"), bench.here("dev/"), &options())?.succeeded()?;
+    ensure!(fs::read(bench.local.join("dev/empty"))?.is_empty());
+    ensure!(fs::read(bench.local.join("dev/some"))? == b"some");
+    let sums = Options { checksum: ChecksumPolicy::Require(Algorithm::Md5), ..options() };
+    for _ in 0..2 {
+        let told = run(bench.here("dev/some"), bench.url("dev/new"), &sums)?.succeeded()?;
+        let proved = |event: &Event| matches!(event, Event::FileDone { checksum: Some(_), .. });
+        ensure!(told.count(proved) == 1, "{:?}", told.events);
+    }
+    ensure!(fs::read(bench.remote.join("dev/new"))? == b"some");
+    Ok(())
+}

@@ -501,3 +501,28 @@ fn links_that_lead_nowhere_are_the_same_the_second_time() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn what_is_the_same_gets_its_permissions_all_the_same() -> Result<()> {
+    each_way(&gridftp(), |from, source, to, destination| {
+        for name in ["open", "shut"] {
+            write(&from.join(name), b"x")?;
+            fs::set_permissions(from.join(name), Permissions::from_mode(0o644))?;
+        }
+        let mirror = Options {
+            sync: Some(SyncLevel::Time),
+            preserve: Preserve { times: true, modes: true, links: false },
+            into_directories: false,
+            ..options()
+        };
+        run(source.clone(), destination.clone(), &mirror)?.succeeded()?;
+        fs::set_permissions(from.join("shut"), Permissions::from_mode(0o600))?;
+        let told = run(source, destination, &mirror)?.succeeded()?.summary;
+        ensure!(told.files_done == 0, "{told:?}");
+        for (name, mode) in [("open", 0o644), ("shut", 0o600)] {
+            let there = fs::metadata(to.join(name))?.permissions().mode() & 0o777;
+            ensure!(there == mode, "{name}: {there:o}");
+        }
+        Ok(())
+    })
+}

@@ -16,10 +16,12 @@ impl ServerHandle {
     ///
     /// # Errors
     /// The settings have errors; nothing has changed then.
-    pub fn reload(&self, config: Config) -> Result<()> {
+    pub fn reload(&self, mut config: Config) -> Result<()> {
+        let now = config.fixed();
+        // A server that was not to take on identities can no longer do so.
+        config.identity.mapped = self.0.settings().config.identity.mapped;
         Error::refuse(config.check())?;
         let settings = Settings::prepare(config, &self.0.stores)?;
-        let now = settings.config.fixed();
         self.0.replace_settings(settings)?;
         tracing::info!("settings reloaded");
         for ((setting, _), _) in now.iter().zip(&self.0.fixed).filter(|(now, running)| now != running) {
@@ -28,6 +30,14 @@ impl ServerHandle {
             );
         }
         Ok(())
+    }
+
+    /// Opens the logs anew, with the settings as they are.
+    ///
+    /// # Errors
+    /// A log cannot be opened; lines go where they went.
+    pub fn reopen_logs(&self) -> Result<()> {
+        self.0.reopen_logs(&self.0.settings().config.log)
     }
 
     /// Ends the server in an orderly way: it accepts no more connections, closes idle sessions, and lets transfers

@@ -11,7 +11,7 @@ use ropewalk_transport::{Driver, Tcp};
 
 use crate::audit::{self, Audit};
 use crate::checksum_cache::ChecksumCache;
-use crate::config::Fixed;
+use crate::config::{Fixed, Log};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::limits::SessionCounts;
@@ -122,11 +122,16 @@ impl Host {
         Arc::clone(&self.settings.read())
     }
 
-    pub(crate) fn replace_settings(&self, settings: Settings) -> Result<()> {
+    pub(crate) fn reopen_logs(&self, log: &Log) -> Result<()> {
         // Both are there, or nothing changes.
-        let audit = audit::open(&settings.config.log)?;
-        self.transfer_log.reopen(&settings.config.log)?;
+        let audit = audit::open(log)?;
+        self.transfer_log.reopen(log)?;
         self.audit.replace(audit);
+        Ok(())
+    }
+
+    pub(crate) fn replace_settings(&self, settings: Settings) -> Result<()> {
+        self.reopen_logs(&settings.config.log)?;
         *self.settings.write() = Arc::new(settings);
         Ok(())
     }

@@ -116,6 +116,10 @@ fn reload(handle: &ServerHandle, load: &mut impl FnMut() -> std::result::Result<
     }
     if let Err(error) = load().map_err(Error::from).and_then(|config| handle.reload(config)) {
         tracing::error!(%error, "reload failed; the old settings stay");
+        // They may have been moved away.
+        if let Err(error) = handle.reopen_logs() {
+            tracing::error!(%error, "logs cannot be opened anew");
+        }
     }
     tell(&[NotifyState::Ready]);
 }

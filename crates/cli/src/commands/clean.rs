@@ -3,6 +3,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use anyhow::anyhow;
 use bstr::{BString, ByteSlice};
 use clap::Args;
 use ropewalk_client::{Entry, Location, RemoteError, parse_location};
@@ -40,11 +41,12 @@ impl Clean {
         client.options.preserve.links = true;
         let mut sessions = Sessions::new(&client);
         let exit = client.each(&targets, |target| {
-            let mut found: Vec<BString> = Vec::new();
+            let (mut found, mut unknown) = (Vec::<BString>::new(), 0_u64);
             let listed = each_entry(&client, &mut sessions, target, true, &mut |entry, location| {
                 if self.matches(entry) {
                     found.push(location.into());
                 }
+                unknown += u64::from(entry.modified.is_none() && is_left(entry));
                 Ok(())
             });
             if let (true, Ok(Place::Remote(url))) = (found.is_empty(), target.place())
@@ -80,6 +82,9 @@ impl Clean {
             }
             // Directories that could not be read are no reason to leave the others as they are.
             listed.and(match failed {
+                None if unknown > 0 => Err(anyhow!(
+                    "{unknown} unfinished files stay: the server's listings do not tell their times"
+                )),
                 None => Ok(()),
                 Some(last) => Err(last.context(format!("{left} could not be removed; the last one"))),
             })
@@ -89,11 +94,14 @@ impl Clean {
     }
 
     fn matches(&self, entry: &Entry) -> bool {
-        let name = entry.name.rsplit_once_str("/").map_or(entry.name.as_bytes(), |(_, name)| name);
-        matches!(entry.kind, Kind::File | Kind::Symlink)
-            && is_temporary_name(name.as_bstr())
-            && entry.modified.is_some_and(|time| time < self.older)
+        is_left(entry) && entry.modified.is_some_and(|time| time < self.older)
     }
+}
+
+/// Interrupted copies leave files of such names.
+fn is_left(entry: &Entry) -> bool {
+    let name = entry.name.rsplit_once_str("/").map_or(entry.name.as_bytes(), |(_, name)| name);
+    matches!(entry.kind, Kind::File | Kind::Symlink) && is_temporary_name(name.as_bstr())
 }
 
 fn remove(target: &Target, location: &BString, sessions: &mut Sessions<'_>) -> anyhow::Result<()> {

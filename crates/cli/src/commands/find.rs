@@ -2,6 +2,7 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
+use anyhow::bail;
 use bstr::{BStr, ByteSlice};
 use clap::{Args, ValueEnum};
 use globset::{Glob, GlobMatcher};
@@ -82,11 +83,22 @@ impl Find {
         let terminal = io::stdout().is_terminal();
         let mut out = BufWriter::new(io::stdout().lock());
         let exit = client.each(&targets, |target| {
+            let mut unknown = 0_u64;
             let result = each_entry(&client, &mut sessions, target, true, &mut |entry, location| {
-                if self.matches(entry) { self.print(entry, location, terminal, &mut out) } else { Ok(()) }
+                let timeless = entry.modified.is_none() && (self.newer.is_some() || self.older.is_some());
+                match self.matches(entry) {
+                    true if timeless => unknown += 1,
+                    true if self.is_of_time(entry) => self.print(entry, location, terminal, &mut out)?,
+                    _ => {}
+                }
+                Ok(())
             });
             out.flush()?;
-            result
+            result?;
+            if unknown > 0 {
+                bail!("{unknown} entries are left out: the server's listings do not tell their times");
+            }
+            Ok(())
         })?;
         sessions.quit();
         Ok(exit)
@@ -118,7 +130,10 @@ impl Find {
         };
         kind && size
             && self.name.as_ref().is_none_or(|glob| glob.is_match(Path::new(&*name.to_os_str_lossy())))
-            && self.newer.is_none_or(|bound| entry.modified.is_some_and(|time| time > bound))
+    }
+
+    fn is_of_time(&self, entry: &Entry) -> bool {
+        self.newer.is_none_or(|bound| entry.modified.is_some_and(|time| time > bound))
             && self.older.is_none_or(|bound| entry.modified.is_some_and(|time| time < bound))
     }
 }
@@ -140,7 +155,8 @@ mod tests {
         let entry =
             Entry { size: Some(4096), modified: Some(946_684_800), ..Entry::new("sub/data.h5", Kind::File) };
         let words = ["find", "/x"].into_iter().chain(flags.split_whitespace());
-        Command::try_parse_from(words).unwrap().find.matches(&entry)
+        let find = Command::try_parse_from(words).unwrap().find;
+        find.matches(&entry) && find.is_of_time(&entry)
     }
 
     #[test]

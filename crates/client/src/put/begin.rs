@@ -28,12 +28,13 @@ impl<'e> Flow<'_, 'e> {
                 return settled(e, task);
             }
         }
+        ctx.tell_of_times(&self.session);
         let resumable = options.resume
             && !options.in_place
             && !options.ascii
             && task.window.is_none()
             && !task.apart
-            && !is_device(&task.destination.path())
+            && !task.is_to_device()
             && task.size.is_some_and(|size| size > SMALL);
         let known = ctx.states.claim(&mut task, resumable, self.session.can.is_ours());
         let ask = known.is_some()

@@ -11,7 +11,7 @@ impl<'e> Flow<'_, 'e> {
             && self.source.can.restart
             && task.window.is_none()
             && !task.apart
-            && !is_device(&task.destination.path())
+            && !task.is_to_device()
             && task.size.is_some_and(|size| size > SMALL)
     }
 
@@ -103,6 +103,7 @@ impl<'e> Flow<'_, 'e> {
     ) -> Result<Option<Part>, RemoteError> {
         let ctx = self.worker.ctx;
         self.source.is_another_file(&task, &mut self.destination, ctx.options().in_place)?;
+        ctx.tell_of_times(&self.destination);
         if ask {
             let entry = self.source.stat(&task.source.path())?;
             if self.source.differs(&task, &entry) {

@@ -42,7 +42,12 @@ pub(super) fn retrieve(
     markers.sight = Some(Sight::new(true));
     let mut attend = Attend::new(job.host, job.session, job.control, channel.streams(), markers);
     attend.reply_early(&channel);
-    let result = if metadata.kind == Kind::File {
+    // Files that are made while they are read (/proc) say that they are empty.
+    let made_up = || {
+        metadata.size == 0
+            && source.read_at(&mut [0], transfer.window.map_or(0, |w| w.offset)).is_ok_and(|n| n > 0)
+    };
+    let result = if metadata.kind == Kind::File && !made_up() {
         send_ranges(&mut channel, transfer, &source, &metadata, &mut attend, progress)
     } else {
         send_all(&mut channel, transfer, &source, &mut attend, progress)
@@ -95,7 +100,7 @@ fn send_ranges(
     Ok((sum, whole))
 }
 
-/// A device or pipe, whose size means nothing: everything that comes, or as much as was asked for.
+/// A device, a pipe or what the system makes up, whose size means nothing: everything that comes, or as much as was asked for.
 fn send_all(
     channel: &mut Channel,
     transfer: &Transfer,

@@ -119,3 +119,39 @@ fn only_regular_files_have_checksums() {
     pipe.read_exact(&mut found).unwrap();
     assert_eq!(&found, b"abcabc");
 }
+
+#[test]
+fn a_pipe_waits_for_who_writes_to_it() {
+    let server = Fixture::new();
+    let name = server.root().join("pipe");
+    drop(pipe(&server, "pipe"));
+    let mut client = server.login();
+    let mut data = client.data();
+    client.command("RETR /pipe", 150);
+    // It waits here until the server has opened it.
+    let mut writer = OpenOptions::new().write(true).open(&name).unwrap();
+    writer.write_all(b"late").unwrap();
+    drop(writer);
+    let mut found = Vec::new();
+    data.read_to_end(&mut found).unwrap();
+    assert_eq!(found, b"late");
+    client.expect(226);
+    // Whom nobody writes to can break off.
+    let data = client.data();
+    client.command("RETR /pipe", 150);
+    client.send("ABOR");
+    client.expect(426);
+    client.expect(226);
+    drop(data);
+}
+
+/// The system says that such files are empty.
+#[test]
+fn what_is_made_up_while_it_is_read_is_sent() {
+    let server = Fixture::with(|config, _| {
+        config.anonymous.as_mut().unwrap().root = Some("/proc".into());
+    });
+    let mut client = server.login();
+    let found = client.get("RETR /version");
+    assert_eq!(found, std::fs::read("/proc/version").unwrap());
+}

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Advice, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
@@ -53,6 +53,13 @@ impl PosixFile {
             next: Mutex::default(),
             locked: AtomicBool::default(),
         }
+    }
+
+    /// Of a pipe: somebody had it open for writing since this was opened, and nobody has now.
+    fn was_left(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        // What cannot be told ends as the system says.
+        poll(&mut fds, Some(&Timespec::default())).is_err() || fds[0].revents().contains(PollFlags::HUP)
     }
 
     /// Looks what it is. The descriptor was opened without waiting.
@@ -173,6 +180,8 @@ impl ReadHandle for PosixFile {
         }
         match retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer)) {
             Err(Errno::AGAIN) => Ok(None),
+            // Nobody has come to write to it yet.
+            Ok(0) if self.kind == Kind::Fifo && !buffer.is_empty() && !self.was_left() => Ok(None),
             read => read.map(Some).context("read", self.path.as_bytes()).map_err(|error| error.at(offset)),
         }
     }
