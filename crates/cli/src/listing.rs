@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use bstr::{BStr, BString, ByteSlice};
-use ropewalk_client::{Entry, FailureKind, Options, RemoteError, list, walk};
+use ropewalk_client::{Entry, FailureKind, Options, Remote, RemoteError, list, walk};
 use ropewalk_protocol::url::Url;
 
 use crate::client::{Client, Place, Sessions, Target};
@@ -112,12 +112,13 @@ fn find(sessions: &mut Sessions<'_>, place: Place<'_>) -> anyhow::Result<Found> 
             if missing && is_pattern(&url.path) {
                 return Ok(Found::Pattern);
             }
-            if missing {
+            let link = if missing && !url.path.ends_with(b"/") { sessions.with(url, stat).ok() } else { None };
+            if missing && link.is_none() {
                 // In place of what the server said about a command that nobody gave.
                 let reason = "no such file or directory".into();
                 return Err(RemoteError::Lost { kind: FailureKind::NotFound, reason }.into());
             }
-            (entry.map_err(Into::into), url.path.as_bstr())
+            (link.map_or(entry, Ok).map_err(Into::into), url.path.as_bstr())
         }
     };
     match entry {
@@ -133,6 +134,30 @@ fn find(sessions: &mut Sessions<'_>, place: Place<'_>) -> anyhow::Result<Found> 
             Some(e) if e.kind() == io::ErrorKind::NotFound && is_pattern(path) => Ok(Found::Pattern),
             _ => Err(error),
         },
+    }
+}
+
+/// What a server says of a path. A symbolic link that leads nowhere, which servers do not find, is as the listing of its directory has
+/// it.
+pub(crate) fn stat(remote: &mut Remote<'_>, path: &[u8]) -> Result<Entry, RemoteError> {
+    let missing = match remote.stat(path) {
+        Err(error) if error.kind() == FailureKind::NotFound => error,
+        found => return found,
+    };
+    let (directory, name) = path.rsplit_once_str("/").unwrap_or((b".", path));
+    let directory = if directory.is_empty() { b"/" } else { directory };
+    let mut link = None;
+    let listed = remote.list_each(directory, &mut |entry| {
+        if entry.name != name {
+            return ControlFlow::Continue(());
+        }
+        link = Some(entry);
+        ControlFlow::Break(())
+    });
+    match (link, listed) {
+        (Some(link), _) => Ok(link),
+        (None, Ok(()) | Err(RemoteError::Refused { .. })) => Err(missing),
+        (None, Err(error)) => Err(error),
     }
 }
 

@@ -1,16 +1,15 @@
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::ops::ControlFlow;
 
 use bstr::ByteSlice;
 use clap::Args;
-use ropewalk_client::{Entry, FailureKind, Remote, RemoteError};
+use ropewalk_client::{Entry, RemoteError};
 
 use crate::client::{Client, Place, Sessions, parse_targets};
 use crate::exit::Exit;
 use crate::output::{EntryLine, harmless, json_line, kind_name, mode_text};
 use crate::settings::ConnectionFlags;
-use crate::{local, units, utc};
+use crate::{listing, local, units, utc};
 
 #[derive(Debug, Args)]
 pub(crate) struct Stat {
@@ -33,7 +32,7 @@ impl Stat {
         let exit = client.each(&targets, |target| {
             let entry = match target.place()? {
                 Place::Local(path) => local::stat(path)?,
-                Place::Remote(url) => sessions.with(url, of_remote)?,
+                Place::Remote(url) => sessions.with(url, listing::stat)?,
             };
             let mut out = io::stdout().lock();
             if self.json {
@@ -45,29 +44,6 @@ impl Stat {
         })?;
         sessions.quit();
         Ok(exit)
-    }
-}
-
-/// A symbolic link that leads nowhere, which servers do not find, is as the listing of its directory has it.
-fn of_remote(remote: &mut Remote<'_>, path: &[u8]) -> Result<Entry, RemoteError> {
-    let missing = match remote.stat(path) {
-        Err(error) if error.kind() == FailureKind::NotFound => error,
-        found => return found,
-    };
-    let (directory, name) = path.rsplit_once_str("/").unwrap_or((b".", path));
-    let directory = if directory.is_empty() { b"/" } else { directory };
-    let mut link = None;
-    let listed = remote.list_each(directory, &mut |entry| {
-        if entry.name != name {
-            return ControlFlow::Continue(());
-        }
-        link = Some(entry);
-        ControlFlow::Break(())
-    });
-    match (link, listed) {
-        (Some(link), _) => Ok(link),
-        (None, Ok(()) | Err(RemoteError::Refused { .. })) => Err(missing),
-        (None, Err(error)) => Err(error),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is wrong with a configuration on this host.
 
 use std::fmt;
+use std::net::UdpSocket;
 use std::path::Path;
 use std::time::Duration;
 
@@ -452,6 +453,12 @@ fn is_command(name: &str) -> bool {
 }
 
 fn check_places(config: &Config, report: &mut Report) {
+    // It may come later.
+    if let Some(address) = config.data.interface
+        && let Err(error) = UdpSocket::bind((address, 0))
+    {
+        report.warning("data.interface", format!("there are no data connections from {address}: {error}"));
+    }
     let logs = [
         ("log.transfer_log", &config.log.transfer_log),
         ("log.transfer_log_json", &config.log.transfer_log_json),

@@ -52,6 +52,11 @@ fn logs_are_files_and_rules_are_about_what_users_see() {
     let told = |setting: &str| problems.iter().filter(|problem| problem.setting == setting).count();
     assert_eq!((told("defaults.rules"), told("log.audit"), told("log.transfer_log")), (1, 1, 0));
     assert!(!problems.iter().any(|problem| problem.text.contains("no user")), "{problems:?}");
+    for (address, warnings) in [("127.0.0.1", 0), ("192.0.2.1", 1)] {
+        let config = Config::parse(&format!("[data]\ninterface = \"{address}\"\n")).unwrap();
+        let about = config.check().into_iter().filter(|problem| problem.setting == "data.interface").count();
+        assert_eq!(about, warnings, "{address}");
+    }
 }
 
 /// However users log in, there has to be something for them to see.
