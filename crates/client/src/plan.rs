@@ -453,7 +453,9 @@ impl<'p, 'e> Plan<'p, 'e> {
             let (size, modified, mode) = (task.length(), task.modified, task.mode);
             return self.ctx.report.event(Event::WouldCopy { source, destination, size, modified, mode });
         }
-        task.ordinary = self.is_ordinary(&task.destination);
+        if task.there == There::Unknown && self.is_ordinary(&task.destination) {
+            task.there = There::Ordinary;
+        }
         let bytes = if task.link.is_some() { 0 } else { task.length().unwrap_or_default() };
         task.planned = bytes;
         self.ctx.report.planned(bytes);

@@ -167,7 +167,7 @@ fn expire(directory: &Path, now: SystemTime) {
                 && (["json", "lock"].contains(&ending) || ending.starts_with("new-"))
         });
         let ours = ours || name.starts_with(BESIDE);
-        if !ours || !age(&path).is_some_and(|age| age > KEPT) {
+        if !ours || age(&path).is_none_or(|age| age <= KEPT) {
             continue;
         }
         // Whoever has it uses it, or the journal beside it; whoever takes it next sees that it is gone.

@@ -21,6 +21,8 @@ pub(crate) fn one_file(task: &Task) -> RemoteError {
 pub(crate) enum There {
     Unknown,
     Nothing,
+    /// Its name is as those of devices are, and its server says that it is a file, or nothing yet.
+    Ordinary,
     /// It has the size of the source: it is copied only where checksums differ.
     SameSize,
 }
@@ -41,8 +43,6 @@ pub(crate) struct Task {
     /// A symbolic link that is copied as one.
     pub link: Option<Box<BString>>,
     pub there: There,
-    /// The destination has a name as devices have, and its server says that it is a file or nothing yet.
-    pub ordinary: bool,
     /// Tries that failed.
     pub tries: u32,
     /// When the first of these did.
@@ -76,7 +76,6 @@ impl Task {
             mode: None,
             link: None,
             there: There::Unknown,
-            ordinary: false,
             tries: 0,
             failed_first: OnceLock::new(),
             began: None,
@@ -91,7 +90,13 @@ impl Task {
 
     /// The destination must not be replaced, and keeps nothing.
     pub(crate) fn is_to_device(&self) -> bool {
-        !self.ordinary && is_device(&self.destination.path())
+        let known = match self.there {
+            There::Unknown => false,
+            There::Nothing | There::Ordinary => true,
+            // Devices are empty.
+            There::SameSize => self.size.is_some_and(|size| size > 0),
+        };
+        !known && is_device(&self.destination.path())
     }
 
     pub(crate) fn compares(&self) -> bool {
