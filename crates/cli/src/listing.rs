@@ -112,7 +112,8 @@ fn find(sessions: &mut Sessions<'_>, place: Place<'_>) -> anyhow::Result<Found> 
             if missing && is_pattern(&url.path) {
                 return Ok(Found::Pattern);
             }
-            let link = if missing && !url.path.ends_with(b"/") { sessions.with(url, stat).ok() } else { None };
+            let link =
+                if missing && !url.path.ends_with(b"/") { sessions.with(url, stat).ok() } else { None };
             if missing && link.is_none() {
                 // In place of what the server said about a command that nobody gave.
                 let reason = "no such file or directory".into();

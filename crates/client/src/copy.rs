@@ -177,6 +177,7 @@ fn finish(ctx: &Context<'_>, late: Late) {
             }
         }
     }
+    set_modes(ctx, &mut sides, &late.modes);
     for (place, modified, mode) in late.attributes.into_iter().rev() {
         if ctx.cancel.is_cancelled() {
             break;
@@ -190,6 +191,27 @@ fn finish(ctx: &Context<'_>, late: Late) {
         for (path, mode) in late.opened.into_iter().rev() {
             // Best effort: the next run sets it.
             let _ = ctx.store.set_mode(&path, mode);
+        }
+    }
+}
+
+/// Gives files their modes, many in a round trip, until a server refuses one.
+fn set_modes(ctx: &Context<'_>, sides: &mut Sides<'_, '_>, modes: &[(Place, u32)]) {
+    const AT_ONCE: usize = 100;
+    let server = |place: &Place| match place {
+        Place::Remote(endpoint, _) => Some(Arc::as_ptr(endpoint)),
+        _ => None,
+    };
+    for of_one in modes.chunk_by(|(one, _), (other, _)| server(one) == server(other)) {
+        for some in of_one.chunks(AT_ONCE) {
+            if ctx.cancel.is_cancelled() {
+                return;
+            }
+            let place = &some[0].0;
+            if let Err(e) = sides.ask(place, &mut |side| side.set_modes(some)) {
+                ctx.report.not_preserved(place, e.reply_code(), &e.to_string());
+                break;
+            }
         }
     }
 }

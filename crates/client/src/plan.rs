@@ -67,6 +67,8 @@ type Spot = (String, BString);
 /// What is done when everything is there.
 #[derive(Default)]
 pub(crate) struct Late {
+    /// Of files that were there already.
+    pub modes: Vec<(Place, u32)>,
     /// Times (seconds since 1970) and modes of directories.
     pub attributes: Vec<(Place, Option<Time>, Option<u32>)>,
     /// Directories here that became writable for the time of the run, and the modes that they had.
@@ -77,7 +79,7 @@ pub(crate) struct Late {
 
 impl Late {
     pub(crate) fn is_empty(&self) -> bool {
-        self.attributes.is_empty() && self.links.is_empty()
+        self.modes.is_empty() && self.attributes.is_empty() && self.links.is_empty()
     }
 }
 
@@ -98,6 +100,8 @@ pub(crate) struct Plan<'p, 'e> {
     /// Hashes of the destinations that files and directories were given, with those of the sources; of files in
     /// directories only where several of these may become one.
     given: HashMap<u64, u64>,
+    /// Whether servers have no devices where names of devices are.
+    ordinary: HashMap<Spot, bool>,
     speller: Speller,
     merging: bool,
     chance: RandomState,
@@ -142,6 +146,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             sides: HashMap::new(),
             made: HashSet::new(),
             given: HashMap::new(),
+            ordinary: HashMap::new(),
             speller: Speller::default(),
             merging: false,
             chance: RandomState::new(),
@@ -364,10 +369,13 @@ impl<'p, 'e> Plan<'p, 'e> {
                     return Ok(None);
                 }
             }
-            Verdict::CompareSums => task.there = There::SameSize,
+            Verdict::CompareSums => {
+                self.keep_mode(&task, there);
+                task.there = There::SameSize;
+            }
             Verdict::Same(reason) => {
                 self.ctx.report.left_out(task.source.display(), reason);
-                self.keep_mode(task, there);
+                self.keep_mode(&task, there);
                 return Ok(None);
             }
         }
@@ -398,7 +406,7 @@ impl<'p, 'e> Plan<'p, 'e> {
     }
 
     /// A file that is the same may have got other permissions since.
-    fn keep_mode(&mut self, task: Task, there: &Entry) {
+    fn keep_mode(&mut self, task: &Task, there: &Entry) {
         const PERMISSIONS: u32 = 0o777;
         let (options, plain) = (self.ctx.options(), there.kind == Kind::File && there.target.is_none());
         if let (Some(mode), Some(now)) = (task.mode, there.mode)
@@ -407,7 +415,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             && !options.dry_run
             && (mode ^ now) & PERMISSIONS != 0
         {
-            self.late.attributes.push((task.destination, None, Some(mode)));
+            self.late.modes.push((task.destination.clone(), mode));
         }
     }
 
@@ -423,21 +431,29 @@ impl<'p, 'e> Plan<'p, 'e> {
         })
     }
 
-    /// Whether a server says that what has a device's name is none: its root may be anywhere.
+    /// Whether what has a device's name at a server is none, since its root is another directory than the system's.
     fn is_ordinary(&mut self, place: &Place) -> bool {
         let path = place.path();
         if !matches!(place, Place::Remote(..)) || !is_device(&path) {
             return false;
         }
-        let mut kind = |side: &mut Side<'_>| match side {
-            Side::Remote(session) if session.can.facts => match session.stat(&path) {
-                Ok(entry) => Ok(entry.kind == Kind::File),
+        // What every system has there.
+        let known: &[u8] = if path.starts_with(b"/dev/") { b"/dev/null" } else { b"/proc/self" };
+        let spot = (self.key(place), BString::from(known));
+        if let Some(&ordinary) = self.ordinary.get(&spot) {
+            return ordinary;
+        }
+        let mut look = |side: &mut Side<'_>| match side {
+            Side::Remote(session) if session.can.facts => match session.stat(known) {
+                Ok(_) => Ok(false),
                 Err(e) if e.breaks_session() => Err(e),
                 Err(e) => Ok(e.kind() == FailureKind::NotFound),
             },
             Side::Local(_) | Side::Remote(_) => Ok(false),
         };
-        self.ask(place, true, &mut kind).unwrap_or(false)
+        let ordinary = self.ask(place, true, &mut look).unwrap_or(false);
+        self.ordinary.insert(spot, ordinary);
+        ordinary
     }
 
     /// The time and the mode of a directory that its copy gets.

@@ -10,7 +10,7 @@ use ropewalk_storage::{ErrorKind, Kind, Store};
 use crate::entry::{DANGLING, LEADS_BACK, Time};
 use crate::listing::Listing;
 use crate::ops::names::{LEVELS, too_deep};
-use crate::place::{Endpoint, join, parent};
+use crate::place::{Endpoint, Place, join, parent};
 use crate::session::Session;
 use crate::{Entry, FailureKind, RemoteError};
 
@@ -365,6 +365,20 @@ impl<'e> Side<'e> {
             }
             Self::Remote(session) => session.remove_directory(path),
         }
+    }
+
+    /// Permissions of files of this side, in one round trip; the first error of one of them.
+    pub(crate) fn set_modes(&mut self, files: &[(Place, u32)]) -> Result<(), RemoteError> {
+        let Self::Remote(session) = self else {
+            return files
+                .iter()
+                .try_for_each(|(file, mode)| self.set_attributes(&file.path(), None, Some(*mode)));
+        };
+        let commands: Vec<_> = files
+            .iter()
+            .flat_map(|(file, mode)| session.attributes(&file.path(), None, Some(*mode)))
+            .collect();
+        session.calls(&commands)?.into_iter().try_for_each(|reply| reply.map(drop))
     }
 
     pub(crate) fn set_attributes(

@@ -21,7 +21,7 @@ pub(crate) fn one_file(task: &Task) -> RemoteError {
 pub(crate) enum There {
     Unknown,
     Nothing,
-    /// Its name is as those of devices are, and its server says that it is a file, or nothing yet.
+    /// Its name is as those of devices are, and its server has none of these there.
     Ordinary,
     /// It has the size of the source: it is copied only where checksums differ.
     SameSize,

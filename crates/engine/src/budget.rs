@@ -18,7 +18,7 @@ const CLASSES: usize = (MAX_BUFFER / MIN_BUFFER).trailing_zeros() as usize + 1;
 const IDLE_PIPES: usize = 32;
 
 /// Gaps that all transfers of a process have account kept of at a time, beyond what each may have anyway: 256 MiB.
-const MOST_GAPS: usize = 1 << 20;
+pub(crate) const MOST_GAPS: usize = 1 << 20;
 
 /// A limit on the memory that all transfers of a process use for buffers.
 ///

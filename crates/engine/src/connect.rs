@@ -142,7 +142,11 @@ impl Core {
         loop {
             let mut connection = match listener.accept(now) {
                 Ok(Some(connection)) => connection,
-                Ok(None) => return Ok(None),
+                // Nobody waits.
+                Ok(None) => {
+                    *self.rest.lock() = None;
+                    return Ok(None);
+                }
                 Err(error) => match Errno::from_io_error(&error) {
                     Some(errno) if is_shortage(errno) => {
                         if self.rest.lock().replace((now + REST, errno)).is_none() {

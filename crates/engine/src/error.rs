@@ -64,6 +64,11 @@ pub enum Error {
     /// What came has more gaps than are kept account of.
     #[error("the blocks that came leave too many gaps between them: {count}")]
     Scattered { count: usize },
+    /// The same, of all transfers at the moment; alone it had few enough.
+    #[error(
+        "all transfers together have too many gaps between the blocks that came (this one {count}): try again later"
+    )]
+    Crowded { count: usize },
     #[error("broken off")]
     Aborted,
     #[error("no byte moved for {} s", after.as_secs_f32())]

@@ -84,7 +84,8 @@ impl<'a> Inlet<'a> {
                     match taken {
                         Ok(n) => self.wire.consume(n),
                         Err(source) => {
-                            self.nonsense = first;
+                            // Where it has been counted among the ends already, all of them would be waited for in vain.
+                            self.nonsense = first && !matches!(source, ReceiveError::TooManyEnded { .. });
                             return Err(self.protocol(source));
                         }
                     }

@@ -239,9 +239,7 @@ impl Order<'_, '_> {
         let mut shortage = Shortage::new(reused);
         let mut ready = Vec::new();
         // Bytes may be here from the last transfer on.
-        for at in (0..self.lanes.len()).rev() {
-            self.serve(at, &mut shortage, watch)?;
-        }
+        self.serve_all(self.lanes.iter().map(|lane| lane.id).collect(), &mut shortage, watch)?;
         while !self.transfer.is_complete() {
             let alive = self.lanes.len();
             watch.progress.set_streams(alive as u32);
@@ -272,15 +270,8 @@ impl Order<'_, '_> {
                 watch.progress.add_time(Stage::Network, began.elapsed());
             }
             let accepts = ready.contains(&served.len());
-            // The oldest first: who knows the protocol is known before passers-by. Lanes that end are taken out.
-            let mut ids: Vec<u32> =
-                ready.iter().filter_map(|&at| Some(self.lanes[*served.get(at)?].id)).collect();
-            ids.sort_unstable();
-            for id in ids {
-                if let Some(lane) = self.lanes.iter().position(|lane| lane.id == id) {
-                    self.serve(lane, &mut shortage, watch)?;
-                }
-            }
+            let ids = ready.iter().filter_map(|&at| Some(self.lanes[*served.get(at)?].id)).collect();
+            self.serve_all(ids, &mut shortage, watch)?;
             if accepts {
                 while let Some(wire) = self.core.accept()? {
                     self.join(wire)?;
@@ -301,6 +292,17 @@ impl Order<'_, '_> {
 
     fn out_of_order(&self) -> Error {
         Error::OutOfOrder { missing: self.next, held: self.held.bytes as u64 }
+    }
+
+    /// Serves these lanes, the oldest first: who knows the protocol is known before passers-by. Those that end are taken out.
+    fn serve_all(&mut self, mut ids: Vec<u32>, shortage: &mut Shortage, watch: &mut Watch<'_>) -> Result<()> {
+        ids.sort_unstable();
+        for id in ids {
+            if let Some(lane) = self.lanes.iter().position(|lane| lane.id == id) {
+                self.serve(lane, shortage, watch)?;
+            }
+        }
+        Ok(())
     }
 
     /// Reads once from a lane, if nothing is there yet, and takes what it brought.
@@ -349,7 +351,12 @@ impl Order<'_, '_> {
                     match lane.stream.header_bytes(ahead, &mut self.transfer) {
                         Ok(n) => lane.wire.consume(n),
                         // Somebody who stumbled upon the port, as long as there is another one who knows the protocol.
-                        Err(error) if first && others_are_known => {
+                        // One that was counted among the ends is none.
+                        Err(error)
+                            if first
+                                && others_are_known
+                                && !matches!(error, ReceiveError::TooManyEnded { .. }) =>
+                        {
                             tracing::warn!(%peer, %error, "closed a data connection that brought nonsense");
                             self.transfer.remove_stream(&self.lanes[at].stream);
                             self.lanes.swap_remove(at);

@@ -8,6 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use ropewalk_protocol::range::RangeSet;
 
 use crate::BufferBudget;
+use crate::budget::MOST_GAPS;
 use crate::error::{Error, Result};
 use crate::flow::{Flow, Flows, PathSample};
 
@@ -174,8 +175,12 @@ impl Progress {
             counted => counted.get_or_insert_with(|| (budget.clone(), 0)),
         };
         if count > RANGES + *counted {
-            if !budget.add_gaps(RANGES) {
+            // Of all, one has half at most.
+            if count > MOST_GAPS / 2 {
                 return Err(Error::Scattered { count });
+            }
+            if !budget.add_gaps(RANGES) {
+                return Err(Error::Crowded { count });
             }
             *counted += RANGES;
         }
@@ -194,13 +199,16 @@ mod tests {
         let scatter = |progress: &Progress, most: u64| {
             (0..most).try_for_each(|at| progress.add_received(2 * at..2 * at + 1, &budget))
         };
-        let greedy = Progress::new();
-        let error = scatter(&greedy, 2 << 20).unwrap_err();
-        assert!(matches!(error, Error::Scattered { count } if count > 1 << 20), "{error}");
+        let greedy = [Progress::new(), Progress::new()];
+        for progress in &greedy {
+            let error = scatter(progress, 1 << 20).unwrap_err();
+            assert!(matches!(error, Error::Scattered { count } if count > MOST_GAPS / 2), "{error}");
+        }
         // Others may have a few all the same, and more once those are gone.
         scatter(&Progress::new(), RANGES as u64).unwrap();
         let other = Progress::new();
-        assert!(scatter(&other, 2 * RANGES as u64).is_err());
+        let error = scatter(&other, 4 * RANGES as u64).unwrap_err();
+        assert!(matches!(error, Error::Crowded { count } if count <= 4 * RANGES), "{error}");
         drop(greedy);
         scatter(&other, 2 * RANGES as u64).unwrap();
         // Gaps that are closed cost nothing.

@@ -342,7 +342,10 @@ impl PartFile {
         if self.journal.get().is_none() && state.present.is_empty() {
             return self.remove();
         }
-        self.reach(&state)?;
+        // As `reach`. Nobody writes to it any more, and where the disk is full a length takes no room.
+        let end = state.present.end();
+        let there = self.handle.metadata().map(|metadata| metadata.size);
+        let reached = there.and_then(|there| if there < end { self.handle.set_len(end) } else { Ok(()) });
         // What is gone on with is trusted as it was told.
         self.confirm()?;
         if self.journal.get().is_none() {
@@ -353,7 +356,7 @@ impl PartFile {
         }
         // Also where the disk is full.
         let given_back = self.give_back(&state);
-        journaled.and(given_back)
+        reached.and(journaled).and(given_back)
     }
 
     /// Removes what is there.

@@ -88,6 +88,8 @@ impl<'e> Flow<'_, 'e> {
             }
             // It goes back with the session.
             Err(_) if failure.is_none() && self.slots.iter().take(at).any(Slot::entangles) => Ok(()),
+            // Nothing of that is news of it, or of those behind it.
+            Err(_) if upload.has_failed() => Err(RemoteError::OutOfStep),
             Err(source) => {
                 drop(channel);
                 let mut error =

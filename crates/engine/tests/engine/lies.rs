@@ -292,6 +292,21 @@ fn passers_by_do_no_harm() {
     }
 }
 
+/// As a stranger's first header it would be waited for in vain.
+#[test]
+fn an_end_too_many_is_no_passer_by() {
+    for ordered in [false, true] {
+        let (mut channel, address) = receiver(Mode::ExtendedBlock);
+        let _open = play(address, &[([block(0, b"abc"), eod()].concat(), false), (eof(1), false)]);
+        let error = if ordered {
+            channel.receive_writer(&mut Vec::new(), &mut Nobody, &Progress::new()).unwrap_err()
+        } else {
+            receive(&mut channel, RangeSet::from_range(0..10)).0.unwrap_err()
+        };
+        assert!(error.to_string().contains("2 streams have ended, but EOF announced 1"), "{error}");
+    }
+}
+
 #[test]
 fn only_the_expected_address_is_let_in() {
     for mode in [Mode::Stream, Mode::ExtendedBlock] {

@@ -158,7 +158,7 @@ impl Plan {
             && let (Some(metadata), Ok(left)) = (existing, &left)
             && left.changed < metadata.changed
         {
-            let text = "The file was changed after an upload that was to replace it was interrupted: send all of it again (STOR \
+            let text = "The file, or its attributes, were changed after an upload that was to replace it was interrupted: send all of it again (STOR \
                         without REST), or remove what was left (.NAME.ropewalk-part)."
                 .to_owned();
             return Err(Failure::Refused { code: 554, text });
@@ -298,7 +298,7 @@ impl Plan {
         let options = WriteOptions { create: true, truncate, exclusive: false, mode: files.create_mode };
         let handle = store.open_write(place, options)?;
         let (store, place) = (store.clone(), place.clone());
-        Ok(Destination::InPlace(InPlace { store, place, handle, created, named: AtomicBool::new(false) }))
+        Ok(Destination::InPlace(InPlace { store, place, handle, created, named: AtomicBool::new(!created) }))
     }
 
     /// Bytes of the whole file after this transfer. What goes on at some place never makes the file shorter than that, even
@@ -408,7 +408,6 @@ impl InPlace {
     /// Puts on stable storage what is written, and the name.
     fn sync(&self) -> Result<()> {
         self.handle.sync()?;
-        // Who came second has not made it, and may be the first to promise something.
         if !self.named.load(Ordering::Relaxed) {
             let directory = self.place.parent().unwrap_or_else(VirtualPath::root);
             sync_name(&*self.store, &directory, &*self.handle)?;

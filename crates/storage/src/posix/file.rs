@@ -55,11 +55,13 @@ impl PosixFile {
         }
     }
 
-    /// Of a pipe: somebody had it open for writing since this was opened, and nobody has now.
+    /// Of a pipe: somebody had it open for writing since this was opened, nobody has now, and all that came is read.
     fn was_left(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        let polled = retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));
+        let now = fds[0].revents();
         // What cannot be told ends as the system says.
-        poll(&mut fds, Some(&Timespec::default())).is_err() || fds[0].revents().contains(PollFlags::HUP)
+        polled.is_err() || now.contains(PollFlags::HUP) && !now.contains(PollFlags::IN)
     }
 
     /// Looks what it is. The descriptor was opened without waiting.
