@@ -277,8 +277,8 @@ impl RemoteError {
         }
     }
 
-    /// The server refused to give a part its name.
-    pub(crate) fn of_name(peer: String, command: &str, part: &BString, reply: Reply) -> Self {
+    /// The server refused to tell of a part that has arrived, or to give it its name.
+    pub(crate) fn of_part(peer: String, command: &str, part: &BString, reply: Reply) -> Self {
         if reply_kind(&reply) == FailureKind::NotFound {
             Self::PartVanished { peer, path: part.clone(), reply }
         } else {

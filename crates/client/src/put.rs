@@ -383,14 +383,15 @@ fn hear(
             _ => {}
         }
         let peer = slot.upload.task.destination.display();
-        if let Ask::RenameFrom | Ask::RenameTo = ask {
-            slot.error.get_or_insert(RemoteError::of_name(peer, ask.verb(), &slot.upload.path, reply));
-            return;
-        }
         let verb = match ask {
             Ask::Sum if slot.upload.check == Check::Size => "SIZE",
             ask => ask.verb(),
         };
+        let of_part = matches!(ask, Ask::Sum) && !slot.upload.direct;
+        if of_part || matches!(ask, Ask::RenameFrom | Ask::RenameTo) {
+            slot.error.get_or_insert(RemoteError::of_part(peer, verb, &slot.upload.path, reply));
+            return;
+        }
         slot.error.get_or_insert(RemoteError::Refused { peer, command: verb.to_owned(), reply });
         return;
     }

@@ -493,7 +493,12 @@ impl<'w, 'e> Flow<'w, 'e> {
                     ctx.report.not_preserved(place, Some(reply.code()), &crate::error::text(&reply));
                 }
                 Ask::Rename => {
-                    let error = RemoteError::of_name(place.display(), "RNTO", &slot.relay.path, reply);
+                    let error = RemoteError::of_part(place.display(), "RNTO", &slot.relay.path, reply);
+                    slot.error.get_or_insert(error);
+                }
+                Ask::Sum if destination && !slot.relay.direct => {
+                    let verb = if slot.relay.check == Check::Size { "SIZE" } else { "CKSM" };
+                    let error = RemoteError::of_part(place.display(), verb, &slot.relay.path, reply);
                     slot.error.get_or_insert(error);
                 }
                 _ => {

@@ -18,6 +18,7 @@ use crate::context::{Context, Retry, Told};
 use crate::control::{Control, Stream};
 use crate::host::Host;
 use crate::limits::SessionPermit;
+use crate::parts::Arrived;
 use crate::reactor::Why;
 use crate::settings::Settings;
 use crate::transfer_log::Record;
@@ -84,6 +85,7 @@ impl Connection {
                 task: None,
                 client: Client::default(),
                 told: Told::default(),
+                arrived: Arrived::default(),
                 retry: Retry::default(),
             },
             answer: None,

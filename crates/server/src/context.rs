@@ -14,7 +14,7 @@ use ropewalk_protocol::server::Failure;
 use crate::accounts::Login;
 use crate::client::Client;
 use crate::operations::Channel;
-use crate::parts::LETTING_GO;
+use crate::parts::{Arrived, LETTING_GO};
 use crate::profiling::Profile;
 use crate::settings::Settings;
 
@@ -36,6 +36,7 @@ pub(crate) struct Context {
     /// What is known of the client by how it has secured the control connection.
     pub(crate) client: Client,
     pub(crate) told: Told,
+    pub(crate) arrived: Arrived,
     pub(crate) retry: Retry,
 }
 

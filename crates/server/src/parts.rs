@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
-use ropewalk_storage::{ErrorKind, PartFile, Result, Store, WriteOptions};
+use ropewalk_storage::{ErrorKind, Metadata, PartFile, Result, Store, WriteOptions};
 
 /// The last one who has a part brings its journal up to date before others may lock it.
 pub(crate) const LETTING_GO: Duration = Duration::from_secs(1);
@@ -24,6 +24,30 @@ struct Open {
     part: Weak<PartFile>,
     /// When the source was modified of which it is, as far as somebody has told.
     version: Option<i64>,
+}
+
+/// Parts that a session has uploaded to their ends, and that have no names yet: by the session's path, with what was there then.
+#[derive(Debug, Default)]
+pub(crate) struct Arrived(HashMap<VirtualPath, Metadata>);
+
+impl Arrived {
+    /// More than a client is ahead of the names that it gives.
+    const MOST: usize = 1024;
+
+    pub(crate) fn insert(&mut self, part: VirtualPath, whole: Metadata) {
+        if self.0.len() >= Self::MOST {
+            self.0.clear();
+        }
+        self.0.insert(part, whole);
+    }
+
+    pub(crate) fn get(&self, part: &VirtualPath) -> Option<&Metadata> {
+        self.0.get(part)
+    }
+
+    pub(crate) fn remove(&mut self, part: &VirtualPath) {
+        self.0.remove(part);
+    }
 }
 
 /// Files that are appended to, by device and inode.

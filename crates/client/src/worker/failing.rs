@@ -238,15 +238,19 @@ fn is_change(error: &RemoteError) -> bool {
 
 /// What arrived is wrong, or is not there: the whole file has to come again.
 pub(crate) fn is_of_no_use(error: &RemoteError) -> bool {
-    matches!(
-        error,
-        RemoteError::ChecksumMismatch { .. }
-            | RemoteError::Grew { .. }
-            | RemoteError::PartVanished { .. }
-            | RemoteError::SizeMismatch { .. }
-            | RemoteError::SourceChanged { .. }
-            | RemoteError::Unresumable { .. }
-    )
+    // A server that was told what to expect has found something else.
+    let refused =
+        matches!(error, RemoteError::Refused { .. }) && error.kind() == FailureKind::ChecksumMismatch;
+    refused
+        || matches!(
+            error,
+            RemoteError::ChecksumMismatch { .. }
+                | RemoteError::Grew { .. }
+                | RemoteError::PartVanished { .. }
+                | RemoteError::SizeMismatch { .. }
+                | RemoteError::SourceChanged { .. }
+                | RemoteError::Unresumable { .. }
+        )
 }
 
 /// The server does not take what it would have to go on with, and will not another time.

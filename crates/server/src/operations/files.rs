@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bstr::BString;
+use ropewalk_protocol::error_class::ErrorClass;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Failure, Operation, Outcome};
@@ -22,6 +23,7 @@ use crate::config::{Files, Fsync};
 use crate::connection::Job;
 use crate::context::Retry;
 use crate::names;
+use crate::parts::Arrived;
 
 pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
     if let Operation::Size(path) | Operation::Stat { path, .. } = &operation {
@@ -58,7 +60,11 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
         Operation::DeleteTree(path) => remove_tree(job, &path),
         Operation::Rename { from, to } => {
             let files = &job.context.settings.config.files;
-            settled(rename(login, &from, &to, files), &mut job.context.retry)
+            let renamed = rename(login, &from, &to, files, &job.context.arrived);
+            if renamed.is_ok() {
+                job.context.arrived.remove(&from);
+            }
+            settled(renamed, &mut job.context.retry)
         }
         Operation::SetModified { path, modified } => {
             done(store.set_modified(&login.existing(&path, Access::Write)?, modified, 0))
@@ -242,7 +248,14 @@ fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
 }
 
 /// With `sync` the name of an upload that is whole survives a crash, as its bytes do.
-fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath, files: &Files) -> Result<Outcome, Refusal> {
+fn rename(
+    login: &Login,
+    from: &VirtualPath,
+    to: &VirtualPath,
+    files: &Files,
+    arrived: &Arrived,
+) -> Result<Outcome, Refusal> {
+    let own = arrived.get(from);
     let sync = files.fsync != Fsync::None;
     let (from, to) = (login.renamable(from)?, login.renamable(to)?);
     // What was meant for a device or a pipe, and went beside it first, must not take its place.
@@ -254,6 +267,13 @@ fn rename(login: &Login, from: &VirtualPath, to: &VirtualPath, files: &Files) ->
     }
     let part = held_part(login, &from)?;
     let journal = journal_there(login, &from);
+    if let (Some(part), Some(own)) = (&part, own)
+        && !part.is_still(own, &*login.store_for(&from), &from).map_err(failure)?
+    {
+        // This session's is gone, and what has its name is what another upload has left.
+        let reason = "GridFTP-Reason: The unfinished upload is another one by now.".to_owned();
+        return Err(Failure::Class { class: ErrorClass::PathNotFound, lines: vec![reason] }.into());
+    }
     match login.store_to_rename(&from, &to)? {
         (store, false) => store.rename(&from, &to).map_err(failure)?,
         (_, true) if login.store_for(&from).stat(&from, false).is_ok_and(|m| m.kind == Kind::Directory) => {

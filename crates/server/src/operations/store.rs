@@ -282,6 +282,14 @@ fn finish(
     {
         job.host.checksums.remember(job.context.acting_uid(), place, &metadata, algorithm, value);
     }
+    // Of what is put together of ranges (ESTO) the client alone knows when it is whole.
+    if journal_of_part(place).is_some()
+        && transfer.adjust.is_none()
+        && !transfer.append
+        && let Ok(whole) = written.metadata()
+    {
+        job.context.arrived.insert(transfer.path.clone(), whole);
+    }
     let inline = transfer.inline_checksum.filter(|&wanted| sum == Some(wanted));
     Ok(inline.and_then(|wanted| Some((wanted, received.pieces.as_ref()?.total_of(&received.ranges)?))))
 }

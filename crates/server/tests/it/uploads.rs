@@ -7,6 +7,7 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::testing::{Deed, Hooked};
 use ropewalk_storage::{MemoryStore, Store as _, WriteOptions};
 
+use crate::blocks::block;
 use crate::fixture::Fixture;
 
 const PART: &str = ".f.ropewalk-part";
@@ -291,7 +292,8 @@ fn a_part_that_is_written_is_not_cut_off() {
     let mut data = one.data();
     one.command("STOR /f", 150);
     data.write_all(b"abc").unwrap();
-    other.command(&format!("SITE TRNC 1 /{PART}"), 451);
+    // To nothing: perhaps nothing has come yet, and it is made no longer.
+    other.command(&format!("SITE TRNC 0 /{PART}"), 451);
     drop(data);
     one.expect(226);
     assert_eq!(server.read("f"), b"abc");
@@ -509,4 +511,35 @@ fn a_link_in_the_place_of_the_part_is_told_as_what_it_is() {
     assert!(!server.exists("nowhere"));
     assert_eq!(server.read("elsewhere"), b"gold");
     assert_eq!(client.put("STOR f", b"abc").code, 226);
+}
+
+/// Of two uploads to one part the first is whole when the second takes its place, and breaks off.
+#[test]
+fn what_another_upload_has_left_does_not_get_the_name() {
+    for mode in ["S", "E"] {
+        let server = Fixture::new();
+        let (mut first, mut second) = (server.login(), server.login());
+        assert_eq!(first.put(&format!("STOR /{PART}"), b"whole").code, 226);
+        if mode == "S" {
+            second.command("ALLO 100", 200);
+            assert_eq!(second.put(&format!("STOR /{PART}"), b"wh").code, 426);
+        } else {
+            second.command("MODE E", 200);
+            let mut data = second.data();
+            second.command(&format!("STOR /{PART}"), 150);
+            data.write_all(&block(0, 0, b"wh")).unwrap();
+            drop(data);
+            assert!(second.end().code >= 400);
+        }
+        first.command(&format!("RNFR /{PART}"), 350);
+        let refused = first.command("RNTO /f", 550);
+        assert!(refused.contains("another one by now"), "{refused}");
+        assert!(!server.exists("f"));
+        // Whose it is may give it a name, however little it is; and whoever begins anew, all of it.
+        assert_eq!(first.put(&format!("STOR /{PART}"), b"all").code, 226);
+        first.command("SITE CHMOD 640 /.f.ropewalk-part", 250);
+        first.command(&format!("RNFR /{PART}"), 350);
+        first.command("RNTO /f", 250);
+        assert_eq!(server.read("f"), b"all");
+    }
 }

@@ -252,6 +252,23 @@ fn is_own_leftover(store: &dyn Store, part: &VirtualPath) -> Result<bool> {
 pub struct HeldPart(Option<Left>);
 
 impl HeldPart {
+    /// Whether it is the `whole` one that was uploaded under this name, as far as that can be told: file systems give numbers of
+    /// inodes again.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub fn is_still(&self, whole: &Metadata, store: &dyn Store, part: &VirtualPath) -> Result<bool> {
+        let (Some(left), names) = (&self.0, Names::of(part, store)) else { return Ok(true) };
+        let now = left.metadata()?;
+        let which = |metadata: &Metadata| (metadata.device, metadata.inode, metadata.size);
+        if which(&now) != which(whole) || now.mode & STICKY != 0 {
+            return Ok(false);
+        }
+        let Some(journal) = &names.journal else { return Ok(true) };
+        let found = load(store, &names, journal, &now, None, &|| Ok(()), &mut |_| Ok(()))?;
+        Ok(found.is_err() || found.is_ok_and(|found| found.present.contains(0..now.size)))
+    }
+
     /// The file was renamed from the part's name to its own: it no longer says of itself that it is unfinished, nor has it the
     /// permissions of `closed`, which only somebody who goes on with it needs.
     ///
