@@ -59,6 +59,15 @@ impl Entry {
         }
     }
 
+    /// What tells a file from another that had its name, size and time in seconds; 0 where nothing does. A device's number may be
+    /// another after the machine was started again.
+    pub(crate) fn stamp(&self) -> u64 {
+        match self.nanoseconds {
+            0 => self.identity.map_or(0, |(_, inode)| inode),
+            nanoseconds => nanoseconds.into(),
+        }
+    }
+
     pub fn is_directory(&self) -> bool {
         self.kind == Kind::Directory
     }

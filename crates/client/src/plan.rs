@@ -473,7 +473,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             task.there = There::Ordinary;
         }
         let bytes = if task.link.is_some() { 0 } else { task.length().unwrap_or_default() };
-        task.planned = bytes;
+        task.account.plan(bytes);
         self.ctx.report.planned(bytes);
         // Here they are made in the end, too, so that nothing goes through one to where it leads.
         if task.link.is_some() {
@@ -531,6 +531,7 @@ fn fill(task: &mut Task, entry: &Entry) {
     task.size = entry.size;
     task.modified = entry.modified;
     task.mode = entry.mode;
+    task.stamp = entry.stamp();
     if entry.kind == Kind::Symlink {
         task.link = entry.target.clone().map(Box::new);
     }

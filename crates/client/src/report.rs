@@ -30,6 +30,8 @@ const FAILURES_KEPT: usize = 100;
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     balance: Mutex<Balance>,
+    /// Bytes that count in the plan: the file's size may be learnt, or lose its meaning, later.
+    planned: AtomicU64,
     /// Of another try than the first.
     again: bool,
 }
@@ -41,6 +43,11 @@ struct Balance {
 }
 
 impl Account {
+    /// So many bytes count in the plan.
+    pub(crate) fn plan(&self, bytes: u64) {
+        self.planned.store(bytes, Ordering::Relaxed);
+    }
+
     /// Closes it; gives what was in it.
     fn close(&self) -> i64 {
         let mut balance = self.balance.lock();
@@ -159,7 +166,7 @@ impl<'e> Report<'e> {
 
     /// A planned file turned out to be there already, and leaves the plan.
     pub(crate) fn needless(&self, task: &Task, reason: &str) {
-        let bytes = task.planned;
+        let bytes = task.account.planned.load(Ordering::Relaxed);
         {
             let mut totals = self.totals.lock();
             totals.planned_files = totals.planned_files.saturating_sub(1);
@@ -192,7 +199,8 @@ impl<'e> Report<'e> {
     pub(crate) fn anew(&self, task: &mut Task) {
         let again = task.began.is_some();
         task.began.get_or_insert_with(Instant::now);
-        let account = Account { again, ..Account::default() };
+        let planned = task.account.planned.load(Ordering::Relaxed);
+        let account = Account { again, planned: planned.into(), ..Account::default() };
         let before = std::mem::replace(&mut task.account, account.into()).close();
         self.bytes_there.fetch_sub(before, Ordering::Relaxed);
     }

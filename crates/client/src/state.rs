@@ -226,6 +226,8 @@ mod tests {
         states.save(&task(1), &present);
         assert_eq!(states.load(&task(1)), Some(present.clone()));
         assert_eq!(states.load(&task(2)), None);
+        // Nor another file of that name, size and second.
+        assert_eq!(states.load(&Task { stamp: 7, ..task(1) }), None);
         // Another source to the same place, and what was known of the first is of no more use.
         let place = Place::Local(ropewalk_protocol::path::VirtualPath::parse(b"/other").unwrap());
         let other = Task { source: place, ..task(1) };

@@ -58,8 +58,8 @@ pub(crate) struct Task {
     pub part: Option<u64>,
     /// It changed while it was copied: what it has now is enough where that is proved to be there still, whatever follows it.
     pub grows: bool,
-    /// Bytes that count in the plan: its size may be learnt, or lose its meaning, later.
-    pub planned: u64,
+    /// What tells the source from another of its size and second, see [`Entry::stamp`].
+    pub stamp: u64,
     /// What counts as being at the destination.
     pub account: Arc<Account>,
 }
@@ -83,7 +83,7 @@ impl Task {
             apart: false,
             part: None,
             grows: false,
-            planned: 0,
+            stamp: 0,
             account: Arc::default(),
         }
     }
@@ -145,6 +145,8 @@ impl Task {
             other => other.key(),
         };
         // Journals are text.
-        String::from_utf8(key).unwrap_or_else(|e| format!("escaped {}", e.as_bytes().escape_bytes()))
+        let name =
+            String::from_utf8(key).unwrap_or_else(|e| format!("escaped {}", e.as_bytes().escape_bytes()));
+        if self.stamp == 0 { name } else { format!("{name}#{:x}", self.stamp) }
     }
 }

@@ -9,7 +9,9 @@ const S: Duration = Duration::from_secs(1);
 
 fn task() -> Task {
     let place = |p: &[u8]| crate::place::Place::Local(VirtualPath::parse(p).unwrap());
-    Task { size: Some(100), planned: 100, ..Task::new(0, place(b"/a"), place(b"/b")) }
+    let task = Task { size: Some(100), ..Task::new(0, place(b"/a"), place(b"/b")) };
+    task.account.plan(100);
+    task
 }
 
 #[test]
