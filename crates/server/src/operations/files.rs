@@ -92,7 +92,10 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
             // Its upload counts on what it has written.
             let _part = held_part(login, &place).map_err(|(Refusal::Held(why) | Refusal::Final(why))| why)?;
             job.host.checksums.forget(&metadata);
-            done(store.truncate(&place, length))
+            let truncated = done(store.truncate(&place, length));
+            // Whoever cuts it off knows what is left.
+            job.context.arrived.remove(&path);
+            truncated
         }
         Operation::Symlink { target, link } => symlink(login, &target, &link),
         Operation::Ranges(path) => ranges(job, &path),
@@ -103,6 +106,7 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
             job.context.channel = None;
             // The same paths name other files now.
             job.context.told.note_many();
+            job.context.arrived = Arrived::default();
             if let Some(login) = &mut job.context.login {
                 login.set_scope(scope);
             }

@@ -282,13 +282,14 @@ fn finish(
     {
         job.host.checksums.remember(job.context.acting_uid(), place, &metadata, algorithm, value);
     }
-    // Of what is put together of ranges (ESTO) the client alone knows when it is whole.
-    if journal_of_part(place).is_some()
-        && transfer.adjust.is_none()
-        && !transfer.append
-        && let Ok(whole) = written.metadata()
-    {
-        job.context.arrived.insert(transfer.path.clone(), whole);
+    if journal_of_part(place).is_some() {
+        // Of what is put together of ranges (ESTO, APPE) the client alone knows when it is whole.
+        match written.metadata() {
+            Ok(whole) if transfer.adjust.is_none() && !transfer.append => {
+                job.context.arrived.insert(transfer.path.clone(), whole);
+            }
+            _ => job.context.arrived.remove(&transfer.path),
+        }
     }
     let inline = transfer.inline_checksum.filter(|&wanted| sum == Some(wanted));
     Ok(inline.and_then(|wanted| Some((wanted, received.pieces.as_ref()?.total_of(&received.ranges)?))))

@@ -542,4 +542,17 @@ fn what_another_upload_has_left_does_not_get_the_name() {
         first.command("RNTO /f", 250);
         assert_eq!(server.read("f"), b"all");
     }
+    // What the client itself does with it afterwards is its own.
+    let server = Fixture::new();
+    for change in ["APPE", "SITE TRNC 2"] {
+        let mut client = server.login();
+        assert_eq!(client.put(&format!("STOR /{PART}"), b"abc").code, 226);
+        if change == "APPE" {
+            assert_eq!(client.put(&format!("APPE /{PART}"), b"def").code, 226);
+        } else {
+            client.command(&format!("{change} /{PART}"), 250);
+        }
+        client.command(&format!("RNFR /{PART}"), 350);
+        client.command("RNTO /f", 250);
+    }
 }
