@@ -433,8 +433,10 @@ impl<'p, 'e> Plan<'p, 'e> {
 
     /// Whether what has a device's name at a server is none, since its root is another directory than the system's.
     fn is_ordinary(&mut self, place: &Place) -> bool {
+        // Servers of ours have devices of their own there, whatever their roots are.
+        const OURS: &[u8] = b"/dev/ropewalk-";
         let path = place.path();
-        if !matches!(place, Place::Remote(..)) || !is_device(&path) {
+        if !matches!(place, Place::Remote(..)) || !is_device(&path) || path.starts_with(OURS) {
             return false;
         }
         // What every system has there.

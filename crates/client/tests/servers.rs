@@ -563,5 +563,12 @@ fn files_with_names_of_devices_are_files() -> Result<()> {
         ensure!(told.count(proved) == 1, "{:?}", told.events);
     }
     ensure!(fs::read(bench.remote.join("dev/new"))? == b"some");
+    // But for our own.
+    let told = run(bench.here("dev/some"), bench.url("dev/ropewalk-null"), &options())?;
+    let tried = told.summary.failures.first().map(|failure| failure.error.clone()).unwrap_or_default();
+    ensure!(
+        !tried.contains("RNTO") && !bench.remote.join("dev/.ropewalk-null.ropewalk-part").exists(),
+        "{tried}"
+    );
     Ok(())
 }
