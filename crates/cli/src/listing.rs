@@ -107,19 +107,21 @@ fn find(sessions: &mut Sessions<'_>, place: Place<'_>) -> anyhow::Result<Found> 
     let (entry, path): (anyhow::Result<Entry>, &BStr) = match place {
         Place::Local(path) => (local_entry(path).map_err(Into::into), path.as_os_str().as_bytes().into()),
         Place::Remote(url) => {
-            let entry = sessions.with(url, |remote, path| remote.stat(path));
+            let pattern = is_pattern(&url.path);
+            let entry = sessions.with(url, |remote, path| match pattern || path.ends_with(b"/") {
+                true => remote.stat(path),
+                false => stat(remote, path),
+            });
             let missing = matches!(&entry, Err(error) if error.kind() == FailureKind::NotFound);
-            if missing && is_pattern(&url.path) {
+            if missing && pattern {
                 return Ok(Found::Pattern);
             }
-            let link =
-                if missing && !url.path.ends_with(b"/") { sessions.with(url, stat).ok() } else { None };
-            if missing && link.is_none() {
+            if missing {
                 // In place of what the server said about a command that nobody gave.
                 let reason = "no such file or directory".into();
                 return Err(RemoteError::Lost { kind: FailureKind::NotFound, reason }.into());
             }
-            (link.map_or(entry, Ok).map_err(Into::into), url.path.as_bstr())
+            (entry.map_err(Into::into), url.path.as_bstr())
         }
     };
     match entry {

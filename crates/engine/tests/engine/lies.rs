@@ -1,16 +1,18 @@
 //! Peers who send what they should not, or end where they should not.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ropewalk_engine::{ChannelSettings, Error, Nobody, Progress, ReceiveJob};
+use ropewalk_engine::{ChannelSettings, DataChannel, Error, Nobody, Progress, ReceiveJob};
 use ropewalk_protocol::mode_e::ReceiveError;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
 use ropewalk_storage::checksum::Algorithm;
-use ropewalk_transport::{Driver, Tcp};
+use ropewalk_transport::{Breaker, Connection, Driver, Listener, Tcp};
 
 use crate::common::*;
 use crate::peers::*;
@@ -305,6 +307,53 @@ fn an_end_too_many_is_no_passer_by() {
         };
         assert!(error.to_string().contains("2 streams have ended, but EOF announced 1"), "{error}");
     }
+}
+
+/// A listener at a host that has no descriptor left, so many times.
+struct Short(Box<dyn Listener>, AtomicU32);
+
+impl Listener for Short {
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+    fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>> {
+        let left = self.1.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if left.is_ok() { Err(rustix::io::Errno::MFILE.into()) } else { self.0.accept(deadline) }
+    }
+    fn poll_fd(&self) -> BorrowedFd<'_> {
+        self.0.poll_fd()
+    }
+    fn breaker(&self) -> io::Result<Breaker> {
+        self.0.breaker()
+    }
+}
+
+#[test]
+fn connections_wait_for_descriptors() {
+    for ordered in [false, true] {
+        let (listener, address) = listen();
+        let short = Box::new(Short(listener, AtomicU32::new(2)));
+        let settings = settings(Mode::ExtendedBlock, 1);
+        let mut channel = DataChannel::passive(short, settings, pool(), budget());
+        let _open = play(address, &[([block(0, b"abc"), eof(1)].concat(), false)]);
+        if ordered {
+            let mut contents = Vec::new();
+            channel.receive_writer(&mut contents, &mut Nobody, &Progress::new()).unwrap();
+            assert_eq!(contents, b"abc");
+        } else {
+            let (result, contents) = receive(&mut channel, RangeSet::from_range(0..10));
+            result.unwrap();
+            assert_eq!(contents, b"abc");
+        }
+    }
+    // Where it stays so, that is what is told.
+    let (listener, address) = listen();
+    let short = Box::new(Short(listener, AtomicU32::new(u32::MAX)));
+    let settings = ChannelSettings { connect_timeout: SHORT, ..settings(Mode::ExtendedBlock, 1) };
+    let mut channel = DataChannel::passive(short, settings, pool(), budget());
+    let _open = TcpStream::connect(address).unwrap();
+    let error = channel.receive_writer(&mut Vec::new(), &mut Nobody, &Progress::new()).unwrap_err();
+    assert!(matches!(error, Error::Accept(_)), "{error}");
 }
 
 #[test]
