@@ -23,6 +23,7 @@ mod intake;
 mod ordered_receive;
 mod ordered_send;
 mod outlet;
+mod pace;
 mod parallelism;
 mod pipe;
 #[allow(unsafe_code)]

@@ -175,10 +175,13 @@ impl Shared<'_> {
         wire.set_blocking(control).map_err(Error::io(wire.peer))?;
         let mut outlet = self.outlet();
         let patience = &mut Alone(control);
+        wire.restart_pace();
         let mut left;
         loop {
+            let rate = wire.sending_rate();
             let (block, end) = {
                 let mut sender = self.sender();
+                sender.set_rate(id, rate);
                 let leaving = self.leave(&mut sender, id);
                 left = leaving.is_some();
                 match leaving.map(Next::End).or_else(|| sender.next(id)) {

@@ -266,12 +266,18 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
 
     /// Serves the first stream until its end.
     fn serve(&mut self, mut first: Stream) -> Result<()> {
+        first.wire.restart_pace();
         loop {
             // While a connection is being made this stream does not end, so that it can be the one that counts it.
             while self.shared.sender().remaining() == 0 && self.connecting > 0 {
                 self.look(None, true)?;
             }
-            let next = self.shared.sender().next(first.id);
+            let rate = first.wire.sending_rate();
+            let next = {
+                let mut sender = self.shared.sender();
+                sender.set_rate(first.id, rate);
+                sender.next(first.id)
+            };
             let block = match next {
                 Some(Next::Block(block)) => Some(block),
                 Some(Next::End(end)) => {

@@ -4,14 +4,16 @@ use std::io::{self, IoSliceMut, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ropewalk_protocol::mode_e::Rate;
 use ropewalk_transport::{Connection, SocketOptions, timespec};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::budget::{Buffer, BufferBudget, MIN_BUFFER};
 use crate::control::{Control, Registration};
 use crate::flow::{Flows, Listed};
+use crate::pace::Pace;
 
 /// No thread is blocked in a socket longer than this before it looks around.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_millis(200);
@@ -37,6 +39,8 @@ pub(crate) struct Wire {
     blocking: Option<Registration>,
     /// The connection's sealing time as it was last asked for.
     sealed: Duration,
+    /// `None` for a connection within the host, which has nothing to gain from it, and for one that is not measured.
+    pace: Option<Pace>,
 }
 
 impl Wire {
@@ -49,7 +53,8 @@ impl Wire {
     ) -> io::Result<Self> {
         let peer = connection.peer_addr()?;
         let untouched = options.send_buffer.is_none() && options.receive_buffer.is_none();
-        if untouched && connection.local_addr()?.ip() == peer.ip() {
+        let within_host = connection.local_addr()?.ip() == peer.ip();
+        if untouched && within_host {
             connection.set_buffers(Some(LOCAL_BUFFER), Some(LOCAL_BUFFER))?;
         }
         connection.set_nonblocking(true)?;
@@ -65,6 +70,7 @@ impl Wire {
             limited: false,
             blocking: None,
             sealed: Duration::ZERO,
+            pace: (!within_host).then(Pace::default),
         })
     }
 
@@ -94,6 +100,30 @@ impl Wire {
     pub(crate) fn take_sealing(&mut self) -> Duration {
         let all = self.connection.sealing();
         all.saturating_sub(std::mem::replace(&mut self.sealed, all))
+    }
+
+    /// A transfer that sends over this connection starts.
+    pub(crate) fn restart_pace(&mut self) {
+        if let Some(pace) = &mut self.pace {
+            pace.restart();
+        }
+    }
+
+    /// How fast the connection sends, for the next block; bounds what waits unsent in the kernel.
+    pub(crate) fn sending_rate(&mut self) -> Rate {
+        let Some(pace) = &mut self.pace else { return Rate::Unmeasured };
+        let now = Instant::now();
+        if pace.is_due(now) {
+            match self.connection.info() {
+                Some(info) if info.bytes_acknowledged.is_some() => {
+                    if let Some(limit) = pace.learn(&info, now) {
+                        self.connection.set_unsent_limit(limit);
+                    }
+                }
+                _ => self.pace = None,
+            }
+        }
+        self.pace.as_ref().map_or(Rate::Unmeasured, Pace::rate)
     }
 
     pub(crate) fn poll_fd(&self) -> BorrowedFd<'_> {

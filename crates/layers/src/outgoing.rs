@@ -137,6 +137,10 @@ macro_rules! leave_to_inner {
             self.inner.set_congestion(name);
         }
 
+        fn set_unsent_limit(&mut self, bytes: u32) {
+            self.inner.set_unsent_limit(bytes);
+        }
+
         fn breaker(&self) -> io::Result<Breaker> {
             self.inner.breaker()
         }

@@ -54,6 +54,11 @@ pub trait Connection: Read + Write + Send {
     fn set_congestion(&mut self, name: &str) {
         let _ = name;
     }
+    /// Bounds the bytes that wait unsent in the kernel: a write waits while more than this are there (tcp(7),
+    /// TCP_NOTSENT_LOWAT). Bytes in flight do not count. A hint: drivers without such a bound ignore it.
+    fn set_unsent_limit(&mut self, bytes: u32) {
+        let _ = bytes;
+    }
     /// Everything written is on its way and no more will come: what ends a file in MODE S.
     ///
     /// # Errors

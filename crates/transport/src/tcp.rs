@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sockopt};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::{
     Breaker, Connection, Driver, Listener, SocketOptions, TcpInfo, Wait, WaitAlone, congestion, local_address,
@@ -286,6 +286,13 @@ impl Connection for TcpConnection {
 
     fn set_congestion(&mut self, name: &str) {
         congestion::apply(self.stream.as_fd(), name);
+    }
+
+    fn set_unsent_limit(&mut self, bytes: u32) {
+        // A kernel without the option sends as it always did.
+        if let Err(error) = SockRef::from(&*self.stream).set_tcp_notsent_lowat(bytes) {
+            tracing::debug!(%error, "cannot bound the unsent bytes of a connection");
+        }
     }
 
     fn finish(&mut self) -> io::Result<()> {

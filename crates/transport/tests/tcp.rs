@@ -212,3 +212,28 @@ fn tells_what_the_kernel_counted() {
     // The FIN counts as one.
     assert!((5000..=5001).contains(&far.info().unwrap().bytes_received.unwrap()));
 }
+
+/// Bytes that the kernel took and has not sent, after a writer of a connection whose peer reads nothing had to wait.
+fn unsent_when_full(limit: Option<u32>) -> u32 {
+    let options = SocketOptions {
+        send_buffer: Some(4 << 20),
+        receive_buffer: Some(64 << 10),
+        ..SocketOptions::default()
+    };
+    let listener = Tcp.listen(V4, &options).unwrap();
+    let mut near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
+    let _far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
+    near.set_nonblocking(true).unwrap();
+    if let Some(bytes) = limit {
+        near.set_unsent_limit(bytes);
+    }
+    while near.write(&[0; 16 << 10]).is_ok() {}
+    near.info().unwrap().not_sent.unwrap()
+}
+
+#[test]
+fn unsent_limit_makes_a_writer_wait_before_the_send_buffer_is_full() {
+    assert!(unsent_when_full(None) > 128 << 10);
+    // The last write may have gone beyond it.
+    assert!(unsent_when_full(Some(16 << 10)) <= 64 << 10);
+}

@@ -9,7 +9,7 @@ mod sender;
 
 pub use header::{Descriptor, Header};
 pub use receiver::{End, ReceiveError, Receiver, StreamReceiver, Want};
-pub use sender::{Block, Next, SendError, Sender, StreamId};
+pub use sender::{Block, Next, Rate, SendError, Sender, StreamId};
 
 #[cfg(test)]
 mod tests;

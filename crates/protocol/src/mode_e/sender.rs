@@ -31,10 +31,31 @@ pub enum SendError {
     Lost { bytes: u64 },
 }
 
+/// The sending rate of a stream, as far as the caller knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rate {
+    /// The connection has no way to measure it: the stream is taken to be as fast as the others.
+    #[default]
+    Unmeasured,
+    /// The connection can measure it, but too little has been sent.
+    Pending,
+    /// Bytes per second that the peer has acknowledged lately.
+    Measured(u64),
+}
+
 /// Blocks get smaller towards the end of a file, down to so many bytes.
 const LEAST_BLOCK: u64 = 64 << 10;
+/// The same for a stream whose rate is known.
+const LEAST_MEASURED_BLOCK: u64 = 16 << 10;
 /// A stream that is so many times slower than the others on average does not hold up the end.
 const SLOWNESS: u64 = 4;
+/// The first blocks of a stream whose rate will be known soon, in bytes.
+const PENDING_BLOCK: u64 = 256 << 10;
+/// A measured stream gets this part of what it would carry until the end of the file, so that it asks again before the
+/// end even if it becomes slower.
+const PART_OF_REST: f64 = 0.5;
+/// A block keeps a measured stream busy no longer than this, in seconds: the stream can be asked to leave after it.
+const LONGEST_BLOCK: f64 = 1.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
@@ -42,6 +63,7 @@ enum Stream {
     Active {
         block: Option<Block>,
         carried: u64,
+        rate: Rate,
     },
     Ended,
     Removed,
@@ -60,6 +82,9 @@ pub struct Sender {
     streams: Vec<Stream>,
     promised: u64,
     active: u64,
+    /// Active streams whose rate is measured, and the sum of their rates in bytes per second.
+    measured: u64,
+    measured_rate: u128,
     ended: u64,
     /// Of those that ended.
     left: u64,
@@ -85,6 +110,8 @@ impl Sender {
             streams: Vec::new(),
             promised: 0,
             active: 0,
+            measured: 0,
+            measured_rate: 0,
             ended: 0,
             left: 0,
             finished: false,
@@ -105,23 +132,48 @@ impl Sender {
         if self.finished {
             return Err(SendError::Finished { streams: self.ended });
         }
-        self.streams.push(Stream::Active { block: None, carried: 0 });
+        self.streams.push(Stream::Active { block: None, carried: 0, rate: Rate::Unmeasured });
         self.active += 1;
         Ok(StreamId(self.streams.len() - 1))
     }
 
+    /// Sets the rate of `stream`, which decides how large its next blocks are. Ignored after its end.
+    pub fn set_rate(&mut self, stream: StreamId, new: Rate) {
+        let Stream::Active { rate, .. } = &mut self.streams[stream.0] else { return };
+        let old = std::mem::replace(rate, new);
+        self.forget_rate(old);
+        if let Rate::Measured(rate) = new {
+            self.measured += 1;
+            self.measured_rate += u128::from(rate);
+        }
+    }
+
+    fn forget_rate(&mut self, rate: Rate) {
+        if let Rate::Measured(rate) = rate {
+            self.measured -= 1;
+            self.measured_rate -= u128::from(rate);
+        }
+    }
+
+    /// `stream` is no longer active.
+    fn retire(&mut self, stream: StreamId, as_: Stream) {
+        if let Stream::Active { rate, .. } = std::mem::replace(&mut self.streams[stream.0], as_) {
+            self.forget_rate(rate);
+            self.active -= 1;
+        }
+    }
+
     /// What `stream` sends next; to ask says that its last block is with the kernel. `None` after its end.
     pub fn next(&mut self, stream: StreamId) -> Option<Next> {
-        let Stream::Active { block, carried } = self.streams[stream.0] else {
+        let Stream::Active { block, carried, rate } = self.streams[stream.0] else {
             return None;
         };
         let carried = carried + block.map_or(0, |b| b.header.count);
-        if let Some(block) = self.take_block() {
-            self.streams[stream.0] = Stream::Active { block: Some(block), carried };
+        if let Some(block) = self.take_block(rate) {
+            self.streams[stream.0] = Stream::Active { block: Some(block), carried, rate };
             return Some(Next::Block(block));
         }
-        self.streams[stream.0] = Stream::Ended;
-        self.active -= 1;
+        self.retire(stream, Stream::Ended);
         self.ended += 1;
         self.finished = self.active == 0 && self.ended >= self.promised;
         Some(Next::End(if self.finished { Header::end_of_file(self.ended) } else { Header::end_of_data() }))
@@ -135,8 +187,7 @@ impl Sender {
         if stays || !matches!(self.streams[stream.0], Stream::Active { .. }) {
             return None;
         }
-        self.streams[stream.0] = Stream::Ended;
-        self.active -= 1;
+        self.retire(stream, Stream::Ended);
         self.ended += 1;
         self.left += 1;
         let end = Header::end_of_data();
@@ -151,12 +202,11 @@ impl Sender {
     pub fn remove_stream(&mut self, stream: StreamId) -> Result<(), SendError> {
         match self.streams[stream.0] {
             Stream::Removed => Ok(()),
-            Stream::Active { block, carried: 0 } => {
+            Stream::Active { block, carried: 0, .. } => {
                 if let Some(block) = block {
                     self.todo.insert(block.file_offset..block.file_offset + block.header.count);
                 }
-                self.streams[stream.0] = Stream::Removed;
-                self.active -= 1;
+                self.retire(stream, Stream::Removed);
                 Ok(())
             }
             Stream::Active { carried, .. } => Err(SendError::Lost { bytes: carried }),
@@ -194,16 +244,39 @@ impl Sender {
         self.active + self.ended
     }
 
+    /// The most payload of the next block of a stream with this rate, and the least that blocks shrink to, in bytes.
+    fn block_limit(&self, rate: Rate) -> (u64, u64) {
+        if self.active <= 1 {
+            return (self.block_size, self.block_size);
+        }
+        let rest = self.todo.len();
+        let fair = rest / SLOWNESS.saturating_mul(self.active);
+        let (limit, least) = match rate {
+            Rate::Unmeasured => (fair, LEAST_BLOCK),
+            Rate::Pending => (fair.min(PENDING_BLOCK), LEAST_BLOCK),
+            Rate::Measured(rate) => {
+                // Streams without a measured rate are taken to be like the average of the others.
+                let sum = self.measured_rate as f64 * self.active as f64 / self.measured.max(1) as f64;
+                let share = rate as f64 / sum.max(1.0);
+                let limit = (rest as f64 * share * PART_OF_REST).min(rate as f64 * LONGEST_BLOCK);
+                (limit as u64, LEAST_MEASURED_BLOCK)
+            }
+        };
+        (limit.min(self.block_size), least.min(self.block_size))
+    }
+
     /// Blocks end at multiples of the block size in the file, which suits page caches and disks. Towards the end several
-    /// streams get smaller ones: none is to be at its last block for long when the others have nothing left to send.
-    fn take_block(&mut self) -> Option<Block> {
+    /// streams get smaller ones, slow streams smaller ones than fast streams: none is to be at its last block for long
+    /// when the others have nothing left to send.
+    fn take_block(&mut self, rate: Rate) -> Option<Block> {
         let range = self.todo.iter().next()?;
         let boundary = |size: u64| (range.start / size).checked_add(1).and_then(|n| n.checked_mul(size));
         let mut end = boundary(self.block_size).map_or(range.end, |b| b.min(range.end));
-        let fair = self.todo.len() / SLOWNESS.saturating_mul(self.active.max(1));
-        if self.active > 1 && fair < self.block_size && self.block_size > LEAST_BLOCK {
-            let pieces = (fair / LEAST_BLOCK).max(1);
-            let smaller = boundary(LEAST_BLOCK).and_then(|b| b.checked_add((pieces - 1) * LEAST_BLOCK));
+        let (limit, least) = self.block_limit(rate);
+        if limit < self.block_size {
+            let granule = if limit < LEAST_BLOCK { least } else { LEAST_BLOCK.min(self.block_size) };
+            let pieces = (limit / granule).max(1);
+            let smaller = boundary(granule).and_then(|b| b.checked_add((pieces - 1) * granule));
             end = smaller.map_or(end, |smaller| smaller.min(end));
         }
         self.todo.remove(range.start..end);

@@ -100,6 +100,71 @@ fn blocks_get_smaller_towards_the_end() {
     assert!(deal(16).iter().all(|count| *count <= 128 * K));
 }
 
+/// Deals `size` bytes out to streams with these rates (bytes per second), each of which asks again when it has sent its
+/// block, and returns when each of them was done, in seconds.
+fn ends_of_streams(size: u64, rates: &[u64], told: bool) -> Vec<f64> {
+    let mut sender = Sender::new(RangeSet::from_range(0..size), 0, 1 << 20).unwrap();
+    let ids: Vec<_> = rates.iter().map(|_| sender.add_stream().unwrap()).collect();
+    for (id, rate) in ids.iter().zip(rates).filter(|_| told) {
+        sender.set_rate(*id, Rate::Measured(*rate));
+    }
+    let mut free_at = vec![0.0_f64; rates.len()];
+    let mut busy: Vec<usize> = (0..rates.len()).collect();
+    let mut dealt = 0;
+    while let Some(&at) = busy.iter().min_by(|a, b| free_at[**a].total_cmp(&free_at[**b])) {
+        match sender.next(ids[at]) {
+            Some(Next::Block(block)) => {
+                dealt += block.header.count;
+                free_at[at] += block.header.count as f64 / rates[at] as f64;
+            }
+            _ => busy.retain(|other| *other != at),
+        }
+    }
+    assert_eq!(dealt, size);
+    free_at
+}
+
+#[test]
+fn sender_that_knows_slow_streams_ends_all_streams_together() {
+    let slow = 30_000;
+    let rates = [slow, 2_000_000, 500_000, 250_000, 1_000_000, 700_000];
+    let size = 60 << 20;
+    let ideal = size as f64 / rates.iter().sum::<u64>() as f64;
+    let end = |told| ends_of_streams(size, &rates, told).into_iter().fold(0.0, f64::max);
+    // The least block takes the slowest stream half a second.
+    assert!(end(true) < ideal + 0.6, "{} of {ideal}", end(true));
+    assert!(end(false) > ideal + 1.5);
+}
+
+#[test]
+fn stream_without_measured_rate_gets_an_average_share() {
+    let mut sender = Sender::new(RangeSet::from_range(0..64 << 20), 0, 1 << 20).unwrap();
+    let [a, b, c] = [(); 3].map(|()| sender.add_stream().unwrap());
+    sender.set_rate(a, Rate::Measured(100_000_000));
+    sender.set_rate(b, Rate::Pending);
+    let mut block = |id| match sender.next(id) {
+        Some(Next::Block(block)) => block.header.count,
+        _ => 0,
+    };
+    assert_eq!([block(a), block(b), block(c)], [1 << 20, 256 << 10, 768 << 10]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn streams_of_any_rates_end_together(
+        rates in proptest::collection::vec(20_000_u64..5_000_000, 1..40),
+        size in 0_u64..100 << 20,
+    ) {
+        let slowest = *rates.iter().min().unwrap_or(&1);
+        let last = ends_of_streams(size, &rates, true).into_iter().fold(0.0, f64::max);
+        let ideal = size as f64 / rates.iter().sum::<u64>() as f64;
+        // One stream alone gets whole blocks; of several, the slowest may have one least block more than its share.
+        let block = if rates.len() == 1 { 0.0 } else { (32 << 10) as f64 / slowest as f64 };
+        prop_assert!(last <= ideal * 1.02 + block, "{last} instead of {ideal}");
+    }
+}
+
 #[test]
 fn empty_file_over_four_streams() {
     let mut sender = Sender::new(RangeSet::new(), 0, 1 << 20).unwrap();
