@@ -88,7 +88,7 @@ pub(crate) struct Shared<'a> {
 pub(crate) enum Message {
     /// A further connection is up and will send, or there is none.
     Connected(Result<()>),
-    Ended(Result<Done>),
+    Ended(Result<Box<Done>>),
 }
 
 /// A stream that has sent its end.
@@ -159,7 +159,7 @@ impl Shared<'_> {
     pub(crate) fn serve(&self, mut wire: Wire, id: StreamId) {
         match caught(|| self.drive(&mut wire, id)) {
             Ok(Sum { left, bytes, pieces }) => {
-                self.post(Message::Ended(Ok(Done { wire, left, bytes, pieces })));
+                self.post(Message::Ended(Ok(Box::new(Done { wire, left, bytes, pieces }))));
             }
             Err(e) => {
                 // Before the connection goes: the receiver may close the others at once, and what they then run into

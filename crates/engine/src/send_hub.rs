@@ -398,7 +398,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
             }
             Message::Ended(done) => {
                 self.serving -= 1;
-                let Done { mut wire, left, bytes, pieces } = done?;
+                let Done { mut wire, left, bytes, pieces } = *done?;
                 self.bytes += bytes;
                 self.pieces = merged(self.pieces.take(), pieces);
                 if left {
