@@ -22,6 +22,7 @@ use crate::parts::Arrived;
 use crate::reactor::Why;
 use crate::settings::Settings;
 use crate::transfer_log::Record;
+use crate::turn::Turn;
 
 pub(crate) struct Connection {
     pub(crate) session: Session,
@@ -52,6 +53,8 @@ pub(crate) struct Job<'a> {
     pub(crate) control: &'a mut Control,
     pub(crate) context: &'a mut Context,
     pub(crate) record: &'a mut Option<Box<Record>>,
+    /// Of operations that take their time.
+    pub(crate) turn: Option<&'a Turn<'a>>,
 }
 
 impl Connection {
@@ -111,6 +114,7 @@ impl Connection {
             control: &mut self.control,
             context: &mut self.context,
             record: &mut self.record,
+            turn: None,
         }
     }
 

@@ -29,6 +29,7 @@ pub(crate) struct Control {
     codec: Box<dyn ControlCodec>,
     out: Vec<u8>,
     sent: usize,
+    written: u64,
     registered: bool,
     /// The client has closed its side, or the connection is broken.
     ended: bool,
@@ -48,7 +49,16 @@ pub(crate) enum Received<'a> {
 
 impl Control {
     pub(crate) fn new(stream: Stream, codec: Box<dyn ControlCodec>) -> Self {
-        Self { stream, codec, out: Vec::new(), sent: 0, registered: false, ended: false, closing: false }
+        Self {
+            stream,
+            codec,
+            out: Vec::new(),
+            sent: 0,
+            written: 0,
+            registered: false,
+            ended: false,
+            closing: false,
+        }
     }
 
     /// Replies and commands look different from here on; what waits to be written stays as it is.
@@ -76,12 +86,20 @@ impl Control {
         self.out.len() - self.sent
     }
 
+    /// Bytes that the connection has taken.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
     /// Writes what the connection takes; true when nothing waits any more.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
         while self.sent < self.out.len() {
             match self.stream.write(&self.out[self.sent..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => self.sent += n,
+                Ok(n) => {
+                    self.sent += n;
+                    self.written += n as u64;
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {

@@ -52,6 +52,11 @@ impl<T> Fair<T> {
         one.map(|one| (address, one))
     }
 
+    /// Whether one waits of an address that may have it.
+    pub(crate) fn has(&self, may: impl Fn(IpAddr) -> bool) -> bool {
+        self.turns.iter().any(|&address| may(address))
+    }
+
     /// Takes out what `is` says, whose turn it is or not.
     pub(crate) fn take_out(&mut self, is: impl Fn(&T) -> bool) -> Vec<T> {
         let mut out = Vec::new();

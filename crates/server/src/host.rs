@@ -60,6 +60,8 @@ pub(crate) struct Host {
     pub(crate) sessions: Pool,
     /// Those of them that transfer data, or do something else that takes its time.
     pub(crate) turns: Turns<Box<Connection>>,
+    /// The same for listings.
+    pub(crate) listings: Turns<Box<Connection>>,
     /// Sessions whose handshake or password is being seen to: they take memory, and no thread from others.
     pub(crate) logins: Logins,
     /// Further streams of transfers.
@@ -83,6 +85,7 @@ impl Host {
     pub(crate) fn new(settings: Settings, stores: Stores, remote: Remote) -> Result<Arc<Self>> {
         let config = &settings.config;
         let (active, checks) = (config.limits.active as usize, config.limits.password_checks);
+        let listings = active.div_ceil(4);
         let streams = active.saturating_mul(config.data.max_streams as usize).min(4096);
         let transfer_log = TransferLog::open(&config.log)?;
         let audit = Audit::open(&config.log)?;
@@ -98,8 +101,10 @@ impl Host {
             limits: Arc::default(),
             throttle: Throttle::default(),
             verifier: Verifier::new(checks),
-            sessions: Pool::new("session", active + QUICK),
+            // As many operations as have turns may go on beside them.
+            sessions: Pool::new("session", 2 * (active + listings) + QUICK),
             turns: Turns::new(active),
+            listings: Turns::new(listings),
             logins: Logins::new(checks as usize),
             streams: Arc::new(Pool::new("stream", streams)),
             budget: BufferBudget::new(memory),
@@ -156,6 +161,11 @@ impl Host {
         drop(deadline);
         self.phase.fetch_max(phase as u8, Ordering::SeqCst);
         self.remote.wake();
+    }
+
+    /// Sessions wait for their turn.
+    pub(crate) fn turns_are_awaited(&self) -> bool {
+        self.turns.are_awaited() || self.listings.are_awaited()
     }
 
     /// Transfers have to end now.

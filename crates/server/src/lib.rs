@@ -47,6 +47,7 @@ mod throttle;
 mod tls;
 mod tokens;
 mod transfer_log;
+mod turn;
 mod turns;
 
 pub use config::{

@@ -106,7 +106,7 @@ impl Reactor {
                 }
             }
             let now = Instant::now();
-            if next_look <= now && host.turns.are_awaited() {
+            if next_look <= now && host.turns_are_awaited() {
                 runner::look_after_waiting(host);
                 next_look = now + LOOK;
             }
@@ -115,7 +115,7 @@ impl Reactor {
                 self.listeners.retry_at(),
                 self.sign_of_life.is_some().then_some(next_sign),
                 host.given_up(),
-                host.turns.are_awaited().then_some(next_look),
+                host.turns_are_awaited().then_some(next_look),
             ];
             let timeout =
                 deadlines.into_iter().flatten().min().map(|at| round_up(at.saturating_duration_since(now)));

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::io::ErrorKind;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,13 +12,15 @@ use zeroize::{Zeroize as _, Zeroizing};
 use crate::accounts;
 use crate::audit;
 use crate::client::Client;
-use crate::connection::Connection;
+use crate::connection::{Connection, Job};
 use crate::control::{FEW, HIGH_WATER, Received};
 use crate::gsi;
 use crate::host::{Host, Phase};
 use crate::operations;
 use crate::reactor::Why;
 use crate::tokens;
+use crate::turn::Turn;
+use crate::turns::Turns;
 
 /// Operations that a session may carry out before others get their turn.
 const TURN: u32 = 64;
@@ -74,7 +75,7 @@ fn follow(host: &Arc<Host>, mut connection: Box<Connection>, next: Next) {
         Next::Again => start(host, connection),
         Next::Turn => {
             let address = connection.context.peer.ip();
-            match host.turns.wait(address, connection) {
+            match turns_of(host, &connection).wait(address, connection) {
                 Some(connection) => start(host, connection),
                 // It looks after those who wait.
                 None => host.remote.wake(),
@@ -118,7 +119,9 @@ fn see_to(
 
 /// Looks after sessions that wait for their turn: those whose clients have gone, or want it no more, go as well.
 pub(crate) fn look_after_waiting(host: &Arc<Host>) {
-    for connection in host.turns.take_out(|connection| connection.control.has_news()) {
+    let news = |connection: &Box<Connection>| connection.control.has_news();
+    let waiting = [&host.turns, &host.listings].map(|turns| turns.take_out(news));
+    for connection in waiting.into_iter().flatten() {
         let job = {
             let host = Arc::clone(host);
             move || hear_waiting(&host, connection)
@@ -160,7 +163,7 @@ fn hear_waiting(host: &Arc<Host>, mut connection: Box<Connection>) {
     match next {
         Next::Turn => {
             let address = connection.context.peer.ip();
-            if let Some(connection) = host.turns.wait_on(address, connection) {
+            if let Some(connection) = turns_of(host, &connection).wait_on(address, connection) {
                 start(host, connection);
             }
         }
@@ -250,7 +253,7 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
                 if !quiet && connection.control.flush().is_err() {
                     return Next::Close;
                 }
-                if !host.turns.take(connection.context.peer.ip()) {
+                if !turns_for(host, &operation).take(connection.context.peer.ip()) {
                     if connection.control.flush().is_err() {
                         return Next::Close;
                     }
@@ -314,7 +317,7 @@ fn perform_short(host: &Arc<Host>, connection: &mut Connection, operation: Opera
 
 /// Carries out what a turn was taken for, unless the client has thought better of it while it `waited`.
 fn perform_long(host: &Arc<Host>, connection: &mut Connection, operation: Operation, waited: bool) {
-    let _turn = Turn(host, connection.context.peer.ip());
+    let turn = Turn::new(host, turns_for(host, &operation), connection.context.peer.ip());
     let upload =
         matches!(&operation, Operation::Transfer(transfer) if transfer.direction == Direction::Store);
     let uses_channel =
@@ -324,7 +327,7 @@ fn perform_long(host: &Arc<Host>, connection: &mut Connection, operation: Operat
     } else if waited && let Some(broken_off) = operations::broken_off(&mut connection.job(host)) {
         Err(broken_off)
     } else {
-        operations::perform(&mut connection.job(host), operation)
+        operations::perform(&mut Job { turn: Some(&turn), ..connection.job(host) }, operation)
     };
     let failed = answer.is_err();
     // Uploads that wait would get no data either, and keep others from their files while they wait for it.
@@ -341,15 +344,17 @@ fn perform_long(host: &Arc<Host>, connection: &mut Connection, operation: Operat
     }
 }
 
-/// Goes on to the next session, whatever happens.
-struct Turn<'a>(&'a Arc<Host>, IpAddr);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        if let Some(next) = self.0.turns.give_back(self.1) {
-            start(self.0, next);
-        }
+/// What the operation has to have a turn of. Listings wait for no transfers.
+fn turns_for<'a>(host: &'a Host, operation: &Operation) -> &'a Turns<Box<Connection>> {
+    match operation {
+        Operation::List(_) | Operation::ListHere { .. } | Operation::Ranges(_) => &host.listings,
+        _ => &host.turns,
     }
+}
+
+/// Those that the session waits for.
+fn turns_of<'a>(host: &'a Host, connection: &Connection) -> &'a Turns<Box<Connection>> {
+    connection.waiting.as_ref().map_or(&host.turns, |operation| turns_for(host, operation))
 }
 
 /// Writes what there is; what the session has to wait for then.

@@ -14,8 +14,10 @@ pub struct Limits {
     pub sessions_per_address: u32,
     /// Most sessions of one user, unless the account says otherwise; 0 is no limit. Default 0.
     pub sessions_per_user: u32,
-    /// Most transfers, listings, checksums and removals of trees at the same time, three quarters of them for one address;
-    /// others wait for their turn. Default 256.
+    /// Most transfers, checksums and removals of trees at the same time, three quarters of them for one address; others wait
+    /// for their turn. A quarter as many listings have turns of their own. While others wait, a client that takes or sends less
+    /// than 64 KiB a second loses its turn and goes on beside; beyond as many as there are turns the slowest are ended. Default
+    /// 256.
     pub active: u32,
     /// Most passwords that are verified at the same time, about 19 MiB of memory each; also most handshakes. Default 2.
     pub password_checks: u32,

@@ -18,11 +18,14 @@ use super::path_watch::PathWatch;
 use crate::connection::Job;
 use crate::control::{Control, HIGH_WATER, Received};
 use crate::host::Host;
+use crate::turn::Turn;
 
 /// So many ranges are told of in one reply, at most: some hundred KiB of text.
 pub(super) const RANGES_TOLD: usize = 4096;
 /// A client that has ended its side of the control connection and is alive makes its data connections within this time.
 const LAST_CONNECTIONS: Duration = Duration::from_secs(5);
+/// How often it is looked whether an operation may go on that waits for its client to read.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Keeps up the dialogue with the client while an operation runs.
 pub(crate) struct Attend<'a> {
@@ -44,6 +47,7 @@ pub(crate) struct Attend<'a> {
     silent: Option<Instant>,
     /// Since when the client has left more unread than may wait, without any of it becoming less, and how many bytes.
     unread: Option<(Instant, usize)>,
+    turn: Option<&'a Turn<'a>>,
 }
 
 /// Told whether all of the file has come, so that it is about to get its name.
@@ -131,7 +135,13 @@ impl<'a> Attend<'a> {
             proves: false,
             silent: None,
             unread: None,
+            turn: None,
         }
+    }
+
+    /// Gives the turn to others that wait, where the client is slow.
+    pub(super) fn sharing(self, turn: Option<&'a Turn<'a>>) -> Self {
+        Self { turn, ..self }
     }
 
     /// A client that ends its side of the control connection has died, also where commands of it wait, unless it has taken
@@ -173,10 +183,15 @@ impl<'a> Attend<'a> {
 
     /// To be called now and then where no engine does: hears the client, and whether to go on.
     pub(super) fn check(&mut self) -> ControlFlow<()> {
-        if self.control.pending() >= HIGH_WATER
-            && self.control.make_room(self.host.settings().config.timeouts.write).is_err()
-        {
-            return self.lose();
+        let limit = Instant::now() + self.host.settings().config.timeouts.write;
+        while self.control.pending() >= HIGH_WATER {
+            match self.control.make_room(LOOK) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && Instant::now() < limit => {}
+                Err(_) => return self.lose(),
+            }
+            self.moved(self.control.written())?;
+            self.alive()?;
         }
         self.pump()?;
         self.readable()?;
@@ -262,6 +277,16 @@ impl<'a> Attend<'a> {
 
     fn end_by_server(&mut self) -> ControlFlow<()> {
         self.end(Failure::Busy("Service not available, closing control connection.".into()))
+    }
+
+    /// Whether the client, which has taken or sent so many bytes, may go on while others wait.
+    fn moved(&mut self, bytes: u64) -> ControlFlow<()> {
+        match self.turn.map_or(ControlFlow::Continue(()), |turn| turn.moved(bytes)) {
+            ControlFlow::Continue(()) => ControlFlow::Continue(()),
+            ControlFlow::Break(()) => {
+                self.end(Failure::DataBroken("too slow while others wait: try again later".into()))
+            }
+        }
     }
 
     fn alive(&mut self) -> ControlFlow<()> {
@@ -404,6 +429,7 @@ impl Attendant for Attend<'_> {
         }
         // The session may have wanted something from the beginning, because of what came with the command.
         self.pump()?;
+        self.moved(progress.bytes())?;
         self.alive()
     }
 

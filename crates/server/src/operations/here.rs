@@ -19,7 +19,8 @@ pub(super) fn list_here(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     let login = job.context.login.as_deref().ok_or(Failure::NotAllowed)?;
     let _acting = login.acting()?;
     let streams = super::Channel::streams_of(job.context);
-    let mut attend = Attend::new(host, job.session, job.control, streams, super::attend::Markers::none());
+    let mut attend = Attend::new(host, job.session, job.control, streams, super::attend::Markers::none())
+        .sharing(job.turn);
     let mut chunk = Vec::new();
     let (mut count, mut first_chunk) = (0, true);
     let stopped = || Error::new(ErrorKind::Interrupted, "list", path.as_bytes());

@@ -54,7 +54,8 @@ fn send(job: &mut Job<'_>, channel: &mut Channel, list: &List, progress: &Progre
             .map_err(|error| Failure::Busy(format!("No thread for a listing: {error}")))?;
         // However this ends, the other thread does too.
         let _end = Unwanted(&unwanted);
-        let mut attend = Attend::new(host, job.session, job.control, channel.streams(), Markers::none());
+        let mut attend =
+            Attend::new(host, job.session, job.control, channel.streams(), Markers::none()).sharing(job.turn);
         // A path that cannot be listed is told before a data connection is made.
         let first = loop {
             match chunks.recv_timeout(PAUSE) {

@@ -116,7 +116,8 @@ pub(super) fn fetch(job: &mut Job<'_>, fetch: &FetchProfile) -> Answer {
     let (bytes, _slot) = what(job.context, fetch.raw.as_ref().map(|name| name.as_slice()))?;
     let mut channel = channel::take(job.context, Direction::Retrieve)?;
     let progress = Progress::new();
-    let mut attend = Attend::new(job.host, job.session, job.control, channel.streams(), Markers::none());
+    let mut attend =
+        Attend::new(job.host, job.session, job.control, channel.streams(), Markers::none()).sharing(job.turn);
     attend.reply_early(&channel);
     let result = channel.data.send_reader(&mut Cursor::new(bytes), &mut attend, &progress);
     let broken = attend.broken_off();

@@ -40,7 +40,8 @@ pub(super) fn retrieve(
     let mut markers = Markers::new(transfer.perf_interval, 0, 0);
     markers.path = transfer.path_info.then(|| PathWatch::new(channel.data.flows()));
     markers.sight = Some(Sight::new(true));
-    let mut attend = Attend::new(job.host, job.session, job.control, channel.streams(), markers);
+    let mut attend =
+        Attend::new(job.host, job.session, job.control, channel.streams(), markers).sharing(job.turn);
     attend.reply_early(&channel);
     // Files that are made while they are read (/proc) say that they are empty.
     let made_up = || {

@@ -85,8 +85,9 @@ fn receive_file(
     let mut markers = Markers::new(transfer.perf_interval, transfer.restart_interval, origin);
     markers.secure = Some(&secure);
     markers.sight = Some(Sight::new(false));
-    let attend =
-        Attend::new(job.host, job.session, job.control, None, markers).vouching(!proves_its_end(transfer));
+    let attend = Attend::new(job.host, job.session, job.control, None, markers)
+        .sharing(job.turn)
+        .vouching(!proves_its_end(transfer));
     // In MODE E a client that has died is told by its control connection first.
     let mut attend = attend.proving(transfer.mode == Mode::Stream && proves_its_end(transfer));
     let receive = ReceiveJob {

@@ -20,6 +20,7 @@ mod refused;
 mod restart;
 mod rules;
 mod session;
+mod slow;
 mod streams;
 mod timers;
 mod transfers;
