@@ -58,14 +58,14 @@ impl Settings {
             None => None,
             Some(wanted) => match tls::Authority::load(wanted, &tls::host_names(&config, &hostname)) {
                 Ok(tls) => Some(tls),
-                Err(error) if wanted.optional => {
+                Err(error) if config.may_do_without_tls() => {
                     tracing::warn!(
                         %error,
                         "AUTH TLS is not offered: name a tls.state_directory that the server may write to, or a tls.certificate"
                     );
                     None
                 }
-                Err(error) => return Err(problem("tls", error)),
+                Err(error) => return Err(problem("tls", config::without_tls(&config, error))),
             },
         };
         let maps = config.identity.mapped && ropewalk_storage::Identity::can_act();

@@ -10,6 +10,8 @@ use ropewalk_layers::{Layer, Peer, TlsLayer};
 use ropewalk_protocol::command::Protection;
 use ropewalk_protocol::server::{ChannelOptions, Failure};
 use ropewalk_tls::{Binding, Fingerprint, Handshake, Revocations, Server, ServerSettings, SslVersion, X509};
+use rustix::fs::{Access, AtFlags, CWD};
+use rustix::io::Errno;
 
 use crate::codec::{ControlCodec, Secured, Tls};
 use crate::config::{self, Config, SessionReuse, TlsVersion};
@@ -57,7 +59,13 @@ impl Authority {
         if let Some(path) = &config.client_revocations {
             Revocations::open(path).map_err(|e| e.to_string())?;
         }
-        if files(config)?.is_some() { Self::load(config, &[]).map(drop) } else { own(config).map(drop) }
+        if files(config)?.is_none() {
+            let path = own(config)?;
+            if !path.exists() {
+                return can_make(&path);
+            }
+        }
+        Self::load(config, &[]).map(drop)
     }
 
     /// Certificates and lists that have ended or soon will, with which the server starts all the same.
@@ -109,6 +117,17 @@ fn own(config: &config::Tls) -> Result<PathBuf, String> {
     let none =
         "there is no place for the certificate that the server makes for itself: set tls.state_directory";
     found.map(|directory| directory.join(OWN)).ok_or_else(|| none.into())
+}
+
+/// Whether the server could make a file with this name, and the directories above it that are not there.
+fn can_make(path: &Path) -> Result<(), String> {
+    let above = path.ancestors().skip(1).find(|above| !above.as_os_str().is_empty() && above.exists());
+    let above = above.unwrap_or(Path::new("."));
+    let failed = |error: Errno| format!("cannot make {}: {}: {error}", path.display(), above.display());
+    if !above.is_dir() {
+        return Err(failed(Errno::NOTDIR));
+    }
+    rustix::fs::accessat(CWD, above, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).map_err(failed)
 }
 
 /// The names and addresses under which clients may know this host.

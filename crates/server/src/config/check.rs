@@ -163,8 +163,8 @@ fn check_tls(config: &Config, report: &mut Report) {
     let Some(tls) = config.tls() else { return };
     match tls::Authority::check(tls) {
         Ok(()) => tls::Authority::doubts(tls).into_iter().for_each(|text| report.warning("tls", text)),
-        Err(error) if tls.optional => report.warning("tls", error),
-        Err(error) => report.error("tls", error),
+        Err(error) if config.may_do_without_tls() => report.warning("tls", error),
+        Err(error) => report.error("tls", without_tls(config, error)),
     }
     if !tls.users.is_empty() && tls.client_authorities.is_none() {
         report.error("tls.users", "certificates are not asked for: name client_authorities");
@@ -180,6 +180,17 @@ fn check_tls(config: &Config, report: &mut Report) {
             report.error("tls.users", format!("{name:?} cannot be a user's name"));
         }
     }
+}
+
+/// What to tell of TLS that cannot be had, and that the server does not do without.
+pub(crate) fn without_tls(config: &Config, error: String) -> String {
+    if config.password_file.is_none() {
+        return error;
+    }
+    format!(
+        "{error}; passwords would travel in clear: name a tls.state_directory that the server may write to, or a \
+         tls.certificate, or switch TLS off (--no-tls, tls.enabled = false)"
+    )
 }
 
 fn check_tokens(config: &Config, report: &mut Report) {

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 pub use access::Access;
 pub use accounts::{AnonymousAccess, User};
+pub(crate) use check::without_tls;
 pub use check::{Problem, Severity};
 pub use data::Data;
 pub use files::{Files, Fsync};
@@ -199,7 +200,11 @@ impl Config {
         self.tls.as_ref().filter(|tls| tls.enabled)
     }
 
-    /// What is refused in clear. TLS that is switched off takes nothing from it: there are other ways to be protected.
+    /// Nobody asked for TLS, and no password needs it.
+    pub(crate) fn may_do_without_tls(&self) -> bool {
+        self.password_file.is_none() && self.tls().is_none_or(|tls| tls.optional)
+    }
+
     /// Settings that hold as long as the server runs, and their values.
     pub(crate) fn fixed(&self) -> Fixed {
         let implicit = self.tls.as_ref().map(|tls| &tls.implicit);
@@ -215,6 +220,7 @@ impl Config {
         ]
     }
 
+    /// What is refused in clear. TLS that is switched off takes nothing from it: there are other ways to be protected.
     pub(crate) fn required_protection(&self) -> RequiredProtection {
         self.tls.as_ref().map(|tls| tls.required).unwrap_or_default()
     }

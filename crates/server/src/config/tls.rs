@@ -38,7 +38,7 @@ pub struct Tls {
     pub min_version: TlsVersion,
     /// Further addresses, where TLS begins at once (implicit TLS, port 990 by custom). Default: none.
     pub implicit: Vec<SocketAddr>,
-    /// Where it cannot be had, the server goes on without it. For servers that were not asked for it.
+    /// If it cannot be had, a server without passwords goes on without it. For servers that were not asked for it.
     #[serde(skip)]
     pub optional: bool,
 }

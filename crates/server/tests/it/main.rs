@@ -5,6 +5,7 @@ mod abort;
 mod acl;
 mod anonymous;
 mod blocks;
+mod certificate;
 mod checksums;
 mod client;
 mod drain;
