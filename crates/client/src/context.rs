@@ -52,8 +52,10 @@ impl<'e> Context<'e> {
         events: &'e dyn EventSink,
         cancel: &'e Cancel,
     ) -> Result<Self, RemoteError> {
+        let setup = Setup::new(options, events, cancel);
+        let limit = setup.bandwidth.clone();
         Ok(Self {
-            setup: Setup::new(options, events, cancel),
+            setup,
             cancel,
             report: Report::new(events),
             queue: Queue::new(QUEUE),
@@ -61,7 +63,7 @@ impl<'e> Context<'e> {
             endpoints: Endpoints::default(),
             states: States::new(options.state_directory.as_deref()),
             sessions: AtomicU32::new(0),
-            tune: Tune::new(options),
+            tune: Tune::new(options, limit),
             lent: Lent::default(),
         })
     }

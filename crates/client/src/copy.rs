@@ -24,7 +24,7 @@ use crate::spelling::{self, Speller};
 use crate::task::Task;
 use crate::threads::{join, spawn_in};
 use crate::worker::{Job, Worker, left_over};
-use crate::{Cancel, EventSink, FailureKind, Options, Pair, RemoteError, Summary};
+use crate::{Cancel, EventSink, FailureKind, Location, Options, Pair, RemoteError, Summary};
 
 /// So many files may wait, or so long, before a worker is started beside the plan: a copy of a few files is handed
 /// the plan's own sessions instead.
@@ -62,7 +62,7 @@ impl CopyError {
 /// are written in place: a window of a source goes to the same offset of its destination, as `globus-url-copy -off` does.
 ///
 /// # Errors
-/// A filter is no pattern, with `delete` some pairs would remove what others bring, or the system gives no thread or no
+/// A filter is no pattern, `bandwidth` is to hold for what goes from one server to another, with `delete` some pairs would remove what others bring, or the system gives no thread or no
 /// access to its files.
 pub fn copy(
     pairs: Vec<Pair>,
@@ -73,6 +73,9 @@ pub fn copy(
     let filter = Filter::new(&options.filters)?;
     if options.delete && options.sync.is_some() {
         spare_each_other(&pairs, &filter)?;
+    }
+    if options.bandwidth.is_some() && !options.through_here {
+        limit_here(&pairs)?;
     }
     let ctx = Context::new(options, events, cancel)?;
     let ended = Cancel::new();
@@ -94,7 +97,8 @@ pub fn copy(
     for job in ctx.queue.drain() {
         left_over(&ctx, &job, interrupted);
     }
-    Ok(ctx.report.finish(interrupted, ctx.tune.found()))
+    let held = ctx.setup.bandwidth.as_ref().map_or(Duration::ZERO, |bandwidth| bandwidth.held());
+    Ok(ctx.report.finish(interrupted, ctx.tune.found(), held))
 }
 
 /// Lets the threads that serve a run end when it is over, also by a panic, such as one of the caller's sink of events.
@@ -111,6 +115,20 @@ impl Drop for End<'_, '_> {
         self.ended.cancel();
         self.ctx.tune.finish();
     }
+}
+
+/// What goes from one server to another does not pass here, and no limit of this process holds it back.
+fn limit_here(pairs: &[Pair]) -> Result<(), RemoteError> {
+    let between = |pair: &&Pair| {
+        matches!((&pair.source, &pair.destination), (Location::Remote(_), Location::Remote(_)))
+    };
+    let Some(Pair { source: Location::Remote(source), .. }) = pairs.iter().find(between) else {
+        return Ok(());
+    };
+    Err(RemoteError::Usage(format!(
+        "{source}: --bandwidth limits what passes this machine, and between two servers nothing does: let the data come \
+         through here (--through-here), or leave --bandwidth out"
+    )))
 }
 
 /// With `delete` a directory is made to have what its source has, and nothing else: what other sources put there, or beneath,

@@ -218,6 +218,9 @@ pub struct Options {
     pub block_size: usize,
     /// Socket buffers in bytes; `None` leaves them to the kernel.
     pub tcp_buffer: Option<u64>,
+    /// Payload bytes a second over all data connections of this process, in both directions together; `None`: as many as
+    /// the path carries. Copies between two servers need `through_here` with it.
+    pub bandwidth: Option<u64>,
     pub recursive: bool,
     /// Make missing directories of the destination; otherwise only those that a tree has itself.
     pub create_directories: bool,
@@ -328,6 +331,7 @@ impl Default for Options {
             max_streams: 128,
             fairness: crate::tune::default_fairness(),
             capacity: None,
+            bandwidth: None,
             congestion: Vec::new(),
             mode: DataMode::Auto,
             ascii: false,

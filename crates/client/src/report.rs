@@ -436,14 +436,15 @@ impl<'e> Report<'e> {
         self.event(Event::Progress { bytes, files_done, files_active, streams });
     }
 
-    /// The end of the run.
-    pub(crate) fn finish(&self, interrupted: bool, tuned: Vec<TunedPath>) -> Summary {
+    /// The end of the run. `held`: streams waited so long for the limit on the rate.
+    pub(crate) fn finish(&self, interrupted: bool, tuned: Vec<TunedPath>, held: Duration) -> Summary {
         let wall = self.began.elapsed();
         let cpu = cpu_time().saturating_sub(self.cpu_began);
         let bytes_there = self.bytes_there.load(Ordering::Relaxed).max(0) as u64;
         let mut totals = self.totals.lock();
         let slowest = slowest(
             totals.stages,
+            held,
             Duration::from_nanos(self.reply_wait.load(Ordering::Relaxed)),
             Duration::from_nanos(self.worker_time.load(Ordering::Relaxed)),
             cpu,

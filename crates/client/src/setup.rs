@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropewalk_engine::{BufferBudget, ChannelSettings, Pool};
+use ropewalk_engine::{Bandwidth, BufferBudget, ChannelSettings, Pool};
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_transport::{Driver, SocketOptions, Tcp};
 
@@ -22,6 +22,7 @@ pub(crate) struct Setup<'e> {
     pub cancel: Cancel,
     pub pool: Arc<Pool>,
     pub budget: Arc<BufferBudget>,
+    pub bandwidth: Option<Arc<Bandwidth>>,
     pub driver: Arc<dyn Driver>,
     pub ours: Ours,
     pub tls: crate::tls::Shared,
@@ -36,6 +37,7 @@ impl<'e> Setup<'e> {
             cancel: cancel.clone(),
             pool: Arc::new(Pool::new("data", DATA_THREADS)),
             budget: BufferBudget::new(options.buffer_memory),
+            bandwidth: options.bandwidth.map(|rate| Arc::new(Bandwidth::new(rate))),
             driver: Arc::new(Tcp),
             ours: Ours::default(),
             tls: crate::tls::Shared::default(),
@@ -75,6 +77,7 @@ impl<'e> Setup<'e> {
             stall_timeout: self.options.stall.map(|limit| limit.time.max(Duration::from_secs(1))),
             max_streams: MAX_STREAMS.max(streams),
             only_from,
+            bandwidth: self.bandwidth.clone(),
         }
     }
 }

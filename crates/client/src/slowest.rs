@@ -9,9 +9,10 @@ use crate::SlowestPart;
 pub(crate) const STAGES: [Stage; 5] =
     [Stage::Source, Stage::Network, Stage::Destination, Stage::Checksum, Stage::Encryption];
 
-/// Judges where the time went. The CPUs come first: when they are busy, every other stage looks slow too.
+/// Judges where the time went; `held`: streams waited so long for the limit on the rate. The CPUs come first: when they are busy, every other stage looks slow too.
 pub(crate) fn slowest(
     stages: [Duration; 5],
+    held: Duration,
     reply_wait: Duration,
     workers: Duration,
     cpu: Duration,
@@ -26,12 +27,16 @@ pub(crate) fn slowest(
     if waiting > 0.5 {
         return SlowestPart::RoundTrips { share: waiting.min(1.0) };
     }
-    let total: f64 = stages.iter().map(Duration::as_secs_f64).sum();
+    let held = held.as_secs_f64();
+    let total: f64 = held + stages.iter().map(Duration::as_secs_f64).sum::<f64>();
     if total <= 0.0 {
         return SlowestPart::Unknown;
     }
     let shares = stages.map(|stage| stage.as_secs_f64() / total);
     let (at, &share) = shares.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap_or((1, &0.0));
+    if held / total > share {
+        return SlowestPart::Bandwidth { share: held / total };
+    }
     match STAGES[at] {
         Stage::Source => SlowestPart::SourceRead { share },
         Stage::Network => SlowestPart::Network { share },
@@ -50,10 +55,20 @@ mod tests {
     #[test]
     fn names_the_slowest_part() {
         let none = Duration::ZERO;
+        let slowest =
+            |stages, replies, workers, cpu, wall| super::slowest(stages, none, replies, workers, cpu, wall);
         let part = slowest([none, S, S * 8, S, none], none, S * 10, none, S * 10);
         assert!(matches!(part, SlowestPart::DestinationWrite { share } if share == 0.8));
         assert!(matches!(slowest([none; 5], S * 9, S * 10, none, S * 10), SlowestPart::RoundTrips { .. }));
         assert!(matches!(slowest([S; 5], none, S, S * 10_000, S * 10), SlowestPart::Cpu { .. }));
         assert!(matches!(slowest([none; 5], none, none, none, S), SlowestPart::Unknown));
+    }
+
+    #[test]
+    fn a_limit_that_held_streams_longest_is_the_slowest_part() {
+        let none = Duration::ZERO;
+        let of = |held| slowest([none, S * 3, S, none, none], held, none, S * 10, none, S * 10);
+        assert!(matches!(of(S * 6), SlowestPart::Bandwidth { share } if share == 0.6));
+        assert!(matches!(of(S), SlowestPart::Network { share } if share == 0.6));
     }
 }

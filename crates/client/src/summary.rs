@@ -47,6 +47,10 @@ pub enum SlowestPart {
     Encryption {
         share: f64,
     },
+    /// Streams waited for the limit that was set ([`Options::bandwidth`](crate::Options::bandwidth)).
+    Bandwidth {
+        share: f64,
+    },
     /// Our CPUs were busy for this share of the time.
     Cpu {
         share: f64,

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use ropewalk_engine::Bandwidth;
 use ropewalk_transport::Ceilings;
 use ropewalk_tuning::tuner::{
     CongestionControl, Connections, Fairness, Kind, Options as TunerOptions, Prior,
@@ -54,6 +55,8 @@ impl Ends {
 /// The lanes of a run.
 pub(crate) struct Tune {
     options: Options,
+    /// The limit on the rate of this process.
+    limit: Option<Arc<Bandwidth>>,
     memory: Memory,
     lanes: Mutex<Vec<Arc<Lane>>>,
     /// There is a lane, or the run is over.
@@ -62,9 +65,10 @@ pub(crate) struct Tune {
 }
 
 impl Tune {
-    pub(crate) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &Options, limit: Option<Arc<Bandwidth>>) -> Self {
         Self {
             options: options.clone(),
+            limit,
             memory: Memory::new(options.state_directory.as_deref()),
             lanes: Mutex::default(),
             changed: Condvar::new(),
@@ -106,6 +110,7 @@ impl Tune {
         let known = buffers::Known::new(learnt, options.capacity);
         let usual = Path::new(rtt).files(&self.options);
         let lane = Lane::new(ends, rtt, tuner, hires, usual, options.max_streams).knowing(known);
+        let lane = lane.within(self.limit.clone());
         let path = Path::new(rtt);
         let many =
             options.prior.is_none() && options.first_streams > path.streams(&self.options, None, false);
@@ -177,8 +182,8 @@ impl Tune {
     /// What was found, for the summary; remembered for the next run.
     pub(crate) fn found(&self) -> Vec<TunedPath> {
         let lanes = self.lanes();
-        // Who yields to others finds what they left.
-        if self.is_usual() {
+        // A transfer that yields to others finds what they left, and one with a limit on its rate finds that.
+        if self.is_usual() && self.limit.is_none() {
             let usual = Options::default().max_streams;
             let priors = lanes.iter().filter_map(|lane| Some((lane.ends.name(), lane.learnt(usual)?)));
             self.memory.keep(&priors.collect::<Vec<_>>());

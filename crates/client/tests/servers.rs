@@ -67,6 +67,30 @@ fn every_mode_and_number_of_streams() -> Result<()> {
 }
 
 #[test]
+fn a_limit_on_the_rate_holds_both_ways() -> Result<()> {
+    const RATE: u64 = 8_000_000;
+    each(&servers(), |bench| {
+        write_random(&bench.local.join("f"), 3_000_001, 4)?;
+        write(&bench.local.join("small"), b"small")?;
+        let options = Options { bandwidth: Some(RATE), ..options() };
+        for (from, to) in [(bench.here("f"), bench.url("up")), (bench.url("up"), bench.here("back"))] {
+            let told = run(from, to, &options)?.succeeded()?;
+            // No machine is fast enough for more. A tenth of a second may be saved up.
+            let least = told.summary.bytes as f64 / RATE as f64 - 0.11;
+            ensure!(told.summary.seconds >= least, "{:?}", told.summary);
+        }
+        ensure_same(&bench.local.join("f"), &bench.local.join("back"))?;
+        run(bench.here("small"), bench.url("small"), &options)?.succeeded()?;
+        // Between two servers it could not hold.
+        let refused = run(bench.url("up"), bench.url("third"), &options);
+        ensure!(refused.is_err_and(|error| error.to_string().contains("--through-here")));
+        let through = Options { through_here: true, ..options };
+        run(bench.url("up"), bench.url("third"), &through)?.succeeded()?;
+        ensure_same(&bench.local.join("f"), &bench.remote.join("third"))
+    })
+}
+
+#[test]
 fn big_files_in_ranges_over_several_sessions() -> Result<()> {
     each(&gridftp(), |bench| {
         let file = bench.local.join("f");

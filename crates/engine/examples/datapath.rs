@@ -96,6 +96,7 @@ fn usage() -> ! {
 
 fn settings(options: &Options) -> ChannelSettings {
     ChannelSettings {
+        bandwidth: None,
         mode: options.mode,
         representation: RepresentationType::Image,
         parallelism: options.streams,

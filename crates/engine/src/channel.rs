@@ -11,12 +11,14 @@ use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_transport::{Breaker, Connection, Driver, Listener, SocketOptions};
 
 use crate::connect::{Core, End};
+use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::receive::{self, ReceiveJob, Received};
 use crate::send::{self, SendJob, Sent};
 use crate::wire::Wire;
 use crate::{
-    Attendant, BufferBudget, Congestion, Flows, Parallelism, Pool, Progress, ordered_receive, ordered_send,
+    Attendant, Bandwidth, BufferBudget, Congestion, Flows, Parallelism, Pool, Progress, ordered_receive,
+    ordered_send,
 };
 
 /// What holds for every transfer over a data channel.
@@ -39,6 +41,8 @@ pub struct ChannelSettings {
     pub max_streams: u32,
     /// Accept data connections only from this address; others are closed at once and do no harm.
     pub only_from: Option<IpAddr>,
+    /// What this channel and all others that share it keep to.
+    pub bandwidth: Option<Arc<Bandwidth>>,
 }
 
 /// A data channel: what a PASV or PORT makes, with its connections, which in MODE E serve one transfer after the other
@@ -78,7 +82,7 @@ impl DataChannel {
     }
 
     fn new(end: End, settings: ChannelSettings, pool: Arc<Pool>, budget: Arc<BufferBudget>) -> Self {
-        let control = Arc::default();
+        let control = Arc::new(Control::new(settings.bandwidth.clone()));
         let parallelism = Parallelism::new(settings.parallelism, &control);
         let flows = Flows::default();
         let congestion = Congestion::new(settings.socket.congestion.clone(), flows.clone());

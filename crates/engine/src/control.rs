@@ -4,10 +4,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use ropewalk_transport::Breaker;
-use rustix::event::EventfdFlags;
+use ropewalk_transport::{Breaker, Wait, WaitAlone};
+use rustix::event::{EventfdFlags, PollFlags};
+
+use crate::Bandwidth;
 
 /// Lives as long as its data channel.
 #[derive(Default)]
@@ -23,6 +26,8 @@ pub(crate) struct Control {
     /// Somebody may call [`Control::wake`]; otherwise it need not be waited for.
     wakes: AtomicBool,
     stopped: Event,
+    /// What all streams together keep to.
+    bandwidth: Option<Arc<Bandwidth>>,
 }
 
 #[derive(Default)]
@@ -32,6 +37,10 @@ struct Registry {
 }
 
 impl Control {
+    pub(crate) fn new(bandwidth: Option<Arc<Bandwidth>>) -> Self {
+        Self { bandwidth, ..Self::default() }
+    }
+
     /// True when the threads of a transfer should end.
     pub(crate) fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.is_broken()
@@ -82,8 +91,29 @@ impl Control {
         Registration { control: Arc::clone(self), id }
     }
 
-    pub(crate) fn add_moved(&self, n: u64) {
+    /// So many bytes went through a socket. Returns when the limit on the rate allows more, or when the transfer stops:
+    /// how long that took.
+    pub(crate) fn add_moved(&self, n: u64) -> Duration {
         self.moved.fetch_add(n, Ordering::Relaxed);
+        let Some(bandwidth) = &self.bandwidth else { return Duration::ZERO };
+        let until = bandwidth.take(n);
+        let began = Instant::now();
+        if until <= began {
+            return Duration::ZERO;
+        }
+        match self.stopped.fd() {
+            // An error, or an early end of the wait, costs no more than a moment's precision: the debt stays.
+            Ok(fd) => drop(WaitAlone.wait(fd, PollFlags::IN, until)),
+            Err(_) => std::thread::sleep(until - began),
+        }
+        let held = began.elapsed();
+        bandwidth.add_held(held);
+        held
+    }
+
+    /// Of `most` bytes, those to move at a time.
+    pub(crate) fn at_once(&self, most: usize) -> usize {
+        self.bandwidth.as_ref().map_or(most, |bandwidth| most.min(bandwidth.at_once()))
     }
 
     pub(crate) fn moved(&self) -> u64 {
@@ -203,6 +233,22 @@ mod tests {
         assert!(event.is_set() && readable(&event));
         event.clear();
         assert!(!event.is_set() && !readable(&event));
+    }
+
+    #[test]
+    fn control_that_stops_ends_the_wait_for_the_limit() {
+        let bandwidth = Arc::new(Bandwidth::new(1));
+        let control = Arc::new(Control::new(Some(bandwidth.clone())));
+        let waiting = {
+            let control = Arc::clone(&control);
+            std::thread::spawn(move || control.add_moved(1 << 40))
+        };
+        while control.moved() == 0 {
+            std::thread::yield_now();
+        }
+        control.stop();
+        assert_eq!(waiting.join().unwrap(), bandwidth.held());
+        assert_eq!((control.at_once(1 << 20), Control::default().at_once(1 << 20)), (16 << 10, 1 << 20));
     }
 
     #[test]

@@ -237,7 +237,7 @@ impl<'a> Intake<'a> {
             self.file = None;
             return Ok(None);
         };
-        let most = left.min(PIPE_SIZE as u64) as usize;
+        let most = left.min(self.control.at_once(PIPE_SIZE) as u64) as usize;
         let began = Instant::now();
         let moved = retry_on_intr(|| pipe.fill(socket, most));
         self.progress.add_time(Stage::Network, began.elapsed());
@@ -253,7 +253,7 @@ impl<'a> Intake<'a> {
         let Some(socket) = wire.connection.plain_fd() else { return Ok(None) };
         // Nothing is written to it, so that it takes no memory.
         let buffer = self.untouched.get_or_insert_with(|| vec![0; COPY_CHUNK]);
-        let most = left.min(buffer.len() as u64) as usize;
+        let most = left.min(self.control.at_once(buffer.len()) as u64) as usize;
         let began = Instant::now();
         let received = retry_on_intr(|| recv(socket, &mut buffer[..most], RecvFlags::TRUNC));
         if let Ok((n, _)) = received
@@ -324,7 +324,7 @@ impl<'a> Intake<'a> {
         }
         let fill = (self.held.end - self.held.start) as usize;
         let room = &mut buffer[fill..];
-        let want = left.min(room.len() as u64) as usize;
+        let want = left.min(self.control.at_once(room.len()) as u64) as usize;
         let beyond = if want as u64 == left { beyond } else { 0 };
         let began = Instant::now();
         let result = wire.read_into(&mut room[..want], beyond);

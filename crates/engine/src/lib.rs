@@ -9,6 +9,7 @@
 
 mod ahead;
 mod attendant;
+mod bandwidth;
 mod behind;
 mod budget;
 mod channel;
@@ -41,6 +42,7 @@ mod watch;
 mod wire;
 
 pub use attendant::{Attendant, Nobody};
+pub use bandwidth::Bandwidth;
 pub use budget::{Buffer, BufferBudget, MIN_BUFFER};
 pub use channel::{ChannelSettings, DataChannel, Discarded};
 pub use congestion::Congestion;

@@ -96,7 +96,7 @@ impl<'a> Outlet<'a> {
             budget,
             file,
             ahead: Ahead::default(),
-            chunk: block_size.min(COPY_CHUNK),
+            chunk: control.at_once(block_size.min(COPY_CHUNK)),
             buffer: None,
             bytes: 0,
             pieces,
@@ -170,7 +170,7 @@ impl<'a> Outlet<'a> {
         let mut at = range.start;
         while at < range.end {
             let (Some(file), Some(socket)) = (self.file, wire.connection.plain_fd()) else { break };
-            let end = range.end.min(at.saturating_add(CHUNK as u64));
+            let end = range.end.min(at.saturating_add(self.control.at_once(CHUNK) as u64));
             let mut waited = Duration::ZERO;
             let count = (self.ahead.ready(file, at..end, &mut waited) - at) as usize;
             self.progress.add_time(Stage::Source, waited);
@@ -232,12 +232,14 @@ impl<'a> Outlet<'a> {
         let began = Instant::now();
         // A slow stream takes seconds for a chunk, and what is measured meanwhile needs to know how far it is.
         let mut payload = Payload { before: head.len(), left: wanted };
-        let result = write_counted(wire, [head, data, tail], self.control, &mut patience, |n| {
+        let mut held = Duration::ZERO;
+        let result = write_counted(wire, [head, data, tail], self.control, &mut patience, |n, waited| {
             self.progress.add_bytes(payload.count(n) as u64);
+            held += waited;
         });
         let sealing = wire.take_sealing();
         // Who waits counts that by itself.
-        let others = sealing + patience.waited;
+        let others = sealing + patience.waited + held;
         self.progress.add_time(Stage::Network, began.elapsed().saturating_sub(others));
         self.progress.add_time(Stage::Encryption, sealing);
         let patience = patience.inner;
@@ -296,16 +298,16 @@ pub(crate) fn write_all(
     control: &Control,
     patience: &mut dyn Patience,
 ) -> Result<()> {
-    write_counted(wire, parts, control, patience, |_| {})
+    write_counted(wire, parts, control, patience, |_, _| {})
 }
 
-/// The same; `wrote` gets the bytes of each call.
+/// The same; `wrote` gets the bytes of each call, and how long the limit on the rate held it up.
 fn write_counted(
     wire: &mut Wire,
     parts: [&[u8]; 3],
     control: &Control,
     patience: &mut dyn Patience,
-    mut wrote: impl FnMut(usize),
+    mut wrote: impl FnMut(usize, Duration),
 ) -> Result<()> {
     let mut slices = parts.map(IoSlice::new);
     let mut slices = &mut slices[..];
@@ -318,9 +320,8 @@ fn write_counted(
         match result {
             Ok(0) => return Err(Error::io(wire.peer)(io::ErrorKind::WriteZero.into())),
             Ok(n) => {
-                control.add_moved(n as u64);
                 wire.listed.moved(n);
-                wrote(n);
+                wrote(n, control.add_moved(n as u64));
                 IoSlice::advance_slices(&mut slices, n);
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => patience.blocked(wire)?,

@@ -171,6 +171,25 @@ fn the_end_that_is_the_limit_is_named() {
     }
 }
 
+/// It is no property of the path, which shows room for more.
+#[test]
+fn pilot_with_a_limit_on_the_rate_adds_no_streams() {
+    let options = Options { rtt: Some(0.05), connections: Connections::Kept, ..Options::default() };
+    let mut tuner = Kind::Pilot.build(&options).unwrap();
+    let first = tuner.first().knobs.connections();
+    for _ in 0..20 {
+        let decision = tuner.chunk(&Chunk {
+            rtt: Some(0.0501),
+            min_rtt: Some(0.05),
+            loss: Some(0.0),
+            pressure: Pressure { limit: Some(1.0), ..Pressure::default() },
+            ..Chunk::new(first, 50_000_000, 10.0)
+        });
+        assert_eq!(decision.knobs.connections(), first, "{decision:?}");
+        assert_eq!(decision.reason, Reason::Limited { by: Bottleneck::Limit });
+    }
+}
+
 /// Streams of a chunk, and how it goes on, over a path on which the peer's windows hold streams back for nearly all of the time.
 fn behind_windows(carried: impl Fn(u32) -> (f64, f64)) -> Vec<Decision> {
     let options = Options { rtt: Some(0.05), connections: Connections::Kept, ..Options::default() };

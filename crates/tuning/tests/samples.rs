@@ -37,7 +37,7 @@ fn chunk() -> impl Strategy<Value = Chunk> {
                 min_rtt,
                 loss,
                 window,
-                pressure: Pressure { disk, cpu, peer, window: peer },
+                pressure: Pressure { disk, cpu, peer, window: peer, limit: cpu },
                 work,
                 ..Chunk::new(streams, bytes, seconds)
             },

@@ -104,6 +104,7 @@ fn slowest(part: &SlowestPart) -> Option<String> {
         SlowestPart::DestinationWrite { share } => ("writing at the destination", share),
         SlowestPart::Checksum { share } => ("checksums", share),
         SlowestPart::Encryption { share } => ("encryption", share),
+        SlowestPart::Bandwidth { share } => ("the limit that --bandwidth sets", share),
         SlowestPart::Cpu { share } => {
             return Some(format!("the processors of this machine, busy {:.0} % of the time", share * 100.0));
         }

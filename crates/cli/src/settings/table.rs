@@ -88,6 +88,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Do not add streams beyond about this share of what the path carries, other traffic included"),
     setting("capacity", None, Value("RATE|auto"), Copy, (capacity, show_capacity),
         "What the path may carry, where it is known, for example 10Gbit/s: a hint for the beginning"),
+    setting("bandwidth", None, Value("RATE|none"), Copy, (bandwidth, show_bandwidth),
+        "Move no more payload than this, over all connections of the run, in both directions together: 200Mbit/s, 20MB/s \
+         (between two servers with --through-here only)"),
     setting("congestion", None, Value("NAMES|none"), Copy, (congestion, show_congestion),
         "Congestion controls that the tuner may choose from (a site's decision: bbr takes more than its share beside others)"),
     setting("mode", None, Value("auto|stream|extended"), Copy, (mode, show_mode),
@@ -337,6 +340,21 @@ fn capacity(settings: &mut Settings, text: &str) -> Result<(), String> {
 
 fn show_capacity(settings: &Settings) -> String {
     settings.options.capacity.map_or_else(|| "auto".into(), |bits| crate::units::link_rate(bits as f64 / 8.0))
+}
+
+fn bandwidth(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.bandwidth = match text {
+        "none" => None,
+        text => match parse_rate(text).map_err(|error| format!("{error}, or none"))? {
+            0 => return Err(format!("{text:?}: expected at least 1 byte/s, or none")),
+            bytes => Some(bytes),
+        },
+    };
+    Ok(())
+}
+
+fn show_bandwidth(settings: &Settings) -> String {
+    settings.options.bandwidth.map_or_else(|| "none".into(), |bytes| format!("{}B/s", show_size(bytes)))
 }
 
 fn congestion(settings: &mut Settings, text: &str) -> Result<(), String> {

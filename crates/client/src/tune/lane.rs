@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ropewalk_engine::Progress;
+use ropewalk_engine::{Bandwidth, Progress};
 use ropewalk_protocol::marker::PathMarker;
 use ropewalk_tuning::tuner::{Decision, Prior, Reason, Tuner, Work};
 
@@ -53,6 +53,8 @@ pub(crate) struct Lane {
     usual: u32,
     /// What an earlier transfer has shown of one connection.
     known: buffers::Known,
+    /// The limit on the rate of this process.
+    limit: Option<Arc<Bandwidth>>,
     /// It began with as many streams as several files have together: whether fewer would do was not looked at.
     many: bool,
     /// Payload bytes that the destination, or our sockets, have taken.
@@ -174,6 +176,7 @@ impl Lane {
             cap,
             usual,
             known,
+            limit: None,
             many: false,
             moved: AtomicU64::new(0),
             state: Mutex::new(state),
@@ -183,6 +186,12 @@ impl Lane {
     /// With what an earlier transfer has shown.
     pub(super) fn knowing(mut self, known: buffers::Known) -> Self {
         self.known = known;
+        self
+    }
+
+    /// Within this limit on the rate of the process.
+    pub(super) fn within(mut self, limit: Option<Arc<Bandwidth>>) -> Self {
+        self.limit = limit;
         self
     }
 
@@ -393,7 +402,7 @@ impl Lane {
         }
         state.descend(now, self.rtt);
         let moved = self.moved.load(Ordering::Relaxed);
-        let totals = state.totals(now, self.rtt, moved);
+        let totals = self.totals(&mut state, now, moved);
         state.min_rtt = match (state.min_rtt, totals.min_rtt) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -460,7 +469,7 @@ impl Lane {
         state.follow();
         if !changed {
             // Nothing has to settle: not a moment goes unmeasured.
-            let totals = state.totals(now, self.rtt, moved);
+            let totals = self.totals(&mut state, now, moved);
             state.span = Some(Span::new(now, totals, self.shortest()));
         }
         // Who comes to a run that is nearly over brings nothing. Sizes that no listing told count as nothing.
@@ -473,6 +482,11 @@ impl Lane {
         };
         state.coming.extend((0..hire).map(|_| now));
         Step { decision: Some((decision, rate)), hire }
+    }
+
+    fn totals(&self, state: &mut State, now: Instant, moved: u64) -> Totals {
+        let used = self.limit.as_ref().map(|limit| limit.used());
+        Totals { used, ..state.totals(now, self.rtt, moved) }
     }
 
     /// What the next run should know, once there is something to know. As many streams as were allowed are what the path wants

@@ -38,6 +38,8 @@ pub(super) struct Totals {
     pub(super) markers: u32,
     pub(super) idle: u32,
     pub(super) closed_markers: u32,
+    /// Seconds that what this process has moved takes at the limit on its rate; `None` without one.
+    pub(super) used: Option<f64>,
 }
 
 impl Totals {
@@ -295,6 +297,8 @@ impl Span {
         let closed =
             ((self.last.closed - self.first.closed) / (seconds * f64::from(streams))).clamp(0.0, 1.0);
         let window = told(self.last.closed_markers, self.first.closed_markers).unwrap_or(closed);
+        let used = self.last.used.zip(self.first.used).map(|(last, first)| last - first);
+        let limit = used.map(|used| (used / seconds).clamp(0.0, 1.0)).filter(|_| bytes > 0);
         Chunk {
             rtt: (self.rtts.1 > 0).then(|| self.rtts.0 / f64::from(self.rtts.1)),
             min_rtt: self.last.min_rtt,
@@ -307,6 +311,7 @@ impl Span {
                 disk: Some(disk.min(1.0)),
                 peer,
                 window: Some(window),
+                limit,
                 ..Pressure::default()
             },
             ..Chunk::new(streams, bytes, seconds)
@@ -339,6 +344,21 @@ mod tests {
         let chunk = span.chunk();
         assert_eq!((chunk.streams, chunk.bytes), (4, 1500));
         assert!((chunk.seconds - 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn chunk_tells_how_much_of_a_limit_was_used() {
+        let began = Instant::now();
+        let of = |used: [Option<f64>; 2], delivered: u64| {
+            let [first, last] = used.map(|used| Totals { used, ..totals(0, 1) });
+            let mut span = Span::new(began, first, Duration::ZERO);
+            span.look(began + Duration::from_secs(2), Totals { delivered, ..last }, 1);
+            span.chunk().pressure.limit
+        };
+        assert_eq!(of([Some(1.0), Some(2.5)], 100), Some(0.75));
+        // What was saved before may be more than the time; and where nothing came it was no limit that kept it.
+        assert_eq!(of([Some(0.0), Some(2.1)], 100), Some(1.0));
+        assert_eq!((of([Some(0.0), Some(2.1)], 0), of([None, None], 100)), (None, None));
     }
 
     #[test]

@@ -285,6 +285,7 @@ fn socket_options(
 fn channel_settings(context: &Context, options: &ChannelOptions, socket: SocketOptions) -> ChannelSettings {
     let config = &context.settings.config.data;
     ChannelSettings {
+        bandwidth: None,
         mode: options.mode,
         representation: options.representation,
         parallelism: options.parallelism.clamp(1, config.max_streams),

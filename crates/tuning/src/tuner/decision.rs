@@ -62,6 +62,8 @@ pub enum Bottleneck {
     Cpu,
     /// The other end does not take or give data any faster.
     Peer,
+    /// The limit that was set on the rate of this end's program.
+    Limit,
     /// One of the ends, not known which: more streams gain nothing, yet the path shows neither loss nor a
     /// queue, and the windows are not full.
     Ends,
@@ -73,6 +75,7 @@ impl fmt::Display for Bottleneck {
             Self::Disk => "the disk",
             Self::Cpu => "the CPU",
             Self::Peer => "the peer",
+            Self::Limit => "the one that was set on the rate",
             Self::Ends => "one of the ends, not the network",
         })
     }

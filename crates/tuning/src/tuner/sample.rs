@@ -22,6 +22,8 @@ pub struct Pressure {
     /// Time for which streams waited for the other end's receive windows. These are small, or it takes no more: that is told apart by
     /// what more streams carry.
     pub window: Option<f64>,
+    /// Share of a limit that was set on the rate of this end's program which was used.
+    pub limit: Option<f64>,
 }
 
 /// What is left to do, for the choice of files in flight and pipeline depth.
@@ -112,12 +114,13 @@ impl Chunk {
         // All lost, and yet something arrived: not a loss rate.
         self.loss = self.loss.filter(|loss| share(loss) && *loss < 1.0);
         self.window = self.window.filter(|window| (1.0..=1e12).contains(window));
-        let Pressure { disk, cpu, peer, window } = self.pressure;
+        let Pressure { disk, cpu, peer, window, limit } = self.pressure;
         self.pressure = Pressure {
             disk: disk.filter(share),
             cpu: cpu.filter(share),
             peer: peer.filter(share),
             window: window.filter(share),
+            limit: limit.filter(share),
         };
         Ok(self)
     }
@@ -160,7 +163,13 @@ mod tests {
             min_rtt: Some(f64::NAN),
             loss: Some(1.0),
             window: Some(0.0),
-            pressure: Pressure { disk: Some(7.0), cpu: Some(0.5), peer: None, window: Some(f64::NAN) },
+            pressure: Pressure {
+                disk: Some(7.0),
+                cpu: Some(0.5),
+                peer: None,
+                window: Some(f64::NAN),
+                limit: None,
+            },
             ..Chunk::new(1, 1, 1.0)
         };
         let expected =

@@ -207,7 +207,13 @@ fn chunk(line: &Line) -> Result<Chunk, String> {
         min_rtt: line.min_rtt_ms.map(|ms| ms / 1e3),
         loss: line.loss,
         window: line.window_bytes,
-        pressure: Pressure { disk: line.disk, cpu: line.cpu, peer: line.peer, window: line.peer_window },
+        pressure: Pressure {
+            disk: line.disk,
+            cpu: line.cpu,
+            peer: line.peer,
+            window: line.peer_window,
+            limit: None,
+        },
         ..Chunk::new(streams as u32, bytes.round() as u64, seconds)
     })
 }

@@ -275,6 +275,7 @@ fn busy(pressure: &Pressure, before: Option<Bottleneck>) -> Option<Bottleneck> {
         (Bottleneck::Disk, pressure.disk),
         (Bottleneck::Cpu, pressure.cpu),
         (Bottleneck::Peer, pressure.peer),
+        (Bottleneck::Limit, pressure.limit),
     ];
     let busiest =
         of.into_iter().filter_map(|(which, share)| Some((which, share?))).max_by(|a, b| a.1.total_cmp(&b.1));

@@ -179,6 +179,10 @@ impl Pilot {
         {
             return decision;
         }
+        if self.limits.bottleneck() == Some(Bottleneck::Limit) {
+            // It was set: no second point has to show that it is one.
+            return self.bend_within(n);
+        }
         if self.limits.bottleneck().is_some() && e.is_some_and(|e| e < LINEAR) {
             return self.bend();
         }
