@@ -177,17 +177,22 @@ fn pilot_with_a_limit_on_the_rate_adds_no_streams() {
     let options = Options { rtt: Some(0.05), connections: Connections::Kept, ..Options::default() };
     let mut tuner = Kind::Pilot.build(&options).unwrap();
     let first = tuner.first().knobs.connections();
+    let mut streams = first;
+    let mut named = 0;
     for _ in 0..20 {
         let decision = tuner.chunk(&Chunk {
             rtt: Some(0.0501),
             min_rtt: Some(0.05),
             loss: Some(0.0),
             pressure: Pressure { limit: Some(1.0), ..Pressure::default() },
-            ..Chunk::new(first, 50_000_000, 10.0)
+            ..Chunk::new(streams, 50_000_000, 10.0)
         });
-        assert_eq!(decision.knobs.connections(), first, "{decision:?}");
-        assert_eq!(decision.reason, Reason::Limited { by: Bottleneck::Limit });
+        streams = decision.knobs.connections();
+        // Fewer may be tried.
+        assert!(streams <= first, "{decision:?}");
+        named += u32::from(decision.reason == Reason::Limited { by: Bottleneck::Limit });
     }
+    assert!(named >= 5, "{named}");
 }
 
 /// Streams of a chunk, and how it goes on, over a path on which the peer's windows hold streams back for nearly all of the time.
