@@ -15,6 +15,7 @@ mod output;
 mod pairs;
 mod profiling;
 mod secret;
+mod selection;
 mod settings;
 mod signals;
 mod units;

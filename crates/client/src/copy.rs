@@ -70,7 +70,7 @@ pub fn copy(
     events: &dyn EventSink,
     cancel: &Cancel,
 ) -> Result<Summary, CopyError> {
-    let filter = Filter::new(&options.filters)?;
+    let filter = Filter::new(options)?;
     if options.delete && options.sync.is_some() {
         spare_each_other(&pairs, &filter)?;
     }

@@ -1,11 +1,16 @@
-//! Include and exclude globs.
+//! Which files of a tree take part: include and exclude globs, lists of names, sizes and ages.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use bstr::{BStr, ByteSlice};
+use bstr::{BStr, BString, ByteSlice};
 use globset::{GlobBuilder, GlobMatcher};
+use ropewalk_storage::Kind;
+
+use crate::{Entry, Limits, Options};
 
 /// A glob that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -17,9 +22,20 @@ pub struct PatternError {
 }
 
 /// Which paths of a tree take part. The last pattern that matches decides; where none does, all take part unless
-/// the first pattern is an include.
+/// the first pattern is an include. Beyond that only what is listed takes part, if there is a list, and files within the limits.
 pub(crate) struct Filter {
     rules: Vec<Rule>,
+    list: Option<List>,
+    limits: Limits,
+    /// Seconds since 1970 when it was made.
+    now: i64,
+}
+
+/// Names that alone take part.
+struct List {
+    names: HashSet<BString>,
+    /// The directories that these are in.
+    above: HashSet<BString>,
 }
 
 struct Rule {
@@ -31,20 +47,50 @@ struct Rule {
 }
 
 impl Filter {
-    pub(crate) fn new(rules: &[(bool, String)]) -> Result<Self, PatternError> {
-        let rules =
-            rules.iter().map(|(include, text)| Rule::new(*include, text)).collect::<Result<_, _>>()?;
-        Ok(Self { rules })
+    pub(crate) fn new(options: &Options) -> Result<Self, PatternError> {
+        let rules = options.filters.iter().map(|(include, text)| Rule::new(*include, text));
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Self {
+            rules: rules.collect::<Result<_, _>>()?,
+            list: options.listed.as_deref().map(List::new),
+            limits: options.limits,
+            now: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        })
     }
 
     /// It leaves nothing out.
     pub(crate) fn is_empty(&self) -> bool {
-        self.rules.is_empty()
+        self.rules.is_empty() && self.list.is_none() && self.limits == Limits::default()
+    }
+
+    /// The names that are to be found.
+    pub(crate) fn listed(&self) -> Option<&HashSet<BString>> {
+        self.list.as_ref().map(|list| &list.names)
+    }
+
+    /// Whether an entry takes part whose name is known to: a file is within the limits.
+    pub(crate) fn fits(&self, entry: &Entry) -> bool {
+        if entry.kind != Kind::File {
+            return true;
+        }
+        let Limits { min_size, max_size, min_age, max_age } = self.limits;
+        let size = |within: &dyn Fn(u64) -> bool| entry.size.is_none_or(within);
+        let age = |within: &dyn Fn(i64) -> bool| {
+            entry.modified.is_none_or(|modified| within(self.now.saturating_sub(modified)))
+        };
+        let seconds = |time: std::time::Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        min_size.is_none_or(|least| size(&|size| size >= least))
+            && max_size.is_none_or(|most| size(&|size| size <= most))
+            && min_age.is_none_or(|least| age(&|age| age >= seconds(least)))
+            && max_age.is_none_or(|most| age(&|age| age <= seconds(most)))
     }
 
     /// Whether `path`, relative to the top of the tree, takes part. A directory that does not is not entered, except
     /// where only includes could have let it in: files beneath it still may.
     pub(crate) fn passes(&self, path: &BStr, directory: bool) -> bool {
+        if !self.list.as_ref().is_none_or(|list| list.passes(path, directory)) {
+            return false;
+        }
         let last = self.rules.iter().rev().find(|rule| rule.matches(path, directory));
         match (last, self.rules.first()) {
             (Some(rule), _) => rule.include,
@@ -57,6 +103,31 @@ impl Filter {
     pub(crate) fn hides(&self, path: &BStr) -> bool {
         let ends = path.find_iter("/").chain([path.len()]);
         ends.filter(|&end| end > 0).any(|end| !self.passes(path[..end].as_bstr(), true))
+    }
+}
+
+impl List {
+    fn new(names: &[BString]) -> Self {
+        let mut above = HashSet::new();
+        for name in names {
+            let ends: Vec<usize> = name.find_iter("/").collect();
+            // Those above a directory that is known are known, too.
+            for end in ends.into_iter().rev() {
+                if !above.insert(name[..end].into()) {
+                    break;
+                }
+            }
+        }
+        Self { names: names.iter().cloned().collect(), above }
+    }
+
+    fn passes(&self, path: &BStr, directory: bool) -> bool {
+        let of = |end: usize| self.names.contains(&path[..end]);
+        // The source itself may be listed.
+        of(0)
+            || of(path.len())
+            || path.find_iter("/").any(of)
+            || directory && self.above.contains(path.as_bytes())
     }
 }
 
@@ -130,7 +201,51 @@ mod tests {
     use super::*;
 
     fn filter(rules: &[(bool, &str)]) -> Filter {
-        Filter::new(&rules.iter().map(|(i, p)| (*i, (*p).to_owned())).collect::<Vec<_>>()).unwrap()
+        let filters = rules.iter().map(|(include, glob)| (*include, (*glob).to_owned())).collect();
+        Filter::new(&Options { filters, ..Options::default() }).unwrap()
+    }
+
+    #[test]
+    fn list_lets_in_its_names_and_the_way_to_them() {
+        let listed = ["a/b/f", "a/d", "top"].map(BString::from).to_vec();
+        let filters = vec![(false, "*.tmp".to_owned())];
+        let f = Filter::new(&Options { listed: Some(listed), filters, ..Options::default() }).unwrap();
+        for (path, directory) in
+            [("a", true), ("a/b", true), ("a/b/f", false), ("a/d", true), ("a/d/x/y", false), ("top", false)]
+        {
+            assert!(f.passes(path.into(), directory), "{path}");
+        }
+        for (path, directory) in [
+            ("a", false),
+            ("a/b/g", false),
+            ("b", true),
+            ("a/d/x.tmp", false),
+            ("to", false),
+            ("top2", false),
+        ] {
+            assert!(!f.passes(path.into(), directory), "{path}");
+        }
+        assert!(!f.is_empty());
+        let all = Filter::new(&Options { listed: Some(vec!["".into()]), ..Options::default() }).unwrap();
+        assert!(all.passes("any/thing".into(), false));
+    }
+
+    #[test]
+    fn limits_are_for_files_and_for_what_is_known_of_them() {
+        use std::time::Duration;
+        const HOUR: Duration = Duration::from_secs(3600);
+        let limits = |limits| Filter::new(&Options { limits, ..Options::default() }).unwrap();
+        let entry = |kind, size, modified| Entry { size, modified, ..Entry::new("f", kind) };
+        let f = limits(Limits { min_size: Some(10), max_size: Some(20), ..Limits::default() });
+        let sized = |kind, size| f.fits(&entry(kind, size, None));
+        assert_eq!([9, 10, 20, 21].map(|size| sized(Kind::File, Some(size))), [false, true, true, false]);
+        assert!(
+            sized(Kind::File, None) && sized(Kind::Directory, Some(4096)) && sized(Kind::Symlink, Some(3))
+        );
+        let f = limits(Limits { min_age: Some(HOUR), max_age: Some(24 * HOUR), ..Limits::default() });
+        let aged = |age: i64| f.fits(&entry(Kind::File, None, Some(f.now - age)));
+        assert_eq!([-10, 0, 3599, 3600, 86_400, 86_401].map(aged), [false, false, false, true, true, false]);
+        assert!(f.fits(&entry(Kind::File, None, None)) && !f.is_empty());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bstr::BString;
 use ropewalk_protocol::command::Password;
 use ropewalk_storage::DirectIo;
 use ropewalk_storage::checksum::Algorithm;
@@ -192,6 +193,16 @@ impl std::fmt::Debug for Confirm {
     }
 }
 
+/// Files that take part, by their size in bytes and by the time since they were last changed. What a server does not tell of a file
+/// leaves nothing out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    pub min_size: Option<u64>,
+    pub max_size: Option<u64>,
+    pub min_age: Option<Duration>,
+    pub max_age: Option<Duration>,
+}
+
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Data connections of a file (`-p`).
@@ -232,6 +243,11 @@ pub struct Options {
     pub delete: bool,
     /// Globs on paths relative to the source; the last one that matches decides; `include` is `true`.
     pub filters: Vec<(bool, String)>,
+    /// Sizes and ages of the files that take part.
+    pub limits: Limits,
+    /// Of trees only these take part: paths relative to the source, of directories all that is beneath them. One that is not there is
+    /// a failure. Not with `delete`.
+    pub listed: Option<Vec<BString>>,
     pub dry_run: bool,
     pub preserve: Preserve,
     pub sparse: bool,
@@ -343,6 +359,8 @@ impl Default for Options {
             sync: None,
             delete: false,
             filters: Vec::new(),
+            limits: Limits::default(),
+            listed: None,
             dry_run: false,
             preserve: Preserve::default(),
             sparse: true,

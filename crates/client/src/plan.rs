@@ -48,6 +48,7 @@ const BATCH: usize = 128;
 /// Files that wait until their directories are made together.
 const GATHERED: usize = 512;
 /// Why names of unfinished copies are no part of a tree.
+const LEFT_OUT: &str = "left out by a filter";
 const UNFINISHED: &str = "an unfinished copy, or what there is to go on with it";
 /// Parent directories that are remembered as made.
 const REMEMBERED: usize = 10_000;
@@ -93,6 +94,8 @@ pub(crate) struct Link {
 pub(crate) struct Plan<'p, 'e> {
     ctx: &'p Context<'e>,
     filter: Filter,
+    /// Names that are listed and were not found yet.
+    unseen: HashSet<BString>,
     sink: &'p mut dyn Sink,
     /// One for each endpoint and purpose; index by name, `true` for the destination.
     sides: HashMap<(String, bool), Side<'e>>,
@@ -141,6 +144,7 @@ impl<'p, 'e> Plan<'p, 'e> {
     pub(crate) fn new(ctx: &'p Context<'e>, filter: Filter, sink: &'p mut dyn Sink) -> Self {
         Self {
             ctx,
+            unseen: filter.listed().cloned().unwrap_or_default(),
             filter,
             sink,
             sides: HashMap::new(),
@@ -233,6 +237,10 @@ impl<'p, 'e> Plan<'p, 'e> {
     fn entry(&mut self, ends: &Ends, entry: &Entry, there: Option<&Entry>) -> Result<(), RemoteError> {
         let directory = there.is_some_and(Entry::is_directory);
         let into = ends.into || (directory && self.ctx.options().into_directories);
+        if !self.filter.fits(entry) {
+            self.ctx.report.left_out(ends.source.display(), LEFT_OUT);
+            return Ok(());
+        }
         if entry.is_directory() {
             self.directory(ends, entry, there, into)
         } else {

@@ -1,12 +1,13 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::Args;
 use ropewalk_client::{Cancel, EventSink, Location, Pair, Preserve, Window, copy, parse_location};
 
 use crate::credentials;
 use crate::exit::{Exit, usage};
 use crate::output::{Human, Json, Loudness, print_summary, say};
+use crate::selection::Selection;
 use crate::settings::{CopyFlags, Layers, Settings};
 use crate::{pairs, signals, units};
 
@@ -36,7 +37,7 @@ pub(crate) struct Cp {
     #[arg(short, long)]
     archive: bool,
     #[command(flatten)]
-    filters: Filters,
+    selection: Selection,
     /// Begin at this byte of the source; it is written at the same place of the destination
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     offset: Option<u64>,
@@ -54,44 +55,6 @@ pub(crate) struct Cp {
     json: bool,
     #[command(flatten)]
     flags: CopyFlags,
-}
-
-/// `--include` and `--exclude`, in the order in which they were given: the last one that matches decides.
-#[derive(Clone, Debug, Default)]
-struct Filters(Vec<(bool, String)>);
-
-impl Args for Filters {
-    fn augment_args(command: Command) -> Command {
-        let pattern = |name: &'static str| {
-            Arg::new(name).long(name).value_name("GLOB").action(ArgAction::Append).allow_hyphen_values(true)
-        };
-        command
-            .arg(pattern("exclude").help("Leave out what matches, by its path beneath the source"))
-            .arg(pattern("include").help("Copy what matches although an --exclude before leaves it out (the directories above it, too, have to be let in)"))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for Filters {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut found = Vec::new();
-        for (name, include) in [("include", true), ("exclude", false)] {
-            let globs = matches.get_many::<String>(name).into_iter().flatten();
-            found.extend(
-                matches.indices_of(name).into_iter().flatten().zip(globs).map(|(i, g)| (i, include, g)),
-            );
-        }
-        found.sort_by_key(|(index, ..)| *index);
-        Ok(Self(found.into_iter().map(|(_, include, glob)| (include, glob.clone())).collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
 }
 
 impl Cp {
@@ -144,7 +107,7 @@ impl Cp {
             options.preserve = Preserve { times: true, modes: true, links: true };
         }
         options.dry_run = self.dry_run;
-        options.filters = self.filters.0.clone();
+        self.selection.apply(options)?;
         if options.delete && (options.sync.is_none() || !options.recursive) {
             return Err(usage("--delete needs --sync and --recursive"));
         }
@@ -177,6 +140,9 @@ impl Cp {
 
     fn pairs(&self) -> anyhow::Result<Vec<Pair>> {
         if let Some(file) = &self.pairs {
+            if self.selection.lists() {
+                return Err(usage("--files-from and --pairs cannot be used together"));
+            }
             if self.offset.is_some() || self.length.is_some() {
                 return Err(usage(
                     "--offset and --length cannot be used with --pairs: the file has them in each line",
@@ -195,6 +161,14 @@ impl Cp {
             return Err(usage("expected a source and a destination"));
         };
         let mut destination = parse_location(destination)?;
+        if self.selection.lists() {
+            let [source] = sources else { return Err(usage("--files-from is for one source")) };
+            if window.is_some() {
+                return Err(usage("--offset and --length are for one file"));
+            }
+            let (source, destination) = (as_directory(parse_location(source)?)?, as_directory(destination)?);
+            return Ok(vec![Pair { source, destination, window }]);
+        }
         if sources.len() > 1 {
             if window.is_some() {
                 return Err(usage("--offset and --length are for one file"));
@@ -209,9 +183,12 @@ impl Cp {
     fn check(&self, pairs: &[Pair], passwords_from_stdin: usize) -> anyhow::Result<()> {
         let from_stdin = pairs.iter().filter(|pair| pair.source == Location::Standard).count()
             + passwords_from_stdin
+            + usize::from(self.selection.reads_stdin())
             + usize::from(self.pairs.as_ref().is_some_and(|path| path.as_os_str() == "-"));
         if from_stdin > 1 {
-            return Err(usage("standard input can be one thing only: a source, the pairs, or the password"));
+            return Err(usage(
+                "standard input can be one thing only: a source, the pairs, the list of files, or the password",
+            ));
         }
         if self.json && pairs.iter().any(|pair| pair.destination == Location::Standard) {
             return Err(usage("standard output cannot take both the data and --json"));
@@ -234,7 +211,7 @@ fn as_directory(destination: Location) -> anyhow::Result<Location> {
             }
             Location::Remote(url)
         }
-        Location::Standard => return Err(usage("several sources cannot go to standard output")),
+        Location::Standard => return Err(usage("what goes to standard output is one file")),
         measure @ Location::Measure { .. } => measure,
     })
 }
@@ -254,12 +231,6 @@ mod tests {
 
     fn cp(words: &[&str]) -> Cp {
         Command::try_parse_from([&["cp"], words].concat()).unwrap().cp
-    }
-
-    #[test]
-    fn filters_keep_their_order() {
-        let filters = cp(&["--exclude", "*", "--include", "*.h5", "--exclude", "-tmp*", "a", "b"]).filters;
-        assert_eq!(filters.0, [(false, "*".into()), (true, "*.h5".into()), (false, "-tmp*".into())]);
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Plan<'_, '_> {
             return Ok(());
         }
         if !self.filter.passes(entry.name.as_bstr(), entry.is_directory()) {
-            self.ctx.report.left_out(source.display(), "left out by a filter");
+            self.ctx.report.left_out(source.display(), LEFT_OUT);
             return Ok(());
         }
         let destination = ends.destination.clone();

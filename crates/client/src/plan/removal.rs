@@ -41,7 +41,7 @@ impl<'e> Plan<'_, 'e> {
             {
                 continue;
             }
-            if !self.filter.passes(relative.as_bstr(), entry.is_directory()) {
+            if !self.filter.passes(relative.as_bstr(), entry.is_directory()) || !self.filter.fits(&entry) {
                 continue;
             }
             let place = destination.join(&relative)?;
@@ -120,7 +120,9 @@ impl<'e> Plan<'_, 'e> {
                     failures.push((entry.name, error));
                     return Ok(Step::Over);
                 }
-                if entry.is_nameless() || !filter.passes(join(relative, &entry.name).as_bstr(), directory) {
+                let passes =
+                    filter.passes(join(relative, &entry.name).as_bstr(), directory) && filter.fits(&entry);
+                if entry.is_nameless() || !passes {
                     keep(&mut kept, directory_of(entry.name.as_bstr()));
                     return Ok(Step::Over);
                 }

@@ -29,6 +29,7 @@ impl<'e> Plan<'_, 'e> {
         let Some(mut from) = self.sides.remove(&(key.clone(), false)) else { return Ok(()) };
         // GCT's listing of a whole tree that is a symbolic link to a directory tells of that link and nothing else.
         let whole = options.sync.is_none()
+            && self.filter.listed().is_none()
             && matches!(&from, Side::Remote(session)
                 if session.can.recursive && session.can.facts && (session.can.is_ours() || !linked));
         if matches!(&from, Side::Remote(session) if !session.can.is_ours()) {
@@ -88,6 +89,9 @@ impl<'e> Plan<'_, 'e> {
         }
         let complete = result.is_ok() && !self.is_over();
         self.flush(destination, &mut gathered)?;
+        if complete {
+            self.tell_unseen(source, destination);
+        }
         if complete && options.delete && options.sync.is_some() {
             // Directories that are empty at the source were not come to.
             for directory in std::mem::take(&mut synced.waiting) {
@@ -148,14 +152,17 @@ impl<'e> Plan<'_, 'e> {
             self.fail(from.display(), to.display(), &nameless(&from));
             return Ok(Step::Over);
         }
+        self.saw(entry.name.as_bstr(), entry.error.is_some());
         // Of somebody's unfinished copy: it would take the place of our own while the file that it is of arrives.
         if !entry.is_directory() && is_temporary_name(base_name(&name).as_bstr()) {
             self.ctx.report.left_out(from.display(), UNFINISHED);
             return Ok(Step::Over);
         }
         if !self.filter.passes(name.as_bstr(), entry.is_directory()) {
-            if !entry.is_directory() {
-                self.ctx.report.left_out(from.display(), "left out by a filter");
+            if entry.is_directory() {
+                self.saw(entry.name.as_bstr(), true);
+            } else {
+                self.ctx.report.left_out(from.display(), LEFT_OUT);
             }
             return Ok(Step::Over);
         }
@@ -170,6 +177,10 @@ impl<'e> Plan<'_, 'e> {
                 return Ok(Step::Over);
             }
             there = synced.names.remove(base_name(&name));
+        }
+        if !self.filter.fits(&entry) {
+            self.ctx.report.left_out(from.display(), LEFT_OUT);
+            return Ok(Step::Over);
         }
         if entry.leads_nowhere() {
             synced.incomplete |= !self.dangling(&from, &to);
@@ -194,6 +205,35 @@ impl<'e> Plan<'_, 'e> {
             self.flush(destination, gathered)?;
         }
         Ok(Step::Over)
+    }
+
+    /// A name was found. `whole`: what is listed beneath it will not be, and is not to be missed.
+    fn saw(&mut self, name: &bstr::BStr, whole: bool) {
+        if self.unseen.is_empty() {
+            return;
+        }
+        self.unseen.remove(name.as_bytes());
+        if whole {
+            let within = |listed: &BString| {
+                listed.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"))
+            };
+            self.unseen.retain(|listed| !within(listed));
+        }
+    }
+
+    /// Tells what is listed and not there.
+    fn tell_unseen(&mut self, source: &Place, destination: &Place) {
+        let mut unseen: Vec<BString> = self.unseen.drain().filter(|name| !name.is_empty()).collect();
+        unseen.sort_unstable();
+        for name in unseen {
+            match source.join(&name).and_then(|from| Ok((from, destination_of(destination, &name)?))) {
+                Ok((from, to)) => {
+                    let missing = crate::walk::missing(&from.path());
+                    self.fail(from.display(), to.display(), &missing);
+                }
+                Err(e) => self.fail(name.to_string(), destination.display(), &e),
+            }
+        }
     }
 
     /// What is there at the destination, links followed, as far as the server tells.
