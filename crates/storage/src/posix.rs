@@ -10,6 +10,7 @@ mod list;
 mod manual;
 mod metadata;
 mod options;
+mod own;
 mod remove;
 mod root;
 mod space;
@@ -173,8 +174,8 @@ impl Store for PosixStore {
         let _acting = self.user.act_on("stat", path)?;
         if follow {
             let stats = match &self.guard {
-                None => self.root.stat(path),
-                Some(_) => rustix::fs::fstat(self.opened(path, OFlags::PATH, "stat", Purpose::See)?),
+                None if !self.options.no_magic_links => self.root.stat(path),
+                _ => rustix::fs::fstat(self.opened(path, OFlags::PATH, "stat", Purpose::See)?),
             };
             return Ok(Stats(stats.context("stat", path.as_bytes())?).metadata(&self.user));
         }

@@ -25,7 +25,7 @@ pub struct PosixOptions {
     /// Links that the kernel makes up and that lead to open files and the like (`/proc/self/fd/N`, and so `/dev/stdin`;
     /// `RESOLVE_NO_MAGICLINKS` in openat2(2)) lead nowhere. To a server's sessions they would be the files of other sessions:
     /// the kernel asks for the process there, not for the user. A root other than `/` never follows them. Nor are files of
-    /// /proc written.
+    /// /proc written, or those read that tell of the process itself.
     pub no_magic_links: bool,
 }
 

@@ -6,16 +6,10 @@ use ropewalk_protocol::path::VirtualPath;
 use rustix::fs::{Mode, OFlags};
 
 use super::PosixStore;
+use super::own;
 use super::root::{Place, name_of};
 use crate::error::Context;
 use crate::{Error, ErrorKind, Purpose, Result};
-
-/// A file of /proc. For the settings of the kernel (/proc/sys) it asks who the process is, not for whom a thread acts.
-fn is_of_kernel(fd: &OwnedFd) -> bool {
-    // All of them look empty. To ask a file system across a network about itself for each file takes its time.
-    let empty = rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_size == 0 && stat.st_blocks == 0);
-    empty && rustix::fs::fstatfs(fd).is_ok_and(|system| system.f_type == rustix::fs::PROC_SUPER_MAGIC)
-}
 
 impl PosixStore {
     /// Opens what exists.
@@ -27,10 +21,12 @@ impl PosixStore {
         purpose: Purpose,
     ) -> Result<OwnedFd> {
         let fd = self.root.open_at(path, flags, Mode::empty()).context(action, path.as_bytes())?;
-        if purpose == Purpose::Write && self.options.no_magic_links && is_of_kernel(&fd) {
+        // For the settings of the kernel (/proc/sys) it asks who the process is, not for whom a thread acts.
+        if purpose == Purpose::Write && self.options.no_magic_links && own::is_of_kernel(fd.as_fd()) {
             return Err(Error::new(ErrorKind::PermissionDenied, action, path.as_bytes())
                 .with_detail("settings of the kernel are not written"));
         }
+        self.refuse_own(fd.as_fd(), path, action)?;
         self.ask_of_open(fd.as_fd(), path, action, purpose)?;
         Ok(fd)
     }
@@ -49,8 +45,23 @@ impl PosixStore {
             (None, Some(_)) => self.root.opened_place(path),
         };
         let place = place.context(action, path.as_bytes())?;
+        self.refuse_own(place.directory(), path, action)?;
         self.ask_of_entry(&place, path, action, purpose)?;
         Ok(place)
+    }
+
+    /// Refuses what /proc tells of the process itself.
+    pub(super) fn refuse_own(
+        &self,
+        fd: BorrowedFd<'_>,
+        path: &VirtualPath,
+        action: &'static str,
+    ) -> Result<()> {
+        if self.options.no_magic_links && own::is_of_process(fd) {
+            return Err(Error::new(ErrorKind::PermissionDenied, action, path.as_bytes())
+                .with_detail("the server's own process is not shown"));
+        }
+        Ok(())
     }
 
     /// Whether the directory that holds `path` is kept open.

@@ -137,7 +137,7 @@ fn open_files_are_not_reached_through_links_of_the_kernel() {
     confined.list(&path(&of(directory.as_raw_fd())), &mut |_, _| Ok(())).unwrap_err();
     assert_eq!(fs::read(&secret).unwrap(), b"secret");
     // Other links are followed, and what is no link is there.
-    confined.open_read(&path("/proc/self/stat")).unwrap();
+    confined.open_read(&path("/proc/version")).unwrap();
     let ordinary = keep.path().join("ordinary");
     symlink(&secret, &ordinary).unwrap();
     confined.open_read(&path(ordinary.to_str().unwrap())).unwrap();
@@ -149,11 +149,93 @@ fn open_files_are_not_reached_through_links_of_the_kernel() {
 fn settings_of_the_kernel_are_not_written() {
     let options = PosixOptions { no_magic_links: true, ..PosixOptions::default() };
     let store = PosixStore::new(Path::new("/"), options).unwrap();
-    let setting = path("/proc/self/oom_score_adj");
+    let setting = path("/proc/sys/kernel/hostname");
     assert_eq!(
         store.open_write(&setting, EXISTING).map(drop).unwrap_err().kind(),
         ErrorKind::PermissionDenied
     );
     assert_eq!(store.truncate(&setting, 0).unwrap_err().kind(), ErrorKind::PermissionDenied);
     store.open_read(&setting).unwrap();
+}
+
+/// What it tells of a process it tells each of its threads, whoever they act for.
+#[test]
+fn the_process_itself_is_not_shown() {
+    let options = PosixOptions { no_magic_links: true, ..PosixOptions::default() };
+    let store = PosixStore::new(Path::new("/"), options.clone()).unwrap();
+    let (process, thread) =
+        (rustix::process::getpid().as_raw_nonzero(), rustix::thread::gettid().as_raw_nonzero());
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let (sender, other) = std::sync::mpsc::channel();
+    let waiting = std::thread::spawn(move || {
+        sender.send(rustix::thread::gettid().as_raw_nonzero()).unwrap();
+        stopped.recv().unwrap_err();
+    });
+    let other = other.recv().unwrap();
+    let open = fs::File::open("/").unwrap();
+    let descriptor = std::os::fd::AsRawFd::as_raw_fd(&open);
+    let check = |store: &PosixStore, proc: &str| {
+        let names = [
+            "self".to_owned(),
+            "thread-self".into(),
+            process.to_string(),
+            other.to_string(),
+            format!("self/task/{thread}"),
+            format!("{process}/task/{other}"),
+        ];
+        for name in names {
+            let of = |what: &str| path(&format!("{proc}/{name}/{what}"));
+            let refused = |result: Result<()>, what: &str| {
+                let told = result.map_err(|error| error.kind());
+                assert_eq!(told, Err(ErrorKind::PermissionDenied), "{proc}/{name}/{what}");
+            };
+            for what in ["maps", "smaps", "stat", "status", "syscall", "environ"] {
+                refused(store.open_read(&of(what)).map(drop), what);
+                refused(store.stat(&of(what), true).map(drop), what);
+                refused(store.stat(&of(what), false).map(drop), what);
+            }
+            for what in ["fd", "fdinfo", "", "ns"] {
+                refused(store.list(&of(what), &mut |_, _| Ok(())), what);
+            }
+            refused(store.stat(&of(&format!("fd/{descriptor}")), false).map(drop), "fd");
+        }
+        // Others are, as far as the kernel lets the user see them.
+        let parent = rustix::process::getppid().unwrap().as_raw_nonzero();
+        store.open_read(&path(&format!("{proc}/{parent}/stat"))).unwrap();
+        store.open_read(&path(&format!("{proc}/version"))).unwrap();
+        store.open_read(&path(&format!("{proc}/sys/kernel/ostype"))).unwrap();
+        store.stat(&path(&format!("{proc}/{process}")), false).unwrap();
+        let mut seen = false;
+        store
+            .list(&path(proc), &mut |name, _| {
+                seen |= name == "version";
+                Ok(())
+            })
+            .unwrap();
+        assert!(seen);
+    };
+    check(&store, "/proc");
+    let place = place(PosixOptions::default());
+    let mount = place.inside.join("elsewhere");
+    fs::create_dir(&mount).unwrap();
+    // A thread can have mounts of its own, where it is root.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let Ok(()) = mounted(&mount) else { return };
+            let store = |root: &Path| PosixStore::new(root, options.clone()).unwrap();
+            check(&store(Path::new("/")), mount.to_str().unwrap());
+            check(&store(&place.inside), "/elsewhere");
+        });
+    });
+    drop(stop);
+    waiting.join().unwrap();
+}
+
+/// Mounts another /proc for the calling thread alone.
+fn mounted(at: &Path) -> nix::Result<()> {
+    use nix::mount::{MsFlags, mount};
+    const NONE: Option<&str> = None;
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)?;
+    mount(NONE, "/", NONE, MsFlags::MS_PRIVATE | MsFlags::MS_REC, NONE)?;
+    mount(Some("proc"), at, Some("proc"), MsFlags::empty(), NONE)
 }
