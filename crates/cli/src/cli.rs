@@ -93,6 +93,8 @@ pub(crate) enum Command {
     Lab(Box<commands::lab::Lab>),
     /// Show the settings of client commands and where they come from
     Config(commands::config::Config),
+    /// List the named sites of the configuration: NAME:PATH stands for a URL there
+    Sites(commands::sites::Sites),
     /// Behave as GCT's globus-url-copy, with its options (also when called by that name)
     #[command(disable_help_flag = true)]
     GlobusUrlCopy(commands::globus_url_copy::GlobusUrlCopy),
@@ -128,6 +130,7 @@ impl Command {
             Self::Ca(command) => command.run(),
             Self::Lab(command) => command.run(),
             Self::Config(command) => command.run(),
+            Self::Sites(command) => command.run(),
             Self::GlobusUrlCopy(command) => command.run(),
             Self::Completions(command) => command.run(),
             Self::Man(command) => command.run(),

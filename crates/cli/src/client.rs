@@ -7,7 +7,7 @@ use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ropewalk_client::{Cancel, Location, Options, Remote, RemoteError, parse_location};
+use ropewalk_client::{Cancel, Location, Options, Remote, RemoteError};
 use ropewalk_protocol::url::Url;
 
 use crate::credentials::{self, Side};
@@ -15,6 +15,7 @@ use crate::exit::{Exit, usage};
 use crate::output::{Human, Loudness, say};
 use crate::settings::{Flags, Layers, Settings};
 use crate::signals;
+use crate::sites::Used;
 
 /// A place as it was given, and as it was understood.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Target {
     /// The same for programs: bytes of a path are what they are.
     pub(crate) name: Vec<u8>,
     pub(crate) location: Location,
+    /// The configured site that it was named by.
+    pub(crate) sites: Used,
 }
 
 /// Where something is that has a path.
@@ -35,12 +38,13 @@ pub(crate) enum Place<'a> {
 
 impl Target {
     pub(crate) fn parse(given: &OsStr) -> anyhow::Result<Self> {
-        let location = parse_location(given)?;
+        let mut sites = Used::default();
+        let location = sites.parse(Side::Only, given)?;
         let name = match &location {
             Location::Remote(url) => url.to_string().into_bytes(),
             _ => given.as_bytes().to_vec(),
         };
-        Ok(Self { text: String::from_utf8_lossy(&name).into_owned(), name, location })
+        Ok(Self { text: String::from_utf8_lossy(&name).into_owned(), name, location, sites })
     }
 
     /// The path or URL; an error for standard input and the like, which only `cp` knows.
@@ -68,7 +72,9 @@ impl Client {
         flags: &Flags,
         targets: impl IntoIterator<Item = &'a mut Target>,
     ) -> anyhow::Result<Self> {
-        let Settings { mut options, password_files, .. } = Layers::load(flags)?.settings()?;
+        let targets: Vec<&mut Target> = targets.into_iter().collect();
+        let sites = Used(targets.iter().flat_map(|target| target.sites.0.iter().cloned()).collect());
+        let Settings { mut options, password_files, .. } = Layers::load_at(flags, &sites)?.settings()?;
         let locations = targets.into_iter().map(|target| (Side::Only, &mut target.location));
         credentials::complete(&mut options, &password_files, true, locations)?;
         let (cancel, here) = (Cancel::new(), Arc::new(AtomicBool::new(false)));

@@ -18,6 +18,7 @@ mod secret;
 mod selection;
 mod settings;
 mod signals;
+mod sites;
 mod units;
 mod utc;
 mod whole;

@@ -9,9 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bstr::{BStr, BString, ByteSlice, io::BufReadExt};
-use ropewalk_client::{Pair, Window, parse_location};
+use ropewalk_client::{Pair, Window};
 
+use crate::credentials::Side;
 use crate::exit::usage;
+use crate::sites::Used;
 
 /// One line, not yet understood as places.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,9 +40,11 @@ impl At {
 }
 
 impl Line {
-    pub(crate) fn pair(&self) -> anyhow::Result<Pair> {
-        let place = |given: &BString| parse_location(given.to_os_str_lossy()).map_err(|e| self.at.wrong(e));
-        let (source, destination) = (place(&self.source)?, place(&self.destination)?);
+    pub(crate) fn pair(&self, sites: &mut Used) -> anyhow::Result<Pair> {
+        let mut place =
+            |side, given: &BString| sites.parse(side, given.to_os_str_lossy()).map_err(|e| self.at.wrong(e));
+        let source = place(Side::Source, &self.source)?;
+        let destination = place(Side::Destination, &self.destination)?;
         Ok(Pair { source, destination, window: self.window.flatten() })
     }
 }
@@ -152,8 +156,8 @@ mod tests {
             assert!(error.starts_with("list, line 1:"), "{error}");
         }
         let lines = parse("a b\na foo://h/b\n".as_bytes(), "list").unwrap();
-        assert!(lines[0].pair().is_ok());
-        let error = lines[1].pair().unwrap_err().to_string();
+        assert!(lines[0].pair(&mut Used::default()).is_ok());
+        let error = lines[1].pair(&mut Used::default()).unwrap_err().to_string();
         assert!(error.starts_with("list, line 2:"), "{error}");
     }
 }

@@ -67,6 +67,7 @@ fn help_lists_the_commands_and_the_exit_codes() {
         "ca",
         "lab",
         "config",
+        "sites",
         "globus-url-copy",
         "completions",
         "man",

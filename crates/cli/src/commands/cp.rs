@@ -2,13 +2,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use ropewalk_client::{Cancel, EventSink, Location, Pair, Preserve, Window, copy, parse_location};
+use ropewalk_client::{Cancel, EventSink, Location, Pair, Preserve, Window, copy};
 
-use crate::credentials;
+use crate::credentials::{self, Side};
 use crate::exit::{Exit, usage};
 use crate::output::{Human, Json, Loudness, print_summary, say};
 use crate::selection::Selection;
 use crate::settings::{CopyFlags, Layers, Settings};
+use crate::sites::Used;
 use crate::{pairs, signals, units};
 
 /// What is said at the first Ctrl-C.
@@ -59,8 +60,9 @@ pub(crate) struct Cp {
 
 impl Cp {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let mut pairs = self.pairs()?;
-        let settings = self.settings()?;
+        let mut sites = Used::default();
+        let mut pairs = self.pairs(&mut sites)?;
+        let settings = self.settings(&sites)?;
         let keeper = settings.keep_socket_memory()?;
         let Settings { mut options, password_files, .. } = settings;
         self.check(&pairs, password_files.in_stdin())?;
@@ -99,8 +101,8 @@ impl Cp {
         Ok(exit)
     }
 
-    fn settings(&self) -> anyhow::Result<Settings> {
-        let mut settings = Layers::load(&self.flags.0)?.settings()?;
+    fn settings(&self, sites: &Used) -> anyhow::Result<Settings> {
+        let mut settings = Layers::load_at(&self.flags.0, sites)?.settings()?;
         let options = &mut settings.options;
         if self.archive {
             options.recursive = true;
@@ -138,7 +140,8 @@ impl Cp {
         Ok(())
     }
 
-    fn pairs(&self) -> anyhow::Result<Vec<Pair>> {
+    /// What is to be copied, and the sites that are named in it.
+    fn pairs(&self, sites: &mut Used) -> anyhow::Result<Vec<Pair>> {
         if let Some(file) = &self.pairs {
             if self.selection.lists() {
                 return Err(usage("--files-from and --pairs cannot be used together"));
@@ -148,7 +151,7 @@ impl Cp {
                     "--offset and --length cannot be used with --pairs: the file has them in each line",
                 ));
             }
-            return pairs::read(file)?.iter().map(pairs::Line::pair).collect();
+            return pairs::read(file)?.iter().map(|line| line.pair(sites)).collect();
         }
         if self.length == Some(0) {
             return Err(usage("--length: expected at least 1 byte"));
@@ -160,13 +163,14 @@ impl Cp {
         else {
             return Err(usage("expected a source and a destination"));
         };
-        let mut destination = parse_location(destination)?;
+        let mut destination = sites.parse(Side::Destination, destination)?;
         if self.selection.lists() {
             let [source] = sources else { return Err(usage("--files-from is for one source")) };
             if window.is_some() {
                 return Err(usage("--offset and --length are for one file"));
             }
-            let (source, destination) = (as_directory(parse_location(source)?)?, as_directory(destination)?);
+            let (source, destination) =
+                (as_directory(sites.parse(Side::Source, source)?)?, as_directory(destination)?);
             return Ok(vec![Pair { source, destination, window }]);
         }
         if sources.len() > 1 {
@@ -175,9 +179,11 @@ impl Cp {
             }
             destination = as_directory(destination)?;
         }
-        let pair =
-            |source| Ok(Pair { source: parse_location(source)?, destination: destination.clone(), window });
-        sources.iter().map(pair).collect()
+        let mut pair = |source| {
+            let source = sites.parse(Side::Source, source)?;
+            Ok(Pair { source, destination: destination.clone(), window })
+        };
+        sources.iter().map(&mut pair).collect()
     }
 
     fn check(&self, pairs: &[Pair], passwords_from_stdin: usize) -> anyhow::Result<()> {
@@ -259,26 +265,26 @@ mod tests {
 
     #[test]
     fn several_sources_need_a_directory() {
-        let pairs = cp(&["a", "b", "c"]).pairs().unwrap();
+        let pairs = cp(&["a", "b", "c"]).pairs(&mut Used::default()).unwrap();
         assert_eq!(pairs.len(), 2);
         let Location::Local(path) = &pairs[1].destination else { panic!("{pairs:?}") };
         assert_eq!(path.as_os_str(), "c/");
-        assert!(cp(&["a", "b", "-"]).pairs().is_err());
-        assert!(cp(&["--offset", "1", "a", "b", "c"]).pairs().is_err());
+        assert!(cp(&["a", "b", "-"]).pairs(&mut Used::default()).is_err());
+        assert!(cp(&["--offset", "1", "a", "b", "c"]).pairs(&mut Used::default()).is_err());
     }
 
     #[test]
     fn windows() {
-        let pairs = cp(&["--offset", "1K", "a", "b"]).pairs().unwrap();
+        let pairs = cp(&["--offset", "1K", "a", "b"]).pairs(&mut Used::default()).unwrap();
         assert_eq!(pairs[0].window, Some(Window { offset: 1024, length: None }));
-        assert_eq!(cp(&["a", "b"]).pairs().unwrap()[0].window, None);
-        assert!(cp(&["--length", "0", "a", "b"]).pairs().is_err(), "that is nothing");
+        assert_eq!(cp(&["a", "b"]).pairs(&mut Used::default()).unwrap()[0].window, None);
+        assert!(cp(&["--length", "0", "a", "b"]).pairs(&mut Used::default()).is_err(), "that is nothing");
     }
 
     #[test]
     fn flags_become_options() {
-        let options =
-            cp(&["-a", "-n", "--sync=checksum", "--no-resume", "--delete", "-p", "4", "a", "b"]).settings();
+        let options = cp(&["-a", "-n", "--sync=checksum", "--no-resume", "--delete", "-p", "4", "a", "b"])
+            .settings(&Used::default());
         let options = options.unwrap().options;
         assert!(
             options.recursive
@@ -289,19 +295,19 @@ mod tests {
         );
         assert_eq!(options.sync, Some(ropewalk_client::SyncLevel::Checksum));
         assert_eq!(options.streams, ropewalk_client::Auto::Set(4));
-        assert!(cp(&["--delete", "-r", "a", "b"]).settings().is_err(), "without --sync");
+        assert!(cp(&["--delete", "-r", "a", "b"]).settings(&Used::default()).is_err(), "without --sync");
     }
 
     #[test]
     fn one_use_of_each_standard_stream() {
         let checked = |words: &[&str]| {
             let cp = cp(words);
-            cp.check(&cp.pairs().unwrap(), 0)
+            cp.check(&cp.pairs(&mut Used::default()).unwrap(), 0)
         };
         assert!(checked(&["-", "b"]).is_ok());
         assert!(checked(&["--json", "a", "-"]).is_err());
         assert!(checked(&["-", "-", "b"]).is_err());
-        assert!(cp(&["-", "b"]).check(&cp(&["-", "b"]).pairs().unwrap(), 1).is_err());
-        assert!(cp(&["a", "b"]).check(&cp(&["a", "b"]).pairs().unwrap(), 2).is_err());
+        assert!(cp(&["-", "b"]).check(&cp(&["-", "b"]).pairs(&mut Used::default()).unwrap(), 1).is_err());
+        assert!(cp(&["a", "b"]).check(&cp(&["a", "b"]).pairs(&mut Used::default()).unwrap(), 2).is_err());
     }
 }

@@ -24,5 +24,6 @@ pub(crate) mod profile_report;
 pub(crate) mod proxy;
 pub(crate) mod rm;
 pub(crate) mod serve;
+pub(crate) mod sites;
 pub(crate) mod stat;
 pub(crate) mod sum;

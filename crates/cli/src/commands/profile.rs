@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, ValueEnum};
-use ropewalk_client::{Cancel, Location, Pair, parse_location};
+use ropewalk_client::{Cancel, Location, Pair};
 use ropewalk_profiler::collect::{self, Sockets};
 use ropewalk_profiler::profile::{Profile, Role as HostRole};
 
@@ -21,6 +21,7 @@ use crate::profiling::baseline::{self, Part};
 use crate::profiling::sweep::Vary;
 use crate::profiling::{Kind, collector, raw};
 use crate::settings::{CopyFlags, Layers, Settings};
+use crate::sites::Used;
 use crate::{signals, units, whole};
 use runs::Run;
 
@@ -157,9 +158,10 @@ impl Profiled {
             })?;
             return Ok(Exit::Done);
         }
-        let mut server = self.server.as_ref().map(parse_location).transpose()?;
-        let mut pair = self.pair()?;
-        let settings = Layers::load(&self.flags.0)?.settings()?;
+        let mut sites = Used::default();
+        let mut server = self.server.as_ref().map(|given| sites.parse(Side::Only, given)).transpose()?;
+        let mut pair = self.pair(&mut sites)?;
+        let settings = Layers::load_at(&self.flags.0, &sites)?.settings()?;
         let _keeper = settings.keep_socket_memory()?;
         let Settings { mut options, password_files, .. } = settings;
         let places = credentials::sides(&mut pair).chain(server.as_mut().map(|server| (Side::Only, server)));
@@ -188,14 +190,15 @@ impl Profiled {
         exit
     }
 
-    fn pair(&self) -> anyhow::Result<Option<Pair>> {
+    fn pair(&self, sites: &mut Used) -> anyhow::Result<Option<Pair>> {
         let [source, destination] = self.places.as_slice() else {
             return match (self.local, &self.server) {
                 (false, None) => Err(usage("--seconds without a transfer needs --local or --server")),
                 _ => Ok(None),
             };
         };
-        let (source, destination) = (parse_location(source)?, parse_location(destination)?);
+        let source = sites.parse(Side::Source, source)?;
+        let destination = sites.parse(Side::Destination, destination)?;
         if source == Location::Standard || destination == Location::Standard {
             return Err(usage(
                 "standard input and output cannot be profiled: name files, or zero: and null:",

@@ -12,14 +12,16 @@ use ropewalk_client::{Authentication, Fairness};
 
 use super::{Flags, SETTINGS, Setting, Settings};
 use crate::exit::usage;
+use crate::sites::Used;
 
-const SYSTEM_FILE: &str = "/etc/ropewalk/config.toml";
+pub(crate) const SYSTEM_FILE: &str = "/etc/ropewalk/config.toml";
 
 /// Where a value was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
     File(PathBuf),
+    Site(String),
     Variable(String),
     Flag,
 }
@@ -29,6 +31,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Default => f.write_str("default"),
             Self::File(path) => path.display().fmt(f),
+            Self::Site(name) => write!(f, "site {name}"),
             Self::Variable(name) => write!(f, "environment variable {name}"),
             Self::Flag => f.write_str("flag"),
         }
@@ -58,10 +61,19 @@ const SHARE: &str = "share";
 impl Layers {
     /// Reads the files and the environment of this process, then puts `flags` above them.
     pub(crate) fn load(flags: &Flags) -> anyhow::Result<Self> {
+        Self::load_at(flags, &Used::default())
+    }
+
+    /// The same of a command that is about these sites: what is set for them is stronger than what files say of all.
+    pub(crate) fn load_at(flags: &Flags, sites: &Used) -> anyhow::Result<Self> {
         let mut layers = Self::default();
         layers.add_file(Path::new(SYSTEM_FILE))?;
         if let Some(path) = user_file(|name| env::var_os(name)) {
             layers.add_file(&path)?;
+        }
+        layers.sources += 1;
+        for (key, text, site) in sites.settings()? {
+            layers.set(key, text.to_owned(), Origin::Site(site.to_owned()));
         }
         layers.add_environment(|name| env::var_os(name))?;
         layers.add_flags(flags);
@@ -136,7 +148,8 @@ impl Layers {
         self.sources += 1;
         let table: toml::Table =
             text.parse().map_err(|error| usage(format!("{}: {error}", path.display())))?;
-        for (key, value) in &table {
+        // Sites are read when one is named.
+        for (key, value) in table.iter().filter(|(key, _)| *key != "sites") {
             let setting = Setting::find(key).ok_or_else(|| {
                 usage(format!(
                     "{}: unknown setting {key:?}; `ropewalk config show` lists all",
@@ -181,7 +194,7 @@ impl Layers {
 }
 
 /// A value of a configuration file as the text that a flag would have.
-fn text_of(value: &toml::Value) -> Result<String, String> {
+pub(crate) fn text_of(value: &toml::Value) -> Result<String, String> {
     match value {
         toml::Value::String(text) => Ok(text.clone()),
         toml::Value::Integer(number) => Ok(number.to_string()),

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 pub(crate) use ends::data_credential;
 pub(crate) use flags::{ConnectionFlags, CopyFlags, Flags};
-pub(crate) use layers::{Layers, user_file};
+pub(crate) use layers::{Layers, SYSTEM_FILE, text_of, user_file};
 use ropewalk_client::Options;
 pub(crate) use table::{SETTINGS, port_range};
 
@@ -90,6 +90,11 @@ impl Setting {
     /// The environment variable: `ROPEWALK_TCP_BUFFER` for `tcp-buffer`.
     pub(crate) fn variable(&self) -> String {
         format!("ROPEWALK_{}", self.key.to_ascii_uppercase().replace('-', "_"))
+    }
+
+    /// It is for one of the two ends of a copy.
+    pub(crate) fn is_of_an_end(&self) -> bool {
+        self.group == Group::Ends
     }
 
     pub(crate) fn find(key: &str) -> Option<&'static Self> {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use anyhow::Context;
-use ropewalk_client::{Cancel, Location, Options, Pair, parse_location};
+use ropewalk_client::{Cancel, Location, Options, Pair};
 use ropewalk_profiler::collect::{self, Sockets};
 use ropewalk_profiler::doctor::{Change, Goal, Journal, Judgement, Sysctls, Trial};
 use ropewalk_profiler::profile::{Facts, Outcome, Profile, Role, SCHEMA};
@@ -14,11 +14,12 @@ use serde::Serialize;
 
 use super::elsewhere::Elsewhere;
 use super::{Changes, Check, Doctor, checks, harmless_lines};
-use crate::credentials;
+use crate::credentials::{self, Side};
 use crate::exit::{Exit, usage};
 use crate::output::{Human, Loudness, say};
 use crate::profiling::{Ends, Moved, run};
 use crate::settings::{Layers, Settings};
+use crate::sites::Used;
 use crate::{signals, units};
 
 /// What is said at the first Ctrl-C.
@@ -64,8 +65,9 @@ struct Site<'a> {
 
 /// Tries the settings out; what is kept and why.
 pub(super) fn verify(command: &Doctor) -> anyhow::Result<Seen> {
-    let mut pair = pair(command)?;
-    let settings = Layers::load(&command.flags.0)?.settings()?;
+    let mut sites = Used::default();
+    let mut pair = pair(command, &mut sites)?;
+    let settings = Layers::load_at(&command.flags.0, &sites)?.settings()?;
     let _keeper = settings.keep_socket_memory()?;
     let Settings { mut options, password_files, .. } = settings;
     // Each run moves everything.
@@ -82,11 +84,12 @@ pub(super) fn verify(command: &Doctor) -> anyhow::Result<Seen> {
     seen
 }
 
-fn pair(command: &Doctor) -> anyhow::Result<Pair> {
+fn pair(command: &Doctor, sites: &mut Used) -> anyhow::Result<Pair> {
     let [source, destination] = command.verify.as_slice() else {
         return Err(usage("--verify expects a source and a destination"));
     };
-    let (source, destination) = (parse_location(source)?, parse_location(destination)?);
+    let source = sites.parse(Side::Source, source)?;
+    let destination = sites.parse(Side::Destination, destination)?;
     if source == Location::Standard || destination == Location::Standard {
         return Err(usage(
             "--verify copies several times: name files, or zero: and null:, not standard input or output",

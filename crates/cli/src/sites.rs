@@ -1,0 +1,297 @@
+//! Names for servers: `[sites.NAME]` of the configuration files, and `NAME:PATH` where a URL may stand.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use bstr::{BString, ByteSlice};
+use ropewalk_client::{Location, parse_location};
+use ropewalk_protocol::url::Url;
+
+use crate::credentials::Side;
+use crate::exit::usage;
+use crate::settings::{SYSTEM_FILE, Setting, text_of, user_file};
+
+/// What may not be a name: it means something else before a colon.
+const TAKEN: [&str; 9] = ["file", "ftp", "ftpes", "ftps", "gsiftp", "null", "sshftp", "zero", "http"];
+/// Settings that exist for each end of a copy alone, and their names there.
+const OF_ENDS: [(&str, &str, &str); 3] = [
+    ("credential", "source-credential", "destination-credential"),
+    ("password-file", "source-password-file", "destination-password-file"),
+    ("server-subject", "source-subject", "destination-subject"),
+];
+
+/// A server with a name, and what is set for whatever is done there.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) name: String,
+    pub(crate) url: Url,
+    pub(crate) settings: Vec<(&'static str, String)>,
+}
+
+/// The configured sites by their names.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sites(pub(crate) BTreeMap<String, Site>);
+
+impl Sites {
+    /// Those of the system's file, and of the user's, whose sites take the place of those of the same name.
+    ///
+    /// # Errors
+    /// A file cannot be read, or a site in it makes no sense.
+    pub(crate) fn load() -> anyhow::Result<Self> {
+        let mut sites = Self::default();
+        for path in
+            [Some(PathBuf::from(SYSTEM_FILE)), user_file(|name| env::var_os(name))].into_iter().flatten()
+        {
+            // What is wrong with a file as a whole is told where its settings are read.
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            if let Some(toml::Value::Table(table)) =
+                text.parse::<toml::Table>().ok().and_then(|mut t| t.remove("sites"))
+            {
+                sites.add(&path, &table)?;
+            }
+        }
+        Ok(sites)
+    }
+
+    fn add(&mut self, file: &Path, table: &toml::Table) -> anyhow::Result<()> {
+        for (name, value) in table {
+            let wrong = |problem: String| usage(format!("{}: sites.{name}: {problem}", file.display()));
+            let site = value.as_table().ok_or_else(|| wrong("expected a table".to_owned()))?;
+            self.0.insert(name.clone(), Site::new(name, site).map_err(wrong)?);
+        }
+        Ok(())
+    }
+
+    /// As [`parse_location`], but for `NAME:PATH` of a site: then also that site.
+    fn parse(&self, given: &OsStr) -> anyhow::Result<(Location, Option<Site>)> {
+        let Some((name, path)) = split(given) else { return Ok((parse_location(given)?, None)) };
+        if let Some(site) = self.0.get(name) {
+            return Ok((Location::Remote(site.place(path)), Some(site.clone())));
+        }
+        let here = Path::new(given);
+        let parent = here.parent().filter(|parent| !parent.as_os_str().is_empty());
+        // A local file may be called so, or be about to.
+        if fs::symlink_metadata(here).is_ok() || parent.is_none_or(Path::exists) {
+            return Ok((parse_location(given)?, None));
+        }
+        Err(usage(format!(
+            "{}: there is no such file, and no site {name}: write\n  [sites.{name}]\n  url = \"gsiftp://SERVER/\"\n\
+             into config.toml (`ropewalk config path` tells where it is); ./{} is a local file",
+            given.to_string_lossy(),
+            given.to_string_lossy()
+        )))
+    }
+}
+
+/// The name before the first colon, if one may stand there.
+fn split(given: &OsStr) -> Option<(&str, &[u8])> {
+    let (name, path) = given.as_bytes().split_once_str(":")?;
+    let name = name.to_str().ok().filter(|name| is_name(name))?;
+    Some((name, path)).filter(|_| !path.starts_with(b"//"))
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !name.is_empty() && name.chars().all(plain) && !TAKEN.contains(&&*name.to_ascii_lowercase())
+}
+
+impl Site {
+    fn new(name: &str, table: &toml::Table) -> Result<Self, String> {
+        if !is_name(name) {
+            return Err(
+                "a site's name has letters, digits, `-`, `_` and `.`, and is no scheme of URLs".to_owned()
+            );
+        }
+        let mut site = Self { name: name.to_owned(), url: url_of(table)?, settings: Vec::new() };
+        for (key, value) in table.iter().filter(|(key, _)| *key != "url") {
+            let text = text_of(value).map_err(|problem| format!("{key}: {problem}"))?;
+            if key == "user" {
+                site.url.user = Some(BString::from(text));
+                continue;
+            }
+            let setting = Setting::find(key).filter(|setting| !setting.is_of_an_end());
+            let setting = setting.ok_or_else(|| {
+                format!(
+                    "unknown setting {key:?}; a site has url, user, and settings of `ropewalk config show`"
+                )
+            })?;
+            setting.check(&text).map_err(|problem| format!("{key}: {problem}"))?;
+            site.settings.push((setting.key, text));
+        }
+        Ok(site)
+    }
+
+    /// What has this path beneath the site's URL.
+    fn place(&self, path: &[u8]) -> Url {
+        let mut url = self.url.clone();
+        let within = path.trim_start_with(|c| c == '/');
+        if !within.is_empty() {
+            let end = url.path.trim_end_with(|c| c == '/').len();
+            url.path.truncate(end);
+            url.path.push(b'/');
+            url.path.extend_from_slice(within);
+        }
+        url
+    }
+}
+
+fn url_of(table: &toml::Table) -> Result<Url, String> {
+    let text = table.get("url").and_then(toml::Value::as_str);
+    let text = text.ok_or_else(|| "expected url = \"gsiftp://SERVER/\"".to_owned())?;
+    match parse_location(text) {
+        Ok(Location::Remote(url)) if url.password.is_some() => {
+            Err("url: leave the password out, and name a password-file".to_owned())
+        }
+        Ok(Location::Remote(url)) => Ok(url),
+        Ok(_) => Err(format!("url: {text:?} is no URL of a server")),
+        Err(error) => Err(format!("url: {error}")),
+    }
+}
+
+/// The sites that a command names, and where.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Used(pub(crate) Vec<(Side, Site)>);
+
+impl Used {
+    /// The location, as [`parse_location`] has it or at a site, which is noted.
+    ///
+    /// # Errors
+    /// It names no place, or the configured sites make no sense.
+    pub(crate) fn parse(&mut self, side: Side, given: impl AsRef<OsStr>) -> anyhow::Result<Location> {
+        let given = given.as_ref();
+        if split(given).is_none() {
+            return Ok(parse_location(given)?);
+        }
+        let (location, site) = Sites::load()?.parse(given)?;
+        self.0.extend(site.map(|site| (side, site)));
+        Ok(location)
+    }
+
+    /// The settings of all, each with its site.
+    ///
+    /// # Errors
+    /// Two sites want what one command cannot have.
+    pub(crate) fn settings(&self) -> anyhow::Result<Vec<(&'static str, &str, &str)>> {
+        let mut all: Vec<(&'static str, &str, &str)> = Vec::new();
+        for (side, site) in &self.0 {
+            for (key, text) in &site.settings {
+                let of_ends = OF_ENDS.iter().find(|(common, ..)| common == key);
+                let key = match (side, of_ends) {
+                    (Side::Source, Some((_, source, _))) => source,
+                    (Side::Destination, Some((_, _, destination))) => destination,
+                    _ => key,
+                };
+                match all.iter().find(|(known, ..)| known == key) {
+                    None => all.push((key, text, &site.name)),
+                    Some((_, same, _)) if same == text => {}
+                    Some((_, _, other)) => {
+                        return Err(usage(format!(
+                            "sites {other} and {} have different settings of {key}: they cannot be used in one command",
+                            site.name
+                        )));
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn sites(text: &str) -> anyhow::Result<Sites> {
+        let mut sites = Sites::default();
+        sites.add(Path::new("/c.toml"), &text.parse().unwrap())?;
+        Ok(sites)
+    }
+
+    const TWO: &str = "[cern]\nurl = \"gsiftp://dtn.example.ch:2811/data/\"\nuser = \"alice\"\ncredential = \"/a\"\n\
+                       data-protection = \"private\"\n[a]\nurl = \"ftp://h\"\ncredential = \"/b\"\nstreams = 4\n";
+
+    #[test]
+    fn names_stand_for_urls() {
+        let sites = sites(TWO).unwrap();
+        let place = |given: &str| match sites.parse(given.as_ref()).unwrap().0 {
+            Location::Remote(url) => url.to_string(),
+            other => format!("{other:?}"),
+        };
+        for (given, path) in [
+            ("cern:", "data/"),
+            ("cern:/", "data/"),
+            ("cern:x/y", "data/x/y"),
+            ("cern:/x/*.h5", "data/x/*.h5"),
+            ("cern:/d/", "data/d/"),
+            ("cern:/a b:c", "data/a b:c"),
+        ] {
+            let Location::Remote(url) = sites.parse(given.as_ref()).unwrap().0 else { panic!("{given}") };
+            assert_eq!((&*url.host, url.port, url.user), ("dtn.example.ch", 2811, Some("alice".into())));
+            assert_eq!(url.path, format!("/{path}"), "{given}");
+        }
+        assert_eq!(place("a:/x"), "ftp://h/x");
+        // Bytes of a path are what they are.
+        let raw = OsStr::from_bytes(b"a:\xff");
+        assert!(matches!(sites.parse(raw).unwrap().0, Location::Remote(url) if url.path == &b"/\xff"[..]));
+    }
+
+    #[test]
+    fn what_is_no_configured_name_is_as_it_was() {
+        let sites = sites(TWO).unwrap();
+        for local in ["./cern:x", "Cern:x", "12:30.txt", "d/cern:x", "cern", "b:x"] {
+            assert_eq!(sites.parse(local.as_ref()).unwrap().0, Location::Local(local.into()), "{local}");
+        }
+        assert!(matches!(sites.parse("zero:1K".as_ref()).unwrap().0, Location::Measure { size: 1024 }));
+        assert!(matches!(sites.parse("ftp://cern/x".as_ref()).unwrap().0, Location::Remote(_)));
+        let error = sites.parse("desy:/x".as_ref()).unwrap_err().to_string();
+        assert!(error.contains("[sites.desy]\n") && error.contains("./desy:/x"), "{error}");
+        let directory = tempfile::tempdir().unwrap();
+        let there = directory.path().join("desy:");
+        fs::create_dir(&there).unwrap();
+        assert!(matches!(sites.parse(there.join("x").as_os_str()).unwrap().0, Location::Local(_)));
+    }
+
+    #[test]
+    fn settings_of_sites_belong_to_their_ends() {
+        let sites = sites(TWO).unwrap();
+        let used = |names: &[(Side, &str)]| {
+            Used(names.iter().map(|(side, name)| (*side, sites.0[*name].clone())).collect())
+        };
+        let copy = used(&[(Side::Source, "cern"), (Side::Destination, "a"), (Side::Source, "cern")]);
+        assert_eq!(
+            copy.settings().unwrap(),
+            [
+                ("source-credential", "/a", "cern"),
+                ("data-protection", "private", "cern"),
+                ("destination-credential", "/b", "a"),
+                ("streams", "4", "a")
+            ]
+        );
+        assert_eq!(used(&[(Side::Only, "a")]).settings().unwrap()[0], ("credential", "/b", "a"));
+        let error = used(&[(Side::Only, "a"), (Side::Only, "cern")]).settings().unwrap_err().to_string();
+        assert!(error.contains("sites a and cern have different settings of credential"), "{error}");
+    }
+
+    #[test]
+    fn mistakes_name_the_site() {
+        for (text, expected) in [
+            ("cern = \"gsiftp://h/\"", "/c.toml: sites.cern: expected a table"),
+            ("[cern]\nuser = \"a\"", "sites.cern: expected url ="),
+            ("[cern]\nurl = \"/data\"", "is no URL of a server"),
+            ("[cern]\nurl = \"ftp://u:p@h/\"", "leave the password out"),
+            ("[cern]\nurl = \"ftp://h/\"\nstream = 1", "unknown setting \"stream\""),
+            ("[cern]\nurl = \"ftp://h/\"\nsource-credential = \"/x\"", "unknown setting"),
+            ("[cern]\nurl = \"ftp://h/\"\nstreams = 0", "sites.cern: streams: "),
+            ("[zero]\nurl = \"ftp://h/\"", "is no scheme of URLs"),
+            ("[\"a/b\"]\nurl = \"ftp://h/\"", "a site's name has"),
+        ] {
+            let error = sites(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}
