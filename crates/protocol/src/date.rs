@@ -7,6 +7,10 @@ use std::fmt;
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const DAY: i64 = 86_400;
+/// 0000-01-01T00:00:00.
+const FIRST: i64 = -62_167_219_200;
+/// 9999-12-31T23:59:59.
+const LAST: i64 = 253_402_300_799;
 
 /// No date and time of RFC 3659 section 2.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,21 +105,35 @@ pub struct Stamp(pub i64);
 
 impl fmt::Display for Stamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // 0000-01-01T00:00:00 and 9999-12-31T23:59:59.
-        let c = Civil::from_seconds(self.0.clamp(-62_167_219_200, 253_402_300_799));
+        let c = Civil::from_seconds(self.0.clamp(FIRST, LAST));
         write!(f, "{:04}{:02}{:02}{:02}{:02}{:02}", c.year, c.month, c.day, c.hour, c.minute, c.second)
     }
 }
 
-/// Prints as `Nov 21 19:17`, the form of GCT's listings: never a year.
+/// Half a mean Gregorian year, in seconds.
+const HALF_A_YEAR: i64 = 15_778_476;
+
+/// Prints as `Nov 21 19:17`, or, if that is more than half a year before `now` or after it, as `Nov 21  2001`: the form of
+/// `ls`. Without the year a client takes the last such day, and knows no 29 February in other years. Years that do not fit
+/// are cut to 0000 and 9999.
 #[derive(Clone, Copy, Debug)]
-pub struct ListStamp(pub i64);
+pub struct ListStamp {
+    /// In seconds since 1970.
+    pub seconds: i64,
+    /// The clock, in seconds since 1970.
+    pub now: i64,
+}
 
 impl fmt::Display for ListStamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let c = Civil::from_seconds(self.0);
+        let c = Civil::from_seconds(self.seconds.clamp(FIRST, LAST));
         let month = MONTHS[usize::from(c.month - 1)];
-        write!(f, "{month} {:>2} {:02}:{:02}", c.day, c.hour, c.minute)
+        write!(f, "{month} {:>2} ", c.day)?;
+        if (self.now.saturating_sub(HALF_A_YEAR)..=self.now).contains(&self.seconds) {
+            write!(f, "{:02}:{:02}", c.hour, c.minute)
+        } else {
+            write!(f, " {:04}", c.year)
+        }
     }
 }
 
@@ -175,8 +193,15 @@ mod tests {
 
     #[test]
     fn list_form() {
-        assert_eq!(ListStamp(981_173_106).to_string(), "Feb  3 04:05");
-        assert_eq!(ListStamp(1_795_288_659).to_string(), "Nov 21 19:17");
+        let listed = |seconds, now| ListStamp { seconds, now }.to_string();
+        let now = 1_795_288_659;
+        assert_eq!(listed(now, now), "Nov 21 19:17");
+        assert_eq!(listed(now - HALF_A_YEAR, now), "May 23 04:23");
+        assert_eq!(listed(now - HALF_A_YEAR - 1, now), "May 23  2026");
+        assert_eq!(listed(now + 1, now), "Nov 21  2026");
+        assert_eq!(listed(981_173_106, now), "Feb  3  2001");
+        // 2024-02-29T12:00:00.
+        assert_eq!(listed(1_709_208_000, now), "Feb 29  2024");
         assert_eq!((month(b"jan"), month(b"DEC"), month(b"foo")), (Some(1), Some(12), None));
     }
 
@@ -184,8 +209,9 @@ mod tests {
     fn extremes_print() {
         assert_eq!(Stamp(i64::MAX).to_string(), "99991231235959");
         assert_eq!(Stamp(i64::MIN).to_string(), "00000101000000");
-        assert_eq!(ListStamp(i64::MIN).to_string().len(), 12);
-        assert_eq!(ListStamp(i64::MAX).to_string().len(), 12);
+        for (seconds, now) in [(i64::MIN, i64::MAX), (i64::MAX, i64::MIN), (i64::MIN, i64::MIN)] {
+            assert_eq!(ListStamp { seconds, now }.to_string().len(), 12);
+        }
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! Listings for people: LIST, STAT and NLST (RFC 959 section 4.1.3).
 //!
-//! Lines are printed as GCT does. There is no standard for them; what is parsed is the Unix form in its usual variants.
+//! Lines are printed as GCT does, but for the year. There is no standard for them; what is parsed is the Unix form in its usual variants.
 
 mod parse;
 
@@ -12,15 +12,16 @@ use bstr::{BStr, ByteSlice};
 use crate::date::ListStamp;
 use crate::facts::{Entry, EntryKind};
 
-/// Appends the line of LIST or STAT, without end of line: mode, links, owner, group, size, time (UTC, never a year),
-/// name; for a symbolic link that is not followed also ` -> target`.
-pub fn print_long(entry: &Entry, out: &mut Vec<u8>) {
+/// Appends the line of LIST or STAT, without end of line: mode, links, owner, group, size, time (UTC; the year
+/// in place of hour and minute as [`ListStamp`] has it, by the clock `now` in seconds since 1970), name; for a symbolic link
+/// that is not followed also ` -> target`.
+pub fn print_long(entry: &Entry, now: i64, out: &mut Vec<u8>) {
     let number = |n: Option<u32>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
     let owner = entry.owner.clone().unwrap_or_else(|| number(entry.uid));
     let group = entry.group.clone().unwrap_or_else(|| number(entry.gid));
     let mut line = mode_text(entry.kind, entry.mode.unwrap_or(0));
     let (links, size) = (entry.links.unwrap_or(1), entry.size.unwrap_or(0));
-    let time = ListStamp(entry.modified.unwrap_or(0));
+    let time = ListStamp { seconds: entry.modified.unwrap_or(0), now };
     // Writing to a string cannot fail.
     let _ = write!(line, " {links:>3} {owner:>8} {group:>8} {size:>12} {time} ");
     out.extend_from_slice(line.as_bytes());
@@ -92,9 +93,16 @@ mod tests {
 
     use super::*;
 
+    /// 2001-03-01T00:00:00.
+    const NOW: i64 = 983_404_800;
+
     fn print(entry: &Entry) -> String {
+        print_at(entry, NOW)
+    }
+
+    fn print_at(entry: &Entry, now: i64) -> String {
         let mut out = Vec::new();
-        print_long(entry, &mut out);
+        print_long(entry, now, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -132,7 +140,7 @@ mod tests {
             Entry { kind: EntryKind::Symlink, target: Some("x y".into()), mode: Some(0o777), ..entry() };
         assert!(print(&link).starts_with("lrwxrwxrwx ") && print(&link).ends_with(" a b -> x y"));
         let bare = Entry::new("n", EntryKind::File);
-        assert_eq!(print(&bare), "----------   1        ?        ?            0 Jan  1 00:00 n");
+        assert_eq!(print(&bare), "----------   1        ?        ?            0 Jan  1  1970 n");
         let by_number = Entry { uid: Some(1000), gid: Some(7), mode: Some(0o7777), ..bare };
         assert!(print(&by_number).starts_with("-rwsrwsrwt   1     1000        7 "));
         assert_eq!(mode_text(EntryKind::Socket, 0o7000), "s--S--S--T");
@@ -147,6 +155,7 @@ mod tests {
             name in "[ -~]{1,12}", size: u64, mode in 0u32..0o10000, links in 0u64..10_000, owner in "[a-z0-9_]{1,12}",
             modified in 1_700_000_000i64..1_731_000_000,
         ) {
+            let now = 1_731_000_000;
             let modified = modified - modified.rem_euclid(60);
             let target = (kind == EntryKind::Symlink).then(|| "x -> y".into());
             prop_assume!(!name.contains(" -> "));
@@ -154,8 +163,9 @@ mod tests {
                 size: Some(size), mode: Some(mode), links: Some(links), modified: Some(modified), owner: Some(owner.clone()),
                 group: Some(owner), target, ..Entry::new(name, kind)
             };
-            let parsed = parse_long(print(&entry).as_bytes(), Some(1_731_000_000)).unwrap();
-            prop_assert_eq!(Entry { uid: None, gid: None, ..parsed }, entry);
+            let parsed = parse_long(print_at(&entry, now).as_bytes(), Some(now)).unwrap();
+            let modified = if modified < now - 15_778_476 { modified - modified.rem_euclid(86_400) } else { modified };
+            prop_assert_eq!(Entry { uid: None, gid: None, ..parsed }, Entry { modified: Some(modified), ..entry });
         }
 
         #[test]

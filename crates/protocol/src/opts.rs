@@ -28,6 +28,8 @@ pub enum Options {
     Store {
         replaces: bool,
     },
+    /// OPTS UTF8 ON: paths are bytes in any case, so it changes nothing. There is no OFF.
+    Utf8,
 }
 
 /// OPTS RETR: only what is `Some` changes. At least one is.
@@ -78,6 +80,7 @@ impl Options {
             b"MLSR" if text.contains(&b'=') => recursion(&text).map(Self::Mlsr),
             b"MLSR" => Some(Self::Facts(facts(&text))),
             b"CKSM" => markers(&text).map(|markers| Self::Checksum { markers }),
+            b"UTF8" if text.trim().eq_ignore_ascii_case(b"ON") => Some(Self::Utf8),
             b"STOR" => switch(&text, b"Replace").map(|replaces| Self::Store { replaces }),
             _ => None,
         }
@@ -107,6 +110,10 @@ impl Options {
             Self::Checksum { markers } => {
                 line.word("CKSM");
                 line.word(format!("markers={markers};"));
+            }
+            Self::Utf8 => {
+                line.word("UTF8");
+                line.word("ON");
             }
             Self::Store { replaces } => {
                 line.word("STOR");
@@ -310,7 +317,8 @@ mod tests {
             "RETR Checksum=MD5;",
             "RETR Checksum=foo;",
             "STOR x",
-            "UTF8 ON",
+            "UTF8",
+            "UTF8 OFF",
             "FOO",
         ] {
             assert_eq!(parse(&format!("OPTS {arguments}")), Err(CommandError::Options), "{arguments}");
@@ -320,6 +328,8 @@ mod tests {
 
     #[test]
     fn other_options() {
+        assert_eq!(parse("OPTS UTF8 ON"), Ok(Command::Opts(Options::Utf8)));
+        assert_eq!(parse("opts utf8 on"), Ok(Command::Opts(Options::Utf8)));
         let passive = |delayed| Ok(Command::Opts(Options::Passive { delayed }));
         assert_eq!(parse("OPTS PASV AllowDelayed=1;"), passive(true));
         assert_eq!(parse("OPTS PASV AllowDelayed=1"), passive(true));

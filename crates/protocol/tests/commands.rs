@@ -293,7 +293,7 @@ fn errors() {
         ("DCSC 9", ARGUMENTS),
         ("OPTS", SYNTAX),
         ("OPTS FOO", "500 OPTS failed."),
-        ("OPTS UTF8 ON", "500 OPTS failed."),
+        ("OPTS UTF8 OFF", "500 OPTS failed."),
         ("SITE", SYNTAX),
         ("SITE FOO", "500 Invalid command."),
         ("SITE VERSION x", ARGUMENTS),

@@ -173,7 +173,8 @@ fn settings() {
         ("LANG FR", "501 'LANG FR' unrecognized language."),
         ("OPTS RETR Parallelism=4,4,4;", "200 OPTS Command Successful."),
         ("OPTS RETR Parallelism=4,4,4", "500 OPTS failed."),
-        ("OPTS UTF8 ON", "500 OPTS failed."),
+        ("OPTS UTF8 ON", "200 OPTS Command Successful."),
+        ("OPTS UTF8 OFF", "500 OPTS failed."),
         ("SCKS MD5 00", "200 OK."),
         ("SCKS FOO 00", "500 Unknown checksum algorithm requested."),
         ("EPSV ALL", "229 EPSV ALL Successful."),
@@ -263,7 +264,7 @@ fn changes() {
     let mut host = Host::logged_in();
     host.check(&[
         ("DELE f", OK),
-        ("MFMT 20200101000000 f", OK),
+        ("MFMT 20200101000000 f", "213 Modify=20200101000000; f"),
         ("MFMT 2020 f", ARGUMENTS),
         ("SITE UTIME 20200101000000 f", OK),
         ("SITE CHMOD 0644 f", OK),

@@ -292,7 +292,7 @@ pub enum Operation {
     ListHere {
         path: VirtualPath,
     },
-    /// SIZE: answer [`Outcome::Size`].
+    /// SIZE: answer [`Outcome::Size`]. A directory has none (RFC 3659 section 4.2).
     Size(VirtualPath),
     MakeDirectory(VirtualPath),
     RemoveDirectory(VirtualPath),
@@ -391,7 +391,11 @@ pub enum Outcome {
     Transferred {
         checksum: Option<(ChecksumAlgorithm, String)>,
     },
-    Entry(Box<Entry>),
+    Entry {
+        entry: Box<Entry>,
+        /// The host's clock, in seconds since 1970: STAT tells by it whether a time needs its year.
+        now: i64,
+    },
     Size(u64),
     Checksum(String),
     Ranges(RangeSet),

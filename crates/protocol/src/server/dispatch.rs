@@ -269,7 +269,8 @@ impl Session {
                 Step::Perform(Operation::Stat { path: self.resolve(&path)?, follow: true }, Pending::Modified)
             }
             Command::Mfmt { modified, path } => {
-                simple(Operation::SetModified { path: self.resolve(&path)?, modified })
+                let operation = Operation::SetModified { path: self.resolve(&path)?, modified };
+                Step::Perform(operation, Pending::SetModified { modified, given: path })
             }
             Command::Mkd(path) => {
                 let path = self.resolve_new(&path)?;
@@ -436,6 +437,7 @@ impl Session {
                 return reply(504, "Uploads are written in place here.");
             }
             Options::Store { replaces } => state.options.replaces = replaces,
+            Options::Utf8 => {}
         }
         reply(200, OPTIONS_SET)
     }

@@ -56,27 +56,32 @@ impl Session {
                 self.state.directory = path;
                 Reply::new(250, "CWD command successful.")
             }
-            (Pending::Facts(given), Ok(Outcome::Entry(mut entry))) => {
+            (Pending::Facts(given), Ok(Outcome::Entry { mut entry, .. })) => {
                 let first = [b"status of ", &given[..]].concat();
                 // The name is the path as it was asked for.
                 entry.name = given;
                 Reply::indented(250, first, [fact_line(&entry, &self.state)], "End.")
             }
-            (Pending::Status { path, given }, Ok(Outcome::Entry(mut entry))) => {
+            (Pending::Status { path, given }, Ok(Outcome::Entry { mut entry, now })) => {
                 entry.name = path.file_name().unwrap_or("/".into()).into();
                 let mut line = Vec::new();
-                listing::print_long(&entry, &mut line);
+                listing::print_long(&entry, now, &mut line);
                 Reply::indented(213, [b"status of ", &given[..]].concat(), [line], "End.")
             }
-            (Pending::Modified, Ok(Outcome::Entry(entry))) => match entry.modified {
+            (Pending::Modified, Ok(Outcome::Entry { entry, .. })) => match entry.modified {
                 Some(modified) => Reply::new(213, Stamp(modified).to_string()),
                 None => Reply::new(550, "No modification time available."),
             },
-            (Pending::RenameFrom(path), Ok(Outcome::Entry(_) | Outcome::Done)) => {
+            (Pending::SetModified { modified, given }, Ok(Outcome::Done)) => {
+                // draft-somers-ftp-mfxx section 3.1. GCT says 250, and takes any 2xx.
+                let set = format!("Modify={}; ", Stamp(modified));
+                Reply::new(213, [set.as_bytes(), &given[..]].concat())
+            }
+            (Pending::RenameFrom(path), Ok(Outcome::Entry { .. } | Outcome::Done)) => {
                 self.state.rename_from = Some(path);
                 Reply::new(350, "OK. Send RNTO with destination name.")
             }
-            (Pending::SymlinkFrom(path), Ok(Outcome::Entry(_) | Outcome::Done)) => {
+            (Pending::SymlinkFrom(path), Ok(Outcome::Entry { .. } | Outcome::Done)) => {
                 self.state.symlink_from = Some(path);
                 Reply::new(350, "OK. Send SITE SYMLINKTO with symlink name.")
             }

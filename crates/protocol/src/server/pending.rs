@@ -53,6 +53,11 @@ pub(super) enum Pending {
     },
     /// MDTM.
     Modified,
+    /// MFMT.
+    SetModified {
+        modified: i64,
+        given: BString,
+    },
     /// RNFR.
     RenameFrom(VirtualPath),
     /// SITE SYMLINKFROM.

@@ -18,6 +18,9 @@ pub struct Host {
     pub operation: Option<Operation>,
 }
 
+/// A minute after the entry was written.
+pub const NOW: i64 = 1_795_298_283;
+
 pub fn entry() -> Entry {
     let mut entry = Entry::new("f", EntryKind::File);
     entry.size = Some(12);
@@ -46,7 +49,7 @@ pub fn good(operation: &Operation) -> Result<Outcome, Failure> {
         Operation::Listen(_) => Outcome::Addresses(vec!["127.0.0.1:46041".parse().unwrap()]),
         Operation::Transfer(_) | Operation::List(_) => Outcome::Transferred { checksum: None },
         Operation::AdviseBuffers { .. } => Outcome::Advice("left to the system.".to_owned()),
-        Operation::Stat { .. } => Outcome::Entry(Box::new(entry())),
+        Operation::Stat { .. } => Outcome::Entry { entry: Box::new(entry()), now: NOW },
         Operation::Size(_) => Outcome::Size(4096),
         Operation::Checksum { .. } => Outcome::Checksum("6f5902ac237024bdd0c176cb93063dc4".to_owned()),
         Operation::Ranges(_) => {

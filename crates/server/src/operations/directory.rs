@@ -73,12 +73,8 @@ impl Directory<'_> {
                     sink(parent).map_err(failure)?;
                 }
             }
-            ListForm::Names => {
-                for name in [".", ".."] {
-                    sink(Entry::new(name, EntryKind::Directory)).map_err(failure)?;
-                }
-            }
-            ListForm::Long => {}
+            // Clients that fetch or remove what a directory lists go astray by `.` and `..`.
+            ListForm::Names | ListForm::Long => {}
         }
         self.each(place, |_| true, sink)
     }

@@ -1,5 +1,7 @@
 //! Entries of listings, from what storage tells.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use bstr::BString;
 use ropewalk_protocol::facts::{Entry, EntryKind, INVALID_LINK};
 use ropewalk_protocol::path::VirtualPath;
@@ -10,6 +12,11 @@ use ropewalk_storage::{Kind, Metadata};
 use super::failure;
 use crate::accounts::Login;
 use crate::host::Host;
+
+/// The clock, in seconds since 1970.
+pub(super) fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
+}
 
 /// The entry of one path, which is its name too.
 pub(super) fn stat(host: &Host, login: &Login, path: &VirtualPath, follow: bool) -> Result<Entry, Failure> {

@@ -36,7 +36,7 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
         Operation::ChangeDirectory(path) => enter(login, &path).map(|_| Outcome::Done),
         Operation::Stat { path, follow } => {
             let entry = entries::stat(job.host, login, &path, follow)?;
-            Ok(Outcome::Entry(Box::new(entry)))
+            Ok(Outcome::Entry { entry: Box::new(entry), now: entries::now() })
         }
         Operation::Size(path) => size(login, &path).map(Outcome::Size),
         Operation::MakeDirectory(path) => {
@@ -79,7 +79,10 @@ pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
         }
         Operation::ChangeGroup { path, group } => {
             let place = login.existing(&path, Access::Write)?;
-            let gid = names::gid(&group).ok_or_else(|| system(Errno::INVAL, "chgrp: no such group"))?;
+            let gid = names::gid(&group).ok_or_else(|| {
+                let text = format!("{group}: there is no such group here.");
+                Failure::Refused { code: 550, text }
+            })?;
             done(store.set_group(&place, gid))
         }
         Operation::Truncate { path, length } => {
@@ -144,6 +147,10 @@ fn is_searched(login: &Login, directory: &VirtualPath) -> Result<bool, Failure> 
 fn size(login: &Login, path: &VirtualPath) -> Result<u64, Failure> {
     let missing = match login.existing(path, Access::List) {
         Ok(place) => match login.store.stat(&place, true) {
+            Ok(metadata) if metadata.kind == Kind::Directory => {
+                let text = format!("{path}: a directory has no size.");
+                return Err(Failure::Refused { code: 550, text });
+            }
             Ok(metadata) => return Ok(metadata.size),
             Err(error) => failure(error),
         },

@@ -12,7 +12,7 @@ use super::channel::{self, Channel};
 use super::errors::transfer_failure;
 use super::rows::{CHUNKS, PAUSE, Reader, Rows};
 use super::transfer::{Started, announce};
-use super::{Answer, directory, tree};
+use super::{Answer, directory, entries, tree};
 use crate::accounts::Login;
 use crate::connection::Job;
 use crate::host::Host;
@@ -45,7 +45,7 @@ fn send(job: &mut Job<'_>, channel: &mut Channel, list: &List, progress: &Progre
     let login = job.context.login()?;
     let host: &Host = job.host;
     let (sender, chunks) = mpsc::sync_channel(CHUNKS);
-    let rows = Rows::new(list.form, list.facts, sender);
+    let rows = Rows::new(list.form, list.facts, entries::now(), sender);
     let unwanted = AtomicBool::new(false);
     thread::scope(|scope| {
         let maker = thread::Builder::new().name("listing".into());

@@ -23,6 +23,8 @@ pub(super) type Chunk = std::result::Result<Vec<u8>, Failure>;
 pub(super) struct Rows {
     form: ListForm,
     facts: FactSet,
+    /// The clock when the listing began, in seconds since 1970.
+    now: i64,
     /// The directory itself: tells how many entries it has, where that is known before the first chunk goes.
     first: Option<Entry>,
     count: u64,
@@ -31,8 +33,8 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    pub(super) fn new(form: ListForm, facts: FactSet, sender: SyncSender<Chunk>) -> Self {
-        Self { form, facts, first: None, count: 0, rows: Vec::new(), sender }
+    pub(super) fn new(form: ListForm, facts: FactSet, now: i64, sender: SyncSender<Chunk>) -> Self {
+        Self { form, facts, now, first: None, count: 0, rows: Vec::new(), sender }
     }
 
     pub(super) fn entry(&mut self, entry: Entry) -> Result<()> {
@@ -66,7 +68,7 @@ impl Rows {
 
     fn print(&mut self, entry: &Entry) {
         match self.form {
-            ListForm::Long => print_long(entry, &mut self.rows),
+            ListForm::Long => print_long(entry, self.now, &mut self.rows),
             ListForm::Names => self.rows.extend_from_slice(&on_one_line(&entry.name)),
             ListForm::Facts | ListForm::Recursive => entry.print(self.facts, &mut self.rows),
         }

@@ -2,6 +2,7 @@
 
 use std::io::Read as _;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::testing::{Deed, Hooked};
@@ -58,9 +59,9 @@ fn long_lists_and_names() {
     assert!(a.starts_with("-rw-r--r--   1 "), "{a}");
     assert!(a.contains("            5 "), "{a}");
     assert!(lines.iter().any(|line| line.ends_with("link -> a.txt")), "{lines:?}");
-    let names = client.list("NLST");
-    assert_eq!(names[..2], [".", ".."]);
-    assert_eq!(names.len(), 7);
+    let mut names = client.list("NLST");
+    names.sort();
+    assert_eq!(names, ["a.txt", "b c", "dangling", "link", "sub"]);
     assert_eq!(client.list("NLST *.txt"), ["a.txt"]);
     assert_eq!(client.list("LIST a.tx?").len(), 1);
     let _data = client.data();
@@ -254,7 +255,7 @@ fn names_of_several_lines_are_shown_and_are_no_files() {
     }
     let here = client.command("MLSC /d", 250);
     assert_eq!(here.matches("Type=OS.unix=other;").count(), 2, "{here}");
-    assert_eq!(sorted(client.list("NLST /d")), [".", "..", "a?b", "a?b", "link", "x??-rw y"]);
+    assert_eq!(sorted(client.list("NLST /d")), ["a?b", "a?b", "link", "x??-rw y"]);
     let long = client.list("LIST /d");
     assert_eq!(long.len(), 4, "{long:?}");
     for end in [" x??-rw y", " link -> nowhere?z", " a?b"] {
@@ -274,7 +275,7 @@ fn names_of_several_lines_can_be_read_renamed_and_removed() {
     client.command("RNFR a\rb", 350);
     client.command("RNTO ab", 250);
     client.command("DELE c\nd", 250);
-    assert_eq!(client.list("NLST"), [".", "..", "ab"]);
+    assert_eq!(client.list("NLST"), ["ab"]);
     // Nothing else gets such a name.
     client.command("RNFR ab", 350);
     client.command("RNTO a\rb", 553);
@@ -285,5 +286,25 @@ fn names_of_several_lines_can_be_read_renamed_and_removed() {
     for line in ["STOR a\rb", "APPE a\nb", "ESTO A 0 a\rb"] {
         client.command(line, 553);
     }
-    assert_eq!(client.list("NLST"), [".", "..", "ab"]);
+    assert_eq!(client.list("NLST"), ["ab"]);
+}
+
+#[test]
+fn listing_of_an_old_or_future_time_shows_the_year() {
+    let server = Fixture::new();
+    // 2024-02-29T12:00:00 and 2100-01-02T03:04:05.
+    for (name, seconds) in [("leap", 1_709_208_000), ("later", 4_102_542_245)] {
+        server.write(name, "x");
+        let file = std::fs::File::options().write(true).open(server.root().join(name)).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+    }
+    server.write("new", "x");
+    let mut client = server.login();
+    let lines = client.list("LIST");
+    let line = |name: &str| lines.iter().find(|line| line.ends_with(name)).unwrap().as_str();
+    assert!(line("leap").ends_with(" Feb 29  2024 leap"), "{lines:?}");
+    assert!(line("later").ends_with(" Jan  2  2100 later"), "{lines:?}");
+    let time = line("new").split_whitespace().nth(7).unwrap();
+    assert_eq!((time.len(), time.as_bytes()[2]), (5, b':'), "{lines:?}");
+    assert!(client.command("STAT leap", 213).contains(" Feb 29  2024 leap"));
 }

@@ -70,8 +70,11 @@ fn files_and_directories() {
     assert_eq!(client.command("SIZE a b", 213), "213 5");
     client.command("RNFR a b", 350);
     client.command("RNTO c", 250);
-    client.command("MFMT 20200102030405 c", 250);
+    assert_eq!(client.command("MFMT 20200102030405 c", 213), "213 Modify=20200102030405; c");
     assert_eq!(client.command("MDTM c", 213), "213 20200102030405");
+    assert_eq!(client.command("SIZE /d", 550), "550 /d: a directory has no size.");
+    let none = client.command("SITE CHGRP no-such-group c", 550);
+    assert_eq!(none, "550 no-such-group: there is no such group here.");
     client.command("SITE CHMOD 600 c", 250);
     let facts = client.command("MLST c", 250);
     assert!(facts.contains("UNIX.mode=0600") && facts.contains("Size=5"), "{facts}");
