@@ -342,6 +342,24 @@ fn site_settings() {
         ("SITE STORATTR modify=2020;", ARGUMENTS),
         ("SITE DSI x", "500 no such DSI"),
         ("SITE SETNETSTACK tcp", OK),
+        ("SITE SETNETSTACK default", OK),
+        ("SITE SETNETSTACK tcp:sndbuf=65536;rcvbuf=131072;nodelay=1", OK),
+        (
+            "SITE SETNETSTACK tcp:port=21",
+            "500-Setting data channel driver stack failed.|500-globus_xio: Bad parameter, tcp option port is not supported|500 End.",
+        ),
+        (
+            "SITE SETNETSTACK tcp:sndbuf=x",
+            "500-Setting data channel driver stack failed.|500-globus_xio: Bad parameter, tcp option sndbuf is not supported|500 End.",
+        ),
+        (
+            "SITE SETNETSTACK tcp,gsi",
+            "500-Setting data channel driver stack failed.|500-globus_xio: Bad parameter, gsi driver needs AUTH GSSAPI and DCAU A or S|500 End.",
+        ),
+        (
+            "SITE SETNETSTACK tcp,tcp",
+            "500-Setting data channel driver stack failed.|500-globus_xio: Bad parameter, tcp driver is there twice|500 End.",
+        ),
         (
             "SITE SETNETSTACK udt,gsi",
             "500-Setting data channel driver stack failed.|500-globus_xio: Bad parameter, udt driver not whitelisted|500 End.",

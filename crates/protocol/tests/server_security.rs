@@ -219,3 +219,36 @@ fn within_ssh_data_keys_are_taken() {
     assert!(host.run(&key(1)).starts_with("200 "));
     assert_eq!(key_of_channel(&mut host, "PASV"), Some(1));
 }
+
+#[test]
+fn net_stack_of_gsi_is_taken_as_far_as_data_connections_are_authenticated() {
+    let mut host = secured();
+    let refused = |why: &str| {
+        format!("500-Setting data channel driver stack failed.|500-globus_xio: Bad parameter, {why}|500 End.")
+    };
+    for stack in [
+        "tcp,gsi",
+        "gsi,tcp",
+        "gsi",
+        "tcp",
+        "TCP:sndbuf=65536,GSI:auth=self",
+        "tcp,gsi:protection=none",
+        "default",
+    ] {
+        assert_eq!(host.run(&format!("SITE SETNETSTACK {stack}")), "250 OK.", "{stack}");
+    }
+    host.check(&[
+        ("SITE SETNETSTACK udt,gsi", &refused("udt driver not whitelisted")),
+        ("SITE SETNETSTACK tcp,gsi:subject=x", &refused("gsi option subject=x is not supported")),
+        (
+            "SITE SETNETSTACK tcp,gsi:protection=private",
+            &refused("gsi option protection=private is not supported"),
+        ),
+        ("PBSZ 1048576", "200 PBSZ=1048576"),
+        ("PROT P", "200 Protection level set to P."),
+        ("SITE SETNETSTACK tcp,gsi:protection=private", "250 OK."),
+        ("SITE SETNETSTACK gsi,gsi", &refused("gsi driver is there twice")),
+        ("DCAU N", "200 DCAU N."),
+        ("SITE SETNETSTACK tcp,gsi", &refused("gsi driver needs AUTH GSSAPI and DCAU A or S")),
+    ]);
+}

@@ -1,9 +1,12 @@
 //! SITE commands.
 
+use bstr::ByteSlice;
+
 use super::action::{ExpectedChecksum, Operation, ProfileRequest};
 use super::pending::Pending;
 use super::session::{Session, Step};
-use crate::command::{ChecksumAlgorithm, CommandError};
+use crate::command::arguments::number;
+use crate::command::{ChecksumAlgorithm, CommandError, DataAuthentication, Protection};
 use crate::profiling::{Baseline, ProfileCommand};
 use crate::reply::Reply;
 use crate::site::{SiteCommand, StoreAttributes};
@@ -29,21 +32,52 @@ fn site_done() -> Step {
 }
 
 /// GCT's refusal of a driver stack.
-fn stack(what: &str, drivers: &[u8], only: &str) -> Step {
-    // `default` is the stack that there is.
-    if drivers.eq_ignore_ascii_case(only.as_bytes()) || drivers.eq_ignore_ascii_case(b"default") {
-        return ok();
-    }
-    let name = drivers.split(|b| b",:".contains(b)).find(|name| !name.eq_ignore_ascii_case(only.as_bytes()));
-    let name = String::from_utf8_lossy(name.unwrap_or(drivers));
+fn bad_stack(what: &str, why: &str) -> Step {
     Step::Reply(Reply::coded(
         500,
         [
             format!("Setting {what} driver stack failed."),
-            format!("globus_xio: Bad parameter, {name} driver not whitelisted"),
+            format!("globus_xio: Bad parameter, {why}"),
             "End.".to_owned(),
         ],
     ))
+}
+
+/// SITE SETDISKSTACK: there is one.
+fn set_disk_stack(drivers: &[u8]) -> Step {
+    if [&b"file"[..], b"default"].iter().any(|known| drivers.eq_ignore_ascii_case(known)) {
+        return ok();
+    }
+    let name = drivers.split(|b| b",:".contains(b)).find(|name| !name.eq_ignore_ascii_case(b"file"));
+    let name = String::from_utf8_lossy(name.unwrap_or(drivers));
+    bad_stack("filesystem", &format!("{name} driver not whitelisted"))
+}
+
+/// Options of one driver, `key=value;...`: those of TCP that sizes of buffers are set by.
+#[derive(Default)]
+struct TcpOptions {
+    send: Option<u64>,
+    receive: Option<u64>,
+}
+
+impl TcpOptions {
+    /// # Errors
+    /// The option that cannot be had.
+    fn parse(text: &[u8]) -> Result<Self, String> {
+        let mut options = Self::default();
+        for assignment in text.split_str(";").filter(|assignment| !assignment.is_empty()) {
+            let (key, value) = assignment.split_once_str("=").unwrap_or((assignment, b""));
+            let bytes = number(value);
+            match key.to_ascii_lowercase().as_slice() {
+                b"sndbuf" if bytes.is_some() => options.send = bytes,
+                b"rcvbuf" if bytes.is_some() => options.receive = bytes,
+                // They say nothing of what goes where.
+                b"keepalive" | b"nodelay" | b"oobinline" | b"reuse" => {}
+                key => return Err(String::from_utf8_lossy(key).into_owned()),
+            }
+        }
+        Ok(options)
+    }
 }
 
 impl Session {
@@ -111,8 +145,8 @@ impl Session {
                 Step::Reply(Reply::new(500, "Session restricted paths list already set."))
             }
             SiteCommand::Restrict(rules) => Step::Perform(Operation::Restrict(rules), Pending::Restrict),
-            SiteCommand::SetNetStack(drivers) => stack("data channel", &drivers, "tcp"),
-            SiteCommand::SetDiskStack(drivers) => stack("filesystem", &drivers, "file"),
+            SiteCommand::SetNetStack(drivers) => self.set_net_stack(&drivers),
+            SiteCommand::SetDiskStack(drivers) => set_disk_stack(&drivers),
             SiteCommand::Sharing(_) => Step::Reply(Reply::new(500, "Sharing not enabled.")),
             SiteCommand::StorAttr(attributes) => {
                 self.store_attributes(attributes);
@@ -153,6 +187,60 @@ impl Session {
             | SiteCommand::Upas(_)
             | SiteCommand::Uprt(_) => return Err(CommandError::UnknownSite),
         })
+    }
+
+    /// SITE SETNETSTACK: TCP, and GSI over it, if that is what DCAU and PROT make of the data channel anyway. The order says
+    /// nothing: GCT's own tests have both.
+    fn set_net_stack(&mut self, drivers: &[u8]) -> Step {
+        const WHAT: &str = "data channel";
+        if drivers.eq_ignore_ascii_case(b"default") {
+            return ok();
+        }
+        let (mut has_tcp, mut has_gsi, mut sizes) = (false, false, TcpOptions::default());
+        for driver in drivers.split_str(",") {
+            let (name, options) = driver.split_once_str(":").unwrap_or((driver, b""));
+            let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+            let refused = |option: String| format!("{name} option {option} is not supported");
+            let taken = match name.as_str() {
+                "tcp" => TcpOptions::parse(options).map(|options| {
+                    sizes = options;
+                    std::mem::replace(&mut has_tcp, true)
+                }),
+                "gsi" if !self.state.authenticates_data() => {
+                    return bad_stack(WHAT, "gsi driver needs AUTH GSSAPI and DCAU A or S");
+                }
+                "gsi" => self.check_gsi_options(options).map(|()| std::mem::replace(&mut has_gsi, true)),
+                _ => return bad_stack(WHAT, &format!("{name} driver not whitelisted")),
+            };
+            match taken {
+                Ok(false) => {}
+                Ok(true) => return bad_stack(WHAT, &format!("{name} driver is there twice")),
+                Err(option) => return bad_stack(WHAT, &refused(option)),
+            }
+        }
+        if sizes.send.is_some() || sizes.receive.is_some() {
+            self.set_buffers(sizes.send, sizes.receive);
+        }
+        ok()
+    }
+
+    /// # Errors
+    /// The option that asks for something else than DCAU and PROT do so far.
+    fn check_gsi_options(&self, text: &[u8]) -> Result<(), String> {
+        for option in text.split_str(";").filter(|option| !option.is_empty()) {
+            let (key, value) = option.split_once_str("=").unwrap_or((option, b""));
+            let is_so = match (key.to_ascii_lowercase().as_slice(), value.to_ascii_lowercase().as_slice()) {
+                (b"auth", b"self") => self.state.authentication == DataAuthentication::SelfAuthentication,
+                (b"protection", b"none") => self.state.protection == Protection::Clear,
+                (b"protection", b"integrity") => self.state.protection == Protection::Safe,
+                (b"protection", b"private") => self.state.protection == Protection::Private,
+                _ => false,
+            };
+            if !is_so {
+                return Err(String::from_utf8_lossy(option).into_owned());
+            }
+        }
+        Ok(())
     }
 
     /// Sizes that the client wants: they hold exactly, and in place of ABUF.

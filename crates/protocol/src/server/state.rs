@@ -167,9 +167,7 @@ impl State {
 
     /// Data connections made now are protected.
     pub(super) fn protects_data(&self) -> bool {
-        let effective =
-            self.tls || self.wraps || self.secured && self.authentication != DataAuthentication::None;
-        effective && self.protection != Protection::Clear
+        (self.tls || self.wraps || self.authenticates_data()) && self.protection != Protection::Clear
     }
 
     pub(super) fn is_logged_in(&self) -> bool {
@@ -179,6 +177,11 @@ impl State {
     /// Nobody else reads or writes on the control connection.
     pub(super) fn is_private(&self) -> bool {
         self.secured || self.within_ssh
+    }
+
+    /// Data connections are authenticated by GSI (DCAU A or S).
+    pub(super) fn authenticates_data(&self) -> bool {
+        self.secured && !self.tls && !self.wraps && self.authentication != DataAuthentication::None
     }
 
     /// The options that a data channel made now gets. A key serves no other one.

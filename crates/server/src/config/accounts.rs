@@ -9,7 +9,8 @@ use super::{RequiredProtection, RunAs};
 #[serde(default, deny_unknown_fields)]
 pub struct AnonymousAccess {
     /// Names that log in without a password; `"*"` is any name that the password file does not
-    /// have. Default `["anonymous", "ftp"]`.
+    /// have. Default `["anonymous", "ftp", ":globus-mapping:"]`, of which GridFTP clients send the last to leave
+    /// the user to the server.
     pub names: Vec<String>,
     /// May change files. Default `false`.
     pub write: bool,
@@ -36,7 +37,7 @@ pub struct AnonymousAccess {
 impl Default for AnonymousAccess {
     fn default() -> Self {
         Self {
-            names: vec!["anonymous".into(), "ftp".into()],
+            names: ["anonymous", "ftp", ":globus-mapping:"].map(String::from).into(),
             write: false,
             root: None,
             home: "/".into(),

@@ -55,3 +55,11 @@ fn any_name() {
     assert_eq!(client.command("PASS x", 230), "230 User anonymous logged in.");
     assert_eq!(client.command("SITE WHOAMI", 200), "200 anonymous");
 }
+
+#[test]
+fn user_of_the_servers_choice_without_gsi_is_anonymous() {
+    let server = Fixture::with(|config, _| config.anonymous = Some(AnonymousAccess::default()));
+    let mut client = server.connect();
+    client.command("USER :globus-mapping:", 331);
+    assert_eq!(client.command("PASS x", 230), "230 User anonymous logged in.");
+}
