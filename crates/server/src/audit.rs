@@ -4,10 +4,9 @@
 //! Much of it is what strangers say. Both forms escape whatever could end a line, or steer the terminal on which it is
 //! read. Secrets are never part of it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
@@ -19,9 +18,10 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::config;
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::host::Host;
 use crate::tokens;
+use crate::transfer_log;
 
 /// Bytes of one value; the rest is cut off.
 const LONGEST: usize = 4096;
@@ -169,12 +169,7 @@ impl Audit {
 }
 
 pub(crate) fn open(log: &config::Log) -> Result<Option<File>> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let open = |path: &Path| {
-        let file = OpenOptions::new().append(true).create(true).mode(0o640).open(path);
-        file.map_err(|source| Error::Log { path: path.to_owned(), source })
-    };
-    log.audit.as_deref().map(open).transpose()
+    log.audit.as_deref().map(transfer_log::open).transpose()
 }
 
 /// A log-in that was accepted, or refused because of `failure`.

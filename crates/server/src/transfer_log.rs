@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -77,12 +78,14 @@ impl TransferLog {
     }
 }
 
+/// Opens a log to append to it, and makes it if it is not there. It says who moved what: not everybody may read it.
+pub(crate) fn open(path: &Path) -> Result<File> {
+    let file = OpenOptions::new().append(true).create(true).mode(0o640).open(path);
+    file.map_err(|source| Error::Log { path: path.to_owned(), source })
+}
+
 impl Files {
     fn open(log: &config::Log) -> Result<Self> {
-        let open = |path: &Path| {
-            let file = OpenOptions::new().append(true).create(true).open(path);
-            file.map_err(|source| Error::Log { path: path.to_owned(), source })
-        };
         Ok(Self {
             text: log.transfer_log.as_deref().map(open).transpose()?,
             json: log.transfer_log_json.as_deref().map(open).transpose()?,

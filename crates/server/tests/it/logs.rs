@@ -43,6 +43,21 @@ fn transfers_are_logged() {
     assert!(json.starts_with("{\"schema\":1,\"host\":\"test\","), "{json}");
 }
 
+/// They tell who moved what.
+#[test]
+fn not_everybody_may_read_them() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let server = Fixture::with(|config, directory| {
+        config.log.transfer_log = Some(directory.join("log"));
+        config.log.transfer_log_json = Some(directory.join("json"));
+        config.log.audit = Some(directory.join("audit"));
+    });
+    for name in ["log", "json", "audit"] {
+        let mode = std::fs::metadata(server.directory.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o137, 0, "{name}: {mode:o}");
+    }
+}
+
 /// When a transfer ends, its streams have ended already.
 #[test]
 fn streams_of_uploads_are_logged() {
