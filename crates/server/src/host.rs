@@ -26,6 +26,7 @@ use crate::stores::Stores;
 use crate::throttle::Throttle;
 use crate::transfer_log::TransferLog;
 use crate::turns::Turns;
+use crate::writers::Writers;
 
 /// What the operations under way get to end after the server was told to stop at once.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -72,6 +73,7 @@ pub(crate) struct Host {
     pub(crate) checksums: ChecksumCache,
     pub(crate) parts: SharedParts,
     pub(crate) appends: Appends,
+    pub(crate) writers: Writers,
     pub(crate) routes: Routes,
     /// What is measured for SITE PROFILE.
     pub(crate) profiling: Arc<Profiling>,
@@ -113,6 +115,7 @@ impl Host {
             checksums: ChecksumCache::default(),
             parts: SharedParts::default(),
             appends: Appends::default(),
+            writers: Writers::default(),
             routes: Routes::default(),
             profiling: Arc::default(),
             transfer_log,

@@ -49,6 +49,7 @@ mod tokens;
 mod transfer_log;
 mod turn;
 mod turns;
+mod writers;
 
 pub use config::{
     Access, AnonymousAccess, Config, ConfigError, Data, DelegatedKeys, Files, Fsync, Gsi, Identity, Kerberos,

@@ -19,11 +19,14 @@ use crate::connection::Job;
 use crate::control::{Control, HIGH_WATER, Received};
 use crate::host::Host;
 use crate::turn::Turn;
+use crate::writers::Writer;
 
 /// So many ranges are told of in one reply, at most: some hundred KiB of text.
 pub(super) const RANGES_TOLD: usize = 4096;
 /// A client that has ended its side of the control connection and is alive makes its data connections within this time.
 const LAST_CONNECTIONS: Duration = Duration::from_secs(5);
+/// An upload whose client has ended its side of the control connection, and for which nothing comes for so long, ends for another one.
+const STILL: Duration = Duration::from_secs(1);
 /// How often it is looked whether an operation may go on that waits for its client to read.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -48,6 +51,9 @@ pub(crate) struct Attend<'a> {
     /// Since when the client has left more unread than may wait, without any of it becoming less, and how many bytes.
     unread: Option<(Instant, usize)>,
     turn: Option<&'a Turn<'a>>,
+    writer: Option<&'a Writer>,
+    /// Since when nothing has come for an upload that another one waits for, and how many bytes had.
+    still: Option<(Instant, u64)>,
 }
 
 /// Told whether all of the file has come, so that it is about to get its name.
@@ -136,7 +142,14 @@ impl<'a> Attend<'a> {
             silent: None,
             unread: None,
             turn: None,
+            writer: None,
+            still: None,
         }
+    }
+
+    /// An upload ends for another one to the same file if its client has gone and nothing comes.
+    pub(super) fn giving_way(self, writer: &'a Writer) -> Self {
+        Self { writer: Some(writer), ..self }
     }
 
     /// Gives the turn to others that wait, where the client is slow.
@@ -201,6 +214,10 @@ impl<'a> Attend<'a> {
     /// Hears all that the client has said until now, its end included.
     pub(super) fn hear_out(&mut self) -> ControlFlow<()> {
         self.check()?;
+        self.hear_all()
+    }
+
+    fn hear_all(&mut self) -> ControlFlow<()> {
         // Who never ends has not died.
         for _ in 0..64 {
             if !self.hear()? {
@@ -287,6 +304,26 @@ impl<'a> Attend<'a> {
                 self.end(Failure::DataBroken("too slow while others wait: try again later".into()))
             }
         }
+    }
+
+    /// If another upload to the same file waits.
+    fn give_way(&mut self, bytes: u64) -> ControlFlow<()> {
+        let Some(writer) = self.writer.filter(|writer| writer.is_asked()) else {
+            self.still = None;
+            return ControlFlow::Continue(());
+        };
+        let asked = writer.asked();
+        self.hear_all()?;
+        if !self.control.ended() {
+            writer.stay(asked);
+            return ControlFlow::Continue(());
+        }
+        let now = Instant::now();
+        let (since, _) = *self.still.insert(self.still.filter(|(_, b)| *b == bytes).unwrap_or((now, bytes)));
+        if !self.markers.begun || now.saturating_duration_since(since) >= STILL {
+            return self.lose();
+        }
+        ControlFlow::Continue(())
     }
 
     fn alive(&mut self) -> ControlFlow<()> {
@@ -430,6 +467,7 @@ impl Attendant for Attend<'_> {
         // The session may have wanted something from the beginning, because of what came with the command.
         self.pump()?;
         self.moved(progress.bytes())?;
+        self.give_way(progress.bytes())?;
         self.alive()
     }
 

@@ -1,7 +1,12 @@
 //! Receiving files: STOR, APPE and ESTO.
 
+use std::thread;
+use std::time::Instant;
+
 use ropewalk_engine::{Progress, ReceiveJob, Received};
 use ropewalk_protocol::command::ChecksumAlgorithm;
+use ropewalk_protocol::error_class::ErrorClass;
+use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Direction, Failure, Mode, RepresentationType, Transfer};
 use ropewalk_security::Access;
@@ -18,6 +23,8 @@ use super::files::system;
 use super::transfer::Checksum;
 use crate::checksum_cache::ChecksumCache;
 use crate::connection::Job;
+use crate::parts::LETTING_GO;
+use crate::writers::{Others, Writing};
 
 pub(super) fn store(
     job: &mut Job<'_>,
@@ -32,12 +39,35 @@ pub(super) fn store(
     result
 }
 
-fn receive_file(
-    job: &mut Job<'_>,
-    channel: &mut Channel,
-    transfer: &Transfer,
-    progress: &Progress,
-) -> Result<Checksum, Failure> {
+/// Where an upload goes, open.
+struct Begun {
+    place: VirtualPath,
+    plan: Plan,
+    destination: Destination,
+}
+
+/// Waits for a moment if another upload writes the file whose client has gone.
+fn begin_alone(job: &mut Job<'_>, transfer: &Transfer, writing: &Writing<'_>) -> Result<Begun, Failure> {
+    let until = Instant::now() + 2 * LETTING_GO;
+    let mut last = false;
+    loop {
+        match begin(job, transfer) {
+            Err(Failure::Class { class: ErrorClass::TooBusy, .. }) if !last => {}
+            begun => return begun,
+        }
+        match writing.ask() {
+            Others::Asked if Instant::now() < until => thread::sleep(LETTING_GO / 200),
+            // It may have let go of the file meanwhile.
+            _ => last = true,
+        }
+        let mut attend = Attend::of(job);
+        if attend.check().is_break() {
+            return Err(attend.broken_off().unwrap_or(Failure::Aborted));
+        }
+    }
+}
+
+fn begin(job: &mut Job<'_>, transfer: &Transfer) -> Result<Begun, Failure> {
     let login = job.context.login()?;
     let acting = login.acting()?;
     let files = &job.context.settings.config.files;
@@ -60,7 +90,7 @@ fn receive_file(
     let told = job.context.told.has(&transfer.path);
     let mut attend = Attend::new(job.host, job.session, job.control, None, Markers::none());
     let mut go_on = |_| attend.go_on(&place);
-    let mut plan = Plan::choose(&storage, &place, existing.as_ref(), transfer, told, files, &mut go_on)
+    let plan = Plan::choose(&storage, &place, existing.as_ref(), transfer, told, files, &mut go_on)
         .map_err(|error| attend.broken_off().unwrap_or(error))?;
     if transfer.expected.is_some() && plan.goes_on() && !login.allows(&place, Access::Read) {
         return Err(Failure::NotAllowed);
@@ -77,7 +107,19 @@ fn receive_file(
         .open(&storage, &place, transfer, files, parts, &mut |_| attend.go_on(&place))
         .map_err(|error| attend.broken_off().unwrap_or(error))?;
     drop(acting);
+    Ok(Begun { place, plan, destination })
+}
+
+fn receive_file(
+    job: &mut Job<'_>,
+    channel: &mut Channel,
+    transfer: &Transfer,
+    progress: &Progress,
+) -> Result<Checksum, Failure> {
     let host = job.host;
+    let writing = host.writers.begin(job.context.user(), &transfer.path);
+    let Begun { place, mut plan, destination } = begin_alone(job, transfer, &writing)?;
+    let files = &job.context.settings.config.files;
     let _appending = plan.append_alone(&destination, transfer, &host.appends)?;
     let origin = plan.origin;
     let sum = wanted_sum(transfer);
@@ -87,6 +129,7 @@ fn receive_file(
     markers.sight = Some(Sight::new(false));
     let attend = Attend::new(job.host, job.session, job.control, None, markers)
         .sharing(job.turn)
+        .giving_way(writing.writer())
         .vouching(!proves_its_end(transfer));
     // In MODE E a client that has died is told by its control connection first.
     let mut attend = attend.proving(transfer.mode == Mode::Stream && proves_its_end(transfer));
@@ -183,7 +226,7 @@ fn complete(transfer: &Transfer, plan: &Plan, received: &Received) -> Result<(),
 fn check_space(
     job: &Job<'_>,
     transfer: &Transfer,
-    place: &ropewalk_protocol::path::VirtualPath,
+    place: &VirtualPath,
     existing: Option<&Metadata>,
 ) -> Result<(), Failure> {
     let Some(size) = transfer.allocated else {
@@ -192,7 +235,7 @@ fn check_space(
     if existing.is_some_and(|metadata| metadata.kind != Kind::File) {
         return Ok(());
     }
-    let directory = place.parent().unwrap_or_else(ropewalk_protocol::path::VirtualPath::root);
+    let directory = place.parent().unwrap_or_else(VirtualPath::root);
     let login = job.context.login()?;
     let free = login.store.free_space(&directory).map_err(failure)?;
     // What is there already takes no more room. What an earlier try was killed with may have all its space reserved: it
@@ -213,7 +256,7 @@ fn check_space(
 fn finish(
     job: &mut Job<'_>,
     transfer: &Transfer,
-    place: &ropewalk_protocol::path::VirtualPath,
+    place: &VirtualPath,
     plan: &Plan,
     destination: Destination,
     received: &Received,

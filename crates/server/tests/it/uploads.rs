@@ -186,6 +186,71 @@ fn one_upload_at_a_time() {
     one.expect(226);
 }
 
+/// In MODE E, with a data connection that is not there yet.
+fn abandoned(server: &Fixture, last: &str) {
+    let mut gone = server.login();
+    crate::blocks::mode_e(&mut gone);
+    gone.pasv();
+    gone.send(&format!("STOR /f{last}"));
+    wait_for(|| server.exists(PART));
+}
+
+#[test]
+fn an_upload_is_begun_again_at_once() {
+    let server = Fixture::new();
+    for _ in 0..10 {
+        let mut again = server.login();
+        let mut data = again.data();
+        abandoned(&server, "");
+        again.command("STOR /f", 150);
+        data.write_all(b"abc").unwrap();
+        drop(data);
+        again.expect(226);
+    }
+    assert_eq!(server.read("f"), b"abc");
+}
+
+/// The server would wait for its data for a while.
+#[test]
+fn an_upload_whose_client_has_taken_its_leave_makes_way() {
+    let server = Fixture::new();
+    let mut again = server.login();
+    let mut data = again.data();
+    abandoned(&server, "\r\nQUIT");
+    again.command("STOR /f", 150);
+    data.write_all(b"abc").unwrap();
+    drop(data);
+    again.expect(226);
+    assert_eq!(server.read("f"), b"abc");
+}
+
+/// A client that has only closed its side goes on, as long as data comes.
+#[test]
+fn an_upload_that_goes_on_makes_no_way() {
+    let server = Fixture::new();
+    let (mut one, mut two) = (server.login(), server.login());
+    let mut data = one.data();
+    one.send("STOR /f\r\nQUIT");
+    one.shut();
+    one.expect(150);
+    data.write_all(b"abc").unwrap();
+    wait_for(|| std::fs::metadata(server.root().join(PART)).is_ok_and(|part| part.len() == 3));
+    let _other = two.data();
+    two.send("STOR /f");
+    let refused = std::thread::scope(|scope| {
+        let refused = scope.spawn(|| two.reply().code);
+        while !refused.is_finished() {
+            data.write_all(b"x").unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        refused.join().unwrap()
+    });
+    assert_eq!(refused, 451);
+    drop(data);
+    one.expect(226);
+    assert!(server.read("f").starts_with(b"abcx"));
+}
+
 /// A part gets its name from whoever has seen that it is whole, not while it grows.
 #[test]
 fn a_part_that_is_written_gets_no_name() {
