@@ -4,6 +4,10 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
+
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::{peers, process};
 
 /// Each row of the table of bad input in docs/security.md names tests, and they are there.
 #[test]
@@ -38,6 +42,52 @@ fn tests_that_the_table_of_bad_input_names() {
         }
     }
     assert!(rows > 60 && named > rows, "{rows} rows name {named} tests");
+}
+
+/// As it is printed in docs/server.md, a small site is set up, and `ropewalk serve --check` has nothing to say.
+#[test]
+fn a_small_site_is_set_up_as_the_document_says() {
+    if !rustix::process::geteuid().is_root() && peers::skip("only root can set up a server") {
+        return;
+    }
+    if !peers::available(&["unshare", "mount", "useradd", "install"]) {
+        return;
+    }
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let text = fs::read_to_string(root.join("docs/server.md")).unwrap();
+    let (_, site) = text.split_once("\n## A small site\n").unwrap();
+    let (settings, rest) = site.split_once("```toml\n").unwrap().1.split_once("```\n").unwrap();
+    let commands = rest.lines().skip_while(|line| !line.starts_with("    "));
+    let commands: Vec<_> = commands.map_while(|line| line.strip_prefix("    ")).collect();
+    let (start, commands) = commands.split_last().unwrap();
+    assert!(start.contains("systemctl enable --now ropewalk"), "{start}");
+    assert_eq!(commands.last(), Some(&"ropewalk serve --check"));
+
+    let scratch = Scratch::new().unwrap();
+    fs::write(scratch.join("server.toml"), settings).unwrap();
+    // Where this writes is this process's own, and goes with it.
+    let mut script = String::from(
+        "set -e; cd \"$1\"; mkdir own; mount -t tmpfs none own\n\
+         for place in etc srv var; do\n\
+         mkdir own/$place own/$place.work\n\
+         mount -t overlay -o \"lowerdir=/$place,upperdir=own/$place,workdir=own/$place.work\" none /$place\n\
+         done\n\
+         rm -rf /etc/ropewalk /srv/ropewalk /var/log/ropewalk; mkdir /etc/ropewalk; cp server.toml /etc/ropewalk/\n",
+    );
+    for command in commands {
+        // It reads the new password.
+        let answer = if command.starts_with("ropewalk passwd") { "echo secret | " } else { "" };
+        script.push_str(&format!("{answer}{command}\n"));
+    }
+    let program = peers::ropewalk().unwrap();
+    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let mut command = process::command("unshare");
+    command.args(["--mount", "--", "sh", "-c", &script, "sh"]).arg(scratch.path()).env("PATH", path);
+    let outcome = process::run(&mut command, Duration::from_secs(60)).unwrap().succeeded().unwrap();
+    let said = outcome.text() + &outcome.errors();
+    let problems: Vec<_> =
+        said.lines().filter(|line| line.starts_with("warning") || line.starts_with("error")).collect();
+    assert!(problems.is_empty(), "{said}");
 }
 
 /// docs/settings.md is made of the comments in the configuration's source; `UPDATE_SNAPSHOTS=1` writes it anew.
