@@ -2,7 +2,7 @@
 
 use ropewalk_storage::Identity;
 use rustix::io::Errno;
-use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
@@ -59,7 +59,9 @@ fn confine(config: &Config, needed: CapabilitySet) -> std::result::Result<(), Er
     }
     // One byte is too little for a file, and means "none" to programs that take dumps through a pipe, which look past 0
     // (core(5), kernel/coredump.c).
-    setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) })?;
+    let core = setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) });
+    // Who starts the server may have set it to 0 for good.
+    core.or_else(|errno| if getrlimit(Resource::Core).maximum == Some(0) { Ok(()) } else { Err(errno) })?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_no_new_privs(true)?;
     let before = capabilities(None)?;

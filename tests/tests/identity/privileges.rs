@@ -49,13 +49,24 @@ fn what_the_unit_leaves_is_enough() {
     if !is_possible() {
         return;
     }
-    let before = "set -- setpriv --bounding-set -all,+setuid,+setgid,+setpcap \"$@\";";
+    let before = "ulimit -c 0; set -- setpriv --bounding-set -all,+setuid,+setgid,+setpcap \"$@\";";
     let town = Town::started("", before);
     let mut ada = town.log_in("ada");
     assert_eq!(ada.store("f", b"x").unwrap().code, 226);
     assert_eq!(ada.retrieve("f").unwrap().0, b"x");
     assert_eq!(fs::metadata(town.real("/home/ada/f")).unwrap().uid(), ADA);
     assert!(same(&town.threads("CapPrm"), IDENTITIES));
+}
+
+#[test]
+fn units_bound_memory_and_leave_no_dumps() {
+    for unit in ["ropewalk.service", "ropewalk-mapped.service"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(unit);
+        let text = fs::read_to_string(path).unwrap();
+        for setting in ["LimitCORE=0", "MemoryMax=", "MemorySwapMax=0", "LimitNOFILE=", "TasksMax="] {
+            assert!(text.lines().any(|line| line.starts_with(setting)), "{unit}: no {setting}");
+        }
+    }
 }
 
 #[test]
