@@ -49,6 +49,10 @@ fn with_quantities(command: clap::Command) -> clap::Command {
 pub(crate) enum Command {
     /// Copy files and trees between this machine and servers, or between two servers
     Cp(Box<commands::cp::Cp>),
+    /// Bring a copy of a tree up to date: cp --recursive --sync, from directory to directory
+    Sync(Box<commands::sync::Sync>),
+    /// Tell what differs between two trees, and move nothing
+    Check(Box<commands::check::Check>),
     /// List directories
     Ls(commands::ls::Ls),
     /// Show what is known of files and directories
@@ -108,6 +112,8 @@ impl Command {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         match self {
             Self::Cp(command) => command.run(),
+            Self::Sync(command) => command.run(),
+            Self::Check(command) => command.run(),
             Self::Ls(command) => command.run(),
             Self::Stat(command) => command.run(),
             Self::Find(command) => command.run(),

@@ -45,6 +45,8 @@ fn help_lists_the_commands_and_the_exit_codes() {
         .collect();
     let expected = [
         "cp",
+        "sync",
+        "check",
         "ls",
         "stat",
         "find",

@@ -74,7 +74,7 @@ pub fn copy(
     if options.delete && options.sync.is_some() {
         spare_each_other(&pairs, &filter)?;
     }
-    if options.bandwidth.is_some() && !options.through_here {
+    if options.bandwidth.is_some() && !options.through_here && !options.dry_run {
         limit_here(&pairs)?;
     }
     let ctx = Context::new(options, events, cancel)?;

@@ -77,6 +77,8 @@ pub enum Event {
         modified: Option<i64>,
         /// Permission bits, where known.
         mode: Option<u32>,
+        /// With `sync`: the destination has something by that name.
+        replaces: bool,
     },
     /// A directory of a tree that a dry run found; it may exist.
     WouldMake {

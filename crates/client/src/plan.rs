@@ -303,8 +303,11 @@ impl<'p, 'e> Plan<'p, 'e> {
             let (source, offset) = (task.source.display(), window.offset);
             return Err(RemoteError::Usage(format!("{source}: it has {size} bytes and none at {offset}")));
         }
-        let Some(task) = self.wanted(task, there, None)? else { return Ok(()) };
+        let Some(mut task) = self.wanted(task, there, None)? else { return Ok(()) };
         let options = self.ctx.options();
+        if options.dry_run && there.is_none() {
+            task.there = There::Nothing;
+        }
         if options.create_directories && !options.dry_run && there.is_none() {
             self.make_parent(&task.destination)?;
         }
@@ -477,7 +480,9 @@ impl<'p, 'e> Plan<'p, 'e> {
         if self.ctx.options().dry_run {
             let (source, destination) = (task.source.display(), task.destination.display());
             let (size, modified, mode) = (task.length(), task.modified, task.mode);
-            return self.ctx.report.event(Event::WouldCopy { source, destination, size, modified, mode });
+            let replaces = self.ctx.options().sync.is_some() && task.there != There::Nothing;
+            let would = Event::WouldCopy { source, destination, size, modified, mode, replaces };
+            return self.ctx.report.event(would);
         }
         if task.there == There::Unknown && self.is_ordinary(&task.destination) {
             task.there = There::Ordinary;

@@ -2,7 +2,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use ropewalk_client::{Cancel, EventSink, Location, Pair, Preserve, Window, copy};
+use ropewalk_client::{Cancel, EventSink, Location, Pair, Preserve, SyncLevel, Window, copy};
 
 use crate::credentials::{self, Side};
 use crate::exit::{Exit, usage};
@@ -56,9 +56,17 @@ pub(crate) struct Cp {
     json: bool,
     #[command(flatten)]
     flags: CopyFlags,
+    /// The destination is to become as the source is: directories are compared, and not put into one another.
+    #[arg(skip)]
+    up_to_date: bool,
 }
 
 impl Cp {
+    /// With what `ropewalk sync` stands for.
+    pub(crate) fn bringing_up_to_date(self) -> Self {
+        Self { up_to_date: true, ..self }
+    }
+
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let mut sites = Used::default();
         let mut pairs = self.pairs(&mut sites)?;
@@ -107,6 +115,10 @@ impl Cp {
         if self.archive {
             options.recursive = true;
             options.preserve = Preserve { times: true, modes: true, links: true };
+        }
+        if self.up_to_date {
+            (options.recursive, options.into_directories) = (true, false);
+            options.sync = options.sync.or(Some(SyncLevel::Time));
         }
         options.dry_run = self.dry_run;
         self.selection.apply(options)?;

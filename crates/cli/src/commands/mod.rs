@@ -3,6 +3,7 @@
 pub(crate) mod buffers;
 pub(crate) mod ca;
 pub(crate) mod cat;
+pub(crate) mod check;
 pub(crate) mod clean;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -27,3 +28,4 @@ pub(crate) mod serve;
 pub(crate) mod sites;
 pub(crate) mod stat;
 pub(crate) mod sum;
+pub(crate) mod sync;

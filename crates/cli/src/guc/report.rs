@@ -230,7 +230,7 @@ impl EventSink for Report {
                 }
             }
             Event::FileFailed { id, source, error, retry_in } => self.failed(id, &source, &error, retry_in),
-            Event::WouldCopy { source, destination, size, modified, mode } => {
+            Event::WouldCopy { source, destination, size, modified, mode, .. } => {
                 let mut state = self.state();
                 let given = &state.given;
                 let facts = Facts { size, modified, mode };

@@ -57,7 +57,7 @@ impl Human {
     }
 
     /// A line that is the result of the command.
-    fn result(&self, text: impl fmt::Display) {
+    pub(crate) fn result(&self, text: impl fmt::Display) {
         let print = || {
             if let Err(error) = writeln!(io::stdout().lock(), "{text}") {
                 let _ = self.lost.set(error);
