@@ -12,7 +12,7 @@ use ropewalk_protocol::url::Url;
 
 use crate::credentials::{self, Side};
 use crate::exit::{Exit, usage};
-use crate::output::{Human, Loudness, say};
+use crate::output::{Human, Loudness, about, say};
 use crate::settings::{Flags, Layers, Settings};
 use crate::signals;
 use crate::sites::Used;
@@ -113,7 +113,7 @@ impl Client {
                 if signals::is_broken_pipe(&error) || error.chain().any(output) {
                     return Err(error);
                 }
-                say(format_args!("ropewalk: {}: {}", target.text, crate::message(&error)));
+                say(format_args!("ropewalk: {}", about(&target.text, &crate::message(&error))));
                 failures.push(Exit::of_error(&error));
                 failed = true;
             }

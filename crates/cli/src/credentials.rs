@@ -6,14 +6,17 @@ use std::path::Path;
 
 use anyhow::Context;
 use bstr::{BStr, BString, ByteSlice};
-use ropewalk_client::{Confirm, DataCredential, Location, Options, Pair, Passphrases, TokenSource};
+use parking_lot::Mutex;
+use ropewalk_client::{
+    Confirm, DataCredential, Location, Options, Pair, Passphrases, PasswordPrompt, TokenSource,
+};
 use ropewalk_gsi::{Credential, CredentialError, Source};
 use ropewalk_protocol::command::Password;
 use ropewalk_protocol::url::{Scheme, Url};
 use zeroize::Zeroizing;
 
 use crate::exit::usage;
-use crate::output::say;
+use crate::output::{harmless, say, screen};
 use crate::secret;
 use crate::settings::PasswordFiles;
 
@@ -93,8 +96,8 @@ fn place(url: &Url) -> String {
     if url.port == 0 { url.host.to_string() } else { format!("{}:{}", url.host, url.port) }
 }
 
-/// Fills in what is missing for the servers of `locations`: from the file, or by asking where there is a user but no
-/// password. `from_command`: the locations stand in the command, where others can see them.
+/// Fills in what is missing for the servers of `locations` from the files. Where there is a user but no password, a person is asked
+/// once the server is believed. `from_command`: the locations stand in the command, where others can see them.
 pub(crate) fn complete<'a>(
     options: &mut Options,
     files: &PasswordFiles,
@@ -108,11 +111,14 @@ pub(crate) fn complete<'a>(
         options.passphrases = passphrases(options)?;
     }
     options.ssh.interactive = ssh_may_ask();
+    options.terminal = Some(screen::terminal());
     if io::stdin().is_terminal() && io::stderr().is_terminal() {
         options.confirm = Some(Confirm::new(confirm));
     }
+    if io::stdin().is_terminal() {
+        options.ask_password = Some(password_prompt());
+    }
     let mut warned = false;
-    let mut asked: Vec<(Url, Password)> = Vec::new();
     for (side, location) in locations {
         let Location::Remote(url) = location else { continue };
         if url.password.is_some() {
@@ -139,25 +145,7 @@ pub(crate) fn complete<'a>(
                 url.password = Some(kept.give(url, &user)?);
                 url.user = Some(user);
             }
-            continue;
         }
-        if !io::stdin().is_terminal() {
-            continue;
-        }
-        let known =
-            asked.iter().find(|(server, _)| same_server(server, url)).map(|(_, password)| password.clone());
-        let password = match known {
-            Some(password) => password,
-            None => {
-                let prompt = format!("Password of {user} at {}: ", url.host);
-                let password = secret::ask(&prompt).context("cannot read the password")?;
-                let password = Password::new(password.as_str());
-                asked.push((url.clone(), password.clone()));
-                password
-            }
-        };
-        url.user = Some(user);
-        url.password = Some(password);
     }
     let of_nobody = |kept: &&Kept<'_>| files.in_command && kept.nobody && kept.whose.is_none();
     for Kept { option, path, .. } in kept.iter().filter(of_nobody) {
@@ -169,8 +157,37 @@ pub(crate) fn complete<'a>(
     Ok(())
 }
 
+/// Asks at the terminal for the password of a user of a server: once, for all sessions.
+fn password_prompt() -> PasswordPrompt {
+    type Answer = Result<Password, (io::ErrorKind, String)>;
+    let asked: Mutex<Vec<(Url, BString, Answer)>> = Mutex::default();
+    PasswordPrompt::new(move |url, user| {
+        // Held while somebody is asked: other sessions want the same.
+        let mut asked = asked.lock();
+        let known = asked.iter().find(|(server, name, _)| same_server(server, url) && name == user);
+        let answer = match known {
+            Some((_, _, answer)) => answer.clone(),
+            None => {
+                let typed = secret::ask(&format!("Password of {} at {}: ", shown(user), url.host));
+                let answer = match typed {
+                    Ok(password) => Ok(Password::new(password.as_str())),
+                    Err(error) => Err((error.kind(), error.to_string())),
+                };
+                asked.push((url.clone(), user.into(), answer.clone()));
+                answer
+            }
+        };
+        answer.map_err(|(kind, text)| io::Error::new(kind, text))
+    })
+}
+
+fn shown(name: &BStr) -> String {
+    harmless(&name.to_str_lossy())
+}
+
 /// Whether a person says yes.
 fn confirm(question: &str) -> bool {
+    let _question = screen::question();
     loop {
         eprint!("{question} (yes/no) ");
         let mut answer = String::new();

@@ -27,7 +27,8 @@ pub(crate) enum Exit {
 pub(crate) const HELP: &str = "\
 Exit codes:
     0  done
-    1  some files failed, for different reasons or another reason
+    1  failed: files for different reasons, or for one that is none of these (a directory
+       without -r, a port in use)
     2  wrong use, or an error in a configuration file
   When everything that failed did so for one reason:
     3  authentication          6  checksum mismatch     9  server out of reach

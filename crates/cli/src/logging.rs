@@ -7,7 +7,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::exit::usage;
-use crate::output::colour_wanted;
+use crate::output::{colour_wanted, screen};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
@@ -35,8 +35,10 @@ pub(crate) fn init(filter: Option<&str>, default: &str, format: LogFormat) -> an
     }
     let filter = EnvFilter::builder().parse(text).map_err(|error| wrong(error.to_string()))?;
     // Where nobody reads it any more a line is lost, and no more: it must not be told on the same way.
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| screen::Log)
+        .log_internal_errors(false);
     match format {
         LogFormat::Json => builder.json().init(),
         LogFormat::Text => {

@@ -83,5 +83,5 @@ fn message(error: &anyhow::Error) -> String {
             text += &cause;
         }
     }
-    text
+    output::plain(&text)
 }

@@ -7,6 +7,8 @@ use rustix::process::{Signal, kill_current_process_group};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
+use crate::output::screen;
+
 /// Longer lines are no secrets that anybody types.
 const LONGEST: usize = 4096;
 
@@ -16,6 +18,7 @@ const LONGEST: usize = 4096;
 /// # Errors
 /// There is no terminal; its end; or Ctrl-C, in which case the process has its signal.
 pub(crate) fn ask(prompt: &str) -> io::Result<Zeroizing<String>> {
+    let _question = screen::question();
     let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
     let shown = Shown { modes: tcgetattr(&terminal)?, terminal: terminal.try_clone()? };
     let mut hidden = shown.modes.clone();

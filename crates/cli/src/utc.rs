@@ -39,7 +39,7 @@ fn parse_date(given: &str) -> Option<i64> {
     .to_seconds()
 }
 
-fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     since.as_secs().try_into().unwrap_or(i64::MAX)
 }

@@ -28,7 +28,7 @@ pub(crate) fn dial(
     }
     race(&addresses, timeout, cancel).map_err(|source| match source.kind() {
         io::ErrorKind::Interrupted => RemoteError::Cancelled,
-        _ => RemoteError::Connect { peer: format!("{host}:{port}"), source },
+        _ => RemoteError::Connect { peer: format!("{host}:{port}"), source, hint: String::new() },
     })
 }
 

@@ -23,8 +23,9 @@ pub enum RemoteError {
     Closed { peer: String, command: String },
     #[error("{peer} has closed the session: {}", text(reply))]
     Dismissed { peer: String, reply: Reply },
-    #[error("cannot connect to {peer}: {source}")]
-    Connect { peer: String, source: io::Error },
+    /// `hint`: where a server may be found that is not there, after a semicolon; or nothing.
+    #[error("cannot connect to {peer}: {source}{hint}")]
+    Connect { peer: String, source: io::Error, hint: String },
     #[error("control connection with {peer}: {source}")]
     Control { peer: String, source: io::Error },
     #[error("{path}: data connection with {peer}: {source}")]
@@ -308,6 +309,11 @@ impl RemoteError {
             self,
             Self::Login { .. } | Self::Nameless { .. } | Self::NoPassword { .. } | Self::Refused { .. }
         )
+    }
+
+    /// Nobody listens there.
+    pub(crate) fn is_refused_connection(&self) -> bool {
+        matches!(self, Self::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused)
     }
 
     /// Somebody else writes the file.

@@ -11,6 +11,15 @@ pub type FileId = u64;
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
+    /// A session with a server is begun: connecting, log-in, and what people are asked for it.
+    Connecting {
+        /// Host and port; of sshftp:// as the URL has it.
+        peer: String,
+    },
+    /// A session with a server has come about.
+    Connected {
+        peer: String,
+    },
     /// More was found to be copied, or less: what turns out to be there already leaves the plan. Totals so far; `complete` when
     /// the walk has ended.
     Planned {

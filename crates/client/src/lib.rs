@@ -88,7 +88,8 @@ pub use known_hosts::{Known, KnownHostsError, forget_server, known_servers};
 pub use location::{Location, LocationError, parse_location};
 pub use options::{
     Amount, Authentication, Auto, ChecksumPolicy, Confirm, DataCredential, DataMode, DataProtection,
-    EndOptions, FsyncPolicy, Limits, Options, Pair, Passphrases, Preserve, StallLimit, SyncLevel, Window,
+    EndOptions, FsyncPolicy, Limits, Options, Pair, Passphrases, PasswordPrompt, Preserve, StallLimit,
+    SyncLevel, Terminal, Window,
 };
 pub use profile::{ClockReading, PathProbe};
 pub use remote::Remote;

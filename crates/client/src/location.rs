@@ -54,7 +54,7 @@ impl Location {
 
 /// A text that names no place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{given:?}: {reason}")]
+#[error("{given}: {reason}")]
 pub struct LocationError {
     pub given: String,
     pub reason: String,

@@ -193,7 +193,10 @@ fn open_unless<'e>(
             Err(e) => e,
         };
         tries += 1;
+        // Where nobody has ever listened, the address is wrong; a server that was there restarts.
+        let hopeless = error.is_refused_connection() && !endpoint.is_known();
         let pause = ctx.retry(&error, tries, *first.get_or_insert_with(Instant::now));
+        let pause = pause.filter(|_| !hopeless);
         if !matches!(error, RemoteError::Cancelled) && crowded(&error, pause.is_none()) {
             return Err(RemoteError::Crowded { peer: endpoint.name.clone(), source: Box::new(error) });
         }

@@ -1,12 +1,15 @@
 //! What a caller can ask for. Everything has a default that suits an unknown path.
 
+use std::any::Any;
 use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bstr::BString;
+use bstr::{BStr, BString};
 use ropewalk_protocol::command::Password;
+use ropewalk_protocol::url::Url;
 use ropewalk_storage::DirectIo;
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tls::Fingerprint;
@@ -203,6 +206,53 @@ pub struct Limits {
     pub max_age: Option<Duration>,
 }
 
+type Ask = dyn Fn(&Url, &BStr) -> io::Result<Password> + Send + Sync;
+
+/// Asks a person for the password of a user of a server. It is called once a session, from any thread: the caller keeps the answer.
+#[derive(Clone)]
+pub struct PasswordPrompt(Arc<Ask>);
+
+impl PasswordPrompt {
+    /// `ask` gets the URL of the server, and the user.
+    pub fn new(ask: impl Fn(&Url, &BStr) -> io::Result<Password> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(ask))
+    }
+
+    pub(crate) fn ask(&self, url: &Url, user: &BStr) -> io::Result<Password> {
+        (self.0)(url, user)
+    }
+}
+
+impl std::fmt::Debug for PasswordPrompt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PasswordPrompt")
+    }
+}
+
+/// Held while another program (ssh) may ask at the terminal.
+pub(crate) type TerminalHold = Box<dyn Any + Send>;
+
+/// The terminal that the caller writes to: another program is about to ask there.
+#[derive(Clone)]
+pub struct Terminal(Arc<dyn Fn() -> TerminalHold + Send + Sync>);
+
+impl Terminal {
+    /// `hold` is called before a program starts that may ask; the caller leaves the terminal alone until what it gives is dropped.
+    pub fn new<H: Send + 'static>(hold: impl Fn() -> H + Send + Sync + 'static) -> Self {
+        Self(Arc::new(move || Box::new(hold())))
+    }
+
+    pub(crate) fn hold(&self) -> TerminalHold {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for Terminal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Terminal")
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Data connections of a file (`-p`).
@@ -293,6 +343,11 @@ pub struct Options {
     pub accept_new: bool,
     /// Asks a person whether such a server is to be accepted; `None`: nobody is there.
     pub confirm: Option<Confirm>,
+    /// Asks a person for a password that neither the URL nor [`Options::password`] has, once the server is believed and wants it;
+    /// `None`: nobody is there.
+    pub ask_password: Option<PasswordPrompt>,
+    /// Where ssh may ask; `None`: nobody else writes there.
+    pub terminal: Option<Terminal>,
     /// gsiftp:// logs in without certificates, in clear, as ftp:// does.
     pub insecure: bool,
     pub authentication: Authentication,
@@ -387,6 +442,8 @@ impl Default for Options {
             fingerprint: None,
             accept_new: false,
             confirm: None,
+            ask_password: None,
+            terminal: None,
             insecure: false,
             authentication: Authentication::Auto,
             kerberos_services: Vec::new(),

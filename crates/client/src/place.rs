@@ -27,6 +27,8 @@ pub(crate) struct Endpoint {
     /// Sessions that move data, and those that are to and are being opened.
     serving: AtomicU32,
     opening: AtomicU32,
+    /// A connection came about in this run.
+    reached: AtomicBool,
     /// Could not be reached any more, for all the tries.
     lost: Mutex<Option<(FailureKind, String)>>,
     /// sshftp:// only: what its sessions have in common.
@@ -66,6 +68,7 @@ impl Endpoint {
             unreachable_back: AtomicBool::new(false),
             serving: AtomicU32::new(0),
             opening: AtomicU32::new(0),
+            reached: AtomicBool::new(false),
             lost: Mutex::new(None),
             ssh: crate::ssh::Shared::default(),
             features: OnceLock::new(),
@@ -90,6 +93,15 @@ impl Endpoint {
         let opened = open(&|| self.opening.load(Ordering::Relaxed) > 1);
         self.opening.fetch_sub(1, Ordering::Relaxed);
         opened
+    }
+
+    pub(crate) fn was_reached(&self) {
+        self.reached.store(true, Ordering::Relaxed);
+    }
+
+    /// There is a server, which may come back.
+    pub(crate) fn is_known(&self) -> bool {
+        self.reached.load(Ordering::Relaxed)
     }
 
     /// Nobody need try to connect any more.

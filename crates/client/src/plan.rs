@@ -219,7 +219,10 @@ impl<'p, 'e> Plan<'p, 'e> {
                 _ => None,
             };
             let destination = self.linked(&ends.destination, there.as_ref())?;
-            let task = self.task(ends.source.clone(), destination, ends.window);
+            let mut task = self.task(ends.source.clone(), destination, ends.window);
+            if let Place::Measure(size) = ends.source {
+                task.size = Some(size);
+            }
             return self.file(task, None);
         }
         let Some(entry) = self.source(ends, known)? else {

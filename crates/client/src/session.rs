@@ -15,7 +15,7 @@ use ropewalk_protocol::opts::{Options as Opts, RetrOptions};
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_protocol::site::SiteCommand;
-use ropewalk_protocol::url::Scheme;
+use ropewalk_protocol::url::{Scheme, Url};
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_transport::SocketOptions;
 
@@ -30,7 +30,7 @@ use crate::task::Task;
 use crate::tls;
 use crate::told::Told;
 use crate::tune::{Lane, MOST_BUFFER, NEAR, Wanted};
-use crate::{DataMode, Entry, RemoteError};
+use crate::{DataMode, Entry, Event, PasswordPrompt, RemoteError};
 use ropewalk_protocol::feature::Features;
 
 pub(crate) use channel::{Channel, port};
@@ -83,10 +83,13 @@ impl<'e> Session<'e> {
         can_protect(&setup.options, endpoint.end, url.scheme)
             .map_err(|reason| RemoteError::Security { peer: endpoint.name.clone(), reason })?;
         let options = &setup.options;
+        setup.events.event(Event::Connecting { peer: endpoint.name.clone() });
         let control = match url.scheme {
             Scheme::Sshftp => Control::through_ssh(endpoint, options, setup.events, &setup.cancel)?,
-            _ => Control::connect(&url.host, url.port, options, setup.events, &setup.cancel)?,
+            _ => Control::connect(&url.host, url.port, options, setup.events, &setup.cancel)
+                .map_err(|error| with_hint(error, url))?,
         };
+        endpoint.was_reached();
         let mut session = Self {
             control,
             serving: None,
@@ -140,6 +143,7 @@ impl<'e> Session<'e> {
         }
         session.protect_data()?;
         session.require_data_authentication()?;
+        setup.events.event(Event::Connected { peer: endpoint.name.clone() });
         Ok(session)
     }
 
@@ -159,25 +163,29 @@ impl<'e> Session<'e> {
         let nameless = url.user.is_none() && user == "anonymous" && options.user.is_none();
         let anonymous = user == "anonymous" || user == "ftp";
         let named = !anonymous && (url.user.is_some() || options.user.is_some());
-        let guessed = url.password.is_none() && options.password.is_none();
-        let unsaid = named
-            && guessed
-            && url.scheme != Scheme::Sshftp
-            && self.security.is_none()
-            && self.kerberos.is_none();
-        let anonymous = anonymous || guessed;
-        let password = match (&url.password, &options.password) {
-            _ if url.scheme == Scheme::Sshftp => Password::new("dummy"),
-            (Some(password), _) => password.clone(),
+        let proved = self.security.is_some() || self.kerberos.is_some();
+        let known = match (&url.password, &options.password) {
+            _ if url.scheme == Scheme::Sshftp => Some(Password::new("dummy")),
+            (Some(password), _) => Some(password.clone()),
             // Somebody's, who is named.
-            (None, Some(password)) if named => password.clone(),
-            _ if self.security.is_some() || self.kerberos.is_some() => Password::new("dummy"),
-            _ => Password::new("ropewalk@"),
+            (None, Some(password)) if named => Some(password.clone()),
+            _ if proved => Some(Password::new("dummy")),
+            _ => None,
         };
+        let prompt = options.ask_password.clone().filter(|_| named && known.is_none());
+        let unsaid = named && known.is_none() && prompt.is_none();
+        let anonymous =
+            anonymous || (url.password.is_none() && options.password.is_none() && prompt.is_none());
         let mut reply = self.control.call(&Command::User(user.clone()))?;
         let asked = reply.code() == 331;
         if asked {
             self.warn_of_clear_password(anonymous);
+            // Only now: the server is the right one, and wants it.
+            let password = match (known, prompt) {
+                (Some(known), _) => known,
+                (None, Some(prompt)) => self.ask_password(&prompt, &user)?,
+                (None, None) => Password::new("ropewalk@"),
+            };
             reply = self.control.call(&Command::Pass(password))?;
         }
         // 202: a password was not needed. 332 (account) nobody asks for any more.
@@ -192,6 +200,13 @@ impl<'e> Session<'e> {
             });
         }
         Ok(())
+    }
+
+    fn ask_password(&self, prompt: &PasswordPrompt, user: &BString) -> Result<Password, RemoteError> {
+        prompt.ask(&self.endpoint.url, user.as_bstr()).map_err(|error| RemoteError::Security {
+            peer: self.control.peer().to_owned(),
+            reason: format!("it wants the password of {user}, which cannot be read: {error}"),
+        })
     }
 
     /// FEAT, and what holds for the whole session.
@@ -360,6 +375,21 @@ impl<'e> Session<'e> {
         }
         self.accept_for(command, reply).map(|_| true)
     }
+}
+
+/// Where nobody listens at FTP's own port, GridFTP's may be meant: ours and GCT's servers have that.
+fn with_hint(mut error: RemoteError, url: &Url) -> RemoteError {
+    let refused = error.is_refused_connection();
+    if let RemoteError::Connect { hint, .. } = &mut error
+        && refused
+        && url.port == url.scheme.default_port()
+        && url.scheme != Scheme::Gsiftp
+    {
+        let grid = Scheme::Gsiftp.default_port();
+        let other = Url { port: grid, user: None, password: None, ..url.with_path(b"/") };
+        *hint = format!("; Ropewalk and other GridFTP servers listen at port {grid}: {other}");
+    }
+    error
 }
 
 /// What messages call a command: with the path that it is about, of those that people know as such.

@@ -22,6 +22,7 @@ use shared::Holder;
 pub(crate) use shared::Shared;
 use tempfile::TempDir;
 
+use crate::options::TerminalHold;
 use crate::{FailureKind, Options};
 
 /// Why there is no session where ssh itself has no complaint.
@@ -79,12 +80,17 @@ impl Tunnel {
     }
 }
 
-/// Starts ssh. Ours is the other end of its standard input and output.
-fn start(command: &mut Command, name: &str, directory: Option<TempDir>) -> io::Result<(UnixStream, Process)> {
+/// Starts ssh. Ours is the other end of its standard input and output. `asks`: dropped when it asks nothing any more.
+fn start(
+    command: &mut Command,
+    name: &str,
+    directory: Option<TempDir>,
+    asks: Option<TerminalHold>,
+) -> io::Result<(UnixStream, Process)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     command.stdin(OwnedFd::from(theirs.try_clone()?)).stdout(OwnedFd::from(theirs));
-    Ok((ours, Process::start(command, name, directory)?))
+    Ok((ours, Process::start(command, name, directory, asks)?))
 }
 
 impl AsFd for Tunnel {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use ropewalk_tests::peers;
 use ropewalk_tests::process::run;
@@ -93,6 +94,35 @@ fn passwords_are_asked_for_and_not_shown() {
     assert!(heard.iter().any(|line| line.trim_end() == "PASS open sesame"), "{heard:?}");
 }
 
+/// Nothing is drawn over a question, and nobody gives a password away before the server is known to be the right one.
+#[test]
+fn a_first_visit_asks_for_the_fingerprint_then_for_the_password_and_draws_over_neither() {
+    if !peers::available(&["script"]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let made = self_signed("localhost", Made::default());
+    let liar = Liar::start(Lie::None, &made, &made);
+    let url = format!("ftpes://ada@localhost:{}/a", liar.address.port());
+    let mut command = client(home.path());
+    command.env("TERM", "xterm").args(["cp", "--mode", "stream", "--checksum", "none", &url, "got"]);
+    let mut terminal = Terminal::start(&command).unwrap();
+    terminal.wait_for("(yes/no) ").unwrap();
+    // The line of progress would be drawn anew in this time, twice.
+    std::thread::sleep(Duration::from_millis(600));
+    terminal.enter("yes").unwrap();
+    terminal.wait_for("Password of ada at localhost: ").unwrap();
+    std::thread::sleep(Duration::from_millis(600));
+    terminal.enter("open sesame").unwrap();
+    let (status, text) = terminal.finish().unwrap();
+    assert!(status.success() && !text.contains("sesame"), "{text:?}");
+    let asked = &text[text.find("is not known").unwrap()..];
+    let asked = &asked[..asked.find("Password of ada at localhost: ").unwrap()];
+    assert!(!asked.contains("\x1b[K"), "{asked:?}");
+    let after = text.split("Password of ada at localhost: ").nth(1).unwrap();
+    assert!(after.starts_with("\r\n"), "{after:?}");
+}
+
 /// Whoever changes their mind sees what they type from then on.
 #[test]
 fn a_password_question_that_is_broken_off_leaves_the_terminal_as_it_was() {
@@ -100,12 +130,18 @@ fn a_password_question_that_is_broken_off_leaves_the_terminal_as_it_was() {
         return;
     }
     let home = tempfile::tempdir().unwrap();
+    let made = self_signed("localhost", Made::default());
+    let liar = Liar::start(Lie::None, &made, &made);
     let asking = client(home.path());
     let mut command = Command::new("sh");
-    command.args(["-c", "trap : INT; \"$0\" \"$@\" ls ftp://ada@127.0.0.1:1/; stty -a"]);
-    command.arg(asking.get_program()).args(asking.get_args());
+    let url = format!("ftpes://ada@localhost:{}/", liar.address.port());
+    command.args(["-c", "trap : INT; \"$0\" \"$@\"; stty -a"]);
+    command.arg(asking.get_program()).args(asking.get_args()).args(["ls", "--accept-new", &url]);
+    for (name, value) in asking.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+        command.env(name, value);
+    }
     let mut terminal = Terminal::start(&command).unwrap();
-    terminal.wait_for("Password of ada at 127.0.0.1: ").unwrap();
+    terminal.wait_for("Password of ada at localhost: ").unwrap();
     terminal.enter("sesa\x03").unwrap();
     let (_, text) = terminal.finish().unwrap();
     assert!(text.contains(" echo ") && text.contains(" icanon ") && !text.contains("sesa"), "{text}");

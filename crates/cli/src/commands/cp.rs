@@ -2,11 +2,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use ropewalk_client::{Cancel, EventSink, Location, Pair, Preserve, SyncLevel, Window, copy};
+use ropewalk_client::{Cancel, Event, EventSink, Location, Pair, Preserve, SyncLevel, Window, copy};
 
 use crate::credentials::{self, Side};
 use crate::exit::{Exit, usage};
-use crate::output::{Human, Json, Loudness, print_summary, say};
+use crate::output::{Human, Json, Loudness, say};
 use crate::selection::Selection;
 use crate::settings::{CopyFlags, Layers, Settings};
 use crate::sites::Used;
@@ -72,7 +72,7 @@ impl Cp {
         let mut pairs = self.pairs(&mut sites)?;
         let settings = self.settings(&sites)?;
         let keeper = settings.keep_socket_memory()?;
-        let Settings { mut options, password_files, .. } = settings;
+        let Settings { mut options, password_files, status_interval, log_file, .. } = settings;
         self.check(&pairs, password_files.in_stdin())?;
         let places = credentials::sides(&mut pairs);
         credentials::complete(&mut options, &password_files, self.pairs.is_none(), places)?;
@@ -84,17 +84,25 @@ impl Cp {
             (_, true) => Loudness::Verbose,
             _ => Loudness::Normal,
         };
-        let human =
-            if self.json { Human::plain(Loudness::Quiet, &cancel) } else { Human::new(loudness, &cancel) };
+        let human = if self.json { Human::mute(&cancel) } else { Human::new(loudness, &cancel) };
+        let human = human.with_status(status_interval, log_file.as_deref()).map_err(|error| {
+            let log = log_file.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
+            anyhow::Error::new(error).context(format!("cannot open the log {log}"))
+        })?;
         let json = Json::default();
-        let events: &dyn EventSink = if self.json { &json } else { &human };
+        let both = |event: Event| {
+            json.event(event.clone());
+            human.event(event);
+        };
+        let events: &dyn EventSink = if self.json { &both } else { &human };
         let result = copy(pairs, &options, events, &cancel);
         drop(keeper);
         human.finish();
-        let summary = result?;
-        if !self.json && loudness != Loudness::Quiet {
-            print_summary(&summary, options.dry_run);
-        } else if summary.files_failed > 0 && self.json {
+        let summary = result.inspect_err(|error| human.note(format_args!("{error}")))?;
+        if loudness != Loudness::Quiet {
+            human.summary(&summary, options.dry_run);
+        }
+        if summary.files_failed > 0 && self.json {
             say(format_args!("ropewalk: {} failed", units::count(summary.files_failed, "file")));
         }
         let exit = Exit::of_summary(&summary);

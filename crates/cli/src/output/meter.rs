@@ -1,7 +1,11 @@
 //! What progress events say about rates and the time that is left.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
+
+use ropewalk_client::FileId;
+
+use super::harmless;
 
 /// "Now" is the mean of this long.
 const NOW: Duration = Duration::from_secs(3);
@@ -21,6 +25,16 @@ struct Sample {
     files: u64,
 }
 
+/// How far a copy has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase<'a> {
+    Beginning,
+    /// To this server; no file has begun.
+    Connecting(&'a str),
+    Listing,
+    Moving,
+}
+
 /// Collects progress; all times are given by the caller.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -37,6 +51,16 @@ pub(crate) struct Meter {
     pub(crate) planned_bytes: u64,
     pub(crate) planned_files: u64,
     pub(crate) plan_complete: bool,
+    /// Servers that sessions are begun with, the last one at the end.
+    connecting: Vec<String>,
+    /// There is a session, or none is wanted.
+    begun: bool,
+    /// A file has begun.
+    moving: bool,
+    /// Names of files that have begun and not ended, by their numbers.
+    active: BTreeMap<FileId, String>,
+    /// Of a file nobody knows the size.
+    endless: bool,
 }
 
 impl Meter {
@@ -53,15 +77,72 @@ impl Meter {
             planned_bytes: 0,
             planned_files: 0,
             plan_complete: false,
+            connecting: Vec::new(),
+            begun: false,
+            moving: false,
+            active: BTreeMap::new(),
+            endless: false,
         }
+    }
+
+    /// A session with `peer` is begun.
+    pub(crate) fn connecting(&mut self, peer: &str) {
+        self.connecting.push(harmless(peer));
+    }
+
+    /// It has come about, or failed.
+    pub(crate) fn connected(&mut self, peer: &str) {
+        self.begun = true;
+        let peer = harmless(peer);
+        if let Some(at) = self.connecting.iter().position(|connecting| *connecting == peer) {
+            self.connecting.remove(at);
+        }
+    }
+
+    pub(crate) fn phase(&self) -> Phase<'_> {
+        match self.connecting.last() {
+            _ if self.moving => Phase::Moving,
+            Some(peer) => Phase::Connecting(peer),
+            None if self.begun || self.planned_files > 0 => Phase::Listing,
+            None => Phase::Beginning,
+        }
+    }
+
+    /// A file begins, of which `resumed` bytes are there: they count as done, not as speed.
+    pub(crate) fn started(&mut self, id: FileId, source: &str, size: Option<u64>, resumed: u64) {
+        self.moving = true;
+        self.endless |= size.is_none();
+        // Its last part, but for what has none.
+        let name = source.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty());
+        self.active.insert(id, harmless(name.unwrap_or(source)));
+        self.resumed(resumed);
+    }
+
+    /// A file is done, or a try of it failed.
+    pub(crate) fn ended(&mut self, id: FileId) {
+        self.active.remove(&id);
+    }
+
+    /// Of the first file that is under way: the others will go by. Empty where there is none.
+    pub(crate) fn name(&self) -> &str {
+        self.active.values().next().map_or("", String::as_str)
+    }
+
+    /// Share of the bytes that are there, 0 to 1; `None` where nobody knows how many there will be.
+    pub(crate) fn share(&self) -> Option<f64> {
+        let known = self.moving && !self.endless && self.planned_bytes > 0;
+        known.then(|| (self.bytes as f64 / self.planned_bytes as f64).min(1.0))
+    }
+
+    pub(crate) fn elapsed(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.began)
     }
 
     pub(crate) fn planned(&mut self, files: u64, bytes: u64, complete: bool) {
         (self.planned_files, self.planned_bytes, self.plan_complete) = (files, bytes, complete);
     }
 
-    /// Bytes that were there before count as done, not as speed.
-    pub(crate) fn resumed(&mut self, bytes: u64) {
+    fn resumed(&mut self, bytes: u64) {
         self.resumed = self.resumed.saturating_add(bytes);
     }
 

@@ -1,21 +1,25 @@
 //! How a copy is told: a progress bar and lines for people, JSON lines for programs.
 
+mod bar;
 mod entry;
 mod human;
 mod json;
 mod meter;
+mod phrase;
 mod picture;
+pub(crate) mod screen;
 mod summary;
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 
 use ropewalk_protocol::text::is_harmful;
 
 pub(crate) use entry::{EntryLine, kind_name, long_line, mode_text, shown_name, shown_text};
 pub(crate) use human::Human;
 pub(crate) use json::{Json, json_line};
+pub(crate) use phrase::{about, plain};
 pub(crate) use picture::picture;
-pub(crate) use summary::print_summary;
+use summary::lines as summary_lines;
 
 /// How much is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +39,11 @@ pub(crate) fn progress_wanted(loudness: Loudness) -> bool {
         && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }
 
+/// Whether lines of status are said: where nobody sees progress.
+fn status_wanted(loudness: Loudness) -> bool {
+    loudness != Loudness::Quiet && !progress_wanted(loudness)
+}
+
 /// Colours only on a terminal, and not against <https://no-color.org>.
 pub(crate) fn colour_wanted(terminal: bool) -> bool {
     terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
@@ -43,9 +52,13 @@ pub(crate) fn colour_wanted(terminal: bool) -> bool {
 /// A line for people on standard error, or several. A closed standard error is no reason to stop. What servers said may be part of
 /// it: control characters are not sent to the terminal.
 pub(crate) fn say(message: impl std::fmt::Display) {
-    use io::Write;
     let text = harmless_but(&message.to_string(), &['\n', '\t']);
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = screen::aside(|| writeln!(io::stderr().lock(), "{text}"));
+}
+
+/// A line on standard output, which may be the terminal, too.
+fn print_aside(text: &impl std::fmt::Display) -> io::Result<()> {
+    screen::aside(|| writeln!(io::stdout().lock(), "{text}"))
 }
 
 /// Names as they are shown on a terminal: control characters could do anything there, and those that change the direction of text

@@ -2,17 +2,10 @@
 
 use ropewalk_client::{SlowestPart, Summary};
 
-use super::say;
 use crate::units;
 
-/// Prints it on standard error.
-pub(crate) fn print_summary(summary: &Summary, dry_run: bool) {
-    for line in lines(summary, dry_run) {
-        say(line);
-    }
-}
-
-fn lines(summary: &Summary, dry_run: bool) -> Vec<String> {
+/// `again`: with the failures, which were told among much else.
+pub(crate) fn lines(summary: &Summary, dry_run: bool, again: bool) -> Vec<String> {
     let mut lines = Vec::new();
     if dry_run {
         lines.push("Dry run: nothing was changed.".into());
@@ -93,6 +86,16 @@ fn lines(summary: &Summary, dry_run: bool) -> Vec<String> {
         lines.push(format!("Interrupted with {left} to do; the same command goes on where this one stopped"));
     } else if summary.files_failed > 0 {
         lines.push(format!("{} failed", units::count(summary.files_failed, "file")));
+        // A single one stands right above.
+        let alone = summary.files_failed == 1 && summary.files_done == 0;
+        for failure in summary.failures.iter().filter(|_| again && !alone) {
+            let name = if failure.source.is_empty() { &failure.destination } else { &failure.source };
+            lines.push(format!("  {}", super::about(name, &failure.error)));
+        }
+        let more = summary.files_failed.saturating_sub(summary.failures.len() as u64);
+        if again && more > 0 {
+            lines.push(format!("  and {more} more"));
+        }
     }
     lines
 }
@@ -149,7 +152,7 @@ mod tests {
     #[test]
     fn a_good_end() {
         assert_eq!(
-            lines(&summary(), false),
+            lines(&summary(), false, false),
             [
                 "2 files, 1.00 GiB in 2.00 s: 512 MiB/s (4.29 Gbit/s), 1.0 files/s, 4 streams, 2 files at a time",
                 "Checksums of all bytes agree at both ends",
@@ -161,18 +164,18 @@ mod tests {
     #[test]
     fn what_was_sent_twice_is_compared_once() {
         let summary = Summary { bytes: (1 << 30) + 5, retries: 1, ..summary() };
-        assert_eq!(lines(&summary, false)[2], "Checksums of all bytes agree at both ends");
+        assert_eq!(lines(&summary, false, false)[2], "Checksums of all bytes agree at both ends");
         let summary = Summary { bytes_verified: 1 << 29, ..summary };
-        assert_eq!(lines(&summary, false)[2], "Checksums of 512 MiB of 1.00 GiB agree at both ends");
+        assert_eq!(lines(&summary, false, false)[2], "Checksums of 512 MiB of 1.00 GiB agree at both ends");
     }
 
     #[test]
     fn when_nothing_went_through() {
         let summary = Summary { files_failed: 1, files_done: 0, bytes: 0, bytes_done: 0, ..summary() };
-        assert_eq!(lines(&summary, false), ["1 file failed"]);
+        assert_eq!(lines(&summary, false, false), ["1 file failed"]);
         let summary = Summary { interrupted: true, ..summary };
         let line = "Interrupted with 1 file to do; the same command goes on where this one stopped";
-        assert_eq!(lines(&summary, false), [line]);
+        assert_eq!(lines(&summary, false, false), [line]);
     }
 
     #[test]
@@ -184,7 +187,7 @@ mod tests {
             slowest: SlowestPart::Unknown,
             ..summary()
         };
-        let lines = lines(&summary, false);
+        let lines = lines(&summary, false, false);
         assert_eq!(lines[1], "1 file skipped");
         assert_eq!(lines[2], "No checksums were compared at both ends");
         assert_eq!(lines[3..], ["12 files failed"]);

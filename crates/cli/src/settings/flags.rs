@@ -78,7 +78,11 @@ impl TypedValueParser for Checked {
         let problem = match value.to_str() {
             Some(text) => match self.0.check(text) {
                 Ok(()) => return Ok(text.to_owned()),
-                Err(problem) => problem,
+                // The value stands before it.
+                Err(problem) => match problem.strip_prefix(&format!("{text:?}: ")) {
+                    Some(rest) => rest.to_owned(),
+                    None => problem,
+                },
             },
             None => "it is not valid UTF-8".into(),
         };

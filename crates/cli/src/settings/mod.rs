@@ -13,6 +13,7 @@ mod token;
 mod trust;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub(crate) use ends::data_credential;
 pub(crate) use flags::{ConnectionFlags, CopyFlags, Flags};
@@ -21,12 +22,28 @@ use ropewalk_client::Options;
 pub(crate) use table::{SETTINGS, port_range};
 
 /// The values of all settings.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) options: Options,
     pub(crate) password_files: PasswordFiles,
     /// Payload in the socket buffers of all connections together, bytes.
     pub(crate) socket_memory: Option<u64>,
+    /// Between lines of status, where nobody sees the line of progress; zero: there are none.
+    pub(crate) status_interval: Duration,
+    /// What is said is written there, too.
+    pub(crate) log_file: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            options: Options::default(),
+            password_files: PasswordFiles::default(),
+            socket_memory: None,
+            status_interval: Duration::from_secs(30),
+            log_file: None,
+        }
+    }
 }
 
 /// First line of each: the password for the server whose URL has none.

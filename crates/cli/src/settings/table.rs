@@ -141,6 +141,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Break off and try again when a transfer stays below RATE for TIME, for example 10KiB/60s"),
     setting("stop-on-failure", None, Switch, Copy, switch!(options.stop_on_failure),
         "Stop at the first file that fails for good"),
+    setting("status-interval", None, Value("TIME"), Copy, duration!(status_interval),
+        "Say so often how far it is, where standard error is no terminal, and in the log (0: never)"),
+    setting("log-file", None, Value("FILE"), Copy, (log_file, |s| show_path(s.log_file.as_ref())),
+        "Append what is said, and lines of status, to FILE"),
     setting("in-place", None, Switch, Copy, switch!(options.in_place),
         "Write files at servers under their own names, where nobody may rename them: what is broken off has its name then"),
     setting("delayed-passive", None, Switch, Copy, switch!(options.delayed_passive),
@@ -527,6 +531,11 @@ fn show_fsync(settings: &Settings) -> String {
         FsyncPolicy::EachMarker => "marker",
     }
     .into()
+}
+
+fn log_file(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.log_file = (!text.is_empty()).then(|| text.into());
+    Ok(())
 }
 
 fn retries(settings: &mut Settings, text: &str) -> Result<(), String> {

@@ -10,7 +10,8 @@ use std::time::Duration;
 use bstr::{BStr, ByteSlice};
 use ropewalk_protocol::url::Url;
 
-use crate::Options;
+use crate::options::TerminalHold;
+use crate::{Options, Terminal};
 
 /// What runs on the server's host: the scripts that GCT's client runs, or our own server where there is none. The user's shell
 /// there may be any; /bin/sh is told what to do.
@@ -68,6 +69,12 @@ impl<'a> Words<'a> {
     /// OpenSSH has options that others do not know.
     pub(super) fn is_openssh(&self) -> bool {
         Path::new(self.program()).file_name() == Some(OsStr::new("ssh"))
+    }
+
+    /// Holds the terminal where a program that logs in may ask there.
+    pub(super) fn may_ask(&self) -> Option<TerminalHold> {
+        let terminal = self.options.terminal.as_ref().filter(|_| self.options.ssh.interactive);
+        terminal.map(Terminal::hold)
     }
 
     /// What the caller wants comes first: of several values ssh takes the first.

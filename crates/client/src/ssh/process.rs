@@ -17,6 +17,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use tempfile::TempDir;
 
+use crate::options::TerminalHold;
+
 /// What a session gets to end by itself once its input has ended: the server's last words and its exit code travel here.
 const GRACE: Duration = Duration::from_millis(500);
 /// What ssh gets to end after SIGTERM, before it is killed.
@@ -36,13 +38,20 @@ pub(crate) struct Process {
     read: Mutex<Receiver<()>>,
     /// A session came about: its end is orderly.
     established: AtomicBool,
+    /// It may ask at the terminal.
+    asks: Mutex<Option<TerminalHold>>,
     /// Where its socket is, for others to share its log-in; removed after it has ended.
     _directory: Option<TempDir>,
 }
 
 impl Process {
     /// Starts `command`, whose standard input and output are set, and tells every line of its standard error as `peer`'s.
-    pub(crate) fn start(command: &mut Command, peer: &str, directory: Option<TempDir>) -> io::Result<Self> {
+    pub(crate) fn start(
+        command: &mut Command,
+        peer: &str,
+        directory: Option<TempDir>,
+        asks: Option<TerminalHold>,
+    ) -> io::Result<Self> {
         let mut child = command.stderr(Stdio::piped()).spawn()?;
         let said = Arc::new(Mutex::new(VecDeque::new()));
         let (reading, read) = mpsc::channel();
@@ -55,6 +64,7 @@ impl Process {
             said,
             read: Mutex::new(read),
             established: false.into(),
+            asks: Mutex::new(asks),
             _directory: directory,
         };
         // Without a thread the program may stand still, full of complaints: then there is none.
@@ -65,6 +75,11 @@ impl Process {
     /// The server has said something.
     pub(crate) fn establish(&self) {
         self.established.store(true, Ordering::Relaxed);
+        self.asks_no_more();
+    }
+
+    fn asks_no_more(&self) {
+        drop(self.asks.lock().take());
     }
 
     /// Its exit code, or 128 and the signal as shells have it; `None` where it runs.
@@ -78,6 +93,9 @@ impl Process {
         let mut child = self.child.lock();
         let status = wait(&mut child, REASON);
         drop(child);
+        if status.is_some() {
+            self.asks_no_more();
+        }
         let _ = self.read.lock().recv_timeout(COMPLAINT);
         let said = self.said.lock();
         let status = status?;
@@ -157,7 +175,7 @@ mod tests {
     fn shell(script: &str) -> Process {
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::null());
-        Process::start(&mut command, "test", None).unwrap()
+        Process::start(&mut command, "test", None, None).unwrap()
     }
 
     fn is_there(pid: Pid) -> bool {
