@@ -119,8 +119,8 @@ fn see_to(
 
 /// Looks after sessions that wait for their turn: those whose clients have gone, or want it no more, go as well.
 pub(crate) fn look_after_waiting(host: &Arc<Host>) {
-    let news = |connection: &Box<Connection>| connection.control.has_news();
-    let waiting = [&host.turns, &host.listings].map(|turns| turns.take_out(news));
+    let waiting =
+        [&host.turns, &host.listings].map(|turns| turns.take_out(|connection| connection.control.has_news()));
     for connection in waiting.into_iter().flatten() {
         let job = {
             let host = Arc::clone(host);
