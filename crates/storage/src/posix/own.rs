@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::root::name_of;
@@ -18,8 +18,13 @@ const TOP: u64 = 1;
 
 /// A file or directory of /proc.
 pub(super) fn is_of_kernel(fd: BorrowedFd<'_>) -> bool {
-    // None of them has blocks. To ask a file system across a network about itself for each file takes its time.
-    rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_blocks == 0) && is_proc(fd)
+    // To ask a file system across a network about itself for each file takes its time.
+    rustix::fs::fstat(fd).is_ok_and(|stat| looks_empty(&stat)) && is_proc(fd)
+}
+
+/// As all of them do; only directories of descriptors have a size.
+fn looks_empty(stat: &Stat) -> bool {
+    stat.st_blocks == 0 && (stat.st_size == 0 || FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
 /// Something of this process or of one of its threads, by whatever name and in whatever /proc; also if that cannot be found out.
