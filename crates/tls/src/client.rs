@@ -161,7 +161,9 @@ impl Client {
         match host.parse::<IpAddr>() {
             Ok(address) => parameters.set_ip(address)?,
             Err(_) => {
-                parameters.set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS);
+                // A common name is no host's (RFC 9525 section 2).
+                let flags = X509CheckFlags::NO_PARTIAL_WILDCARDS | X509CheckFlags::NEVER_CHECK_SUBJECT;
+                parameters.set_hostflags(flags);
                 parameters.set_host(host)?;
                 ssl.set_hostname(host)?;
             }
@@ -237,5 +239,11 @@ fn names(certificate: &X509Ref) -> String {
             );
         }
     }
-    if all.is_empty() { words(certificate.subject_name()) } else { all.join(", ") }
+    match all.is_empty() {
+        true => format!(
+            "no host (it has no alternative names, and its common name is none: {})",
+            words(certificate.subject_name())
+        ),
+        false => all.join(", "),
+    }
 }

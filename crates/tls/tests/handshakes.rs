@@ -210,6 +210,23 @@ fn who_is_not_vouched_for() {
 }
 
 #[test]
+fn a_common_name_is_no_hosts_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("server.pem");
+    // For no host at all: the common name is `ropewalk`.
+    fs::write(&path, make(&[]).unwrap()).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let server = Site::server(&path, SslVersion::TLS1_2);
+    let trusting =
+        Client::new(&ClientSettings { authorities: Some(path), ..ClientSettings::default() }).unwrap();
+    let accept = server.accept(&Binding::new().unwrap()).unwrap();
+    let (client, _) = shake(trusting.connect("ropewalk").unwrap(), accept).unwrap();
+    let distrust = Client::distrust(&client, "ropewalk").unwrap();
+    assert!(matches!(distrust, Distrust::WrongHost { .. }) && !distrust.is_unknown(), "{distrust}");
+    assert!(distrust.to_string().contains("no host (it has no alternative names"), "{distrust}");
+}
+
+#[test]
 fn what_is_no_tls() {
     let site = Site::new(SslVersion::TLS1_2);
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"USER anonymous\r\n", b"220 ready\r\n", &[0xff; 64]] {
