@@ -37,9 +37,12 @@ use crate::{Cancel, EventSink, Options};
 
 /// Round trips that are taken for the estimate.
 const RTT_SAMPLES: u32 = 16;
-/// Checksums and removals of trees take long, and servers that tell nothing meanwhile are no reason to give up: whether
-/// the peer is still there is left to the TCP keepalive.
+/// Removals of trees take long, and checksums of files whose size is not known; servers that tell nothing meanwhile are no
+/// reason to give up: whether the peer is still there is left to the TCP keepalive.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
+/// A server that computes a checksum reads at least so many bytes in a second, or tells by markers that it gets on: so much
+/// longer it may be silent.
+const SLOWEST: u64 = 8 << 20;
 /// After a transfer broke the server may still say why; a session that is given up gets as long to end.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
 /// A transfer of a session that is given up of which nothing is heard for so long waits for data that does not come.
@@ -133,7 +136,7 @@ impl<'e> Control<'e> {
             machine,
             security: None,
             out: VecDeque::new(),
-            asked: VecDeque::from([Asked { name: GREETING, at: now, answer: Due::Awaited }]),
+            asked: VecDeque::from([Asked { name: GREETING, at: now, answer: Due::Awaited, reads: None }]),
             sole: false,
             rtt: None,
             samples: 0,
@@ -200,7 +203,11 @@ impl<'e> Control<'e> {
             self.life.asks(now);
         }
         self.sole = self.asked.is_empty();
-        self.asked.push_back(Asked { name, at: now, answer: Due::Awaited });
+        let reads = match command {
+            Command::Cksm { length, .. } => *length,
+            _ => None,
+        };
+        self.asked.push_back(Asked { name, at: now, answer: Due::Awaited, reads });
         self.transmit()?;
         self.tell();
         Ok(())
@@ -247,6 +254,24 @@ impl<'e> Control<'e> {
         Ok(())
     }
 
+    /// The command that was sent last makes the peer read so many bytes of a file, where that is known.
+    pub(crate) fn last_reads(&mut self, bytes: Option<u64>) {
+        if let Some(asked) = self.asked.back_mut() {
+            asked.reads = asked.reads.or(bytes);
+        }
+    }
+
+    /// How long the peer may be silent about the command whose answer is due.
+    pub(crate) fn patience(&self) -> Duration {
+        match self.awaited() {
+            Some(Asked { reads: Some(bytes), .. }) => {
+                self.reply_timeout.saturating_add(Duration::from_secs(bytes / SLOWEST))
+            }
+            Some(Asked { name: "CKSM" | "SITE", .. }) => self.reply_timeout.max(LONG),
+            _ => self.reply_timeout,
+        }
+    }
+
     /// SITE STREAMS, which stands outside of the order of commands: nothing waits for its answer.
     pub(crate) fn set_streams(&mut self, streams: u32) -> Result<(), RemoteError> {
         if self.machine.set_streams(streams).is_ok() {
@@ -264,10 +289,7 @@ impl<'e> Control<'e> {
     /// What comes next for the oldest command that waits for something.
     pub(crate) fn answer(&mut self) -> Result<Answer, RemoteError> {
         let began = Instant::now();
-        let limit = match self.awaited() {
-            Some(Asked { name: "CKSM" | "SITE", .. }) => self.reply_timeout.max(LONG),
-            _ => self.reply_timeout,
-        };
+        let limit = self.patience();
         let deadline = self.life.waits(began, limit);
         let result = self.answer_until(deadline);
         self.waited += began.elapsed();
@@ -451,7 +473,12 @@ impl<'e> Control<'e> {
     pub(crate) fn break_off(&mut self) {
         if self.machine.abort().is_ok() {
             // What is asked after it is not to take its answer for the own one.
-            self.asked.push_back(Asked { name: "ABOR", at: Instant::now(), answer: Due::Dropped });
+            self.asked.push_back(Asked {
+                name: "ABOR",
+                at: Instant::now(),
+                answer: Due::Dropped,
+                reads: None,
+            });
             if let Err(error) = self.transmit() {
                 tracing::debug!(%error, "a transfer cannot be broken off");
             }

@@ -285,7 +285,7 @@ pub(crate) fn to_standard_output(worker: &Worker<'_, '_>, mut task: Task) {
         let (Some(algorithm), Some(hasher)) = (algorithm, out.hasher.take()) else {
             return Ok((bytes, None));
         };
-        let (ours, theirs) = (hasher.finish(), session.checksum(path, algorithm, task.window)?);
+        let (ours, theirs) = (hasher.finish(), session.checksum(path, algorithm, task.window, Some(bytes))?);
         if !same(&ours, &theirs) {
             let path = path.clone();
             return Err(RemoteError::ChecksumMismatch { path, algorithm, ours: theirs, theirs: ours });

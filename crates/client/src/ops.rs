@@ -103,18 +103,25 @@ impl Session<'_> {
         answer::size(&reply).ok_or_else(|| self.nonsense("SIZE", &reply))
     }
 
+    /// `size`: the whole file's, where it is known; it says how long the server may be silent.
     pub(crate) fn checksum(
         &mut self,
         path: &[u8],
         algorithm: Algorithm,
         window: Amount,
+        size: Option<u64>,
     ) -> Result<String, RemoteError> {
-        let reply = self.call(&Command::Cksm {
-            algorithm,
-            offset: window.map_or(0, |w| w.offset),
-            length: window.and_then(|w| w.length),
-            path: path.into(),
-        })?;
+        let length = window.and_then(|w| w.length);
+        let size = match size {
+            None if length.is_none() && self.can.size => match self.size(path) {
+                Err(e) if e.breaks_session() => return Err(e),
+                size => size.ok(),
+            },
+            size => size,
+        };
+        let offset = window.map_or(0, |w| w.offset);
+        let command = Command::Cksm { algorithm, offset, length, path: path.into() };
+        let reply = self.call_reading(&command, size)?;
         answer::checksum(&reply).ok_or_else(|| self.nonsense("CKSM", &reply))
     }
 

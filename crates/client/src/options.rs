@@ -315,7 +315,8 @@ pub struct Options {
     pub retry_limit: Option<Duration>,
     pub stall: Option<StallLimit>,
     pub connect_timeout: Duration,
-    /// Longest silence of a control connection on which an answer is due.
+    /// Longest silence of a control connection on which an answer is due; a second more for each 8 MiB of a file of which it
+    /// is the checksum.
     pub reply_timeout: Duration,
     /// NOOP after so long an idle time of a control connection.
     pub keepalive: Duration,

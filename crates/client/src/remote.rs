@@ -160,7 +160,7 @@ impl<'e> Remote<'e> {
         algorithm: Algorithm,
         window: Amount,
     ) -> Result<String, RemoteError> {
-        self.session.checksum(path, algorithm, window)
+        self.session.checksum(path, algorithm, window, None)
     }
 
     /// Sends a file, or a part of it, in order to `writer`; gives the number of bytes.

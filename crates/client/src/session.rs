@@ -282,6 +282,18 @@ impl<'e> Session<'e> {
         self.accept_for(command, reply)
     }
 
+    /// As [`Session::call`], of a command that makes the server read so many bytes of a file.
+    pub(crate) fn call_reading(
+        &mut self,
+        command: &Command,
+        bytes: Option<u64>,
+    ) -> Result<Reply, RemoteError> {
+        self.control.send(command)?;
+        self.control.last_reads(bytes);
+        let reply = self.control.finish()?;
+        self.accept_for(command, reply)
+    }
+
     /// Sends all commands at once; gives the final replies in order.
     pub(crate) fn calls(
         &mut self,

@@ -325,7 +325,11 @@ impl<'w, 'e> Flow<'w, 'e> {
         };
         session.control.send(command).inspect_err(|_| self.culprit = Some(id))?;
         asks.push_back((id, ask));
-        self.slots[(id - self.first) as usize].due += 1;
+        let slot = &mut self.slots[(id - self.first) as usize];
+        slot.due += 1;
+        if ask == Ask::Sum {
+            session.control.last_reads(slot.relay.task.size);
+        }
         Ok(())
     }
 
@@ -365,7 +369,7 @@ impl<'w, 'e> Flow<'w, 'e> {
                 // Those are looked after below.
                 None | Some((_, Ask::Transfer)) => continue,
                 // CKSM of a big file takes its time.
-                Some((_, Ask::Sum)) => limit.max(LONG),
+                Some((_, Ask::Sum)) => session.control.patience(),
                 Some(_) => limit,
             };
             if session.control.quiet() > limit {

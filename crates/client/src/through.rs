@@ -97,9 +97,9 @@ fn judge(
         return Ok(None);
     }
     let Some(algorithm) = worker.ctx.comparison(&[&source.can, &destination.can]) else { return Ok(None) };
-    let theirs = destination.checksum(&task.destination.path(), algorithm, None);
+    let theirs = destination.checksum(&task.destination.path(), algorithm, None, task.size);
     let Some(theirs) = task.unless_missing(theirs)? else { return Ok(None) };
-    let ours = source.checksum(&task.source.path(), algorithm, None)?;
+    let ours = source.checksum(&task.source.path(), algorithm, None, task.size)?;
     Ok(proved(algorithm, &ours, &theirs))
 }
 
@@ -232,9 +232,9 @@ fn settle<'e>(
     let check = choose(policy, &|x| a.knows(x) && b.knows(x), false, &both)?;
     let mut proved = None;
     if let Some(algorithm) = check.algorithm() {
-        let ours = source.checksum(&task.source.path(), algorithm, task.window)?;
+        let ours = source.checksum(&task.source.path(), algorithm, task.window, Some(bytes))?;
         let window = task.window.map(|window| Window { length: Some(bytes), ..window });
-        let theirs = destination.checksum(&landing.path, algorithm, window)?;
+        let theirs = destination.checksum(&landing.path, algorithm, window, Some(bytes))?;
         if !same(&ours, &theirs) {
             return Err(RemoteError::ChecksumMismatch {
                 path: task.destination.path(),

@@ -220,7 +220,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("connect-timeout", None, Value("TIME"), Connection, limit!(options.connect_timeout),
         "Longest wait for a connection"),
     setting("reply-timeout", None, Value("TIME"), Connection, limit!(options.reply_timeout),
-        "Longest silence of a server that owes an answer"),
+        "Longest silence of a server that owes an answer; it may compute a checksum a second longer for each 8 MiB of the \
+         file, unless it tells that it gets on"),
     setting("keepalive", None, Value("TIME"), Connection, duration!(options.keepalive),
         "NOOP after a control connection was idle for so long"),
     setting("data-ports", None, Value("FIRST-LAST|any"), Connection, (data_ports, show_data_ports),

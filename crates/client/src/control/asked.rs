@@ -23,6 +23,8 @@ pub(super) struct Asked {
     pub(super) name: &'static str,
     pub(super) at: Instant,
     pub(super) answer: Due,
+    /// Bytes of a file that the peer has to read before it can answer.
+    pub(super) reads: Option<u64>,
 }
 
 /// What the answer to a command is to whoever sent it.

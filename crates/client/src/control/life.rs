@@ -16,6 +16,9 @@ const PATIENCE: u32 = 5;
 /// Who waits again no later than this has done nothing besides.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
+/// Further ahead no time is reckoned.
+const FAR: Duration = Duration::from_hours(365 * 24);
+
 /// So many stripes or ranges are noted; what others do is no sign of life.
 const NOTED: usize = 4096;
 
@@ -99,7 +102,9 @@ impl Life {
         let fresh = Waiting { since: now, came: now, markers: false };
         let waiting = self.waiting.filter(at_once).unwrap_or(fresh);
         self.waiting = Some(waiting);
-        waiting.since + if waiting.markers { PATIENCE * limit } else { limit }
+        let limit = if waiting.markers { limit.saturating_mul(PATIENCE) } else { limit };
+        // A file may be said to have any size.
+        waiting.since.checked_add(limit).unwrap_or(waiting.since + FAR)
     }
 
     /// A command has its final reply.

@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use ropewalk_protocol::site::SiteCommand;
+use ropewalk_storage::checksum::Algorithm;
 
 use super::*;
 
@@ -96,6 +97,32 @@ fn what_nobody_waits_for_lends_nobody_its_patience() {
     control.suggest(&Command::Site(SiteCommand::ClientInfo("x".into()))).unwrap();
     let error = control.call(&Command::Noop).unwrap_err();
     assert!(matches!(&error, RemoteError::Silent { command, .. } if command == "NOOP"), "{error}");
+}
+
+#[test]
+fn a_server_that_computes_a_sum_may_be_silent_as_long_as_the_file_takes() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let options = Options { reply_timeout: Duration::from_millis(50), ..Options::default() };
+    let mut control = connect_with(listener.local_addr().unwrap().port(), &options);
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(b"220 ready\r\n").unwrap();
+    control.answer_until(Instant::now() + LIMIT).unwrap().unwrap();
+    let sum = |length| Command::Cksm { algorithm: Algorithm::Md5, offset: 0, length, path: "x".into() };
+    control.send(&sum(None)).unwrap();
+    assert_eq!(control.patience(), LONG);
+    control.last_reads(Some(10 * SLOWEST + 1));
+    assert_eq!(control.patience(), Duration::from_millis(10_050));
+    stream.write_all(b"213 0\r\n").unwrap();
+    control.finish().unwrap();
+    // Of a part the length is known.
+    control.send(&sum(Some(5))).unwrap();
+    control.last_reads(Some(u64::MAX));
+    assert!(
+        matches!(control.finish().unwrap_err(), RemoteError::Silent { command, .. } if command == "CKSM")
+    );
+    control.send(&sum(Some(u64::MAX))).unwrap();
+    stream.write_all(b"213 0\r\n213 0\r\n").unwrap();
+    control.finish().unwrap();
 }
 
 /// A session whose server has greeted, and the server's end of it.

@@ -108,6 +108,7 @@ impl<'e> Flow<'_, 'e> {
             self.worker.put_back(Job::Sum(download));
             return Err(e);
         }
+        self.session.control.last_reads(download.task.size);
         self.asks.push_back((self.first + self.slots.len() as u64, Ask::Sum));
         self.slots.push_back(Slot {
             download,
@@ -143,7 +144,7 @@ impl<'e> Flow<'_, 'e> {
         let Place::Local(path) = &task.destination else { return Ok(false) };
         let Some(algorithm) = self.worker.ctx.comparison(&[&self.session.can]) else { return Ok(false) };
         let command = checksum_command(algorithm, task, &task.source.path());
-        let reply = match self.session.call(&command) {
+        let reply = match self.session.call_reading(&command, task.size) {
             Ok(reply) => reply,
             Err(e) if e.breaks_session() => return Err(e),
             Err(_) => return Ok(false),
@@ -252,6 +253,9 @@ impl<'e> Flow<'_, 'e> {
             if let Err(e) = self.session.control.queue(&command) {
                 self.worker.put_back(Job::Get(download, range));
                 return Err(e);
+            }
+            if ask == Ask::Sum {
+                self.session.control.last_reads(download.task.size);
             }
             self.asks.push_back((id, ask));
         }

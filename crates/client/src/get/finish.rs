@@ -65,6 +65,7 @@ impl<'e> Flow<'_, 'e> {
                 slot.moved = Some((RangeSet::new(), None));
                 slot.download.expect(1);
                 self.session.control.send(&command)?;
+                self.session.control.last_reads(Some(slot.download.end()));
                 self.asks.push_back((first, Ask::Sum));
                 return Ok(());
             }

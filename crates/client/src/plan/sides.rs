@@ -135,7 +135,7 @@ impl<'e> Plan<'_, 'e> {
         let ctx = self.ctx;
         let mut sum = |place: &Place, destination| {
             self.ask(place, destination, &mut |side| match (side, place) {
-                (Side::Remote(session), _) => session.checksum(&place.path(), algorithm, None),
+                (Side::Remote(session), _) => session.checksum(&place.path(), algorithm, None, task.size),
                 (Side::Local(_), Place::Local(path)) => ctx.local_sum(path, algorithm),
                 (Side::Local(_), _) => Ok(String::new()),
             })

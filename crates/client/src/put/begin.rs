@@ -145,7 +145,7 @@ impl<'e> Flow<'_, 'e> {
     pub(super) fn same_already(&mut self, task: &Task) -> Result<Option<String>, RemoteError> {
         let Place::Local(path) = &task.source else { return Ok(None) };
         let Some(algorithm) = self.worker.ctx.comparison(&[&self.session.can]) else { return Ok(None) };
-        let theirs = self.session.checksum(&task.destination.path(), algorithm, None);
+        let theirs = self.session.checksum(&task.destination.path(), algorithm, None, task.size);
         let Some(theirs) = task.unless_missing(theirs)? else { return Ok(None) };
         let ours = self.worker.ctx.local_sum(path, algorithm)?;
         Ok(proved(algorithm, &ours, &theirs))

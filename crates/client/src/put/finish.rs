@@ -187,7 +187,10 @@ impl<'e> Flow<'_, 'e> {
             Some(algorithm) => sum_command(&slot.upload, algorithm),
             None => Command::Size(slot.upload.path.clone()),
         };
-        self.ask(id, Ask::Sum, &command)
+        let bytes = slot.upload.wanted.start.saturating_add(slot.upload.bytes());
+        self.ask(id, Ask::Sum, &command)?;
+        self.session.control.last_reads(Some(bytes));
+        Ok(())
     }
 
     /// Gives the file its name and attributes.

@@ -231,7 +231,8 @@ impl<'e> Flow<'_, 'e> {
         let Some(algorithm) = self.worker.ctx.comparison(&servers) else { return Ok(None) };
         // Both at the same time.
         self.source.control.send(&checksum_command(algorithm, task, &task.source.path()))?;
-        let theirs = self.destination.checksum(&task.destination.path(), algorithm, None);
+        self.source.control.last_reads(task.size);
+        let theirs = self.destination.checksum(&task.destination.path(), algorithm, None, task.size);
         let reply = self.source.control.finish()?;
         let ours = self.source.accept("CKSM", reply)?;
         let theirs = task.unless_missing(theirs)?;
