@@ -37,6 +37,8 @@ struct Shared {
     /// Bytes of data connections that were passed on.
     moved: AtomicU64,
     cut_at: AtomicU64,
+    /// So many bytes after a cut comes the next one; 0: none.
+    cut_every: AtomicU64,
     stalled: Mutex<bool>,
     changed: Condvar,
     open: Mutex<Vec<Arc<TcpStream>>>,
@@ -58,6 +60,7 @@ impl Proxy {
             pace: Mutex::new(None),
             moved: AtomicU64::new(0),
             cut_at: AtomicU64::new(u64::MAX),
+            cut_every: AtomicU64::new(0),
             stalled: Mutex::new(false),
             changed: Condvar::new(),
             open: Mutex::new(Vec::new()),
@@ -131,6 +134,12 @@ impl Proxy {
     /// Breaks every connection, once, as soon as `bytes` in all were passed on.
     pub fn cut_after(&self, bytes: u64) {
         self.shared.cut_at.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Breaks every connection each time that so many bytes more were passed on, until 0 is said.
+    pub fn cut_every(&self, bytes: u64) {
+        self.shared.cut_every.store(bytes, Ordering::SeqCst);
+        self.cut_after(if bytes == 0 { u64::MAX } else { self.moved().saturating_add(bytes) });
     }
 
     /// Breaks every connection when a command comes that begins so (in capitals), so many times: it does not pass.

@@ -20,7 +20,7 @@ use ropewalk_tests::proxy::{CHUNK, Proxy};
 use ropewalk_tests::random::Random;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
-use ropewalk_tests::{files, peers};
+use ropewalk_tests::{files, peers, process};
 use rustix::process::Signal;
 
 /// Large enough for a journal, and not a multiple of the block size.
@@ -73,6 +73,40 @@ fn a_destination_that_somebody_holds_is_waited_for() {
     assert!(client.wait().unwrap().success());
     assert!(retries > 0 && held.is_none());
     files::ensure_same(&served.join("source"), &scratch.join("copy")).unwrap();
+}
+
+/// Each try brings a copy on a little: it never fails as often as `--retries` allows.
+#[test]
+fn a_path_that_breaks_again_and_again_does_not_end_a_copy() {
+    const SIZE: u64 = 25 << 20;
+    const EVERY: u64 = 3 << 20;
+    for mode in [Mode::Auto, Mode::Stream] {
+        let scratch = Scratch::in_memory(256 << 20).unwrap();
+        let served = scratch.directory("served").unwrap();
+        files::write_random(&served.join("source"), SIZE, 7).unwrap();
+        let server = Setup::new(Kind::Ropewalk, &served).start().unwrap();
+        let proxy = Proxy::start(server.address()).unwrap();
+        let copy = scratch.join("copy");
+        let url = |name: &str| std::ffi::OsString::from(server.url_at(proxy.address(), name));
+        for (from, to, result) in [
+            (url("source"), copy.clone().into_os_string(), copy.clone()),
+            (copy.clone().into_os_string(), url("back"), served.join("back")),
+        ] {
+            proxy.cut_every(EVERY);
+            let mut command = peers::ropewalk_command().unwrap();
+            command.args(["cp", "-q", "--retries", "2", "--retry-pause", "10ms", "--files", "1"]);
+            if mode == Mode::Stream {
+                command.args(["--mode", "stream"]);
+            }
+            command.arg(&from).arg(to).env("XDG_STATE_HOME", scratch.path());
+            let before = proxy.data_connections();
+            process::run(&mut command, SOON).unwrap().succeeded().unwrap();
+            proxy.cut_every(0);
+            // More tries than it may have that bring nothing.
+            assert!(proxy.data_connections() - before > 5, "{from:?}");
+            files::ensure_same(&served.join("source"), &result).unwrap();
+        }
+    }
 }
 
 struct Series {

@@ -18,7 +18,7 @@ use crate::cutting::Piece;
 use crate::landing::is_device;
 use crate::place::Place;
 use crate::task::Task;
-use crate::tries::Tries;
+use crate::tries::{Tried, Tries};
 use crate::verify::{Check, proof, same};
 use crate::{FsyncPolicy, Options, RemoteError};
 
@@ -154,14 +154,15 @@ impl Download {
             written: false,
             ended: false,
         };
+        let resumed = part.as_ref().map_or(0, |part| part.present().len());
         Ok(Arc::new(Self {
-            tries: Tries::new(task.tries),
-            found: AtomicU32::new(task.tries),
+            tries: Tries::new(task.tries, resumed),
+            found: AtomicU32::new(task.tries.total),
             task,
             check,
             sparse,
             replaced,
-            resumed: part.as_ref().map_or(0, |part| part.present().len()),
+            resumed,
             store: store.clone(),
             target: path,
             handle,
@@ -249,17 +250,17 @@ impl Download {
 
     /// A try failed, since when nobody has looked whether the source is still what came so far.
     pub(crate) fn must_look(&self) -> bool {
-        self.tries.failed() != self.found.load(Ordering::Relaxed) && !self.present().is_empty()
+        self.tries.total() != self.found.load(Ordering::Relaxed) && !self.present().is_empty()
     }
 
     /// Somebody looks now.
     pub(crate) fn looks(&self) {
-        self.found.store(self.tries.failed(), Ordering::Relaxed);
+        self.found.store(self.tries.total(), Ordering::Relaxed);
     }
 
     /// `pause`: after the first try that fails.
-    pub(crate) fn count_try(&self, pause: Duration) -> u32 {
-        self.tries.count(pause)
+    pub(crate) fn count_try(&self, pause: Duration) -> Tried {
+        self.tries.count(pause, self.present().len())
     }
 
     /// A range has arrived. `sums` are of the blocks that arrived, `theirs` is the sender's sum of them. Gives `true` when

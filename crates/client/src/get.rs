@@ -175,7 +175,7 @@ impl Pipeline for Flow<'_, '_> {
                 let resumable =
                     self.worker.ctx.options().resume && task.size.is_some_and(|size| size > SMALL);
                 let unknown = task.size.is_none() || task.modified.is_none() && resumable;
-                let ask = unknown || task.tries > 0;
+                let ask = unknown || task.tries.total > 0;
                 if (ask || task.compares()) && !self.slots.is_empty() {
                     return Ok(Some(Job::File(task)));
                 }

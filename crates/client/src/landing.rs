@@ -24,7 +24,7 @@ use crate::place::{base_name, join, parent};
 use crate::report::signed;
 use crate::state::LetGo;
 use crate::task::{Task, There};
-use crate::tries::Tries;
+use crate::tries::{Tried, Tries};
 use ropewalk_protocol::feature::Features;
 
 pub(crate) struct Landing {
@@ -120,8 +120,8 @@ impl Landing {
         let resumed = present.len();
         let state = State { beginning: false, left: 1, failed: false, present, proved: RangeSet::new() };
         Self {
-            tries: Tries::new(task.tries),
-            asked: AtomicU32::new(task.tries),
+            tries: Tries::new(task.tries, resumed),
+            asked: AtomicU32::new(task.tries.total),
             replaced: OnceLock::new(),
             let_go: OnceLock::new(),
             task,
@@ -171,12 +171,12 @@ impl Landing {
 
     /// A try of it failed since it was begun: what is present has to be asked for.
     pub(crate) fn was_tried(&self) -> bool {
-        self.is_resumable() && self.tries.failed() > self.task.tries
+        self.is_resumable() && self.tries.total() > self.task.tries.total
     }
 
     /// The server has told all that it has, since the last try failed: no range has to ask once more.
     pub(crate) fn was_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed) == self.tries.failed()
+        self.asked.load(Ordering::Relaxed) == self.tries.total()
     }
 
     /// What the server has of all of it, and of `range` of that where other sessions may write meanwhile. Gives by how much
@@ -186,7 +186,7 @@ impl Landing {
             return self.set_present(range, found);
         }
         // Nobody writes to it, or it would not have told.
-        self.asked.store(self.tries.failed(), Ordering::Relaxed);
+        self.asked.store(self.tries.total(), Ordering::Relaxed);
         self.set_present(0..u64::MAX, found)
     }
 
@@ -254,8 +254,9 @@ impl Landing {
     }
 
     /// `pause`: after the first try that fails.
-    pub(crate) fn count_try(&self, pause: Duration) -> u32 {
-        self.tries.count(pause)
+    pub(crate) fn count_try(&self, pause: Duration) -> Tried {
+        let present = self.state.lock().present.len();
+        self.tries.count(pause, present)
     }
 
     /// Both sides have the same sum of this.
@@ -323,7 +324,7 @@ mod tests {
         let task = Task { size: Some(SMALL + 10), ..Task::new(0, place(b"/a"), place(b"/b")) };
         let landing = Landing::new(task.clone(), false, false, RangeSet::from_range(0..10));
         assert!(landing.is_resumable() && !landing.was_tried());
-        assert_eq!((landing.count_try(Duration::ZERO), landing.was_tried()), (1, true));
+        assert_eq!((landing.count_try(Duration::ZERO).failed, landing.was_tried()), (1, true));
         landing.expect(1);
         assert!(!landing.range_done(&RangeSet::from_range(10..20)));
         assert_eq!(landing.set_present(0..20, &RangeSet::from_range(0..5)), -15);

@@ -307,11 +307,11 @@ pub struct Options {
     pub direct_io: DirectIo,
     /// Go on with a transfer that an earlier run began.
     pub resume: bool,
-    /// Tries of a file after the first.
+    /// Tries of a file after the first; one that brought the file on starts the count anew.
     pub retries: u32,
-    /// First pause between tries; it grows to a minute, with jitter.
+    /// First pause between tries; it grows to a minute while tries bring nothing, with jitter.
     pub retry_pause: Duration,
-    /// No try of a file, or of a connection, so long after the first one of it failed. `None`: as many as `retries` says.
+    /// No try of a connection, or of a file that no try brings on, so long after the first one failed. `None`: as many as `retries` says.
     pub retry_limit: Option<Duration>,
     pub stall: Option<StallLimit>,
     pub connect_timeout: Duration,

@@ -1,6 +1,6 @@
 //! What the plan hands to the workers.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bstr::{BString, ByteSlice};
@@ -8,6 +8,7 @@ use bstr::{BString, ByteSlice};
 use crate::landing::is_device;
 use crate::place::Place;
 use crate::report::Account;
+use crate::tries::Tried;
 use crate::{Amount, FailureKind, FileId, RemoteError};
 
 /// The copy would take the place of what it is of, or destroy it.
@@ -44,9 +45,7 @@ pub(crate) struct Task {
     pub link: Option<Box<BString>>,
     pub there: There,
     /// Tries that failed.
-    pub tries: u32,
-    /// When the first of these did.
-    pub failed_first: OnceLock<Instant>,
+    pub tries: Tried,
     /// When the first try began.
     pub began: Option<Instant>,
     /// It may be at the destination already, whole: look before it is sent again.
@@ -76,8 +75,7 @@ impl Task {
             mode: None,
             link: None,
             there: There::Unknown,
-            tries: 0,
-            failed_first: OnceLock::new(),
+            tries: Tried::default(),
             began: None,
             confirm: false,
             apart: false,
@@ -101,11 +99,6 @@ impl Task {
 
     pub(crate) fn compares(&self) -> bool {
         self.there == There::SameSize
-    }
-
-    /// When the first of its tries failed: at least now one has.
-    pub(crate) fn first_failure(&self) -> Instant {
-        *self.failed_first.get_or_init(Instant::now)
     }
 
     /// Where the wanted bytes begin in the source.

@@ -202,7 +202,7 @@ impl Pipeline for Flow<'_, '_> {
                 let locks = self.destination.can.is_ours();
                 let known = self.worker.ctx.states.claim(&mut task, resumable, locks);
                 let alone = task.size.is_none()
-                    || task.tries > 0
+                    || task.tries.total > 0
                     || task.compares()
                     || task.confirm
                     || self.worker.ctx.options().in_place

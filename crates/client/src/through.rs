@@ -29,7 +29,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
         Ok(sessions) => sessions,
         Err(e) => return worker.fail(Job::File(task), e),
     };
-    if task.tries > 0 && !worker.ctx.options().ascii {
+    if task.tries.total > 0 && !worker.ctx.options().ascii {
         // It may have changed since the copy was planned.
         match sessions.0.stat(&task.source.path()) {
             Ok(entry) => (task.size, task.modified) = (entry.size, entry.modified.or(task.modified)),

@@ -1,4 +1,5 @@
 //! Tries of a file. Sessions that work on ranges of it break together when a server goes: that is one try, not one for each.
+//! A try that brought the file on is no failure of the file: count and pause start anew after it.
 
 use std::time::{Duration, Instant};
 
@@ -6,43 +7,89 @@ use parking_lot::Mutex;
 
 use crate::backoff::least;
 
+/// A try that brought so much is followed by the next one at once. One that brought less waits: a server that closes
+/// connections after a few bytes is not to be asked for a large file as fast as it answers.
+const WORTH: u64 = 256 << 10;
+
+/// How the tries of a file went so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tried {
+    /// All that failed.
+    pub total: u32,
+    /// Those that failed since the file was brought on last.
+    pub failed: u32,
+    /// When the first of these did.
+    pub first: Option<Instant>,
+    /// The most bytes that its destination was seen to have: what comes a second time brings nothing on.
+    reached: u64,
+    /// The last try brought as much as is worth another one at once.
+    pub at_once: bool,
+}
+
+impl Tried {
+    /// One more failed, and `present` bytes are at the destination.
+    pub(crate) fn count(&mut self, now: Instant, present: u64) {
+        self.reaches(present);
+        self.total = self.total.saturating_add(1);
+        self.failed = self.failed.saturating_add(1);
+        self.first.get_or_insert(now);
+    }
+
+    fn reaches(&mut self, present: u64) {
+        let brought = present.saturating_sub(self.reached);
+        self.at_once = brought >= WORTH;
+        if brought > 0 {
+            self.reached = present;
+            (self.failed, self.first) = (0, None);
+        }
+    }
+
+    /// When the first try failed of those that count.
+    pub(crate) fn first(&self) -> Instant {
+        self.first.unwrap_or_else(Instant::now)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Tries(Mutex<State>);
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    failed: u32,
+    tried: Tried,
     /// Until then nothing was tried since the last one failed.
     pause: Option<Instant>,
 }
 
 impl Tries {
-    /// So many have failed.
-    pub(crate) fn new(failed: u32) -> Self {
-        Self(Mutex::new(State { failed, pause: None }))
+    /// After those that `tried` tells of, with `present` bytes at the destination.
+    pub(crate) fn new(tried: Tried, present: u64) -> Self {
+        let tried = Tried { reached: tried.reached.max(present), ..tried };
+        Self(Mutex::new(State { tried, pause: None }))
     }
 
-    pub(crate) fn failed(&self) -> u32 {
-        self.with(|state| state.failed)
+    /// All that failed.
+    pub(crate) fn total(&self) -> u32 {
+        self.0.lock().tried.total
     }
 
-    /// A range failed; how many tries of the file have by now. `first`: the pause after the first of them.
-    pub(crate) fn count(&self, first: Duration) -> u32 {
-        self.count_at(Instant::now(), first)
+    /// A range failed, when `present` bytes of the file were at the destination. `first`: the pause after the first failure.
+    pub(crate) fn count(&self, first: Duration, present: u64) -> Tried {
+        self.count_at(Instant::now(), first, present)
     }
 
-    fn count_at(&self, now: Instant, first: Duration) -> u32 {
-        self.with(|state| {
-            if state.pause.is_none_or(|until| now >= until) {
-                state.failed += 1;
-                state.pause = now.checked_add(least(first, state.failed));
+    fn count_at(&self, now: Instant, first: Duration, present: u64) -> Tried {
+        let mut state = self.0.lock();
+        if state.pause.is_none_or(|until| now >= until) {
+            state.tried.count(now, present);
+            state.pause = now.checked_add(least(first, state.tried.failed));
+        } else {
+            state.tried.reaches(present);
+            // The failure that was counted already is the first one again.
+            if state.tried.failed == 0 {
+                (state.tried.failed, state.tried.first) = (1, Some(now));
             }
-            state.failed
-        })
-    }
-
-    fn with<T>(&self, take: impl FnOnce(&mut State) -> T) -> T {
-        take(&mut self.0.lock())
+        }
+        state.tried
     }
 }
 
@@ -52,17 +99,48 @@ mod tests {
 
     #[test]
     fn what_fails_together_is_one_try() {
-        let tries = Tries::new(0);
+        let tries = Tries::new(Tried::default(), 0);
         let began = Instant::now();
-        let fail = |ms| tries.count_at(began + Duration::from_millis(ms), Duration::from_millis(200));
+        let fail =
+            |ms| tries.count_at(began + Duration::from_millis(ms), Duration::from_millis(200), 0).failed;
         assert_eq!([fail(0), fail(1), fail(99)], [1, 1, 1]);
         // After the shortest pause it is another one, whichever range it is of.
         assert_eq!([fail(100), fail(110), fail(299), fail(300)], [2, 2, 2, 3]);
-        assert_eq!(tries.failed(), 3);
+        assert_eq!(tries.total(), 3);
         // Where there is no pause, each counts.
-        assert_eq!(
-            [(); 3].map(|()| tries.count_at(began + Duration::from_secs(9), Duration::ZERO)),
-            [4, 5, 6]
-        );
+        let later = began + Duration::from_secs(9);
+        assert_eq!([(); 3].map(|()| tries.count_at(later, Duration::ZERO, 0).failed), [4, 5, 6]);
+    }
+
+    #[test]
+    fn a_try_that_brought_the_file_on_starts_count_and_time_anew() {
+        let tries = Tries::new(Tried::default(), 10);
+        let began = Instant::now();
+        let fail = |s, present| {
+            let tried = tries.count_at(began + Duration::from_secs(s), Duration::from_secs(1), present);
+            (tried.failed, tried.at_once, tried.first.map(|first| first.duration_since(began).as_secs()))
+        };
+        assert_eq!(fail(0, 10), (1, false, Some(0)));
+        assert_eq!(fail(10, 10), (2, false, Some(0)));
+        assert_eq!(fail(20, 11), (1, false, Some(20)));
+        assert_eq!(fail(30, 11 + WORTH), (1, true, Some(30)));
+        assert_eq!(fail(40, 11 + WORTH), (2, false, Some(30)));
+        // What was lost and came again is nothing new.
+        assert_eq!(fail(60, 0), (3, false, Some(30)));
+        assert_eq!(fail(80, 11 + WORTH), (4, false, Some(30)));
+        assert_eq!(tries.total(), 7);
+        // Another range fails with it, and had brought something.
+        assert_eq!(fail(80, 12 + WORTH), (1, false, Some(80)));
+        assert_eq!(tries.total(), 7);
+    }
+
+    #[test]
+    fn a_file_that_begins_anew_has_to_get_further_than_before() {
+        let began = Instant::now();
+        let first = Tries::new(Tried::default(), 0);
+        let tried = first.count_at(began, Duration::ZERO, 5 * WORTH);
+        let second = Tries::new(tried, 0);
+        assert_eq!(second.count_at(began, Duration::ZERO, 5 * WORTH).failed, 2);
+        assert_eq!(second.count_at(began, Duration::ZERO, 5 * WORTH + 1).failed, 1);
     }
 }

@@ -50,11 +50,12 @@ fn pass_on(shared: &Arc<Shared>, from: Arc<TcpStream>, to: Arc<TcpStream>) {
             }
             let moved = shared.moved.fetch_add(count as u64, Ordering::SeqCst) + count as u64;
             let cut_at = shared.cut_at.load(Ordering::SeqCst);
+            let next = match shared.cut_every.load(Ordering::SeqCst) {
+                0 => u64::MAX,
+                every => moved.saturating_add(every),
+            };
             let due = moved >= cut_at
-                && shared
-                    .cut_at
-                    .compare_exchange(cut_at, u64::MAX, Ordering::SeqCst, Ordering::SeqCst)
-                    .is_ok();
+                && shared.cut_at.compare_exchange(cut_at, next, Ordering::SeqCst, Ordering::SeqCst).is_ok();
             if due {
                 shared.cut();
             }

@@ -16,7 +16,7 @@ impl<'e> Flow<'_, 'e> {
                     task.mode = entry.mode.or(task.mode);
                 }
                 // Only the time was to be known.
-                Err(e) if !e.breaks_session() && task.size.is_some() && task.tries == 0 => {
+                Err(e) if !e.breaks_session() && task.size.is_some() && task.tries.total == 0 => {
                     tracing::debug!(%e, "nothing is known of its time");
                 }
                 Err(e) => {

@@ -8,15 +8,22 @@ impl<'e> Flow<'_, 'e> {
         if self.no_way_back() {
             return Err(RemoteError::OutOfStep);
         }
-        while let Some(slot) = self.slots.front_mut() {
+        while !self.slots.is_empty() {
+            let alone = self.slots.len() == 1;
+            let Some(slot) = self.slots.front_mut() else { return Ok(()) };
             let first = self.first;
             if let Some(error) = &slot.error {
                 if error.breaks_session() {
                     return Err(RemoteError::OutOfStep);
                 }
+                // All was answered: the session is as good as new, its channel is not.
+                let clean = alone && self.asks.is_empty();
                 if slot.begun && slot.moved.is_none() && slot.ended.is_none() {
-                    // What was refused stood before the transfer, and its data is on the way.
-                    return Err(RemoteError::OutOfStep);
+                    if !clean {
+                        // What was refused stood before the transfer, and its data is on the way.
+                        return Err(RemoteError::OutOfStep);
+                    }
+                    self.session.drop_channel();
                 }
                 // Its later commands are still to be answered.
                 if self.asks.iter().any(|(id, _)| *id == first) {

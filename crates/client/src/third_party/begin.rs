@@ -113,7 +113,7 @@ impl<'e> Flow<'_, 'e> {
             // Sums differed because somebody writes to it.
             let summed = self.check()?.algorithm().is_some();
             let grew = entry.size.zip(task.size).is_some_and(|(now, before)| now > before);
-            task.grows |= summed && task.tries > 0 && grew;
+            task.grows |= summed && task.tries.total > 0 && grew;
             task.size = entry.size.or(task.size);
             task.modified = entry.modified.or(task.modified);
             task.mode = entry.mode.or(task.mode);

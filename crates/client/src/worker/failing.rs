@@ -1,6 +1,7 @@
 //! What becomes of a job that failed: it comes again, as a whole or in part, or its file has failed.
 
 use super::*;
+use crate::tries::Tried;
 
 impl Worker<'_, '_> {
     /// A try of a job failed: it comes again, or its file has failed.
@@ -26,10 +27,10 @@ impl Worker<'_, '_> {
         let pause = self.ctx.options().retry_pause;
         match job {
             Job::File(mut task) => {
-                task.tries += 1;
+                task.tries.count(Instant::now(), 0);
                 task.confirm |= matches!(error, RemoteError::PartVanished { .. });
                 task.grows |= is_change(&error);
-                match self.ctx.retry(&error, task.tries, task.first_failure()) {
+                match self.again(&error, task.tries) {
                     Some(pause) => {
                         self.tell_retry(&task, false, &error, pause);
                         self.ctx.queue.push_delayed(Job::File(task), Instant::now() + pause);
@@ -190,13 +191,13 @@ impl Worker<'_, '_> {
     fn fail_part(
         &self,
         task: &Task,
-        tries: u32,
+        tries: Tried,
         again: Job,
         anew: bool,
         error: &RemoteError,
         end: &dyn Fn(bool),
     ) {
-        let Some(pause) = self.ctx.retry(error, tries, task.first_failure()) else {
+        let Some(pause) = self.again(error, tries) else {
             end(true);
             return self.give_up(task, true, error);
         };
@@ -211,6 +212,12 @@ impl Worker<'_, '_> {
             self.tell_retry(task, false, error, pause);
             self.ctx.queue.push_delayed(again, due);
         }
+    }
+
+    /// The pause before a file is tried again; `None` if it is not.
+    fn again(&self, error: &RemoteError, tries: Tried) -> Option<Duration> {
+        let pause = self.ctx.retry(error, tries.failed, tries.first())?;
+        Some(if tries.at_once { Duration::ZERO } else { pause })
     }
 
     fn tell_retry(&self, task: &Task, active: bool, error: &RemoteError, pause: Duration) {
