@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
@@ -10,6 +11,53 @@ use ropewalk_tests::client::Summary;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Setup};
 use ropewalk_tests::{peers, process};
+
+/// An earlier copy, or a server, may have made a link at the destination: what comes later does not leave the destination by it.
+#[test]
+fn nothing_is_written_through_links_that_lead_out_of_the_destination() {
+    let scratch = Scratch::new().unwrap();
+    let served = scratch.directory("served").unwrap();
+    for file in ["out/victim", "within/f", "special", "plain"] {
+        fs::create_dir_all(served.join(file).parent().unwrap()).unwrap();
+        fs::write(served.join(file), "new").unwrap();
+    }
+    let outside = scratch.directory("outside").unwrap();
+    fs::write(outside.join("victim"), "older").unwrap();
+    let [destination, real] = ["to", "to/real"].map(|name| scratch.directory(name).unwrap());
+    symlink("../outside", destination.join("out")).unwrap();
+    symlink("real", destination.join("within")).unwrap();
+    symlink("/dev/null", destination.join("special")).unwrap();
+    // The user may go by a link, and says so by its name.
+    symlink("to", scratch.join("named")).unwrap();
+    let server = Setup::new(Kind::Ropewalk, &served).start().unwrap();
+    let copy = |from: OsString, more: &[&str]| {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.args(["cp", "-r", "--retries", "0"]).args(more).arg(from).arg(scratch.join("named/"));
+        process::run(&mut command, Duration::from_secs(30)).unwrap()
+    };
+    let remote = |name: &str| OsString::from(format!("{}/{name}", server.url("").trim_end_matches('/')));
+    let local = |name: &str| served.join(name).into_os_string();
+    for (from, directory) in [(remote(""), remote("out")), (local(""), local("out"))] {
+        for more in [&[][..], &["--sync"]] {
+            let _ = fs::remove_file(destination.join("plain"));
+            let done = copy(from.clone(), more);
+            assert_eq!(done.status.code(), Some(1), "{}", done.errors());
+            let named = format!("{}: a symbolic link that leads out", scratch.join("named/out").display());
+            assert!(done.errors().contains(&named), "{}", done.errors());
+            assert!(done.errors().contains("special: a symbolic link stands there"), "{}", done.errors());
+            assert_eq!(fs::read_to_string(outside.join("victim")).unwrap(), "older");
+            assert_eq!(fs::read_to_string(real.join("f")).unwrap(), "new");
+            assert_eq!(fs::read_to_string(destination.join("plain")).unwrap(), "new");
+        }
+        // A directory that a source names is no more of the user's choice than what is in it.
+        let done = copy(directory, &[]);
+        assert_eq!(done.status.code(), Some(1));
+        assert_eq!(fs::read_to_string(outside.join("victim")).unwrap(), "older");
+    }
+    fs::remove_file(destination.join("special")).unwrap();
+    copy(remote(""), &["--keep-dirlinks"]).succeeded().unwrap();
+    assert_eq!(fs::read_to_string(outside.join("victim")).unwrap(), "new");
+}
 
 #[test]
 fn one_that_leads_nowhere_is_listed_and_no_failure() {

@@ -94,6 +94,13 @@ impl Download {
                 if there.as_ref().is_some_and(|m| m.kind == Kind::Directory) {
                     return Err(RemoteError::Usage(format!("{target}: is a directory")));
                 }
+                if special
+                    && task.found
+                    && store.stat(target, false).is_ok_and(|there| there.kind == Kind::Symlink)
+                {
+                    let what = "a symbolic link stands there and leads to what is no file; nothing is written through it";
+                    return Err(RemoteError::Usage(format!("{target}: {what}")));
+                }
                 if special || task.window.is_some() {
                     // Of an open file (/dev/stdout) nothing may stay behind what comes.
                     let truncate = file && task.window.is_none();

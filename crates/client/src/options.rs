@@ -285,6 +285,8 @@ pub struct Options {
     pub recursive: bool,
     /// Make missing directories of the destination; otherwise only those that a tree has itself.
     pub create_directories: bool,
+    /// Go through symbolic links that stand for directories of a local destination and lead out of it.
+    pub keep_dirlinks: bool,
     /// A file whose destination is an existing directory goes into it under its own name, as with `cp`; otherwise that is an
     /// error, as with GCT's program. A destination that ends with `/` is a directory in any case.
     pub into_directories: bool,
@@ -411,6 +413,7 @@ impl Default for Options {
             tcp_buffer: None,
             recursive: false,
             create_directories: true,
+            keep_dirlinks: false,
             into_directories: true,
             sync: None,
             delete: false,

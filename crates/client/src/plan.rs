@@ -130,7 +130,7 @@ struct Gathered {
     files: Vec<Task>,
     /// Directories that were made: there is nothing in them.
     new: HashSet<BString>,
-    /// Directories here that are no links, and beneath none, where links are kept.
+    /// Directories here that are no links which nothing is written through, and beneath none.
     open: HashSet<BString>,
     /// Directories that could not be made, or that a symbolic link stands for, and why nothing is sent beneath them.
     refused: HashMap<BString, (FailureKind, &'static str)>,

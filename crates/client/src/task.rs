@@ -57,6 +57,8 @@ pub(crate) struct Task {
     pub part: Option<u64>,
     /// It changed while it was copied: what it has now is enough where that is proved to be there still, whatever follows it.
     pub grows: bool,
+    /// Its name was found in a tree: its user has not named it.
+    pub found: bool,
     /// What tells the source from another of its size and second, see [`Entry::stamp`].
     pub stamp: u64,
     /// What counts as being at the destination.
@@ -81,6 +83,7 @@ impl Task {
             apart: false,
             part: None,
             grows: false,
+            found: false,
             stamp: 0,
             account: Arc::default(),
         }

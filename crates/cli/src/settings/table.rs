@@ -111,6 +111,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Copy directories and all that is beneath them"),
     setting("create-directories", None, Negated, Copy, switch!(options.create_directories),
         "Do not make missing directories of the destination"),
+    setting("keep-dirlinks", None, Switch, Copy, switch!(options.keep_dirlinks),
+        "Go through symbolic links beneath a local destination that stand for directories and lead out of it"),
     setting("sync", None, Optional("exists|size|time|checksum|off", "time"), Copy, (sync, show_sync),
         "Skip what the destination has: it exists; same size; same size and not older (the default of the bare flag); \
          same size and checksum. Sizes are those of whole files, also with --offset and --length"),

@@ -7,6 +7,9 @@ use crate::side::{OWNERS, is_shut};
 const CLOSED: &str = "a symbolic link stands for it or a directory above, and nothing is copied through one where links are kept";
 /// Of a file: why it is not sent.
 const THROUGH_LINK: &str = "a symbolic link stands for its directory";
+/// Of a link here: why nothing is written through it.
+const LEADS_OUT: &str = "a symbolic link that leads out of the destination: nothing is written through it (unless --keep-dirlinks says so)";
+const KEPT_LINK: &str = "is a symbolic link: nothing is copied through it where links are kept";
 const NOT_MADE: &str = "its directory could not be made";
 
 impl<'e> Plan<'_, 'e> {
@@ -48,25 +51,70 @@ impl<'e> Plan<'_, 'e> {
         Ok(())
     }
 
-    /// Whether a directory here is, or is beneath, a link within the destination.
-    pub(super) fn is_closed(&self, destination: &Place, gathered: &mut Gathered, directory: &[u8]) -> bool {
-        let Place::Local(top) = destination else { return false };
+    /// The link within the destination that a directory here is, or is beneath, and that nothing is written through. With
+    /// links kept that is any: an earlier copy may have brought it, so that whoever made the source says where it leads. Else
+    /// it is one that leads out of the destination. The destination itself may be a link: its user has named it.
+    pub(super) fn closing_link(
+        &self,
+        destination: &Place,
+        gathered: &mut Gathered,
+        directory: &[u8],
+    ) -> Option<BString> {
+        let Place::Local(top) = destination else { return None };
         if directory.len() <= top.as_bytes().len() || gathered.open.contains(directory) {
-            return false;
+            return None;
         }
-        let is_link = || {
+        let above = parent(directory).and_then(|above| self.closing_link(destination, gathered, above));
+        let link = above.or_else(|| {
             let path = VirtualPath::parse(directory).ok()?;
-            Some(self.ctx.store.stat(&path, false).ok()?.kind == Kind::Symlink)
-        };
-        let closed = parent(directory).is_some_and(|above| self.is_closed(destination, gathered, above))
-            || is_link() == Some(true);
-        if !closed {
+            self.is_closed_link(top, &path).then(|| directory.into())
+        });
+        if link.is_none() {
             if gathered.open.len() >= REMEMBERED {
                 gathered.open.clear();
             }
             gathered.open.insert(directory.into());
         }
-        closed
+        link
+    }
+
+    /// Whether `path`, beneath `top`, is a link that nothing is written through.
+    fn is_closed_link(&self, top: &VirtualPath, path: &VirtualPath) -> bool {
+        let (options, store) = (self.ctx.options(), &self.ctx.store);
+        if !store.stat(path, false).is_ok_and(|there| there.kind == Kind::Symlink) {
+            return false;
+        }
+        let leads_out = || match (store.real_path(top), store.real_path(path)) {
+            (Ok(top), Ok(led)) => !led.starts_with(&top),
+            _ => true,
+        };
+        options.preserve.links || !options.keep_dirlinks && leads_out()
+    }
+
+    /// Whether the top of a tree, whose name its source gave it, is a link that nothing is written through.
+    pub(super) fn refuse_top(&mut self, destination: &Place) -> Result<(), RemoteError> {
+        let what = match destination {
+            Place::Local(path) => {
+                let above = path.parent().unwrap_or_else(VirtualPath::root);
+                if !self.is_closed_link(&above, path) {
+                    return Ok(());
+                }
+                if self.ctx.options().preserve.links { KEPT_LINK } else { LEADS_OUT }
+            }
+            _ if self.ctx.options().preserve.links && self.is_link(destination)? => KEPT_LINK,
+            _ => return Ok(()),
+        };
+        Err(RemoteError::Usage(format!("{}: {what}", destination.display())))
+    }
+
+    /// Why nothing is written beneath a link.
+    fn closed(&self, destination: &Place, link: &BString, of_directory: bool) -> RemoteError {
+        let why = match (self.ctx.options().preserve.links, of_directory) {
+            (false, _) => format!("{}: {LEADS_OUT}", with_path(destination, link.clone()).display()),
+            (true, true) => CLOSED.to_owned(),
+            (true, false) => THROUGH_LINK.to_owned(),
+        };
+        RemoteError::Usage(why)
     }
 
     /// Directories that nobody may write to become writable for their owner until all is there, where they get the permissions
@@ -109,8 +157,8 @@ impl<'e> Plan<'_, 'e> {
         gathered: &mut Gathered,
         directories: &[BString],
     ) -> Result<(), RemoteError> {
-        // With links kept, one by one: nothing is made beneath one.
-        let alone = self.ctx.options().preserve.links && matches!(destination, Place::Local(_));
+        // Here one by one: nothing is made beneath a link that is closed.
+        let alone = matches!(destination, Place::Local(_));
         self.refuse_links(destination, gathered, directories)?;
         let mut sought = Vec::with_capacity(directories.len());
         for path in directories {
@@ -120,9 +168,9 @@ impl<'e> Plan<'_, 'e> {
         }
         let directories = &sought[..];
         for directories in directories.chunks(if alone { 1 } else { directories.len().max(1) }) {
-            if alone && self.is_closed(destination, gathered, &directories[0]) {
+            if alone && let Some(link) = self.closing_link(destination, gathered, &directories[0]) {
                 let path = with_path(destination, directories[0].clone()).display();
-                self.fail(String::new(), path, &RemoteError::Usage(CLOSED.to_owned()));
+                self.fail(String::new(), path, &self.closed(destination, &link, true));
                 continue;
             }
             let mut results = self.ask(destination, true, &mut |side| side.make_directories(directories))?;
@@ -165,10 +213,10 @@ impl<'e> Plan<'_, 'e> {
 
     /// Makes the directories that were found, and queues the files in them.
     pub(super) fn flush(&mut self, destination: &Place, gathered: &mut Gathered) -> Result<(), RemoteError> {
-        // With links kept, whoever made the source could have the files of a directory go to where a link leads.
+        // Whoever made the source could have the files of a directory go to where a link leads.
         let options = self.ctx.options();
         // In a dry run links stand that the copy would have removed.
-        let links = !options.preserve.links || options.dry_run && options.delete;
+        let links = options.dry_run && options.delete;
         let directories = std::mem::take(&mut gathered.directories);
         if !self.ctx.options().dry_run
             && let Err(e) = self.make(destination, gathered, &directories)
@@ -182,8 +230,9 @@ impl<'e> Plan<'_, 'e> {
             if parent(&path).is_some_and(|above| gathered.new.contains(above.as_bstr())) {
                 task.there = There::Nothing;
             }
-            if !links && parent(&path).is_some_and(|above| self.is_closed(destination, gathered, above)) {
-                let closed = RemoteError::Usage(THROUGH_LINK.to_owned());
+            let above = parent(&path).filter(|_| !links);
+            if let Some(link) = above.and_then(|above| self.closing_link(destination, gathered, above)) {
+                let closed = self.closed(destination, &link, false);
                 self.fail(task.source.display(), task.destination.display(), &closed);
             } else if let Some((kind, why)) =
                 parent(&path).and_then(|above| gathered.refused.get(above.as_bstr()))

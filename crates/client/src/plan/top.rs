@@ -97,9 +97,8 @@ impl Plan<'_, '_> {
         let ctx = self.ctx;
         let options = ctx.options();
         let discards = matches!(destination, Place::Measure(_));
-        if named && exists && options.preserve.links && self.is_link(destination)? {
-            let what = "is a symbolic link: nothing is copied through it where links are kept";
-            return Err(RemoteError::Usage(format!("{}: {what}", destination.display())));
+        if named && exists {
+            self.refuse_top(destination)?;
         }
         if !options.dry_run && !discards {
             if options.create_directories {

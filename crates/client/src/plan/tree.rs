@@ -101,9 +101,7 @@ impl<'e> Plan<'_, 'e> {
             self.leave_directory(destination, &mut synced)?;
         }
         let mut attributes = std::mem::take(&mut gathered.attributes);
-        if options.preserve.links {
-            attributes.retain(|(path, ..)| !self.is_closed(destination, &mut gathered, path));
-        }
+        attributes.retain(|(path, ..)| self.closing_link(destination, &mut gathered, path).is_none());
         attributes.retain(|(path, ..)| !gathered.refused.contains_key(path));
         self.late.attributes.extend(
             attributes.into_iter().map(|(path, time, mode)| (with_path(destination, path), time, mode)),
@@ -337,6 +335,7 @@ impl<'e> Plan<'_, 'e> {
             _ => there,
         };
         let mut task = self.task(from, to, None);
+        task.found = true;
         fill(&mut task, entry);
         if let Some((root, target)) = gathered.absolute.as_ref().zip(task.link.as_ref())
             && let Some(within) = kept_within(root, &task.source.path(), target)
