@@ -19,7 +19,8 @@ pub struct Limits {
     /// than 64 KiB a second loses its turn and goes on beside; beyond as many as there are turns the slowest are ended. Default
     /// 256.
     pub active: u32,
-    /// Most passwords that are verified at the same time, about 19 MiB of memory each; also most handshakes. Default 2.
+    /// Most passwords that are verified at the same time, about 19 MiB of memory each, which is kept for the next ones; also most
+    /// handshakes. Default 2.
     pub password_checks: u32,
     /// Steps of log-ins that wait for that. When there are so many, addresses that have their share of them are told to
     /// try again later (421); 0 is no limit. Default 1000.
