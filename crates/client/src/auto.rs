@@ -161,7 +161,7 @@ pub(crate) fn range_size(left: u64, sessions: u32, pace: Option<Pace>) -> u64 {
                 true => (RANGE_SECONDS.max(RANGE_ROUND_TRIPS * rtt), MOST_RANGE),
                 false => (SEARCH_SECONDS.max(SEARCH_ROUND_TRIPS * rtt), RANGE),
             };
-            let blocks = (u64::from(streams) * BLOCK).clamp(1 << 20, LEAST_RANGE);
+            let blocks = (u64::from(streams) * BLOCK).clamp(BLOCK, LEAST_RANGE);
             let last = (rate * LAST_SECONDS.max(LAST_ROUND_TRIPS * rtt)) as u64;
             (last.clamp(blocks, LEAST_RANGE), ((rate * seconds) as u64).clamp(blocks, most), 4)
         }
@@ -171,13 +171,19 @@ pub(crate) fn range_size(left: u64, sessions: u32, pace: Option<Pace>) -> u64 {
     // for two.
     let fair = left / (rounds * u64::from(sessions.max(1)));
     // Whole blocks, so that pages and checksums of neighbours do not overlap.
-    usual.min(fair).max(least).next_multiple_of(1 << 20)
+    let size = usual.min(fair).max(least);
+    size.next_multiple_of(granule(size))
+}
+
+/// Short ranges, at the end of a file, are blocks of servers; longer ones whole MiB.
+fn granule(size: u64) -> u64 {
+    if size < SMALL { BLOCK } else { 1 << 20 }
 }
 
 /// Cuts the next `size` bytes that are missing off a range: what comes now, and what is left of it.
 pub(crate) fn bite(range: Range<u64>, present: &RangeSet, size: u64) -> (Range<u64>, Option<Range<u64>>) {
     let Some(missing) = present.complement(range.clone()).iter().next() else { return (range, None) };
-    let end = missing.start.saturating_add(size).next_multiple_of(1 << 20);
+    let end = missing.start.saturating_add(size).next_multiple_of(granule(size));
     if end.saturating_add(size / 2) >= range.end {
         return (missing.start..range.end, None);
     }
@@ -264,13 +270,13 @@ mod tests {
         assert_eq!(paced(4e6, 0.01, true), 58.0);
         assert_eq!(paced(4e6, 0.5, true), 77.0);
         assert_eq!(paced(f64::INFINITY, 0.0, true), 512.0);
-        assert_eq!(paced(f64::NAN, 0.1, true), 1.0);
+        assert_eq!(paced(f64::NAN, 0.1, true), 0.25);
         // A slow session keeps no large part of the file for minutes.
-        assert_eq!((paced(1e5, 0.1, true), paced(1e5, 0.1, false)), (2.0, 1.0));
+        assert_eq!((paced(1e5, 0.1, true), paced(1e5, 0.1, false)), (1.5, 0.5));
         assert_eq!(paced(4.4e6, 0.1, true).fract(), 0.0);
         // The last ones take a second, or some round trips; each stream has a block.
-        assert_eq!((left(0, 1e5, 1, 0.1, false), left(0, 1e5, 12, 0.1, false)), (1.0, 3.0));
-        assert_eq!((left(0, 1.5e6, 1, 0.1, true), left(0, 1.5e6, 1, 0.3, true)), (2.0, 5.0));
+        assert_eq!((left(0, 1e5, 1, 0.1, false), left(0, 1e5, 12, 0.1, false)), (0.25, 3.0));
+        assert_eq!((left(0, 1.5e6, 1, 0.1, true), left(0, 1.5e6, 1, 0.3, true)), (1.5, 5.0));
         assert_eq!((left(0, 1e9, 1, 0.1, true), left(0, 1.5e6, 64, 0.1, true)), (8.0, 8.0));
         assert_eq!(range_size(256 << 20, 8, None), 16 << 20);
         assert_eq!(range_size(1, 0, None), 8 << 20);

@@ -29,6 +29,7 @@ use crate::local_copy::to_standard_output;
 use crate::place::{Endpoint, Place};
 use crate::report::Meter;
 use crate::session::{Session, differs};
+use crate::straggler::{Idle, Straggler};
 use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
 use crate::verify::Check;

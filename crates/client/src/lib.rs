@@ -61,6 +61,7 @@ mod source;
 mod spelling;
 mod ssh;
 mod state;
+mod straggler;
 mod summary;
 mod sync;
 mod task;

@@ -39,6 +39,8 @@ struct State<J> {
     takers: Taker,
     /// Threads that wait for a change: without any, nobody need be told of one.
     waiting: usize,
+    /// Those of them that wait for a job.
+    idle: usize,
 }
 
 impl<J> Queue<J> {
@@ -52,6 +54,7 @@ impl<J> Queue<J> {
             in_work: 0,
             takers: 0,
             waiting: 0,
+            idle: 0,
         };
         Self {
             state: Mutex::new(state),
@@ -140,6 +143,13 @@ impl<J> Queue<J> {
         !state.stopped && (!state.urgent.is_empty() || state.ready.len() > 0)
     }
 
+    /// Threads that wait for a job in vain; 0 if a job waits, or none may be started.
+    pub(crate) fn idle(&self) -> usize {
+        let state = self.state.lock();
+        let none = !state.stopped && state.urgent.is_empty() && state.ready.len() == 0;
+        if none { state.idle } else { 0 }
+    }
+
     /// The sum of `of` over all jobs that wait besides those of the plan.
     pub(crate) fn sum(&self, of: impl Fn(&J) -> u64) -> u64 {
         let state = self.state.lock();
@@ -210,6 +220,7 @@ impl<J> Queue<J> {
         deadline: Option<Instant>,
     ) -> MutexGuard<'a, State<J>> {
         state.waiting += 1;
+        state.idle += usize::from(for_jobs);
         let delayed = state.delayed.iter().map(|(due, _)| *due).filter(|_| for_jobs);
         match delayed.chain(deadline).min() {
             Some(due) => {
@@ -218,6 +229,7 @@ impl<J> Queue<J> {
             None => self.changed.wait(&mut state),
         }
         state.waiting -= 1;
+        state.idle -= usize::from(for_jobs);
         state
     }
 }
@@ -276,6 +288,23 @@ mod tests {
         assert_eq!(queue.next(1, None), Next::Job(1));
         assert_eq!(queue.next(1, None), Next::Job(2));
         assert_eq!(queue.next(1, None), Next::Job(3));
+    }
+
+    #[test]
+    fn idle_threads_count_only_while_no_job_waits() {
+        let queue = Queue::new(4);
+        add(&queue, 1);
+        assert_eq!(queue.idle(), 0);
+        assert_eq!(queue.next(1, None), Next::Job(1));
+        assert_eq!(queue.idle(), 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(queue.next(2, None), Next::Job(2)));
+            while queue.idle() != 1 {
+                std::thread::yield_now();
+            }
+            queue.push_urgent([2]);
+            assert_eq!(queue.idle(), 0);
+        });
     }
 
     #[test]

@@ -10,6 +10,7 @@ use ropewalk_engine::{Attendant, Parallelism, Progress};
 
 use crate::control::{Answer, Control};
 use crate::report::Meter;
+use crate::straggler::{Idle, Straggler};
 use crate::tune::Wanted;
 use crate::{Cancel, RemoteError, StallLimit};
 
@@ -49,6 +50,7 @@ pub(crate) struct Watch<'w, 'r, 'e> {
     path: BString,
     checkpoints: Option<Checkpoints<'w>>,
     streams: Option<(&'w Wanted, Parallelism)>,
+    straggler: Option<(Straggler, &'w dyn Fn() -> Option<Idle>)>,
     /// Why the transfer was broken off by us; `None` where a reply broke it off.
     pub failure: Option<RemoteError>,
 }
@@ -63,7 +65,18 @@ impl<'w, 'r, 'e> Watch<'w, 'r, 'e> {
         path: BString,
     ) -> Self {
         let stall = Stall::new(stall);
-        Self { control, judge, meter, stall, cancel, path, checkpoints: None, streams: None, failure: None }
+        Self {
+            control,
+            judge,
+            meter,
+            stall,
+            cancel,
+            path,
+            checkpoints: None,
+            streams: None,
+            straggler: None,
+            failure: None,
+        }
     }
 
     /// Has what arrived put on stable storage by `secure`, every so often; the transfer fails where that fails.
@@ -76,6 +89,21 @@ impl<'w, 'r, 'e> Watch<'w, 'r, 'e> {
     pub(crate) fn streams(mut self, wanted: &'w Wanted, ours: Parallelism) -> Self {
         self.streams = Some((wanted, ours));
         self
+    }
+
+    /// Breaks the transfer off when it is slow while `idle` sessions could take over what is missing.
+    pub(crate) fn yielding(
+        mut self,
+        straggler: Option<Straggler>,
+        idle: &'w dyn Fn() -> Option<Idle>,
+    ) -> Self {
+        self.straggler = straggler.map(|straggler| (straggler, idle));
+        self
+    }
+
+    fn should_yield(&mut self, progress: &Progress) -> bool {
+        let Some((straggler, idle)) = &mut self.straggler else { return false };
+        straggler.should_yield(Instant::now(), progress.bytes(), idle)
     }
 
     fn tell_streams(&mut self) -> Result<(), RemoteError> {
@@ -133,6 +161,11 @@ impl Attendant for Watch<'_, '_, '_> {
                 bytes_per_second: limit.bytes_per_second,
                 time: limit.time,
             });
+            return ControlFlow::Break(());
+        }
+        if self.should_yield(progress) {
+            tracing::debug!(path = %self.path, "other sessions take over what is missing of a slow range");
+            self.failure = Some(RemoteError::OutOfStep);
             return ControlFlow::Break(());
         }
         // What is left of a pipelined command may have to be written, and replies may be in the parser already.

@@ -208,7 +208,8 @@ impl<'c, 'e> Worker<'c, 'e> {
             return None;
         }
         if seat.is_some_and(Seat::is_surplus) {
-            self.leaving.set(true);
+            // If nothing waits, it stays to take over what a slow session leaves.
+            self.leaving.set(self.ctx.queue.has_waiting());
             return None;
         }
         match self.ctx.queue.try_next(self.taker) {

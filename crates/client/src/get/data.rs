@@ -75,6 +75,7 @@ impl<'e> Flow<'_, 'e> {
             sparse: download.sparse,
             written: &written,
         };
+        let (straggler, streams) = (self.straggler(&download), channel.streams);
         let (asks, slots, first, seat) = (&mut self.asks, &mut self.slots, self.first, self.seat.as_ref());
         let mut judge = |answer: Answer| {
             hear(asks, slots, first, seat, answer);
@@ -92,6 +93,11 @@ impl<'e> Flow<'_, 'e> {
         if let Some(wanted) = &self.wanted {
             watch = watch.streams(wanted, channel.data.parallelism());
         }
+        let idle = || {
+            let rate = seat?.typical_rate(streams)?;
+            Some(Idle { sessions: ctx.queue.idle(), rate })
+        };
+        watch = watch.yielding(straggler, &idle);
         let secure = || download.checkpoint();
         if ctx.options().fsync == FsyncPolicy::EachMarker {
             watch = watch.secured(&secure);
@@ -146,6 +152,15 @@ impl<'e> Flow<'_, 'e> {
                 if alone { Ok(()) } else { Err(RemoteError::OutOfStep) }
             }
         }
+    }
+
+    /// For a range of a file that several sessions move: finds out when this session holds up its end.
+    fn straggler(&self, download: &Download) -> Option<Straggler> {
+        // A server that can change the streams of a transfer deals its blocks itself.
+        self.seat.as_ref().filter(|_| download.piece.is_cut() && self.wanted.is_none())?;
+        let left = self.slots.iter().filter(|slot| slot.moved.is_none()).map(|slot| slot.missing.len());
+        let left = left.fold(0, u64::saturating_add);
+        Some(Straggler::new(left, self.session.control.rtt(), Instant::now()))
     }
 
     /// The server could not connect to us, or did not say why it failed before it did: it must not try any more.

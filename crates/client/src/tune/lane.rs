@@ -244,6 +244,11 @@ impl Lane {
         Pace { rate, streams, rtt, settled: state.reached.len() >= SETTLED }
     }
 
+    /// What any session with so many streams is likely to carry, in bytes per second.
+    pub(super) fn typical_rate(&self, streams: u32) -> Option<f64> {
+        self.state.lock().typical_rate(streams)
+    }
+
     /// What a session may ask for ahead. `streams`: those of its data channel, where nothing is known of what it has now.
     pub(super) fn ahead(&self, id: u64, streams: u32) -> Tuned {
         let mut state = self.state.lock();

@@ -89,6 +89,11 @@ impl Seat {
         self.lane.pace(self.id, streams)
     }
 
+    /// What any session with so many streams is likely to carry, in bytes per second; `None` before that is known.
+    pub(crate) fn typical_rate(&self, streams: u32) -> Option<f64> {
+        self.lane.typical_rate(streams)
+    }
+
     /// What the path says of what this worker may ask for ahead, over a data channel of so many streams.
     pub(crate) fn ahead(&self, streams: u32) -> Tuned {
         self.lane.ahead(self.id, streams)

@@ -15,8 +15,13 @@ impl State {
     /// What a session with so many streams carried in a second, or what its streams should; `None` where nothing is known.
     pub(super) fn rate(&mut self, id: u64, streams: u32) -> Option<f64> {
         let own = self.seat(id).filter(|seat| seat.streams == streams).and_then(|seat| seat.own.rate);
+        own.or_else(|| self.typical_rate(streams))
+    }
+
+    /// The share of so many streams in what the last span carried, in bytes per second.
+    pub(super) fn typical_rate(&self, streams: u32) -> Option<f64> {
         let share = |&(all, rate, _): &Reached| rate * f64::from(streams) / f64::from(all.max(1));
-        own.or_else(|| self.reached.last().map(share))
+        self.reached.last().map(share)
     }
 
     /// Files in flight; `None` where there are not several.
