@@ -93,7 +93,9 @@ fn outcome(operation: &Operation, choose: &mut Decisions<'_>) -> Result<Outcome,
             Operation::Listen(_) => Outcome::Addresses(addresses()),
             Operation::AdviseBuffers { .. } => Outcome::Advice("x\r\n200 y".to_owned()),
             Operation::Transfer(_) | Operation::List(_) => Outcome::Transferred { checksum: None },
-            Operation::Stat { .. } => Outcome::Entry { entry: Box::new(Entry::new("f\r\n200 x", EntryKind::File)), now: 0 },
+            Operation::Stat { .. } => {
+                Outcome::Entry { entry: Box::new(Entry::new("f\r\n200 x", EntryKind::File)), now: 0 }
+            }
             Operation::Size(_) => Outcome::Size(5),
             Operation::Checksum { .. } => Outcome::Checksum("00".to_owned()),
             Operation::Ranges(_) => Outcome::Ranges(RangeSet::from_range(0..5)),

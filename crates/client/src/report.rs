@@ -444,7 +444,7 @@ impl<'e> Report<'e> {
         let mut totals = self.totals.lock();
         let slowest = slowest(
             totals.stages,
-            held,
+            (held, totals.stream_time),
             Duration::from_nanos(self.reply_wait.load(Ordering::Relaxed)),
             Duration::from_nanos(self.worker_time.load(Ordering::Relaxed)),
             cpu,

@@ -9,10 +9,11 @@ use crate::SlowestPart;
 pub(crate) const STAGES: [Stage; 5] =
     [Stage::Source, Stage::Network, Stage::Destination, Stage::Checksum, Stage::Encryption];
 
-/// Judges where the time went; `held`: streams waited so long for the limit on the rate. The CPUs come first: when they are busy, every other stage looks slow too.
+/// Judges where the time went; `held`: streams waited so long for the limit on the rate; `streams`:
+/// how long there were any, summed over them. The CPUs come first: when they are busy, every other stage looks slow too.
 pub(crate) fn slowest(
     stages: [Duration; 5],
-    held: Duration,
+    (held, streams): (Duration, Duration),
     reply_wait: Duration,
     workers: Duration,
     cpu: Duration,
@@ -28,8 +29,10 @@ pub(crate) fn slowest(
         return SlowestPart::RoundTrips { share: waiting.min(1.0) };
     }
     let held = held.as_secs_f64();
-    let total: f64 = held + stages.iter().map(Duration::as_secs_f64).sum::<f64>();
-    if total <= 0.0 {
+    let known: f64 = held + stages.iter().map(Duration::as_secs_f64).sum::<f64>();
+    // Threads beside the streams may work longer than these are there.
+    let total = known.max(streams.as_secs_f64());
+    if known <= 0.0 {
         return SlowestPart::Unknown;
     }
     let shares = stages.map(|stage| stage.as_secs_f64() / total);
@@ -55,8 +58,9 @@ mod tests {
     #[test]
     fn names_the_slowest_part() {
         let none = Duration::ZERO;
-        let slowest =
-            |stages, replies, workers, cpu, wall| super::slowest(stages, none, replies, workers, cpu, wall);
+        let slowest = |stages, replies, workers, cpu, wall| {
+            super::slowest(stages, (none, none), replies, workers, cpu, wall)
+        };
         let part = slowest([none, S, S * 8, S, none], none, S * 10, none, S * 10);
         assert!(matches!(part, SlowestPart::DestinationWrite { share } if share == 0.8));
         assert!(matches!(slowest([none; 5], S * 9, S * 10, none, S * 10), SlowestPart::RoundTrips { .. }));
@@ -67,8 +71,11 @@ mod tests {
     #[test]
     fn a_limit_that_held_streams_longest_is_the_slowest_part() {
         let none = Duration::ZERO;
-        let of = |held| slowest([none, S * 3, S, none, none], held, none, S * 10, none, S * 10);
+        let of = |held| slowest([none, S * 3, S, none, none], (held, none), none, S * 10, none, S * 10);
         assert!(matches!(of(S * 6), SlowestPart::Bandwidth { share } if share == 0.6));
         assert!(matches!(of(S), SlowestPart::Network { share } if share == 0.6));
+        // Of all the time of the streams, also that of which nothing is known.
+        let part = slowest([none, S * 3, S, none, none], (none, S * 10), none, S * 10, none, S * 10);
+        assert!(matches!(part, SlowestPart::Network { share } if share == 0.3));
     }
 }

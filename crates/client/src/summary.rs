@@ -90,8 +90,12 @@ impl StageTimes {
 pub struct TunedPath {
     /// Source and destination.
     pub path: String,
-    /// Data connections at the end.
+    /// Data connections that the last decision asked for.
     pub streams: u32,
+    /// Half of the bytes moved while there were no more data connections than this.
+    pub usual: u32,
+    /// The most that there were.
+    pub most: u32,
     /// What they reached when it was last measured.
     pub bits_per_second: f64,
     pub decisions: u32,

@@ -6,6 +6,7 @@
 //! workers join or leave between two ranges of a file.
 
 mod buffers;
+mod carried;
 mod driver;
 mod lane;
 mod memory;

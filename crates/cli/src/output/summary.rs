@@ -1,6 +1,6 @@
 //! The last words of a copy.
 
-use ropewalk_client::{SlowestPart, Summary};
+use ropewalk_client::{SlowestPart, Summary, TunedPath};
 
 use crate::units;
 
@@ -75,8 +75,7 @@ pub(crate) fn lines(summary: &Summary, dry_run: bool, again: bool) -> Vec<String
         } else {
             String::new()
         };
-        let streams = units::count(tuned.streams.into(), "stream");
-        lines.push(format!("Tuned{of}: {streams} at the end; {}", tuned.reason));
+        lines.push(format!("Tuned{of}: {}", streams(tuned)));
         if let Some(why) = tuned.buffers.as_ref().filter(|_| tuned.buffers_matter) {
             lines.push(format!("Socket buffers{of}: {why}"));
         }
@@ -100,6 +99,19 @@ pub(crate) fn lines(summary: &Summary, dry_run: bool, again: bool) -> Vec<String
     lines
 }
 
+/// Those that moved the data; a run ends with few, and what was decided last may have come too late.
+fn streams(tuned: &TunedPath) -> String {
+    let TunedPath { streams, usual, most, reason, .. } = tuned;
+    let mut text = units::count((*usual).into(), "stream");
+    if most > usual {
+        text += &format!(" for most of the data, {most} at the most");
+    }
+    if streams != usual {
+        text += &format!("; in the end {streams} were to be used");
+    }
+    format!("{text}; {reason}")
+}
+
 fn slowest(part: &SlowestPart) -> Option<String> {
     let (what, share) = match part {
         SlowestPart::SourceRead { share } => ("reading at the source", share),
@@ -111,7 +123,10 @@ fn slowest(part: &SlowestPart) -> Option<String> {
         SlowestPart::Cpu { share } => {
             return Some(format!("the processors of this machine, busy {:.0} % of the time", share * 100.0));
         }
-        SlowestPart::RoundTrips { share } => ("waiting for replies of the server", share),
+        SlowestPart::RoundTrips { share } => {
+            let share = share * 100.0;
+            return Some(format!("waiting for replies of the server, {share:.0} % of the sessions' time"));
+        }
         SlowestPart::NotVisible => {
             return Some("not visible from here, since the data went from one server to the other".into());
         }
@@ -147,6 +162,50 @@ mod tests {
             failures: vec![],
             failed_for: None,
         }
+    }
+
+    #[test]
+    fn tuned_streams_are_those_that_moved_the_data() {
+        let tuned = |streams, usual, most, reason: &str| {
+            let path = TunedPath {
+                path: "here -> h".into(),
+                streams,
+                usual,
+                most,
+                bits_per_second: 1e9,
+                decisions: 3,
+                reason: reason.into(),
+                buffers: None,
+                buffers_matter: false,
+            };
+            lines(&Summary { tuned: vec![path], ..summary() }, false, false).pop()
+        };
+        let line = |text: &str| Some(format!("Tuned: {text}"));
+        assert_eq!(tuned(8, 8, 8, "nothing better is known"), line("8 streams; nothing better is known"));
+        assert_eq!(
+            tuned(69, 64, 69, "at the most allowed, 69"),
+            line(
+                "64 streams for most of the data, 69 at the most; in the end 69 were to be used; at the most allowed, 69"
+            )
+        );
+        assert_eq!(
+            tuned(24, 24, 69, "fewer streams are as good"),
+            line("24 streams for most of the data, 69 at the most; fewer streams are as good")
+        );
+        assert_eq!(
+            tuned(3, 1, 1, "more streams still pay"),
+            line("1 stream; in the end 3 were to be used; more streams still pay")
+        );
+    }
+
+    #[test]
+    fn waiting_for_replies_is_a_share_of_the_sessions_time() {
+        let summary = Summary { slowest: SlowestPart::RoundTrips { share: 0.8 }, ..summary() };
+        let last = lines(&summary, false, false).pop();
+        assert_eq!(
+            last.as_deref(),
+            Some("Slowest part: waiting for replies of the server, 80 % of the sessions' time")
+        );
     }
 
     #[test]

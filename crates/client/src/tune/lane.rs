@@ -10,6 +10,7 @@ use ropewalk_protocol::marker::PathMarker;
 use ropewalk_tuning::tuner::{Decision, Prior, Reason, Tuner, Work};
 
 use super::buffers::{self, Buffer, Purpose, Reached};
+use super::carried::Carried;
 use super::memory::Learnt;
 use super::own::Own;
 use super::pressure::Processors;
@@ -30,6 +31,9 @@ const MOST_WORKERS: u32 = 64;
 const UNKNOWN_RATE: f64 = 1e6;
 /// After so many spans the climb is over, as a rule.
 const SETTLED: usize = 3;
+/// What is moved within so long at the last rate is the end of a run: streams leave since nothing is left for them, and what the
+/// others reach says nothing of the path.
+const ENDING: Duration = Duration::from_secs(5);
 /// The longest that streams which are not to be in a trial are waited for until they have left.
 const LEAVING: Duration = Duration::from_secs(30);
 /// Streams that are on their way are waited for so long, and for so many round trips, before a span begins.
@@ -86,6 +90,9 @@ struct State {
     /// What the last spans reached.
     reached: Vec<Reached>,
     min_rtt: Option<f64>,
+    carried: Carried,
+    /// Bytes were left whose number was known.
+    sized: bool,
 }
 
 struct Place {
@@ -167,6 +174,8 @@ impl Lane {
             coming: Vec::new(),
             reached: Vec::new(),
             min_rtt: None,
+            carried: Carried::default(),
+            sized: false,
         };
         let known = buffers::Known::default();
         Self {
@@ -412,6 +421,12 @@ impl Lane {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
+        state.carried.look(totals.streams, moved);
+        state.sized |= ends.is_some_and(|bytes| bytes > 0);
+        if state.is_ending(ends, totals.streams) {
+            (state.span, state.complete) = (None, None);
+            return nothing;
+        }
         let (target, bytes) = (state.target(), state.decision.bytes);
         let pause = if state.is_elastic() || state.decisions == 0 { 0 } else { SLOW_START_ROUND_TRIPS };
         let Some(span) = &mut state.span else {
@@ -531,6 +546,8 @@ impl Lane {
         (state.decisions > 0).then(|| TunedPath {
             path: self.ends.name(),
             streams: state.target(),
+            usual: state.carried.usual().unwrap_or(state.target()),
+            most: state.carried.most().max(state.carried.usual().unwrap_or(state.target())),
             bits_per_second: state.reached.last().map_or(0.0, |reached| 8.0 * reached.1),
             decisions: state.decisions,
             reason: state.decision.reason.to_string(),

@@ -7,6 +7,15 @@ impl State {
         self.decision.knobs.connections().max(1)
     }
 
+    /// Streams have left because little is to be moved any more. `ends`: bytes that are left, where that is all; `streams`: those
+    /// that are there.
+    pub(super) fn is_ending(&self, ends: Option<u64>, streams: u32) -> bool {
+        let soon = self.reached.last().map(|&(_, rate, _)| rate * ENDING.as_secs_f64());
+        self.sized
+            && streams < self.target()
+            && ends.zip(soon).is_some_and(|(left, soon)| left as f64 <= soon)
+    }
+
     /// Seats to divide the first streams among.
     pub(super) fn to_come(&self) -> u32 {
         if self.decisions == 0 { self.expected } else { 1 }

@@ -403,6 +403,36 @@ fn measures_only_while_data_moves() {
     assert!(step(9100).decision.is_none() && lane.state.lock().span.is_none());
 }
 
+/// What is left keeps few streams busy: these are no decision, and not what the transfer used.
+#[test]
+fn lane_at_the_end_of_a_run_keeps_what_was_decided() {
+    let lane = capped(69, 128);
+    let mut processors = Processors::default();
+    let now = Instant::now();
+    let mut step = |ms, ends| {
+        lane.step(now + Duration::from_millis(ms), &mut processors, (None, Some(ends)), false, 1).decision
+    };
+    let seat = Seat::new(lane.clone());
+    seat.opened(69, 100, Knob::Fixed);
+    seat.moves_elsewhere();
+    let mut decided = 0;
+    for (ms, left) in [(0, 9 << 30), (5100, 8 << 30), (11_000, 7 << 30), (17_000, 1 << 20)] {
+        lane.add(1, 1 << 30);
+        decided += u32::from(step(ms, left).is_some());
+    }
+    assert!(decided > 0);
+    let streams = |streams| lane.state.lock().seats[0].streams = streams;
+    streams(2);
+    for (ms, left) in [(18_000, 1 << 20), (40_000, 1 << 10), (80_000, 0), (160_000, 0)] {
+        lane.add(1, 1 << 18);
+        assert_eq!(step(ms, left), None, "{ms}");
+    }
+    let tuned = lane.tuned(false).unwrap();
+    assert_eq!((tuned.streams, tuned.usual, tuned.most, tuned.decisions), (69, 69, 69, decided));
+    // With as much to do as before it is the path, or the peer, that lets only two through: that is measured.
+    assert!(step(161_000, 1 << 40).is_none() && lane.state.lock().span.is_some());
+}
+
 /// Small files are handed to the kernel in no time: at most looks none is on its way, and the path is full nevertheless.
 #[test]
 fn sessions_between_two_small_files_are_measured() {
