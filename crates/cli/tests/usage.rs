@@ -320,9 +320,9 @@ fn globus_url_copy_by_name_and_as_a_command() {
     let output = by_name(&["-vb"]);
     assert_eq!(code(&output), 1);
     assert!(err(&output).contains("source and dest url strings are required"));
-    let output = by_name(&["-stripe", "gsiftp://h/a", "file:///b"]);
+    let output = by_name(&["-udt", "gsiftp://h/a", "file:///b"]);
     assert_eq!(code(&output), 2);
-    assert!(err(&output).contains("-stripe is not possible"));
+    assert!(err(&output).contains("-udt is not possible"));
 
     let empty = directory.path().join("empty");
     fs::write(&empty, "").unwrap();

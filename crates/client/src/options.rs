@@ -325,6 +325,11 @@ pub struct Options {
     /// Stop at the first file that failed for good.
     pub stop_on_failure: bool,
     pub delayed_passive: bool,
+    /// From server to server in MODE E, the source is given all addresses that the destination has (SPAS, SPOR).
+    pub striped: bool,
+    /// How a source of several addresses shares out a file: blocks of so many bytes by turns, or, if 0, one part for each.
+    /// `None`: as the server has it.
+    pub stripe_block: Option<u64>,
     /// Files at servers are written under their own names, for servers that let nobody rename. What is broken off there has its
     /// name, is not whole, and is not gone on with; nor is the size of what arrived asked for where the server does not tell it.
     pub in_place: bool,
@@ -436,6 +441,8 @@ impl Default for Options {
             keepalive: Duration::from_secs(60),
             stop_on_failure: false,
             delayed_passive: false,
+            striped: false,
+            stripe_block: None,
             in_place: false,
             skip_dangling: false,
             through_here: false,

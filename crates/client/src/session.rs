@@ -33,7 +33,7 @@ use crate::tune::{Lane, MOST_BUFFER, NEAR, Wanted};
 use crate::{DataMode, Entry, Event, PasswordPrompt, RemoteError};
 use ropewalk_protocol::feature::Features;
 
-pub(crate) use channel::{Channel, port};
+pub(crate) use channel::{Channel, active, port};
 
 /// The user that the server's gridmap has for our certificate.
 const MAPPED: &str = ":globus-mapping:";
@@ -56,6 +56,8 @@ pub(crate) struct Session<'e> {
     pub features: Vec<String>,
     mode: Mode,
     parallelism: Option<u32>,
+    /// The server was told of the layout that the options have.
+    tells_layout: bool,
     inline: Option<Algorithm>,
     /// The congestion control that the server was asked for, and the one that it should use.
     congestion: Option<&'static str>,
@@ -100,6 +102,7 @@ impl<'e> Session<'e> {
             features: Vec::new(),
             mode: Mode::Stream,
             parallelism: None,
+            tells_layout: false,
             inline: None,
             congestion: None,
             wanted_congestion: None,

@@ -33,7 +33,7 @@ use crate::landing::part_of;
 use crate::place::Endpoint;
 use crate::relay::Relay;
 use crate::report::Meter;
-use crate::session::{Session, differs, port};
+use crate::session::{Session, active, differs, port};
 use crate::setup::reachable;
 use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};

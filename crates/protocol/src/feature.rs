@@ -152,6 +152,8 @@ pub struct Features {
     /// MFMT; GridFTP servers also have SITE UTIME.
     pub set_time: bool,
     pub size: bool,
+    /// SPAS (GFD.20 section 3.4).
+    pub striped: bool,
     /// Ours: MODE E with the connecting client as receiver.
     pub passive_sender: bool,
     /// Ours: `OPTS RETR Checksum=`.
@@ -196,6 +198,7 @@ impl Features {
             "PASV" => self.delayed_passive = rest.contains("ALLOWDELAYED"),
             "REST" => self.restart = true,
             "SIZE" => self.size = true,
+            "SPAS" => self.striped = true,
             "ROPEWALK" => rest.split(';').for_each(|extension| self.extension(extension.trim())),
             _ => {}
         }
@@ -310,6 +313,7 @@ mod tests {
             restart: true,
             set_time: true,
             size: true,
+            striped: true,
             passive_sender: true,
             inline_checksum: true,
             ranges: true,

@@ -53,6 +53,9 @@ pub(super) struct Guc {
     pub(super) length: Option<u64>,
     pub(super) list: Option<OsString>,
     pub(super) delayed_passive: bool,
+    pub(super) striped: bool,
+    /// 0 is one part for each stripe.
+    pub(super) stripe_block: Option<u64>,
     /// Commands in the pipeline.
     pub(super) pipeline: Option<u32>,
     pub(super) concurrency: u32,
@@ -101,6 +104,8 @@ impl Default for Guc {
             length: None,
             list: None,
             delayed_passive: false,
+            striped: false,
+            stripe_block: None,
             pipeline: None,
             concurrency: 1,
             sync: false,
@@ -172,7 +177,7 @@ impl Guc {
     /// The same request to our client. What GCT does only when asked is off: checksums, more files at a time.
     pub(super) fn options(&self) -> Options {
         let defaults = Options::default();
-        let extended = self.parallel > 0 || self.fast || self.pipeline.is_some();
+        let extended = self.parallel > 0 || self.fast || self.pipeline.is_some() || self.striped;
         Options {
             streams: Auto::Set(self.parallel.max(1)),
             files: Auto::Set(self.concurrency),
@@ -211,6 +216,8 @@ impl Guc {
             stop_on_failure: !self.goes_on(),
             skip_dangling: true,
             delayed_passive: self.delayed_passive,
+            striped: self.striped,
+            stripe_block: self.stripe_block,
             through_here: self.no_third_party,
             data_authentication: !self.no_authentication,
             data_protection: self.protection,
@@ -299,6 +306,17 @@ mod tests {
     }
 
     #[test]
+    fn stripes_and_stacks() {
+        let options = parsed("-stripe -sbs 65536 a b").unwrap().options();
+        assert_eq!((options.striped, options.stripe_block), (true, Some(65536)));
+        assert_eq!((options.mode, options.streams), (DataMode::Extended, Auto::Set(1)));
+        assert!(!parsed("-p 4 a b").unwrap().options().striped);
+        for stack in ["tcp", "tcp,gsi", "gsi,tcp", "gsi", "default"] {
+            parsed(&format!("-fsstack file -dcstack {stack} -dst-dcstack {stack} a b")).unwrap();
+        }
+    }
+
+    #[test]
     fn mistakes() {
         let usage = |line, problem: &str| match parsed(line) {
             Err(Wrong::Usage(text)) => assert!(text.ends_with(problem), "{text}"),
@@ -309,7 +327,12 @@ mod tests {
         usage("-p", "argument #1 (-p) : not enough arguments");
         usage("-p x a b", "expected a whole number");
         usage("-p 1025 a b", "expected a whole number up to 1024");
-        assert!(matches!(parsed("-stripe a b"), Err(Wrong::NotPossible(_))));
+        usage("-dcstack udt a b", "this program moves data over tcp and gsi only, not udt");
+        usage(
+            "-src-dcstack tcp:sndbuf=1 a b",
+            "this program moves data over tcp and gsi only, not tcp:sndbuf=1",
+        );
+        usage("-fsstack popen:argv=#cat a b", "this program has the file stack only, not popen:argv=#cat");
         assert!(matches!(parsed("-P cmd a b"), Err(Wrong::NotPossible(_))), "not -p");
         assert_eq!(parsed("-p 2 - file:///x").unwrap().urls, ["-", "file:///x"]);
     }

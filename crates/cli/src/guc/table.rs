@@ -125,8 +125,9 @@ pub(super) const OPTIONS: &[Opt] = &[
     value(&["off", "partial-offset"], "bytes", "Begin at this byte", take!(offset, some_size)),
     value(&["len", "partial-length"], "bytes", "Copy so many bytes", take!(length, length)),
     value(&["list", "list-url"], "URL", "List this directory", |guc, value| { guc.list = Some(value); Ok(()) }),
-    refused(&["stripe", "striped"], None, "moves data between several hosts at each end"),
-    refused(&["striped-block-size", "sbs"], Some("size"), "sets the layout of striped transfers"),
+    flag(&["stripe", "striped"], "Between two servers, use all addresses of the destination, in MODE E", on!(striped)),
+    value(&["striped-block-size", "sbs"], "size",
+        "A source of several addresses shares out a file in blocks of so many bytes; 0: one part for each", take!(stripe_block, some_size)),
     ignored(&["ipv6"], None, "Use IPv6 where it is available; so it is"),
     refused(&["u", "udt"], None, "moves data over UDT"),
     ignored(&["g2", "gridftp2"], None, ""),
@@ -158,12 +159,12 @@ pub(super) const OPTIONS: &[Opt] = &[
     refused(&["src-pipe", "SP"], Some("command"), "runs a command at the source"),
     refused(&["dst-pipe", "DP"], Some("command"), "runs a command at the destination"),
     refused(&["pipe", "P"], Some("command"), "runs a command at both ends"),
-    refused(&["dcstack", "data-channel-stack"], Some("stack"), "sets the network drivers of both servers"),
-    refused(&["fsstack", "file-system-stack"], Some("stack"), "sets the disk drivers of both servers"),
-    refused(&["src-dcstack", "source-data-channel-stack"], Some("stack"), "sets the network drivers of the source"),
-    refused(&["src-fsstack", "source-file-system-stack"], Some("stack"), "sets the disk drivers of the source"),
-    refused(&["dst-dcstack", "dest-data-channel-stack"], Some("stack"), "sets the network drivers of the destination"),
-    refused(&["dst-fsstack", "dest-file-system-stack"], Some("stack"), "sets the disk drivers of the destination"),
+    value(&["dcstack", "data-channel-stack"], "stack", "Network drivers of both servers: tcp, with or without gsi", net_stack),
+    value(&["fsstack", "file-system-stack"], "stack", "Disk driver of both servers: file", disk_stack),
+    value(&["src-dcstack", "source-data-channel-stack"], "stack", "Network drivers of the source", net_stack),
+    value(&["src-fsstack", "source-file-system-stack"], "stack", "Disk driver of the source", disk_stack),
+    value(&["dst-dcstack", "dest-data-channel-stack"], "stack", "Network drivers of the destination", net_stack),
+    value(&["dst-fsstack", "dest-file-system-stack"], "stack", "Disk driver of the destination", disk_stack),
     value(&["cred"], "path", "Credential for both servers: certificate, key and chain in one file, as a proxy has them", |guc, value| {
         guc.source.credential = path(value.clone())?;
         guc.destination.credential = path(value)?;
@@ -200,6 +201,22 @@ pub(super) const OPTIONS: &[Opt] = &[
         Ok(())
     }),
 ];
+
+/// What there is, and so nothing to set: data connections are of TCP, and GSI comes and goes with their authentication.
+fn net_stack(_: &mut Guc, value: OsString) -> Result<(), String> {
+    let stack = text(value)?;
+    match stack.split(',').find(|driver| !matches!(*driver, "tcp" | "gsi" | "default")) {
+        None => Ok(()),
+        Some(other) => Err(format!("this program moves data over tcp and gsi only, not {other}")),
+    }
+}
+
+fn disk_stack(_: &mut Guc, value: OsString) -> Result<(), String> {
+    match text(value)?.as_str() {
+        "file" | "default" => Ok(()),
+        other => Err(format!("this program has the file stack only, not {other}")),
+    }
+}
 
 fn text(value: OsString) -> Result<String, String> {
     value.into_string().map_err(|value| format!("{value:?} is not valid UTF-8"))

@@ -1,6 +1,9 @@
 //! The data channel of a session.
 
 use ropewalk_protocol::client::answer;
+use ropewalk_protocol::host_port::parse_spas_lines;
+use ropewalk_protocol::opts::Layout;
+use ropewalk_protocol::server::Family;
 
 use super::*;
 
@@ -51,6 +54,13 @@ impl Session<'_> {
         {
             options.parallelism = Some(n);
         }
+        if let Some(size) = self.setup.options.stripe_block
+            && parallelism.is_some()
+            && !self.tells_layout
+        {
+            options.layout = Some(if size > 0 { Layout::Blocked } else { Layout::Partitioned });
+            options.block_size = (size > 0).then_some(size);
+        }
         if self.can.inline_checksum && self.inline != inline {
             options.checksum = Some(inline);
         }
@@ -78,6 +88,7 @@ impl Session<'_> {
                 Command::Mode(mode) => self.mode = *mode,
                 Command::Opts(Opts::Retr(options)) => {
                     self.parallelism = options.parallelism.or(self.parallelism);
+                    self.tells_layout |= options.layout.is_some();
                     self.tells_path |= options.path_info == Some(true);
                     if options.checksum.is_some() {
                         self.inline = inline;
@@ -249,6 +260,37 @@ impl Session<'_> {
         }
         let proves = binding.is_some() || self.authenticates_data();
         reachable(address, remote.ip(), (self.control.peer(), proves))
+    }
+
+    /// As [`passive`](Self::passive), all addresses of a server that may have several.
+    pub(crate) fn striped_passive(
+        &mut self,
+        mode: Mode,
+        inline: Option<Algorithm>,
+        binding: Option<&Binding>,
+    ) -> Result<Vec<SocketAddr>, RemoteError> {
+        let remote = self.control.remote_addr();
+        let command = Command::Spas(remote.is_ipv6().then_some(Family::V6));
+        let Some(reply) = self.prepare(mode, None, inline, binding, Some(command))? else {
+            return Err(RemoteError::OutOfStep);
+        };
+        let Ok(addresses) = parse_spas_lines(reply.body()) else {
+            return Err(self.nonsense("SPAS", &reply));
+        };
+        let proves = binding.is_some() || self.authenticates_data();
+        let server = (self.control.peer(), proves);
+        addresses.into_iter().map(|address| reachable(address, remote.ip(), server)).collect()
+    }
+}
+
+/// PORT or EPRT of one address, SPOR of several (GFD.20 section 3.4).
+pub(crate) fn active(mut addresses: Vec<SocketAddr>) -> Command {
+    match (addresses.pop(), addresses.is_empty()) {
+        (Some(address), true) => port(address),
+        (last, _) => {
+            addresses.extend(last);
+            Command::Spor(addresses)
+        }
     }
 }
 

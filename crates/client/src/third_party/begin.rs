@@ -63,8 +63,13 @@ impl<'e> Flow<'_, 'e> {
             if parallelism.is_some() {
                 self.destination.frequent_markers()?;
             }
-            let address = self.destination.passive(mode, None, inline, binding)?;
-            let prepared = self.source.prepare(mode, parallelism, inline, binding, Some(port(address)));
+            let striped = self.worker.ctx.options().striped && self.destination.can.striped;
+            let addresses = if striped && mode == Mode::ExtendedBlock {
+                self.destination.striped_passive(mode, inline, binding)?
+            } else {
+                vec![self.destination.passive(mode, None, inline, binding)?]
+            };
+            let prepared = self.source.prepare(mode, parallelism, inline, binding, Some(active(addresses)));
             prepared.map_err(|e| self.cannot_point(e))?;
         }
         self.channel = Some((mode, streams));
@@ -86,7 +91,7 @@ impl<'e> Flow<'_, 'e> {
 
     fn cannot_point(&self, error: RemoteError) -> RemoteError {
         match error {
-            RemoteError::Refused { command, reply, .. } if matches!(&*command, "PORT" | "EPRT") => {
+            RemoteError::Refused { command, reply, .. } if matches!(&*command, "PORT" | "EPRT" | "SPOR") => {
                 let (peer, other) = (&self.source.endpoint.name, &self.destination.endpoint.name);
                 RemoteError::NoThirdParty { peer: peer.clone(), other: other.clone(), reply }
             }
