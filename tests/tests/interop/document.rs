@@ -29,10 +29,11 @@ that this is still so. GCT is the Grid Community Toolkit: its server `globus-gri
 ";
 
 /// The order of sections.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 13] = [
     "gridftp",
     "third-party",
     "gsi",
+    "gsi-stacks",
     "tls",
     "ssh",
     "kerberos",
@@ -40,6 +41,7 @@ const KEYS: [&str; 11] = [
     "data-keys",
     "curl",
     "lftp",
+    "clients",
     "plain-ftp",
 ];
 

@@ -9,7 +9,7 @@ use ropewalk_tests::grid::{LIMIT, Served, Site};
 use ropewalk_tests::process::{self, run};
 use ropewalk_tests::{files, peers};
 
-use crate::cells::{self, Cell};
+use crate::cells::{self, Cell, Expected};
 use crate::document::Section;
 
 const SECTION: Section = Section {
@@ -40,6 +40,38 @@ const ROWS: [Row; 7] = [
     ("DCAU N, 2 streams", &["-p", "2", "--no-dcau"], &["-p", "2", "-nodcau"]),
 ];
 
+const STACKS: Section = Section {
+    key: "gsi-stacks",
+    title: "Stripes and driver stacks",
+    text: "As above, with those options of globus-url-copy. Each server has one address.",
+    corner: "Options",
+};
+
+const STACK_ROWS: [(&str, Option<&str>); 4] = [
+    ("-stripe", None),
+    ("-stripe -dcsafe", None),
+    ("-dcstack tcp -fsstack file -p 2", None),
+    ("-dcstack gsi,tcp -fsstack file -dcpriv", Some("GCT's programs open no stack that begins with gsi")),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Client {
+    Ours,
+    Guc,
+    /// Ours, with the options of globus-url-copy.
+    Alias,
+}
+
+impl Client {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "ropewalk",
+            Self::Guc => "globus-url-copy",
+            Self::Alias => "ropewalk globus-url-copy",
+        }
+    }
+}
+
 struct Yard {
     site: Site,
     ours: Served,
@@ -48,37 +80,51 @@ struct Yard {
 }
 
 impl Yard {
-    fn copy(&self, guc: bool, options: &[&str], from: &str, to: &str) -> Result<()> {
-        let mut command = if guc {
-            let mut command = process::command("globus-url-copy");
-            self.site.environment(&mut command);
-            command
-        } else {
-            let mut command = self.site.command()?;
-            command.args(["cp", "--quiet", "--retries", "0"]);
-            command
+    fn open() -> Result<Self> {
+        let site = Site::new()?;
+        let (ours, gct) = (site.serve("", &[])?, site.gct(&[])?);
+        Ok(Self { site, ours, gct, next: AtomicUsize::new(1) })
+    }
+
+    fn copy(&self, client: Client, options: &[&str], from: &str, to: &str) -> Result<()> {
+        let mut command = match client {
+            Client::Guc => {
+                let mut command = process::command("globus-url-copy");
+                self.site.environment(&mut command);
+                command
+            }
+            Client::Ours => {
+                let mut command = self.site.command()?;
+                command.args(["cp", "--quiet", "--retries", "0"]);
+                command
+            }
+            Client::Alias => {
+                let mut command = self.site.command()?;
+                command.arg("globus-url-copy");
+                command
+            }
         };
         run(command.args(options).args([from, to]), LIMIT)?.succeeded().map(drop)
     }
 
     /// There and back, with one server; or over to the other one, too.
-    fn round(&self, guc: bool, options: &[&str], first: &Served, second: Option<&Served>) -> Result<()> {
+    fn round(&self, client: Client, options: &[&str], first: &Served, second: Option<&Served>) -> Result<()> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let [there, over, source, back] =
             ["there", "over", "source", "back"].map(|name| format!("{name}{number}"));
         let local = |name: &str| format!("file://{}", self.site.path(name).display());
         let made = self.site.path(&source);
         files::write_random(&made, SIZE, number as u64)?;
-        self.copy(guc, options, &local(&source), &format!("{}/{there}", first.url))?;
+        self.copy(client, options, &local(&source), &format!("{}/{there}", first.url))?;
         let (server, name) = match second {
             Some(second) => {
                 let (from, to) = (format!("{}/{there}", first.url), format!("{}/{over}", second.url));
-                self.copy(guc, options, &from, &to)?;
+                self.copy(client, options, &from, &to)?;
                 (second, &over)
             }
             None => (first, &there),
         };
-        self.copy(guc, options, &format!("{}/{name}", server.url), &local(&back))?;
+        self.copy(client, options, &format!("{}/{name}", server.url), &local(&back))?;
         files::ensure_same(&made, &self.site.path(&back))?;
         for name in [&there, &over] {
             let _ = fs::remove_file(self.site.path("root").join(name));
@@ -93,27 +139,63 @@ fn gsi() {
     if !peers::available(&["globus-gridftp-server", "globus-url-copy"]) {
         return;
     }
-    let site = Site::new().unwrap();
-    let (ours, gct) = (site.serve("", &[]).unwrap(), site.gct(&[]).unwrap());
-    let yard = Arc::new(Yard { site, ours, gct, next: AtomicUsize::new(1) });
+    let yard = Arc::new(Yard::open().unwrap());
     let mut cells = Vec::new();
     for third in [false, true] {
         for (name, our_options, gct_options) in ROWS {
-            for guc in [false, true] {
+            for client in [Client::Ours, Client::Guc] {
                 for at_gct in [false, true] {
-                    let client = if guc { "globus-url-copy" } else { "ropewalk" };
                     let server = if at_gct { "GCT" } else { "ropewalk" };
-                    let options = if guc { gct_options } else { our_options };
+                    let options = if client == Client::Guc { gct_options } else { our_options };
                     let row = if third { format!("{name}, on to the other server") } else { name.to_owned() };
                     let yard = Arc::clone(&yard);
-                    cells.push(Cell::new(row, format!("{client} with {server} server"), move || {
-                        let (first, second) =
-                            if at_gct { (&yard.gct, &yard.ours) } else { (&yard.ours, &yard.gct) };
-                        yard.round(guc, options, first, third.then_some(second))
-                    }));
+                    cells.push(Cell::new(
+                        row,
+                        format!("{} with {server} server", client.name()),
+                        move || {
+                            let (first, second) =
+                                if at_gct { (&yard.gct, &yard.ours) } else { (&yard.ours, &yard.gct) };
+                            yard.round(client, options, first, third.then_some(second))
+                        },
+                    ));
                 }
             }
         }
     }
     cells::run(&SECTION, cells);
+}
+
+#[test]
+fn stripes_and_stacks() {
+    if !peers::available(&["globus-gridftp-server", "globus-url-copy"]) {
+        return;
+    }
+    let yard = Arc::new(Yard::open().unwrap());
+    let mut cells = Vec::new();
+    for third in [false, true] {
+        for (options, guc_cannot) in STACK_ROWS {
+            for client in [Client::Guc, Client::Alias] {
+                for at_gct in [false, true] {
+                    let server = if at_gct { "GCT" } else { "ropewalk" };
+                    let row = if third {
+                        format!("{options}, between two such servers")
+                    } else {
+                        options.to_owned()
+                    };
+                    let yard = Arc::clone(&yard);
+                    let cell = Cell::new(row, format!("{} with {server} server", client.name()), move || {
+                        let server = if at_gct { &yard.gct } else { &yard.ours };
+                        let options: Vec<&str> = options.split(' ').collect();
+                        yard.round(client, &options, server, third.then_some(server))
+                    });
+                    cells.push(match guc_cannot {
+                        // Our program sends no stack.
+                        Some(why) if client == Client::Guc => cell.expected(Expected::PeerCannot(why)),
+                        _ => cell,
+                    });
+                }
+            }
+        }
+    }
+    cells::run(&STACKS, cells);
 }

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cells;
+mod clients;
 mod curl;
 mod data_keys;
 mod document;
