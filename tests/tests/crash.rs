@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -87,7 +88,7 @@ fn a_path_that_breaks_again_and_again_does_not_end_a_copy() {
         let server = Setup::new(Kind::Ropewalk, &served).start().unwrap();
         let proxy = Proxy::start(server.address()).unwrap();
         let copy = scratch.join("copy");
-        let url = |name: &str| std::ffi::OsString::from(server.url_at(proxy.address(), name));
+        let url = |name: &str| OsString::from(server.url_at(proxy.address(), name));
         for (from, to, result) in [
             (url("source"), copy.clone().into_os_string(), copy.clone()),
             (copy.clone().into_os_string(), url("back"), served.join("back")),
@@ -106,6 +107,62 @@ fn a_path_that_breaks_again_and_again_does_not_end_a_copy() {
             assert!(proxy.data_connections() - before > 5, "{from:?}");
             files::ensure_same(&served.join("source"), &result).unwrap();
         }
+    }
+}
+
+/// What a tree copy finished before Ctrl-C, the same command does not send again, unless one of the ends was changed.
+#[test]
+fn a_tree_goes_on_where_it_was_interrupted() {
+    const FILES: usize = 1500;
+    let scratch = Scratch::in_memory(256 << 20).unwrap();
+    let served = scratch.directory("served").unwrap();
+    let source = scratch.directory("served/source").unwrap();
+    for number in 0..FILES {
+        fs::write(source.join(number.to_string()), number.to_string()).unwrap();
+    }
+    let server = Setup::new(Kind::Ropewalk, &served).start().unwrap();
+    let (tree, remote) = (source.join("").into_os_string(), |path: &str| OsString::from(server.url(path)));
+    let from_server = remote("source/");
+    let here = scratch.join("here/").into_os_string();
+    for (from, to, destination) in [
+        (&from_server, here, scratch.join("here")),
+        (&tree, remote("put/"), served.join("put")),
+        (&tree, scratch.join("local/").into_os_string(), scratch.join("local")),
+        (&from_server, remote("third/"), served.join("third")),
+    ] {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.args(["cp", "-r", "--json", "-q", "--files", "1"]).arg(from).arg(&to);
+        command.env("XDG_STATE_HOME", scratch.path());
+        let mut client = command.stdout(Stdio::piped()).spawn().unwrap();
+        let (mut done, mut first) = (0, None);
+        for event in BufReader::new(client.stdout.take().unwrap()).lines().map(Result::unwrap) {
+            if event.contains("\"file_started\"") {
+                first.get_or_insert(event);
+            } else if event.contains("\"file_done\"") {
+                done += 1;
+                if done == 20 {
+                    let client = rustix::process::Pid::from_child(&client);
+                    rustix::process::kill_process(client, Signal::INT).unwrap();
+                }
+            }
+        }
+        assert_eq!(client.wait().unwrap().code(), Some(130));
+        assert!((20..FILES).contains(&done), "{done} of {FILES} files were done");
+        // The first one is done; somebody has changed its copy.
+        let first: serde_json::Value = serde_json::from_str(&first.unwrap()).unwrap();
+        let name = Path::new(first["source"].as_str().unwrap()).file_name().unwrap();
+        fs::write(destination.join(name), "other").unwrap();
+        let again = process::run(&mut command, SOON).unwrap().succeeded().unwrap().text();
+        let count = |event: &str| again.lines().filter(|line| line.contains(event)).count();
+        assert_eq!((count("\"file_skipped\""), count("\"file_done\"")), (done - 1, FILES - done + 1));
+        for number in 0..FILES {
+            let name = number.to_string();
+            assert_eq!(fs::read_to_string(destination.join(&name)).unwrap(), name);
+        }
+        // All is done: nothing is remembered.
+        let kept = fs::read_dir(scratch.join("ropewalk")).into_iter().flatten().flatten();
+        let kept = kept.filter(|entry| entry.path().extension().is_some_and(|ending| ending == "done"));
+        assert_eq!(kept.count(), 0);
     }
 }
 

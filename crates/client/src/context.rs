@@ -11,6 +11,7 @@ use ropewalk_storage::{PosixOptions, PosixStore, Store};
 use crate::ahead::{Ahead, Left};
 use crate::auto::{Path, RANGE, range_size};
 use crate::backoff::pause;
+use crate::finished::Finished;
 use crate::opening::Lent;
 use crate::place::Endpoints;
 use crate::queue::Queue;
@@ -18,6 +19,7 @@ use crate::report::Report;
 use crate::session::Session;
 use crate::setup::Setup;
 use crate::state::States;
+use crate::task::Task;
 use crate::tune::{Seat, Tune};
 use crate::verify::{Check, choose};
 use crate::worker::Job;
@@ -40,6 +42,8 @@ pub(crate) struct Context<'e> {
     pub endpoints: Endpoints,
     /// Journals of uploads and third-party transfers.
     pub states: States,
+    /// What the same command need not send again after an interruption.
+    pub finished: Finished,
     /// Workers that there are or will be.
     pub sessions: AtomicU32,
     pub tune: Tune,
@@ -62,6 +66,7 @@ impl<'e> Context<'e> {
             store: local_store()?,
             endpoints: Endpoints::default(),
             states: States::new(options.state_directory.as_deref()),
+            finished: Finished::default(),
             sessions: AtomicU32::new(0),
             tune: Tune::new(options, limit),
             lent: Lent::default(),
@@ -146,6 +151,14 @@ impl<'e> Context<'e> {
             self.report.warn_once(format!("{name} computes no checksums: only sizes are compared"));
         }
         Ok(check)
+    }
+
+    /// A file has arrived as it should.
+    pub(crate) fn done(&self, task: &Task, bytes: u64, took: Duration, proof: Option<String>) {
+        if task.found && !self.finished.add(task) {
+            self.report.unrecorded();
+        }
+        self.report.done(task.id, bytes, took, proof);
     }
 
     /// Of a server that copies cannot keep their times at, where that is wanted.

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::auto::Path;
 use crate::context::Context;
 use crate::filter::{Filter, PatternError};
+use crate::finished::Finished;
 use crate::glob::is_glob;
 use crate::local_copy::replace_link;
 use crate::opening;
@@ -21,6 +22,7 @@ use crate::report::failure;
 use crate::session::Session;
 use crate::side::Side;
 use crate::spelling::{self, Speller};
+use crate::state::state_directory;
 use crate::task::Task;
 use crate::threads::{join, spawn_in};
 use crate::worker::{Job, Worker, left_over};
@@ -77,7 +79,10 @@ pub fn copy(
     if options.bandwidth.is_some() && !options.through_here && !options.dry_run {
         limit_here(&pairs)?;
     }
-    let ctx = Context::new(options, events, cancel)?;
+    let mut ctx = Context::new(options, events, cancel)?;
+    let directory = state_directory(options.state_directory.as_deref());
+    ctx.finished = Finished::open(directory, &pairs, options);
+    let ctx = ctx;
     let ended = Cancel::new();
     let late = std::thread::scope(|scope| {
         let _end = End { ctx: &ctx, ended: &ended };
@@ -98,7 +103,9 @@ pub fn copy(
         left_over(&ctx, &job, interrupted);
     }
     let held = ctx.setup.bandwidth.as_ref().map_or(Duration::ZERO, |bandwidth| bandwidth.held());
-    Ok(ctx.report.finish(interrupted, ctx.tune.found(), held))
+    let summary = ctx.report.finish(interrupted, ctx.tune.found(), held);
+    ctx.finished.end(!interrupted && summary.files_failed == 0);
+    Ok(summary)
 }
 
 /// Lets the threads that serve a run end when it is over, also by a panic, such as one of the caller's sink of events.

@@ -29,6 +29,7 @@ mod entry;
 mod error;
 mod event;
 mod filter;
+mod finished;
 mod get;
 mod glob;
 mod in_clear;

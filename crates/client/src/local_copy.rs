@@ -44,7 +44,7 @@ pub(crate) fn run(worker: &Worker<'_, '_>, job: Job) {
     match copy(worker, &task, &source, ctx.options(), &mut written) {
         Ok(proof) => {
             let took = task.began.map(|at| at.elapsed()).unwrap_or_default();
-            ctx.report.done(task.id, written, took, proof);
+            ctx.done(&task, written, took, proof);
             worker.done();
         }
         Err(e) => {

@@ -1,5 +1,6 @@
 //! Finds out what is to be copied, while it is being copied: files go to the queue as they are found.
 
+mod finished;
 mod given;
 mod globs;
 mod hidden;
@@ -580,7 +581,7 @@ fn with_path(place: &Place, path: BString) -> Place {
     }
 }
 
-fn describe(location: &Location) -> String {
+pub(crate) fn describe(location: &Location) -> String {
     match location {
         Location::Local(path) => path.to_string_lossy().into_owned(),
         Location::Remote(url) => url.to_string(),

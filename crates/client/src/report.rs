@@ -70,6 +70,8 @@ pub(crate) struct Report<'e> {
     /// What destinations have of all files, this run's and earlier runs'; may shrink when a file begins anew.
     bytes_there: AtomicI64,
     bytes_moved: AtomicU64,
+    /// Files that are done and that the same command would send again.
+    unrecorded: AtomicU64,
     streams: AtomicI64,
     reply_wait: AtomicU64,
     worker_time: AtomicU64,
@@ -130,6 +132,7 @@ impl<'e> Report<'e> {
             cpu_began: cpu_time(),
             bytes_there: AtomicI64::new(0),
             bytes_moved: AtomicU64::new(0),
+            unrecorded: AtomicU64::new(0),
             streams: AtomicI64::new(0),
             reply_wait: AtomicU64::new(0),
             worker_time: AtomicU64::new(0),
@@ -264,6 +267,11 @@ impl<'e> Report<'e> {
         }
         self.event(Event::FileDone { id, bytes, seconds: time.as_secs_f64(), checksum });
         self.progress();
+    }
+
+    /// A file is done, and the same command would send it again.
+    pub(crate) fn unrecorded(&self) {
+        self.unrecorded.fetch_add(1, Ordering::Relaxed);
     }
 
     /// All that is to be done is known.
@@ -473,6 +481,7 @@ impl<'e> Report<'e> {
             slowest,
             stages: StageTimes::new(totals.stages, totals.stream_time),
             interrupted,
+            unrecorded: self.unrecorded.load(Ordering::Relaxed),
             failures: std::mem::take(&mut totals.failures),
             failed_for: totals.failed_for.flatten(),
         };

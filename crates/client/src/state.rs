@@ -164,7 +164,7 @@ fn expire(directory: &Path, now: SystemTime) {
             stem.len() == 32
                 && stem.bytes().all(|b| b.is_ascii_hexdigit())
                 // The last are of earlier versions.
-                && (["json", "lock"].contains(&ending) || ending.starts_with("new-"))
+                && (["json", "lock", crate::finished::ENDING].contains(&ending) || ending.starts_with("new-"))
         });
         let ours = ours || name.starts_with(BESIDE);
         if !ours || age(&path).is_none_or(|age| age <= KEPT) {

@@ -137,6 +137,9 @@ pub struct Summary {
     pub stages: StageTimes,
     /// Stopped before the end, by [`Cancel`](crate::Cancel).
     pub interrupted: bool,
+    /// Files of trees that are done and that the same command would send again: they could not be recorded.
+    #[serde(skip)]
+    pub unrecorded: u64,
     /// The first failures, 100 at most; `files_failed` counts all.
     pub failures: Vec<FileFailure>,
     /// What kind of failure all of them were, also those that are not listed; `None` where they differ, or there was none.

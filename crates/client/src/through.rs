@@ -65,7 +65,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
         Ok((bytes, proved)) => {
             worker.keep(source);
             worker.keep(destination);
-            worker.ctx.report.done(task.id, bytes, landing.began().elapsed(), proved);
+            worker.ctx.done(&task, bytes, landing.began().elapsed(), proved);
             worker.done();
         }
         Err(e) => {

@@ -355,7 +355,7 @@ impl<'c, 'e> Worker<'c, 'e> {
             report.there(&task.account, signed(bytes));
             let took = task.began.map(|at| at.elapsed()).unwrap_or_default();
             self.ctx.states.remove(&task);
-            report.done(task.id, bytes, took, Some(proof));
+            self.ctx.done(&task, bytes, took, Some(proof));
         } else {
             report.needless(&task, SAME_SUM);
         }

@@ -66,6 +66,7 @@ mod tests {
             files_skipped: 0,
             files_failed: 0,
             interrupted: false,
+            unrecorded: 0,
             directories: 0,
             removed: 0,
             bytes: 7,

@@ -82,7 +82,14 @@ pub(crate) fn lines(summary: &Summary, dry_run: bool, again: bool) -> Vec<String
     }
     if summary.interrupted {
         let left = units::count(summary.files_failed, "file");
-        lines.push(format!("Interrupted with {left} to do; the same command goes on where this one stopped"));
+        lines.push(match summary.unrecorded {
+            0 => format!("Interrupted with {left} to do; the same command goes on where this one stopped"),
+            again => format!(
+                "Interrupted with {left} to do; the same command with --sync goes on where this one stopped (without it, {} \
+                 are sent again)",
+                units::count(again, "finished file")
+            ),
+        });
     } else if summary.files_failed > 0 {
         lines.push(format!("{} failed", units::count(summary.files_failed, "file")));
         // A single one stands right above.
@@ -145,6 +152,7 @@ mod tests {
             files_skipped: 0,
             files_failed: 0,
             interrupted: false,
+            unrecorded: 0,
             directories: 1,
             removed: 0,
             bytes: 1 << 30,
@@ -234,6 +242,10 @@ mod tests {
         assert_eq!(lines(&summary, false, false), ["1 file failed"]);
         let summary = Summary { interrupted: true, ..summary };
         let line = "Interrupted with 1 file to do; the same command goes on where this one stopped";
+        assert_eq!(lines(&summary, false, false), [line]);
+        let summary = Summary { unrecorded: 2, ..summary };
+        let line = "Interrupted with 1 file to do; the same command with --sync goes on where this one stopped (without it, 2 \
+                    finished files are sent again)";
         assert_eq!(lines(&summary, false, false), [line]);
     }
 

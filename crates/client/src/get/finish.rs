@@ -110,7 +110,7 @@ impl<'e> Flow<'_, 'e> {
         match compared.and_then(|()| download.commit(self.worker.ctx.options(), 0)) {
             Ok(proof) => {
                 self.worker.ctx.report.tell_growth(&download.task);
-                self.worker.ctx.report.done(download.task.id, bytes, download.began().elapsed(), proof);
+                self.worker.ctx.done(&download.task, bytes, download.began().elapsed(), proof);
                 self.worker.done();
             }
             Err(e) => self.worker.fail(Job::Get(download, slot.range), e),

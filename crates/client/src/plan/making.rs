@@ -225,7 +225,12 @@ impl<'e> Plan<'_, 'e> {
             gathered.directories = directories;
             return Err(e);
         }
-        for mut task in std::mem::take(&mut gathered.files) {
+        let mut files = std::mem::take(&mut gathered.files);
+        if let Err(e) = self.leave_out_finished(destination, &mut files) {
+            gathered.files = files;
+            return Err(e);
+        }
+        for mut task in files {
             let path = task.destination.path();
             if parent(&path).is_some_and(|above| gathered.new.contains(above.as_bstr())) {
                 task.there = There::Nothing;

@@ -229,7 +229,7 @@ impl<'e> Flow<'_, 'e> {
         let ctx = self.worker.ctx;
         ctx.states.remove(&upload.task);
         ctx.report.tell_growth(&upload.task);
-        ctx.report.done(upload.task.id, upload.bytes(), upload.began().elapsed(), upload.proof());
+        ctx.done(&upload.task, upload.bytes(), upload.began().elapsed(), upload.proof());
     }
 
     /// The session is of no more use. The file whose command failed gets the blame, the others go back.

@@ -224,7 +224,7 @@ impl<'e> Flow<'_, 'e> {
         let ctx = self.worker.ctx;
         ctx.states.remove(&relay.task);
         ctx.report.tell_growth(&relay.task);
-        ctx.report.done(relay.task.id, relay.bytes(), relay.began().elapsed(), relay.proof());
+        ctx.done(&relay.task, relay.bytes(), relay.began().elapsed(), relay.proof());
     }
 
     /// The sessions are of no more use. The file whose command failed gets the blame, the others go back.
