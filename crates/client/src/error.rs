@@ -132,8 +132,24 @@ fn unlisted(reason: &str) -> &str {
     if reason == OPEN_FAILED { "the server may not open it" } else { reason }
 }
 
-/// The text of a reply in one line, for messages.
+/// So many characters of a reply are told.
+const LONGEST_REPLY: usize = 1000;
+
+/// The text of a reply in one line, for messages: the beginning of one that is very long.
 pub(crate) fn text(reply: &Reply) -> String {
+    shortened(whole_text(reply))
+}
+
+fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(LONGEST_REPLY) {
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
+}
+
+/// The text of a reply in one line.
+fn whole_text(reply: &Reply) -> String {
     let lines: Vec<String> = reply.lines().map(ToString::to_string).collect();
     let last = lines.len() - 1;
     // The closing "End." of a multi-line reply says nothing.
@@ -154,10 +170,10 @@ fn plain(reply: &Reply) -> String {
         found.filter(|rest| !rest.is_empty())
     };
     let Some(reason) = after(STRUCTURED).or_else(|| after(CALL)) else { return text(reply) };
-    match after(FILE) {
+    shortened(match after(FILE) {
         Some(file) => format!("{} {file}: {reason}", reply.code()),
         None => format!("{} {reason}", reply.code()),
-    }
+    })
 }
 
 impl RemoteError {
@@ -383,7 +399,7 @@ fn local_kind(error: &ropewalk_storage::Error) -> FailureKind {
 
 /// What a refusal is about. GCT tells by a class, older servers only in words.
 pub(crate) fn reply_kind(reply: &Reply) -> FailureKind {
-    let said = text(reply).to_ascii_lowercase();
+    let said = whole_text(reply).to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
     if reply.code() == 530 || reply.code() == 332 || says(&["login_denied"]) {
         FailureKind::Authentication
@@ -407,7 +423,7 @@ pub(crate) fn reply_kind(reply: &Reply) -> FailureKind {
 fn transient(reply: &Reply) -> bool {
     match reply.code() {
         // Whose data is refused because it comes from another server, whatever was late.
-        425 if text(reply).contains("third-party transfers are not permitted") => false,
+        425 if whole_text(reply).contains("third-party transfers are not permitted") => false,
         0..500 => reply_kind(reply) != FailureKind::NoSpace,
         500 => {
             reply_kind(reply) == FailureKind::Other && !is_unknown_command(reply) && !is_of_the_name(reply)
@@ -419,7 +435,7 @@ fn transient(reply: &Reply) -> bool {
 
 /// No file can have this name, now or later.
 fn is_of_the_name(reply: &Reply) -> bool {
-    let said = text(reply).to_ascii_lowercase();
+    let said = whole_text(reply).to_ascii_lowercase();
     ["is a directory", "is_a_directory", "not a directory", "name too long"]
         .iter()
         .any(|word| said.contains(word))
@@ -430,7 +446,7 @@ pub(crate) fn is_unknown_command(reply: &Reply) -> bool {
     match reply.code() {
         501 | 502 | 504 => true,
         500 => {
-            let said = text(reply).to_ascii_lowercase();
+            let said = whole_text(reply).to_ascii_lowercase();
             [
                 "not supported",
                 "unknown command",
@@ -476,6 +492,8 @@ mod tests {
         ] {
             assert_eq!(plain(&reply), told);
         }
+        let long = text(&reply(500, &[&"Ä".repeat(5000)]));
+        assert_eq!((long.chars().count(), long.ends_with("Ä...")), (LONGEST_REPLY + 3, true));
         let refused = |reply| RemoteError::Refused { peer: "p".into(), command: "MLST /none".into(), reply };
         let error = refused(reply(550, &structured));
         assert_eq!(error.to_string(), "p answered MLST /none with: 550 No such file or directory");

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::OnceLock;
 
 use ropewalk_client::{Event, EventSink};
+use ropewalk_protocol::text::is_harmful;
 use serde::Serialize;
 
 /// Grows when a field changes its meaning or goes away; new fields and events may come at any time.
@@ -18,9 +19,27 @@ struct Line<'a, T> {
 
 /// `content` (a struct or an event) with the schema, on one line.
 pub(crate) fn json_line<T: Serialize>(out: &mut impl Write, content: &T) -> io::Result<()> {
-    let mut line = serde_json::to_vec(&Line { schema: SCHEMA, content })?;
-    line.push(b'\n');
-    out.write_all(&line)
+    let mut line = escaped(serde_json::to_string(&Line { schema: SCHEMA, content })?);
+    line.push('\n');
+    out.write_all(line.as_bytes())
+}
+
+/// The same value: what would do something to a terminal, or change the direction of its text, is written as `\u` escapes.
+/// JSON has no such characters outside of strings.
+fn escaped(json: String) -> String {
+    if !json.contains(is_harmful) {
+        return json;
+    }
+    let mut text = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if is_harmful(c) {
+            // All of them are among the first 65536 characters.
+            text.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            text.push(c);
+        }
+    }
+    text
 }
 
 /// Writes every event. The copy is wanted also where they cannot be written.
@@ -51,6 +70,18 @@ mod tests {
     use ropewalk_client::{SlowestPart, Summary};
 
     use super::*;
+
+    #[test]
+    fn what_servers_say_does_nothing_to_a_terminal_and_stays_the_same_value() {
+        let said = "a\x1b]0;t\x07\u{7f}\u{9b}2J\u{85}\u{202e}exe\u{2066}\n\tÄ \u{1f41f} \\u0041 \"";
+        let mut line = Vec::new();
+        json_line(&mut line, &serde_json::json!({ "said": said })).unwrap();
+        let line = String::from_utf8(line).unwrap();
+        assert!(!line.trim_end_matches('\n').contains(is_harmful), "{line:?}");
+        assert!(line.contains(r"\u007f\u009b2J\u0085\u202eexe\u2066") && line.contains("Ä \u{1f41f}"), "{line}");
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value["said"], said);
+    }
 
     #[test]
     fn events_are_flat_objects() {

@@ -21,6 +21,9 @@ pub(crate) use phrase::{about, plain};
 pub(crate) use picture::picture;
 use summary::lines as summary_lines;
 
+/// So many characters of a line are shown.
+const LONGEST_LINE: usize = 2000;
+
 /// How much is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Loudness {
@@ -52,8 +55,17 @@ pub(crate) fn colour_wanted(terminal: bool) -> bool {
 /// A line for people on standard error, or several. A closed standard error is no reason to stop. What servers said may be part of
 /// it: control characters are not sent to the terminal.
 pub(crate) fn say(message: impl std::fmt::Display) {
-    let text = harmless_but(&message.to_string(), &['\n', '\t']);
+    let text = bounded(&harmless_but(&message.to_string(), &['\n', '\t']));
     let _ = screen::aside(|| writeln!(io::stderr().lock(), "{text}"));
+}
+
+/// The beginning of each line: a server may say any amount in one.
+fn bounded(text: &str) -> String {
+    let lines = text.split('\n').map(|line| match line.char_indices().nth(LONGEST_LINE) {
+        Some((end, _)) => format!("{}... ({} bytes more)", &line[..end], line.len() - end),
+        None => line.to_owned(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// A line on standard output, which may be the terminal, too.
@@ -81,5 +93,12 @@ mod tests {
         let shown = "500 a\u{fffd}]0;title\u{fffd}\u{fffd}2J\u{fffd}\u{fffd}exe\u{fffd}";
         assert_eq!(harmless(said), format!("{shown}\u{fffd}\u{fffd}Ä \u{1f41f}"));
         assert_eq!(harmless_but(said, &['\n', '\t']), format!("{shown}\n\tÄ \u{1f41f}"));
+    }
+
+    #[test]
+    fn lines_without_end_are_cut() {
+        assert_eq!(bounded("a\nÄ\n"), "a\nÄ\n");
+        let long = "Ä".repeat(LONGEST_LINE);
+        assert_eq!(bounded(&format!("{long}\n{long}Äb")), format!("{long}\n{long}... (3 bytes more)"));
     }
 }
