@@ -405,7 +405,7 @@ pub(crate) fn reply_kind(reply: &Reply) -> FailureKind {
         FailureKind::Authentication
     } else if says(&["incorrect_checksum"]) {
         FailureKind::ChecksumMismatch
-    } else if reply.code() == 552
+    } else if matches!(reply.code(), 452 | 552)
         || says(&["no_space_left", "quota_exceeded", "no space left", "quota exceeded"])
     {
         FailureKind::NoSpace
@@ -494,6 +494,11 @@ mod tests {
         }
         let long = text(&reply(500, &[&"Ä".repeat(5000)]));
         assert_eq!((long.chars().count(), long.ends_with("Ä...")), (LONGEST_REPLY + 3, true));
+        // Whatever the server says besides (RFC 959 section 4.2.2).
+        for code in [452, 552] {
+            assert_eq!(reply_kind(&reply(code, &["no"])), FailureKind::NoSpace);
+            assert!(!transient(&reply(code, &["no"])));
+        }
         let refused = |reply| RemoteError::Refused { peer: "p".into(), command: "MLST /none".into(), reply };
         let error = refused(reply(550, &structured));
         assert_eq!(error.to_string(), "p answered MLST /none with: 550 No such file or directory");
