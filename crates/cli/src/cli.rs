@@ -6,6 +6,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands;
 use crate::exit::{self, Exit};
+use crate::{habits, help};
 
 /// GridFTP server and client: moves large amounts of data fast, goes on after interruptions, and checks what it moved.
 #[derive(Debug, Parser)]
@@ -22,9 +23,14 @@ impl Cli {
         Self::try_from_arguments(arguments).unwrap_or_else(|error| error.exit())
     }
 
-    fn try_from_arguments(arguments: &[OsString]) -> Result<Self, clap::Error> {
-        let mut matches = with_quantities(Self::command()).try_get_matches_from(arguments)?;
-        Self::from_arg_matches_mut(&mut matches)
+    pub(crate) fn try_from_arguments(arguments: &[OsString]) -> Result<Self, clap::Error> {
+        let matches = with_quantities(Self::definition()).try_get_matches_from(arguments);
+        Self::from_arg_matches_mut(&mut matches.map_err(habits::corrected)?)
+    }
+
+    /// With all that help, man pages and completions say.
+    pub(crate) fn definition() -> clap::Command {
+        help::complete(Self::command())
     }
 }
 
@@ -150,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        with_quantities(Cli::command()).debug_assert();
+        with_quantities(Cli::definition()).debug_assert();
     }
 
     #[test]

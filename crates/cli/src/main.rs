@@ -8,6 +8,8 @@ mod commands;
 mod credentials;
 mod exit;
 mod guc;
+mod habits;
+mod help;
 mod listing;
 mod local;
 mod logging;

@@ -13,6 +13,7 @@ use ropewalk_protocol::url::Url;
 
 use crate::credentials::Side;
 use crate::exit::usage;
+use crate::habits;
 use crate::settings::{SYSTEM_FILE, Setting, text_of, user_file};
 
 /// What may not be a name: it means something else before a colon.
@@ -79,10 +80,11 @@ impl Sites {
             return Ok((parse_location(given)?, None));
         }
         Err(usage(format!(
-            "{}: there is no such file, and no site {name}: write\n  [sites.{name}]\n  url = \"gsiftp://SERVER/\"\n\
-             into config.toml (`ropewalk config path` tells where it is); ./{} is a local file",
+            "{0}: there is no such file, and no site {name}: write\n  [sites.{name}]\n  url = \"gsiftp://SERVER/\"\n\
+             into config.toml (`ropewalk config path` tells where it is); where you log in with ssh it is {1}; ./{0} is a \
+             local file",
             given.to_string_lossy(),
-            given.to_string_lossy()
+            habits::url(name, &path.to_str_lossy())
         )))
     }
 }
@@ -163,6 +165,7 @@ impl Used {
     /// It names no place, or the configured sites make no sense.
     pub(crate) fn parse(&mut self, side: Side, given: impl AsRef<OsStr>) -> anyhow::Result<Location> {
         let given = given.as_ref();
+        habits::check_place(given)?;
         if split(given).is_none() {
             return Ok(parse_location(given)?);
         }

@@ -1,6 +1,6 @@
 use std::io::{self, Write};
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::{Shell, generate};
 
 use crate::cli::Cli;
@@ -15,7 +15,7 @@ pub(crate) struct Completions {
 impl Completions {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let mut text = Vec::new();
-        generate(self.shell, &mut Cli::command(), "ropewalk", &mut text);
+        generate(self.shell, &mut Cli::definition(), "ropewalk", &mut text);
         io::stdout().lock().write_all(&text)?;
         Ok(Exit::Done)
     }

@@ -3,7 +3,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_mangen::Man as Page;
 
 use crate::cli::Cli;
@@ -21,7 +21,7 @@ pub(crate) struct Man {
 
 impl Man {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let mut program = Cli::command();
+        let mut program = Cli::definition();
         program.build();
         if let Some(directory) = self.directory {
             for command in all(&program) {
@@ -58,6 +58,17 @@ fn name(command: &clap::Command) -> String {
 fn page(command: &clap::Command) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     Page::new(command.clone()).title(name(command)).section("1").render(&mut text)?;
-    // What stands below the help of commands are the exit codes alone.
-    Ok(String::from_utf8_lossy(&text).replace("\n.SH EXTRA\n", "\n.SH \"EXIT STATUS\"\n").into_bytes())
+    // What stands below the help of commands are examples and exit codes.
+    let text = String::from_utf8_lossy(&text).replace("\n.SH EXTRA\nExamples:", "\n.SH EXAMPLES\n.nf");
+    let text = text.replace("\n.SH EXTRA\n", "\n.SH \"EXIT STATUS\"\n");
+    let text = match text.split_once("\n.SH EXAMPLES\n") {
+        Some((before, after)) => {
+            format!(
+                "{before}\n.SH EXAMPLES\n{}",
+                after.replacen("\nExit codes:", "\n.fi\n.SH \"EXIT STATUS\"", 1)
+            )
+        }
+        None => text,
+    };
+    Ok(text.into_bytes())
 }

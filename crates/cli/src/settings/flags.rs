@@ -2,11 +2,31 @@
 
 use std::ffi::OsStr;
 
-use clap::builder::TypedValueParser;
+use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use super::{Group, SETTINGS, Setting, Settings, Shape};
+
+/// What `-h` has; `--help` has all.
+const USUAL: [&str; 16] = [
+    "accept-new",
+    "bandwidth",
+    "checksum",
+    "debug",
+    "delete",
+    "files",
+    "fingerprint",
+    "log-file",
+    "password-file",
+    "polite",
+    "preserve",
+    "recursive",
+    "streams",
+    "sync",
+    "token",
+    "user",
+];
 
 /// Flags that were given, in the order of the table.
 #[derive(Clone, Debug, Default)]
@@ -31,9 +51,12 @@ impl Setting {
         let arg = |long: String| {
             Arg::new(long.clone()).long(long).value_parser(Checked(self)).help_heading(heading)
         };
-        let visible = |arg: Arg| match self.short {
-            Some(short) => arg.help(self.help_text()).short(short),
-            None => arg.help(self.help_text()),
+        let visible = |arg: Arg| {
+            let arg = arg.help(self.help_text()).hide_short_help(!USUAL.contains(&self.key));
+            match self.short {
+                Some(short) => arg.short(short),
+                None => arg,
+            }
         };
         let on = || arg(self.key.into()).action(ArgAction::Set).num_args(0).default_missing_value("true");
         let off = || {
@@ -41,7 +64,12 @@ impl Setting {
         };
         match self.shape {
             Shape::Value(name) => {
-                vec![visible(arg(self.key.into())).value_name(name).allow_hyphen_values(true)]
+                vec![
+                    visible(arg(self.key.into()))
+                        .value_name(name)
+                        .allow_hyphen_values(true)
+                        .hide_possible_values(true),
+                ]
             }
             Shape::Optional(name, missing) => vec![
                 visible(arg(self.key.into()))
@@ -73,6 +101,13 @@ struct Checked(&'static Setting);
 
 impl TypedValueParser for Checked {
     type Value = String;
+
+    /// Where the name of the value lists them, as `auto|stream|extended`.
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let Shape::Value(name) = self.0.shape else { return None };
+        let all = name.contains('|') && !name.contains(|c: char| c.is_ascii_uppercase());
+        all.then(|| Box::new(name.split('|').map(PossibleValue::new)) as Box<dyn Iterator<Item = _>>)
+    }
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
         let problem = match value.to_str() {

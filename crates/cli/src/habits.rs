@@ -1,0 +1,93 @@
+//! What people type who know other programs: the right spelling of it.
+
+use std::ffi::OsStr;
+use std::fs;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::exit::usage;
+
+/// Options of rsync, lftp, curl and scp, and ours.
+const OPTIONS: [(&str, &str); 6] = [
+    ("--bwlimit", "--bandwidth"),
+    ("--limit-rate", "--bandwidth"),
+    ("--parallel", "--streams"),
+    ("--resume-from", "--resume"),
+    ("--rsh", "--ssh"),
+    ("--checksums", "--checksum"),
+];
+
+/// Suggests our option for one of another program.
+pub(crate) fn corrected(mut error: clap::Error) -> clap::Error {
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg)
+        && let Some((_, ours)) = OPTIONS.iter().find(|(theirs, _)| given == theirs)
+    {
+        error.insert(ContextKind::SuggestedArg, ContextValue::String((*ours).to_owned()));
+    }
+    error
+}
+
+/// `sftp://...` and `user@host:path`, which mean nothing here.
+///
+/// # Errors
+/// It is one of them; the error has the URL that may be meant.
+pub(crate) fn check_place(given: &OsStr) -> anyhow::Result<()> {
+    let Some(text) = given.to_str() else { return Ok(()) };
+    if let Some((scheme, rest)) = text.split_once("://") {
+        let ssh = ["sftp", "scp", "ssh"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+        return match ssh {
+            true => Err(usage(format!(
+                "{text}: {scheme}:// is not known; with ssh the log-in is sshftp://{rest} (`ropewalk` has to be on the server, too)"
+            ))),
+            false => Ok(()),
+        };
+    }
+    let Some((host, path)) = text.split_once(':') else { return Ok(()) };
+    // A file may be called so.
+    if host.contains('/') || !host.contains('@') || fs::symlink_metadata(given).is_ok() {
+        return Ok(());
+    }
+    Err(usage(format!(
+        "{text}: there is no such file; at a server it is {}, and a new file here ./{text}",
+        url(host, path)
+    )))
+}
+
+/// Of `host:path`: the path counts from the home directory there.
+pub(crate) fn url(host: &str, path: &str) -> String {
+    match path.strip_prefix('/') {
+        Some(_) => format!("sshftp://{host}{path}"),
+        None => format!("sshftp://{host}/~/{path}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn what_others_call_it_is_known() {
+        for (given, right) in [
+            ("sftp://h/x", "sshftp://h/x"),
+            ("SCP://ada@h/x", "sshftp://ada@h/x"),
+            ("ada@h:/in/x", "sshftp://ada@h/in/x"),
+        ] {
+            let error = check_place(given.as_ref()).unwrap_err();
+            assert!(error.to_string().contains(right), "{error}");
+            assert_eq!(crate::exit::Exit::of_error(&error), crate::exit::Exit::Usage);
+        }
+        for fine in ["ftp://h/x", "a", "./ada@h:x", "12:30", "d/ada@h:x", "-", "file:/x"] {
+            assert!(check_place(fine.as_ref()).is_ok(), "{fine}");
+        }
+    }
+
+    #[test]
+    fn options_of_others_are_translated() {
+        let given = ["ropewalk", "cp", "--bwlimit", "3M", "a", "b"].map(Into::into);
+        let error = Cli::try_from_arguments(&given).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("--bandwidth"), "{error}");
+    }
+}

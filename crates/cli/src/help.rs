@@ -1,0 +1,155 @@
+//! What help, man pages and completions say beyond the options themselves: examples, groups of commands, kinds of values.
+
+use clap::{Arg, Command, ValueHint};
+
+/// The commands under their headings, in the order of help.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("Copy", &["cp", "sync", "check", "clean"]),
+    ("Look and change", &["ls", "stat", "find", "du", "cat", "sum", "mkdir", "mv", "rm"]),
+    ("Serve and log in", &["serve", "passwd", "proxy", "known-hosts", "ca"]),
+    ("Measure and tune", &["doctor", "profile", "report", "model", "buffers", "lab"]),
+    ("Program", &["config", "sites", "globus-url-copy", "completions", "man"]),
+];
+
+/// Command (`lab run`) and what people type.
+const EXAMPLES: &[(&str, &[&str])] = &[
+    (
+        "cp",
+        &[
+            "ropewalk cp big.tar ftpes://ada@data.example:2811/in/",
+            "ropewalk cp -r sshftp://data.example/run42/ run42/",
+            "ropewalk cp -r gsiftp://a.example/data/ gsiftp://b.example/data/",
+        ],
+    ),
+    ("sync", &["ropewalk sync sshftp://data.example/run42/ run42/"]),
+    ("check", &["ropewalk check run42/ sshftp://data.example/run42/"]),
+    ("ls", &["ropewalk ls -l ftp://data.example:2811/run42/"]),
+    ("stat", &["ropewalk stat ftp://data.example:2811/run42/big.tar"]),
+    ("find", &["ropewalk find ftp://data.example:2811/run42/ --name '*.h5' --size +1G"]),
+    ("du", &["ropewalk du ftp://data.example:2811/run42/"]),
+    ("cat", &["ropewalk cat ftp://data.example:2811/run42/log.txt | less"]),
+    ("sum", &["ropewalk sum -a sha256 sshftp://data.example/run42/big.tar"]),
+    ("mkdir", &["ropewalk mkdir -p sshftp://data.example/in/run42"]),
+    ("mv", &["ropewalk mv sshftp://data.example/in/a sshftp://data.example/in/b"]),
+    ("rm", &["ropewalk rm -r sshftp://data.example/in/run41"]),
+    ("clean", &["ropewalk clean --older 7d run42/"]),
+    (
+        "serve",
+        &["ropewalk serve --root /data --anonymous", "ropewalk serve --config /etc/ropewalk/server.toml"],
+    ),
+    ("passwd", &["ropewalk passwd ada", "ropewalk passwd --list"]),
+    ("proxy", &["ropewalk proxy init"]),
+    ("known-hosts", &["ropewalk known-hosts list", "ropewalk known-hosts forget data.example"]),
+    ("doctor", &["ropewalk doctor --rate 10Gbit/s --rtt 80ms"]),
+    ("profile", &["ropewalk profile big.tar gsiftp://far.example/in/"]),
+    ("report", &["ropewalk report profile.json"]),
+    ("model", &["ropewalk model -b 10Gbit/s --rtt 80ms --buffer 4MiB"]),
+    ("buffers", &["ropewalk buffers --policy max-min --budget 64MiB"]),
+    (
+        "lab",
+        &["sudo ropewalk lab match transatlantic-lossy --program ropewalk --program 'globus-url-copy -p 8'"],
+    ),
+    ("config", &["ropewalk config show"]),
+    ("globus-url-copy", &["ropewalk globus-url-copy -vb -p 4 gsiftp://data.example/f file:///tmp/f"]),
+    ("completions", &["ropewalk completions bash > /etc/bash_completion.d/ropewalk"]),
+    ("man", &["ropewalk man cp | man -l -"]),
+];
+
+/// Adds all of it.
+pub(crate) fn complete(command: Command) -> Command {
+    let list = grouped(&command);
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}Options:\n{{options}}{{after-help}}"
+    );
+    let mut command = command.help_template(template).mut_args(hinted);
+    for (name, lines) in EXAMPLES {
+        command = command.mut_subcommand(name, |below| with_examples(below, lines));
+    }
+    command.mut_subcommands(with_hints)
+}
+
+fn with_hints(command: Command) -> Command {
+    command.mut_args(hinted).mut_subcommands(with_hints)
+}
+
+/// `-h` has the examples, `--help` also what else stands there.
+fn with_examples(command: Command, lines: &[&str]) -> Command {
+    let examples = lines.iter().fold(String::from("Examples:"), |text, line| text + "\n    " + line);
+    let rest = command.get_after_help().map(ToString::to_string);
+    let long = rest.map_or_else(|| examples.clone(), |rest| format!("{examples}\n\n{rest}"));
+    command.after_help(examples).after_long_help(long)
+}
+
+/// What kind of thing a value is, for completions.
+fn hinted(arg: Arg) -> Arg {
+    if arg.get_value_hint() != ValueHint::Unknown {
+        return arg;
+    }
+    let hint = match arg.get_value_names().and_then(|names| names.first()).map(|name| name.as_str()) {
+        Some("FILE" | "OUT") => ValueHint::FilePath,
+        Some("DIRECTORY") => ValueHint::DirPath,
+        // Or URLs, which nobody can complete.
+        Some("PLACE" | "PATH" | "LOCATION" | "SOURCE" | "DESTINATION" | "SCENARIO") => ValueHint::AnyPath,
+        Some("HOST" | "HOST[:PORT]") => ValueHint::Hostname,
+        Some("USER") => ValueHint::Username,
+        _ => return arg,
+    };
+    arg.value_hint(hint)
+}
+
+/// The commands with what they do.
+fn grouped(command: &Command) -> String {
+    let mut text = String::new();
+    let all: Vec<&Command> = command.get_subcommands().filter(|below| !below.is_hide_set()).collect();
+    let width = all.iter().map(|below| below.get_name().len()).max().unwrap_or_default();
+    for (heading, names) in GROUPS {
+        text += &format!("{heading}:\n");
+        for name in names {
+            let about =
+                all.iter().find(|below| below.get_name() == *name).and_then(|below| below.get_about());
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            text += &format!("  {name:<width$}  {about}\n");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn every_command_has_a_group_and_an_example_that_is_right() {
+        let program = Cli::definition();
+        for below in Cli::command().get_subcommands() {
+            let name = below.get_name();
+            assert_eq!(GROUPS.iter().filter(|(_, names)| names.contains(&name)).count(), 1, "{name}");
+        }
+        for (name, lines) in EXAMPLES {
+            for line in *lines {
+                let line = line.split([';', '|', '>']).next().unwrap().trim_start_matches("sudo ");
+                let words = shlex::split(line).unwrap();
+                assert_eq!(words[1], *name);
+                if *name != "globus-url-copy" {
+                    let parsed = program.clone().try_get_matches_from(&words);
+                    assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_completed() {
+        let mut text = Vec::new();
+        clap_complete::generate(clap_complete::Shell::Zsh, &mut Cli::definition(), "ropewalk", &mut text);
+        let text = String::from_utf8(text).unwrap();
+        let places = text.lines().find(|line| line.contains("*::places -- ")).unwrap();
+        assert!(places.contains(":_files'"), "{places}");
+        assert!(text.contains("(auto stream extended)"), "--mode has three values");
+    }
+}
