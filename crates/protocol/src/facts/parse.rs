@@ -15,13 +15,18 @@ pub enum FactError {
 
 impl Entry {
     /// Parses `Fact=value;... name`, without end of line (RFC 3659 section 7.2). Names of facts are accepted in any
-    /// case, unknown facts are ignored, and what a known one says is not known where it makes no sense; everything after the
-    /// first space is the name.
+    /// case, unknown facts are ignored, and what a known one says is not known where it makes no sense. Facts end with the
+    /// first semicolon that a space follows, so that values with blanks in them (`UNIX.groupname=domain users`) are no
+    /// part of the name; without one, at the first space. Everything behind that is the name.
     ///
     /// # Errors
     /// There is no name, or a size that is none: with another one, or without, less or more would be copied than there is.
     pub fn parse(line: &[u8]) -> Result<Self, FactError> {
-        let at = line.find_byte(b' ').filter(|at| at + 1 < line.len());
+        let end = match line.first() {
+            Some(b' ') => Some(0),
+            _ => line.find("; ").map(|at| at + 1).or_else(|| line.find_byte(b' ')),
+        };
+        let at = end.filter(|at| at + 1 < line.len());
         let at = at.ok_or_else(|| FactError::NoName { line: line.into() })?;
         // Without a type it may well be a file.
         let mut entry = Self::new(&line[at + 1..], EntryKind::File);
@@ -147,6 +152,18 @@ mod tests {
         assert_eq!(entry.name, " two spaces ");
         assert_eq!(Entry::parse(b" only a name").unwrap().name, "only a name");
         assert_eq!(Entry::parse(b"Size=1 x").unwrap().size, Some(1));
+    }
+
+    #[test]
+    fn blanks_in_values_are_no_part_of_the_name() {
+        let entry = Entry::parse(
+            b"type=file;size=3;UNIX.group=513;UNIX.groupname=domain users;UNIX.mode=0644;UNIX.ownername=bob lee; a; b c",
+        )
+        .unwrap();
+        assert_eq!((entry.name.as_slice(), entry.size, entry.mode), (&b"a; b c"[..], Some(3), Some(0o644)));
+        assert_eq!((entry.group.as_deref(), entry.owner.as_deref()), (Some("domain users"), Some("bob lee")));
+        assert_eq!(Entry::parse(b" a; b").unwrap().name, "a; b");
+        assert_eq!(Entry::parse(b"type=file;x=y z; ; ").unwrap().name, "; ");
     }
 
     #[test]
