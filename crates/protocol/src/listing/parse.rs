@@ -10,7 +10,7 @@ type Field<'a> = (&'a [u8], usize);
 
 pub(super) fn long(line: &[u8], now: Option<i64>) -> Option<Entry> {
     let fields: Vec<Field<'_>> = fields(line).take(24).collect();
-    let (kind, mode) = parse_mode(fields.first()?.0)?;
+    let Some((kind, mode)) = parse_mode(fields.first()?.0) else { return dos(line, &fields) };
     // Owners and groups are free text, so the date is what the rest is found by: size before it, name behind it.
     let (at, date) = (2..fields.len()).find_map(|at| {
         number(fields[at - 1].0)?;
@@ -46,6 +46,44 @@ pub(super) fn long(line: &[u8], now: Option<i64>) -> Option<Entry> {
         target,
         ..Entry::new(name, kind)
     })
+}
+
+/// `01-10-26  12:34PM  <DIR>  name`, or bytes in the place of `<DIR>`, as servers on Windows print it.
+fn dos(line: &[u8], fields: &[Field<'_>]) -> Option<Entry> {
+    let &[(date, _), (time, _), (size, end), ..] = fields else { return None };
+    let [month, day, year] = date.split(|b| matches!(b, b'-' | b'/')).collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    let year = match (year.len(), number(year)? as i64) {
+        (4, year) => year,
+        (2, year @ 0..70) => 2000 + year,
+        (2, year) => 1900 + year,
+        _ => return None,
+    };
+    let (month, day) = (u8::try_from(number(month)?).ok()?, u8::try_from(number(day)?).ok()?);
+    let (hour, minute) = half_day(time)?;
+    let seconds = Civil { year, month, day, hour, minute, second: 0 }.to_seconds()?;
+    let (kind, size) = match size {
+        b"<DIR>" => (EntryKind::Directory, None),
+        size => (EntryKind::File, Some(number(size)?)),
+    };
+    // Names begin in one column: right behind a size and a space, and further behind `<DIR>`.
+    let name = line.get(end + 1..)?;
+    let name = if kind == EntryKind::File { name } else { name.trim_start_with(|c| c == ' ') };
+    let seconds = Some(seconds).filter(|_| !name.is_empty())?;
+    Some(Entry { size, modified: Some(seconds), ..Entry::new(name, kind) })
+}
+
+/// `12:34PM`, or `23:59` of servers that count to 24.
+fn half_day(text: &[u8]) -> Option<(u8, u8)> {
+    let Some((clock, half)) = text.split_at_checked(text.len().checked_sub(2)?) else { return None };
+    let afternoon = match half.to_ascii_uppercase().as_slice() {
+        b"AM" => false,
+        b"PM" => true,
+        _ => return time(text),
+    };
+    let (hour, minute) = time(clock).filter(|(hour, _)| (1..=12).contains(hour))?;
+    Some((hour % 12 + if afternoon { 12 } else { 0 }, minute))
 }
 
 /// Fields of a line, separated by spaces or tabs.
@@ -211,6 +249,21 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_windows() {
+        let entry = parse("01-10-26  12:34PM                   23 hello  there.txt");
+        assert_eq!((entry.kind, entry.size), (EntryKind::File, Some(23)));
+        assert_eq!(
+            (entry.name.as_slice(), stamp(&entry).as_str()),
+            (&b"hello  there.txt"[..], "20260110123400")
+        );
+        let entry = parse("12-31-1999  12:05AM       <DIR>          a b");
+        assert_eq!((entry.kind, entry.name.as_slice()), (EntryKind::Directory, &b"a b"[..]));
+        assert_eq!((stamp(&entry).as_str(), entry.size), ("19991231000500", None));
+        assert_eq!(stamp(&parse("02-29-96  23:59              0 x")), "19960229235900");
+        assert_eq!(parse("01-10-26  12:34PM  5  x").name, " x");
+    }
+
+    #[test]
     fn no_entries() {
         for line in [
             "",
@@ -223,7 +276,12 @@ mod tests {
             "-rw-r--r-- 1 o g x Nov 21 10:00 x",
             "?rw-r--r-- 1 o g 5 Nov 21 10:00 x",
             "-rwxrwxrwz 1 o g 5 Nov 21 10:00 x",
-            "01-10-26  12:34PM  23 hello.txt",
+            "01-10-26  12:34PM  <OUT> x",
+            "01-10-26  13:34PM  23 x",
+            "13-10-26  12:34PM  23 x",
+            "01-10-26  12:34PM  23 ",
+            "01-10-26  12:34PM  23",
+            "01-10-26  12:34PM",
         ] {
             assert_eq!(long(line.as_bytes(), Some(NOW)), None, "{line}");
         }
