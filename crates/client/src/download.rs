@@ -163,7 +163,7 @@ impl Download {
         };
         let resumed = part.as_ref().map_or(0, |part| part.present().len());
         Ok(Arc::new(Self {
-            tries: Tries::new(task.tries, resumed),
+            tries: Tries::new(*task.tries, resumed),
             found: AtomicU32::new(task.tries.total),
             task,
             check,

@@ -120,7 +120,7 @@ impl Landing {
         let resumed = present.len();
         let state = State { beginning: false, left: 1, failed: false, present, proved: RangeSet::new() };
         Self {
-            tries: Tries::new(task.tries, resumed),
+            tries: Tries::new(*task.tries, resumed),
             asked: AtomicU32::new(task.tries.total),
             replaced: OnceLock::new(),
             let_go: OnceLock::new(),

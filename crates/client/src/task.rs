@@ -45,7 +45,7 @@ pub(crate) struct Task {
     pub link: Option<Box<BString>>,
     pub there: There,
     /// Tries that failed.
-    pub tries: Tried,
+    pub tries: Box<Tried>,
     /// When the first try began.
     pub began: Option<Instant>,
     /// It may be at the destination already, whole: look before it is sent again.
@@ -77,7 +77,7 @@ impl Task {
             mode: None,
             link: None,
             there: There::Unknown,
-            tries: Tried::default(),
+            tries: Box::default(),
             began: None,
             confirm: false,
             apart: false,

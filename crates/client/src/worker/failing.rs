@@ -30,7 +30,7 @@ impl Worker<'_, '_> {
                 task.tries.count(Instant::now(), 0);
                 task.confirm |= matches!(error, RemoteError::PartVanished { .. });
                 task.grows |= is_change(&error);
-                match self.again(&error, task.tries) {
+                match self.again(&error, *task.tries) {
                     Some(pause) => {
                         self.tell_retry(&task, false, &error, pause);
                         self.ctx.queue.push_delayed(Job::File(task), Instant::now() + pause);
@@ -207,7 +207,10 @@ impl Worker<'_, '_> {
             self.tell_retry(task, true, error, pause);
             let confirm = matches!(error, RemoteError::PartVanished { .. });
             let grows = task.grows || is_change(error);
-            self.ctx.queue.push_delayed(Job::File(Task { tries, confirm, grows, ..task.clone() }), due);
+            self.ctx.queue.push_delayed(
+                Job::File(Task { tries: Box::new(tries), confirm, grows, ..task.clone() }),
+                due,
+            );
         } else {
             self.tell_retry(task, false, error, pause);
             self.ctx.queue.push_delayed(again, due);
