@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(place("a:/x"), "ftp://h/x");
         // Bytes of a path are what they are.
         let raw = OsStr::from_bytes(b"a:\xff");
-        assert!(matches!(sites.parse(raw).unwrap().0, Location::Remote(url) if url.path == &b"/\xff"[..]));
+        assert!(matches!(sites.parse(raw).unwrap().0, Location::Remote(url) if url.path == b"/\xff"[..]));
     }
 
     #[test]
