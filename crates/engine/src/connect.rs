@@ -158,11 +158,8 @@ impl Core {
                 },
             };
             *self.rest.lock() = None;
-            // It has that of the listener.
-            let congestion = self.congestion.get();
-            if let Some(name) =
-                congestion.filter(|name| self.settings.socket.congestion.as_ref() != Some(name))
-            {
+            // It has that of the listener, or one that a route names.
+            if let Some(name) = self.congestion.get() {
                 connection.set_congestion(&name);
             }
             // A connection that is broken already is no reason to end the transfer.

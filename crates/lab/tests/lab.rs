@@ -27,6 +27,12 @@ fn program_source() {
 }
 
 #[test]
+#[ignore = "a program for the other tests"]
+fn program_chooser() {
+    common::chooser();
+}
+
+#[test]
 fn two_hosts_have_the_path_that_was_asked_for() {
     lab_test(|| {
         let result = run_text(&format!("{TWO_HOSTS}{}", common::transfer("2MiB")));
@@ -347,6 +353,18 @@ fn hosts_know_their_names_and_settings() {
         // It sees only its own lab's processes.
         assert!(lines[8].parse::<u32>().unwrap() < 1000, "{lines:?}");
         assert_eq!(result.hosts[1].kernel.congestion.as_deref(), Some("cubic"));
+    });
+}
+
+/// Where this machine does not let namespaces choose, the host's own is named by a route, which takes the place of what a
+/// socket had before it was connected.
+#[test]
+fn a_program_of_a_host_can_choose_another_congestion_control() {
+    lab_test(|| {
+        let hosts = TWO_HOSTS.replace("[hosts.left]", "[hosts.left]\nkernel = { congestion = \"cubic\" }");
+        let text = hosts + &common::transfer("1KiB").replace("program_source", "program_chooser");
+        let result = run_text(&text);
+        assert_eq!(result.commands[0].end, End::Exit(0), "{:?}", result.commands[0]);
     });
 }
 

@@ -76,7 +76,13 @@ impl Driver for Tcp {
                 }
             }
             match connect(&socket, address, deadline, wait) {
-                Ok(()) => return Ok(Box::new(TcpConnection::new(socket.into())?)),
+                Ok(()) => {
+                    // A route that names one (ip-route(8), congctl) has taken the place of what was set before.
+                    if let Some(name) = &options.congestion {
+                        congestion::apply(socket.as_fd(), name);
+                    }
+                    return Ok(Box::new(TcpConnection::new(socket.into())?));
+                }
                 // The four addresses of the connection are in use, perhaps in TIME_WAIT: another local port may do.
                 Err(e) if port != 0 && is_port_taken(&e) => failure = Some(e),
                 Err(e) => return Err(e),

@@ -5,6 +5,7 @@ use ropewalk_lab::{
     run::{Event, RunError, RunOptions, run},
     scenario::{Document, Scenario},
 };
+use ropewalk_transport::{Driver, SocketOptions, Tcp};
 use std::{
     env, fs,
     io::{BufRead, BufReader, Read, Write},
@@ -92,6 +93,16 @@ pub(crate) fn source() {
     stream.write_all(&vec![1; bytes.0 as usize]).unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(stream.read(&mut [0; 2]).unwrap(), 1);
+}
+
+/// Connects with a congestion control that is not the host's.
+pub(crate) fn chooser() {
+    let address = env::var("CONNECT").unwrap().parse().unwrap();
+    let options = SocketOptions { congestion: Some("reno".into()), ..SocketOptions::default() };
+    let mut connection = Tcp.connect(address, &options, Duration::from_secs(10)).unwrap();
+    connection.write_all(b"x").unwrap();
+    let used = rustix::net::sockopt::tcp_congestion(connection.plain_fd().unwrap());
+    assert_eq!(used.unwrap(), "reno");
 }
 
 pub(crate) fn connections<'a>(
