@@ -451,3 +451,34 @@ fn loss_between_two_servers_is_heard() {
     let told = tuned(command["stdout"].as_str().unwrap());
     assert!(told.iter().any(|event| event["congestion_control"] == "bbr"), "{command}");
 }
+
+/// Where nothing is tuned there is nobody to choose: the one that is named is used, by whoever sends.
+#[test]
+fn a_named_congestion_control_is_used_with_a_fixed_number_of_streams() {
+    let _alone = alone();
+    let scratch = Scratch::new().unwrap();
+    let scenario = scratch.join("reno.toml");
+    let text = path("10ms", "rate = \"200Mbit/s\", queue = 500", "");
+    fs::write(&scenario, text.replace("\"cubic\"", "\"reno\"")).unwrap();
+    for (program, way, sender) in [
+        ("ropewalk --streams 4 --congestion bbr,cubic", &["--put"][..], "left"),
+        ("ropewalk --streams 1 --congestion bbr", &["--put"], "left"),
+        ("ropewalk --tuner fixed --congestion bbr", &["--put"], "left"),
+        ("ropewalk-choice --streams 4 --congestion bbr", &[], "right"),
+        ("ropewalk-choice --mode stream --congestion bbr --streams 1", &[], "right"),
+    ] {
+        let arguments = [&["--size", "16M"], way].concat();
+        let Some(result) = run_lab(scenario.to_str().unwrap(), program, &arguments) else { return };
+        let connections = result["connections"].as_array().unwrap();
+        let sends = |connection: &&Value| {
+            connection["host"] == sender && connection["sent"].as_u64().unwrap() > 1 << 18
+        };
+        let used: Vec<&Value> = connections.iter().filter(sends).map(|one| &one["congestion"]).collect();
+        assert!(!used.is_empty() && used.iter().all(|name| *name == "bbr"), "{program}: {used:?}");
+    }
+    // A server that does not let clients choose: the user is told.
+    let program = "ropewalk --streams 4 --congestion bbr";
+    let Some(result) = run_lab(scenario.to_str().unwrap(), program, &["--size", "1M"]) else { return };
+    let told = result["commands"][0]["stderr"].as_str().unwrap();
+    assert!(told.contains("--congestion bbr has no effect"), "{told}");
+}

@@ -204,7 +204,7 @@ impl Pipeline for Flow<'_, '_> {
                 _ => None,
             };
             self.session.wants_path = self.seat.is_some() && streams > 1;
-            self.session.wanted_congestion = self.seat.as_ref().and_then(|seat| seat.lane().congestion());
+            self.session.wants_congestion(self.seat.as_ref());
             if let Err(e) = self.session.receiving(mode, streams, inline) {
                 return self.worker.failed(Job::Get(download, range), e).map(|()| None);
             }

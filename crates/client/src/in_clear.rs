@@ -39,7 +39,7 @@ impl Session<'_> {
 
 impl Warned {
     /// Whether it was said of this server before.
-    fn was_said(&self, peer: &str) -> bool {
+    pub(crate) fn was_said(&self, peer: &str) -> bool {
         !self.0.lock().insert(peer.to_owned())
     }
 }

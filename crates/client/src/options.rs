@@ -13,7 +13,7 @@ use ropewalk_protocol::url::Url;
 use ropewalk_storage::DirectIo;
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tls::Fingerprint;
-use ropewalk_tuning::tuner::{Fairness, Kind};
+use ropewalk_tuning::tuner::{CongestionControl, Fairness, Kind};
 use zeroize::Zeroizing;
 
 use crate::{Location, SshOptions, TokenSource};
@@ -271,6 +271,7 @@ pub struct Options {
     /// What the path may carry, in bits a second, where it is known: a hint for the tuner's beginning.
     pub capacity: Option<u64>,
     /// Congestion controls that this site allows the tuner to choose from, by the kernel's names; none: the kernel's own.
+    /// Where nothing is tuned the first one is used.
     pub congestion: Vec<String>,
     pub mode: DataMode,
     /// TYPE A.
@@ -400,6 +401,20 @@ pub struct Options {
     pub trace_control: bool,
 }
 
+impl Options {
+    /// Whether a tuner may change how paths are used.
+    pub(crate) fn is_tuned(&self) -> bool {
+        self.tuner != Kind::Fixed && self.streams == Auto::Auto
+    }
+
+    /// The congestion control of data connections where no tuner chooses it: the first that is named. `None`: the
+    /// sending host's own.
+    pub(crate) fn fixed_congestion(&self) -> Option<&'static str> {
+        let first = self.congestion.first().filter(|_| !self.is_tuned())?;
+        CongestionControl::from_name(first).map(CongestionControl::name)
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -477,5 +492,21 @@ impl Default for Options {
             state_directory: None,
             trace_control: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_congestion_control_is_used_where_nothing_is_tuned() {
+        let tuned = Options { congestion: vec!["bbr".into(), "cubic".into()], ..Options::default() };
+        assert_eq!(tuned.fixed_congestion(), None);
+        let one = Options { streams: Auto::Set(8), ..tuned.clone() };
+        assert_eq!(one.fixed_congestion(), Some("bbr"));
+        let untuned = Options { tuner: Kind::Fixed, ..tuned };
+        assert_eq!(untuned.fixed_congestion(), Some("bbr"));
+        assert_eq!(Options { congestion: Vec::new(), ..untuned }.fixed_congestion(), None);
     }
 }

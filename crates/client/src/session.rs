@@ -29,7 +29,7 @@ use crate::setup::{Setup, advertised, reachable};
 use crate::task::Task;
 use crate::tls;
 use crate::told::Told;
-use crate::tune::{Lane, MOST_BUFFER, NEAR, Wanted};
+use crate::tune::{Lane, MOST_BUFFER, NEAR, Seat, Wanted};
 use crate::{DataMode, Entry, Event, PasswordPrompt, RemoteError};
 use ropewalk_protocol::feature::Features;
 
@@ -61,7 +61,7 @@ pub(crate) struct Session<'e> {
     inline: Option<Algorithm>,
     /// The congestion control that the server was asked for, and the one that it should use.
     congestion: Option<&'static str>,
-    pub wanted_congestion: Option<&'static str>,
+    wanted_congestion: Option<&'static str>,
     /// Whether the server was asked to tell of the path while it sends, and whether it should be.
     tells_path: bool,
     pub wants_path: bool,

@@ -27,6 +27,7 @@ pub(crate) struct Setup<'e> {
     pub ours: Ours,
     pub tls: crate::tls::Shared,
     pub warned_of_clear: crate::in_clear::Warned,
+    pub warned_of_congestion: crate::in_clear::Warned,
 }
 
 impl<'e> Setup<'e> {
@@ -42,6 +43,7 @@ impl<'e> Setup<'e> {
             ours: Ours::default(),
             tls: crate::tls::Shared::default(),
             warned_of_clear: crate::in_clear::Warned::default(),
+            warned_of_congestion: crate::in_clear::Warned::default(),
         })
     }
 

@@ -21,9 +21,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use ropewalk_engine::Bandwidth;
 use ropewalk_transport::Ceilings;
-use ropewalk_tuning::tuner::{
-    CongestionControl, Connections, Fairness, Kind, Options as TunerOptions, Prior,
-};
+use ropewalk_tuning::tuner::{CongestionControl, Connections, Fairness, Options as TunerOptions, Prior};
 
 pub(crate) use buffers::MOST as MOST_BUFFER;
 pub(crate) use lane::Lane;
@@ -82,15 +80,10 @@ impl Tune {
         self.options.fairness != Fairness::Polite && self.options.fairness.stated().is_none()
     }
 
-    /// Whether anything may be tuned in this run.
-    fn is_on(&self) -> bool {
-        self.options.tuner != Kind::Fixed && self.options.streams == Auto::Auto
-    }
-
     /// A seat for a worker on the path between these ends; `None` where it is not tuned. `left`: files and bytes that are to be
     /// moved, as far as that is known.
     pub(crate) fn seat(&self, ends: Ends, rtt: Duration, left: Option<(u64, u64)>) -> Option<Seat> {
-        if !self.is_on() || rtt < NEAR {
+        if !self.options.is_tuned() || rtt < NEAR {
             return None;
         }
         let mut lanes = self.lanes();

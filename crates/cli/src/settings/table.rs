@@ -92,7 +92,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Move no more payload than this, over all connections of the run, in both directions together: 200Mbit/s, 20MB/s \
          (between two servers with --through-here only)"),
     setting("congestion", None, Value("NAMES|none"), Copy, (congestion, show_congestion),
-        "Congestion controls that the tuner may choose from (a site's decision: bbr takes more than its share beside others)"),
+        "Congestion controls that the tuner may choose from (a site's decision: bbr takes more than its share beside others); \
+         where nothing is tuned, as with --streams, the first is used"),
     setting("mode", None, Value("auto|stream|extended"), Copy, (mode, show_mode),
         "How data connections speak: MODE E (extended) where both sides can, MODE S (stream) otherwise"),
     setting("ascii", None, Switch, Copy, switch!(options.ascii),

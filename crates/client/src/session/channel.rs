@@ -68,7 +68,7 @@ impl Session<'_> {
             (options.markers, options.path_info) = (Some(PATH_MARKERS), Some(true));
         }
         let congestion = self.wanted_congestion.filter(|_| self.can.congestion);
-        if mode == Mode::ExtendedBlock && congestion != self.congestion {
+        if congestion != self.congestion {
             // Not among the others: a server that does not allow it must not refuse those too.
             let name = congestion.and_then(|name| name.parse::<CongestionName>().ok());
             let options = RetrOptions { congestion: Some(name), ..RetrOptions::default() };
@@ -146,9 +146,27 @@ impl Session<'_> {
         } else {
             let binding = self.bind()?;
             let address = self.passive(mode, parallelism, inline, binding.as_ref())?;
-            self.connect(mode, if extended { streams } else { 1 }, address, binding.as_ref())
+            let streams = if extended { streams } else { 1 };
+            self.connect(mode, streams, address, binding.as_ref(), self.socket_options())
         });
         Ok(())
+    }
+
+    /// The congestion control that the server is to use for what it sends next: the tuner's choice, or with a fixed
+    /// number of streams the one that the user named.
+    pub(crate) fn wants_congestion(&mut self, seat: Option<&Seat>) {
+        let fixed = self.setup.options.fixed_congestion();
+        self.wanted_congestion = seat.map_or(fixed, |seat| seat.lane().congestion());
+        let Some(name) = fixed.filter(|_| !self.can.congestion) else { return };
+        let peer = self.control.peer();
+        if !self.setup.warned_of_congestion.was_said(peer) {
+            self.setup.events.event(Event::Warning {
+                message: format!(
+                    "{peer} lets no client choose its congestion control: --congestion {name} has no effect on what \
+                     it sends"
+                ),
+            });
+        }
     }
 
     /// A channel for sending to this server, which is passive.
@@ -165,7 +183,9 @@ impl Session<'_> {
         }
         let binding = self.bind()?;
         let address = self.passive(mode, None, inline, binding.as_ref())?;
-        let channel = self.connect(mode, streams, address, binding.as_ref());
+        let congestion = self.setup.options.fixed_congestion().map(str::to_owned);
+        let options = SocketOptions { congestion, ..self.socket_options() };
+        let channel = self.connect(mode, streams, address, binding.as_ref(), options);
         self.channel = Some(Channel { sending: true, ..channel });
         Ok(())
     }
@@ -198,8 +218,15 @@ impl Session<'_> {
         options
     }
 
-    fn connect(&self, mode: Mode, streams: u32, address: SocketAddr, binding: Option<&Binding>) -> Channel {
-        let settings = self.setup.channel_settings(mode, streams, None, self.socket_options());
+    fn connect(
+        &self,
+        mode: Mode,
+        streams: u32,
+        address: SocketAddr,
+        binding: Option<&Binding>,
+        options: SocketOptions,
+    ) -> Channel {
+        let settings = self.setup.channel_settings(mode, streams, None, options);
         let data = DataChannel::active(
             self.data_driver(binding),
             vec![address],

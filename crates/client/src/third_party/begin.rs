@@ -50,7 +50,7 @@ impl<'e> Flow<'_, 'e> {
         self.source.drop_channel();
         let parallelism = (mode == Mode::ExtendedBlock).then_some(streams);
         self.source.wants_path = self.seat.is_some() && streams > 1;
-        self.source.wanted_congestion = self.seat.as_ref().and_then(|seat| seat.lane().congestion());
+        self.source.wants_congestion(self.seat.as_ref());
         self.binding = self.source.bind_with(&self.destination)?;
         let binding = self.binding.as_ref();
         if self.delayed() {
