@@ -482,3 +482,38 @@ fn a_named_congestion_control_is_used_with_a_fixed_number_of_streams() {
     let told = result["commands"][0]["stderr"].as_str().unwrap();
     assert!(told.contains("--congestion bbr has no effect"), "{told}");
 }
+
+/// A match on a random path, with all that belongs to it.
+#[test]
+fn a_match_on_a_random_path() {
+    if no_lab() {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new().unwrap();
+    let run = |more: &[&str]| {
+        let mut command = Command::new(peers::ropewalk().unwrap());
+        command.args(["lab", "match", "--random", "1", "--seed", LIGHT, "--streams", "1,2", "--beside", "1"]);
+        command.args(["--seconds", "2", "--coarse", "1", "--repeat", "1", "--json", "--quiet", "--output"]);
+        let output = command.arg(scratch.join("match.jsonl")).args(more).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let results = run(&["--jobs", "2"]);
+    let row = &results["rows"][0];
+    assert!(row["scenario"].as_str().unwrap().contains("[links.path]"), "{results}");
+    assert_eq!(row["swept"].as_array().unwrap().len(), 2, "{results}");
+    for figures in [&row["best"][1], &row["programs"][0][1]] {
+        assert!(figures["goodput"].as_f64().unwrap() > 0.0 && figures["runs"] == 1, "{results}");
+        assert!(figures["beside"].as_f64().unwrap() > 0.0, "{results}");
+    }
+    assert!(row["alone"].as_f64().unwrap() > 0.0 && results["scores"][0]["paths"] == 1, "{results}");
+    // Everything is there: nothing runs again.
+    let records = || fs::read_to_string(scratch.join("match.jsonl")).unwrap().lines().count();
+    let before = records();
+    assert_eq!(run(&[]), results);
+    assert_eq!((before, records()), (2 + 1 + 2 + 1, before));
+}
+
+/// The seed of a slow path without loss and without cross traffic.
+const LIGHT: &str = "0";

@@ -4,10 +4,12 @@
 //! a server on `right`, a client on `left`, and the files that they move. So every program can be tried on every path.
 
 mod programs;
+mod random;
 mod scenarios;
 mod workload;
 
 pub use programs::{Call, PROGRAMS, Program};
+pub use random::RandomPath;
 pub use scenarios::{Entry, SCENARIOS, open};
 pub use workload::{COMMAND, Direction, Workload, attach};
 

@@ -3,6 +3,10 @@
 //! A match is a sweep ([`crate::sweep`]) over programs alone: every round has each of them once, so that whatever disturbs
 //! the machine disturbs all.
 
+mod random;
+
+pub use random::{Figures, RandomResults, RandomStudy, Row, Score, build_of};
+
 use crate::report::{Table, digits};
 use crate::sweep::{Group, Spread};
 

@@ -7,6 +7,7 @@ mod findings;
 mod labelled;
 mod list;
 mod progress;
+mod random;
 mod run;
 mod shell;
 mod sweep;
@@ -18,7 +19,7 @@ use clap::{Args, Subcommand};
 use ropewalk_lab::library::{self, Call, Direction, LibraryError, Workload};
 use ropewalk_lab::run::{RunError, Stop};
 use ropewalk_lab::scenario::{Document, ScenarioError, Value};
-use ropewalk_lab::sweep::SweepError;
+use ropewalk_lab::sweep::{SweepError, Vary};
 
 use crate::exit::{Exit, usage};
 use crate::{signals, units};
@@ -139,12 +140,22 @@ impl WorkloadFlags {
 }
 
 fn setting(given: &str) -> Result<(String, Value), String> {
-    let vary: ropewalk_lab::sweep::Vary =
-        given.parse().map_err(|_| format!("{given:?}: expected NAME=VALUE"))?;
+    let vary: Vary = given.parse().map_err(|_| format!("{given:?}: expected NAME=VALUE"))?;
     match <[Value; 1]>::try_from(vary.values) {
         Ok([value]) => Ok((vary.name, value)),
         Err(_) => Err(format!("{given:?}: expected one value")),
     }
+}
+
+/// Numbers of streams, as values of `lab sweep --vary` are written.
+fn stream_counts(given: &str) -> anyhow::Result<Vec<u32>> {
+    let vary: Vary = format!("streams={given}").parse().map_err(of_sweep)?;
+    let number = |value: &Value| match value {
+        Value::Integer(number @ 1..=1000) => u32::try_from(*number).ok(),
+        _ => None,
+    };
+    let streams: Option<Vec<u32>> = vary.values.iter().map(number).collect();
+    streams.ok_or_else(|| usage(format!("--streams {given}: expected numbers from 1 to 1000")))
 }
 
 /// Programs that are named, if they are installed.
@@ -245,6 +256,13 @@ mod tests {
             "lab change links[0].path.both.loss=200% --lab x",
             "lab change kernel.congestion=bbr --lab x",
             "lab sweep metro --vary streams=1,2 -o curve.svg",
+            "lab match",
+            "lab match metro",
+            "lab match metro --program curl --seed 7",
+            "lab match metro --random 1",
+            "lab match --random 0",
+            "lab match --random 1 --size 1M",
+            "lab match --random 1 --streams 0",
         ] {
             let words: Vec<&str> = words.split(' ').map(|word| word.trim_matches('\'')).collect();
             match Program::try_parse_from(words.clone()) {

@@ -1,5 +1,7 @@
 //! What a sweep keeps of a run.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::results::{
@@ -30,6 +32,21 @@ pub struct Measurement {
     pub rtt: f64,
     /// Largest segment that the senders used, in bytes of payload.
     pub segment: u32,
+    /// Segments that were sent, those sent again among them.
+    #[serde(default)]
+    pub segments: u64,
+    /// Segments that were sent again.
+    #[serde(default)]
+    pub retransmitted: u64,
+    /// Share of the time in which the last twentieth of the bytes arrived; absent where the program was stopped before.
+    #[serde(default)]
+    pub tail: Option<f64>,
+    /// TCP connections when that last twentieth began; those of control sessions count, here and in `streams`.
+    #[serde(default)]
+    pub streams_end: u32,
+    /// Bits of payload a second of each cross traffic, by its name.
+    #[serde(default)]
+    pub traffic: BTreeMap<String, f64>,
     /// Bits of payload a second over spans of [`SPAN`] seconds, from the program's start.
     #[serde(default)]
     pub rates: Vec<f64>,
@@ -63,6 +80,7 @@ impl Measurement {
         let told = told.filter(|_| timed().next().is_some());
         let bytes = told.unwrap_or_else(|| received(result));
         let data = data_directions(result);
+        let last = last_twentieth(result, begin, end);
         Self {
             seconds,
             bytes,
@@ -77,6 +95,13 @@ impl Measurement {
             queue_max: data.iter().map(|data| data.queue_max).max().unwrap_or(0),
             rtt: round_trip(result),
             segment: own(result).filter(|c| c.last.sent > 0).map(|c| c.last.mss).max().unwrap_or(0),
+            segments: own(result).map(segments).sum(),
+            retransmitted: own(result).map(|connection| u64::from(connection.last.retransmitted)).sum(),
+            tail: last
+                .filter(|_| told.is_some() && seconds > 0.0)
+                .map(|(at, _)| (end - at).max(0.0) / seconds),
+            streams_end: last.map_or(0, |(_, streams)| streams),
+            traffic: result.traffic.iter().map(|traffic| (traffic.name.clone(), traffic.rate)).collect(),
             rates: rates(result, if begin.is_finite() { begin } else { 0.0 }),
             busy: result.machine.busy,
             load: result.machine.load,
@@ -85,13 +110,51 @@ impl Measurement {
     }
 }
 
+/// Where most payload arrived.
+fn receiver(result: &RunResult) -> Option<&HostSeries> {
+    let most = |host: &&HostSeries| host.received.iter().sum::<f64>();
+    result.series.hosts.iter().max_by(|a, b| most(a).total_cmp(&most(b)))
+}
+
+/// Segments of payload that a connection sent; the last of each write may have been shorter.
+fn segments(connection: &ConnectionResult) -> u64 {
+    match connection.last.mss {
+        0 => 0,
+        size => connection.last.sent.div_ceil(u64::from(size)),
+    }
+}
+
+/// When the last twentieth of the payload that arrived within these times began to arrive, and how many connections the
+/// receiver had then.
+fn last_twentieth(result: &RunResult, begin: f64, end: f64) -> Option<(f64, u32)> {
+    const WITHOUT: f64 = 0.95;
+    let host = receiver(result)?;
+    let within = |time: f64| time > begin && time <= end;
+    let mut before = 0.0;
+    let mut steps = Vec::new();
+    for (at, (&time, &rate)) in result.series.times.iter().zip(&host.received).enumerate() {
+        let step = time - std::mem::replace(&mut before, time);
+        // A program's end falls into a step.
+        if within(time) || within(time - step) {
+            steps.push((at, time - step, step, rate * step));
+        }
+    }
+    let mut left = WITHOUT * steps.iter().map(|step| step.3).sum::<f64>();
+    for (at, since, step, bits) in steps {
+        if bits > 0.0 && bits >= left {
+            // The sample at the step's end may be one after the program's.
+            let streams = at.checked_sub(1).and_then(|before| host.streams.get(before));
+            return Some((since + step * left / bits, streams.copied().unwrap_or(0)));
+        }
+        left -= bits;
+    }
+    None
+}
+
 /// Where most payload arrived, whole spans only.
 fn rates(result: &RunResult, begin: f64) -> Vec<f64> {
     let times = &result.series.times;
-    let most = |host: &&HostSeries| host.received.iter().sum::<f64>();
-    let Some(host) = result.series.hosts.iter().max_by(|a, b| most(a).total_cmp(&most(b))) else {
-        return Vec::new();
-    };
+    let Some(host) = receiver(result) else { return Vec::new() };
     // Bits and seconds of each span. A value is of the step that ends at its time.
     let mut spans: Vec<(f64, f64)> = Vec::new();
     let mut before = 0.0;
@@ -164,6 +227,7 @@ fn round_trip(result: &RunResult) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::results::HostResult;
 
@@ -257,6 +321,40 @@ mod tests {
         let rates = Measurement::of(&result).rates;
         assert_eq!(rates.len(), 2, "{rates:?}");
         assert!((rates[0] - 2e6).abs() < 1.0 && (rates[1] - 8e6).abs() < 2e5, "{rates:?}");
+    }
+
+    #[test]
+    fn the_end_is_the_last_twentieth() {
+        let mut result = result(End::Exit(0));
+        result.series.times = (1..=120).map(|tenths| f64::from(tenths) / 10.0).collect();
+        // Nine seconds at full rate, then a second with a hundredth part of the bytes, over one of the connections.
+        let rate = |tenths: u32| match tenths {
+            11..=100 => 11e6,
+            101..=110 => 1e6,
+            _ => 0.0,
+        };
+        result.series.hosts = vec![HostSeries {
+            host: "left".into(),
+            received: (1..=120).map(rate).collect(),
+            streams: (1..=120).map(|tenths| if tenths <= 100 { 9 } else { 2 }).collect(),
+            ..HostSeries::default()
+        }];
+        let measured = Measurement::of(&result);
+        let wanted = (1.0 + 4.0 / 11.0) / 10.0;
+        assert!((measured.tail.unwrap() - wanted).abs() < 1e-6, "{:?}", measured.tail);
+        assert_eq!(measured.streams_end, 9);
+        result.commands[0].end = End::Stopped;
+        assert_eq!(Measurement::of(&result).tail, None);
+    }
+
+    #[test]
+    fn segments_are_counted_at_those_who_send() {
+        let mut result = result(End::Exit(0));
+        let sender = &mut result.connections[2].last;
+        (sender.mss, sender.retransmitted) = (1000, 50);
+        result.connections[3].last.retransmitted = 7;
+        let measured = Measurement::of(&result);
+        assert_eq!((measured.segments, measured.retransmitted), (5000, 50));
     }
 
     #[test]

@@ -2,24 +2,33 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use ropewalk_lab::library::Workload;
 use ropewalk_lab::matches;
 use ropewalk_lab::report::capacity;
+use ropewalk_lab::scenario::Value;
 use ropewalk_lab::sweep::{Design, Store, Trial, groups, trials};
 
+use super::random::RandomFlags;
 use super::sweep::Campaign;
-use super::{ScenarioFlags, WorkloadFlags, calls, of_sweep};
-use crate::exit::Exit;
+use super::{ScenarioFlags, WorkloadFlags, calls, of_sweep, setting};
+use crate::exit::{Exit, usage};
 
 #[derive(Debug, Args)]
 pub(crate) struct Match {
-    #[command(flatten)]
-    scenario: ScenarioFlags,
+    /// A scenario of the library (`ropewalk lab list`), or a file
+    #[arg(value_name = "SCENARIO", required_unless_present = "random", conflicts_with = "random")]
+    scenario: Option<String>,
+    /// Change a variable (streams=4) or a field (links[0].path.both.loss=0.1%) of the scenario
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting, conflicts_with = "random")]
+    set: Vec<(String, Value)>,
     /// A program of the library (`ropewalk lab list`) with its arguments, for example 'globus-url-copy -p 8'; the
     /// others are compared with the first
-    #[arg(long, required = true, value_name = "PROGRAM")]
+    #[arg(long, required_unless_present = "random", value_name = "PROGRAM")]
     program: Vec<String>,
     #[command(flatten)]
     workload: WorkloadFlags,
+    #[command(flatten)]
+    random: RandomFlags,
     #[command(flatten)]
     campaign: Campaign,
     /// Keep the results of every round, one JSON object a line; when the file is there already, the match goes on
@@ -32,10 +41,20 @@ pub(crate) struct Match {
 
 impl Match {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let name = self.scenario.name();
         let workload = self.workload.workload();
+        let Some(scenario) = self.scenario else {
+            if workload != (Workload { direction: workload.direction, ..Workload::default() }) {
+                return Err(usage(
+                    "--random with --size, --count, --limit or --unstored: --seconds says how much is moved",
+                ));
+            }
+            let (campaign, output) = (&self.campaign, self.output.as_ref());
+            return self.random.run(&self.program, workload.direction, campaign, output, self.markdown);
+        };
+        let flags = ScenarioFlags { scenario, set: self.set };
+        let name = flags.name();
         let programs = calls(&self.program)?;
-        let document = self.scenario.open(&programs, &workload)?;
+        let document = flags.open(&programs, &workload)?;
         let scenario = document.scenario().map_err(super::of_scenario)?;
         let direction = workload.direction;
         let design = Design { programs, workload, vary: vec![], repetitions: self.campaign.repeat };

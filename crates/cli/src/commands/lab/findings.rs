@@ -9,12 +9,11 @@ use ropewalk_lab::report::findings::{
     LiveStudy, Section, library_section, library_trials, live_cases, live_section, paper_section,
     paper_trials,
 };
-use ropewalk_lab::scenario::Value;
-use ropewalk_lab::sweep::{Store, Vary};
+use ropewalk_lab::sweep::Store;
 
 use super::sweep::{Campaign, STOPPING};
-use super::{case_study, labelled, of_sweep, stop_at_signal};
-use crate::exit::{Exit, usage};
+use super::{case_study, labelled, of_sweep, stop_at_signal, stream_counts};
+use crate::exit::Exit;
 
 #[derive(Debug, Args)]
 pub(crate) struct Findings {
@@ -141,13 +140,6 @@ impl Findings {
     }
 
     fn streams(&self, default: &str) -> anyhow::Result<Vec<u32>> {
-        let given = self.streams.as_deref().unwrap_or(default);
-        let vary: Vary = format!("streams={given}").parse().map_err(of_sweep)?;
-        let number = |value: &Value| match value {
-            Value::Integer(number @ 1..=1000) => u32::try_from(*number).ok(),
-            _ => None,
-        };
-        let streams: Option<Vec<u32>> = vary.values.iter().map(number).collect();
-        streams.ok_or_else(|| usage(format!("--streams {given}: expected numbers from 1 to 1000")))
+        stream_counts(self.streams.as_deref().unwrap_or(default))
     }
 }

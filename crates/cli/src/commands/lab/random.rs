@@ -1,0 +1,123 @@
+//! `ropewalk lab match --random`: programs on paths that are drawn.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+use ropewalk_lab::emulator::Rate;
+use ropewalk_lab::library::{Direction, RandomPath};
+use ropewalk_lab::matches::{RandomStudy, build_of};
+use ropewalk_lab::report::Table;
+use ropewalk_lab::sweep::Store;
+
+use super::sweep::{Campaign, STOPPING};
+use super::{calls, of_sweep, stop_at_signal, stream_counts};
+use crate::exit::Exit;
+use crate::output::{json_line, say};
+
+/// Which paths, and for how long.
+#[derive(Debug, Args)]
+pub(super) struct RandomFlags {
+    /// Instead of a scenario: so many random paths (docs/lab.md has the ranges), each with static settings and
+    /// --program [default: ropewalk], whose shares of the best static setting are shown
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..=10_000))]
+    random: Option<u32>,
+    /// With --random: the first path's seed; each path depends on its own seed only
+    #[arg(long, value_name = "S", default_value_t = 1, requires = "random")]
+    seed: u32,
+    /// With --random: print the paths as scenario files, and run nothing
+    #[arg(long, requires = "random")]
+    print: bool,
+    /// With --random: leave out paths that carry more
+    #[arg(long, value_name = "RATE", requires = "random")]
+    max_rate: Option<Rate>,
+    /// With --random: how long the best static setting is to take for a transfer, in seconds
+    #[arg(long, default_value_t = 30, requires = "random", value_parser = RangedU64ValueParser::<u32>::new().range(1..=3600))]
+    seconds: u32,
+    /// With --random: seconds after which a run is stopped that looks for the best two static settings
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, requires = "random", value_parser = RangedU64ValueParser::<u32>::new().range(1..=3600))]
+    coarse: u32,
+    /// With --random: the static settings, as in `lab sweep`
+    #[arg(long, value_name = "VALUES", default_value = "1,4,16,32,64,128", requires = "random")]
+    streams: String,
+    /// With --random: so many plain cubic flows run beside, and what they keep is shown
+    #[arg(long, value_name = "FLOWS", default_value_t = 0, requires = "random", value_parser = RangedU64ValueParser::<u32>::new().range(0..=64))]
+    beside: u32,
+    /// With --random: results of static settings count whatever build of ropewalk they are of
+    #[arg(long, requires = "random")]
+    any_build: bool,
+    /// With --random: run nothing, use what is in the file of results
+    #[arg(long, requires = "random")]
+    report_only: bool,
+    /// With --random: print all figures as JSON
+    #[arg(long, requires = "random")]
+    json: bool,
+}
+
+impl RandomFlags {
+    fn paths(&self) -> Vec<RandomPath> {
+        let most = self.max_rate.and_then(Rate::get).unwrap_or(u64::MAX);
+        let seeds = self.seed..self.seed.saturating_add(self.random.unwrap_or_default());
+        seeds.map(RandomPath::draw).filter(|path| path.rate * 1000 <= most).collect()
+    }
+
+    pub(super) fn run(
+        &self,
+        programs: &[String],
+        direction: Direction,
+        campaign: &Campaign,
+        output: Option<&PathBuf>,
+        markdown: bool,
+    ) -> anyhow::Result<Exit> {
+        let paths = self.paths();
+        if self.print {
+            let texts: Vec<String> = paths.iter().map(RandomPath::text).collect();
+            io::stdout().lock().write_all(texts.join("\n").as_bytes())?;
+            return Ok(Exit::Done);
+        }
+        let default = ["ropewalk".to_owned()];
+        let study = RandomStudy {
+            paths,
+            programs: calls(if programs.is_empty() { &default } else { programs })?,
+            direction,
+            streams: stream_counts(&self.streams)?,
+            seconds: self.seconds,
+            coarse: self.coarse,
+            repetitions: campaign.repeat,
+            beside: self.beside,
+            build: std::env::current_exe()
+                .and_then(|program| build_of(&program))
+                .context("cannot read itself")?,
+            any_build: self.any_build,
+        };
+        let mut store = match output {
+            Some(path) => Store::open(path).map_err(of_sweep)?,
+            None => Store::in_memory(),
+        };
+        let mut exit = Exit::Done;
+        if !self.report_only {
+            if !campaign.quiet {
+                for path in &study.paths {
+                    say(format_args!("path {}: {}", path.seed, path.describe()));
+                }
+            }
+            let stop = stop_at_signal(STOPPING)?;
+            let swept = campaign.run_until(&stop, study.trials(&store).map_err(of_sweep)?, &mut store)?;
+            // Nothing of these runs where the user has stopped the match.
+            let finals = study.finals(&store).map_err(of_sweep)?;
+            let whole = campaign.run_until(&stop, finals, &mut store)?;
+            exit = if whole == Exit::Done { swept } else { whole };
+        }
+        let results = study.results(&store).map_err(of_sweep)?;
+        let mut stdout = io::stdout().lock();
+        if self.json {
+            json_line(&mut stdout, &results)?;
+            return Ok(exit);
+        }
+        let text = |table: Table| if markdown { table.markdown() } else { table.text() };
+        writeln!(stdout, "{}\n{}", text(results.table()), text(results.summary()))?;
+        Ok(exit)
+    }
+}
