@@ -359,7 +359,7 @@ fn long_listing() {
             };
             assert!(entry.target.is_some() || line.ends_with(&entry.name));
             let mut printed = Vec::new();
-            listing::print_long(&entry, &mut printed);
+            listing::print_long(&entry, now.unwrap_or_default(), &mut printed);
             assert!(printed.contains_str(listing::on_one_line(&entry.name)));
         }
     });

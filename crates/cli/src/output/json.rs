@@ -78,7 +78,10 @@ mod tests {
         json_line(&mut line, &serde_json::json!({ "said": said })).unwrap();
         let line = String::from_utf8(line).unwrap();
         assert!(!line.trim_end_matches('\n').contains(is_harmful), "{line:?}");
-        assert!(line.contains(r"\u007f\u009b2J\u0085\u202eexe\u2066") && line.contains("Ä \u{1f41f}"), "{line}");
+        assert!(
+            line.contains(r"\u007f\u009b2J\u0085\u202eexe\u2066") && line.contains("Ä \u{1f41f}"),
+            "{line}"
+        );
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["said"], said);
     }
