@@ -1,9 +1,10 @@
-//! Servers of three kinds that offer one directory to anonymous users.
+//! Servers of several kinds that offer one directory to anonymous users, or to one with a password.
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::peers;
 use crate::process::{self, Program};
+use crate::scratch::Scratch;
 
 const START: Duration = Duration::from_secs(20);
 
@@ -21,7 +23,21 @@ pub enum Kind {
     /// globus-gridftp-server.
     Gct,
     Vsftpd,
+    /// Lets [`LOGIN`] in.
+    Proftpd,
+    /// Lets [`LOGIN`] in; to files that belong to [`NOBODY`] if root has started it.
+    PureFtpd,
 }
+
+/// User and password at servers that have no anonymous user.
+pub const LOGIN: (&str, &str) = ("rope", "walk");
+
+/// Its SHA-512 hash.
+const HASH: &str =
+    "$6$ropewalk$jfSoihbB2MQBNg39Pke4bggPG3qVeR08F7G3Ioen3qMM2TC3l6kSs6N9OE/0pGM7GDVvm0dyMuJEc1mi.qy.H1";
+
+/// User and group for whom Pure-FTPd, which works for root never, reads and writes files.
+pub const NOBODY: u32 = 65_534;
 
 /// How a server is started; [`Setup::new`] is a writable one on IPv4.
 #[derive(Clone, Debug)]
@@ -123,16 +139,21 @@ pub struct Server {
     program: Program,
     setup: Setup,
     address: SocketAddr,
+    /// Files of its own.
+    _state: Scratch,
 }
 
 impl Server {
     pub fn start(setup: Setup) -> Result<Self> {
+        let state = Scratch::new()?;
         let (program, address) = match setup.kind {
             Kind::Ropewalk => start_ropewalk(&setup)?,
             Kind::Gct => start_gct(&setup)?,
             Kind::Vsftpd => start_vsftpd(&setup)?,
+            Kind::Proftpd => start_proftpd(&setup, &state)?,
+            Kind::PureFtpd => start_pure_ftpd(&setup, &state)?,
         };
-        Ok(Self { program, setup, address })
+        Ok(Self { program, setup, address, _state: state })
     }
 
     pub fn kind(&self) -> Kind {
@@ -179,7 +200,9 @@ impl Server {
     pub fn remote_path(&self, path: impl AsRef<Path>) -> Vec<u8> {
         let mut remote = match self.setup.kind {
             Kind::Ropewalk => Vec::new(),
-            Kind::Gct | Kind::Vsftpd => self.setup.root.as_os_str().as_bytes().to_vec(),
+            Kind::Gct | Kind::Vsftpd | Kind::Proftpd | Kind::PureFtpd => {
+                self.setup.root.as_os_str().as_bytes().to_vec()
+            }
         };
         remote.push(b'/');
         remote.extend_from_slice(path.as_ref().as_os_str().as_bytes());
@@ -192,7 +215,11 @@ impl Server {
 
     /// As [`Self::url`], by way of a proxy at `address`.
     pub fn url_at(&self, address: SocketAddr, path: impl AsRef<Path>) -> String {
-        format!("ftp://{address}{}", percent_encode(&self.remote_path(path)))
+        let login = match self.setup.kind {
+            Kind::Ropewalk | Kind::Gct | Kind::Vsftpd => String::new(),
+            Kind::Proftpd | Kind::PureFtpd => format!("{}:{}@", LOGIN.0, LOGIN.1),
+        };
+        format!("ftp://{login}{address}{}", percent_encode(&self.remote_path(path)))
     }
 }
 
@@ -282,5 +309,60 @@ fn start_vsftpd(setup: &Setup) -> Result<(Program, SocketAddr)> {
     let mut program = Program::start(&mut command)?;
     // vsftpd has read its configuration when it listens.
     let address = program.wait_for_port(START).context("starting vsftpd")?;
+    Ok((program, address))
+}
+
+/// For servers that have to be told one.
+fn free_port(setup: &Setup) -> Result<u16> {
+    Ok(TcpListener::bind((setup.loopback(), 0))?.local_addr()?.port())
+}
+
+fn start_proftpd(setup: &Setup, state: &Scratch) -> Result<(Program, SocketAddr)> {
+    let binary = peers::find("proftpd").context("proftpd is not installed")?;
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let users = state.join("users");
+    fs::write(&users, format!("{}:{HASH}:{user}:{group}::/:/bin/sh\n", LOGIN.0))?;
+    fs::set_permissions(&users, fs::Permissions::from_mode(0o600))?;
+    let config = state.join("config");
+    let text = format!(
+        "ServerType standalone\nDefaultAddress {}\nPort {}\nSocketBindTight on\nUseIPv6 {}\nScoreboardFile none\n\
+         PidFile {}\nDelayTable none\nAuthUserFile {}\nAuthOrder mod_auth_file.c\n\
+         RequireValidShell off\nRootLogin on\nUseReverseDNS off\nWtmpLog off\nTransferLog none\nAllowOverwrite on\n\
+         AllowStoreRestart on\nAllowRetrieveRestart on\n",
+        setup.loopback(),
+        free_port(setup)?,
+        if setup.ipv6 { "on" } else { "off" },
+        state.join("pid").display(),
+        users.display(),
+    );
+    fs::write(&config, text)?;
+    let mut command = setup.command(binary);
+    command.arg("--nodaemon").arg("--config").arg(&config).args(&setup.arguments);
+    let mut program = Program::start(&mut command)?;
+    let address = program.wait_for_port(START).context("starting proftpd")?;
+    Ok((program, address))
+}
+
+fn start_pure_ftpd(setup: &Setup, state: &Scratch) -> Result<(Program, SocketAddr)> {
+    let binary = peers::find("pure-ftpd").context("pure-ftpd is not installed")?;
+    let maker = peers::find("pure-pw").context("pure-pw is not installed")?;
+    let own = rustix::process::geteuid();
+    let (user, group) =
+        if own.is_root() { (NOBODY, NOBODY) } else { (own.as_raw(), rustix::process::getegid().as_raw()) };
+    let (users, database) = (state.join("users"), state.join("users.pdb"));
+    fs::write(&users, format!("{}:{HASH}:{user}:{group}::/./::::::::::::\n", LOGIN.0))?;
+    process::run(process::command(maker).arg("mkdb").arg(&database).arg("-f").arg(&users), START)?
+        .succeeded()?;
+    let mut command = setup.command(binary);
+    command
+        .arg("-S")
+        .arg(format!("{},{}", setup.loopback(), free_port(setup)?))
+        .arg("-l")
+        .arg(format!("puredb:{}", database.display()))
+        .args(["-u", "1", "-H", "-E", "-g"])
+        .arg(state.join("pid"))
+        .args(&setup.arguments);
+    let mut program = Program::start(&mut command)?;
+    let address = program.wait_for_port(START).context("starting pure-ftpd")?;
     Ok((program, address))
 }

@@ -29,6 +29,8 @@ impl Pair {
             Kind::Ropewalk => "ropewalk",
             Kind::Gct => "GCT",
             Kind::Vsftpd => "vsftpd",
+            Kind::Proftpd => "ProFTPD",
+            Kind::PureFtpd => "Pure-FTPd",
         };
         format!("{} with {server} server", self.client.name())
     }

@@ -1,8 +1,10 @@
-//! Our client against an FTP server that knows nothing of GridFTP; globus-url-copy is the control group.
+//! Our client against FTP servers that know nothing of GridFTP; globus-url-copy is the control group.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, ensure};
 use ropewalk_tests::client::{Client, Copy, Summary};
@@ -13,32 +15,39 @@ use ropewalk_tests::{files, peers, tree};
 
 use crate::cells::{self, Cell, Expected};
 use crate::document::Section;
-use crate::yard::Yard;
+use crate::yard::{Plot, Yard};
 
 const SECTION: Section = Section {
     key: "plain-ftp",
-    title: "A plain FTP server",
-    text: "vsftpd has no MODE E, no MLSD, no checksums and no partial transfers but REST.",
+    title: "Plain FTP servers",
+    text: "They have no MODE E, no checksums and no partial transfers but REST; vsftpd has no MLSD either. ProFTPD and Pure-FTPd \
+           tell of symbolic links as such, and not of what they lead to.",
     corner: "Task",
 };
 
 const SIZE: u64 = 3_000_017;
 
+/// The year 2001.
+const OLD_SECONDS: u64 = 981_173_106;
+
+/// A client, and the server that it talks to.
+type Peers = (Client, Kind);
+
 struct Row {
     name: &'static str,
-    run: fn(&Yard, Client) -> Result<()>,
+    run: fn(&Yard, Peers) -> Result<()>,
     /// Why globus-url-copy cannot.
     guc_cannot: Option<&'static str>,
 }
 
-const fn row(name: &'static str, run: fn(&Yard, Client) -> Result<()>) -> Row {
+const fn row(name: &'static str, run: fn(&Yard, Peers) -> Result<()>) -> Row {
     Row { name, run, guc_cannot: None }
 }
 
 const NEEDS_MLSD: &str = "globus-url-copy lists directories by MLSD only";
 const GUC_RESTARTS: &str = "globus-url-copy -rst restarts third-party transfers only";
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 13] = [
     row("get", |y, c| get(y, c, SIZE)),
     row("put", |y, c| put(y, c, SIZE)),
     row("empty file, get and put", |y, c| {
@@ -50,22 +59,31 @@ const ROWS: [Row; 10] = [
     row("names not in ASCII, some not in UTF-8", |y, c| names(y, c, &tree::foreign_names())),
     Row { guc_cannot: Some(NEEDS_MLSD), ..row("recursive get", recursive_get) },
     row("recursive put", recursive_put),
+    Row { guc_cannot: Some(NEEDS_MLSD), ..row("recursive get, links followed", links_followed) },
+    Row { guc_cannot: Some(NEEDS_MLSD), ..row("recursive get, links and times kept", links_and_times) },
+    Row { guc_cannot: Some(NEEDS_MLSD), ..row("mirror removes what the source has no more", mirror) },
     Row { guc_cannot: Some(NEEDS_MLSD), ..row("sync moves only what changed", sync) },
     Row { guc_cannot: Some(GUC_RESTARTS), ..row("get, all connections cut half-way", cut) },
 ];
 
 #[test]
 fn plain_ftp() {
-    if !peers::available(&["globus-url-copy", "vsftpd", "setpriv"]) {
+    if !peers::available(&["globus-url-copy", "vsftpd", "proftpd", "pure-ftpd", "pure-pw", "setpriv"]) {
         return;
     }
-    let yard = Arc::new(Yard::open(&[Kind::Vsftpd], true).unwrap());
+    let yard = Arc::new(Yard::open(&[Kind::Vsftpd, Kind::Proftpd, Kind::PureFtpd], true).unwrap());
+    let columns = [
+        (Client::Ropewalk, Kind::Vsftpd, "vsftpd"),
+        (Client::Guc, Kind::Vsftpd, "vsftpd"),
+        (Client::Ropewalk, Kind::Proftpd, "ProFTPD"),
+        (Client::Ropewalk, Kind::PureFtpd, "Pure-FTPd"),
+    ];
     let mut cells = Vec::new();
     for row in ROWS {
-        for client in [Client::Ropewalk, Client::Guc] {
+        for (client, kind, name) in columns {
             let yard = yard.clone();
-            let cell = Cell::new(row.name, format!("{} with vsftpd", client.name()), move || {
-                (row.run)(&yard, client)
+            let cell = Cell::new(row.name, format!("{} with {name}", client.name()), move || {
+                (row.run)(&yard, (client, kind))
             });
             cells.push(match row.guc_cannot {
                 Some(why) if client == Client::Guc => cell.expected(Expected::PeerCannot(why)),
@@ -76,31 +94,99 @@ fn plain_ftp() {
     cells::run(&SECTION, cells);
 }
 
+fn old() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(OLD_SECONDS)
+}
+
+/// Directories of a cell; all may write to what the server offers.
+fn plot(yard: &Yard) -> Result<Plot> {
+    let plot = yard.plot()?;
+    fs::set_permissions(&plot.served, fs::Permissions::from_mode(0o777))?;
+    Ok(plot)
+}
+
+/// A tree with a link to a file and one to a directory, of another length than the files; its times are old.
+fn linked_tree(plot: &Plot) -> Result<()> {
+    let from = plot.served.join("from");
+    fs::create_dir_all(from.join("sub"))?;
+    for (name, size) in [("file", 1234), ("sub/inner", 17)] {
+        files::write_random(&from.join(name), size, 5)?;
+        fs::File::options().write(true).open(from.join(name))?.set_modified(old())?;
+    }
+    symlink("file", from.join("to-file"))?;
+    symlink("sub", from.join("to-sub"))?;
+    Ok(())
+}
+
+fn links_followed(yard: &Yard, (client, kind): Peers) -> Result<()> {
+    let plot = plot(yard)?;
+    linked_tree(&plot)?;
+    let to = plot.local.join("to");
+    let url = yard.server(kind)?.url(plot.at("from/"));
+    plain(client, &Copy::new(url, client.local(&to, true)).recursive())?;
+    for (name, same) in [("file", "file"), ("to-file", "file"), ("to-sub/inner", "sub/inner")] {
+        files::ensure_same(&plot.served.join("from").join(same), &to.join(name))?;
+        ensure!(fs::symlink_metadata(to.join(name))?.is_file(), "{name} is no file");
+    }
+    Ok(())
+}
+
+fn links_and_times(yard: &Yard, (client, kind): Peers) -> Result<()> {
+    let plot = plot(yard)?;
+    linked_tree(&plot)?;
+    let to = plot.local.join("to");
+    let url = yard.server(kind)?.url(plot.at("from/"));
+    let copy = Copy::new(url, client.local(&to, true)).recursive();
+    plain(client, &copy.argument("--preserve=times,links"))?;
+    for (name, target) in [("to-file", "file"), ("to-sub", "sub")] {
+        ensure!(fs::read_link(to.join(name))?.as_os_str() == target, "{name} leads elsewhere");
+    }
+    for name in ["file", "sub/inner"] {
+        ensure!(fs::metadata(to.join(name))?.modified()? == old(), "{name} has another time");
+    }
+    Ok(())
+}
+
+fn mirror(yard: &Yard, (client, kind): Peers) -> Result<()> {
+    let plot = plot(yard)?;
+    let (from, to) = (plot.served.join("from"), plot.local.join("to"));
+    tree::make(&from, false)?;
+    tree::make(&to, false)?;
+    fs::create_dir(to.join("gone"))?;
+    for name in ["gone/one", "two", "a/three"] {
+        files::write_random(&to.join(name), 3, 8)?;
+    }
+    let url = yard.server(kind)?.url(plot.at("from/"));
+    let copy = Copy { sync: true, ..Copy::new(url, client.local(&to, true)).recursive() };
+    plain(client, &copy.argument("--delete"))?;
+    tree::ensure_same(&from, &to)
+}
+
 fn plain(client: Client, copy: &Copy) -> Result<()> {
     client.run(copy)?.succeeded().map(drop)
 }
 
-fn get(yard: &Yard, client: Client, size: u64) -> Result<()> {
-    let plot = yard.plot()?;
+fn get(yard: &Yard, (client, kind): Peers, size: u64) -> Result<()> {
+    let plot = plot(yard)?;
     let (source, copy) = (plot.served.join("source"), plot.local.join("copy"));
     files::write_random(&source, size, 1)?;
-    let url = yard.server(Kind::Vsftpd)?.url(plot.at("source"));
+    let url = yard.server(kind)?.url(plot.at("source"));
     plain(client, &Copy::new(url, client.local(&copy, false)))?;
     files::ensure_same(&source, &copy)
 }
 
-fn put(yard: &Yard, client: Client, size: u64) -> Result<()> {
-    let plot = yard.plot()?;
+fn put(yard: &Yard, (client, kind): Peers, size: u64) -> Result<()> {
+    let plot = plot(yard)?;
     let source = plot.local.join("source");
     files::write_random(&source, size, 1)?;
-    let url = yard.server(Kind::Vsftpd)?.url(plot.at("copy"));
+    let url = yard.server(kind)?.url(plot.at("copy"));
     plain(client, &Copy::new(client.local(&source, false), url))?;
     files::ensure_same(&source, &plot.served.join("copy"))
 }
 
-fn over_ipv6(yard: &Yard, client: Client) -> Result<()> {
-    let plot = yard.plot()?;
-    let server = yard.server6(Kind::Vsftpd)?;
+fn over_ipv6(yard: &Yard, (client, kind): Peers) -> Result<()> {
+    let plot = plot(yard)?;
+    let server = yard.server6(kind)?;
     let (source, copy) = (plot.served.join("source"), plot.local.join("copy"));
     files::write_random(&source, SIZE, 2)?;
     let fetch = Copy::new(server.url(plot.at("source")), client.local(&copy, false));
@@ -110,9 +196,9 @@ fn over_ipv6(yard: &Yard, client: Client) -> Result<()> {
     files::ensure_same(&source, &plot.served.join("back"))
 }
 
-fn names(yard: &Yard, client: Client, names: &[std::ffi::OsString]) -> Result<()> {
-    let plot = yard.plot()?;
-    let server = yard.server(Kind::Vsftpd)?;
+fn names(yard: &Yard, (client, kind): Peers, names: &[std::ffi::OsString]) -> Result<()> {
+    let plot = plot(yard)?;
+    let server = yard.server(kind)?;
     let (from, to) = (plot.served.join("from"), plot.local.join("to"));
     fs::create_dir(&from)?;
     fs::create_dir(&to)?;
@@ -126,30 +212,30 @@ fn names(yard: &Yard, client: Client, names: &[std::ffi::OsString]) -> Result<()
     tree::ensure_same(&from, &to)
 }
 
-fn recursive_get(yard: &Yard, client: Client) -> Result<()> {
-    let plot = yard.plot()?;
+fn recursive_get(yard: &Yard, (client, kind): Peers) -> Result<()> {
+    let plot = plot(yard)?;
     let from = plot.served.join("from");
     tree::make(&from, true)?;
     tree::make_named(&from, &tree::odd_names())?;
-    let url = yard.server(Kind::Vsftpd)?.url(plot.at("from/"));
+    let url = yard.server(kind)?.url(plot.at("from/"));
     plain(client, &Copy::new(url, client.local(&plot.local.join("to"), true)).recursive())?;
     tree::ensure_same(&from, &plot.local.join("to"))
 }
 
-fn recursive_put(yard: &Yard, client: Client) -> Result<()> {
-    let plot = yard.plot()?;
+fn recursive_put(yard: &Yard, (client, kind): Peers) -> Result<()> {
+    let plot = plot(yard)?;
     let from = plot.local.join("from");
     tree::make(&from, true)?;
-    let url = yard.server(Kind::Vsftpd)?.url(plot.at("to/"));
+    let url = yard.server(kind)?.url(plot.at("to/"));
     plain(client, &Copy::new(client.local(&from, true), url).recursive())?;
     tree::ensure_same(&from, &plot.served.join("to"))
 }
 
-fn sync(yard: &Yard, client: Client) -> Result<()> {
-    let plot = yard.plot()?;
+fn sync(yard: &Yard, (client, kind): Peers) -> Result<()> {
+    let plot = plot(yard)?;
     let (from, to) = (plot.served.join("from"), plot.local.join("to"));
     tree::make(&from, false)?;
-    let url = yard.server(Kind::Vsftpd)?.url(plot.at("from/"));
+    let url = yard.server(kind)?.url(plot.at("from/"));
     let copy = Copy { sync: true, ..Copy::new(url, client.local(&to, true)).recursive() };
     plain(client, &copy)?;
     let first = Snapshot::take(&to)?;
@@ -160,10 +246,10 @@ fn sync(yard: &Yard, client: Client) -> Result<()> {
     tree::ensure_same(&from, &to)
 }
 
-fn cut(yard: &Yard, client: Client) -> Result<()> {
+fn cut(yard: &Yard, (client, kind): Peers) -> Result<()> {
     let size = 24_000_001;
-    let plot = yard.plot()?;
-    let server = yard.server(Kind::Vsftpd)?;
+    let plot = plot(yard)?;
+    let server = yard.server(kind)?;
     let (source, copy) = (plot.served.join("source"), plot.local.join("copy"));
     files::write_random(&source, size, 3)?;
     let proxy = Proxy::start(server.address())?;
