@@ -16,6 +16,7 @@ pub mod grid;
 pub mod json_schema;
 pub mod mode_e;
 pub mod peers;
+pub mod plain_server;
 pub mod process;
 pub mod proxy;
 pub mod queue_server;

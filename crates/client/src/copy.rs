@@ -1,5 +1,6 @@
 //! A whole copy: the plan and the workers, and in the end the summary.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
@@ -16,8 +17,8 @@ use crate::finished::Finished;
 use crate::glob::is_glob;
 use crate::local_copy::replace_link;
 use crate::opening;
-use crate::place::{Endpoint, Place};
-use crate::plan::{Late, Link, Plan, Sink, reopen};
+use crate::place::{Endpoint, Place, parent};
+use crate::plan::{Late, Link, Plan, Sink, Twins, reopen, tell_lost};
 use crate::report::failure;
 use crate::session::Session;
 use crate::side::Side;
@@ -202,6 +203,7 @@ fn finish(ctx: &Context<'_>, late: Late) {
             }
         }
     }
+    find_lost(ctx, &mut sides, &late.twins);
     set_modes(ctx, &mut sides, &late.modes);
     for (place, modified, mode) in late.attributes.into_iter().rev() {
         if ctx.cancel.is_cancelled() {
@@ -216,6 +218,34 @@ fn finish(ctx: &Context<'_>, late: Late) {
         for (path, mode) in late.opened.into_iter().rev() {
             // Best effort: the next run sets it.
             let _ = ctx.store.set_mode(&path, mode);
+        }
+    }
+}
+
+/// Looks whether names that differ in case or Unicode form alone are all there.
+fn find_lost(ctx: &Context<'_>, sides: &mut Sides<'_, '_>, twins: &[Twins]) {
+    let directory = |twins: &Twins| parent(twins.second.display().as_bytes()).map(<[u8]>::to_vec);
+    for of_one in twins.chunk_by(|one, other| directory(one) == directory(other)) {
+        let path = of_one[0].second.path();
+        let directory = parent(&path).unwrap_or(b".");
+        if ctx.cancel.is_cancelled() {
+            return;
+        }
+        let mut names = HashSet::new();
+        let listed = sides.ask(&of_one[0].second, &mut |side| {
+            names.clear();
+            side.list(directory, &mut |entry| {
+                names.insert(entry.name);
+                Ok(true)
+            })
+        });
+        match listed {
+            Ok(()) => of_one.iter().for_each(|twins| tell_lost(&ctx.report, twins, &names)),
+            Err(e) => ctx.report.warn_once(format!(
+                "{}: nobody knows whether it is another file than {}: {e}",
+                of_one[0].second.display(),
+                of_one[0].first.display()
+            )),
         }
     }
 }

@@ -28,7 +28,7 @@ pub enum RemoteError {
     Connect { peer: String, source: io::Error, hint: String },
     #[error("control connection with {peer}: {source}")]
     Control { peer: String, source: io::Error },
-    #[error("{path}: data connection with {peer}: {source}")]
+    #[error("{path}: data connection with {peer}: {source}{}", announced(source))]
     Data { peer: String, path: BString, source: Box<ropewalk_engine::Error> },
     #[error("{path}: {source}")]
     Local { path: BString, source: ropewalk_storage::Error },
@@ -91,6 +91,12 @@ pub enum RemoteError {
     /// What it stands for may exist or not: nobody must take it for missing.
     #[error("{peer} lists what cannot be understood, and its entry is not known: {line:?}")]
     Listing { peer: String, line: BString },
+    /// What a server's listing of a directory says is not what it has.
+    #[error("{path}: the listing is wrong: {reason}")]
+    Mistold { path: BString, reason: String },
+    /// There are more names, and nobody must take them for missing.
+    #[error("{peer} did not send the whole listing: {reason}")]
+    CutOff { peer: String, reason: String },
     /// A server's recursive listing says that it could not read this (the fact `Error`).
     #[error("{path}: it cannot be listed: {}", unlisted(reason))]
     Unlisted { path: BString, reason: String },
@@ -127,6 +133,17 @@ pub enum RemoteError {
 
 /// How servers tell in a recursive listing that they could not open a directory.
 const OPEN_FAILED: &str = "OpenFailed";
+
+/// What there is to do about an address that nobody answers at.
+fn announced(error: &ropewalk_engine::Error) -> &'static str {
+    match error {
+        ropewalk_engine::Error::Connect { .. } => {
+            " (the server announced this address for data: it has to announce one that leads to it from here, and no \
+             firewall may keep connections from that port)"
+        }
+        _ => "",
+    }
+}
 
 fn unlisted(reason: &str) -> &str {
     if reason == OPEN_FAILED { "the server may not open it" } else { reason }
@@ -227,6 +244,8 @@ impl RemoteError {
                 FailureKind::Permission
             }
             Self::CannotTravel { .. }
+            | Self::CutOff { .. }
+            | Self::Mistold { .. }
             | Self::Grew { .. }
             | Self::Incomplete { .. }
             | Self::Listing { .. }
@@ -280,6 +299,8 @@ impl RemoteError {
             Self::CannotTravel { .. }
             | Self::Cancelled
             | Self::Crowded { .. }
+            | Self::CutOff { .. }
+            | Self::Mistold { .. }
             | Self::Incomplete { .. }
             | Self::Listing { .. }
             | Self::Lost { .. }

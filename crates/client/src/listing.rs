@@ -16,7 +16,7 @@ const LONGEST_LINE: u64 = 1 << 20;
 const LINE_SHOWN: usize = 200;
 
 /// Entries of a listing that was fetched: in memory, or in a temporary file where there are very many. After them comes
-/// an error where there is a line that cannot be understood.
+/// an error where there is a line that cannot be understood, or where the server has more than it sent.
 pub(crate) struct Listing {
     lines: BufReader<SpooledTempFile>,
     parse: fn(&[u8]) -> Line,
@@ -29,6 +29,10 @@ pub(crate) struct Listing {
     unknown: Option<BString>,
     /// There is a line that needs to be understood no further.
     totals: bool,
+    /// Why these are not all.
+    cut_off: Option<String>,
+    /// All lines were read, and the error behind them was told.
+    ended: bool,
 }
 
 impl Listing {
@@ -42,7 +46,14 @@ impl Listing {
             terminated: false,
             unknown: None,
             totals: false,
+            cut_off: None,
+            ended: false,
         }
+    }
+
+    /// There are entries that have not come, and why.
+    pub(crate) fn cut_off(self, why: Option<String>) -> Self {
+        Self { cut_off: why, ..self }
     }
 
     /// The entries are those of one directory.
@@ -70,6 +81,7 @@ impl Listing {
         let told = self.by_ref().next().is_some_and(|first| first.is_ok()) || self.totals;
         self.lines.rewind().map_err(RemoteError::Output)?;
         self.unknown = None;
+        self.ended = false;
         Ok(told)
     }
 }
@@ -82,9 +94,14 @@ impl Iterator for Listing {
         loop {
             line.clear();
             match self.lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+                Ok(0) if std::mem::replace(&mut self.ended, true) => return None,
                 Ok(0) => {
+                    let peer = self.peer.clone();
+                    if let Some(reason) = self.cut_off.clone() {
+                        return Some(Err(RemoteError::CutOff { peer, reason }));
+                    }
                     let line = self.unknown.take()?;
-                    return Some(Err(RemoteError::Listing { peer: self.peer.clone(), line }));
+                    return Some(Err(RemoteError::Listing { peer, line }));
                 }
                 Ok(_) => {}
                 Err(error) => return Some(Err(RemoteError::Output(error))),
@@ -145,6 +162,21 @@ mod tests {
 
     fn listing(lines: SpooledTempFile, parse: fn(&[u8]) -> Line) -> Listing {
         Listing::new(lines, parse, "host".into())
+    }
+
+    #[test]
+    fn entries_that_have_not_come_are_missed() {
+        for lines in [&b""[..], b"Type=file; a\r\n"] {
+            let mut spool = tempfile::spooled_tempfile(1024);
+            spool.write_all(lines).unwrap();
+            spool.rewind().unwrap();
+            let mut all = listing(spool, |line| from_facts(line.as_bstr())).cut_off(Some("why".into()));
+            assert_eq!(all.tells_something().unwrap(), !lines.is_empty());
+            let all: Vec<_> = all.by_ref().collect();
+            let (last, before) = all.split_last().unwrap();
+            assert!(before.iter().all(Result::is_ok) && before.len() == usize::from(!lines.is_empty()));
+            assert_eq!(last.as_ref().unwrap_err().to_string(), "host did not send the whole listing: why");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::Command;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::site::SiteCommand;
 use ropewalk_storage::Kind;
 use ropewalk_storage::checksum::Algorithm;
@@ -23,13 +24,16 @@ use crate::{Amount, Entry, FailureKind, Preserve, RemoteError};
 /// Permission bit.
 const OWNER_WRITES: u32 = 0o200;
 
+/// Permissions of symbolic links on Linux.
+pub(crate) const OF_LINKS: u32 = 0o777;
+
 impl Session<'_> {
     /// The attributes of a file or directory; links are followed. Its name is the one that was asked for.
     pub(crate) fn stat(&mut self, path: &[u8]) -> Result<Entry, RemoteError> {
         if self.can.facts {
             let reply = self.call(&Command::Mlst(Some(path.into())))?;
             let entry = from_status(&reply).ok_or_else(|| self.nonsense("MLST", &reply))?;
-            return Ok(Entry { name: base_name(path).into(), ..entry });
+            return self.followed(path, Entry { name: base_name(path).into(), ..entry });
         }
         let missing = match self.size(path) {
             Ok(size) => {
@@ -41,10 +45,7 @@ impl Session<'_> {
             Err(e) => e,
         };
         // What has no size may be a directory.
-        let here = self.call(&Command::Pwd)?;
-        // Who cannot come back does not go.
-        let Some(back) = answer::path(&here) else { return Err(missing) };
-        let entered = self.control.call(&Command::Cwd(path.into()))?;
+        let Some(entered) = self.entered(path)? else { return Err(missing) };
         if entered.is_failure() {
             // Many servers have one code for all that is wrong with a name; some say what it is.
             let nothing = matches!(&missing, RemoteError::Refused { reply, .. } if reply.code() == 550);
@@ -57,8 +58,80 @@ impl Session<'_> {
                 missing
             });
         }
-        self.back_to(back)?;
         Ok(Entry::new(base_name(path), Kind::Directory))
+    }
+
+    /// The answer to going into a directory, which is left again. `None`: there would be no way back.
+    fn entered(&mut self, path: &[u8]) -> Result<Option<Reply>, RemoteError> {
+        let here = self.call(&Command::Pwd)?;
+        let Some(back) = answer::path(&here) else { return Ok(None) };
+        let entered = self.control.call(&Command::Cwd(path.into()))?;
+        if entered.is_success() {
+            self.back_to(back)?;
+        }
+        Ok(Some(entered))
+    }
+
+    /// What MLST told of `path`, with a symbolic link followed: some servers (ProFTPD) tell of the link, or of what it leads to
+    /// with the link's size and permissions.
+    fn followed(&mut self, path: &[u8], entry: Entry) -> Result<Entry, RemoteError> {
+        let link = entry.kind == Kind::Symlink;
+        let maybe = link || entry.kind == Kind::File && entry.mode == Some(OF_LINKS);
+        // GridFTP servers follow links, but those that lead nowhere.
+        if !maybe || self.can.extended {
+            return Ok(entry);
+        }
+        let told = self.calls(&[Command::Size(path.into()), Command::Mdtm(path.into())])?;
+        let mut told = told.into_iter().map(Result::ok);
+        if let Some(size) = told.next().flatten().as_ref().and_then(answer::size) {
+            if !link && entry.size == Some(size) {
+                return Ok(entry);
+            }
+            let modified = told.next().flatten().as_ref().and_then(answer::modified);
+            return Ok(Entry { kind: Kind::File, size: Some(size), modified, mode: None, ..entry });
+        }
+        if !link {
+            return Ok(entry);
+        }
+        if self.entered(path)?.is_some_and(|entered| entered.is_success()) {
+            return Ok(Entry { kind: Kind::Directory, size: None, modified: None, mode: None, ..entry });
+        }
+        let reason =
+            format!("{}: a symbolic link that leads to nothing, or not for this user", path.as_bstr());
+        Err(RemoteError::Lost { kind: FailureKind::NotFound, reason })
+    }
+
+    /// Times of files, seconds since 1970, as far as the server tells them.
+    pub(crate) fn times(&mut self, paths: &[BString]) -> Result<Vec<Option<i64>>, RemoteError> {
+        let commands: Vec<Command> = paths.iter().map(|path| Command::Mdtm(path.clone())).collect();
+        let replies = self.calls(&commands)?;
+        Ok(replies.into_iter().map(|reply| answer::modified(&reply.ok()?)).collect())
+    }
+
+    /// Whether there is something of these names (`true`: as a directory); `None` where the server does not say.
+    pub(crate) fn have(&mut self, names: &[(BString, bool)]) -> Result<Vec<Option<bool>>, RemoteError> {
+        let facts = self.can.facts;
+        let commands: Vec<Command> = names
+            .iter()
+            .filter(|(_, directory)| facts || !directory)
+            .map(|(path, _)| match facts {
+                true => Command::Mlst(Some(path.clone())),
+                false => Command::Size(path.clone()),
+            })
+            .collect();
+        let mut replies = self.calls(&commands)?.into_iter();
+        let mut have = Vec::with_capacity(names.len());
+        for (path, directory) in names {
+            let reply = if facts || !directory { replies.next() } else { None };
+            let told = reply.map_or_else(|| self.stat(path).map(drop), |reply| reply.map(drop));
+            have.push(match told {
+                Ok(()) => Some(true),
+                Err(e) if e.breaks_session() => return Err(e),
+                Err(RemoteError::Refused { reply, .. }) if reply.code() < 500 => None,
+                Err(_) => Some(false),
+            });
+        }
+        Ok(have)
     }
 
     /// Returns to the directory that names are relative to. Where that is refused the session is of no use any more.
@@ -82,7 +155,7 @@ impl Session<'_> {
         for (reply, path) in self.calls(&commands)?.into_iter().zip(paths) {
             entries.push(reply.and_then(|reply| {
                 let entry = from_status(&reply).ok_or_else(|| self.nonsense("MLST", &reply))?;
-                Ok(Entry { name: base_name(path).into(), ..entry })
+                self.followed(path, Entry { name: base_name(path).into(), ..entry })
             }));
         }
         Ok(entries)

@@ -10,6 +10,7 @@ mod removal;
 mod sides;
 mod top;
 mod tree;
+mod twins;
 mod whole;
 
 use std::collections::hash_map::RandomState;
@@ -43,6 +44,7 @@ use crate::{Amount, Entry, Event, FailureKind, Location, Pair, RemoteError, Sync
 use given::{Given, given_already, may_merge};
 use hidden::Hidden;
 pub(crate) use sides::reopen;
+pub(crate) use twins::{Twins, tell_lost};
 
 /// Pairs whose attributes are asked for at once.
 const BATCH: usize = 128;
@@ -75,13 +77,15 @@ pub(crate) struct Late {
     pub attributes: Vec<(Place, Option<Time>, Option<u32>)>,
     /// Directories here that became writable for the time of the run, and the modes that they had.
     pub opened: Vec<(VirtualPath, u32)>,
+    /// Names of one directory that differ in case or Unicode form alone: of the sources, and of the destinations.
+    pub twins: Vec<Twins>,
     /// Symbolic links: GCT's servers make them only where the target exists, and nothing may go through them.
     pub links: Vec<Link>,
 }
 
 impl Late {
     pub(crate) fn is_empty(&self) -> bool {
-        self.modes.is_empty() && self.attributes.is_empty() && self.links.is_empty()
+        self.modes.is_empty() && self.attributes.is_empty() && self.links.is_empty() && self.twins.is_empty()
     }
 }
 
@@ -111,6 +115,8 @@ pub(crate) struct Plan<'p, 'e> {
     chance: RandomState,
     poured: bool,
     stopped: bool,
+    /// A server tells no times of files.
+    timeless: bool,
     late: Late,
 }
 
@@ -137,6 +143,8 @@ struct Gathered {
     refused: HashMap<BString, (FailureKind, &'static str)>,
     /// Times and modes of directories, set when all is there.
     attributes: Vec<(BString, Option<Time>, Option<u32>)>,
+    /// Names that were found in a directory and those above it, as those see them that do not tell case or Unicode forms apart.
+    folded: HashMap<BString, HashMap<String, BString>>,
     /// The root of the source, where its server makes relative links absolute.
     absolute: Option<VirtualPath>,
 }
@@ -157,6 +165,7 @@ impl<'p, 'e> Plan<'p, 'e> {
             chance: RandomState::new(),
             poured: false,
             stopped: false,
+            timeless: false,
             late: Late::default(),
         }
     }
@@ -544,6 +553,12 @@ struct Synced {
     links: HashSet<BString>,
     /// It is not known which these are.
     links_unknown: bool,
+    /// The source, if it is at a server: its listings may say less, or something else, than what there is.
+    source: Option<Place>,
+    /// Something that the listing of the directory told of.
+    told: Option<BString>,
+    /// Its listings are not what it has: nothing is removed any more.
+    distrusted: bool,
 }
 
 fn fill(task: &mut Task, entry: &Entry) {

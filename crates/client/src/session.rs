@@ -16,12 +16,14 @@ use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_protocol::site::SiteCommand;
 use ropewalk_protocol::url::{Scheme, Url};
+use ropewalk_storage::Kind;
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_transport::SocketOptions;
 
 use crate::binding::Binding;
 use crate::control::Control;
 use crate::error::is_unknown_command;
+use crate::ops::OF_LINKS;
 use crate::place::{Endpoint, Serving};
 use crate::security::Secured;
 use crate::security::can_protect;
@@ -428,6 +430,10 @@ fn named(command: &Command) -> String {
 
 /// Whether a file has another size or, where they are known `exactly`, another time than it had.
 pub(crate) fn differs(task: &Task, entry: &Entry, exactly: bool) -> bool {
+    // What some servers tell of the link, not of what it leads to.
+    if entry.kind == Kind::Symlink || entry.mode == Some(OF_LINKS) && task.mode.is_none() {
+        return false;
+    }
     let times = task.modified.zip(entry.modified).filter(|_| exactly);
     let sizes = task.size.zip(entry.size);
     sizes.is_some_and(|(old, new)| old != new) || times.is_some_and(|(old, new)| old != new)

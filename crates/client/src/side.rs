@@ -9,6 +9,7 @@ use ropewalk_storage::{ErrorKind, Kind, Store};
 
 use crate::entry::{DANGLING, LEADS_BACK, Time};
 use crate::listing::Listing;
+use crate::ops::OF_LINKS;
 use crate::ops::names::{LEVELS, too_deep};
 use crate::place::{Endpoint, Place, join, parent};
 use crate::session::Session;
@@ -25,6 +26,17 @@ pub(crate) type Reopen<'r, 'e> =
 
 /// Directories within directories through symbolic links, at most.
 const LINKS_DEEP: usize = 32;
+
+/// Why a symbolic link cannot be made anew.
+const UNTOLD: &str = "the server does not tell where the symbolic link leads";
+
+/// What a server told of the directory that `link` leads to, without what are the link's own permissions and time.
+fn without_links_own(directory: Entry, link: &Entry) -> Entry {
+    if !directory.is_directory() || link.mode != Some(OF_LINKS) || directory.mode != link.mode {
+        return directory;
+    }
+    Entry { mode: None, modified: None, ..directory }
+}
 
 /// What a walk is to do with an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +104,14 @@ impl<'e> Side<'e> {
         }
     }
 
+    /// Where a server's symbolic link leads, if its listings do not tell.
+    fn read_link(&mut self, path: &[u8]) -> Result<Option<BString>, RemoteError> {
+        match self {
+            Self::Remote(session) => session.read_link(path),
+            Self::Local(_) => Ok(None),
+        }
+    }
+
     /// The entries of a server's directory.
     fn listing(&mut self, path: &[u8]) -> Result<Listing, RemoteError> {
         match self {
@@ -146,7 +166,8 @@ impl<'e> Side<'e> {
     }
 
     /// As [`Side::walk`], whatever happens on the way: sessions that break are replaced, and `root` itself is such an entry
-    /// (without a name) where there is a line in its listing that cannot be understood, and the walk goes on with the rest.
+    /// (without a name) where there is a line in its listing that cannot be understood, or more than came, and the walk goes on
+    /// with the rest.
     pub(crate) fn walk_on(
         &mut self,
         root: &[u8],
@@ -205,9 +226,16 @@ impl<'e> Side<'e> {
                 let through_link = entry.kind == Kind::Symlink || entry.target.is_some();
                 if links && entry.target.is_some() {
                     entry.kind = Kind::Symlink;
+                } else if links && entry.kind == Kind::Symlink {
+                    match side.ask(reopen, &mut |side| side.read_link(&join(root, &name))) {
+                        Ok(Some(target)) => entry.target = Some(target),
+                        Ok(None) => entry.error = Some(UNTOLD.to_owned()),
+                        Err(e) if matches!(e, RemoteError::Cancelled) => return Err(e),
+                        Err(e) => entry.error = Some(e.to_string()),
+                    }
                 } else if !links && entry.kind == Kind::Symlink {
                     entry = match side.ask(reopen, &mut |side| side.stat(&join(root, &name))) {
-                        Ok(Some(target)) => target,
+                        Ok(Some(target)) => without_links_own(target, &entry),
                         Ok(None) => Entry { error: Some(DANGLING.to_owned()), kind: Kind::Symlink, ..entry },
                         Err(e) if matches!(e, RemoteError::Cancelled) => return Err(e),
                         Err(e) => Entry { error: Some(e.to_string()), ..entry },
@@ -252,7 +280,8 @@ impl<'e> Side<'e> {
             };
             if let Err(e) = listed {
                 let top = directory.name.is_empty()
-                    && !(reopen.is_some() && matches!(e, RemoteError::Listing { .. }));
+                    && !(reopen.is_some()
+                        && matches!(e, RemoteError::Listing { .. } | RemoteError::CutOff { .. }));
                 if top || e.breaks_session() {
                     return Err(e);
                 }

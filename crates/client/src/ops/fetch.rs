@@ -3,16 +3,19 @@
 use std::io::{self, Seek, Write};
 use std::ops::ControlFlow;
 
-use bstr::ByteSlice;
+use bstr::{BString, ByteSlice};
 use ropewalk_engine::Progress;
+use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::{Command, Restart, Retrieval};
 use ropewalk_protocol::opts::{Options, RecursionOptions};
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Mode, Window as Part};
+use ropewalk_storage::Kind;
 
 use crate::control::Answer;
 use crate::entry::{Line, from_facts, from_long};
 use crate::listing::Listing;
+use crate::place::base_name;
 use crate::session::Session;
 use crate::watch::Watch;
 use crate::{Amount, RemoteError};
@@ -43,6 +46,26 @@ impl Session<'_> {
         self.entries(&Command::List(Some(path.into())), from_long).map(Listing::flat)
     }
 
+    /// Where a symbolic link leads, of a server whose facts do not tell; `None` where nothing else tells either.
+    pub(crate) fn read_link(&mut self, path: &[u8]) -> Result<Option<BString>, RemoteError> {
+        // Without the option many list the directory that it leads to.
+        for option in ["-d ", ""] {
+            let asked = Command::List(Some([option.as_bytes(), path].concat().into()));
+            let mut listing = match self.entries(&asked, from_long) {
+                Ok(listing) => listing.flat(),
+                Err(e) if e.breaks_session() => return Err(e),
+                Err(_) => continue,
+            };
+            if let (Some(Ok(entry)), None) = (listing.next(), listing.next())
+                && entry.kind == Kind::Symlink
+                && entry.name == base_name(path)
+            {
+                return Ok(entry.target);
+            }
+        }
+        Ok(None)
+    }
+
     /// Everything beneath a directory in one listing; names are relative to it. Needs MLSR. A directory that cannot be
     /// read is an entry with an error.
     pub(crate) fn tree(&mut self, path: &[u8]) -> Result<Listing, RemoteError> {
@@ -62,11 +85,12 @@ impl Session<'_> {
     /// Fetches a listing as a whole before it is looked at: whoever takes the entries may take its time, while a server
     /// would not wait for long.
     fn entries(&mut self, command: &Command, parse: fn(&[u8]) -> Line) -> Result<Listing, RemoteError> {
-        let mut spool = tempfile::spooled_tempfile(LISTING_IN_MEMORY);
-        self.fetch(std::slice::from_ref(command), &mut spool)?;
-        spool.rewind().map_err(RemoteError::Output)?;
+        let mut spool = Counted { writer: tempfile::spooled_tempfile(LISTING_IN_MEMORY), lines: 0 };
+        let (bytes, ended) = self.fetch_until(std::slice::from_ref(command), &mut spool)?;
+        let cut_off = ended.and_then(|reply| answer::cut_off(&reply, bytes, spool.lines));
+        spool.writer.rewind().map_err(RemoteError::Output)?;
         let peer = self.control.peer().to_owned();
-        Ok(Listing::new(spool, parse, peer))
+        Ok(Listing::new(spool.writer, parse, peer).cut_off(cut_off))
     }
 
     /// A file, or a part of it, in order.
@@ -116,14 +140,23 @@ impl Session<'_> {
 
     /// Carries out commands of which the last one sends data, over a stream of its own.
     pub(crate) fn fetch(&mut self, commands: &[Command], sink: &mut dyn Write) -> Result<u64, RemoteError> {
+        self.fetch_until(commands, sink).map(|(bytes, _)| bytes)
+    }
+
+    /// As [`fetch`](Self::fetch); also gives the server's last word.
+    fn fetch_until(
+        &mut self,
+        commands: &[Command],
+        sink: &mut dyn Write,
+    ) -> Result<(u64, Option<Reply>), RemoteError> {
         self.receiving(Mode::Stream, 1, None)?;
-        let Some((last, before)) = commands.split_last() else { return Ok(0) };
+        let Some((last, before)) = commands.split_last() else { return Ok((0, None)) };
         // Where one is refused the last one would send what is not wanted.
         for command in before {
             self.call(command)?;
         }
         self.control.send(last)?;
-        let Some(mut channel) = self.take_channel() else { return Ok(0) };
+        let Some(mut channel) = self.take_channel() else { return Ok((0, None)) };
         let mut ended: Option<Reply> = None;
         let mut judge = |answer: Answer| {
             let Answer::Final(reply) = answer else { return ControlFlow::Continue(()) };
@@ -139,23 +172,57 @@ impl Session<'_> {
         if let Some(failure) = failure {
             return Err(failure);
         }
-        // Also after a failure: the server's reason is the better one, and its answer must not stay behind.
-        let ended = match ended {
-            Some(reply) => reply,
-            None => self.control.finish()?,
+        let lost =
+            |session: &Self, error| RemoteError::data(session.control.peer(), last.verb().into(), error);
+        // Also after a failure: the server's reason is the better one, and its answer must not stay behind. One that waits in
+        // vain for our connection at an address that leads elsewhere answers late, if at all; one that refused the command
+        // would have answered while we waited.
+        let ended = match (ended, result) {
+            (Some(reply), result) => (reply, result),
+            (None, Err(e)) if leads_elsewhere(&e) => return Err(lost(self, e)),
+            (None, result) => match (self.control.finish(), result) {
+                (Ok(reply), result) => (reply, result),
+                (Err(_), Err(e @ ropewalk_engine::Error::Connect { .. })) => return Err(lost(self, e)),
+                (Err(e), _) => return Err(e),
+            },
         };
+        let (ended, result) = ended;
         match result {
             // vsftpd's way to say that a listing is none.
             Ok(_) if ended.to_string().contains("failed to open directory") => {
                 Err(self.refused(last.verb(), ended))
             }
-            Ok(received) => self.accept(last.verb(), ended).map(|_| received.bytes),
+            Ok(received) => self.accept(last.verb(), ended).map(|reply| (received.bytes, Some(reply))),
             Err(e @ ropewalk_engine::Error::Writer(_)) => {
                 Err(RemoteError::data(self.control.peer(), "".into(), e))
             }
             Err(_) if ended.is_failure() => Err(self.refused(last.verb(), ended)),
-            Err(e) => Err(RemoteError::data(self.control.peer(), last.verb().into(), e)),
+            Err(e) => Err(lost(self, e)),
         }
+    }
+}
+
+/// Nobody is at the address that a server announced; where nobody listens there, its answer is on its way.
+fn leads_elsewhere(error: &ropewalk_engine::Error) -> bool {
+    let ropewalk_engine::Error::Connect { source, .. } = error else { return false };
+    source.kind() != io::ErrorKind::ConnectionRefused
+}
+
+/// Counts lines.
+struct Counted<W> {
+    writer: W,
+    lines: u64,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let n = self.writer.write(data)?;
+        self.lines += data[..n].find_iter("\n").count() as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
     }
 }
 

@@ -39,6 +39,14 @@ impl Plan<'_, '_> {
             }
             (false, _) => {}
         }
+        let untold = |entry: &&mut Entry| self.is_timeless(&base, entry.kind, entry.modified);
+        let untold: Vec<&mut Entry> = matches.iter_mut().filter(untold).collect();
+        if !untold.is_empty() {
+            let paths: Vec<BString> = untold.iter().map(|entry| join(&base.path(), &entry.name)).collect();
+            for (entry, time) in untold.into_iter().zip(self.times(&base, &paths)?) {
+                entry.modified = time;
+            }
+        }
         for entry in matches {
             if self.is_over() {
                 break;

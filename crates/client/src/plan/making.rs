@@ -226,7 +226,8 @@ impl<'e> Plan<'_, 'e> {
             return Err(e);
         }
         let mut files = std::mem::take(&mut gathered.files);
-        if let Err(e) = self.leave_out_finished(destination, &mut files) {
+        let ready = self.learn_times(&mut files);
+        if let Err(e) = ready.and_then(|()| self.leave_out_finished(destination, &mut files)) {
             gathered.files = files;
             return Err(e);
         }

@@ -26,6 +26,7 @@ impl<'e> Plan<'_, 'e> {
         else {
             return Ok(());
         };
+        let mut unwanted = Vec::new();
         for (name, entry) in names {
             // Of transfers that are under way, or were interrupted: `clean` removes what nobody wants any more.
             if is_temporary_name(name.as_bstr()) {
@@ -44,6 +45,12 @@ impl<'e> Plan<'_, 'e> {
             if !self.filter.passes(relative.as_bstr(), entry.is_directory()) || !self.filter.fits(&entry) {
                 continue;
             }
+            unwanted.push((relative, tree));
+        }
+        if self.is_doubtful(destination, &unwanted, synced)? {
+            return Ok(());
+        }
+        for (relative, tree) in unwanted {
             let place = destination.join(&relative)?;
             let removed = if tree && !self.filter.is_empty() {
                 self.remove_what_passes(&place, &relative).map(drop)
@@ -58,6 +65,51 @@ impl<'e> Plan<'_, 'e> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the server that the source is at has what its listing of the directory did not tell of, or has not what it did:
+    /// then nothing is known of what else it has, and nothing is removed any more.
+    fn is_doubtful(
+        &mut self,
+        destination: &Place,
+        unwanted: &[(BString, bool)],
+        synced: &mut Synced,
+    ) -> Result<bool, RemoteError> {
+        let (Some(source), Some(directory), false) =
+            (&synced.source, &synced.directory, unwanted.is_empty() || synced.distrusted)
+        else {
+            return Ok(synced.distrusted);
+        };
+        let told = synced.told.iter().map(|name| (name, None));
+        let names = told.chain(unwanted.iter().map(|(name, tree)| (name, Some(*tree))));
+        let names: Vec<(&BString, Option<bool>)> = names.collect();
+        let mut doubt = None;
+        for names in names.chunks(BATCH) {
+            let asked: Vec<_> = names
+                .iter()
+                .map(|(name, tree)| (join(&source.path(), name), tree.unwrap_or(false)))
+                .collect();
+            let have = self.ask(source, false, &mut |side| match side {
+                Side::Remote(session) => session.have(&asked),
+                Side::Local(_) => Ok(Vec::new()),
+            })?;
+            doubt = names.iter().zip(have).find_map(|((name, tree), have)| match (tree, have) {
+                (None, Some(false)) => Some(format!("it tells of {name}, which is not there")),
+                (Some(_), Some(true)) => Some(format!("it does not tell of {name}, which is there")),
+                (Some(_), None) => Some(format!("whether {name} is there is not known")),
+                _ => None,
+            });
+            if doubt.is_some() {
+                break;
+            }
+        }
+        let Some(reason) = doubt else { return Ok(false) };
+        let reason = format!("{reason}; nothing is removed (--delete)");
+        let at = |place: &Place| if directory.is_empty() { Ok(place.clone()) } else { place.join(directory) };
+        let (from, to) = (at(source)?, at(destination)?);
+        self.fail(from.display(), to.display(), &RemoteError::Mistold { path: from.path(), reason });
+        synced.distrusted = true;
+        Ok(true)
     }
 
     pub(super) fn remove(&mut self, place: &Place, tree: bool) -> Result<(), RemoteError> {

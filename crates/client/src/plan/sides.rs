@@ -49,6 +49,28 @@ impl<'e> Plan<'_, 'e> {
         self.sides.get_mut(&key).ok_or(RemoteError::Cancelled)
     }
 
+    /// Works while a walk of `source` has found something, with the session that walks: there may be no other one.
+    pub(super) fn lent<T>(
+        &mut self,
+        source: &Place,
+        side: &mut Side<'e>,
+        work: impl FnOnce(&mut Self) -> Result<T, RemoteError>,
+    ) -> Result<T, RemoteError> {
+        let Side::Remote(_) = side else { return work(self) };
+        let key = (self.key(source), false);
+        let session = std::mem::replace(side, Side::Local(self.ctx.store.clone()));
+        self.sides.insert(key.clone(), session);
+        let done = work(self);
+        if done.is_ok() {
+            // By another one, if that one broke.
+            self.side(source, false)?;
+        }
+        if let Some(session) = self.sides.remove(&key) {
+            *side = session;
+        }
+        done
+    }
+
     /// What `ask` gives of the tree that a place is in, by another session where one breaks.
     pub(super) fn ask<T>(
         &mut self,
@@ -99,6 +121,57 @@ impl<'e> Plan<'_, 'e> {
             }
         }
         known
+    }
+
+    /// The times of files at the server of `source` whose listings tell none (LIST), where they are to be kept.
+    pub(super) fn times(
+        &mut self,
+        source: &Place,
+        paths: &[BString],
+    ) -> Result<Vec<Option<i64>>, RemoteError> {
+        let mut times = Vec::with_capacity(paths.len());
+        for paths in paths.chunks(BATCH) {
+            if self.timeless {
+                break;
+            }
+            let told = self.ask(source, false, &mut |side| match side {
+                Side::Remote(session) => session.times(paths),
+                Side::Local(_) => Ok(Vec::new()),
+            })?;
+            self.timeless = told.iter().all(Option::is_none);
+            if let Some(at) = told.iter().position(Option::is_none) {
+                let name = with_path(source, paths[at].clone()).display();
+                let text = format!("{name}: the server does not tell its time, nor perhaps that of others");
+                self.ctx.report.warn_once(text);
+            }
+            times.extend(told);
+        }
+        times.resize(paths.len(), None);
+        Ok(times)
+    }
+
+    /// Gives files of one source the times that its listings did not tell.
+    pub(super) fn learn_times(&mut self, files: &mut [Task]) -> Result<(), RemoteError> {
+        let kind = |task: &Task| if task.link.is_some() { Kind::Symlink } else { Kind::File };
+        let untold =
+            files.iter_mut().filter(|task| self.is_timeless(&task.source, kind(task), task.modified));
+        let untold: Vec<&mut Task> = untold.collect();
+        let Some(source) = untold.first().map(|task| task.source.clone()) else { return Ok(()) };
+        let paths: Vec<BString> = untold.iter().map(|task| task.source.path()).collect();
+        for (task, time) in untold.into_iter().zip(self.times(&source, &paths)?) {
+            task.modified = time;
+        }
+        Ok(())
+    }
+
+    /// Whether the time of this has to be asked for.
+    pub(super) fn is_timeless(&self, source: &Place, kind: Kind, modified: Option<i64>) -> bool {
+        let options = self.ctx.options();
+        options.preserve.times
+            && !options.dry_run
+            && modified.is_none()
+            && kind == Kind::File
+            && matches!(source, Place::Remote(..))
     }
 
     pub(super) fn stat(

@@ -36,7 +36,8 @@ impl<'e> Plan<'_, 'e> {
             gathered.absolute =
                 VirtualPath::parse(&source.path()).ok().filter(|_| source.path().starts_with(b"/"));
         }
-        let mut synced = Synced::default();
+        let at_server = matches!(source, Place::Remote(..)).then(|| source.clone());
+        let mut synced = Synced { source: at_server, ..Synced::default() };
         if exists && options.sync.is_some() {
             synced.waiting.insert(Vec::new());
             self.hidden_there(destination, b"".as_bstr(), &mut synced.hidden)?;
@@ -57,7 +58,9 @@ impl<'e> Plan<'_, 'e> {
                         if entry.is_directory() && entry.error.is_none() && hidden.misses(name) {
                             self.hidden_at_source(side, source, name, &mut hidden, &mut synced)?;
                         }
-                        self.found(source, destination, entry, &mut gathered, &mut synced)
+                        self.lent(source, side, |plan| {
+                            plan.found(source, destination, entry, &mut gathered, &mut synced)
+                        })
                     },
                 )?;
                 // Of a directory at a time; what else is in it has been compared, and is not left again.
@@ -175,6 +178,10 @@ impl<'e> Plan<'_, 'e> {
                 return Ok(Step::Over);
             }
             there = synced.names.remove(base_name(&name));
+            if synced.told.is_none() && entry.error.is_none() && entry.target.is_none() {
+                synced.told =
+                    Some(name.clone()).filter(|_| matches!(entry.kind, Kind::File | Kind::Directory));
+            }
         }
         if !self.filter.fits(&entry) {
             self.ctx.report.left_out(from.display(), LEFT_OUT);
@@ -195,6 +202,7 @@ impl<'e> Plan<'_, 'e> {
             synced.waiting.remove(name.as_slice());
             return Ok(Step::Over);
         }
+        self.note_twins(name.as_bstr(), &from, &to, gathered)?;
         if entry.is_directory() {
             return self.found_directory((from, to), &entry, there, gathered, synced);
         }
@@ -380,7 +388,7 @@ impl<'e> Plan<'_, 'e> {
         }
         self.leave_directory(destination, synced)?;
         synced.directory = Some(directory.into());
-        (synced.incomplete, synced.unknown) = (false, false);
+        (synced.incomplete, synced.unknown, synced.told) = (false, false, None);
         if !synced.waiting.remove(directory.as_bytes()) {
             // It is new: there is nothing to compare with.
             return Ok(true);

@@ -11,6 +11,9 @@ use crate::host_port::{self, HostPortError};
 use crate::range::RangeSet;
 use crate::reply::Reply;
 
+/// Begins the line of a final reply that says how many bytes a listing has: an extension of ours.
+pub(crate) const LISTING: &str = "Listing: ";
+
 /// The address in a reply to PASV or EPSV (227, 229), or in the preliminary one of a delayed passive (127, 129).
 /// `peer`: the address of the control connection, which EPSV leaves out.
 ///
@@ -18,7 +21,9 @@ use crate::reply::Reply;
 /// There is none, or it cannot be understood.
 pub fn address(reply: &Reply, peer: IpAddr) -> Result<SocketAddr, HostPortError> {
     if reply.code() % 100 == 27 {
-        return Ok(host_port::parse_pasv_reply(reply.text())?.into());
+        // Some say it in the last of several lines.
+        let told = reply.lines().rev().find_map(|line| host_port::parse_pasv_reply(line).ok());
+        return Ok(told.map_or_else(|| host_port::parse_pasv_reply(reply.text()), Ok)?.into());
     }
     let (ip, port) = host_port::parse_epsv_reply(reply.text())?;
     Ok(SocketAddr::new(ip.unwrap_or(peer), port))
@@ -70,6 +75,31 @@ pub fn inline_checksum(reply: &Reply) -> Option<(ChecksumAlgorithm, String)> {
     })
 }
 
+/// Words in the final reply of a listing that say that it is not all of the directory.
+const CUT: [&str; 8] =
+    ["truncated", "incomplete", "not complete", "partial", "too many", "limit reached", "exceed", "aborted"];
+
+/// LIST, MLSD and MLSR: why what has come (`bytes` in so many `lines`) is not all of the directory, as far as the final
+/// reply tells. Our servers tell how many bytes they have sent, others how many lines, or say that they stopped.
+pub fn cut_off(reply: &Reply, bytes: u64, lines: u64) -> Option<String> {
+    let differs = |what: &str, came: u64, told: u64| {
+        (came != told).then(|| format!("{came} of {told} {what} have come"))
+    };
+    let number = |text: &[u8]| text.to_str().ok()?.parse::<u64>().ok();
+    reply.lines().find_map(|line| {
+        let told = line.strip_prefix(LISTING.as_bytes()).and_then(|rest| rest.strip_suffix(b" bytes"));
+        if let Some(told) = told.and_then(number) {
+            return differs("bytes", bytes, told);
+        }
+        // As pure-ftpd counts.
+        if let Some(told) = line.trim().strip_suffix(b" matches total").and_then(number) {
+            return differs("lines", lines, told);
+        }
+        let said = line.to_str_lossy().to_ascii_lowercase();
+        CUT.iter().any(|word| said.contains(word)).then(|| format!("it says \"{}\"", line.trim().as_bstr()))
+    })
+}
+
 /// SITE RANGES: what an interrupted upload left on disk: an extension of ours.
 pub fn ranges(reply: &Reply) -> Option<RangeSet> {
     if !reply.is_success() {
@@ -109,6 +139,27 @@ mod tests {
         let epsv = "Entering Extended Passive Mode (|||45953|)";
         assert_eq!(address(&Reply::new(229, epsv), PEER).unwrap(), one);
         assert!(address(&Reply::new(227, "?"), PEER).is_err());
+        for lines in [["listen socket created", "(127,0,0,1,179,129)"], [pasv, "End."]] {
+            assert_eq!(address(&Reply::coded(227, lines), PEER).unwrap(), one);
+        }
+    }
+
+    #[test]
+    fn listings_that_are_not_whole() {
+        let cut = |lines: &[&str]| cut_off(&Reply::coded(226, lines.iter().copied()), 100, 5);
+        for whole in [
+            &["Transfer Complete."][..],
+            &["Listing: 100 bytes", "Transfer Complete."],
+            &["Options: -a -l ", "5 matches total"],
+            &["Directory send OK."],
+        ] {
+            assert_eq!(cut(whole), None, "{whole:?}");
+        }
+        let cut = |lines: &[&str]| cut(lines).unwrap();
+        assert_eq!(cut(&["Listing: 101 bytes", "Transfer Complete."]), "100 of 101 bytes have come");
+        assert_eq!(cut(&["Options: -l ", "104 matches total"]), "5 of 104 lines have come");
+        let said = "it says \"Output truncated to 50 matches\"";
+        assert_eq!(cut(&["Options: -a -l ", "Output truncated to 50 matches"]), said);
     }
 
     #[test]

@@ -391,6 +391,10 @@ pub enum Outcome {
     Transferred {
         checksum: Option<(ChecksumAlgorithm, String)>,
     },
+    /// Bytes of a listing that were sent.
+    Listed {
+        bytes: u64,
+    },
     Entry {
         entry: Box<Entry>,
         /// The host's clock, in seconds since 1970: STAT tells by it whether a time needs its year.

@@ -6,6 +6,7 @@ use super::pending::{DataPending, Pending, addresses, fact_line};
 use super::session::Session;
 use super::site::buffer_size;
 use super::state::{Channel, State};
+use crate::client::answer::LISTING;
 use crate::command::DataAuthentication;
 use crate::date::Stamp;
 use crate::listing;
@@ -189,6 +190,10 @@ impl Session {
             {
                 let lines = [format!("Checksum: {algorithm} {value}"), "Transfer Complete.".to_owned()];
                 Reply::coded(226, lines)
+            }
+            // Of a connection that somebody on the way closed in the middle, or after a line, nothing else tells.
+            Ok(Outcome::Listed { bytes }) => {
+                Reply::coded(226, [format!("{LISTING}{bytes} bytes"), "Transfer Complete.".to_owned()])
             }
             Ok(Outcome::Transferred { .. } | Outcome::Done) => Reply::new(226, "Transfer Complete."),
             other => failed(Attempt::Transfer(&data.path), other),

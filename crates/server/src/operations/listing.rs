@@ -27,7 +27,7 @@ pub(super) fn list(job: &mut Job<'_>, list: &List) -> Answer {
         result
     });
     log.ended(job, &progress, result.as_ref().err());
-    result.map(|()| Outcome::Transferred { checksum: None })
+    result.map(|()| Outcome::Listed { bytes: progress.bytes() })
 }
 
 fn command(form: ListForm) -> &'static str {
