@@ -76,7 +76,7 @@ fn dos(line: &[u8], fields: &[Field<'_>]) -> Option<Entry> {
 
 /// `12:34PM`, or `23:59` of servers that count to 24.
 fn half_day(text: &[u8]) -> Option<(u8, u8)> {
-    let Some((clock, half)) = text.split_at_checked(text.len().checked_sub(2)?) else { return None };
+    let (clock, half) = text.split_at_checked(text.len().checked_sub(2)?)?;
     let afternoon = match half.to_ascii_uppercase().as_slice() {
         b"AM" => false,
         b"PM" => true,
