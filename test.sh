@@ -46,6 +46,32 @@ install_missing() {
     apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
 }
 
+# FTP servers that Debian installs no more than one of at a time: each is unpacked in the target directory, and what it
+# needs is installed.
+UNPACKED_PEERS="proftpd=proftpd-core pure-ftpd=pure-ftpd"
+
+unpack_missing() {
+    local pair package into needed
+    into="$(realpath -m "${CARGO_TARGET_DIR:-target}")/unpacked-peers"
+    export PATH="$PATH:$into/usr/sbin:$into/usr/bin"
+    for pair in "$@"; do
+        command -v "${pair%%=*}" >/dev/null && continue
+        package="${pair#*=}"
+        if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+            echo "test.sh: not installed: $package" >&2
+            continue
+        fi
+        echo "test.sh: unpacking $package" >&2
+        mkdir -p "$into"
+        (cd "$into" && { apt-get download -qq "$package" || { apt-get update -qq && apt-get download -qq "$package"; }; }) >&2
+        dpkg-deb -x "$into/$package"_*.deb "$into"
+        # Libraries only, the first of alternatives.
+        needed=$(dpkg-deb -f "$into/$package"_*.deb Depends Pre-Depends | tr ',' '\n' | sed 's/^[^:]*: //; s/[|(].*//; s/ //g' | grep '^lib' || true)
+        # shellcheck disable=SC2086
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $needed >/dev/null
+    done
+}
+
 # Into the target directory: the system's packages and the user's stay as they are.
 install_missing_python() {
     local pair packages=() into
@@ -65,6 +91,8 @@ export PATH="$PATH:/usr/sbin:/sbin"
 if ! $quick; then
     # shellcheck disable=SC2086
     install_missing $PEERS
+    # shellcheck disable=SC2086
+    unpack_missing $UNPACKED_PEERS
     # shellcheck disable=SC2086
     install_missing_python $PYTHON_PEERS
 fi

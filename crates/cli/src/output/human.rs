@@ -188,7 +188,7 @@ impl EventSink for Human {
                     None if self.cancel.is_cancelled() && !self.verbose() => {}
                     None => self.line(format_args!("ropewalk: {told}")),
                     Some(seconds) if self.loudness != Loudness::Quiet => {
-                        self.line(format_args!("ropewalk: {told}; trying again in {}", units::time(seconds)))
+                        self.line(format_args!("ropewalk: {told}; trying again in {}", units::time(seconds)));
                     }
                     Some(_) => {}
                 }

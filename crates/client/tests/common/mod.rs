@@ -38,6 +38,8 @@ impl Bench {
         let program = match kind {
             Kind::Gct => "globus-gridftp-server",
             Kind::Vsftpd => "vsftpd",
+            Kind::Proftpd => "proftpd",
+            Kind::PureFtpd => "pure-ftpd",
             Kind::Ropewalk => "true",
         };
         if !peers::available(&[program]) {
