@@ -81,8 +81,10 @@ impl Tunnel {
 }
 
 /// Starts ssh. Ours is the other end of its standard input and output. `asks`: dropped when it asks nothing any more.
+///
+/// Takes the command, which has the other end open as long as it is there: the end of ssh would not be seen.
 fn start(
-    command: &mut Command,
+    mut command: Command,
     name: &str,
     directory: Option<TempDir>,
     asks: Option<TerminalHold>,
@@ -90,7 +92,7 @@ fn start(
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     command.stdin(OwnedFd::from(theirs.try_clone()?)).stdout(OwnedFd::from(theirs));
-    Ok((ours, Process::start(command, name, directory, asks)?))
+    Ok((ours, Process::start(&mut command, name, directory, asks)?))
 }
 
 impl AsFd for Tunnel {

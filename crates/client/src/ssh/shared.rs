@@ -118,7 +118,7 @@ impl Shared {
         drop(state);
         let sharing = holder.as_ref().map_or(Sharing::None, |holder| Sharing::With(&holder.socket));
         let asks = if holder.is_none() { words.may_ask() } else { None };
-        let (stream, process) = start(&mut words.session(sharing), name, None, asks).map_err(failed)?;
+        let (stream, process) = start(words.session(sharing), name, None, asks).map_err(failed)?;
         Ok((Tunnel { stream, process, _holder: holder }, known.addresses))
     }
 }
@@ -135,8 +135,8 @@ impl Holder {
         let peer = || name.to_owned();
         let failed = |reason: String| RemoteError::Ssh { peer: peer(), reason };
         let socket = directory.path().join("s");
-        let mut command = words.holder(Sharing::Master(&socket));
-        let begun = start(&mut command, name, Some(directory), words.may_ask());
+        let command = words.holder(Sharing::Master(&socket));
+        let begun = start(command, name, Some(directory), words.may_ask());
         let (stream, process) = begun.map_err(|error| failed(format!("it cannot be started: {error}")))?;
         let holder = Self { stream, process, socket };
         // A person may be asked meanwhile.
