@@ -203,9 +203,10 @@ mod tests {
     fn what_cannot_be_understood_is_told_after_the_rest() {
         let facts: fn(&[u8]) -> Line = |line| from_facts(line.as_bstr());
         type Case = (&'static str, fn(&[u8]) -> Line, &'static [&'static str], Option<&'static str>);
-        let cases: [Case; 4] = [
+        let cases: [Case; 5] = [
             ("Type=file;Size=-1; a\r\nType=file; b\r\nwhat\r\n", facts, &["b"], Some("Type=file;Size=-1; a")),
-            ("10-21-26  07:01PM       <DIR>          data\r\n", from_long, &[], Some("10-21-26")),
+            ("10-21-26  07:01PM       <DIR>          data\r\n", from_long, &["data"], None),
+            ("10-21-26  07:01PM       <OUT>          data\r\n", from_long, &[], Some("10-21-26")),
             (
                 "total 8\r\n-rw-r--r-- 1 a b 5 Nov 21 19:17 f\r\ndrwxr-xr-x 1 a b 0 Nov 21 19:17 .\r\n",
                 from_long,
