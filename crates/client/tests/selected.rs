@@ -64,9 +64,11 @@ fn list_copies_its_files_and_tells_what_is_not_there() -> Result<()> {
             ensure!(failed.iter().any(|source| source.ends_with(name)), "{name}: {failed:?}");
         }
         ensure!(!to.join("no").exists());
-        // What a filter leaves out is not missing.
+        // A file that a filter leaves out is not missing. The run before has failed in part: without `resume: false` this one
+        // would skip what that one had finished.
         let filters = vec![(false, "/a".to_owned())];
-        let told = run(source, destination, &Options { filters, ..listed(&["a/b/g", "top"]) })?;
+        let told =
+            run(source, destination, &Options { filters, resume: false, ..listed(&["a/b/g", "top"]) })?;
         ensure!(told.succeeded()?.summary.files_done == 1 && !to.join("a/b/g").exists());
         Ok(())
     })
