@@ -266,8 +266,9 @@ impl Download {
     }
 
     /// `pause`: after the first try that fails.
-    pub(crate) fn count_try(&self, pause: Duration) -> Tried {
-        self.tries.count(pause, self.present().len())
+    /// `no_use`: what arrived has to come again, so that it brought nothing on.
+    pub(crate) fn count_try(&self, pause: Duration, no_use: bool) -> Tried {
+        self.tries.count(pause, if no_use { 0 } else { self.present().len() })
     }
 
     /// A range has arrived. `sums` are of the blocks that arrived, `theirs` is the sender's sum of them. Gives `true` when

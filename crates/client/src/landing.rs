@@ -254,8 +254,9 @@ impl Landing {
     }
 
     /// `pause`: after the first try that fails.
-    pub(crate) fn count_try(&self, pause: Duration) -> Tried {
-        let present = self.state.lock().present.len();
+    /// `no_use`: what arrived has to come again, so that it brought nothing on.
+    pub(crate) fn count_try(&self, pause: Duration, no_use: bool) -> Tried {
+        let present = if no_use { 0 } else { self.state.lock().present.len() };
         self.tries.count(pause, present)
     }
 
@@ -324,7 +325,7 @@ mod tests {
         let task = Task { size: Some(SMALL + 10), ..Task::new(0, place(b"/a"), place(b"/b")) };
         let landing = Landing::new(task.clone(), false, false, RangeSet::from_range(0..10));
         assert!(landing.is_resumable() && !landing.was_tried());
-        assert_eq!((landing.count_try(Duration::ZERO).failed, landing.was_tried()), (1, true));
+        assert_eq!((landing.count_try(Duration::ZERO, false).failed, landing.was_tried()), (1, true));
         landing.expect(1);
         assert!(!landing.range_done(&RangeSet::from_range(10..20)));
         assert_eq!(landing.set_present(0..20, &RangeSet::from_range(0..5)), -15);

@@ -331,7 +331,7 @@ mod tests {
         }
         assert!(!upload.needs_sum());
         // The server's machine may have gone down, and a range with it.
-        upload.count_try(std::time::Duration::ZERO);
+        upload.count_try(std::time::Duration::ZERO, false);
         assert!(upload.needs_sum());
     }
 

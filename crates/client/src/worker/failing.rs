@@ -53,7 +53,8 @@ impl Worker<'_, '_> {
                     // Its part may have been removed, or another transfer have begun one.
                     let lost = matches!(error, RemoteError::Local { .. }) && error.is_busy();
                     let anew = no_use || lost || download.is_over();
-                    self.fail_part(&download.task, download.count_try(pause), job, anew, &error, &|_| {
+                    let tried = download.count_try(pause, no_use);
+                    self.fail_part(&download.task, tried, job, anew, &error, &|_| {
                         download.give_up();
                         if no_use { download.discard() } else { download.abandon() }
                     });
@@ -64,9 +65,16 @@ impl Worker<'_, '_> {
                     let error = self.anew(&upload, error);
                     let again = Job::Put(upload.clone(), range);
                     let anew = is_of_no_use(&error);
-                    self.fail_part(&upload.task, upload.count_try(pause), again, anew, &error, &|last| {
-                        self.end_landing(&upload, anew, last);
-                    });
+                    self.fail_part(
+                        &upload.task,
+                        upload.count_try(pause, anew),
+                        again,
+                        anew,
+                        &error,
+                        &|last| {
+                            self.end_landing(&upload, anew, last);
+                        },
+                    );
                     // Nobody can go on with it.
                     if upload.is_spent()
                         && !upload.direct
@@ -82,7 +90,7 @@ impl Worker<'_, '_> {
                     let error = self.anew(&relay, error);
                     let again = Job::Third(relay.clone(), range);
                     let anew = is_of_no_use(&error);
-                    self.fail_part(&relay.task, relay.count_try(pause), again, anew, &error, &|last| {
+                    self.fail_part(&relay.task, relay.count_try(pause, anew), again, anew, &error, &|last| {
                         self.end_landing(&relay, anew, last);
                     });
                 }
