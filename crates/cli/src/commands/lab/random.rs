@@ -18,8 +18,6 @@ use crate::exit::Exit;
 use crate::output::{json_line, say};
 
 /// Which paths, and for how long.
-// An argument that is required is not asked for while another one that excludes it is there: so each says itself that it
-// does not go with a scenario.
 #[derive(Debug, Args)]
 pub(super) struct RandomFlags {
     /// Instead of a scenario: so many random paths (docs/lab.md has the ranges), each with static settings and
@@ -27,40 +25,34 @@ pub(super) struct RandomFlags {
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..=10_000))]
     random: Option<u32>,
     /// With --random: the first path's seed; each path depends on its own seed only
-    #[arg(long, value_name = "S", default_value_t = 1, requires = "random", conflicts_with = "scenario")]
+    #[arg(long, value_name = "S", default_value_t = 1, conflicts_with = "scenario")]
     seed: u32,
     /// With --random: print the paths as scenario files, and run nothing
-    #[arg(long, requires = "random", conflicts_with = "scenario")]
+    #[arg(long, conflicts_with = "scenario")]
     print: bool,
     /// With --random: leave out paths that carry more
-    #[arg(long, value_name = "RATE", requires = "random", conflicts_with = "scenario")]
+    #[arg(long, value_name = "RATE", conflicts_with = "scenario")]
     max_rate: Option<Rate>,
     /// With --random: how long the best static setting is to take for a transfer, in seconds
-    #[arg(long, default_value_t = 30, requires = "random", conflicts_with = "scenario", value_parser = RangedU64ValueParser::<u32>::new().range(1..=3600))]
+    #[arg(long, default_value_t = 30, conflicts_with = "scenario", value_parser = RangedU64ValueParser::<u32>::new().range(1..=3600))]
     seconds: u32,
     /// With --random: seconds after which a run is stopped that looks for the best two static settings
-    #[arg(long, value_name = "SECONDS", default_value_t = 20, requires = "random", conflicts_with = "scenario", value_parser = RangedU64ValueParser::<u32>::new().range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, conflicts_with = "scenario", value_parser = RangedU64ValueParser::<u32>::new().range(1..=3600))]
     coarse: u32,
     /// With --random: the static settings, as in `lab sweep`
-    #[arg(
-        long,
-        value_name = "VALUES",
-        default_value = "1,4,16,32,64,128",
-        requires = "random",
-        conflicts_with = "scenario"
-    )]
+    #[arg(long, value_name = "VALUES", default_value = "1,4,16,32,64,128", conflicts_with = "scenario")]
     streams: String,
     /// With --random: so many plain cubic flows run beside, and what they keep is shown
-    #[arg(long, value_name = "FLOWS", default_value_t = 0, requires = "random", conflicts_with = "scenario", value_parser = RangedU64ValueParser::<u32>::new().range(0..=64))]
+    #[arg(long, value_name = "FLOWS", default_value_t = 0, conflicts_with = "scenario", value_parser = RangedU64ValueParser::<u32>::new().range(0..=64))]
     beside: u32,
     /// With --random: results of static settings count whatever build of ropewalk they are of
-    #[arg(long, requires = "random", conflicts_with = "scenario")]
+    #[arg(long, conflicts_with = "scenario")]
     any_build: bool,
     /// With --random: run nothing, use what is in the file of results
-    #[arg(long, requires = "random", conflicts_with = "scenario")]
+    #[arg(long, conflicts_with = "scenario")]
     report_only: bool,
     /// With --random: print all figures as JSON
-    #[arg(long, requires = "random", conflicts_with = "scenario")]
+    #[arg(long, conflicts_with = "scenario")]
     json: bool,
 }
 
