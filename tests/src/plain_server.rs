@@ -17,6 +17,8 @@ use crate::control::host_port;
 pub struct Offer {
     /// The files that it has, whatever its listing says; uploads come here.
     pub files: BTreeMap<String, Vec<u8>>,
+    /// Empty directories that it has.
+    pub directories: Vec<String>,
     /// It has MLST and MLSD; else LIST alone.
     pub facts: bool,
     /// The lines of its listing; `None`: the names of the files that it has.
@@ -91,7 +93,9 @@ fn session(client: TcpStream, offer: &Mutex<Offer>) -> Result<()> {
             }
             "TYPE" | "OPTS" | "NOOP" => "200 Ok.".to_owned(),
             "PWD" => "257 \"/\"".to_owned(),
-            "CWD" if name.is_empty() => "250 Ok.".to_owned(),
+            "CWD" if name.is_empty() || offer.lock().directories.iter().any(|there| there == name) => {
+                "250 Ok.".to_owned()
+            }
             "MLST" if !offer.lock().facts => "500 Unknown command.".to_owned(),
             "MLST" if name.is_empty() => "250-Status\r\n type=dir; /\r\n250 End.".to_owned(),
             "MLST" => match there(&offer.lock()) {
@@ -113,6 +117,10 @@ fn session(client: TcpStream, offer: &Mutex<Offer>) -> Result<()> {
                 } else {
                     passive.replace('@', &at)
                 }
+            }
+            "LIST" if offer.lock().directories.iter().any(|there| there == name) => {
+                send(&mut say, data.take(), b"")?;
+                "226 Done.".to_owned()
             }
             "MLSD" | "LIST" if name.is_empty() && (verb == "LIST" || offer.lock().facts) => {
                 let (lines, listed) = {

@@ -84,6 +84,20 @@ fn what_a_listing_does_not_tell_of_is_asked_for_before_it_is_removed() {
     assert_eq!(names, ["a"]);
 }
 
+/// That a directory has no size is not to say that it is not there.
+#[test]
+fn a_directory_that_was_listed_is_asked_for_as_one() {
+    let listing = Some(vec![
+        "drwxr-xr-x 1 o g 0 Feb  3  2001 d".to_owned(),
+        "-rw-r--r-- 1 o g 1 Feb  3  2001 e".to_owned(),
+    ]);
+    let offer =
+        Offer { files: files(&["e"]), directories: vec!["d".to_owned()], listing, ..Offer::default() };
+    let (outcome, names) = mirrored(offer, &["e", "z"]);
+    outcome.succeeded().unwrap();
+    assert_eq!(names, ["d", "e"]);
+}
+
 #[test]
 fn nothing_is_removed_when_a_name_that_was_listed_is_not_there() {
     let listing = Some(vec![facts("other")]);

@@ -555,8 +555,8 @@ struct Synced {
     links_unknown: bool,
     /// The source, if it is at a server: its listings may say less, or something else, than what there is.
     source: Option<Place>,
-    /// Something that the listing of the directory told of.
-    told: Option<BString>,
+    /// Something that the listing of the directory told of, and whether it is a directory.
+    told: Option<(BString, bool)>,
     /// Its listings are not what it has: nothing is removed any more.
     distrusted: bool,
 }

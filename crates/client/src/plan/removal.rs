@@ -80,23 +80,21 @@ impl<'e> Plan<'_, 'e> {
         else {
             return Ok(synced.distrusted);
         };
-        let told = synced.told.iter().map(|name| (name, None));
-        let names = told.chain(unwanted.iter().map(|(name, tree)| (name, Some(*tree))));
-        let names: Vec<(&BString, Option<bool>)> = names.collect();
+        let told = synced.told.iter().map(|(name, directory)| (name, *directory, true));
+        let names = told.chain(unwanted.iter().map(|(name, directory)| (name, *directory, false)));
+        let names: Vec<(&BString, bool, bool)> = names.collect();
         let mut doubt = None;
         for names in names.chunks(BATCH) {
-            let asked: Vec<_> = names
-                .iter()
-                .map(|(name, tree)| (join(&source.path(), name), tree.unwrap_or(false)))
-                .collect();
+            let asked: Vec<_> =
+                names.iter().map(|(name, directory, _)| (join(&source.path(), name), *directory)).collect();
             let have = self.ask(source, false, &mut |side| match side {
                 Side::Remote(session) => session.have(&asked),
                 Side::Local(_) => Ok(Vec::new()),
             })?;
-            doubt = names.iter().zip(have).find_map(|((name, tree), have)| match (tree, have) {
-                (None, Some(false)) => Some(format!("it tells of {name}, which is not there")),
-                (Some(_), Some(true)) => Some(format!("it does not tell of {name}, which is there")),
-                (Some(_), None) => Some(format!("whether {name} is there is not known")),
+            doubt = names.iter().zip(have).find_map(|((name, _, told), have)| match (told, have) {
+                (true, Some(false)) => Some(format!("it tells of {name}, which is not there")),
+                (false, Some(true)) => Some(format!("it does not tell of {name}, which is there")),
+                (false, None) => Some(format!("whether {name} is there is not known")),
                 _ => None,
             });
             if doubt.is_some() {

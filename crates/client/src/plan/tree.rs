@@ -179,8 +179,8 @@ impl<'e> Plan<'_, 'e> {
             }
             there = synced.names.remove(base_name(&name));
             if synced.told.is_none() && entry.error.is_none() && entry.target.is_none() {
-                synced.told =
-                    Some(name.clone()).filter(|_| matches!(entry.kind, Kind::File | Kind::Directory));
+                let plain = matches!(entry.kind, Kind::File | Kind::Directory);
+                synced.told = plain.then(|| (name.clone(), entry.is_directory()));
             }
         }
         if !self.filter.fits(&entry) {
