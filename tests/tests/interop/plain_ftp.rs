@@ -44,6 +44,21 @@ const fn row(name: &'static str, run: fn(&Yard, Peers) -> Result<()>) -> Row {
     Row { name, run, guc_cannot: None }
 }
 
+/// What a server cannot do, whoever asks.
+const SERVERS_CANNOT: [(&str, Kind, &str); 3] = [
+    (ODD_NAMES, Kind::PureFtpd, NO_BACKSLASH),
+    (RECURSIVE_GET, Kind::PureFtpd, NO_BACKSLASH),
+    (
+        FOREIGN_NAMES,
+        Kind::Proftpd,
+        "ProFTPD takes a byte 0xff in a name for the beginning of a Telnet command",
+    ),
+];
+const NO_BACKSLASH: &str = "Pure-FTPd refuses names with a backslash, and the tree has one";
+const ODD_NAMES: &str = "names with spaces, quotes, %, ; and the like";
+const FOREIGN_NAMES: &str = "names not in ASCII, some not in UTF-8";
+const RECURSIVE_GET: &str = "recursive get";
+
 const NEEDS_MLSD: &str = "globus-url-copy lists directories by MLSD only";
 const GUC_RESTARTS: &str = "globus-url-copy -rst restarts third-party transfers only";
 
@@ -55,9 +70,9 @@ const ROWS: [Row; 13] = [
         put(y, c, 0)
     }),
     row("over IPv6", over_ipv6),
-    row("names with spaces, quotes, %, ; and the like", |y, c| names(y, c, &tree::odd_names())),
-    row("names not in ASCII, some not in UTF-8", |y, c| names(y, c, &tree::foreign_names())),
-    Row { guc_cannot: Some(NEEDS_MLSD), ..row("recursive get", recursive_get) },
+    row(ODD_NAMES, |y, c| names(y, c, &tree::odd_names())),
+    row(FOREIGN_NAMES, |y, c| names(y, c, &tree::foreign_names())),
+    Row { guc_cannot: Some(NEEDS_MLSD), ..row(RECURSIVE_GET, recursive_get) },
     row("recursive put", recursive_put),
     Row { guc_cannot: Some(NEEDS_MLSD), ..row("recursive get, links followed", links_followed) },
     Row { guc_cannot: Some(NEEDS_MLSD), ..row("recursive get, links and times kept", links_and_times) },
@@ -85,9 +100,11 @@ fn plain_ftp() {
             let cell = Cell::new(row.name, format!("{} with {name}", client.name()), move || {
                 (row.run)(&yard, (client, kind))
             });
-            cells.push(match row.guc_cannot {
-                Some(why) if client == Client::Guc => cell.expected(Expected::PeerCannot(why)),
-                _ => cell,
+            let server = SERVERS_CANNOT.iter().find(|(name, server, _)| *name == row.name && *server == kind);
+            let cannot = row.guc_cannot.filter(|_| client == Client::Guc).or(server.map(|(.., why)| *why));
+            cells.push(match cannot {
+                Some(why) => cell.expected(Expected::PeerCannot(why)),
+                None => cell,
             });
         }
     }
