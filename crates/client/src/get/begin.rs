@@ -243,7 +243,9 @@ impl<'e> Flow<'_, 'e> {
         let asked_sum = sum.is_some();
         asks.extend(sum.map(|command| (Ask::Sum, command)));
         // Of a range that is not the last it would say too little. Servers answer it when the transfer is over.
-        let asked_version = self.session.can.facts
+        // Pure-FTPd answers 500 at once to a command that comes while it sends, in place of the transfer's own reply.
+        let asked_version = mode == Mode::ExtendedBlock
+            && self.session.can.facts
             && download.is_unwatched()
             && download.task.size.is_some_and(|size| range == (0..size));
         if asked_version {
