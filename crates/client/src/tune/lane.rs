@@ -253,7 +253,7 @@ impl Lane {
         Pace { rate, streams, rtt, settled: state.reached.len() >= SETTLED }
     }
 
-    /// What any session with so many streams is likely to carry, in bytes per second.
+    /// The likely rate of any session with so many streams, in bytes per second.
     pub(super) fn typical_rate(&self, streams: u32) -> Option<f64> {
         self.state.lock().typical_rate(streams)
     }

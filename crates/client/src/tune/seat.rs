@@ -89,7 +89,7 @@ impl Seat {
         self.lane.pace(self.id, streams)
     }
 
-    /// What any session with so many streams is likely to carry, in bytes per second; `None` before that is known.
+    /// The likely rate of any session with so many streams, in bytes per second; `None` before that is known.
     pub(crate) fn typical_rate(&self, streams: u32) -> Option<f64> {
         self.lane.typical_rate(streams)
     }
