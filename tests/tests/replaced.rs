@@ -218,8 +218,8 @@ fn nothing_is_copied_through_a_link_to_a_directory_where_links_are_kept() {
         assert_eq!(fs::read(root.join("t/g")).unwrap(), b"g", "{kind:?}: the rest is copied");
         // With --keep-dirlinks it is a directory like others, with and without a look at what is there.
         for sync in [&[][..], &["--sync"], &["--sync=checksum"]] {
-            let arguments = &[&["-r", "--keep-dirlinks"], sync].concat()[..];
-            copy_obeying_permissions(arguments, &source, to);
+            let arguments = [&["-r", "--keep-dirlinks"][..], sync].concat();
+            copy_obeying_permissions(&arguments, &source, to);
             assert_eq!(fs::read(out.join("e/f")).unwrap(), b"f", "{kind:?} {arguments:?}");
             fs::remove_dir_all(out.join("e")).unwrap();
         }
