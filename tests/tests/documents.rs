@@ -9,7 +9,7 @@ use std::time::Duration;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::{peers, process};
 
-/// Each row of the table of bad input in docs/security.md names tests, and they are there.
+/// Each row of the table of bad input in docs/evaluation/security.md names tests, and they are there.
 #[test]
 fn tests_that_the_table_of_bad_input_names() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
@@ -36,7 +36,7 @@ fn tests_that_the_table_of_bad_input_names() {
                         .take(3)
                         .any(|line| line.trim_start().starts_with("#[test]"))
                 });
-                assert!(is_test, "{file} has no test {name}, which docs/security.md names");
+                assert!(is_test, "{file} has no test {name}, which docs/evaluation/security.md names");
                 named += 1;
             }
         }
