@@ -1,4 +1,4 @@
-//! From where clients may come.
+//! Rules for the addresses that clients may connect from.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,8 +6,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A set of addresses: one address (`192.0.2.1`), a network (`192.0.2.0/24`, `2001:db8::/32`), a prefix of whole
-/// numbers (`192.0.2.` or `192.0.2`, as GCT writes them; `2001:db8:`), or everything (`*`).
+/// A set of addresses: one address (`192.0.2.1`), a network (`192.0.2.0/24`, `2001:db8::/32`), a
+/// prefix of whole numbers (`192.0.2.` or `192.0.2`, as GCT writes them; `2001:db8:`), or every
+/// address (`*`).
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct AddressPattern {
@@ -16,7 +17,7 @@ pub struct AddressPattern {
     everything: bool,
 }
 
-/// Not an address, a network or a prefix of one.
+/// The text is not an address, a network or a prefix of an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an address, a network such as 192.0.2.0/24, or a prefix such as 192.0.2.")]
 pub struct InvalidAddressPattern(String);
@@ -40,7 +41,8 @@ impl AddressPattern {
     }
 }
 
-/// The address itself; an IPv4 address that came through an IPv6 socket (`::ffff:192.0.2.1`) as IPv4.
+/// Returns an IPv4 address that arrived through an IPv6 socket (`::ffff:192.0.2.1`) as IPv4, and
+/// any other address unchanged.
 pub fn canonical(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
@@ -61,7 +63,8 @@ impl FromStr for AddressPattern {
             if bits > whole(base) {
                 return Err(invalid());
             }
-            // A mapped network would never match, since addresses are compared as IPv4.
+            // `matches` compares mapped addresses as IPv4, so a mapped IPv6 network would never
+            // match.
             match (base, canonical(base)) {
                 (IpAddr::V6(_), v4 @ IpAddr::V4(_)) if bits >= 96 => (v4, bits - 96),
                 _ => (base, bits),
@@ -78,7 +81,7 @@ impl FromStr for AddressPattern {
     }
 }
 
-/// `192.0.2.`, `192.0.2`, `10.`
+/// Parses an IPv4 prefix: `192.0.2.`, `192.0.2`, `10.`
 fn v4_prefix(text: &str) -> Option<(IpAddr, u8)> {
     let mut octets = [0; 4];
     let mut count = 0;
@@ -89,7 +92,7 @@ fn v4_prefix(text: &str) -> Option<(IpAddr, u8)> {
     (count < 4).then_some((IpAddr::from(octets), count as u8 * 8))
 }
 
-/// `2001:db8:`
+/// Parses an IPv6 prefix: `2001:db8:`
 fn v6_prefix(text: &str) -> Option<(IpAddr, u8)> {
     let mut groups = [0; 8];
     let mut count = 0;
@@ -120,7 +123,8 @@ impl fmt::Display for AddressPattern {
     }
 }
 
-/// Who may connect: not those whom `deny` names; and where `allow` names anybody, only those.
+/// Decides which addresses may connect: none that `deny` names, and if `allow` is not empty, only
+/// those that it names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessList {
     allow: Vec<AddressPattern>,
@@ -148,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns() {
+    fn pattern_matches_addresses() {
         assert!(matches("192.0.2.1", "192.0.2.1"));
         assert!(matches("192.0.2.1", "::ffff:192.0.2.1"));
         assert!(matches("::ffff:192.0.2.0/120", "192.0.2.9"));
@@ -167,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn pattern_of_invalid_text_fails() {
         for text in ["", ".", "300.1.", "10.0.0.0/33", "::/129", "host", "1.2.3.4.5", "10..1", "/8"] {
             assert!(text.parse::<AddressPattern>().is_err(), "{text:?}");
         }
     }
 
     #[test]
-    fn deny_beats_allow() {
+    fn access_list_address_in_both_lists_refuses() {
         let list = AccessList::new(vec!["10.".parse().unwrap()], vec!["10.1.".parse().unwrap()]);
         assert!(list.permits("10.0.0.1".parse().unwrap()));
         assert!(!list.permits("10.1.0.1".parse().unwrap()));

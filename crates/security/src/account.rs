@@ -4,22 +4,22 @@ use ropewalk_protocol::path::VirtualPath;
 
 use crate::Rules;
 
-/// What somebody who has logged in may do.
+/// The identity of a logged-in user and what this user may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// Name in replies and logs.
     pub name: String,
-    /// Accounts with the same name here share their limits (all anonymous ones do).
+    /// Accounts with the same value share their limits (all anonymous accounts do).
     pub counted_as: String,
-    /// Directory of the host that is `/` to this account.
+    /// Directory of the host that the account sees as `/`.
     pub root: PathBuf,
-    /// Where sessions begin, within the root.
+    /// Directory in which sessions start, relative to the root.
     pub home: VirtualPath,
-    /// All of these must permit a path, as seen from the root.
+    /// All of these rules must permit a path, as seen from the root.
     pub rules: Vec<Rules>,
     pub read_only: bool,
-    /// Data connections may go to, and come from, hosts other than the client's.
+    /// Whether data connections may use hosts other than the client's.
     pub third_party: bool,
-    /// Most sessions at a time.
+    /// Maximum number of concurrent sessions.
     pub sessions: Option<u32>,
 }

@@ -1,13 +1,15 @@
-//! Shell patterns on raw bytes. (Names need not be UTF-8, which rules out the crates for this.)
+//! Shell patterns on raw bytes. File names need not be UTF-8, so that the usual crates cannot be
+//! used.
 
-/// Bytes of a pattern for one name. A longer one means nothing that a shorter one could not say, but costs as much more
-/// time as it is longer.
+/// Maximum length in bytes of a pattern for one name. Longer patterns are of no use, and the cost
+/// of a match grows with the length of the pattern.
 pub const LONGEST_PATTERN: usize = 255;
 
-/// Whether `name` matches `pattern`: `*` is any bytes, `?` one byte, `[a-z]` and `[!a-z]` a set, `\x` is `x` itself.
-/// A set that is not closed stands for itself.
+/// Whether `name` matches `pattern`: `*` matches any bytes, `?` one byte, `[a-z]` and `[!a-z]` a
+/// set, `\x` the byte `x` itself. If a set is not closed, its `[` matches itself.
 pub fn glob(pattern: &[u8], name: &[u8]) -> bool {
-    // Where to go on after a mismatch: behind the last star, one byte further in the name.
+    // Where to retry after a mismatch: in the pattern behind the last star, in the name one byte
+    // further.
     let mut retry: Option<(usize, usize)> = None;
     let (mut p, mut n) = (0, 0);
     while n < name.len() || p < pattern.len() {
@@ -37,12 +39,12 @@ pub fn glob(pattern: &[u8], name: &[u8]) -> bool {
     true
 }
 
-/// Whether the bytes have a meaning other than themselves in a pattern.
+/// Whether the text contains a wildcard.
 pub fn is_glob(pattern: &[u8]) -> bool {
     pattern.iter().any(|b| matches!(b, b'*' | b'?' | b'['))
 }
 
-/// Where the pattern goes on when its element at `p` matches `byte`.
+/// The position behind the pattern element at `p` if this element matches `byte`.
 fn step(pattern: &[u8], p: usize, byte: u8) -> Option<usize> {
     match pattern[p] {
         b'?' => Some(p + 1),
@@ -55,7 +57,8 @@ fn step(pattern: &[u8], p: usize, byte: u8) -> Option<usize> {
     }
 }
 
-/// Whether the set that begins at `p` holds `byte`, and where it ends; `None` where it is not closed.
+/// Whether the set that begins at `p` contains `byte`, and where the set ends; `None` if it is not
+/// closed.
 fn set(pattern: &[u8], mut p: usize, byte: u8) -> Option<(bool, usize)> {
     let negated = matches!(pattern.get(p), Some(b'!' | b'^'));
     p += usize::from(negated);
@@ -83,7 +86,7 @@ mod tests {
     use super::glob;
 
     #[test]
-    fn patterns() {
+    fn glob_matches_shell_patterns() {
         let yes: &[(&str, &str)] = &[
             ("", ""),
             ("*", ""),
@@ -119,12 +122,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(pattern: Vec<u8>, name: Vec<u8>) {
+        fn glob_any_bytes_never_panics(pattern: Vec<u8>, name: Vec<u8>) {
             glob(&pattern, &name);
         }
 
         #[test]
-        fn a_star_around_matches(name in "[a-z]{0,12}", before in "[a-z]{0,6}", after in "[a-z]{0,6}") {
+        fn glob_name_between_stars_matches(name in "[a-z]{0,12}", before in "[a-z]{0,6}", after in "[a-z]{0,6}") {
             let whole = format!("{before}{name}{after}");
             let pattern = format!("*{}*", name);
             prop_assert!(glob(pattern.as_bytes(), whole.as_bytes()));

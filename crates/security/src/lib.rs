@@ -1,4 +1,6 @@
-//! Who is there and what they may do: passwords, addresses, path rules, accounts.
+//! Authentication and authorization of users: password files, address lists, path rules, accounts.
+//! Nothing here reads from a client's connection; the server calls this crate with what the client
+//! sent.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,8 @@
-//! The password file: lines `user:$argon2id$...`, comments with `#`.
+//! The password file: lines `user:$argon2id$...`, and comments that begin with `#`.
+//!
+//! A [`PasswordFile`] holds the content of the file as it was last read. Changes lock the
+//! directory, read the file again and replace it, so that concurrent edits are not lost. The file
+//! is refused if its mode lets unexpected users read or write it.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Write as _};
@@ -10,9 +14,10 @@ use ropewalk_files::OnDisk;
 
 use crate::Verifier;
 
-/// Of a file of passwords, in bytes.
+/// Maximum size of a password file, in bytes.
 const LONGEST: u64 = 64 << 20;
-/// A hash that nobody knows the password of, with the usual cost: compared against where a user does not exist.
+/// A hash without a known password, with the usual cost. [`PasswordFile::verify`] compares against
+/// it if there is no other hash to compare with.
 const NOBODY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5aXNoZXJl$JKyJ2CXmRq5aJfQkQ5wFZc8rwGqhPzEhSj9V1mJt2gE";
 
@@ -30,11 +35,11 @@ enum Line {
         name: String,
         hash: Box<PasswordHash>,
     },
-    /// A comment or an empty line, kept as it is.
+    /// A comment or an empty line, kept unchanged.
     Other(String),
 }
 
-/// What changes when the file changes.
+/// Attributes of a file that differ after the file was changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -43,7 +48,7 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-/// The password file cannot be used.
+/// Why the password file cannot be used or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum PasswordError {
     #[error("password file {path}: {source}")]
@@ -67,7 +72,8 @@ pub enum PasswordError {
     Hash(argon2::password_hash::Error),
 }
 
-/// Whether a name can stand in the password file and in paths: letters, digits and `. _ - @ +`, not `.` or `-` first.
+/// Whether a name may stand in the password file and in paths: letters, digits and `. _ - @ +`, but
+/// not `.` or `-` first; up to 255 bytes.
 pub fn valid_user_name(name: &str) -> bool {
     let letter = |c: char| c.is_alphanumeric() || "._-@+".contains(c);
     !name.is_empty() && name.len() <= 255 && !name.starts_with(['.', '-']) && name.chars().all(letter)
@@ -77,15 +83,17 @@ impl PasswordFile {
     /// Reads the file.
     ///
     /// # Errors
-    /// It cannot be read, others than its owner may write it, anybody may read it, a group that is none of the process's may
-    /// read a file that is not root's, or a line is not understood.
+    /// The file cannot be read, users other than its owner may write it, all users may read it, or
+    /// a line is not valid. A file with group read permission is also refused unless it belongs to
+    /// root or its group is one that a server runs in.
     pub fn load(path: impl Into<PathBuf>) -> Result<Self, PasswordError> {
         let mut passwords = Self { path: path.into(), lines: Vec::new(), stamp: Stamp::default() };
         passwords.read()?;
         Ok(passwords)
     }
 
-    /// As [`PasswordFile::load`], but a file that is not there is an empty one, to be made by [`PasswordFile::set`].
+    /// As [`PasswordFile::load`], but a missing file counts as empty; [`PasswordFile::set`] creates
+    /// it.
     ///
     /// # Errors
     /// As [`PasswordFile::load`].
@@ -98,10 +106,10 @@ impl PasswordFile {
         }
     }
 
-    /// Whether the file is another one than when it was read.
+    /// Whether the file has changed since it was read.
     ///
     /// # Errors
-    /// It cannot be looked at.
+    /// The attributes of the file cannot be read.
     pub fn changed(&self) -> Result<bool, PasswordError> {
         let metadata = std::fs::metadata(&self.path).map_err(|e| self.io(e))?;
         Ok(Stamp::of(&metadata) != self.stamp)
@@ -110,25 +118,25 @@ impl PasswordFile {
     /// Reads the file again.
     ///
     /// # Errors
-    /// As [`PasswordFile::load`]; what was read before stays.
+    /// As [`PasswordFile::load`]; the previous content is kept.
     pub fn refresh(&mut self) -> Result<(), PasswordError> {
         self.read()
     }
 
-    /// Where the file is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The users, in the order of the file.
+    /// The names of the users, in the order of the file.
     pub fn list(&self) -> impl Iterator<Item = &str> {
         self.users().map(|(name, _)| name)
     }
 
-    /// Gives a user a password, new or in place of the old one, and writes the file.
+    /// Sets the password of a new or existing user, and writes the file.
     ///
     /// # Errors
-    /// The name has other characters than names have, the password is empty, or the file cannot be written.
+    /// The name is not valid, the password is empty, or the file cannot be written.
     pub fn set(&mut self, user: &str, password: &[u8]) -> Result<(), PasswordError> {
         if !valid_user_name(user) {
             return Err(PasswordError::Name(user.to_owned()));
@@ -152,7 +160,7 @@ impl PasswordFile {
         Ok(())
     }
 
-    /// Takes a user out and writes the file; false where there was none of this name.
+    /// Removes a user and writes the file. Returns false if there is no user of this name.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -164,12 +172,13 @@ impl PasswordFile {
         })
     }
 
-    /// Whether this is the user's password. It takes as long where there is no such user.
+    /// Whether this is the user's password. The call takes equally long if there is no such user.
     pub fn verify(&self, user: &[u8], password: &[u8], verifier: &Verifier) -> bool {
         if let Some((_, hash)) = self.users().find(|(name, _)| name.as_bytes() == user) {
             return verifier.verify(password, hash);
         }
-        // The cost of the file's own hashes, so that the time tells nothing.
+        // Use a hash with the cost of the file's own hashes, so that the time does not reveal
+        // whether the user exists.
         let nobody = PasswordHash::new(NOBODY).ok();
         if let Some(hash) = self.users().next().map(|(_, hash)| hash).or(nobody.as_ref()) {
             verifier.verify(password, hash);
@@ -209,14 +218,15 @@ impl PasswordFile {
         Ok(())
     }
 
-    /// Changes what is on disk now, not what was read once: others may have changed it since.
+    /// Applies a change to the file as it is now, not as it was last read: another process may have
+    /// changed it since.
     fn edit(&mut self, change: impl FnOnce(&mut Vec<Line>) -> bool) -> Result<bool, PasswordError> {
         let directory = match self.path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
             _ => PathBuf::from("."),
         };
         let folder = File::open(&directory).map_err(|e| self.io(e))?;
-        // The file itself is replaced, so the lock is on its directory.
+        // Lock the directory, because the file itself is replaced.
         folder.lock().map_err(|e| self.io(e))?;
         match self.read() {
             Err(PasswordError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -241,11 +251,12 @@ impl PasswordFile {
             }
         }
         let old = std::fs::metadata(&self.path).ok();
-        // A link stays one.
+        // Replace the target of a symbolic link, not the link.
         let target = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         ropewalk_files::replace_with(&target, 0o600, OnDisk::Now, |file| {
             if let Some(old) = old {
-                // The server may run as the owner or in the group, and this as root.
+                // Keep owner and group: the server may run as the owner or in the group, while this
+                // process runs as root.
                 if std::os::unix::fs::fchown(&*file, Some(old.uid()), Some(old.gid())).is_ok() {
                     file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
                 }
@@ -270,9 +281,10 @@ impl Stamp {
     }
 }
 
-/// Whether the group that may read the file is one that was meant to: root's files say by their group who else may (as
-/// `/etc/shadow` does); those of others are for a server in that group. Root, who sets passwords for a server, goes by the
-/// owner's own group.
+/// Whether the group that may read the file is one that the administrator meant to. The group of a
+/// file of root says who else may read it (as for `/etc/shadow`). The file of another user must
+/// belong to group 0 or to a group of this process. If this process runs as root, to set passwords
+/// for a server, the owner's primary group is accepted too.
 fn is_for_servers(metadata: &std::fs::Metadata) -> bool {
     let (owner, group) = (metadata.uid(), metadata.gid());
     let is = |gid: &rustix::fs::Gid| gid.as_raw() == group;
@@ -288,7 +300,7 @@ fn parse(line: &str) -> Result<Line, String> {
     if line.trim().is_empty() || line.starts_with('#') {
         return Ok(Line::Other(line.to_owned()));
     }
-    // Of the line itself nothing is told: it may be a password in the wrong place.
+    // Error texts do not quote the line: it may be a password in the wrong place.
     let (name, hash) = line.split_once(':').ok_or("there is no colon")?;
     if !valid_user_name(name) {
         return Err("the name has characters that names do not have".into());

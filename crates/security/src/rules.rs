@@ -1,26 +1,29 @@
-//! Path rules, as GCT's `-restrict-paths` and `SITE RESTRICT` have them.
+//! Path rules, as in GCT's `-restrict-paths` and `SITE RESTRICT`.
+//!
+//! [`Rules`] maps between names, which clients see, and places, which are paths within the
+//! account's root. All functions only compute on paths; they do not look at the file system.
 
 use bstr::{BString, ByteSlice};
 use ropewalk_protocol::path::{InvalidPath, VirtualPath};
 
 use crate::glob::{LONGEST_PATTERN, glob};
 
-/// What somebody wants to do with a path.
+/// An operation on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     Read,
-    /// Make, change or remove it.
+    /// Create, change or remove it.
     Write,
-    /// Make it where there is nothing yet. Rules know no difference to `Write`.
+    /// Create it where nothing exists yet. Rules treat this as `Write`.
     Create,
-    /// As `Create`, a directory.
+    /// Create a directory. Rules treat this as `Write`.
     MakeDirectory,
-    /// See its name and attributes, or its entries where it is a directory.
+    /// See its name and attributes, and the entries of a directory.
     List,
 }
 
 impl Access {
-    /// Something is changed.
+    /// Whether the operation changes something.
     pub fn writes(self) -> bool {
         matches!(self, Self::Write | Self::Create | Self::MakeDirectory)
     }
@@ -28,20 +31,22 @@ impl Access {
 
 /// A list of rules `[R][W][N]path`, separated by commas.
 ///
-/// No letter is `RW`; `N` is no access. A rule holds for its path and everything beneath; the one that matches the
-/// longest part of a path decides, and a path that none matches is closed. `~` at the beginning is the home
-/// directory; `*`, `?` and `[...]` match within one component. The directories above an open path can be listed,
-/// and show only what leads to one. An empty list permits everything.
+/// Without letters a rule means `RW`; `N` means no access. A rule applies to its path and
+/// everything beneath. The rule that matches the longest part of a path decides, and a path that no
+/// rule matches is closed. `~` at the beginning is the home directory; `*`, `?` and `[...]` match
+/// within one component. The directories above an open path can be listed, and show only entries
+/// that lead to an open path. An empty list permits everything.
 ///
-/// With `path:alias` what is at `path` has the name `alias`, and no other: rules, which are about names, and sessions know it
-/// by that alone. What is in the place of an alias itself has no name.
+/// A rule `path:alias` gives the place `path` the name `alias` and no other: rules apply to names,
+/// and sessions use only this name. If something exists at the place whose path equals the alias,
+/// it has no name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     rules: Vec<Rule>,
     aliases: Vec<Alias>,
 }
 
-/// `place` is called `name`.
+/// The file or directory at `place` is called `name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Alias {
     place: VirtualPath,
@@ -55,7 +60,7 @@ struct Rule {
     write: bool,
 }
 
-/// A rule that means nothing.
+/// A rule that cannot be parsed, or conflicts with another one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRule {
     #[error("path rule {0:?}: expected letters R, W or N and a path that begins with / or ~")]
@@ -73,11 +78,11 @@ pub enum InvalidRule {
 }
 
 impl Rules {
-    /// `home` is what `~` stands for.
+    /// Parses a list of rules; `~` stands for `home`.
     ///
     /// # Errors
-    /// A rule without a path that begins with `/` or `~`, or with other letters than R, W, N; an alias of a pattern, of two
-    /// paths, or two of one.
+    /// A rule has no path that begins with `/` or `~`, or has letters other than R, W, N; a pattern
+    /// has an alias; two paths have the same alias, or one path has two.
     pub fn parse(list: &[u8], home: &VirtualPath) -> Result<Self, InvalidRule> {
         let mut all = Self::default();
         for text in list.split_str(",").map(|r| r.trim()).filter(|r| !r.is_empty()) {
@@ -94,17 +99,17 @@ impl Rules {
         Ok(all)
     }
 
-    /// True where nothing is restricted.
+    /// Whether there are no restrictions.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Whether some paths have other names.
+    /// Whether some paths have aliases.
     pub fn has_aliases(&self) -> bool {
         !self.aliases.is_empty()
     }
 
-    /// The place that has this name; `None` where it is called otherwise.
+    /// The place that has this name; `None` if no place has it.
     pub fn place(&self, name: &VirtualPath) -> Option<VirtualPath> {
         let place = self.place_of(name);
         (self.name(&place).as_ref() == Some(name)).then_some(place)
@@ -116,7 +121,7 @@ impl Rules {
         alias.map_or_else(|| name.clone(), |(alias, rest)| rest.beneath(&alias.place))
     }
 
-    /// What a place is called; `None` where it has no name.
+    /// The name of a place; `None` if it has none.
     pub fn name(&self, place: &VirtualPath) -> Option<VirtualPath> {
         if self.aliases.is_empty() {
             return Some(place.clone());
@@ -124,17 +129,17 @@ impl Rules {
         let above = self.aliases.iter().filter_map(|alias| Some((alias, place.relative_to(&alias.place)?)));
         let alias = above.max_by_key(|(alias, _)| alias.place.components().count());
         let name = alias.map_or_else(|| place.clone(), |(alias, rest)| rest.beneath(&alias.name));
-        // Another alias may lie over it.
+        // Another alias may cover this name.
         (self.place_of(&name) == *place).then_some(name)
     }
 
-    /// Whether something beneath the place is called as if it were elsewhere, or is covered by what is.
+    /// Whether something beneath the place has a name elsewhere, or is covered by an alias.
     fn holds_aliases(&self, place: &VirtualPath, name: &VirtualPath) -> bool {
         let beneath = |path: &VirtualPath, top: &VirtualPath| path != top && path.starts_with(top);
         self.aliases.iter().any(|alias| beneath(&alias.place, place) || beneath(&alias.name, name))
     }
 
-    /// Whether the place may be used so.
+    /// Whether the operation is permitted at the place.
     pub fn allow(&self, place: &VirtualPath, access: Access) -> bool {
         if self.rules.is_empty() {
             return true;
@@ -149,7 +154,8 @@ impl Rules {
         }
     }
 
-    /// Whether the place and everything beneath it may be written: moved or removed as a whole.
+    /// Whether the place and everything beneath it may be written, so that it may be moved or
+    /// removed as a whole.
     pub fn allow_tree(&self, place: &VirtualPath) -> bool {
         self.allow(place, Access::Write) && self.no_rule_beneath(place, |rule| !rule.write)
     }
@@ -164,8 +170,8 @@ impl Rules {
         !self.allow(place, Access::Read) && self.no_rule_beneath(place, |rule| rule.read)
     }
 
-    /// Whether no rule about something beneath the place is such a one. Of what is called otherwise there, or has no name, any
-    /// might be.
+    /// Whether no rule for something beneath the place satisfies `such`. Returns false if aliases
+    /// move or cover something beneath the place, because any rule might apply to it then.
     fn no_rule_beneath(&self, place: &VirtualPath, such: impl Fn(&Rule) -> bool) -> bool {
         let Some(name) = self.name(place) else { return false };
         let components: Vec<&[u8]> = name.components().map(|c| &**c).collect();
@@ -173,10 +179,11 @@ impl Rules {
             && !self.rules.iter().any(|rule| such(rule) && rule.is_beneath(&components))
     }
 
-    /// Rights that the rule with the longest match gives.
+    /// The rights (read, write) of the rule with the longest match.
     fn rights(&self, path: &[&[u8]]) -> (bool, bool) {
         let matching = self.rules.iter().filter(|rule| rule.covers(path));
-        // Of two patterns that match as much, the one with more letters says more; then the later one.
+        // If two rules match equally many components, the one with more letters is more specific;
+        // after that the later one decides.
         let best = matching.max_by_key(|rule| (rule.components.len(), rule.letters()));
         best.map_or((false, false), |rule| (rule.read, rule.write))
     }
@@ -188,7 +195,7 @@ impl Rules {
 }
 
 impl Rule {
-    /// With the alias, where there is one.
+    /// Returns the rule, and its alias if it has one.
     fn parse(rule: &[u8], home: &VirtualPath) -> Result<(Self, Option<Alias>), InvalidRule> {
         let at = rule.find_byteset(b"/~").ok_or_else(|| InvalidRule::Form(rule.into()))?;
         let (letters, path) = rule.split_at(at);
@@ -225,19 +232,20 @@ impl Rule {
                 (name.clone(), Some(Alias { place, name }))
             }
         };
-        // No name is so long, and to match such a pattern against every entry of a directory takes its time.
+        // No file name is this long, and matching such a pattern against every entry of a directory
+        // would be slow.
         if name.components().any(|component| component.len() > LONGEST_PATTERN) {
             return Err(InvalidRule::Long(rule.into()));
         }
         Ok((Self { components: name.components().map(Into::into).collect(), read, write }, alias))
     }
 
-    /// The rule's path is this path or one above it.
+    /// Whether the rule's path is this path or one above it.
     fn covers(&self, path: &[&[u8]]) -> bool {
         self.components.len() <= path.len() && self.components.iter().zip(path).all(|(p, n)| glob(p, n))
     }
 
-    /// The rule's path is beneath this path.
+    /// Whether the rule's path is beneath this path.
     fn is_beneath(&self, path: &[&[u8]]) -> bool {
         self.components.len() > path.len() && self.components.iter().zip(path).all(|(p, n)| glob(p, n))
     }
@@ -271,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_match_decides() {
+    fn allow_several_matches_uses_longest() {
         let rules = rules("R/data,RW~,N/data/private,/data/private/open");
         assert_eq!(rights(&rules, "/data/x"), "rl");
         assert_eq!(rights(&rules, "/data"), "rl");
@@ -283,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_to_an_open_path_can_be_listed() {
+    fn list_directory_above_open_path_is_allowed() {
         let rules = rules("R/a/*/c,N/a/secret");
         assert_eq!(rights(&rules, "/"), "l");
         assert_eq!(rights(&rules, "/a"), "l");
@@ -295,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn write_only_and_home() {
+    fn allow_write_only_rule_refuses_reading() {
         let rules = rules("W~/drop, R~/pub");
         assert_eq!(rights(&rules, "/home/ann/drop/x"), "wl");
         assert_eq!(rights(&rules, "/home/ann/pub"), "rl");
@@ -304,19 +312,19 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_permits_everything() {
+    fn allow_empty_list_permits_everything() {
         assert_eq!(rights(&rules(""), "/x"), "rwl");
     }
 
     #[test]
-    fn equal_lengths() {
+    fn allow_matches_of_equal_length_uses_more_letters() {
         let rules = rules("N/data/secret,RW/data/*");
         assert_eq!(rights(&rules, "/data/secret/x"), "");
         assert_eq!(rights(&rules, "/data/public/x"), "rwl");
     }
 
     #[test]
-    fn trees() {
+    fn allow_tree_with_closed_path_beneath_refuses() {
         let rules = rules("RW/data,N/data/a/private,R/data/b/*/x");
         assert!(rules.allow_tree(&path("/data/c")));
         assert!(rules.allow_tree(&path("/data/a/other")));
@@ -326,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_to_read() {
+    fn allow_reading_tree_with_unreadable_path_beneath_refuses() {
         let rules = rules("RW/data,W/data/in,W/drop,R/drop/out/x");
         let reads = |at| (rules.allow_reading_tree(&path(at)), rules.hide_tree(&path(at)));
         assert_eq!(reads("/data/a"), (true, false));
@@ -339,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_is_the_only_name() {
+    fn place_with_alias_has_no_other_name() {
         let rules = rules("R/srv/big:/data,RW/tmp,W~/in:/data/in");
         let place = |name| rules.place(&path(name)).map(|place| place.to_string());
         assert_eq!(place("/data"), Some("/srv/big".into()));
@@ -351,7 +359,7 @@ mod tests {
         }
         let name = |place| rules.name(&path(place)).map(|name| name.to_string());
         assert_eq!(name("/srv/big/x"), Some("/data/x".into()));
-        // What lies beneath an alias.
+        // Places that an alias covers have no name.
         assert_eq!((name("/data"), name("/data/x"), name("/srv/big/in")), (None, None, None));
         assert_eq!(rights(&rules, "/srv/big/x"), "rl");
         assert_eq!(rights(&rules, "/home/ann/in/x"), "wl");
@@ -362,20 +370,20 @@ mod tests {
     }
 
     #[test]
-    fn trees_with_something_that_is_called_otherwise_stay_where_they_are() {
+    fn allow_tree_with_alias_beneath_refuses() {
         let rules = rules("RW/,R/a/b:/c");
         assert!(!rules.allow_tree(&path("/a")) && rules.allow_tree(&path("/a/c")));
         assert!(!rules.allow_tree(&path("/a/b")) && !rules.allow_tree(&path("/c")));
         assert!(!rules.allow_reading_tree(&path("/a")) && rules.allow_reading_tree(&path("/a/b/x")));
         assert!(!rules.hide_tree(&path("/a")) && !rules.hide_tree(&path("/c")));
-        // What is covered would come to light.
+        // A covered file would become visible if its directory were moved.
         let covering = self::rules("RW/,RW/in:/x/in");
         assert!(!covering.allow_tree(&path("/x")) && !covering.allow_reading_tree(&path("/x")));
         assert!(covering.allow_tree(&path("/in")) && covering.allow_tree(&path("/x/y")));
     }
 
     #[test]
-    fn a_root_of_ones_own() {
+    fn alias_of_root_hides_other_places() {
         let rules = rules("/srv/data:/");
         assert_eq!(rules.place(&path("/x")).unwrap().to_string(), "/srv/data/x");
         assert_eq!(
@@ -385,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn parse_invalid_rules_fails() {
         let home = VirtualPath::root();
         for text in ["/a*:/b", "/a:/b?", "/a:/b,/a:/c", "/a:/c,/b:/c", "/a:~bob", ":/a"] {
             assert!(Rules::parse(text.as_bytes(), &home).is_err(), "{text:?}");
@@ -398,16 +406,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parsing_never_panics(list: Vec<u8>, at: Vec<u8>) {
+        fn parse_any_bytes_never_panics(list: Vec<u8>, at: Vec<u8>) {
             let home = VirtualPath::root();
             if let (Ok(rules), Ok(at)) = (Rules::parse(&list, &home), VirtualPath::parse(&at)) {
                 rules.allow(&at, Access::List);
             }
         }
 
-        /// Names and places belong to one another, and where two names differ, so do their places.
+        /// Names and places correspond one to one: different names have different places.
         #[test]
-        fn names_and_places_are_one_to_one(
+        fn name_and_place_are_inverse(
             list in "(/[abc]{1}(/[abc]{1}){0,2}:/[abc]{1}(/[abc]{1}){0,2},){0,3}/",
             at in "(/[abc]{1}){1,4}", other in "(/[abc]{1}){1,4}"
         ) {
@@ -425,9 +433,10 @@ mod tests {
             }
         }
 
-        /// What is moved, removed or read as a whole has nothing in it that has another name, or none.
+        /// A tree that may be moved, removed or read as a whole contains nothing with an alias or
+        /// without a name.
         #[test]
-        fn trees_are_called_as_they_stand(
+        fn tree_permitted_as_a_whole_has_no_alias_beneath(
             list in "(/[abc]{1}(/[abc]{1}){0,2}:/[abc]{1}(/[abc]{1}){0,2},){0,3}/",
             at in "(/[abc]{1}){1,2}", beneath in "(/[abc]{1}){1,3}"
         ) {
@@ -440,9 +449,9 @@ mod tests {
             }
         }
 
-        /// What may be read or written can be listed, and so can everything above it.
+        /// A path that may be read or written can be listed, and so can all directories above it.
         #[test]
-        fn open_paths_can_be_reached(list in "([RWN]{0,1}/[ab*]{1,2}(/[ab]{1,2}){0,2},){0,4}", at in "(/[ab]{1,2}){1,4}") {
+        fn list_readable_path_is_allowed(list in "([RWN]{0,1}/[ab*]{1,2}(/[ab]{1,2}){0,2},){0,4}", at in "(/[ab]{1,2}){1,4}") {
             if let Ok(rules) = Rules::parse(list.as_bytes(), &VirtualPath::root()) {
                 let at = path(&at);
                 let rule_paths_open = rules.allow(&at, Access::Read) || rules.allow(&at, Access::Write);

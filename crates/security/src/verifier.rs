@@ -1,14 +1,16 @@
-//! Password hashes, and a bound on how many are computed at the same time: each takes about 19 MiB.
+//! Computes argon2id password hashes. The number of concurrent computations is limited, because
+//! each takes about 19 MiB of memory.
 
 use argon2::password_hash::phc::{Output, PasswordHash};
 use argon2::password_hash::{Error, PasswordHasher as _};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use parking_lot::{Condvar, Mutex};
 
-/// Computes argon2id hashes on a limited number of threads at once; others wait.
+/// Computes argon2id hashes on a limited number of threads at once; other threads wait.
 ///
-/// The memory of a computation is kept for the next one. The C library, asked for it anew each time, would keep many times as much, as
-/// it gives each thread memory of its own.
+/// The memory of a computation is kept for the next one. If the memory were allocated for each
+/// computation, the C library would keep many times as much, because it has a separate arena for
+/// each thread.
 #[derive(Debug)]
 pub struct Verifier {
     state: Mutex<State>,
@@ -31,7 +33,7 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Verifier {
-    /// At most `at_once` computations run together; at least one.
+    /// Creates a verifier that runs up to `at_once` computations concurrently, and at least one.
     pub fn new(at_once: u32) -> Self {
         let state = State { free: at_once.max(1), memory: Vec::new() };
         Self { state: Mutex::new(state), freed: Condvar::new() }
@@ -40,19 +42,20 @@ impl Verifier {
     /// A new hash with a random salt, as a PHC string.
     ///
     /// # Errors
-    /// No random numbers are to be had, or the password is too long for the algorithm (4 GiB).
+    /// No random numbers are available, or the password is too long for the algorithm (4 GiB).
     pub fn hash(&self, password: &[u8]) -> Result<String, Error> {
         let _turn = self.turn();
-        // argon2id with 19 MiB, 2 passes, 1 lane: OWASP's first recommendation, about 20 ms.
+        // argon2id with 19 MiB, 2 passes, 1 lane: the first recommendation of OWASP; takes about 20
+        // ms.
         let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, Params::default());
         let hash: PasswordHash = argon2.hash_password(password)?;
         Ok(hash.to_string())
     }
 
-    /// Whether the password is the one of the hash. The hash's own parameters hold.
+    /// Whether the password matches the hash, computed with the parameters stored in the hash.
     pub fn verify(&self, password: &[u8], hash: &PasswordHash) -> bool {
         let mut turn = self.turn();
-        // Of equal length takes the same time, whatever it is.
+        // The comparison of outputs of equal length takes constant time.
         turn.compute(password, hash).is_some_and(|computed| Some(&computed) == hash.hash.as_ref())
     }
 
@@ -73,7 +76,8 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// The output for this password with all else as in `hash`; `None` if that is no whole hash, or there is no memory.
+    /// Computes the output for this password with salt and parameters of `hash`; `None` if the hash
+    /// is incomplete or there is not enough memory.
     fn compute(&mut self, password: &[u8], hash: &PasswordHash) -> Option<Output> {
         let algorithm = Algorithm::try_from(hash.algorithm.as_str()).ok()?;
         let version = hash.version.map_or(Ok(Version::default()), Version::try_from).ok()?;
@@ -96,7 +100,7 @@ impl Drop for Turn<'_> {
         let memory = std::mem::take(&mut self.memory);
         let mut state = self.verifier.state.lock();
         state.free += 1;
-        // A hash that takes more than usual is no reason to keep that.
+        // Free the memory of a hash that needed more than usual.
         if (1..=Params::default().block_count()).contains(&memory.0.len()) {
             state.memory.push(memory);
         }
@@ -111,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_kept_for_the_next_computation() {
+    fn verify_reuses_memory() {
         let verifier = Verifier::new(2);
         let text = verifier.hash(b"secret").unwrap();
         let hash = PasswordHash::new(&text).unwrap();
@@ -133,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_with_parameters_of_their_own() {
+    fn verify_uses_the_parameters_of_the_hash() {
         let verifier = Verifier::new(1);
         for (memory, passes, lanes, length) in [(8, 1, 1, 16), (64, 3, 4, 32), (30_000, 1, 1, 64)] {
             let params = Params::new(memory, passes, lanes, Some(length)).unwrap();
@@ -141,7 +145,7 @@ mod tests {
             let hash: PasswordHash = hash.unwrap();
             assert!(verifier.verify(b"secret", &hash) && !verifier.verify(b"wrong", &hash));
         }
-        // What the largest one took is given back.
+        // The memory of the largest computation is freed.
         assert!(verifier.state.lock().memory.is_empty());
     }
 }

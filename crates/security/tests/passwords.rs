@@ -10,7 +10,7 @@ fn chmod(path: &Path, mode: u32) {
 }
 
 #[test]
-fn users_come_and_go() {
+fn password_file_adds_and_removes_users() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users");
     let mut file = PasswordFile::load_or_new(&path).unwrap();
@@ -35,7 +35,7 @@ fn users_come_and_go() {
 }
 
 #[test]
-fn changes_of_others_are_seen_and_kept() {
+fn edit_after_change_by_another_process_keeps_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users");
     let mut one = PasswordFile::load_or_new(&path).unwrap();
@@ -53,7 +53,7 @@ fn changes_of_others_are_seen_and_kept() {
 }
 
 #[test]
-fn open_files_are_refused_and_closed_modes_are_kept() {
+fn load_of_file_open_to_others_fails() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users");
     PasswordFile::load_or_new(&path).unwrap().set("ann", b"x").unwrap();
@@ -66,9 +66,9 @@ fn open_files_are_refused_and_closed_modes_are_kept() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
 }
 
-/// Only root can make files of others.
+/// Runs as root only, because only root can create files of other users.
 #[test]
-fn the_group_that_may_read_is_one_of_servers() {
+fn load_of_file_with_unexpected_group_fails() {
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
         return;
     }
@@ -87,7 +87,7 @@ fn the_group_that_may_read_is_one_of_servers() {
     assert!(error.to_string().contains("chmod 600"), "{error}");
     give(stranger, strangers, 0o600);
     PasswordFile::load(&path).unwrap();
-    // Root's own, for whichever group; and that of the process.
+    // A file of root is accepted with any group, and so is a file with the group of this process.
     give(0, strangers, 0o640);
     PasswordFile::load(&path).unwrap();
     give(stranger, 0, 0o640);
@@ -97,7 +97,7 @@ fn the_group_that_may_read_is_one_of_servers() {
 }
 
 #[test]
-fn wrong_lines_are_named_without_their_text() {
+fn load_error_names_the_line_without_its_text() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users");
     for line in
@@ -112,14 +112,14 @@ fn wrong_lines_are_named_without_their_text() {
 }
 
 #[test]
-fn an_empty_file_knows_nobody() {
+fn verify_with_empty_file_fails() {
     let directory = tempfile::tempdir().unwrap();
     let file = PasswordFile::load_or_new(directory.path().join("users")).unwrap();
     assert!(!file.verify(b"ann", b"", &Verifier::new(1)));
 }
 
 #[test]
-fn names() {
+fn valid_user_name_accepts_letters_and_few_others() {
     for name in ["ann", "a.b", "x-1", "ann@example.org", "Ärni"] {
         assert!(valid_user_name(name), "{name}");
     }
